@@ -1,0 +1,87 @@
+/**
+ * @file A factor of each channel, as batch norms have, multiplied into the weights before the run.
+ *
+ *     out[n,k,p,q] += in[..] * w[k,c,r,s]                    out[n,k,p,q] += in[..] * w'[k,c,r,s]        w' = w * f[k]
+ *     res[n,k,p,q] = max(out[..] * f[k] + b[k], 0)     ->    res[n,k,p,q] = max(out[..] + b[k], 0)
+ */
+
+import { isInteger } from "../abstraction/dtype.ts";
+import { type Access, accessesIn, type Expr, isSame, printAccess, rewrite } from "../abstraction/expression.ts";
+import { numbersFor } from "./numbers.ts";
+import type { Step } from "./program.ts";
+import { computationWith, specOf } from "./rebuild.ts";
+
+/** The step with the factor in its weights; the same where it has none, or the weights are not known. */
+export function scaledWeights(step: Step): Step {
+  const { computation, reads } = step;
+  const { epilogue, equation } = computation;
+  if (!epilogue || equation.op !== "+=" || isInteger(epilogue.sum.dtype)) return step;
+  const found = factorOf(epilogue.equation.value, epilogue.sum.name);
+  if (!found) return step;
+  const { factor, sum } = found;
+  const [along] = factor.index;
+  const place = sum.index.findIndex((e) => along && isSame(e, along));
+  const target = equation.target.index[place];
+  const scale = reads[factor.tensor];
+  const isReadAgain = accessesIn(epilogue.equation.value).filter((a) => a.tensor === factor.tensor).length > 1;
+  if (!target || !scale?.constant || factor.index.length !== 1 || isReadAgain) return step;
+  const weights = accessesIn(equation.value).find((a) => {
+    const value = reads[a.tensor];
+    return value?.constant !== undefined && value.type === scale.type && a.index.some((e) => isSame(e, target));
+  });
+  const value = weights && reads[weights.tensor];
+  if (!weights || !value?.constant || accessesIn(equation.value).filter((a) => a.tensor === weights.tensor).length > 1)
+    return step;
+  const dimension = weights.index.findIndex((e) => isSame(e, target));
+  const scaled = numbersFor(value.type, value.constant.length, value.name);
+  const inner = value.shape.slice(dimension + 1).reduce((product, size) => product * size, 1);
+  const size = value.shape[dimension] ?? 1;
+  for (let i = 0; i < scaled.length; i++)
+    scaled[i] = (value.constant[i] ?? 0) * (scale.constant[Math.floor(i / inner) % size] ?? 0);
+  const finish = {
+    ...epilogue.equation,
+    value: rewrite(
+      epilogue.equation.value,
+      (e) => (e === found.product || isSame(e, found.product) ? sum : e),
+      "value",
+    ),
+  };
+  const tensors = Object.fromEntries(
+    Object.entries(computation.tensors).flatMap(([name, tensor]) =>
+      name === factor.tensor ? [] : [[name, specOf(tensor)] as const],
+    ),
+  );
+  const { [factor.tensor]: _, ...others } = reads;
+  return {
+    ...step,
+    computation: computationWith(computation, {
+      epilogue: finish,
+      tensors: { ...tensors, [epilogue.sum.name]: specOf(epilogue.sum, false) },
+    }),
+    reads: { ...others, [weights.tensor]: { ...value, name: `${value.name}.scaled`, constant: scaled } },
+  };
+}
+
+/** The product of the sum with an element of one tensor; the sum must be read there alone. */
+function factorOf(
+  value: Expr,
+  sum: string,
+): { readonly product: Expr; readonly sum: Access; readonly factor: Access } | undefined {
+  let found: { product: Expr; sum: Access; factor: Access } | undefined;
+  rewrite(
+    value,
+    (e) => {
+      if (e.kind !== "binary" || e.op !== "*" || e.left.kind !== "access" || e.right.kind !== "access") return e;
+      const [own, other] = e.left.tensor === sum ? [e.left, e.right] : [e.right, e.left];
+      if (own.tensor === sum && other.tensor !== sum) found = { product: e, sum: own, factor: other };
+      return e;
+    },
+    "value",
+  );
+  const reads = new Set(
+    accessesIn(value)
+      .filter((a) => a.tensor === sum)
+      .map(printAccess),
+  );
+  return accessesIn(value).filter((a) => a.tensor === sum).length === 1 && reads.size === 1 ? found : undefined;
+}

@@ -1,0 +1,211 @@
+/**
+ * @file Steps joined: what is computed element by element of a result becomes part of the step that makes it.
+ *
+ *     out[n,k,p,q] += in[..] * w[..]                                      out[n,k,p,q] += in[..] * w[..]
+ *     y = out * f[k] + b[k]                                        ->     res[..] = max(out[..] * f[k] + b[k] + e1[..], 0)
+ *     z = y + x,   r = max(z, 0)
+ *
+ * A factor of each channel then goes into the weights. Both are said of equations, whatever nodes these came from.
+ */
+
+import {
+  type Computation,
+  defineComputation,
+  outputOf,
+  type TensorSpec,
+  targetOf,
+} from "../abstraction/computation.ts";
+import { axesOf, type Equation } from "../abstraction/equation.ts";
+import { attempt } from "../abstraction/error.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  axis,
+  type Expr,
+  rewrite,
+  substitute,
+  walk,
+} from "../abstraction/expression.ts";
+import { scaledWeights } from "./fold-scale.ts";
+import { type Program, rootOf, type Step } from "./program.ts";
+import { computationWith, specOf } from "./rebuild.ts";
+import type { Value } from "./value.ts";
+
+/** Nodes of a value that may be computed again at each place it is read, rather than kept. */
+const CHEAP_NODES = 8;
+
+export function fuse(program: Program): Program {
+  let steps = [...program.steps];
+  const outputs = new Set(program.outputs.map(({ value }) => rootOf(value)));
+  for (let again = true; again; ) {
+    again = false;
+    const readers = readersOf(steps);
+    const makers = new Map(steps.map((step) => [step.output, step] as const));
+    for (const consumer of steps) {
+      const joined = joinedWithProducer(consumer, { readers, makers, outputs });
+      if (!joined) continue;
+      steps = steps.filter((step) => step !== joined.producer).map((step) => (step === consumer ? joined.step : step));
+      again = true;
+      break;
+    }
+  }
+  return { ...program, steps: steps.map(scaledWeights) };
+}
+
+/** How many steps read each value, in whatever shape. */
+function readersOf(steps: readonly Step[]): ReadonlyMap<Value, number> {
+  const counts = new Map<Value, number>();
+  for (const step of steps)
+    for (const value of new Set(Object.values(step.reads).map(rootOf))) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return counts;
+}
+
+interface Surroundings {
+  readonly readers: ReadonlyMap<Value, number>;
+  readonly makers: ReadonlyMap<Value, Step>;
+  readonly outputs: ReadonlySet<Value>;
+}
+
+function joinedWithProducer(
+  consumer: Step,
+  { readers, makers, outputs }: Surroundings,
+): { readonly step: Step; readonly producer: Step } | undefined {
+  const { equation, epilogue } = consumer.computation;
+  if (epilogue || !isElementwise(equation)) return undefined;
+  for (const [tensor, value] of Object.entries(consumer.reads)) {
+    const producer = makers.get(value);
+    if (!producer || readers.get(value) !== 1 || outputs.has(value)) continue;
+    if (Object.values(consumer.reads).filter((other) => rootOf(other) === value).length > 1) continue;
+    const reads = accessesIn(equation.value).filter((a) => a.tensor === tensor);
+    if (!reads.every((read) => isSameElement(read, equation.target))) continue;
+    const step = attempt(() => joined(producer, consumer, tensor, reads.length));
+    if (step) return { step, producer };
+  }
+  return undefined;
+}
+
+/** One term for each element, at plain axes. */
+function isElementwise({ op, target, where, value }: Equation): boolean {
+  const own = target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+  return (
+    op === "=" &&
+    where === undefined &&
+    own.length === target.index.length &&
+    axesOf({ target, op, value }).length === own.length
+  );
+}
+
+const isSameElement = (read: Access, target: Access): boolean =>
+  read.index.length === target.index.length &&
+  read.index.every((e, d) => {
+    const other = target.index[d];
+    return e.kind === "axis" && other?.kind === "axis" && e.name === other.name;
+  });
+
+/** Tensors of the consumer under names that the producer does not have, or has for the same value. */
+function renamed(producer: Step, consumer: Step, without: string): ReadonlyMap<string, string> {
+  const taken = new Set([...Object.keys(producer.computation.tensors), targetOf(producer.computation).name, "res"]);
+  const names = new Map<string, string>();
+  for (const name of Object.keys(consumer.reads)) {
+    if (name === without) continue;
+    const same = Object.entries(producer.reads).find(([, value]) => value === consumer.reads[name]);
+    if (same) {
+      names.set(name, same[0]);
+      continue;
+    }
+    let number = 0;
+    while (taken.has(`e${number}`)) number++;
+    taken.add(`e${number}`);
+    names.set(name, `e${number}`);
+  }
+  return names;
+}
+
+/** @throws UsageError when the notation does not allow it: the steps then stay apart */
+function joined(producer: Step, consumer: Step, tensor: string, times: number): Step | undefined {
+  const first = producer.computation;
+  const second = consumer.computation;
+  const made =
+    first.epilogue?.equation ??
+    (first.equation.op === "=" && isPlainTarget(first.equation.target) ? first.equation : undefined);
+  if (made && times > 1 && [...walk(made.value)].length > CHEAP_NODES) return undefined;
+  const names = renamed(producer, consumer, tensor);
+  // 1. The consumer's value, over the axes of the producer's elements.
+  const index = made
+    ? made.target.index
+    : first.equation.target.index.map((e, d) => (e.kind === "axis" ? e : axis(`d${d}`)));
+  const axes = new Map(
+    second.equation.target.index.flatMap((e, d) => (e.kind === "axis" ? [[e.name, index[d] ?? e] as const] : [])),
+  );
+  const element = made ? made.value : access(first.equation.target.tensor, index);
+  const value = rewrite(
+    substitute(second.equation.value, axes, "value"),
+    (e: Expr): Expr =>
+      e.kind !== "access" ? e : e.tensor === tensor ? element : { ...e, tensor: names.get(e.tensor) ?? e.tensor },
+    "value",
+  );
+  // 2. What is known of the tensors of both.
+  const own = Object.entries(first.tensors).filter(([name]) => name !== outputOf(first).name);
+  const added = Object.entries(second.tensors).flatMap(([name, described]) => {
+    const short = names.get(name);
+    return short === undefined ? [] : [[short, specOf(described, false)] as const];
+  });
+  const specs = Object.fromEntries([
+    ...own.map(([name, described]) => [name, specOf(described, false)] as const),
+    ...added,
+  ]);
+  const reads = Object.fromEntries([
+    ...Object.entries(producer.reads),
+    ...Object.entries(consumer.reads).flatMap(([name, read]) => {
+      const short = names.get(name);
+      return short === undefined ? [] : [[short, read] as const];
+    }),
+  ]);
+  const output = specOf(outputOf(second), false);
+  const computation = assembled(first, value, { index, specs, output });
+  const { operator } = producer;
+  return {
+    nodes: [...producer.nodes, ...consumer.nodes],
+    ops: [...producer.ops, ...consumer.ops],
+    computation,
+    reads,
+    output: consumer.output,
+    ...(operator && { operator }),
+  };
+}
+
+const isPlainTarget = ({ index }: Access): boolean => index.every((e) => e.kind === "axis");
+
+/** Sums with an epilogue, or one equation where the producer sums nothing. */
+function assembled(
+  first: Computation,
+  value: Expr,
+  {
+    index,
+    specs,
+    output,
+  }: { readonly index: readonly Expr[]; readonly specs: Record<string, TensorSpec>; readonly output: TensorSpec },
+): Computation {
+  const { dims: _, ...spec } = output;
+  if (!first.epilogue && first.equation.op === "=" && isPlainTarget(first.equation.target)) {
+    const equation: Equation = { target: access(first.equation.target.tensor, index), op: "=", value };
+    return defineComputation({
+      name: first.name,
+      equation,
+      extents: Object.fromEntries(first.axes.map((a) => [a.name, a.extent])),
+      tensors: { [equation.target.tensor]: spec, ...specs },
+    });
+  }
+  const sum = targetOf(first);
+  const epilogue: Equation = { target: access("res", index), op: "=", value };
+  const dims = sum.dims.map((d) => d.name);
+  return computationWith(first, {
+    epilogue,
+    tensors: {
+      [sum.name]: { dtype: sum.dtype, dims, shape: sum.dims.map((d) => d.extent) },
+      res: { ...spec, dims },
+      ...specs,
+    },
+  });
+}

@@ -1,0 +1,44 @@
+/**
+ * @file Computations made anew from parts of others: what a tensor is told of when a step is fused or laid out otherwise.
+ *
+ *     computationWith(conv, { epilogue, tensors: { bias } })      the same sums, and what is made of them
+ */
+
+import {
+  type Computation,
+  type ComputationSpec,
+  defineComputation,
+  type Tensor,
+  type TensorSpec,
+} from "../abstraction/computation.ts";
+import type { Equation } from "../abstraction/equation.ts";
+import { printExpr } from "../abstraction/expression.ts";
+
+/** What `defineComputation` is told of a tensor that is known already. */
+export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true): TensorSpec {
+  return {
+    dtype,
+    dims: dims.map((d) => d.name),
+    shape: dims.map((d) => d.extent),
+    ...(constant && { constant }),
+    ...(layout && dims.length > 0 && { storage: printExpr(storage, "formula") }),
+  };
+}
+
+/** A computation of the same axes. @throws UsageError when the parts do not fit together */
+export function computationWith(
+  given: Computation,
+  {
+    epilogue,
+    tensors,
+  }: { readonly epilogue: Equation | undefined; readonly tensors: Readonly<Record<string, TensorSpec>> },
+): Computation {
+  const spec: ComputationSpec = {
+    name: given.name,
+    equation: given.equation,
+    ...(epilogue && { epilogue }),
+    extents: Object.fromEntries(given.axes.map((a) => [a.name, a.extent])),
+    tensors,
+  };
+  return defineComputation(spec);
+}
