@@ -45,10 +45,10 @@ export interface Build {
   readonly test: BuildStep;
 }
 
-const PLAIN = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv"];
+export const PLAIN = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv"];
 
 /** Of the tuned kernel; how it is linked is the build's to say. */
-function tunedFlags(features: readonly string[]): string[] {
+export function tunedFlags(features: readonly string[]): string[] {
   return codeFlags({ features }).filter((flag) => flag !== "-fPIC");
 }
 

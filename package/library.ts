@@ -90,7 +90,8 @@ const ARCHITECTURES = {
 /** The CPU that a tuned kernel is for. What needs no extension was written for x86. */
 export const architectureFor = (features: readonly string[]) => ARCHITECTURES[architectureOf(features) ?? "x86"];
 
-function featureTests(features: readonly string[]): Code {
+/** `missing_words()`: the extensions of `features` that the CPU lacks, as a text of C. */
+export function featureTests(features: readonly string[]): Code {
   if (features.length === 0) return code`static const char* missing_words(void) { return ""; }`;
   const isArm = architectureOf(features) === "arm";
   const { word, defined, begin } = architectureFor(features);

@@ -73,6 +73,12 @@ export interface ReferenceOptions extends ProgramOptions {
 /** Up to so many points the interpreter is as fast as compiling a program (about half a second; Xeon, 2026-11-21). */
 const INTERPRETED_POINTS = 2e6;
 
+/** Computations by the interpreter, or, where there are many points, by a compiled program. */
+export const evaluatorWith =
+  (options: ProgramOptions): Evaluate =>
+  (what, inputs) =>
+    pointCount(what) <= INTERPRETED_POINTS ? interpret(what, inputs) : interpretCompiled(what, inputs, options);
+
 /** The reference of a computation: the same seed, the same bytes. */
 export async function referenceFor(
   computation: Computation,
@@ -84,8 +90,7 @@ export async function referenceFor(
     ? ["random", "extreme"]
     : ["exact", "random", "extreme"];
   const { time } = computation;
-  const evaluate = (what: Computation, inputs: Inputs): Promise<Values> | Values =>
-    pointCount(what) <= INTERPRETED_POINTS ? interpret(what, inputs) : interpretCompiled(what, inputs, options);
+  const evaluate = evaluatorWith(options);
   const bound = await boundOf(partsOf(computation).sum, evaluate);
   const sets: ReferenceSet[] = [];
   const leftOut: { name: ReferenceSet["name"]; because: string }[] = [];
@@ -235,7 +240,7 @@ async function drawSet(
       for (let i = 0; i < sizes.length; i++) {
         const size = sizes[i] ?? 0;
         if (name === "exact" && whole && size <= bound.exactBelow && Number.isInteger(expected[i])) continue;
-        tolerance[i] = ((bound.terms[i] ?? 1) + bound.operations + 1) * (bound.epsilon * size + bound.smallest);
+        tolerance[i] = slackOf(bound, i, size);
       }
     }
     if (!epilogue) return { inputs, expected, tolerance };
@@ -247,8 +252,13 @@ async function drawSet(
   }
 }
 
+/** How far element `i` of a sum may be off. @param size the sum of its terms' sizes */
+export function slackOf({ terms, operations, epsilon, smallest }: Bound, i: number, size: number): number {
+  return ((terms[i] ?? 1) + operations + 1) * (epsilon * size + smallest);
+}
+
 /** What an epilogue makes of sums, and of all they may be. */
-async function finish(
+export async function finish(
   epilogue: Computation,
   inputs: Readonly<Record<string, Float64Array>>,
   sum: string,
@@ -404,7 +414,7 @@ function sizesByGrowth(
   return new Float64Array(first.length).fill(factor * largest + offset);
 }
 
-function absoluteInputs(inputs: Readonly<Record<string, Float64Array>>): Record<string, Float64Array> {
+export function absoluteInputs(inputs: Readonly<Record<string, Float64Array>>): Record<string, Float64Array> {
   return Object.fromEntries(
     Object.entries(inputs).map(([name, values]) => {
       const sizes = new Float64Array(values.length);

@@ -147,7 +147,7 @@ function entriesOf(text: string): Record<string, unknown> {
  * @param force whether a folder that holds something already is written into
  * @throws UsageError when it may not be; EnvironmentError when it cannot be
  */
-export function writePackage(folder: string, files: ReadonlyMap<string, string>, force = false): void {
+export function writePackage(folder: string, files: ReadonlyMap<string, string | Uint8Array>, force = false): void {
   try {
     const held = namesIn(folder);
     if (held.length > 0 && !force)

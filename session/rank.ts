@@ -54,8 +54,12 @@ const OPTIONS = { intrinsics: true, machine: true, threads: true, seed: true, ki
  */
 export function rankByModel(computation: Computation, options: RankOptions = {}): Ranking {
   checkNames(options, OPTIONS, "rankByModel");
-  return finished(rankInSteps(computation, options));
+  return rankOf(computation, options, MODEL_DRAWS);
 }
+
+/** The same of so many candidates that are drawn. */
+export const rankOf = (computation: Computation, options: RankOptions, draws: number): Ranking =>
+  finished(rankInSteps(computation, options, draws));
 
 /** What ends a ranking before it is done. */
 export interface RankInTimeOptions extends RankOptions {
@@ -88,7 +92,7 @@ export async function rankByModelInTime(
   }
 }
 
-function* rankInSteps(computation: Computation, options: RankOptions): Steps<Ranking> {
+function* rankInSteps(computation: Computation, options: RankOptions, draws = MODEL_DRAWS): Steps<Ranking> {
   const { seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
   const threads = options.threads ?? enginesOf(machine);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
@@ -97,12 +101,12 @@ function* rankInSteps(computation: Computation, options: RankOptions): Steps<Ran
   const { space } = found;
   const random = seededRandom(seed);
   const drawn = new Map<string, Expected>();
-  for (let i = 1; i <= MODEL_DRAWS; i++) {
+  for (let i = 1; i <= draws; i++) {
     const candidate = space.random(random);
     const prediction = space.predict(candidate);
     if (prediction)
       drawn.set(space.key(candidate), { computation, candidate, mapping: space.mappingOf(candidate), prediction });
-    if (i % DRAWS_A_STEP === 0 && (yield { what: "schedules", done: i, of: MODEL_DRAWS }) && drawn.size > 0) break;
+    if (i % DRAWS_A_STEP === 0 && (yield { what: "schedules", done: i, of: draws }) && drawn.size > 0) break;
   }
   return [...drawn.values()].sort((a, b) => a.prediction.seconds - b.prediction.seconds).slice(0, count);
 }

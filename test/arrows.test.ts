@@ -32,8 +32,8 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   // Of the mapper the decisions, which records are read with.
   db: ["abstraction", "operators", "mapper"],
   report: ["abstraction", "mapper"],
-  package: ["abstraction", "targets", "runtime"],
-  session: ["abstraction", ...TABLES, "mapper", "perfmodel", "tuner", "codegen", "runtime", "db", "report", "package"],
+  package: ["abstraction", "targets", "network", "runtime"],
+  session: ["abstraction", ...TABLES, "mapper", "perfmodel", "tuner", "network", "codegen", "runtime", "db", "report", "package"],
   cli: LIBRARY,
   "automap.ts": LIBRARY,
   examples: ["automap.ts"],

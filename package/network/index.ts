@@ -1,0 +1,108 @@
+/**
+ * @file The package of a network: one library that runs it, built by a compiler alone.
+ *
+ *     networkFiles(subject)      resnet18.h, resnet18.cpp, resnet18_k0.cpp ..., resnet18.weights, resnet18_main.cpp, build.sh, CMakeLists.txt
+ */
+
+import {
+  code,
+  commentText,
+  identifier,
+  join,
+  lines,
+  NOTHING,
+  plainWord,
+  type SourceText,
+} from "../../abstraction/source-text.ts";
+import { spell } from "../../abstraction/spelling.ts";
+import { type BuildStep, PLAIN, tunedFlags } from "../build.ts";
+import { tunedSource } from "../library.ts";
+import { portableSource } from "../portable.ts";
+import { networkHeader, networkMain, networkSource } from "./library.ts";
+import { type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
+
+export { type NetworkKernel, type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
+
+/** How the library and its program are built: objects in any order, then these. */
+export interface NetworkBuild {
+  readonly objects: readonly BuildStep[];
+  readonly library: BuildStep;
+  readonly main: BuildStep;
+}
+
+export function networkBuildOf({ subject: { name }, kernels }: NetworkParts): NetworkBuild {
+  const compile = (source: string, flags: readonly string[]): BuildStep => ({
+    flags: [...flags, "-fPIC", "-c"],
+    sources: [`${source}.cpp`],
+    output: `build/${source}.o`,
+  });
+  const objects = [
+    ...kernels.map((kernel) => compile(kernel.name, kernel.tuned ? tunedFlags(kernel.tuned.features) : PLAIN)),
+    compile(name, PLAIN),
+  ];
+  const made = objects.map((o) => o.output);
+  return {
+    objects,
+    library: { flags: ["-shared"], sources: made, output: `build/lib${name}.so` },
+    main: { flags: PLAIN, sources: [`${name}_main.cpp`, ...made], output: `build/${name}_main` },
+  };
+}
+
+/** Text of every file by name, and the weights. */
+export function networkFiles(given: NetworkSubject): ReadonlyMap<string, SourceText | Uint8Array> {
+  const parts = partsOfNetwork(given);
+  const { name } = given;
+  return new Map<string, SourceText | Uint8Array>([
+    [`${name}.h`, networkHeader(parts)],
+    [`${name}.cpp`, networkSource(parts)],
+    ...parts.kernels.map(
+      (kernel) =>
+        [`${kernel.name}.cpp`, kernel.tuned ? tunedSource(kernel, kernel.tuned) : portableSource(kernel)] as const,
+    ),
+    [`${name}.weights`, parts.weights],
+    [`${name}_main.cpp`, networkMain(parts)],
+    ["build.sh", buildScript(parts)],
+    ["CMakeLists.txt", cmakeText(parts)],
+  ]);
+}
+
+function buildScript(parts: NetworkParts): SourceText {
+  const { objects, library, main } = networkBuildOf(parts);
+  const command = ({ flags, sources, output }: BuildStep) =>
+    code`$CXX ${join([...flags, ...sources, "-o", output].map(plainWord), code` `)}`;
+  const text = lines([
+    code`#!/bin/sh`,
+    code`# Builds ${commentText(`${library.output} and ${main.output}`)}. Another compiler: CXX=clang++ sh build.sh`,
+    code`set -eu`,
+    code`cd "$(dirname "$0")"`,
+    code`: "\${CXX:=$(command -v g++ || command -v clang++ || echo c++)}"`,
+    code`mkdir -p build`,
+    ...[...objects, library, main].map(command),
+    NOTHING,
+  ]);
+  return spell(text, "c++");
+}
+
+function cmakeText({ subject, kernels }: NetworkParts): SourceText {
+  const name = identifier(subject.name);
+  const words = (flags: readonly string[]) => join(flags.map(plainWord), code`;`);
+  const text = code`# cmake -B build && cmake --build build
+cmake_minimum_required(VERSION 3.16)
+project(${name} LANGUAGES CXX)
+include(GNUInstallDirs)
+
+add_library(${name} SHARED ${name}.cpp ${join(
+    kernels.map((kernel) => code`${identifier(kernel.name)}.cpp`),
+    code` `,
+  )})
+target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:\${CMAKE_CURRENT_SOURCE_DIR}> $<INSTALL_INTERFACE:\${CMAKE_INSTALL_INCLUDEDIR}>)
+set_target_properties(${name} PROPERTIES PUBLIC_HEADER ${name}.h LIBRARY_OUTPUT_DIRECTORY \${CMAKE_BINARY_DIR})
+# The weights are put into the library by the assembler.
+set_source_files_properties(${name}.cpp PROPERTIES COMPILE_OPTIONS "${words(PLAIN)};-Wa,-I\${CMAKE_CURRENT_SOURCE_DIR}" OBJECT_DEPENDS "\${CMAKE_CURRENT_SOURCE_DIR}/${name}.weights")
+${lines(kernels.map((kernel) => code`set_source_files_properties(${identifier(kernel.name)}.cpp PROPERTIES COMPILE_OPTIONS "${words(kernel.tuned ? tunedFlags(kernel.tuned.features) : PLAIN)}")`))}
+add_executable(${name}_main ${name}_main.cpp)
+target_link_libraries(${name}_main PRIVATE ${name})
+install(TARGETS ${name} LIBRARY DESTINATION \${CMAKE_INSTALL_LIBDIR} PUBLIC_HEADER DESTINATION \${CMAKE_INSTALL_INCLUDEDIR})
+`;
+  return spell(text, "c++");
+}

@@ -1,0 +1,322 @@
+/**
+ * @file The library of a network in C: one function runs all steps, on an arena that is planned ahead.
+ *
+ *     resnet18_net* net;
+ *     if (resnet18_create(&net, 0)) ...                weights are packed here
+ *     resnet18_run(net, image, fc);                    as often as wanted
+ *     resnet18_destroy(net);
+ */
+
+import { C_TYPES } from "../../abstraction/kernel.ts";
+import {
+  apart,
+  type Code,
+  code,
+  comment,
+  identifier,
+  indented,
+  lines,
+  list,
+  Name,
+  type SourceText,
+  stringLiteral,
+} from "../../abstraction/source-text.ts";
+import { spell } from "../../abstraction/spelling.ts";
+import { describeValue, heldAs } from "../../network/value.ts";
+import { featureTests } from "../library.ts";
+import { bytesOfValue, type NetworkParts, type Place } from "./subject.ts";
+
+/** What functions return. */
+const CODES = ["OK", "NO_MEMORY", "NULL", "UNSUPPORTED"] as const;
+
+const nameOf = (key: string, label: string): Name =>
+  new Name("tensor", label.replaceAll(/\W/g, "_").replace(/^(?=[^A-Za-z])/, "v"), key);
+
+/** Parameters of run: the inputs, then the outputs. */
+function parametersOf({ subject: { program } }: NetworkParts) {
+  return [
+    ...program.inputs.map((value, number) => ({
+      name: nameOf(`input ${number}`, value.name),
+      value,
+      label: value.name,
+      isOutput: false,
+      number,
+    })),
+    ...program.outputs.map(({ name, value }, number) => ({
+      name: nameOf(`output ${number}`, name),
+      value,
+      label: name,
+      isOutput: true,
+      number,
+    })),
+  ];
+}
+
+const signatureOf = (parts: NetworkParts): Code =>
+  list(
+    parametersOf(parts).map(
+      ({ name, value, isOutput }) => code`${isOutput ? "" : "const "}${C_TYPES[heldAs(value.type)]}* ${name}`,
+    ),
+  );
+
+export function networkHeader(parts: NetworkParts): SourceText {
+  const { subject, memory, weights, steps } = parts;
+  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
+  const text = code`${comment([
+    `${subject.name}: a network of ${steps.length} steps.`,
+    "",
+    ...parametersOf(parts).map(
+      ({ label, value, isOutput }) =>
+        `${label}   ${isOutput ? "output" : "input"}, ${describeValue(value)}, row-major, ${bytesOfValue(value)} bytes`,
+    ),
+    "",
+    `Values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
+    "With the flag KEEP every value has memory of its own, so that the output of each step can be looked at after a run.",
+    "",
+    ...subject.provenance,
+  ])}
+#ifndef AUTOMAP_${upper}_H
+#define AUTOMAP_${upper}_H
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ${name}_net ${name}_net;
+enum { ${list(CODES.map((word, i) => code`${upper}_${word} = ${i}`))} };
+enum { ${upper}_KEEP = 1 };
+
+int ${name}_create(${name}_net** made, int flags);
+int ${name}_run(${name}_net* net, ${signatureOf(parts)});
+void ${name}_destroy(${name}_net* net);
+
+/* For whoever looks inside: steps, their names, and what the last run left as the output of one (of a network made with KEEP). */
+int ${name}_steps(void);
+const char* ${name}_step_name(int step);
+unsigned long ${name}_step_bytes(int step);
+const void* ${name}_step_output(const ${name}_net* net, int step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+`;
+  return spell(text, "c++");
+}
+
+const KINDS = { arena: "ARENA", weights: "WEIGHTS", input: "INPUT", output: "OUTPUT" } as const;
+const placeText = (place: Place): Code =>
+  code`{${KINDS[place.kind]}, ${"offset" in place ? place.offset : place.number}}`;
+
+/** Words of a kernel's functions: the tuned one has its name, plain loops another. */
+const codeOf = ({ name, tuned }: NetworkParts["kernels"][number]): Code =>
+  code`${identifier(name)}_${tuned ? "tuned" : "portable"}`;
+
+export function networkSource(parts: NetworkParts): SourceText {
+  const { subject, steps, kernels, memory, kept, copies } = parts;
+  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
+  const most = Math.max(1, ...steps.map((s) => s.places.length));
+  const declared = kernels.map((kernel) => {
+    const word = codeOf(kernel);
+    return code`extern "C" unsigned long ${word}_workspace_bytes(void);
+extern "C" void ${word}_prepare(void*, const void* const*);
+extern "C" int ${word}_phases(void);
+extern "C" void ${word}_run(void*, void* const*, int, int, int);`;
+  });
+  const features = [...new Set(kernels.flatMap(({ tuned }) => tuned?.features ?? []))];
+  const text = code`${comment([`${subject.name}: runs the steps one after another. The kernels are in ${subject.name}_k*.cpp.`])}
+#include "${name}.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+__asm__(".section .rodata\\n.balign 64\\n${name}_weights:\\n.incbin \\"${name}.weights\\"\\n.previous\\n");
+extern "C" __attribute__((visibility("hidden"))) const unsigned char ${name}_weights[];
+
+${lines(declared)}
+
+${apart(featureTests(features))}
+
+namespace {
+struct Code {
+  unsigned long (*workspace_bytes)(void);
+  void (*prepare)(void* workspace, const void* const* tensors);
+  int (*phases)(void);
+  void (*run)(void* workspace, void* const* tensors, int phase, int part, int parts);
+};
+const Code codes[] = {
+${lines(indented(kernels.map((kernel) => list(["workspace_bytes", "prepare", "phases", "run"].map((f) => code`${codeOf(kernel)}_${identifier(f)}`))).map((all) => code`{${all}},`)))}
+};
+
+enum Kind { ARENA, WEIGHTS, INPUT, OUTPUT };
+/* Where a tensor lies: an offset into a block, or the number of an argument. */
+struct Place {
+  Kind kind;
+  unsigned long at;
+};
+enum { MOST = ${most}, STEPS = ${steps.length}, ALIGNMENT = 64 };
+struct Step {
+  const char* name;
+  int code, count;
+  Place places[MOST], kept[MOST];
+  unsigned long bytes;
+};
+const Step steps[] = {
+${lines(
+  indented(
+    steps.map(
+      (s) =>
+        code`{${stringLiteral(s.name)}, ${s.kernel}, ${s.places.length}, {${list(s.places.map(placeText))}}, {${list(s.kept.map(placeText))}}, ${s.bytes}},`,
+    ),
+  ),
+)}
+};
+
+void* aligned(unsigned long bytes) { return aligned_alloc(ALIGNMENT, (bytes / ALIGNMENT + 1) * ALIGNMENT); }
+} // namespace
+
+struct ${name}_net {
+  bool keep;
+  unsigned char* arena;
+  void* workspaces[STEPS];
+  /* Of the last run. */
+  const void* inputs[${Math.max(1, subject.program.inputs.length)}];
+  void* outputs[${Math.max(1, subject.program.outputs.length)}];
+};
+
+static void* placed(const ${name}_net* net, const Place& place) {
+  switch (place.kind) {
+    case ARENA: return net->arena + place.at;
+    case WEIGHTS: return (void*)(${name}_weights + place.at);
+    case INPUT: return (void*)net->inputs[place.at];
+    default: return net->outputs[place.at];
+  }
+}
+
+static void collect(const ${name}_net* net, const Step& step, void** tensors) {
+  for (int i = 0; i < step.count; i++) tensors[i] = placed(net, (net->keep ? step.kept : step.places)[i]);
+}
+
+extern "C" int ${name}_create(${name}_net** made, int flags) {
+  if (!made) return ${upper}_NULL;
+  *made = nullptr;
+  if (*missing_words()) return ${upper}_UNSUPPORTED;
+  ${name}_net* net = (${name}_net*)calloc(1, sizeof(${name}_net));
+  if (!net) return ${upper}_NO_MEMORY;
+  net->keep = flags & ${upper}_KEEP;
+  net->arena = (unsigned char*)aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
+  bool complete = net->arena;
+  for (int i = 0; complete && i < STEPS; i++) {
+    const Code& code = codes[steps[i].code];
+    complete = (net->workspaces[i] = aligned(code.workspace_bytes()));
+    if (!complete) break;
+    /* Constants are packed; arguments of a run are not there yet. */
+    void* tensors[MOST] = {};
+    collect(net, steps[i], tensors);
+    code.prepare(net->workspaces[i], (const void* const*)tensors);
+  }
+  if (!complete) return ${name}_destroy(net), ${upper}_NO_MEMORY;
+  *made = net;
+  return ${upper}_OK;
+}
+
+extern "C" int ${name}_run(${name}_net* net, ${signatureOf(parts)}) {
+  if (!net${lines(parametersOf(parts).map((p) => code` || !${p.name}`))}) return ${upper}_NULL;
+${lines(
+  parametersOf(parts).map(({ name: word, isOutput, number }) =>
+    isOutput ? code`  net->outputs[${number}] = ${word};` : code`  net->inputs[${number}] = ${word};`,
+  ),
+)}
+  for (int i = 0; i < STEPS; i++) {
+    const Code& code = codes[steps[i].code];
+    void* tensors[MOST];
+    collect(net, steps[i], tensors);
+    const int phases = code.phases();
+    for (int phase = 0; phase < phases; phase++) code.run(net->workspaces[i], tensors, phase, 0, 1);
+  }
+${lines(copies.map(({ to, from, bytes }) => code`  memmove(net->outputs[${to}], placed(net, Place${placeText(from)}), ${bytes});`))}
+  return ${upper}_OK;
+}
+
+extern "C" void ${name}_destroy(${name}_net* net) {
+  if (!net) return;
+  for (int i = 0; i < STEPS; i++) free(net->workspaces[i]);
+  free(net->arena);
+  free(net);
+}
+
+extern "C" int ${name}_steps(void) { return STEPS; }
+extern "C" const char* ${name}_step_name(int step) { return step >= 0 && step < STEPS ? steps[step].name : ""; }
+extern "C" unsigned long ${name}_step_bytes(int step) { return step >= 0 && step < STEPS ? steps[step].bytes : 0; }
+extern "C" const void* ${name}_step_output(const ${name}_net* net, int step) {
+  return net && net->keep && step >= 0 && step < STEPS ? placed(net, steps[step].kept[0]) : nullptr;
+}
+`;
+  return spell(text, "c++");
+}
+
+/**
+ * A program that runs the network on files: one for each input, then one for each output; behind \`--keep FOLDER\` the output of each step.
+ * Behind \`--times N\` it prints the seconds of each of N runs.
+ */
+export function networkMain(parts: NetworkParts): SourceText {
+  const { subject } = parts;
+  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
+  const parameters = parametersOf(parts);
+  const given = parameters.map(
+    (p, i) => code`(${p.isOutput ? "" : "const "}${C_TYPES[heldAs(p.value.type)]}*)data[${i}]`,
+  );
+  const text = code`${comment([`Runs ${subject.name} on files: its inputs, then its outputs. --keep FOLDER writes the output of each step there.`])}
+#include "${name}.h"
+
+#include <chrono>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const unsigned long sizes[] = {${list(parameters.map((p) => code`${bytesOfValue(p.value)}`))}};
+enum { INPUTS = ${subject.program.inputs.length}, ALL = ${parameters.length} };
+
+static bool move(const char* path, void* bytes, unsigned long size, bool reads) {
+  FILE* file = fopen(path, reads ? "rb" : "wb");
+  if (!file) return fprintf(stderr, "%s cannot be opened\\n", path), false;
+  const unsigned long moved = reads ? fread(bytes, 1, size, file) : fwrite(bytes, 1, size, file);
+  if (fclose(file) || moved != size) return fprintf(stderr, "%s: %lu bytes of %lu\\n", path, moved, size), false;
+  return true;
+}
+
+int main(int count, char** words) {
+  const char* folder = nullptr;
+  long times = 0;
+  int first = 1;
+  for (; first + 1 < count && !strncmp(words[first], "--", 2); first += 2) {
+    if (!strcmp(words[first], "--keep")) folder = words[first + 1];
+    else if (!strcmp(words[first], "--times")) times = atol(words[first + 1]);
+  }
+  if (count - first != ALL) return fprintf(stderr, "usage: %s [--keep FOLDER] [--times N] INPUT... OUTPUT...\\n", words[0]), 2;
+  void* data[ALL];
+  for (int i = 0; i < ALL; i++) {
+    data[i] = aligned_alloc(64, (sizes[i] / 64 + 1) * 64);
+    if (!data[i] || (i < INPUTS && !move(words[first + i], data[i], sizes[i], true))) return 1;
+  }
+  ${name}_net* net;
+  if (int code = ${name}_create(&net, folder ? ${upper}_KEEP : 0)) return fprintf(stderr, "create: code %d\\n", code), 1;
+  if (int code = ${name}_run(net, ${list(given)})) return fprintf(stderr, "run: code %d\\n", code), 1;
+  for (long i = 0; i < times; i++) {
+    const auto start = std::chrono::steady_clock::now();
+    ${name}_run(net, ${list(given)});
+    printf("%.9f\\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  for (int i = INPUTS; i < ALL; i++) if (!move(words[first + i], data[i], sizes[i], false)) return 1;
+  for (int step = 0; folder && step < ${name}_steps(); step++) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/step_%d.bin", folder, step);
+    if (!move(path, (void*)${name}_step_output(net, step), ${name}_step_bytes(step), false)) return 1;
+  }
+  ${name}_destroy(net);
+  return 0;
+}
+`;
+  return spell(text, "c++");
+}

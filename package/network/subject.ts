@@ -1,0 +1,180 @@
+/**
+ * @file What the package of a network is made of: its steps, a kernel for each different one, and where everything lies in memory.
+ *
+ *     const parts = partsOfNetwork({ name: "resnet18", program, kernels, provenance });
+ *     parts.steps[0]      { kernel: 0, places: [{ kind: "arena", offset: 0 }, { kind: "input", number: 0 }, { kind: "weights", offset: 0 }] }
+ */
+
+import { type Computation, computationKey, inputsOf, outputOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import { type MemoryPlan, planMemory } from "../../network/memory.ts";
+import { type Program, rootOf } from "../../network/program.ts";
+import { describeValue, elementsOf, heldAs, type Value } from "../../network/value.ts";
+import { encodeElements } from "../../runtime/bytes.ts";
+import type { EmitSubject } from "../subject.ts";
+
+export interface NetworkSubject {
+  /** Of files and functions: an identifier of C. */
+  readonly name: string;
+  readonly program: Program;
+  /** By the key of the computation; what has none is computed by plain loops. */
+  readonly kernels: ReadonlyMap<string, NetworkKernel>;
+  readonly provenance: readonly string[];
+}
+
+export interface NetworkKernel {
+  readonly kernel: Kernel;
+  /** Where it comes from: the id of its record, or that the model alone chose it. */
+  readonly provenance: readonly string[];
+}
+
+/** Where a tensor of a step lies when it runs. */
+export type Place =
+  | { readonly kind: "arena" | "weights"; readonly offset: number }
+  | { readonly kind: "input" | "output"; readonly number: number };
+
+export interface PlacedStep {
+  /** In words: `layer1.0.conv1 (Conv BatchNormalization Relu)`. */
+  readonly name: string;
+  readonly kernel: number;
+  /** Of its tensors in the order of the kernel: the output first. */
+  readonly places: readonly Place[];
+  /** The same where each value has a place of its own. */
+  readonly kept: readonly Place[];
+  readonly bytes: number;
+}
+
+export interface NetworkParts {
+  readonly subject: NetworkSubject;
+  readonly steps: readonly PlacedStep[];
+  /** One for each different computation, named for functions: `resnet18_k0`. */
+  readonly kernels: readonly EmitSubject[];
+  readonly weights: Uint8Array;
+  readonly memory: MemoryPlan;
+  readonly kept: MemoryPlan;
+  /** Outputs that no step makes for itself: another output, an input, or a constant. */
+  readonly copies: readonly { readonly to: number; readonly from: Place; readonly bytes: number }[];
+}
+
+/** Of a cache line. */
+const ALIGNMENT = 64;
+
+/** Bytes of a value as a user gives and takes it. */
+export const bytesOfValue = ({ name, type, shape }: Value): number => elementsOf(shape, name) * bytesOf(heldAs(type));
+
+/** @throws UsageError when an input or output has a type that no caller could hold */
+export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
+  const { name, program } = subject;
+  if (program.steps.length === 0)
+    throw new UsageError(`${name} computes nothing when it runs: all its outputs are known`, {
+      hint: "read them from the model",
+    });
+  for (const value of [...program.inputs, ...program.outputs.map((o) => o.value)])
+    if (value.type === "s64" && !value.constant)
+      throw new UsageError(
+        `${value.name} is ${describeValue(value)}: inputs and outputs of 64 bits are not supported yet`,
+      );
+  const [memory, kept] = [planMemory(program), planMemory(program, false)];
+  const weights = new WeightsFile();
+  const made = new Map(program.outputs.map(({ value }, i) => [rootOf(value), i] as const).reverse());
+  const placeIn = (plan: MemoryPlan, value: Value): Place => {
+    if (value.constant) return { kind: "weights", offset: weights.offsetOf(value) };
+    const root = rootOf(value);
+    const input = program.inputs.indexOf(root);
+    if (input >= 0) return { kind: "input", number: input };
+    const output = made.get(root);
+    if (output !== undefined) return { kind: "output", number: output };
+    const offset = plan.offsets.get(root);
+    if (offset === undefined) throw new Error(`internal: ${value.name} has no place`);
+    return { kind: "arena", offset };
+  };
+  const kernels = new Map<string, EmitSubject>();
+  const numbers = new Map<string, number>();
+  const steps = program.steps.map(({ nodes, ops, computation, reads, output }): PlacedStep => {
+    const key = computationKey(computation);
+    if (!kernels.has(key)) {
+      numbers.set(key, kernels.size);
+      kernels.set(key, kernelSubject(subject, key, computation, kernels.size));
+    }
+    const values = [output, ...inputsOf(computation).map((tensor) => readAs(reads, tensor.name))];
+    return {
+      name: `${nodes[0] ?? ""} (${ops.join(" ")})`,
+      kernel: numbers.get(key) ?? 0,
+      places: values.map((value) => placeIn(memory, value)),
+      kept: values.map((value) => placeIn(kept, value)),
+      bytes: bytesOfTensor(computation),
+    };
+  });
+  const written = new Set(program.steps.map(({ output }) => output));
+  const copies = program.outputs.flatMap(({ value }, to) =>
+    written.has(rootOf(value)) && made.get(rootOf(value)) === to
+      ? []
+      : [{ to, from: placeIn(memory, value), bytes: bytesOfValue(value) }],
+  );
+  return {
+    subject: { ...subject, name },
+    steps,
+    kernels: [...kernels.values()],
+    weights: weights.bytes(),
+    memory,
+    kept,
+    copies,
+  };
+}
+
+function bytesOfTensor(computation: Computation): number {
+  const { dims, dtype } = outputOf(computation);
+  return dims.reduce((product, d) => product * d.extent, bytesOf(dtype));
+}
+
+function readAs(reads: Readonly<Record<string, Value>>, tensor: string): Value {
+  const value = reads[tensor];
+  if (!value) throw new Error(`internal: no value for tensor ${tensor}`);
+  return value;
+}
+
+function kernelSubject(
+  { name, kernels, provenance }: NetworkSubject,
+  key: string,
+  computation: Computation,
+  number: number,
+): EmitSubject {
+  const chosen = kernels.get(key);
+  return {
+    name: `${name}_k${number}`,
+    computation,
+    ...(chosen && { tuned: chosen.kernel }),
+    threads: 1,
+    provenance: [...(chosen?.provenance ?? ["plain loops: nothing maps"]), ...provenance],
+  };
+}
+
+/** Constants one behind the other, each once. */
+class WeightsFile {
+  private readonly parts: Uint8Array[] = [];
+  private readonly offsets = new Map<unknown, number>();
+  private size = 0;
+
+  offsetOf({ constant, type }: Value): number {
+    const known = this.offsets.get(constant);
+    if (known !== undefined) return known;
+    const bytes = encodeElements(heldAs(type), constant ?? []);
+    const offset = this.size;
+    this.offsets.set(constant, offset);
+    this.parts.push(bytes);
+    this.size += Math.ceil(bytes.length / ALIGNMENT) * ALIGNMENT;
+    return offset;
+  }
+
+  bytes(): Uint8Array {
+    const all = new Uint8Array(Math.max(this.size, ALIGNMENT));
+    let offset = 0;
+    for (const part of this.parts) {
+      all.set(part, offset);
+      offset += Math.ceil(part.length / ALIGNMENT) * ALIGNMENT;
+    }
+    return all;
+  }
+}

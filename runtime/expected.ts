@@ -1,0 +1,30 @@
+/**
+ * @file What a computation gives on inputs that are there already, such as those of a step within a network, and how far a kernel may be off.
+ *
+ *     const { expected, tolerance } = await expectedOn(conv, { in: values, w: weights }, { compiler, workdir })
+ */
+
+import { type Computation, targetOf } from "../abstraction/computation.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
+import type { Values } from "../abstraction/evaluate.ts";
+import { boundOf } from "./error-bound.ts";
+import type { ProgramOptions } from "./reference-program.ts";
+import { absoluteInputs, evaluatorWith, finish, slackOf } from "./verify.ts";
+
+/** What a computation gives on these inputs, row-major, and how far a kernel may be off. */
+export async function expectedOn(
+  computation: Computation,
+  inputs: Readonly<Record<string, Float64Array>>,
+  options: ProgramOptions,
+): Promise<{ readonly expected: Values; readonly tolerance: Float64Array }> {
+  const evaluate = evaluatorWith(options);
+  const { sum, epilogue } = partsOf(computation);
+  const bound = await boundOf(sum, evaluate);
+  const expected = await evaluate(sum, inputs);
+  const sizes = bound && (await evaluate(bound.magnitude, absoluteInputs(inputs)));
+  const tolerance = new Float64Array(expected.length);
+  if (bound && sizes) for (let i = 0; i < sizes.length; i++) tolerance[i] = slackOf(bound, i, sizes[i] ?? 0);
+  return epilogue
+    ? finish(epilogue, inputs, targetOf(sum).name, { expected, tolerance }, evaluate)
+    : { expected, tolerance };
+}

@@ -1,0 +1,121 @@
+/**
+ * @file A network from a model to a library: its tasks tuned, the best kernel of each taken, the library written and proved.
+ *
+ *     const { program } = openNetwork("resnet18.onnx", { dims: { batch: 1 } });
+ *     await tuneNetwork(program, { seconds: 60, database: "automap.db" });
+ *     const subject = networkSubject("resnet18", program, kernelsFor(program, records));
+ */
+
+import type { Candidate } from "../abstraction/candidate.ts";
+import { isOnGpu } from "../abstraction/candidate.ts";
+import { computationKey } from "../abstraction/computation.ts";
+import { attempt } from "../abstraction/error.ts";
+import { best, type Database, type Environment, shortId } from "../db/index.ts";
+import { everyIntrinsic } from "../intrinsics/index.ts";
+import { fuse } from "../network/fuse.ts";
+import type { Graph } from "../network/graph.ts";
+import { channelsLast } from "../network/layout.ts";
+import { type LowerOptions, lowerGraph } from "../network/lower.ts";
+import { readOnnx } from "../network/onnx/read.ts";
+import type { Program } from "../network/program.ts";
+import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
+import { packageName } from "../package/index.ts";
+import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
+import { placeText } from "../report/describe-candidate.ts";
+import { kernelFor, kernelOfRecord } from "./kernel.ts";
+import { rankOf } from "./rank.ts";
+import { VERSION } from "./version.ts";
+
+export interface OpenNetwork {
+  readonly graph: Graph;
+  /** Every node as its equations. */
+  readonly plain: Program;
+  /** The same fused and laid out. */
+  readonly program: Program;
+}
+
+/** @throws UsageError when the file is no model, or a node of it is not supported */
+export function openNetwork(file: string, options: LowerOptions = {}): OpenNetwork {
+  return openGraph(readOnnx(file), options);
+}
+
+export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork {
+  const plain = lowerGraph(graph, options);
+  return { graph, plain, program: channelsLast(fuse(plain)) };
+}
+
+/** How a task is computed: by a kernel of a record, by what the model expects to be fastest, or by plain loops. */
+export type Choice =
+  | {
+      readonly kind: "record";
+      readonly kernel: NetworkKernel;
+      readonly id: string;
+      readonly seconds: number;
+      readonly place: string;
+    }
+  | { readonly kind: "model"; readonly kernel: NetworkKernel; readonly place: string }
+  | { readonly kind: "loops"; readonly because: string };
+
+/** The records that hold here. */
+export interface Records {
+  readonly db: Database;
+  readonly environment: Environment;
+}
+
+/** Candidates that the model ranks for a step that nobody tuned. */
+const UNTUNED_DRAWS = 100;
+
+export function chooseKernel({ computation }: Task, records?: Records): Choice {
+  if (records) {
+    const trusted = { environment: records.environment, intrinsics: everyIntrinsic(), policy: "exact" } as const;
+    const trial = best(records.db, { computation, trusted, threads: 1 }).find((t) => !isOnGpu(t.candidate));
+    if (trial?.measurement.status === "ok") {
+      const id = shortId(trial.id);
+      const provenance = [`record    ${id}`, `made by   automap ${VERSION}`];
+      const seconds = trial.measurement.median;
+      return {
+        kind: "record",
+        kernel: { kernel: kernelOfRecord(trial), provenance },
+        id,
+        seconds,
+        place: placeOf(trial.candidate),
+      };
+    }
+  }
+  const ranked = rankOf(computation, { count: 1 }, UNTUNED_DRAWS);
+  if ("refused" in ranked) return { kind: "loops", because: ranked.refused[0]?.because ?? "nothing maps" };
+  const [first] = ranked;
+  const kernel = first && attempt(() => kernelFor(computation, first.candidate));
+  if (!first || !kernel) return { kind: "loops", because: "no schedule fits" };
+  const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
+  return { kind: "model", kernel: { kernel, provenance }, place: placeOf(first.candidate) };
+}
+
+/** What a candidate is in few words. */
+const placeOf = (candidate: Candidate): string => `${candidate.intrinsic} ${placeText(candidate)}`.trim();
+
+/** What a package of the network is made of, with the kernels that were chosen. */
+export function networkSubject(
+  program: Program,
+  choices: ReadonlyMap<Task, Choice>,
+  { name, provenance = [] }: { readonly name?: string | undefined; readonly provenance?: readonly string[] } = {},
+): NetworkSubject {
+  const kernels = new Map(
+    [...choices].flatMap(([{ computation }, choice]) =>
+      choice.kind === "loops" ? [] : [[computationKey(computation), choice.kernel] as const],
+    ),
+  );
+  return {
+    name: packageName(program.name, name),
+    program,
+    kernels,
+    provenance: [...provenance, `made by   automap ${VERSION}`],
+  };
+}
+
+/** Every task with how it is computed. */
+export function choicesOf(program: Program, records?: Records): Map<Task, Choice> {
+  return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records)] as const));
+}
+
+export const tunedTasks = (program: Program): Task[] => tasksOf(program).filter(isTuned);

@@ -1,0 +1,175 @@
+/**
+ * @file The library of a network built and held against its equations: every step on what the library itself computed before it.
+ *
+ *     await proveNetwork("resnet18", parts, compiler)      { status: "right", steps: 23 }   or the first step that differs
+ *
+ * Steps are compared one by one, each within the bound of its own rounding, so that no error hides behind those of the steps before. The run in which
+ * values share memory must then give the same outputs, bit for bit.
+ */
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { bytesOf as bytesOfType } from "../abstraction/dtype.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { type Program, rootOf, type Step } from "../network/program.ts";
+import { elementsOf, heldAs, type Value } from "../network/value.ts";
+import { type NetworkParts, networkBuildOf } from "../package/network/index.ts";
+import { decodeElement, encodeElements } from "../runtime/bytes.ts";
+import { explainRun, runChild } from "../runtime/child.ts";
+import type { Compiler } from "../runtime/compiler.ts";
+import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
+import { expectedOn } from "../runtime/expected.ts";
+import { fromMemory } from "../runtime/verify.ts";
+import { compileInFolder } from "./emit.ts";
+
+export type NetworkProof =
+  | { readonly status: "right"; readonly steps: number }
+  | { readonly status: "wrong"; readonly step: string; readonly said: string }
+  | { readonly status: "not built" | "not run"; readonly said: string };
+
+const RUN_LIMIT_MS = 300_000;
+
+export interface ProofOptions extends CoreOptions {
+  /** Of the inputs; 1 by default. */
+  readonly seed?: number;
+  /** Told of each step that is right. */
+  readonly onStep?: (name: string, place: number, of: number) => void;
+}
+
+/** @param folder of the package, which is built in it */
+export async function proveNetwork(
+  folder: string,
+  parts: NetworkParts,
+  compiler: Compiler,
+  { seed = 1, onStep, ...rest }: ProofOptions = {},
+): Promise<NetworkProof> {
+  const cores = coresOf(rest);
+  const problem = await buildNetwork(folder, parts, compiler, cores);
+  if (problem !== undefined) return { status: "not built", said: problem };
+  const work = mkdtempSync(join(folder, "build", "proof-"));
+  try {
+    const { program } = parts.subject;
+    const inputs = drawInputs(program, seed);
+    for (const [i, bytes] of inputs.bytes.entries()) writeFileSync(join(work, `input_${i}.bin`), bytes);
+    const kept = await runOn(folder, parts, work, cores, true);
+    if (kept !== undefined) return { status: "not run", said: kept };
+    const wrong = await firstWrong(program, inputs.values, work, { compiler, workdir: work, cores }, onStep);
+    if (wrong) return wrong;
+    const outputs = program.outputs.map((_, i) => readFileSync(join(work, `output_${i}.bin`)));
+    const again = await runOn(folder, parts, work, cores, false);
+    if (again !== undefined) return { status: "not run", said: again };
+    const differs = outputs.findIndex((bytes, i) => !bytes.equals(readFileSync(join(work, `output_${i}.bin`))));
+    if (differs >= 0)
+      return {
+        status: "wrong",
+        step: program.outputs[differs]?.name ?? "",
+        said: "it differs where values share memory",
+      };
+    return { status: "right", steps: program.steps.length };
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+/** @returns what the compiler said when it failed */
+export async function buildNetwork(
+  folder: string,
+  parts: NetworkParts,
+  compiler: Pick<Compiler, "command">,
+  cores: Pick<Cores, "working">,
+): Promise<string | undefined> {
+  const { objects, library, main } = networkBuildOf(parts);
+  mkdirSync(join(folder, "build"), { recursive: true });
+  for (const steps of [objects, [library, main]]) {
+    const problem = await compileInFolder(folder, steps, compiler, cores);
+    if (problem !== undefined) return problem;
+  }
+  return undefined;
+}
+
+async function runOn(
+  folder: string,
+  { subject, ...parts }: NetworkParts,
+  work: string,
+  cores: Cores,
+  keep: boolean,
+): Promise<string | undefined> {
+  const { main } = networkBuildOf({ subject, ...parts });
+  const files = [
+    ...subject.program.inputs.map((_, i) => join(work, `input_${i}.bin`)),
+    ...subject.program.outputs.map((_, i) => join(work, `output_${i}.bin`)),
+  ];
+  const command = [join(folder, main.output), ...(keep ? ["--keep", work] : []), ...files];
+  const run = await cores.working((cpus) => runChild(command, { timeLimitMs: RUN_LIMIT_MS, cpus }));
+  return run.status === "ok" ? undefined : `${explainRun(run)}\n${run.stderr}`.trimEnd();
+}
+
+/** Numbers as images have them after they were normalised: between -2 and 2; integers over their range. */
+function drawInputs({ inputs }: Program, seed: number): { values: Map<Value, Float64Array>; bytes: Uint8Array[] } {
+  const random = seededRandom(seed);
+  const values = new Map<Value, Float64Array>();
+  const bytes = inputs.map((value) => {
+    const dtype = heldAs(value.type);
+    const isSmall = bytesOfType(dtype) === 1;
+    const drawn = Float64Array.from({ length: elementsOf(value.shape, value.name) }, () =>
+      value.type === "bool"
+        ? Math.round(random())
+        : isSmall
+          ? Math.floor(random() * 128)
+          : Math.fround(4 * random() - 2),
+    );
+    const encoded = encodeElements(dtype, drawn);
+    values.set(value, decoded(encoded, drawn.length, dtype));
+    return encoded;
+  });
+  return { values, bytes };
+}
+
+function decoded(bytes: Uint8Array, elements: number, dtype: Tensor["dtype"]): Float64Array {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Float64Array.from({ length: elements }, (_, i) => decodeElement(dtype, view, i * bytesOfType(dtype)));
+}
+
+async function firstWrong(
+  program: Program,
+  values: Map<Value, Float64Array>,
+  work: string,
+  options: Parameters<typeof expectedOn>[2],
+  onStep: ProofOptions["onStep"],
+): Promise<NetworkProof | undefined> {
+  for (const [i, step] of program.steps.entries()) {
+    const inputs = Object.fromEntries(
+      Object.entries(step.reads).map(([tensor, value]) => [tensor, elementsAt(value, values)] as const),
+    );
+    const { expected, tolerance } = await expectedOn(step.computation, inputs, options);
+    const got = outputIn(join(work, `step_${i}.bin`), outputOf(step.computation));
+    const name = nameOf(step);
+    for (let e = 0; e < expected.length; e++) {
+      const [wanted = Number.NaN, made = Number.NaN] = [expected[e], got[e]];
+      if (Object.is(wanted, made) || Math.abs(made - wanted) <= (tolerance[e] ?? 0)) continue;
+      return {
+        status: "wrong",
+        step: name,
+        said: `element ${e} is ${made}, and its equation gives ${wanted} within ${tolerance[e]}`,
+      };
+    }
+    values.set(step.output, got);
+    onStep?.(name, i + 1, program.steps.length);
+  }
+  return undefined;
+}
+
+const nameOf = ({ nodes, ops }: Step): string => `${nodes[0]} (${ops.join(" ")})`;
+
+function elementsAt(value: Value, values: ReadonlyMap<Value, Float64Array>): Float64Array {
+  if (value.constant) return Float64Array.from(value.constant);
+  const elements = values.get(rootOf(value));
+  if (!elements) throw new Error(`internal: ${value.name} was not computed`);
+  return elements;
+}
+
+/** The logical elements of a step's output, which lies as its storage says. */
+function outputIn(file: string, tensor: Tensor): Float64Array {
+  return fromMemory(tensor, decoded(readFileSync(file), elementCount(tensor), tensor.dtype));
+}

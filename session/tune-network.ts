@@ -1,0 +1,110 @@
+/**
+ * @file The time of a search dealt among the tasks of a network.
+ *
+ *     await tuneNetwork(program, { seconds: 60, database: "automap.db", onTask: ({ task, gain }) => ... })
+ *
+ * First every task has an equal share of half the time. Then each next share goes where the network's time is expected to fall most: a task's gain is
+ * what its last share saved, times how often the network computes it. A search goes on from its records, so that nothing is measured twice.
+ */
+
+import { UsageError } from "../abstraction/error.ts";
+import type { Program } from "../network/program.ts";
+import type { Task } from "../network/tasks.ts";
+import { tunedTasks } from "./network.ts";
+import { type TuneOutcome, tuneComputation } from "./tune.ts";
+
+export interface TuneNetworkOptions {
+  /** For all tasks together. */
+  readonly seconds: number;
+  readonly database?: string;
+  readonly seed?: number;
+  /** Whether every share is an equal one: to compare. */
+  readonly equal?: boolean;
+  readonly signal?: AbortSignal;
+  /** Told of each share when it ends. */
+  readonly onShare?: (share: Share) => void;
+  readonly onNotice?: (text: string) => void;
+}
+
+/** One search for one task. */
+export interface Share {
+  readonly task: Task;
+  /** Place among the tasks, and how many there are. */
+  readonly place: number;
+  readonly of: number;
+  /** Of one call of the best kernel so far; undefined when none works. */
+  readonly seconds: number | undefined;
+  readonly outcome: TuneOutcome;
+  /** Left for all. */
+  readonly secondsLeft: number;
+}
+
+interface State {
+  readonly task: Task;
+  readonly place: number;
+  best: number | undefined;
+  /** Seconds of the network's time that the last share saved. */
+  gain: number;
+}
+
+/** Of the time, what is dealt in equal shares before gains are known. */
+const EQUAL_SHARE = 0.5;
+/** Shorter searches measure little besides preparing. */
+const LEAST_SHARE_SECONDS = 4;
+/** Before a second share nothing is known of what it saves: as much of a task's time, at most. */
+const FIRST_GAIN = 0.1;
+/** A share that saved less than this of the network's time ends its task. */
+const LEAST_GAIN = 0.001;
+
+/** @returns seconds of one call of the best kernel of each task; of those that have one */
+export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<ReadonlyMap<Task, number>> {
+  const tasks = tunedTasks(program);
+  if (tasks.length === 0) throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
+  const { seconds, equal = false, signal } = options;
+  const started = Date.now();
+  const left = (): number => seconds - (Date.now() - started) / 1000;
+  const states = tasks.map((task, i): State => ({ task, place: i + 1, best: undefined, gain: 0 }));
+  const first = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / tasks.length);
+  // The task with the most work first: time that runs out is missed least by the others.
+  const inOrder = states.toSorted((a, b) => workOf(b.task) - workOf(a.task));
+  for (const state of inOrder) {
+    if (signal?.aborted) break;
+    await share(state, first, states.length, options, left);
+  }
+  while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
+    const total = states.reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
+    const [next] = states.filter(({ gain }) => gain > LEAST_GAIN * total).sort((a, b) => b.gain - a.gain);
+    if (!next) break;
+    await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), states.length, options, left);
+  }
+  return new Map(states.flatMap(({ task, best }) => (best === undefined ? [] : [[task, best] as const])));
+}
+
+const workOf = ({ multiplyAdds, steps }: Task): number => multiplyAdds * steps.length;
+
+async function share(
+  state: State,
+  seconds: number,
+  of: number,
+  { database, seed, signal, onShare, onNotice }: TuneNetworkOptions,
+  left: () => number,
+): Promise<void> {
+  const { task, place, best: before } = state;
+  const { computation, operator } = task;
+  const outcome = await tuneComputation(
+    { computation, ...(operator && { parameters: operator.parameters }) },
+    {
+      within: seconds,
+      ...(database !== undefined && { database }),
+      ...(seed !== undefined && { seed }),
+      ...(signal && { signal }),
+      ...(onNotice && { onNotice }),
+    },
+  );
+  const found = "best" in outcome ? outcome.best?.measurement.median : undefined;
+  const best = before === undefined ? found : Math.min(before, found ?? before);
+  const saved = before === undefined ? FIRST_GAIN * (best ?? 0) : before - (best ?? before);
+  state.best = best;
+  state.gain = saved * task.steps.length;
+  onShare?.({ task, place, of, seconds: best, outcome, secondsLeft: Math.max(0, left()) });
+}

@@ -1,0 +1,84 @@
+/** @file The library of a network, built and run: every step gives what its equation says, and a wrong one is named. */
+
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { GraphBuilder } from "../network/builder.ts";
+import type { Graph } from "../network/graph.ts";
+import { SeededLayers } from "../network/models/layers.ts";
+import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { writePackage } from "../session/emit.ts";
+import { choicesOf, networkSubject, openGraph } from "../session/network.ts";
+import { proveNetwork } from "../session/prove-network.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-network-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+let compiler: Compiler;
+beforeAll(async () => {
+  const found = await findCompiler();
+  if (found.status === "environment") throw new Error(found.what);
+  compiler = found;
+});
+
+/** A residual block whose branch changes the shape, a depthwise layer, pooling, a product and a softmax. */
+function block(): Graph {
+  const net = new SeededLayers("block", 7);
+  const x = net.input("x", [1, 4, 12, 12]);
+  const a = net.convolved(x, "a", { from: 4, to: 16, kernel: 3, stride: 2 });
+  const b = net.convolved(a, "b", { from: 16, to: 16, kernel: 3, groups: 16, relu: false });
+  const beside = net.convolved(x, "beside", { from: 4, to: 16, stride: 2, relu: false });
+  const sum = net.node("Relu", [net.node("Add", [b, beside])]);
+  const pooled = net.node("MaxPool", [sum], { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] });
+  net.output(net.node("Softmax", [net.classified(pooled, 16, 10)], { axis: 1 }));
+  net.output(net.node("Sigmoid", [sum]));
+  return net.graph;
+}
+
+/** Nodes that move: outputs that are inputs, shapes of others, and values read twice. */
+function moves(): Graph {
+  const net = new GraphBuilder("moves");
+  const x = net.input("x", [2, 3, 4]);
+  const t = net.node("Transpose", [x], { perm: [2, 0, 1] });
+  const c = net.node("Concat", [t, net.node("Exp", [t])], { axis: 1 });
+  net.output(net.node("ReduceMean", [c], { axes: [1], keepdims: 0 }));
+  net.output(net.node("Reshape", [c, net.constant("shape", [2], Float64Array.of(8, 6), "s64")]));
+  net.output(net.node("Identity", [x]));
+  return net.graph;
+}
+
+function emitted(graph: Graph, kernels: boolean) {
+  const { program } = openGraph(graph);
+  const subject = networkSubject(program, kernels ? choicesOf(program) : new Map());
+  const at = join(folder, `${graph.name}_${kernels}`);
+  writePackage(at, networkFiles(subject));
+  return { at, parts: partsOfNetwork(subject) };
+}
+
+describe("the library of a network", () => {
+  it.each([
+    ["by kernels that the model chose", block, true],
+    ["by plain loops", block, false],
+    ["that only moves elements", moves, true],
+  ] as const)("computes what its equations say, %s", async (_, build, kernels) => {
+    const { at, parts } = emitted(build(), kernels);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    expect(parts.memory.bytes).toBeLessThanOrEqual(parts.memory.apart);
+  });
+
+  it("is told apart where a step is wrong, by the step's name", async () => {
+    const { at, parts } = emitted({ ...block(), name: "spoilt" }, false);
+    const weights = readFileSync(join(at, "spoilt.weights"));
+    // The first weight of the depthwise layer.
+    const depthwise = parts.steps.find((s) => s.name.startsWith("b ("));
+    const place = depthwise?.places.find((p) => p.kind === "weights");
+    if (place?.kind !== "weights") throw new Error("no weights");
+    weights.writeFloatLE(100, place.offset);
+    writeFileSync(join(at, "spoilt.weights"), weights);
+    expect(await proveNetwork(at, parts, compiler)).toMatchObject({
+      status: "wrong",
+      step: "b (Conv BatchNormalization Add Relu)",
+    });
+  });
+});
