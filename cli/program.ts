@@ -31,6 +31,16 @@ const COMMANDS: readonly CommandFile[] = [
     load: async () => (await import("./tune.ts")).registerTune,
   },
   {
+    name: "tune-network",
+    summary: "tune the tasks of a network within one time, most where it saves most",
+    load: async () => (await import("./tune-network.ts")).registerTuneNetwork,
+  },
+  {
+    name: "network",
+    summary: "show a network's tasks and how they are computed; write it as one C library; list operators",
+    load: async () => (await import("./network.ts")).registerNetwork,
+  },
+  {
     name: "map",
     summary: "list the mappings of an operator onto an instruction, and why other matches are refused",
     load: async () => (await import("./map.ts")).registerMap,

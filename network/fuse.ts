@@ -165,9 +165,10 @@ function joined(producer: Step, consumer: Step, tensor: string, times: number): 
   const output = specOf(outputOf(second), false);
   const computation = assembled(first, value, { index, specs, output });
   const { operator } = producer;
+  const isNew = (_: string, i: number): boolean => !producer.nodes.includes(consumer.nodes[i] ?? "");
   return {
-    nodes: [...producer.nodes, ...consumer.nodes],
-    ops: [...producer.ops, ...consumer.ops],
+    nodes: [...producer.nodes, ...consumer.nodes.filter(isNew)],
+    ops: [...producer.ops, ...consumer.ops.filter(isNew)],
     computation,
     reads,
     output: consumer.output,

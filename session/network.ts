@@ -82,7 +82,7 @@ export function chooseKernel({ computation }: Task, records?: Records): Choice {
       };
     }
   }
-  const ranked = rankOf(computation, { count: 1 }, UNTUNED_DRAWS);
+  const ranked = rankOf(computation, { count: 1, kinds: "mappings" }, UNTUNED_DRAWS);
   if ("refused" in ranked) return { kind: "loops", because: ranked.refused[0]?.because ?? "nothing maps" };
   const [first] = ranked;
   const kernel = first && attempt(() => kernelFor(computation, first.candidate));

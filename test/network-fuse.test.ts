@@ -40,8 +40,8 @@ describe("fused steps", () => {
         "Conv BatchNormalization Relu: out[n,k,p,q] += in[n,c,p*2+r-1,q*2+s-1] * w[k,c,r,s]; res[n,k,p,q] = max(out[n,k,p,q] + e1[k], 0)",
         "Conv BatchNormalization Add Relu: out[n,c+m,p,q] += in[n,c,p+r-1,q+s-1] * w[c+m,r,s]; res[n,d1,p,q] = max(out[n,d1,p,q] + e1[d1] + e2[n,d1,p,q], 0)",
         "Sigmoid Mul: y[i0,i1,i2,i3] = x[i0,i1,i2,i3] * (1 / (1 + exp(-x[i0,i1,i2,i3])))",
-        "GlobalAveragePool GlobalAveragePool: y[n,c,p,q] += x[n,c,p+r,q+s]; res[n,c,p,q] = y[n,c,p,q] / 9",
-        "Gemm Gemm: out[m,n] += a[m,k] * b[n,k]; res[m,n] = out[m,n] + e0[n]",
+        "GlobalAveragePool: y[n,c,p,q] += x[n,c,p+r,q+s]; res[n,c,p,q] = y[n,c,p,q] / 9",
+        "Gemm: out[m,n] += a[m,k] * b[n,k]; res[m,n] = out[m,n] + e0[n]",
         "Softmax: y[i0] max= x[i0,i1]",
         "Softmax: y[i0,i1] = exp(x0[i0,i1] - x1[i0])",
         "Softmax: y[i0] += x[i0,i1]",
@@ -75,8 +75,8 @@ describe("fused steps", () => {
         "Conv BatchNormalization Add Relu",
         "Conv BatchNormalization Relu",
         "Conv BatchNormalization Add Relu",
-        "GlobalAveragePool GlobalAveragePool",
-        "Gemm Gemm",
+        "GlobalAveragePool",
+        "Gemm",
       ]
     `);
     expect(tasksOf(fused).length).toBe(18);

@@ -17,6 +17,7 @@ import {
   type ModelProto,
   ModelProtoSchema,
   type NodeProto,
+  TensorProtoSchema,
   type ValueInfoProto,
 } from "onnx-buf";
 import { reasonOf, UsageError } from "../../abstraction/error.ts";
@@ -27,6 +28,17 @@ import { constantOf, elementTypeOf, type Folder } from "./tensor.ts";
 export const OPSETS = { least: 11, most: 22 } as const;
 /** A protobuf is shorter than 2 GiB; larger networks keep their tensors in files beside it. */
 const MOST_BYTES = 2 ** 31 - 1;
+
+/** A tensor in a file of its own, as test data have it. @throws UsageError when it is none */
+export function readTensor(file: string): Constant {
+  const bytes = bytesOfFile(file);
+  try {
+    return constantOf(fromBinary(TensorProtoSchema, bytes), file, { subject: file, folder: dirname(file) });
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    throw new UsageError(`${file} is no tensor of ONNX: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
 
 /** @throws UsageError when the file is no ONNX model that is understood */
 export function readOnnx(file: string): Graph {

@@ -1,0 +1,211 @@
+/**
+ * @file `automap network show|emit|operators`: a network's tasks, its library, and what networks may hold.
+ *
+ *     automap network show resnet18 --db automap.db
+ *     automap network emit model.onnx --dim batch=1 --to model --prove
+ */
+
+import { existsSync } from "node:fs";
+import type { Command } from "commander";
+import { z } from "zod";
+import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
+import { OPSETS } from "../network/onnx/read.ts";
+import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
+import type { Program } from "../network/program.ts";
+import { multiplyAddsOf, type Task, totalsOf } from "../network/tasks.ts";
+import { describeWorkload, workloadLabel } from "../operators/describe.ts";
+import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { table, WIDTH } from "../report/text.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { writePackage } from "../session/emit.ts";
+import { environmentOf } from "../session/environment.ts";
+import { type Choice, choicesOf, networkSubject } from "../session/network.ts";
+import { proveNetwork } from "../session/prove-network.ts";
+import { addModel, modelOptions, openModel } from "./network-model.ts";
+import { parseOptions } from "./options.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, showStatus, style } from "./output.ts";
+
+const common = modelOptions.extend({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
+const emitOptions = common.extend({
+  to: z.string({ error: "network emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
+  name: z.string().optional(),
+  prove: z.boolean().default(false),
+  force: z.boolean().default(false),
+});
+
+const operatorsSchema = documentOf({
+  opsets: z.strictObject({ least: z.int(), most: z.int() }),
+  operators: z.array(z.strictObject({ summary: z.string(), names: z.array(z.string()) })),
+});
+const showSchema = documentOf({
+  network: z.string(),
+  nodes: z.int(),
+  steps: z.int(),
+  multiplyAdds: z.number(),
+  parameters: z.number(),
+  tasks: z.array(
+    z.strictObject({
+      task: z.string(),
+      nodes: z.array(z.string()).meta({ description: "the first node of each step" }),
+      ops: z.array(z.string()),
+      multiplyAdds: z.number().meta({ description: "of one step; 0 where no products are summed" }),
+      kind: z.enum(["record", "model", "loops"]).meta({ description: "where its kernel comes from" }),
+      kernel: z.string().meta({ description: "instruction and mapping, or why there is none" }),
+      record: z.string().optional(),
+      seconds: z.number().optional(),
+    }),
+  ),
+});
+const emitSchema = documentOf({
+  folder: z.string(),
+  name: z.string(),
+  files: z.array(z.string()),
+  steps: z.int(),
+  arenaBytes: z.int(),
+  weightBytes: z.int(),
+  proof: z.string().optional(),
+});
+
+export function registerNetwork(network: Command, finish: (code: ExitCode) => void): void {
+  addJson(network.command("operators"), operatorsSchema)
+    .summary("the operators of ONNX that networks may have; any other is refused")
+    .action((raw: unknown) =>
+      finish(operators(parseOptions(z.object({ json: z.boolean().optional() }), raw).json ?? false)),
+    );
+  addJson(addModel(network.command("show")), showSchema)
+    .summary("a network's tasks: equal steps merged, what each maps onto, multiply-adds, parameters")
+    .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
+    .addHelpText(
+      "after",
+      "\nExamples:\n  automap network show resnet18\n  automap network show model.onnx --dim batch=1",
+    )
+    .action(async (model: string, raw: unknown) => finish(await show(model, parseOptions(common, raw))));
+  addJson(addModel(network.command("emit")), emitSchema)
+    .summary("write a network as one C library: header, sources, weights, CMake, a program that runs it")
+    .option("--to <folder>", "the folder to write")
+    .option("--name <name>", "of files and C functions (default: the network's)")
+    .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
+    .option("--prove", "build it, run it, and compare the output of every step with its equation")
+    .option("--force", "write into a folder that is not empty")
+    .addHelpText("after", "\nExample:\n  automap network emit resnet18 --to resnet18 --prove")
+    .action(async (model: string, raw: unknown) => finish(await emit(model, parseOptions(emitOptions, raw))));
+}
+
+function operators(json: boolean): ExitCode {
+  const rows = NETWORK_OPERATOR_GROUPS.map(({ summary, names }) => ({ summary, names: [...names] }));
+  if (json) printJson(operatorsSchema, { opsets: OPSETS, operators: rows });
+  else
+    print(
+      table(
+        rows.map(({ summary, names }) => [summary, names.join(" ")]),
+        WIDTH,
+      ),
+    );
+  return EXIT.ok;
+}
+
+/** How each task is computed, with the records that hold here where the database is there. */
+async function chosenFor(program: Program, file: string): Promise<ReadonlyMap<Task, Choice>> {
+  if (!existsSync(file)) return choicesOf(program);
+  const compiler = await findCompiler();
+  const db = openDatabase(file, { readonly: true });
+  try {
+    return choicesOf(
+      program,
+      compiler.status === "environment" ? undefined : { db, environment: environmentOf({ compiler }) },
+    );
+  } finally {
+    db.close();
+  }
+}
+
+/** `conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1 Relu`, or the equation */
+export function labelOfTask({ computation, operator, steps }: Task): string {
+  if (!operator) return workloadLabel(describeWorkload({ computation }));
+  const parameters = Object.entries(operator.parameters).map(([name, value]) => `${name} ${value}`);
+  return [operator.name, ...parameters, ...(steps[0]?.ops ?? []).slice(1)].join(" ");
+}
+
+const kernelText = (choice: Choice): string =>
+  choice.kind === "loops" ? `plain loops: ${choice.because}` : choice.place;
+
+async function show(model: string, given: z.infer<typeof common>): Promise<ExitCode> {
+  const { graph, program } = openModel(model, given);
+  const choices = await chosenFor(program, given.db);
+  const { multiplyAdds, parameters } = totalsOf(graph, program);
+  if (given.json) {
+    printJson(showSchema, {
+      network: program.name,
+      ...{ nodes: program.nodes, steps: program.steps.length, multiplyAdds, parameters },
+      tasks: [...choices].map(([task, choice]) => ({
+        task: labelOfTask(task),
+        nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
+        ops: [...(task.steps[0]?.ops ?? [])],
+        multiplyAdds: task.multiplyAdds,
+        ...{ kind: choice.kind, kernel: kernelText(choice) },
+        ...(choice.kind === "record" && { record: choice.id, seconds: choice.seconds }),
+      })),
+    });
+    return EXIT.ok;
+  }
+  print(
+    `${program.name}: ${program.nodes} nodes in ${program.steps.length} steps, ${choices.size} different; ${(multiplyAdds / 1e9).toFixed(3)} G multiply-adds, ${(parameters / 1e6).toFixed(2)} M parameters\n`,
+  );
+  const rows = [...choices].map(([task, choice]) => [
+    String(task.steps.length),
+    (task.steps[0]?.ops ?? []).join(" "),
+    task.multiplyAdds === 0 ? "" : `${(multiplyAddsOf(task.computation) / 1e6).toFixed(1)} M`,
+    choice.kind === "record" ? `${(choice.seconds * 1e6).toFixed(1)} us` : choice.kind === "model" ? "not tuned" : "",
+    kernelText(choice),
+  ]);
+  print(table([["times", "nodes", "multiply-adds", "", "computed by"], ...rows]));
+  const untuned = [...choices].filter(([task, choice]) => task.multiplyAdds > 0 && choice.kind !== "record").length;
+  if (untuned > 0)
+    print(style("dim", `\n${untuned} tasks are not tuned here: automap tune-network ${model} --time 60`));
+  return EXIT.ok;
+}
+
+async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
+  const { program } = openModel(model, given);
+  const subject = networkSubject(program, await chosenFor(program, given.db), { name: given.name });
+  const files = networkFiles(subject);
+  const parts = partsOfNetwork(subject);
+  writePackage(given.to, files, given.force);
+  let proof: string | undefined;
+  let code: ExitCode = EXIT.ok;
+  if (given.prove) {
+    const compiler = await findCompiler();
+    if (compiler.status === "environment") {
+      say(`automap: ${compiler.what}\n  the library is written but not proved\n  ${compiler.remedy}`);
+      return EXIT.environment;
+    }
+    const proved = await proveNetwork(given.to, parts, compiler, {
+      onStep: (name, place, of) => showStatus(`proving  ${place} of ${of}  ${name}`),
+    });
+    showStatus("");
+    proof =
+      proved.status === "right"
+        ? `right: ${proved.steps} steps`
+        : proved.status === "wrong"
+          ? `wrong: ${proved.step}: ${proved.said}`
+          : `${proved.status}: ${proved.said}`;
+    code = proved.status === "right" ? EXIT.ok : proved.status === "wrong" ? EXIT.verification : EXIT.failed;
+  }
+  const { memory, weights } = parts;
+  if (given.json)
+    printJson(emitSchema, {
+      ...{ folder: given.to, name: subject.name, files: [...files.keys()], steps: parts.steps.length },
+      ...{ arenaBytes: memory.bytes, weightBytes: weights.length, ...(proof !== undefined && { proof }) },
+    });
+  else {
+    print(`${subject.name} in ${given.to}: ${parts.steps.length} steps, ${parts.kernels.length} kernels`);
+    print(
+      `  values between steps ${mebibytes(memory.bytes)}, ${mebibytes(memory.apart)} side by side; weights ${mebibytes(weights.length)}`,
+    );
+    if (proof !== undefined) print(`  ${proof}`);
+  }
+  if (code !== EXIT.ok && given.json) say(`automap: the library is ${proof}`);
+  return code;
+}
+
+const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;

@@ -1,0 +1,102 @@
+/** @file `automap network` and `automap tune-network`: lists, tasks, libraries, and what is refused. */
+
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { GraphBuilder } from "../network/builder.ts";
+import { onnxBytes } from "../network/onnx/write.ts";
+import { complaint, printed } from "./support/cli.ts";
+import { commandLine } from "./support/command-line.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-network-cli-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const at = (name: string): string => join(folder, name);
+
+function perceptron(): string {
+  const net = new GraphBuilder("perceptron");
+  const x = net.input("x", ["batch", 32]);
+  const w = net.constant(
+    "w",
+    [16, 32],
+    new Float32Array(512).map((_, i) => Math.sin(i)),
+  );
+  net.output(net.node("Relu", [net.node("Gemm", [x, w], { transB: 1 })]));
+  writeFileSync(at("perceptron.onnx"), onnxBytes(net.graph));
+  return at("perceptron.onnx");
+}
+
+describe("automap network", () => {
+  it("lists the operators that networks may have", async () => {
+    expect(await printed("network operators")).toMatchInlineSnapshot(`
+      "convolutions                  Conv ConvTranspose
+      products                      Gemm MatMul
+      pooling                       AveragePool GlobalAveragePool GlobalMaxPool MaxPool
+      element by element            Abs Add Cast CastLike Ceil Celu Clip Div Elu Erf Exp Floor Gelu
+                                    HardSigmoid HardSwish LeakyRelu Log Max Mean Min Mish Mul Neg PRelu
+                                    Pow Reciprocal Relu Round Selu Sigmoid Softplus Softsign Sqrt Sub Sum
+                                    Tanh
+      reductions and normalisation  BatchNormalization InstanceNormalization LRN LayerNormalization
+                                    LogSoftmax ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
+                                    ReduceMean ReduceMin ReduceSum ReduceSumSquare Softmax
+      moves of elements             Concat DepthToSpace Expand Gather Pad Slice SpaceToDepth Split Tile
+                                    Transpose
+      shapes and constants          Constant ConstantOfShape Dropout Flatten Identity Range Reshape Shape
+                                    Size Squeeze Unsqueeze
+      quantised                     ConvInteger DequantizeLinear MatMulInteger QLinearConv QLinearMatMul
+                                    QuantizeLinear
+      "
+    `);
+  });
+
+  it("shows the tasks of a model, tunes them, and writes its library with the tuned kernels", async () => {
+    const model = perceptron();
+    const shown = JSON.parse(await printed(`network show ${model} --dim batch=4 --db ${at("none.db")} --json`)) as {
+      tasks: object[];
+    };
+    expect(shown.tasks).toMatchObject([{ ops: ["Gemm", "Relu"], multiplyAdds: 2048, kind: "model" }]);
+    const tuned = await commandLine(`tune-network ${model} --dim batch=4 --time 4 --db ${at("net.db")}`);
+    expect(tuned.code, tuned.err).toBe(0);
+    expect(tuned.err).toMatch(/task 1 of 1, 1 times: [\d.]+ us; \d+ s left {3}Gemm|m 4 {2}n 16/);
+    const again = JSON.parse(await printed(`network show ${model} --dim batch=4 --db ${at("net.db")} --json`)) as {
+      tasks: object[];
+    };
+    expect(again.tasks).toMatchObject([{ kind: "record" }]);
+    const written = await printed(`network emit ${model} --dim batch=4 --db ${at("net.db")} --to ${at("lib")} --prove`);
+    expect(written).toContain("right: 1 steps");
+  });
+
+  it("refuses what it cannot read, in a sentence", async () => {
+    const model = perceptron();
+    writeFileSync(at("text.onnx"), "no protobuf");
+    expect(
+      [
+        await complaint(`network show ${model}`),
+        await complaint(`network show ${model} --dim batch`),
+        await complaint(`network show ${model} --dim batch=0`),
+        await complaint(`network show ${model} --dim bach=4`),
+        await complaint(`network show ${at("none.onnx")}`),
+        await complaint(`network show ${at("text.onnx")}`),
+        await complaint("network show resnet81"),
+        await complaint(`network show ${model} --dim batch=1 --constant x=${at("text.onnx")}`),
+        await complaint(`network emit ${model} --dim batch=1`),
+      ].map((text) => text.replaceAll(folder, "FOLDER")),
+    ).toMatchInlineSnapshot(`
+      [
+        "automap: the size "batch" of input x is not known
+        give it: --dim batch=1",
+        "automap: --dim "batch" has no =
+        for example --dim batch=1",
+        "automap: --dim batch=0: a size is a whole number, 1 at least",
+        "automap: no input has a size "bach"
+        did you mean "batch"?",
+        "automap: FOLDER/none.onnx cannot be read: there is no such file or directory",
+        "automap: FOLDER/text.onnx is no ONNX model: illegal tag: field no 13 wire type 6",
+        "automap: there is no network "resnet81"
+        did you mean "resnet18"?; or a file, model.onnx",
+        "automap: FOLDER/text.onnx is no tensor of ONNX: illegal tag: field no 13 wire type 6",
+        "automap: network emit needs --to: the folder to write",
+      ]
+    `);
+  });
+});
