@@ -12,7 +12,7 @@ import { evaluateIndex } from "../abstraction/affine.ts";
 import { type Computation, elementCount, tensorOf } from "../abstraction/computation.ts";
 import { type DType, epsilonOf, isInteger, rangeOf, roundHalfEven, saturate, wrap } from "../abstraction/dtype.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import type { BinaryOp, Expr } from "../abstraction/expression.ts";
+import type { BinaryOp, Expr, FunctionName } from "../abstraction/expression.ts";
 import { FLOAT_VALUES } from "../abstraction/float-functions.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
@@ -119,47 +119,7 @@ function compile(
     case "call": {
       const [first, second = first] = e.args.map(part);
       if (!first || !second) throw new Error(`internal: ${e.fn} without arguments`);
-      switch (e.fn) {
-        case "min":
-          return both(first, second, Math.min);
-        case "max":
-          return both(first, second, Math.max);
-        case "abs":
-          return (at) => rounded(magnitude(first(at)));
-        case "square":
-          return (at) => {
-            const [low, high] = magnitude(first(at));
-            return rounded([low * low, high * high]);
-          };
-        case "round":
-          return (at) => {
-            const [low, high] = first(at);
-            return [roundHalfEven(low), roundHalfEven(high)];
-          };
-        case "floor":
-        case "ceil": {
-          const compute = FLOAT_VALUES[e.fn];
-          return (at) => {
-            const [low, high] = first(at);
-            return [compute(low, 0), compute(high, 0)];
-          };
-        }
-        case "exp":
-        case "log":
-        case "sqrt":
-        case "tanh":
-        case "erf": {
-          const compute = FLOAT_VALUES[e.fn];
-          return (at) => {
-            const [low, high] = first(at);
-            return widened(compute(low, 0), compute(high, 0), dtype);
-          };
-        }
-        case "pow":
-          return (at) => powers(first(at), second(at), dtype);
-        default:
-          return e.fn satisfies never;
-      }
+      return called(e.fn, first, second, dtype);
     }
     case "select": {
       const [yes, no] = [part(e.whenTrue), part(e.whenFalse)];
@@ -171,6 +131,52 @@ function compile(
       throw new Error("internal: a condition is not a value");
     default:
       return e satisfies never;
+  }
+}
+
+/** A function of intervals: all but `pow` keep order, or do on either side of 0. */
+function called(fn: FunctionName, first: Evaluate, second: Evaluate, dtype: DType): Evaluate {
+  const rounded = ([low, high]: Interval): Interval => within(dtype, low, high);
+  switch (fn) {
+    case "min":
+      return both(first, second, Math.min);
+    case "max":
+      return both(first, second, Math.max);
+    case "abs":
+      return (at) => rounded(magnitude(first(at)));
+    case "square":
+      return (at) => {
+        const [low, high] = magnitude(first(at));
+        return rounded([low * low, high * high]);
+      };
+    case "round":
+      return (at) => {
+        const [low, high] = first(at);
+        return [roundHalfEven(low), roundHalfEven(high)];
+      };
+    case "floor":
+    case "ceil": {
+      const compute = FLOAT_VALUES[fn];
+      return (at) => {
+        const [low, high] = first(at);
+        return [compute(low, 0), compute(high, 0)];
+      };
+    }
+    case "exp":
+    case "log":
+    case "sqrt":
+    case "tanh":
+    case "erf": {
+      const compute = FLOAT_VALUES[fn];
+      return (at) => {
+        const [low, high] = first(at);
+        return widened(compute(low, 0), compute(high, 0), dtype);
+      };
+    }
+    case "pow":
+      return (at) => powers(first(at), second(at), dtype);
+    default:
+      return fn satisfies never;
   }
 }
 

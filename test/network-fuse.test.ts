@@ -21,7 +21,9 @@ function block() {
   const b = net.convolved(a, "b", { from: 8, to: 8, kernel: 3, groups: 8, relu: false });
   const beside = net.convolved(x, "beside", { from: 4, to: 8, stride: 2, relu: false });
   const sum = net.node("Relu", [net.node("Add", [b, beside])]);
-  net.output(net.node("Softmax", [net.classified(net.node("Mul", [sum, net.node("Sigmoid", [sum])]), 8, 5)], { axis: 1 }));
+  net.output(
+    net.node("Softmax", [net.classified(net.node("Mul", [sum, net.node("Sigmoid", [sum])]), 8, 5)], { axis: 1 }),
+  );
   return net.graph;
 }
 
@@ -34,7 +36,9 @@ describe("fused steps", () => {
     const [plain, joined] = [await runNetwork(program, { x }), await runNetwork(fused, { x })];
     for (const [name, values] of plain)
       for (let i = 0; i < values.length; i++) expect(joined.get(name)?.[i]).toBeCloseTo(values[i] ?? Number.NaN, 5);
-    expect(fused.steps.map(({ ops, computation }) => `${ops.join(" ")}: ${equationText(computation)}`)).toMatchInlineSnapshot(`
+    expect(
+      fused.steps.map(({ ops, computation }) => `${ops.join(" ")}: ${equationText(computation)}`),
+    ).toMatchInlineSnapshot(`
       [
         "Conv BatchNormalization: out[n,k,p,q] += in[n,c,p*2+r,q*2+s] * w[k,c,r,s]; res[n,k,p,q] = out[n,k,p,q] + e1[k]",
         "Conv BatchNormalization Relu: out[n,k,p,q] += in[n,c,p*2+r-1,q*2+s-1] * w[k,c,r,s]; res[n,k,p,q] = max(out[n,k,p,q] + e1[k], 0)",
@@ -88,7 +92,10 @@ describe("fused steps", () => {
       try {
         const { program, inputs } = programOf(onnxCase);
         const values = Object.fromEntries(Object.entries(inputs).map(([name, constant]) => [name, constant.values]));
-        const [plain, joined] = [await runNetwork(program, values), await runNetwork(channelsLast(fuse(program)), values)];
+        const [plain, joined] = [
+          await runNetwork(program, values),
+          await runNetwork(channelsLast(fuse(program)), values),
+        ];
         for (const { name, value } of program.outputs) {
           const expected = { type: value.type, shape: value.shape, values: Float64Array.from(plain.get(name) ?? []) };
           expect(differenceOf(joined.get(name) ?? [], expected, value), `${onnxCase.name} ${name}`).toBeUndefined();
