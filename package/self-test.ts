@@ -31,9 +31,10 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { boundRule } from "../runtime/error-bound.ts";
+import { largestInput } from "../runtime/largest-input.ts";
 import { printIndex } from "../runtime/reference-expressions.ts";
 import { dataName, harnessText, referenceStruct } from "../runtime/reference-source.ts";
-import { largestInput, tensorsBeside } from "../runtime/verify.ts";
+import { tensorsBeside } from "../runtime/verify.ts";
 import { assetText } from "./portable.ts";
 import { type EmitSubject, parametersOf } from "./subject.ts";
 

@@ -37,12 +37,13 @@ import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { accessesIn, comparesElements, type Expr, walk } from "../abstraction/expression.ts";
+import { accessesIn, comparesElements, walk } from "../abstraction/expression.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { encodeElements } from "./bytes.ts";
 import { type Bound, boundOf, type Evaluate } from "./error-bound.ts";
 import { intervalsOf } from "./interval.ts";
+import { largestInput } from "./largest-input.ts";
 import { interpretCompiled, type ProgramOptions } from "./reference-program.ts";
 import { valueNodes } from "./step-growth.ts";
 
@@ -422,35 +423,4 @@ export function absoluteInputs(inputs: Readonly<Record<string, Float64Array>>): 
       return [name, sizes];
     }),
   );
-}
-
-/** Inputs of the extreme set: so large that a sum of products of as many factors as the value has stays within its type. */
-export function largestInput(computation: Computation): number {
-  const { equation } = computation;
-  const roof = rangeOf(targetOf(computation).dtype)[1];
-  const reduced = pointCount(computation) / elementCount(targetOf(computation));
-  return (roof / (8 * Math.max(1, reduced))) ** (1 / Math.max(1, degreeOf(equation.value)));
-}
-
-/** Factors of the longest product. */
-function degreeOf(e: Expr): number {
-  switch (e.kind) {
-    case "access":
-      return 1;
-    case "binary": {
-      const [left, right] = [degreeOf(e.left), degreeOf(e.right)];
-      return e.op === "*" ? left + right : Math.max(left, right);
-    }
-    case "call": {
-      const degree = Math.max(...e.args.map(degreeOf));
-      return e.fn === "square" ? 2 * degree : degree;
-    }
-    case "cast":
-    case "negate":
-      return degreeOf(e.value);
-    case "select":
-      return Math.max(degreeOf(e.whenTrue), degreeOf(e.whenFalse));
-    default:
-      return 0;
-  }
 }

@@ -15,6 +15,7 @@ import {
   comment,
   identifier,
   indented,
+  join,
   lines,
   list,
   Name,
@@ -114,9 +115,19 @@ const codeOf = ({ name, tuned }: NetworkParts["kernels"][number]): Code =>
   code`${identifier(name)}_${tuned ? "tuned" : "portable"}`;
 
 export function networkSource(parts: NetworkParts): SourceText {
-  const { subject, steps, kernels, memory, kept, copies } = parts;
-  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
-  const most = Math.max(1, ...steps.map((s) => s.places.length));
+  const make = [kernelsText, stepsText, stateText, createText, runText, endText];
+  return spell(join(make.map((part) => part(parts))), "c++");
+}
+
+const wordsOf = ({ subject }: NetworkParts): { readonly name: Code; readonly upper: Code } => ({
+  name: identifier(subject.name),
+  upper: identifier(subject.name.toUpperCase()),
+});
+
+/** The head, the weights, and what the kernels are called. */
+function kernelsText(parts: NetworkParts): Code {
+  const { subject, kernels } = parts;
+  const { name } = wordsOf(parts);
   const declared = kernels.map((kernel) => {
     const word = codeOf(kernel);
     return code`extern "C" unsigned long ${word}_workspace_bytes(void);
@@ -125,7 +136,7 @@ extern "C" int ${word}_phases(void);
 extern "C" void ${word}_run(void*, void* const*, int, int, int);`;
   });
   const features = [...new Set(kernels.flatMap(({ tuned }) => tuned?.features ?? []))];
-  const text = code`${comment([`${subject.name}: runs the steps one after another. The kernels are in ${subject.name}_k*.cpp.`])}
+  return code`${comment([`${subject.name}: runs the steps one after another. The kernels are in ${subject.name}_k*.cpp.`])}
 #include "${name}.h"
 
 #include <stdlib.h>
@@ -149,7 +160,13 @@ const Code codes[] = {
 ${lines(indented(kernels.map((kernel) => list(["workspace_bytes", "prepare", "phases", "run"].map((f) => code`${codeOf(kernel)}_${identifier(f)}`))).map((all) => code`{${all}},`)))}
 };
 
-enum Kind { ARENA, WEIGHTS, INPUT, OUTPUT };
+`;
+}
+
+/** Where the tensors of each step lie. */
+function stepsText({ steps }: NetworkParts): Code {
+  const most = Math.max(1, ...steps.map((s) => s.places.length));
+  return code`enum Kind { ARENA, WEIGHTS, INPUT, OUTPUT };
 /* Where a tensor lies: an offset into a block, or the number of an argument. */
 struct Place {
   Kind kind;
@@ -176,7 +193,14 @@ ${lines(
 void* aligned(unsigned long bytes) { return aligned_alloc(ALIGNMENT, (bytes / ALIGNMENT + 1) * ALIGNMENT); }
 } // namespace
 
-struct ${name}_net {
+`;
+}
+
+/** What a network holds, and the pointers of a step. */
+function stateText(parts: NetworkParts): Code {
+  const { subject } = parts;
+  const { name } = wordsOf(parts);
+  return code`struct ${name}_net {
   bool keep;
   unsigned char* arena;
   void* workspaces[STEPS];
@@ -198,7 +222,14 @@ static void collect(const ${name}_net* net, const Step& step, void** tensors) {
   for (int i = 0; i < step.count; i++) tensors[i] = placed(net, (net->keep ? step.kept : step.places)[i]);
 }
 
-extern "C" int ${name}_create(${name}_net** made, int flags) {
+`;
+}
+
+/** Memory, and constants packed. */
+function createText(parts: NetworkParts): Code {
+  const { memory, kept } = parts;
+  const { name, upper } = wordsOf(parts);
+  return code`extern "C" int ${name}_create(${name}_net** made, int flags) {
   if (!made) return ${upper}_NULL;
   *made = nullptr;
   if (*missing_words()) return ${upper}_UNSUPPORTED;
@@ -221,7 +252,14 @@ extern "C" int ${name}_create(${name}_net** made, int flags) {
   return ${upper}_OK;
 }
 
-extern "C" int ${name}_run(${name}_net* net, ${signatureOf(parts)}) {
+`;
+}
+
+/** One call. */
+function runText(parts: NetworkParts): Code {
+  const { copies } = parts;
+  const { name, upper } = wordsOf(parts);
+  return code`extern "C" int ${name}_run(${name}_net* net, ${signatureOf(parts)}) {
   if (!net${lines(parametersOf(parts).map((p) => code` || !${p.name}`))}) return ${upper}_NULL;
 ${lines(
   parametersOf(parts).map(({ name: word, isOutput, number }) =>
@@ -239,7 +277,13 @@ ${lines(copies.map(({ to, from, bytes }) => code`  memmove(net->outputs[${to}], 
   return ${upper}_OK;
 }
 
-extern "C" void ${name}_destroy(${name}_net* net) {
+`;
+}
+
+/** The end, and what is left for whoever looks inside. */
+function endText(parts: NetworkParts): Code {
+  const { name } = wordsOf(parts);
+  return code`extern "C" void ${name}_destroy(${name}_net* net) {
   if (!net) return;
   for (int i = 0; i < STEPS; i++) free(net->workspaces[i]);
   free(net->arena);
@@ -252,8 +296,8 @@ extern "C" unsigned long ${name}_step_bytes(int step) { return step >= 0 && step
 extern "C" const void* ${name}_step_output(const ${name}_net* net, int step) {
   return net && net->keep && step >= 0 && step < STEPS ? placed(net, steps[step].kept[0]) : nullptr;
 }
+
 `;
-  return spell(text, "c++");
 }
 
 /**
