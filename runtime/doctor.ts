@@ -10,7 +10,14 @@ import { wordsAskedFor } from "../targets/features.ts";
 import { findCompiler } from "./compiler.ts";
 import { findDisassembler } from "./disassembly.ts";
 import { createRunner } from "./measure.ts";
-import { clockSource, coresHere, frequencyGovernors, type Processor, readProcessor } from "./processor.ts";
+import {
+  clockSource,
+  coresHere,
+  frequencyGovernors,
+  type Processor,
+  readProcessor,
+  scalableBits,
+} from "./processor.ts";
 
 export interface Finding {
   readonly subject: string;
@@ -90,8 +97,10 @@ export function findFeatures({ features }: Processor): Finding {
     subject: "vector instructions",
     why: "a mapping runs only where its instruction exists; plain C++ runs everywhere",
   };
+  const bits = scalableBits({ features });
+  const lengths = bits === undefined ? "" : ` (scalable vectors of ${bits} bits)`;
   return found.length > 0
-    ? { ...common, status: "ok", detail: found.join(" ") }
+    ? { ...common, status: "ok", detail: `${found.join(" ")}${lengths}` }
     : {
         ...common,
         status: "doubtful",

@@ -6,7 +6,7 @@
  */
 
 import { readdirSync, readFileSync } from "node:fs";
-import { readCpuInfo } from "../targets/native.ts";
+import { readCpuInfo, sveBytes } from "../targets/native.ts";
 
 export interface Processor {
   readonly model: string;
@@ -18,6 +18,11 @@ export interface Processor {
 export function readProcessor(cpuinfo: string = textOf("/proc/cpuinfo") ?? ""): Processor {
   const { model, words } = readCpuInfo(cpuinfo);
   return { model: model ?? "", features: words };
+}
+
+/** Bits of the scalable vectors that programs get; undefined where the CPU has none. */
+export function scalableBits({ features }: Pick<Processor, "features">, bytes = sveBytes()): number | undefined {
+  return features.includes("sve") ? 8 * (bytes ?? 16) : undefined;
 }
 
 /** Processors this process may run on. */

@@ -22,12 +22,18 @@ export const softwareHere = (): Pick<Environment, "kernel" | "node" | "automap">
   automap: VERSION,
 });
 
+/** As the system calls it; of an Arm CPU Node may know nothing, and /proc/cpuinfo has numbers. */
+function modelOf({ name }: Target): string {
+  const told = cpus()[0]?.model.trim() ?? "";
+  return told === "" || told === "unknown" ? name : told;
+}
+
 /** A CPU and the tools here. */
 export function environmentOf(runner: Pick<Runner, "compiler">, target: Target = nativeTarget()): Environment {
   const { path, version } = runner.compiler;
   return {
     target: target.name,
-    cpu: cpus()[0]?.model.trim() ?? "unknown",
+    cpu: modelOf(target),
     cores: cpus().length,
     isa: target.isa,
     compiler: { path, version, flags: kernelFlags({ features: [] }) },

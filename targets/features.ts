@@ -94,7 +94,7 @@ export function featuresIn(words: ReadonlySet<string>): string[] {
   return all.filter((f) => f.cpuinfo?.every((word) => words.has(word))).map((f) => f.name);
 }
 
-/** Words of /proc/cpuinfo that some feature asks for. */
+/** Words of /proc/cpuinfo that some feature asks for; of scalable vectors it says no length. */
 export function wordsAskedFor(): ReadonlySet<string> {
-  return new Set(FAMILIES.flatMap((family) => family.features.flatMap((f) => f.cpuinfo ?? [])));
+  return new Set(["sve", ...FAMILIES.flatMap((family) => family.features.flatMap((f) => f.cpuinfo ?? []))]);
 }

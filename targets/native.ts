@@ -169,10 +169,15 @@ const processorsOf = (levels: MachineRecord["levels"]): number => levels.reduce(
 /** Bytes of the scalable vectors that new programs get. Source: Linux, Documentation/arch/arm64/sve. */
 const SVE_LENGTH = "/proc/sys/abi/sve_default_vector_length";
 
+/** Bytes of the scalable vectors that a program gets; undefined where Linux does not tell. */
+export function sveBytes(): number | undefined {
+  const bytes = Number(readText(SVE_LENGTH) ?? Number.NaN);
+  return Number.isInteger(bytes) ? bytes : undefined;
+}
+
 /** This machine. Where the kernel tells nothing (not Linux), a target without features or caches. */
 export function nativeTarget(): Target {
-  const sveBytes = Number(readText(SVE_LENGTH) ?? Number.NaN);
-  const cpu = parseCpuInfo(readText("/proc/cpuinfo") ?? "", Number.isInteger(sveBytes) ? sveBytes : undefined);
+  const cpu = parseCpuInfo(readText("/proc/cpuinfo") ?? "", sveBytes());
   return targetOf(machineFrom(cpu, readCaches("/sys/devices/system/cpu/cpu0/cache")));
 }
 

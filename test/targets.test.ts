@@ -9,6 +9,7 @@ import { declarationHash } from "../db/identity.ts";
 import { INTRINSICS, instructionsOf, intrinsicsNamed } from "../intrinsics/index.ts";
 import { calibratable } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
+import { ARM_TARGETS } from "../targets/arm-cpus.ts";
 import {
   FAMILIES,
   familyOf,
@@ -44,7 +45,7 @@ const one = (name: string) => {
   return found;
 };
 
-describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9])("$name", (target) => {
+describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9, ...ARM_TARGETS])("$name", (target) => {
   it("says of every figure where it comes from", () => {
     const all = figures(target, target.name);
     expect(all.length).toBeGreaterThan(2);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct Job {
   unsigned long (*workspace_bytes)();
@@ -39,7 +40,7 @@ struct Fenced {
 static const unsigned char AROUND = 0xff;
 
 static Fenced fenced(size_t bytes, size_t alignment = 1) {
-  const size_t page = 4096, whole = (bytes + page - 1) / page * page;
+  const size_t page = sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
   unsigned char* at = (unsigned char*)mmap(nullptr, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) exit(3);
   mprotect(at, page, PROT_NONE);

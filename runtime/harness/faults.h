@@ -1,12 +1,25 @@
 // ---------------------------------------------------------------------------------------------------- signals
 
+/* What a fault was about, as far as the system tells it. */
 #if defined(__x86_64__)
-static bool is_write(const ucontext_t* context) { return context->uc_mcontext.gregs[REG_ERR] & 2; }
+static const char* access_of(const ucontext_t* context) { return context->uc_mcontext.gregs[REG_ERR] & 2 ? "wrote" : "read"; }
 static const char* stack_pointer(const ucontext_t* context) {
   return reinterpret_cast<const char*>(context->uc_mcontext.gregs[REG_RSP]);
 }
+#elif defined(__aarch64__)
+/** Bit WnR of the syndrome, which Linux keeps among the records behind the registers. Source: arch/arm64/include/uapi/asm/sigcontext.h. */
+static const char* access_of(const ucontext_t* context) {
+  const char* at = reinterpret_cast<const char*>(context->uc_mcontext.__reserved);
+  for (;;) {
+    const auto* record = reinterpret_cast<const _aarch64_ctx*>(at);
+    if (record->magic == ESR_MAGIC) return reinterpret_cast<const esr_context*>(at)->esr >> 6 & 1 ? "wrote" : "read";
+    if (record->magic == 0 || record->size == 0) return "touched";
+    at += record->size;
+  }
+}
+static const char* stack_pointer(const ucontext_t* context) { return reinterpret_cast<const char*>(context->uc_mcontext.sp); }
 #else
-static bool is_write(const ucontext_t*) { return false; }
+static const char* access_of(const ucontext_t*) { return "touched"; }
 static const char* stack_pointer(const ucontext_t*) { return nullptr; }
 #endif
 
@@ -19,7 +32,7 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
     fault("illegal-instruction", text);
   }
   if (signal == SIGSEGV) {
-    const char* verb = is_write(state) ? "wrote" : "read";
+    const char* verb = access_of(state);
     for (int i = 0; i < buffer_count; i++) {
       const Buffer& b = buffers[i];
       if (address < b.map || address >= b.end() + GUARD) continue;
@@ -39,7 +52,7 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
     snprintf(text, sizeof text, "the stack overflowed at %p", info->si_addr);
   else if (signal == SIGSEGV && info->si_code == SI_KERNEL)
     snprintf(text, sizeof text, "general protection: a misaligned access, or an address that cannot be");
-  else if (signal == SIGSEGV) snprintf(text, sizeof text, "%s address %p", is_write(state) ? "wrote" : "read", info->si_addr);
+  else if (signal == SIGSEGV) snprintf(text, sizeof text, "%s address %p", access_of(state), info->si_addr);
   else snprintf(text, sizeof text, "signal %d (%s)", signal, strsignal(signal));
   fault("crashed", text);
 }

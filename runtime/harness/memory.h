@@ -37,7 +37,8 @@ void* mmap(void* where, size_t bytes, int protection, int flags, int file, off_t
 
 // ---------------------------------------------------------------------------------------------------- buffers between guards
 
-static constexpr size_t PAGE = 4096;
+/** What memory is protected by: 4 KB on x86, 16 or 64 KB on some Arm systems. */
+static const size_t PAGE = sysconf(_SC_PAGESIZE);
 /** Unreadable memory on each side: a stray index by a whole row still lands in it. */
 static constexpr size_t GUARD = 1 << 20;
 static constexpr unsigned char CANARY = 0xc3;
