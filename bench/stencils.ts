@@ -8,7 +8,7 @@
  *     node dist/bench/stencils.js --type f64 --out bench/results/stencils-f64
  *
  * Ratios above 1 say automap is faster; they are medians of ratios of neighbouring batches. "gcc" is the faster of two forms of the same
- * loops (peers/loops.ts); OpenCV needs libopencv-dev, and its column is missing without it. Bandwidth counts each input and each output once, beside a copy of as many bytes measured just before.
+ * loops (peers/loops.ts); OpenCV needs libopencv-imgproc-dev, and its column is missing without it; Halide is not in Debian 12. Bandwidth counts each input and each output once, beside a copy of as many bytes measured just before.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";

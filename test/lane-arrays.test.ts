@@ -67,7 +67,7 @@ const EPILOGUE = defineComputation({
   tensors: { x: "u8", w: "s8", b: "s32" },
 });
 
-/** Filters, stencils and sums of every rank, with strides, dilation, padding, groups, channels, narrow types and epilogues. */
+/** Filters, stencils and sums of every rank, with strides, dilation, padding, borders, groups, channels, narrow types and epilogues. */
 const DRAWN: readonly ((random: Random) => Computation)[] = [
   (r) =>
     make("conv1d-single", {
@@ -100,10 +100,19 @@ const DRAWN: readonly ((random: Random) => Computation)[] = [
   (r) => make("3d7pt", { d: 4, h: 5, w: randomInteger(r, 17, 25) }),
   (r) => make("matmul", { m: 3, n: randomInteger(r, 15, 23), k: 5 }),
   () => EPILOGUE,
+  (r) => {
+    const how = pick(r, ["clamp", "reflect", "wrap"]);
+    return defineComputation({
+      name: how,
+      equation: `y[i,j] += x[${how}(i+r-1),${how}(j+s-1)] * w[r,s]`,
+      extents: { i: 5, j: randomInteger(r, 18, 31), r: 3, s: 3 },
+      tensors: { x: "f32", w: "f32" },
+    });
+  },
 ];
 
 describe("designs on lanes by their transforms", () => {
-  const [computations, schedules] = inFull([250, 8], [11, 5]);
+  const [computations, schedules] = inFull([250, 8], [12, 5]);
   it(
     `equal the equation: ${computations * schedules} at random of ${DRAWN.length} kinds of operators`,
     () => {
