@@ -12,6 +12,8 @@ export default defineConfig({
       { extends: true, test: { name: "shared", include: ["test/**/*.test.ts"], exclude: ALONE, isolate: false } },
       { extends: true, test: { name: "alone", include: ALONE } },
     ],
+    // What TypeScript becomes is kept for the next run: a tenth of the time was that.
+    experimental: { fsModuleCache: true },
     // Tests compile and run native code: more workers than this and their timings disturb each other.
     maxWorkers: 2,
     // Of objects that live for one candidate: collected half as often, a twentieth less time in all.
