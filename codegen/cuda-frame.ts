@@ -27,10 +27,14 @@ import { ALL_LANES } from "./warp-expressions.ts";
 export interface CudaOptions {
   /** Warps of a block; 4 when left out. */
   readonly warps?: number;
+  /** Warps that a quarter of a multiprocessor is to hold; what the compiler likes when left out. */
+  readonly resident?: number;
 }
 
 /** Constant memory a kernel may take: 64 KiB of it exist. */
 const CONSTANT_BYTES = 48 * 1024;
+/** Of a multiprocessor, each with warps and registers of its own. */
+const QUARTERS = 4;
 /** Shared memory of a block without asking for more. */
 const SHARED_BYTES = 48 * 1024;
 
@@ -40,7 +44,7 @@ export function cudaSource(
   nest: LoopNest,
   notes: SourceNotes,
   comments: readonly string[],
-  { warps = 4 }: CudaOptions,
+  { warps = 4, resident }: CudaOptions,
 ): CudaProgram {
   checkLanes(nest, warps);
   const constants = constantTensors(nest, Object.values(computation.tensors));
@@ -49,7 +53,8 @@ export function cudaSource(
     // What other kernels of the call do with memory is over.
     const own = { ...nest, prepare: [], body };
     const printer = new CudaLanes(computation, own, new Set(held.map((t) => t.name)), aligned);
-    return kernelOf(new Name("local", name), computation, nest, body, held, warps, printer);
+    const made = kernelOf(new Name("local", name), computation, nest, body, held, warps, printer);
+    return resident === undefined ? made : { ...made, beside: Math.max(1, Math.floor((resident * QUARTERS) / warps)) };
   };
   // What prepares is given constants as pointers.
   const prepare = nest.prepare.length > 0 ? [kernel("prepare_kernel", nest.prepare, [])] : [];

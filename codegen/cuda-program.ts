@@ -46,6 +46,8 @@ export interface CudaKernel {
   readonly threads: number;
   /** Shared memory that its launch asks for. */
   readonly sharedBytes: number;
+  /** Blocks that a multiprocessor is to hold at once: a compiler then takes no fewer registers than they leave; as it likes when left out. */
+  readonly beside?: number;
   /** Launched while the kernel ahead of it runs. */
   readonly early?: boolean;
   /** What its launch describes to the copy engine. */
@@ -183,13 +185,14 @@ function copyOf(computation: Computation, tensor: Tensor): Code[] {
   ];
 }
 
-function kernelText({ name, pointers, boxes = [], threads, body }: CudaKernel): Code {
+function kernelText({ name, pointers, boxes = [], threads, beside, body }: CudaKernel): Code {
   const parameters = list([
     ...pointers.map((p) => code`${p.type}${p.restrict ? " __restrict__ " : " "}${p.name}`),
     ...boxes.map((b) => code`const __grid_constant__ CUtensorMap ${b.name}`),
   ]);
+  const bounds = beside === undefined ? code`${threads}` : code`${threads}, ${beside}`;
   return linesOf([
-    code`static __global__ void __launch_bounds__(${threads}) ${name}(${parameters}) {`,
+    code`static __global__ void __launch_bounds__(${bounds}) ${name}(${parameters}) {`,
     ...indented(body),
     code`}`,
     NOTHING,

@@ -25,6 +25,7 @@ import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { type LaneRefusal, tapsOf } from "../mapper/space-time/taps.ts";
+import { residentWarps, warpTile } from "../mapper/space-time/warp-tile.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
@@ -140,10 +141,23 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     computation,
     computation.time ? lowerSteps(computation, schedule) : lowerLanes(computation, schedule),
     { lines: notes },
-    { streaming: schedule.streaming, vectors: x86Vectors(registersOf(intrinsic)) },
+    {
+      ...{ streaming: schedule.streaming, vectors: x86Vectors(registersOf(intrinsic)) },
+      ...(onWarps && computation.time && residentOf(computation, schedule)),
+    },
   );
   // A step may be without a product and a sum that one instruction makes.
   return { ...kernel, promises: computation.time ? undefined : intrinsic.mnemonic };
+}
+
+/**
+ * Warps that the registers of steps in time leave room for. Left to itself ptxas (13.0) held some kernels to 80 or 128 registers, so that more would
+ * fit, and spilled a few bytes of them.
+ */
+function residentOf(computation: Computation, schedule: LaneSchedule): { readonly resident: number } | undefined {
+  const steps = stepsOf(computation);
+  if (!isSteps(steps)) return undefined;
+  return { resident: residentWarps(warpTile(steps, schedule), bytesOf(outputOf(computation).dtype)) };
 }
 
 /** Why a schedule does not compute it. */

@@ -20,8 +20,8 @@ const DEPTHS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24] as const;
 const SWEEPS = [32, 64, 128, 256, 512, 1024] as const;
 const ROWS = [1, 2, 4, 8, 16] as const;
 const AHEAD = [undefined, 2, 3] as const;
-/** 32-bit registers of rows: nvcc 13.0 adds 8 to 16 for places, and a thread has 255. It spilled from 300 on, and not at 208 (2d5pt in f64, 2026-11-22). */
-const MOST_REGISTERS = 216;
+/** 32-bit registers of rows: a thread has 255, and nvcc 13.0 spilled none of 208, but some of 212 (2d5pt and 2d9pt in f64, 2026-11-22). */
+const MOST_REGISTERS = 208;
 
 export function warpStepSpace(computation: Computation, target: Target): LaneSpace | LaneRefusal {
   const steps = stepsOf(computation);

@@ -107,13 +107,16 @@ export class WarpSteps extends StepRegisters {
     const sides = new Map<string, Access>();
     const made = this.elements(tile, step).map(({ y, column }) => {
       const of = { step, k, y, column };
-      const value = this.value(tile, of, sides);
+      return { of, to: this.register(this.file(step), this.numberOf(tile, of)) };
+    });
+    const values = made.map(({ of, to }) => assigned(to, this.value(tile, of, sides)));
+    // Apart from what makes the value, so that no compiler makes a branch of it.
+    const zeros = made.flatMap(({ of, to }) => {
       const test = step < tile.depth ? this.inside(tile, of) : undefined;
-      const kept: Expr = test ? { kind: "select", condition: test, whenTrue: value, whenFalse: number(0) } : value;
-      return assigned(this.register(this.file(step), this.numberOf(tile, of)), kept);
+      return test ? [assigned(to, { kind: "select", condition: test, whenTrue: to, whenFalse: number(0) })] : [];
     });
     const passed = [...sides.values()].map((from, n) => assigned(this.register("side", n), from));
-    return [...passed, ...made];
+    return [...passed, ...values, ...zeros];
   }
 
   /** Of the last step, the rows of the tile and the columns that are whole. */

@@ -74,6 +74,18 @@ export function warpRegisters(tile: WarpTile, bytes: number): number {
   return (rings + ahead * rowsOfStep(tile, 0) + tile.rows) * each * (bytes / 4);
 }
 
+/** Registers of a thread besides those of rows: nvcc 13.0 takes up to 20 for places (2d5pt and 3d7pt, 2026-11-22). */
+const OTHER_REGISTERS = 24;
+/** Of a quarter of a multiprocessor for each of 32 lanes, and its warps. CUDA C++ Programming Guide, Technical Specifications. */
+const QUARTER_REGISTERS = 512;
+const QUARTER_WARPS = 16;
+
+/** Warps whose registers a quarter of a multiprocessor holds at once. */
+export function residentWarps(tile: WarpTile, bytes: number): number {
+  const held = Math.floor(QUARTER_REGISTERS / (warpRegisters(tile, bytes) + OTHER_REGISTERS));
+  return Math.max(1, Math.min(QUARTER_WARPS, held));
+}
+
 /** Why warps cannot run the steps under a schedule, in its own words; undefined when they can. */
 export function warpProblem(steps: Steps, schedule: LaneSchedule): string | undefined {
   const { each, sweep, ahead, rows } = schedule;
