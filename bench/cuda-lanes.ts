@@ -12,21 +12,21 @@
  */
 
 import { execFileSync } from "node:child_process";
-import { appendFileSync, existsSync, mkdtempSync, readFileSync } from "node:fs";
+import { appendFileSync, mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gunzipSync } from "node:zlib";
 import { z } from "zod";
-import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
-import { argumentsOf } from "../codegen/cpp-frame.ts";
 import { STENCILS } from "../operators/stencil.ts";
 import { candidateText, scheduleText } from "../report/describe-candidate.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { COPY, copies } from "./device-copies.ts";
 import { laneCase, recordedLanes } from "./lane-cases.ts";
 import { readOptions } from "./options.ts";
 
@@ -55,7 +55,6 @@ const DEVICE = z.object({
   driver: z.string(),
   nvcc: z.looseObject({ version: z.string() }),
 });
-const COPY = z.object({ kind: z.literal("copy"), bytes: z.number(), by: z.string(), seconds: z.number() });
 const NPP = z.object({
   kind: z.literal("npp"),
   case: z.string(),
@@ -90,16 +89,14 @@ async function run(): Promise<void> {
     return { name, dtype, computation: laneCase(name, Number(values.side), Number(values.cube), dtype) } as const;
   });
   const sizes = [...new Set(cases.map((c) => elementCount(outputOf(c.computation)) * bytesOf(c.dtype)))];
-  for (const bytes of sizes)
-    await copies(bytes, runner, workdir).catch((e) => write({ kind: "no copy", because: String(e) }));
+  for (const bytes of sizes) for (const line of await copies(bytes, runner, workdir)) write(line);
   if (cases.some((c) => c.name.startsWith("filter"))) npp(runner, workdir);
   const begun = Date.now();
   for (const { name, dtype, computation } of cases) {
     if ((Date.now() - begun) / 1000 > Number(values.within)) write({ kind: "left out", case: name, dtype });
     else write(await searched(name, dtype, computation));
   }
-  for (const bytes of sizes)
-    await copies(bytes, runner, workdir).catch((e) => write({ kind: "no copy", because: String(e) }));
+  for (const bytes of sizes) for (const line of await copies(bytes, runner, workdir)) write(line);
   await runner.close();
 }
 
@@ -149,45 +146,6 @@ async function searched(name: string, dtype: "f32" | "f64", computation: Computa
       design: `${candidateText(best.candidate)}; ${scheduleText(best.candidate)}`,
     }),
   };
-}
-
-/** A copy of so many bytes, by the runtime and by a kernel. */
-async function copies(bytes: number, runner: CudaRunner, workdir: string): Promise<void> {
-  const count = bytes / bytesOf("f32");
-  const computation = defineComputation({
-    name: "copy",
-    equation: "out[i] = x[i]",
-    extents: { i: count },
-    tensors: { x: { dtype: "f32", shape: [count] } },
-  });
-  const source = fileURLToPath(new URL("./peers/copy.cu", import.meta.url));
-  const forms = [[], ["-DBY_KERNEL"]];
-  const files = forms.map((flags, i) => {
-    const file = join(workdir, `copy-${bytes}-${i}.so`);
-    if (existsSync(file)) return file;
-    execFileSync(runner.device.nvcc.path, [
-      "-shared",
-      "-Xcompiler",
-      "-fPIC",
-      "-O3",
-      ...flags,
-      `-DBYTES=${bytes}ul`,
-      "-o",
-      file,
-      source,
-    ]);
-    return file;
-  });
-  const reference = await runner.reference(computation, 1);
-  const prebuilt = files.map((file) => ({ file, arguments: argumentsOf(computation) }));
-  const measured = await runner.measureTogether(prebuilt, reference);
-  for (const [i, m] of measured.entries())
-    write({
-      kind: "copy",
-      bytes,
-      by: i === 0 ? "the runtime" : "a kernel",
-      ...(m.status === "ok" ? { seconds: m.median } : { status: m.status, log: m.log }),
-    });
 }
 
 function npp(runner: CudaRunner, workdir: string): void {

@@ -12,7 +12,7 @@
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -28,6 +28,7 @@ import { nativeTarget } from "../targets/native.ts";
 import { stepSpace } from "../tuner/step-candidates.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { sweepsKernel } from "./peers/steps.ts";
+import { STEP_CASES, stepCase } from "./step-cases.ts";
 
 const { values } = readOptions({
   options: {
@@ -41,25 +42,18 @@ const { values } = readOptions({
   },
 });
 
-const EQUATIONS: Readonly<Record<string, string>> = {
-  "2d5pt": "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])",
-  "3d7pt":
-    "u[t,i,j,k] = 0.4*u[t-1,i,j,k] + 0.1*(u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1])",
-};
-
 // Both are looked up before anything is measured.
-const cases = values.cases.split(",").map((name) => wordOf("cases", name, Object.keys(EQUATIONS)));
+const cases = values.cases.split(",").map((name) => wordOf("cases", name, Object.keys(STEP_CASES)));
 const dtype = wordOf("type", values.type, ["f32", "f64"]);
 
 /** As many points as a square of so many a side. */
 function subject(name: string): Computation {
-  const equation = EQUATIONS[name] ?? "";
   const side = Number(values.side);
   const edge = 2 ** Math.ceil(Math.log2(side * side) / 3);
   const plane = name.startsWith("3d")
     ? { i: Math.round((side * side) / edge / edge), j: edge, k: edge }
     : { i: side, j: side };
-  return defineComputation({ name, equation, extents: { t: Number(values.steps), ...plane }, tensors: { u: dtype } });
+  return stepCase(name, Number(values.steps), plane, dtype);
 }
 
 /** One set of inputs: planes are large. A step scales by a sum of coefficients of 1, and rounds at most once an operation. */

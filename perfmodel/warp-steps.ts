@@ -15,23 +15,22 @@ import { type Expr, walk } from "../abstraction/expression.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { operationsOfStep } from "../abstraction/time.ts";
 import { depthOf, type Steps } from "../mapper/space-time/steps.ts";
-import { rowsOfStep, type WarpTile, warpRegisters, warpTile } from "../mapper/space-time/warp-tile.ts";
+import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "../mapper/space-time/warp-tile.ts";
 import { laneCosts } from "../targets/lanes.ts";
+import { LOADED, NOT_OVERLAPPED, SHUFFLE_TURNS, WIDE_LOAD_TURNS } from "./warps.ts";
 
 /** 64-bit values pass a unit in two halves. */
 const WORD_BYTES = 4;
-/** Of the shorter of arithmetic and transfers, the part that does not overlap with the other. */
-const NOT_OVERLAPPED = 0.2;
+/** Bytes that a lane loads at once. */
+const LOAD_BYTES = 16;
 /** Instructions of a row beside those of its elements: places, the test of what is stored, the loop. */
 const ROW_INSTRUCTIONS = 12;
 /** Of a dependent chain of a step, operations one behind the other: from the newest row to the element. */
 const CHAIN = 4;
-/** Memory under load answers later than alone. */
-const LOADED = 1.3;
-/** Registers of a thread besides those of rows, and of a quarter's lanes all together. CUDA C++ Programming Guide, Technical Specifications. */
-const OTHER_REGISTERS = 16;
-const QUARTER_REGISTERS = 512;
-const QUARTER_WARPS = 16;
+/** What memory takes longer than for a copy, for chunks far apart: of 64 kernels those of one to three steps a pass (cuda-steps-h100.md). */
+const SWEPT_ROWS = 0.12;
+/** Of a wave of warps, what the last ones take longer than the others; of the same kernels. */
+const TAIL = 0.2;
 
 /** Seconds of all steps. */
 export function warpStepSeconds(steps: Steps, s: LaneSchedule, target: Target): number {
@@ -44,34 +43,35 @@ export function warpStepSeconds(steps: Steps, s: LaneSchedule, target: Target): 
 }
 
 function passSeconds(steps: Steps, tile: WarpTile, s: LaneSchedule, target: Target): number {
-  const { multiplyAdd, shift } = laneCosts(target);
+  const { multiplyAdd } = laneCosts(target);
   const output = outputOf(steps.computation);
   const size = bytesOf(output.dtype);
   const words = size / WORD_BYTES;
   const { depth, each, streamed, length, width, rows, swept, tiled, lane } = tile;
 
-  // 1. A row of all steps, in turns of a quarter: arithmetic, neighbours' elements and everything that is issued have limits of their own.
+  // 1. A row of all steps, in turns of a quarter.
   const made = sumOver(depth, (step) => rowsOfStep(tile, step + 1));
   const values = made * each;
   const { operations, neighbours } = workOf(steps, each);
   const tested = steps.axes.some((a) => a.border === "zero" && a.reach > 0) ? 1 : 0;
   const sides = made * neighbours * words;
-  const arithmetic = values * operations * multiplyAdd.issueCycles * words;
-  const issued = values * (operations + tested * words) + sides + ROW_INSTRUCTIONS * (1 + rowsOfStep(tile, 0) / 4);
-  const turns = Math.max(arithmetic, sides * shift.issueCycles, issued);
+  const pieces = rowsOfStep(tile, 0) * Math.max(1, (each * size) / LOAD_BYTES);
+  const turns =
+    values * words * (operations * multiplyAdd.issueCycles + tested) +
+    sides * SHUFFLE_TURNS +
+    pieces * WIDE_LOAD_TURNS +
+    ROW_INSTRUCTIONS;
 
   // 2. All warps on all quarters. A warp alone waits for each step of a row.
   const warps = [swept && swept.extent / length, tiled && tiled.extent / rows, lane.extent / width]
     .map((count) => Math.ceil(count ?? 1))
     .reduce((a, b) => a * b, 1);
   const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
-  const registers = warpRegisters(tile, size) + OTHER_REGISTERS;
-  const resident = Math.max(1, Math.min(QUARTER_WARPS, Math.floor(QUARTER_REGISTERS / registers)));
-  const beside = Math.min(resident, Math.ceil(warps / quarters));
+  const beside = Math.min(residentWarps(tile, size), Math.ceil(warps / quarters));
   const chain = depth * CHAIN * multiplyAdd.latencyCycles * words;
   const arrival = (LOADED * (memoryOf(target, "dram").latencyCycles?.value ?? 0)) / tile.ahead;
-  const waves = Math.ceil(warps / quarters / beside);
-  const busy = (waves * streamed * Math.max(beside * turns, chain, arrival)) / (target.clockHz?.value ?? 1);
+  const waves = Math.max(1, warps / quarters / beside + TAIL);
+  const busy = (waves * streamed * Math.max(beside * turns, turns + chain + arrival)) / (target.clockHz?.value ?? 1);
 
   // 3. The plane, and of it what chunks read again; the cache serves what tiles read again.
   const points = elementCount(output);
@@ -82,7 +82,7 @@ function passSeconds(steps: Steps, tile: WarpTile, s: LaneSchedule, target: Targ
   const near = 2 * points * size <= (memoryOf(target, "l2").bytes?.value ?? 0);
   const rateOf = (memory: string): number => readRate(target, memory, "grid")?.value ?? Number.POSITIVE_INFINITY;
   const moving = Math.max(
-    bytes / rateOf(near ? "l2" : "dram"),
+    (bytes * (1 + SWEPT_ROWS)) / rateOf(near ? "l2" : "dram"),
     (points * size * (1 + again * columns * middle)) / rateOf("l2"),
   );
   const launch = target.fixed["launch"]?.value ?? 0;

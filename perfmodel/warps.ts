@@ -25,8 +25,8 @@ const WORD_BYTES = 4;
 
 /** Turns of a quarter for a load: itself, its address and bounds, and the lines it shares with its neighbours; and for one of several elements. */
 const LOAD_TURNS = 4.4;
-const WIDE_LOAD_TURNS = 10;
-const SHUFFLE_TURNS = 3;
+export const WIDE_LOAD_TURNS = 10;
+export const SHUFFLE_TURNS = 3;
 /** Instructions of a load as they are written out; counted in SASS of filters of 9 and 20. */
 const LOAD_INSTRUCTIONS = 3;
 /** Weights that the uniform registers hold; of more, those that rows use one after another are loaded for each product. */
@@ -38,7 +38,7 @@ const FETCH_TURNS = 0.7;
 const CACHED_INSTRUCTIONS = 7500;
 const MISSED_TURNS = 2;
 /** Of the shorter of arithmetic and transfers, the part that does not overlap with the other. */
-const NOT_OVERLAPPED = 0.34;
+export const NOT_OVERLAPPED = 0.34;
 /** Of a block of a quarter, what its last ones take longer than the others. */
 const TAIL = 0.45;
 /** What memory takes longer for rows far apart, as the blocks of sweeps read them at once. */
@@ -53,7 +53,7 @@ const OTHER_REGISTERS = 24;
 const QUARTER_REGISTERS = 512;
 const QUARTER_WARPS = 16;
 /** Memory under load answers later than alone. */
-const LOADED = 1.3;
+export const LOADED = 1.3;
 
 /** What a warp does for one block of outputs. */
 interface Work {

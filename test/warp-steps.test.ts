@@ -6,10 +6,13 @@ import { type Computation, computationKey, defineComputation } from "../abstract
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { measuredSteps } from "../bench/step-cases.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import { warpStepSeconds } from "../perfmodel/warp-steps.ts";
 import { generateDesign } from "../session/lane-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { fakeCuda } from "./support/fake-cuda.ts";
@@ -121,6 +124,18 @@ describe("steps on warps", () => {
     }
   });
 
+  it("are printed without branches around elements, for as many warps as their registers leave room for", () => {
+    const computation = define(HEAT, { t: 48, i: 8192, j: 8192 }, "f64");
+    const schedule: LaneSchedule = { ...ON_WARPS, depth: 10, each: 2, sweep: 256, ahead: 3 };
+    const { source } = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f64", schedule });
+    expect(source).toContain("__launch_bounds__(128, 3) phase_0(");
+    expect(source).toContain("u1_4 = fma(0.125, u0_2 + u0_0 + side0 + u0_5, 0.5 * u0_4);");
+    expect(source).toMatch(/ u1_4 = .* \? u1_4 : 0\.0\);/);
+    // 48 steps in passes of 10: 8 first, then two rounds of two passes.
+    expect(source).toContain("for (int round = 0; round < 2; round++) {");
+    expect(source.match(/__global__/g)?.length).toBe(3);
+  });
+
   it.each(EMULATED)(
     "compute %s on threads of an emulated GPU",
     { timeout: 120_000 },
@@ -167,5 +182,21 @@ describe("steps on warps", () => {
     expect(JSON.parse(tuned.out).best.intrinsic).toBe("cuda.fma.f32");
     const replayed = await commandLine(`replay --db ${folder}/t.db --json`);
     expect(replayed.code, replayed.err).toBe(0);
+  });
+});
+
+describe("the model of steps on warps", () => {
+  it("ranks the 64 kernels that were measured on an H100, to which two of its constants were fitted", () => {
+    const groups = new Map<string, Judged[]>();
+    for (const { name, computation, schedule, seconds } of measuredSteps("bench/results/cuda-steps-h100.jsonl.gz")) {
+      const steps = stepsOf(computation);
+      if (!isSteps(steps)) throw new Error(steps.because);
+      const predicted = warpStepSeconds(steps, schedule, nvidiaTarget("h100"));
+      groups.set(name, [...(groups.get(name) ?? []), { predicted, measured: seconds }]);
+    }
+    const { count, pairwise = 0, recall = 0 } = evaluateTogether([...groups.values()]);
+    expect(count).toBe(64);
+    expect(pairwise).toBeGreaterThan(0.8);
+    expect(recall).toBeGreaterThan(0.7);
   });
 });
