@@ -192,7 +192,7 @@ type LastWord<S extends string, Word extends string = ""> = S extends `${infer C
   : Word;
 type Separator = " " | "(" | ")" | "]" | "," | "=" | "+" | "-" | "*" | "/" | "%" | "<" | ">";
 
-/** OpenCL C: `space` is `global` or `local`; `by` is `block` where a block read can take the rows, else the space. */
+/** OpenCL C: `space` is `global`, `local` or `__private`; `by` is `block` where a block read can take the rows, else the space. */
 const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride", "space", "by"];
 
 /**

@@ -158,7 +158,7 @@ export interface RegisterClass {
 
 /** Machines that share features, registers and an emulation. */
 export interface Family {
-  readonly name: "x86" | "arm" | "nvidia" | "intel" | "mali" | "portable" | "virtual";
+  readonly name: "x86" | "arm" | "nvidia" | "intel" | "mali" | "opencl" | "portable" | "virtual";
   readonly features: readonly Feature[];
   readonly registers: readonly RegisterClass[];
   /** What declares its instructions in the language they are reached from. */

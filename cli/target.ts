@@ -3,6 +3,7 @@
  *
  *     --target cpu       this machine's processor, the default
  *     --target cuda      this machine's GPU
+ *     --target opencl    this machine's processor, by way of OpenCL C
  *     --target h100      a GPU by name: measured where one is, ranked by the model anywhere
  *     --target dg2       an Intel GPU: ranked by the model
  *     --target neoverse-n1      an Arm CPU by name: ranked by the model, and run under qemu without a time
@@ -21,7 +22,13 @@ import {
 } from "../targets/index.ts";
 
 export const GPU_NAMES = NVIDIA_TARGETS.map((t) => t.name);
-export const TARGET_NAMES = ["cpu", "cuda", ...GPU_NAMES, ...[...INTEL_GPUS, ...ARM_TARGETS].map((t) => t.name)];
+export const TARGET_NAMES = [
+  "cpu",
+  "cuda",
+  "opencl",
+  ...GPU_NAMES,
+  ...[...INTEL_GPUS, ...ARM_TARGETS].map((t) => t.name),
+];
 /** What others call this machine's GPU. */
 const GPU_WORDS = ["gpu", "nvidia", "nvptx"];
 
@@ -41,6 +48,12 @@ export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> 
     const { localGpu } = await import("../session/workplace.ts");
     const found = await localGpu();
     if ("status" in found) throw new EnvironmentError({ ...found, remedy: `${found.remedy}${otherwise}` });
+    return found;
+  }
+  if (name === "opencl") {
+    const { localOpenCl } = await import("../session/workplace.ts");
+    const found = await localOpenCl();
+    if ("status" in found) throw new EnvironmentError(found);
     return found;
   }
   const target = gpuTargetNamed(name) ?? intelGpuNamed(name) ?? armTargetNamed(name);

@@ -285,7 +285,8 @@ class OpenClWriter extends TileRegisters implements LanguagePrinter {
     const { operand } = this.heldAt(register);
     const bytes = bytesOf(operand.dtype);
     const pointer = code`(${tensorName(memory.buffer)} + ${this.c.index(memory.base, extents)})`;
-    const space = this.scratch.get(memory.buffer)?.scope === "local" ? "local" : "global";
+    const own = this.width > 1 ? "local" : "__private";
+    const space = this.scratch.get(memory.buffer)?.scope === "local" ? own : "global";
     const isAligned = (elements: number): boolean => (elements * bytes) % BLOCK_READ_BYTES === 0;
     const isBlock = space === "global" && isAligned(divisorOf(memory.base, extents)) && isAligned(memory.stride);
     const words = { space: code`${space}`, by: code`${isBlock ? "block" : space}` };

@@ -24,6 +24,7 @@ import { DPAS } from "./dpas.ts";
 import { DPAS_OPENCL } from "./dpas-opencl.ts";
 import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
+import { OPENCL_ROWS } from "./opencl.ts";
 import { ownIntrinsicNamed, ownIntrinsics } from "./own.ts";
 import { PORTABLE } from "./portable.ts";
 import { SVE } from "./sve.ts";
@@ -45,6 +46,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   arm: ARM,
   sve: SVE,
   mali: MALI,
+  opencl: OPENCL_ROWS,
   virtual: VIRTUAL,
   portable: PORTABLE,
 };

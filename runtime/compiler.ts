@@ -22,6 +22,7 @@ import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import type { Cores } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
+import { OPENCL_FLAGS, openClHost } from "./opencl-host.ts";
 import { coresHere } from "./processor.ts";
 
 /** The C++ compiler that was found. */
@@ -115,6 +116,10 @@ export function codeFlags(kernel: Pick<Kernel, "features">, flags: readonly stri
 
 /** Compiles a kernel to a shared object, or finds the one compiled before. */
 export function compileKernel(kernel: Kernel, options: CompileOptions): Promise<Compiled> {
+  if (kernel.language === "opencl") {
+    const flags = [...kernelFlags({ features: [] }, options.flags), ...OPENCL_FLAGS];
+    return compileSource(openClHost(kernel), flags, ".so", options);
+  }
   return compileSource(kernel.source, kernelFlags(kernel, options.flags), ".so", options);
 }
 

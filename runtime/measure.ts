@@ -49,6 +49,8 @@ export interface MeasureOptions {
   readonly stepSeconds?: number;
   /** What a kernel may allocate, its workspace included. */
   readonly memoryBytes?: number;
+  /** The largest file that a kernel may write: none, unless a compiler works within its process. */
+  readonly fileBytes?: number;
   /** What a kernel may print. */
   readonly outputBytes?: number;
 }
@@ -127,6 +129,7 @@ const DEFAULTS = {
   cache: "warm",
   stepSeconds: 10,
   memoryBytes: 2 ** 30,
+  fileBytes: 0,
   outputBytes: 2 ** 20,
 } as const satisfies Required<MeasureOptions>;
 

@@ -12,7 +12,7 @@ import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { knownIntrinsics } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
-import { isGpu, isPredictedOnly, isWritten, nativeTarget, PORTABLE_ISA, runsOn } from "../targets/index.ts";
+import { isGpu, isPredictedOnly, isWritten, nativeTarget, OPENCL_ISA, PORTABLE_ISA, runsOn } from "../targets/index.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 import { isRefusals, sessionSpace } from "./space.ts";
 
@@ -27,7 +27,7 @@ export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
     return [...new Set([...knownIntrinsics(), ...searchedWgmma()])].filter(
       (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
     );
-  const language = isPredictedOnly(machine) ? "opencl" : "c++";
+  const language = isPredictedOnly(machine) || machine.isa.includes(OPENCL_ISA) ? "opencl" : "c++";
   return knownIntrinsics().filter((i) => i.language === language && runsOn(machine, i) && isWritten(i.isa));
 }
 

@@ -62,6 +62,10 @@ export function subjectOf(
     });
   const computation = computationOf(workload);
   const tuned = kernelOfRecord(trial);
+  if (tuned.language === "opencl")
+    throw new UsageError(`trial ${id} is a kernel in OpenCL C, of which no packages are written`, {
+      hint: "--to kernel.cl writes the text of its kernel alone",
+    });
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
   const date = new Date(trial.at).toISOString().slice(0, 10);

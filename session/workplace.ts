@@ -21,11 +21,12 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import { coresOf } from "../runtime/cores.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
 import { checkProcessors, createRunner, type Runner } from "../runtime/measure.ts";
+import { findOpenClCpu } from "../runtime/opencl-device.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { following, isDoneBefore, type Until } from "../runtime/until.ts";
 import type { Reference } from "../runtime/verify.ts";
-import { gpuTargetOf, isGpu, isPredictedOnly } from "../targets/index.ts";
+import { gpuTargetOf, isGpu, isPredictedOnly, nativeTarget, OPENCL_ISA } from "../targets/index.ts";
 import { CutShort } from "../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
 import { calibratedMachine, takeOverRates } from "./gpu-rates.ts";
@@ -119,9 +120,16 @@ export async function openWorkplace(
   if (runner && "device" in runner) throw new Error(`internal: a GPU's runner for ${machine.name}`);
   const made = runner
     ? { status: "ready" as const, runner }
-    : await createRunner({ threads, ...(onWait ? { onWait } : {}) });
+    : await createRunner({
+        threads,
+        ...(machine.isa.includes(OPENCL_ISA) && OPENCL_LIMITS),
+        ...(onWait ? { onWait } : {}),
+      });
   return made.status === "environment" ? made : cpuWorkplace(made.runner, machine, runner === undefined);
 }
+
+/** An OpenCL platform compiles within the process that calls it: what its compiler takes, and the files that it keeps. */
+const OPENCL_LIMITS = { memoryBytes: 2 ** 33, fileBytes: 2 ** 28 } as const;
 
 function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplace {
   const environment = environmentOf(runner, machine);
@@ -269,6 +277,14 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
 export async function localGpu(): Promise<Target | EnvironmentProblem> {
   const gpus = await findGpus();
   return "status" in gpus ? gpus : gpuTargetOf(gpus[0]);
+}
+
+/** The CPU of this machine as its OpenCL platform has it, named after the device; or what is missing. */
+export async function localOpenCl(): Promise<Target | EnvironmentProblem> {
+  const device = await findOpenClCpu();
+  if ("status" in device) return device;
+  const cpu = nativeTarget();
+  return { ...cpu, name: device.name, summary: `${cpu.name} by way of OpenCL C`, isa: [OPENCL_ISA], compilerFlags: [] };
 }
 
 /** A runner for the GPU of this machine, or what is missing. @throws EnvironmentError when the GPU here is another */

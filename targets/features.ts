@@ -12,10 +12,11 @@ import { ARM, armExtensionNamed, marchOf } from "./arm.ts";
 import { INTEL } from "./intel.ts";
 import { MALI } from "./mali.ts";
 import { NVIDIA } from "./nvidia-features.ts";
+import { OPENCL } from "./opencl.ts";
 import { PORTABLE, PORTABLE_ISA, VIRTUAL } from "./portable.ts";
 import { X86 } from "./x86.ts";
 
-export const FAMILIES: readonly Family[] = [X86, ARM, NVIDIA, INTEL, MALI, PORTABLE, VIRTUAL];
+export const FAMILIES: readonly Family[] = [X86, ARM, NVIDIA, INTEL, MALI, OPENCL, PORTABLE, VIRTUAL];
 
 const FEATURES: ReadonlyMap<string, readonly [Feature, Family]> = new Map(
   FAMILIES.flatMap((family) => family.features.map((f) => [f.name, [f, family]] as const)),

@@ -31,6 +31,7 @@ export { INTEL_GPUS, intelGpuNamed, isPredictedOnly } from "./intel-gpus.ts";
 export { LANE_TARGETS, laneTarget } from "./lanes.ts";
 export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
 export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";
+export { OPENCL_ISA } from "./opencl.ts";
 export { PORTABLE_ISA } from "./portable.ts";
 export {
   clearRegister,

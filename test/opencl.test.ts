@@ -4,8 +4,13 @@
  */
 
 import { describe, expect, it } from "vitest";
+import { findProgram } from "../runtime/child.ts";
 import { compileForIntel, findOcloc, promisedDpas } from "../runtime/ocloc.ts";
+import { cpuIn } from "../runtime/opencl-device.ts";
 import { problemOf } from "../session/offline.ts";
+import { tuneComputation } from "../session/tune.ts";
+import { localOpenCl } from "../session/workplace.ts";
+import { OPENCL_ISA } from "../targets/index.ts";
 import { disagreements, kernelsOf, operator, rowsOf } from "./support/opencl-kernels.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -43,6 +48,48 @@ describe.each(DEVICES)("sub-groups of %s", (device, isa) => {
         if (built.status === "compiled") expect(problemOf(kernel, built)).toBeUndefined();
         expect(Math.max(...promisedDpas(kernel).values())).toBeGreaterThan(0);
       }
+    },
+    120_000,
+  );
+});
+
+describe("work-items of any device", () => {
+  it("equal the equation in random schedules", async () => {
+    const made = ["f32", "u8s8"].flatMap((types) => [
+      ...kernelsOf(operator("matmul", types, { m: 5, n: 37, k: 9 }), rowsOf(OPENCL_ISA), DRAWN),
+      ...kernelsOf(
+        operator("conv2d", types, { c: 3, h: 6, w: 19, k: 18, r: 3, s: 3, pad: 1 }),
+        rowsOf(OPENCL_ISA),
+        DRAWN,
+      ),
+    ]);
+    expect(await disagreements(made)).toEqual([]);
+  }, 120_000);
+
+  it("of a CPU are named as clinfo names it", () => {
+    const text = [
+      "[GPU/0]    CL_DEVICE_NAME                                  Some GPU",
+      "[GPU/0]    CL_DEVICE_TYPE                                  CL_DEVICE_TYPE_GPU",
+      "[POCL/0]    CL_DEVICE_NAME                                  pthread-haswell",
+      "[POCL/0]    CL_DEVICE_TYPE                                  CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_DEFAULT",
+    ];
+    expect(cpuIn(text.join("\n"))).toBe("pthread-haswell");
+    expect(cpuIn(text.slice(0, 2).join("\n"))).toBeUndefined();
+  });
+
+  it.skipIf(findProgram("clinfo") === undefined)(
+    "are measured, verified and recorded under the name of the device",
+    async ({ skip }) => {
+      const machine = await localOpenCl();
+      if ("status" in machine) return skip(machine.what);
+      const options = { machine, trials: 1, seconds: 20, database: ":memory:" };
+      const outcome = await tuneComputation(
+        { computation: operator("matmul", "f32", { m: 8, n: 32, k: 16 }) },
+        options,
+      );
+      if (!("best" in outcome)) throw new Error(outcome.status);
+      expect(outcome.best?.kernel.language).toBe("opencl");
+      expect(outcome.trials.map((t) => t.measurement.status)).toContain("ok");
     },
     120_000,
   );

@@ -240,6 +240,7 @@ describe("the measuring program", () => {
   });
   const request: HarnessRequest = {
     cpus: [0],
+    fileBytes: 0,
     memoryBytes: 2 ** 27,
     cache: "warm",
     batchSeconds: 20e-6,

@@ -126,6 +126,7 @@ describe("the families", () => {
       nvidia: ["cuda"],
       intel: ["cm", "opencl"],
       mali: ["opencl"],
+      opencl: ["opencl"],
       portable: ["c++"],
       virtual: ["none"],
     });

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cmath>
 #include <type_traits>
 
 #include "fibers.h"
@@ -65,6 +66,12 @@ template <class T, int N> static inline Vector<T, N> operator+(const Vector<T, N
 }
 template <class T, int N> static inline Vector<T, N> operator*(const Vector<T, N>& a, const Vector<T, N>& b) {
   return each(a, b, [](T x, T y) { return x * y; });
+}
+
+template <class T, int N> static inline Vector<T, N> fma(const Vector<T, N>& a, const Vector<T, N>& b, const Vector<T, N>& c) {
+  Vector<T, N> d;
+  for (int i = 0; i < N; i++) d.at(i) = std::fma(a.at(i), b.at(i), c.at(i));
+  return d;
 }
 
 #define AUTOMAP_VECTORS(type, name)                                                                          \

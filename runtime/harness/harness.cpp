@@ -32,7 +32,7 @@ static void set_limits(const Request& r) {
   own += r.threads * (size_t(144) << 20);
   limit_space(own + r.memory);
   limit(RLIMIT_CORE, 0);
-  limit(RLIMIT_FSIZE, 0);
+  limit(RLIMIT_FSIZE, r.files);
 }
 
 int main() {

@@ -25,6 +25,7 @@ struct Request {
   int threads = 1;
   std::vector<int> cpus;
   size_t memory = size_t(1) << 30;
+  size_t files = 0;
   bool flushed = false, baseline = false, race = false;
   double batch = 200e-6, budget = 0.3;
   int least_batches = 5, most_batches = 200;
@@ -90,6 +91,7 @@ static Request read_request(pid_t starter) {
     } else if (keyword == "threads") words >> r.threads;
     else if (keyword == "cpus") for (int cpu; words >> cpu;) r.cpus.push_back(cpu);
     else if (keyword == "memory") words >> r.memory;
+    else if (keyword == "files") words >> r.files;
     else if (keyword == "cache") r.flushed = rest == "flushed";
     else if (keyword == "batch") words >> r.batch;
     else if (keyword == "budget") words >> r.budget;

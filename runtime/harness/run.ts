@@ -33,6 +33,8 @@ export interface SetFiles {
 export interface HarnessRequest {
   readonly cpus: readonly number[];
   readonly memoryBytes: number;
+  /** Of a file that a kernel writes. */
+  readonly fileBytes: number;
   readonly cache: "warm" | "flushed";
   readonly batchSeconds: number;
   readonly budgetSeconds: number;
@@ -407,6 +409,7 @@ function requestText(request: HarnessRequest): string {
     `threads ${request.cpus.length}`,
     `cpus ${request.cpus.join(" ")}`,
     `memory ${request.memoryBytes}`,
+    `files ${request.fileBytes}`,
     `cache ${request.cache}`,
     `batch ${request.batchSeconds}`,
     `budget ${request.budgetSeconds}`,
