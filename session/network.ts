@@ -22,7 +22,9 @@ import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
+import { nativeTarget } from "../targets/index.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
+import { loopsKernel } from "./plain-loops.ts";
 import { rankOf } from "./rank.ts";
 import { VERSION } from "./version.ts";
 
@@ -54,7 +56,8 @@ export type Choice =
       readonly place: string;
     }
   | { readonly kind: "model"; readonly kernel: NetworkKernel; readonly place: string }
-  | { readonly kind: "loops"; readonly because: string };
+  /** Vectorised, or where that is not to be had by the equation as it is written. */
+  | { readonly kind: "loops"; readonly kernel?: NetworkKernel; readonly because: string };
 
 /** The records that hold here. */
 export interface Records {
@@ -65,7 +68,7 @@ export interface Records {
 /** Candidates that the model ranks for a step that nobody tuned. */
 const UNTUNED_DRAWS = 100;
 
-export function chooseKernel({ computation }: Task, records?: Records): Choice {
+export function chooseKernel({ computation, multiplyAdds }: Task, records?: Records): Choice {
   if (records) {
     const trusted = { environment: records.environment, intrinsics: everyIntrinsic(), policy: "exact" } as const;
     const trial = best(records.db, { computation, trusted, threads: 1 }).find((t) => !isOnGpu(t.candidate));
@@ -82,13 +85,19 @@ export function chooseKernel({ computation }: Task, records?: Records): Choice {
       };
     }
   }
-  const ranked = rankOf(computation, { count: 1, kinds: "mappings" }, UNTUNED_DRAWS);
-  if ("refused" in ranked) return { kind: "loops", because: ranked.refused[0]?.because ?? "nothing maps" };
-  const [first] = ranked;
+  const ranked = multiplyAdds > 0 ? rankOf(computation, { count: 1, kinds: "mappings" }, UNTUNED_DRAWS) : undefined;
+  const first = ranked && !("refused" in ranked) ? ranked[0] : undefined;
   const kernel = first && attempt(() => kernelFor(computation, first.candidate));
-  if (!first || !kernel) return { kind: "loops", because: "no schedule fits" };
-  const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
-  return { kind: "model", kernel: { kernel, provenance }, place: placeOf(first.candidate) };
+  if (first && kernel) {
+    const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
+    return { kind: "model", kernel: { kernel, provenance }, place: placeOf(first.candidate) };
+  }
+  const loops = attempt(() => loopsKernel(computation, nativeTarget().isa));
+  return {
+    kind: "loops",
+    because: ranked && "refused" in ranked ? (ranked.refused[0]?.because ?? "nothing maps") : "it sums no products",
+    ...(loops && { kernel: { kernel: loops, provenance: [`made by   automap ${VERSION}`] } }),
+  };
 }
 
 /** What a candidate is in few words. */
@@ -102,7 +111,7 @@ export function networkSubject(
 ): NetworkSubject {
   const kernels = new Map(
     [...choices].flatMap(([{ computation }, choice]) =>
-      choice.kind === "loops" ? [] : [[computationKey(computation), choice.kernel] as const],
+      choice.kernel ? [[computationKey(computation), choice.kernel] as const] : [],
     ),
   );
   return {
