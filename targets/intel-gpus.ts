@@ -46,7 +46,7 @@ function gpu(f: Facts): Target {
     ...(bytes && { bytes }),
     bandwidth: (["read", "write"] as const).map((direction) => ({
       value,
-      per: "second",
+      per: "cycle",
       direction,
       of: "core",
       source,
