@@ -115,6 +115,13 @@ const WRONG_ROWS: readonly Intrinsic[] = [
   altered("dpas.8x16.f32.bf16", "b not in pairs", {
     operands: withOperand("dpas.8x16.f32.bf16", "b", { storage: "grf[16*k + n]" }),
   }),
+  altered("opencl.dpas.8x8.s32.u8s8", "the bytes of a signed", {
+    emit: "{c} = intel_sub_group_i8_i8_matrix_mad_k32({a}, {b}, {c});",
+  }),
+  altered("opencl.dpas.8x16.f32.f16", "b not in pairs", {
+    operands: withOperand("opencl.dpas.8x16.f32.f16", "b", { storage: "dwords[16*k + n]" }),
+  }),
+  altered("opencl.fma.f32", "the factor added again", { emit: "{c} = fma({a}, {b}, {a});" }),
   altered("cm.fma.f32", "sum first", { emit: "{c} = ({c} + {a}) * {b};" }),
   altered("cm.dp4", "groups of stride four", {
     operands: withOperand("cm.dp4", "a", { storage: "grf[4*j + g]" }),
