@@ -24,7 +24,7 @@ async function offered(...line: string[]): Promise<string[]> {
 
 describe("a line", () => {
   it.each<[string[], string[]]>([
-    [["tu"], ["tune"]],
+    [["tu"], ["tune", "tune-network"]],
     [["db", "fa"], ["failures"]],
     [
       ["cache", ""],

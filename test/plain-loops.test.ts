@@ -170,6 +170,16 @@ for parallel rest in 0..42
     y[rest/7/3,rest/7%3,rest%7,q] = sums[q]`);
   });
 
+  it("fill what lies outside, and copy the rest without a test", () => {
+    const padded = f32("padded", "y[i,j] = 2 * x[i-2,j-3]", { i: 20, j: 40 }, [16, 35]);
+    expect(printNest(lowerLoops(padded).nest).trim()).toBe(`for parallel rest in 0..20
+  for j in 0..40
+    y[rest,j] = 2 * 0
+  when rest-2 >= 0 and rest-2 < 16
+    for j in max(0, 3)..min(40, 38)
+      y[rest,j] = 2 * x[rest-2,j-3]`);
+  });
+
   it("refuse what they would get wrong", () => {
     const refused = (equation: string): string | undefined =>
       loopsRefused(defineComputation({ equation, extents: { i: 4, j: 3 }, tensors: { x: "s16" } }));

@@ -284,6 +284,7 @@ describe("no other way into a source", () => {
     "runtime/reference-source.ts": "headers of the harness",
     "runtime/harness/run.ts": "the harness",
     "runtime/conformance.ts": "a header of the emulation",
+    "codegen/opencl-helpers.ts": "helpers of C++ with types of a closed list put in",
     "package/portable.ts": "files of a package",
     "bench/peers/loops.ts": "a bench's own file",
     "bench/peers/onednn.ts": "a bench's own file",

@@ -26,6 +26,7 @@ import {
   axis,
   binary,
   type Expr,
+  isSame,
   number,
   rewrite,
   substitute,
@@ -112,7 +113,7 @@ class Lowering {
     const [read, another] = outside;
     const cut = read && !another ? this.rows.cutAt(read) : undefined;
     if (!read || !cut) return this.rows.overRow([this.stored(value)]);
-    const filled = rewrite(value, (e) => (e === read ? number(this.identity) : e), "value");
+    const filled = rewrite(value, (e) => (isSame(e, read) ? number(this.identity) : e), "value");
     const stored = this.stored(value, read);
     const rows = this.rows.overRow([stored], cut);
     const fill = this.rows.overRow([this.stored(filled)]);
