@@ -33,9 +33,10 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import type { PlaneAxis } from "./plane.ts";
 import type { Level, Source } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";
-import { depthOf, isSteps, type PlaneAxis, stepProblem, stepsOf } from "./steps.ts";
+import { depthOf, isSteps, stepProblem, stepsOf } from "./steps.ts";
 import { WarpSteps } from "./warp-steps.ts";
 
 /** @throws Error when it does not step through time or the schedule does not fit: ask {@link stepsOf}, {@link stepProblem} first */

@@ -9,7 +9,8 @@ import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
 import { FreshNames } from "../lower/names.ts";
-import { depthOf, type PlaneAxis, type Steps } from "./steps.ts";
+import type { PlaneAxis, Steps } from "./plane.ts";
+import { depthOf } from "./steps.ts";
 
 /** Where the values of a step lie. */
 export type Source =

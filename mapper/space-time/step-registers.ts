@@ -8,8 +8,8 @@
 import { outputOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import type { PlaneAxis } from "./plane.ts";
 import { StepPasses } from "./step-passes.ts";
-import type { PlaneAxis } from "./steps.ts";
 import { rowsOfStep, type WarpTile } from "./warp-tile.ts";
 
 /** Elements that a lane has of a step at a row of the stream: where along the middle axis, and which of its columns. */

@@ -1,33 +1,20 @@
 /**
- * @file What lanes need to know of a stencil in time: the axes of its plane, how far a step reaches along each, what lies beyond.
+ * @file Which stencils in time lanes can take, and under which schedules.
  *
- *     u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j])      i: reach 1, zero      j: reach 0
+ *     u[t,i] = 0.5*u[t-1,i] + 0.5*u[t-1,i-1]      of f32: taken; on vectors of a CPU a pass takes one step
+ *                                                 of f16: refused, lanes step in f32 and f64
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
-import { type Border, printExpr, walk } from "../../abstraction/expression.ts";
+import { printExpr, walk } from "../../abstraction/expression.ts";
 import { rowMajor } from "../../abstraction/layout.ts";
-import { operationsOfStep, type Time } from "../../abstraction/time.ts";
+import { operationsOfStep } from "../../abstraction/time.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";
+import type { Steps } from "./plane.ts";
 import type { LaneRefusal } from "./taps.ts";
 import { warpProblem } from "./warp-tile.ts";
-
-export interface PlaneAxis {
-  readonly name: string;
-  readonly extent: number;
-  /** Places that a step reads on either side. */
-  readonly reach: number;
-  readonly border: Border | "zero";
-}
-
-export interface Steps {
-  readonly computation: Computation;
-  readonly time: Time;
-  /** Of the plane, outermost first; lanes lie along the last. */
-  readonly axes: readonly PlaneAxis[];
-}
 
 /** Rows, and planes of rows: more axes would need tiles of their own. */
 const MOST_AXES = 3;

@@ -34,9 +34,9 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import type { PlaneAxis } from "./plane.ts";
 import type { Source } from "./step-memory.ts";
 import { type Own, plus, StepRegisters, upTo } from "./step-registers.ts";
-import type { PlaneAxis } from "./steps.ts";
 import { type WarpTile, warpTile } from "./warp-tile.ts";
 
 /** A pass: its tiles, and the planes it reads and writes. */

@@ -14,7 +14,7 @@ import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { operationsOfStep } from "../../abstraction/time.ts";
 import { AT_ONCE, MOST_BYTES, MOST_WRITTEN } from "../schedule/lanes.ts";
-import type { PlaneAxis, Steps } from "./steps.ts";
+import type { PlaneAxis, Steps } from "./plane.ts";
 
 /** Where a warp works, and how much of it, in a pass of so many steps. */
 export interface WarpTile {
