@@ -18,6 +18,7 @@ import type { ArraySchedule } from "../../abstraction/candidate.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { access, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { plus, times } from "../lower/arithmetic.ts";
 import { FreshNames } from "../lower/names.ts";
 import { decided, undecided } from "./decided.ts";
 import { Wavefront } from "./lower-wavefront.ts";
@@ -27,7 +28,7 @@ import { joinedIn, type Recurrent } from "./recurrent.ts";
 export function lowerRecurrent(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
   switch (recurrent.form) {
     case "wavefront":
-      return new Wavefront(recurrent, schedule).nest();
+      return lowerWavefront(recurrent, schedule);
     case "planes":
       return lowerPlanes(recurrent, schedule);
     case "prefix":
@@ -36,9 +37,6 @@ export function lowerRecurrent(recurrent: Recurrent, schedule: ArraySchedule): L
       return recurrent.form satisfies never;
   }
 }
-
-const plus = (left: Expr, right: Expr): Expr => binary("+", left, right);
-const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
 
 /** Loops over what nothing depends along; threads share the outermost. */
 function around({ outer }: Recurrent, { threads }: ArraySchedule, body: readonly Statement[]): readonly Statement[] {
@@ -65,6 +63,11 @@ function vectorsAlong(
   }
   if (done < extent) made.push(...body(number(done), extent - done, 1));
   return made;
+}
+
+function lowerWavefront(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
+  const nest = new Wavefront(recurrent, schedule).nest();
+  return { ...nest, body: around(recurrent, schedule, nest.body) };
 }
 
 function lowerPlanes(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {

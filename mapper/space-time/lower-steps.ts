@@ -33,6 +33,7 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { times } from "../lower/arithmetic.ts";
 import type { PlaneAxis } from "./plane.ts";
 import type { Level, Source } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";
@@ -274,8 +275,6 @@ class StepLoops extends StepPasses {
       : element;
   }
 }
-
-const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
 
 /** `from <= place < to` */
 function between(place: Expr, from: number, to: number): Expr {

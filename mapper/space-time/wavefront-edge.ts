@@ -1,0 +1,66 @@
+/**
+ * @file The edge between two strips of a wavefront: the last rows of one, which lanes at the top of the next read as those above.
+ *
+ *     edge[j] = h[16*strip + 15, j]                                          kept after each strip
+ *     above_1[0,lane] = select(lane == 0, edge[column], made[0,lane-1])      read by lane 0 of the next
+ */
+
+import { outputOf } from "../../abstraction/computation.ts";
+import { type Access, access, axis, type Expr, number } from "../../abstraction/expression.ts";
+import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { assign, plus, times } from "../lower/arithmetic.ts";
+import { placeInOwn, type WavefrontShape, workspaceOf } from "./wavefront-shape.ts";
+
+export class WavefrontEdge {
+  private readonly shape: WavefrontShape;
+  private readonly name: string;
+  /** Elements before column 0. */
+  private readonly start: number;
+  /** Elements of a row. */
+  private readonly pitch: number;
+
+  constructor(shape: WavefrontShape) {
+    const { lead, skew, most, reach, side, blocks } = shape;
+    this.shape = shape;
+    this.name = shape.names.fresh("edge");
+    this.start = lead + skew * most + Math.max(0, ...reach.map((r) => r.least + r.depth));
+    this.pitch = this.start + side * blocks + Math.max(0, ...reach.map((r) => -r.least));
+  }
+
+  scratch(): Scratch[] {
+    return this.shape.most > 0 ? [workspaceOf(this.shape, this.name, this.size)] : [];
+  }
+
+  /** No row above the first: zeros. */
+  clear(): Statement[] {
+    if (this.shape.most === 0) return [];
+    const column = this.shape.names.fresh("edge_column");
+    const target = access(this.name, [placeInOwn(this.shape, this.size, axis(column))]);
+    return [loop(column, this.size, [assign(target, number(0))])];
+  }
+
+  /** The last rows of the strip whose lane 0 has row `base`: what the next strip reads above it. */
+  keep(base: Expr): Statement[] {
+    const { recurrent, names, lanes, most, column } = this.shape;
+    if (most === 0) return [];
+    const [edgeRow, edgeColumn] = [names.fresh("edge_row"), names.fresh("edge_column")];
+    const from = plus(plus(base, axis(edgeRow)), number(lanes - most));
+    const made = access(outputOf(recurrent.computation).name, [
+      ...recurrent.outer.map((a) => axis(a.name)),
+      from,
+      axis(edgeColumn),
+    ]);
+    const kept = assign(this.at(axis(edgeRow), axis(edgeColumn)), made);
+    return [loop(edgeRow, most, [loop(edgeColumn, column.extent, [kept])])];
+  }
+
+  /** A column of a row above the strip, counted from the uppermost that is kept. */
+  at(row: Expr, column: Expr): Access {
+    const flat = plus(plus(times(this.pitch, row), column), number(this.start));
+    return access(this.name, [placeInOwn(this.shape, this.size, flat)]);
+  }
+
+  private get size(): number {
+    return this.shape.most * this.pitch;
+  }
+}

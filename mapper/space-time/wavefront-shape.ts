@@ -1,0 +1,83 @@
+/**
+ * @file The measures of a wavefront: its lanes and steps, how far it reaches back, and how many strips and blocks cover the matrix.
+ *
+ *     h[i-1,j-1], h[i-1,j], h[i,j-1] on 16 lanes, s (1,1)        reach: 1 row above, 2 values of it        registers of a lane: 1
+ */
+
+import type { ArraySchedule } from "../../abstraction/candidate.ts";
+import type { Axis } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { Scratch } from "../../abstraction/loop-nest.ts";
+import { ZMM } from "../../targets/x86.ts";
+import { plus } from "../lower/arithmetic.ts";
+import { FreshNames } from "../lower/names.ts";
+import { arrayDependences, type Recurrent } from "./recurrent.ts";
+
+/** What is read of the row so many above: `depth` columns, from `least` before the own one. */
+export interface Reach {
+  readonly rows: number;
+  readonly least: number;
+  readonly depth: number;
+}
+
+export interface WavefrontShape {
+  readonly recurrent: Recurrent;
+  readonly names: FreshNames;
+  readonly row: Axis;
+  readonly column: Axis;
+  readonly lanes: number;
+  /** Steps of a block: a tile of as many rows is turned at once. */
+  readonly side: number;
+  readonly skew: number;
+  readonly reach: readonly Reach[];
+  /** Rows above that are read: the farthest. */
+  readonly most: number;
+  /** Registers of what a lane made. */
+  readonly depth: number;
+  /** Columns to the right at which a row above is read: lane 0 begins as many before column 0. */
+  readonly lead: number;
+  readonly strips: number;
+  readonly blocks: number;
+}
+
+/** @param recurrent of the form wavefront */
+export function wavefrontShape(recurrent: Recurrent, { lanes, transform }: ArraySchedule): WavefrontShape {
+  const [row, column] = recurrent.inner;
+  if (!row || !column) throw new Error("internal: a wavefront without rows and columns");
+  const side = Math.min(lanes, ZMM.bytes / bytesOf(recurrent.dtype));
+  const skew = transform.schedule[0]?.[0] ?? 1;
+  const pairs = arrayDependences(recurrent).map(([di = 0, dj = 0]) => [Number(di), Number(dj)] as const);
+  const rows = [...new Set(pairs.map(([di]) => di))].filter((di) => di > 0);
+  const reach = rows.map((di): Reach => {
+    const own = pairs.filter(([d]) => d === di).map(([, dj]) => dj);
+    const least = Math.min(...own);
+    return { rows: di, least, depth: Math.max(...own) - least + 1 };
+  });
+  const lead = Math.max(0, ...reach.map((r) => -r.least));
+  return {
+    ...{ recurrent, names: new FreshNames(recurrent.computation), row, column, lanes, side, skew, reach, lead },
+    most: Math.max(0, ...rows),
+    depth: Math.max(1, ...pairs.map(([di, dj]) => (di === 0 ? dj : 0)), ...reach.map((r) => skew * r.rows + r.least)),
+    strips: Math.ceil(row.extent / lanes),
+    blocks: Math.ceil((column.extent + lead + skew * (lanes - 1)) / side),
+  };
+}
+
+/** The vector file of what passed from so many rows above. */
+export const aboveFile = ({ names }: WavefrontShape, rows: number): string => names.fresh(`above_${rows}`);
+
+/** Memory of which every step of the outer loops has so many elements of its own. */
+export function workspaceOf({ recurrent: { dtype, outer } }: WavefrontShape, name: string, elements: number): Scratch {
+  const steps = outer.reduce((n, a) => n * a.extent, 1);
+  return { name, dtype, elements: elements * steps, scope: "workspace" };
+}
+
+/** A place in what the current step of the outer loops has of such memory. */
+export function placeInOwn({ recurrent }: WavefrontShape, elements: number, at: Expr): Expr {
+  const step = recurrent.outer.reduce<Expr>(
+    (sum, a) => plus(binary("*", sum, number(a.extent)), axis(a.name)),
+    number(0),
+  );
+  return plus(binary("*", step, number(elements)), at);
+}

@@ -1,0 +1,171 @@
+/**
+ * @file A step of a wavefront on all its lanes: what the lanes above made is passed down, and each lane makes an element of its row.
+ *
+ *     above_1[1,lane] = above_1[0,lane]
+ *     above_1[0,lane] = select(lane == 0, edge[column], made[0,lane-1])             h[i-1,j]
+ *     next[0,lane] = max(above_1[1,lane] + 2, above_1[0,lane] - g, made[0,lane] - g)
+ *     made[0,lane] = next[0,lane]
+ *     diagonals[16*step + lane] = made[0,lane]
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  and,
+  axesIn,
+  axis,
+  compare,
+  comparesElements,
+  type Expr,
+  number,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { typeOf } from "../../abstraction/typing.ts";
+import { assign, minus, plus, times } from "../lower/arithmetic.ts";
+import type { WavefrontAhead } from "./wavefront-ahead.ts";
+import type { WavefrontEdge } from "./wavefront-edge.ts";
+import { aboveFile, type Reach, type WavefrontShape } from "./wavefront-shape.ts";
+
+/** Of what a step is made. */
+export interface StepParts {
+  readonly shape: WavefrontShape;
+  readonly edge: WavefrontEdge;
+  readonly ahead: WavefrontAhead;
+}
+
+/** What lanes make at a step, and where. */
+export interface StepPlace {
+  /** Row of lane 0. */
+  readonly base: Expr;
+  /** Every lane stands inside the matrix. */
+  readonly isInside: boolean;
+  readonly value: Expr;
+  /** The step, counted from the first of the strip. */
+  readonly at: Expr;
+  /** The step within its block. */
+  readonly step: Expr;
+}
+
+/** All lanes, at one step. */
+export function lanesAtStep(parts: StepParts, { base, isInside, value, at, step }: StepPlace): Statement {
+  const { row, column, names, lanes, skew, lead, depth, reach } = parts.shape;
+  const lane = names.fresh("lane");
+  const [made, next] = [names.fresh("made"), names.fresh("next")];
+  const place = minus(minus(at, number(lead)), times(skew, axis(lane)));
+  const places = new Map([
+    [row.name, plus(base, axis(lane))],
+    [column.name, place],
+  ]);
+  const computed = onLanes(value, { ...parts, places, lane: axis(lane), at });
+  const inside = and(compare(">=", place, number(0)), compare("<", place, number(column.extent)));
+  const kept: Expr = isInside
+    ? computed
+    : { kind: "select", condition: inside, whenTrue: computed, whenFalse: number(0) };
+  const body = [
+    ...reach.flatMap((r) => passed(parts, r, lane, at)),
+    assign(register(next, 0, lane), kept),
+    ...shifted(made, depth, lane),
+    assign(register(made, 0, lane), register(next, 0, lane)),
+    assign(access(names.fresh("diagonals"), [plus(times(lanes, step), axis(lane))]), register(made, 0, lane)),
+  ];
+  return loop(lane, lanes, body, "lanes");
+}
+
+/** A register of a file, of this lane or of one so many above. */
+const register = (file: string, r: number, lane: string, above = 0): Access =>
+  access(file, [number(r), minus(axis(lane), number(above))]);
+
+/** Each register but the first takes what the one before held. */
+const shifted = (file: string, count: number, lane: string): Statement[] =>
+  Array.from({ length: count - 1 }, (_, i) => count - 1 - i).map((r) =>
+    assign(register(file, r, lane), register(file, r - 1, lane)),
+  );
+
+/** What was made in a row above comes to its lane. */
+function passed({ shape, edge }: StepParts, { rows, least, depth }: Reach, lane: string, at: Expr): Statement[] {
+  const { names, skew, lead, most } = shape;
+  const file = aboveFile(shape, rows);
+  // The lanes below the edge one by one: each reads a row of it.
+  const value = Array.from({ length: rows }, (_, l) => l).reduceRight<Expr>(
+    (whenFalse, l) => {
+      const enters = edge.at(number(l + most - rows), minus(minus(at, number(lead + skew * l)), number(least)));
+      return { kind: "select", condition: compare("==", axis(lane), number(l)), whenTrue: enters, whenFalse };
+    },
+    register(names.fresh("made"), skew * rows + least - 1, lane, rows),
+  );
+  return [...shifted(file, depth, lane), assign(register(file, 0, lane), value)];
+}
+
+// ---- values --------------------------------------------------------------------------------------------------------------------------
+
+/** Where a value is computed. */
+interface OnLanes extends Pick<StepParts, "shape" | "ahead"> {
+  /** Row and column of a lane. */
+  readonly places: ReadonlyMap<string, Expr>;
+  readonly lane: Expr;
+  readonly at: Expr;
+}
+
+/** A value on the lanes of a step. */
+function onLanes(e: Expr, on: OnLanes): Expr {
+  const again = (part: Expr): Expr => onLanes(part, on);
+  const { recurrent, row, column } = on.shape;
+  const { target } = recurrent.computation.equation;
+  const isOwn = accessesIn(e).some((a) => a.tensor === target.tensor);
+  const names = axesIn(e);
+  const [byRow, byColumn] = [names.includes(row.name), names.includes(column.name)];
+  if (!isOwn && byRow !== byColumn) return on.ahead.read(e, byRow ? "row" : "column", on.lane, on.at);
+  switch (e.kind) {
+    case "number":
+    case "axis":
+      return e;
+    case "access":
+      return e.tensor === target.tensor ? madeBefore(e, on) : (substitute(e, on.places, "index") as Access); // an access stays one
+    case "negate":
+      return { ...e, value: again(e.value) };
+    case "binary":
+      return { ...e, left: again(e.left), right: again(e.right) };
+    case "call":
+      return { ...e, args: e.args.map(again) };
+    case "select":
+      return {
+        ...e,
+        condition: conditionOnLanes(e.condition, on),
+        whenTrue: again(e.whenTrue),
+        whenFalse: again(e.whenFalse),
+      };
+    default:
+      throw new Error(`internal: "${e.kind}" on the lanes of a wavefront`);
+  }
+}
+
+function conditionOnLanes(e: Expr, on: OnLanes): Expr {
+  if (e.kind === "logic") return { ...e, left: conditionOnLanes(e.left, on), right: conditionOnLanes(e.right, on) };
+  if (e.kind !== "compare" || !comparesElements(e)) return substitute(e, on.places, "index");
+  const { dtype, computation } = on.shape.recurrent;
+  const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  const side = (part: Expr): Expr => {
+    const own = typeOf(part, dtypes);
+    const held: Expr =
+      own === undefined || own === dtype ? part : { kind: "cast", dtype, saturate: false, value: part };
+    return onLanes(held, on);
+  };
+  return { ...e, left: side(e.left), right: side(e.right) };
+}
+
+/** What was made before, in a register: by this lane, or by one above. */
+function madeBefore({ index }: Access, { shape, lane }: OnLanes): Access {
+  const outer = shape.recurrent.outer.length;
+  const back = (d: number): number => {
+    const constant = affineForm(index[outer + d] ?? number(0))?.constant ?? 0;
+    return constant === 0 ? 0 : -constant;
+  };
+  const [rows, columns] = [back(0), back(1)];
+  if (rows === 0) return access(shape.names.fresh("made"), [number(columns - 1), lane]);
+  const found = shape.reach.find((r) => r.rows === rows);
+  if (!found) throw new Error(`internal: no lane ${rows} above`);
+  return access(aboveFile(shape, rows), [number(columns - found.least), lane]);
+}
