@@ -141,6 +141,24 @@ function axesGiven(
   });
 }
 
+/** The tensors that are described, by name. @throws UsageError for one that no equation reads or writes, and for a property that tensors do not have */
+function tensorsGiven(
+  subject: string,
+  { tensors }: ComputationSpec,
+  used: readonly string[],
+): ReadonlyMap<string, TensorSpec> {
+  const specs = Object.entries(tensors).map(([tensor, given]): readonly [string, TensorSpec] => [
+    tensor,
+    typeof given === "string" ? { dtype: given } : given,
+  ]);
+  for (const [tensor, about] of specs) {
+    if (!used.includes(tensor))
+      throw new UsageError(`${subject}: the equation has no tensor "${tensor}"`, { hint: suggestion(tensor, used) });
+    checkNames(about, TENSOR, `${subject}: tensor ${tensor}`);
+  }
+  return new Map(specs);
+}
+
 /** The types that are described. @throws UsageError for one that is none, and for an input without one */
 function typesGiven(
   subject: string,
@@ -196,17 +214,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const target = equation.target.tensor;
   const used = [...new Set([...tensorsOf(equation), ...(epilogue ? tensorsOf(epilogue) : [])])];
   const assigned = [target, epilogue?.target.tensor];
-  const specs = new Map(
-    Object.entries(spec.tensors).map(([tensor, given]) => [
-      tensor,
-      typeof given === "string" ? { dtype: given } : given,
-    ]),
-  );
-  for (const [given, about] of specs) {
-    if (!used.includes(given))
-      throw new UsageError(`${name}: the equation has no tensor "${given}"`, { hint: suggestion(given, used) });
-    checkNames(about, TENSOR, `${name}: tensor ${given}`);
-  }
+  const specs = tensorsGiven(name, spec, used);
   const dtypes = typesGiven(
     name,
     specs,
