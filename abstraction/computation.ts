@@ -258,6 +258,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   for (const tensor of [...added.slice(0, 1), ...Object.keys(inputs), ...added.slice(1)])
     all[tensor] = inputs[tensor] ?? complete(tensor, finished, elements);
   for (const read of accessesOf(finished)) checkInside(name, read, all[read.tensor] ?? sum, elements);
+  checkWritten(name, finished.target, all[finished.target.tensor] ?? sum, elements);
   return { name, equation: whole, axes, tensors: all, epilogue: { equation: finished, sum } };
 }
 
@@ -300,6 +301,16 @@ function checkInside(subject: string, read: Access, tensor: Tensor, extents: Ext
         spanOf(read) ?? {},
       );
   }
+}
+
+/** An epilogue writes each element of its target: beyond those of the sum nothing would. */
+function checkWritten(subject: string, target: Access, { name, dims }: Tensor, extents: Extents): void {
+  const sizes = target.index.map((e) => boundsOf(e, extents)[1] + 1);
+  if (dims.some((d, i) => d.extent !== sizes[i]))
+    throw new UsageError(
+      `${subject}: epilogue: ${name} has shape ${dims.map((d) => d.extent).join(" x ")}, and ${sizes.join(" x ")} elements are written`,
+      { ...spanOf(target), hint: "give it the shape of the sum" },
+    );
 }
 
 /** The canonical text of the equation, parameters bound and idle casts dropped; an epilogue follows behind a semicolon. */

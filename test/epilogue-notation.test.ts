@@ -225,6 +225,17 @@ describe("epilogues by name", () => {
     expect(refusal(() => of("requantise", "NHWC"))).toMatchInlineSnapshot(`"unknown epilogue "requantise""`);
   });
 
+  it("write every element of what is stored, whose shape is then that of the sum", () => {
+    const of = (text: string, shape: readonly number[]) => product(text, { res: { dtype: "s32", shape } });
+    const added = "res[i,j] = out[i,j] + 1";
+    expect(of(added, [2, 2]).tensors["res"]?.dims.length).toBe(2);
+    expect(refusal(() => of(added, [2, 3]))).toBe(
+      "equation: epilogue: res has shape 2 x 3, and 2 x 2 elements are written",
+    );
+    expect(refusal(() => of(added, [1, 2]))).toMatch(/res.i,j. lies outside res, of shape 1 x 2/);
+    expect(refusal(() => of("res[j,i] = out[i,j] + 1", [3, 2]))).toMatch(/2 x 2 elements are written/);
+  });
+
   it("give the layout of the output to what is stored", () => {
     const made = instantiate(operatorNamed("conv2d"), { epilogue: "relu", layouts: "NHWC" });
     const plain = instantiate(operatorNamed("conv2d"), { layouts: "NHWC" });
