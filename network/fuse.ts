@@ -30,7 +30,7 @@ import {
 import { scaledWeights } from "./fold-scale.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
-import type { Value } from "./value.ts";
+import { isSameShape, type Value } from "./value.ts";
 
 /** Nodes of a value that may be computed again at each place it is read, rather than kept. */
 const CHEAP_NODES = 8;
@@ -75,6 +75,8 @@ function joinedWithProducer(
   if (epilogue || !isElementwise(equation)) return undefined;
   for (const [tensor, value] of Object.entries(consumer.reads)) {
     const producer = makers.get(value);
+    // Plain axes alone do not say that it reads each element once: Concat and Pad have more elements, Slice has fewer.
+    if (!isSameShape(value.shape, consumer.output.shape)) continue;
     if (!producer || readers.get(value) !== 1 || outputs.has(value)) continue;
     if (Object.values(consumer.reads).filter((other) => rootOf(other) === value).length > 1) continue;
     const reads = accessesIn(equation.value).filter((a) => a.tensor === tensor);

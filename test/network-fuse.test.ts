@@ -3,8 +3,10 @@
 import { describe, expect, it } from "vitest";
 import { equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { seededRandom } from "../abstraction/random.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
+import type { Graph } from "../network/graph.ts";
 import { channelsLast } from "../network/layout.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { SeededLayers } from "../network/models/layers.ts";
@@ -12,6 +14,7 @@ import { resnet18 } from "../network/models/resnet18.ts";
 import { runNetwork } from "../network/run.ts";
 import { tasksOf } from "../network/tasks.ts";
 import { differenceOf, onnxCases, programOf } from "./support/onnx-cases.ts";
+import { inFull } from "./support/slow.ts";
 
 /** A residual block with a branch that changes the shape, a depthwise layer, and a softmax. */
 function block() {
@@ -106,5 +109,134 @@ describe("fused steps", () => {
       }
     }
     expect(compared).toBeGreaterThan(100);
+  });
+});
+
+/** Whole numbers of few bits: sums are exact, in whatever order they are added. */
+const wholes = (count: number, random: () => number): Float32Array =>
+  Float32Array.from({ length: count }, () => randomInteger(random, -9, 9));
+
+/** Plain and fused outputs of a graph whose inputs hold small whole numbers. */
+async function plainAndFused(graph: Graph, seed = 1) {
+  const program = lowerGraph(graph);
+  const random = seededRandom(seed);
+  const inputs = Object.fromEntries(
+    program.inputs.map(({ name, shape }) => [
+      name,
+      wholes(
+        shape.reduce((all, size) => all * size, 1),
+        random,
+      ),
+    ]),
+  );
+  const fused = fuse(program);
+  const [plain, joined] = [await runNetwork(program, inputs), await runNetwork(channelsLast(fused), inputs)];
+  const listed = (values: ReadonlyMap<string, ArrayLike<number>>) => [...values].map(([, list]) => Array.from(list));
+  return { plain: listed(plain), fused: listed(joined), steps: fused.steps.length, nodes: program.steps.length };
+}
+
+/** Moves behind element-wise nodes and a convolution, of any sizes. */
+function randomMoves(seed: number): Graph {
+  const random = seededRandom(seed);
+  const to = (least: number, most: number): number => randomInteger(random, least, most);
+  const net = new GraphBuilder("moves");
+  const list = (values: readonly number[]): string =>
+    net.constant(`list${to(0, 2 ** 40)}`, [values.length], Float64Array.from(values), "s64");
+  const scalar = (value: number): string => net.constant(`value${to(0, 2 ** 40)}`, [], Float32Array.of(value));
+  let shape = [1, to(1, 3), to(1, 4), to(1, 4)];
+  let x = net.input("x", shape);
+  const moves = [
+    () => {
+      x = net.node(["Relu", "Neg", "Abs"][to(0, 2)] ?? "Abs", [x]);
+    },
+    () => {
+      x = net.node("Add", [x, net.input(`b${to(0, 2 ** 40)}`, shape)]);
+    },
+    () => {
+      const [, channels = 1, h = 1, w = 1] = shape;
+      const filters = to(1, 3);
+      const size = Math.min(h, w, to(1, 2));
+      const weights = net.constant(
+        `w${to(0, 2 ** 40)}`,
+        [filters, channels, size, size],
+        wholes(filters * channels * size * size, random),
+      );
+      x = net.node("Conv", [x, weights]);
+      shape = [1, filters, h - size + 1, w - size + 1];
+    },
+    () => {
+      const axis = to(1, 3);
+      const others = Array.from({ length: to(1, 9) }, () => shape.map((size, d) => (d === axis ? to(1, 2) : size)));
+      const names = others.map((other) => net.input(`c${to(0, 2 ** 40)}`, other));
+      x = net.node("Concat", [x, ...names], { axis });
+      shape = shape.map((size, d) => others.reduce((all, other) => (d === axis ? all + (other[d] ?? 0) : all), size));
+    },
+    () => {
+      const [begins, ends] = [shape.map((_, d) => (d > 1 ? to(0, 1) : 0)), shape.map((_, d) => (d > 0 ? to(0, 1) : 0))];
+      x = net.node("Pad", [x, list([...begins, ...ends]), ...(to(0, 1) === 0 ? [] : [scalar(7)])]);
+      shape = shape.map((size, d) => size + (begins[d] ?? 0) + (ends[d] ?? 0));
+    },
+    () => {
+      const ends = shape.map((size) => to(1, size));
+      const starts = ends.map((end) => (to(0, 1) === 0 ? 0 : to(0, end - 1)));
+      x = net.node("Slice", [x, list(starts), list(ends)]);
+      shape = ends.map((end, d) => end - (starts[d] ?? 0));
+    },
+    () => {
+      const perm = to(0, 1) === 0 ? [0, 1, 3, 2] : [0, 3, 1, 2];
+      x = net.node("Transpose", [x], { perm });
+      shape = perm.map((d) => shape[d] ?? 1);
+    },
+  ];
+  for (let length = to(2, 7); length > 0; length--) moves[to(0, moves.length - 1)]?.();
+  net.output(x);
+  return net.graph;
+}
+
+describe("a step of another shape than what it reads", () => {
+  it("keeps all its elements when it is a Concat", async () => {
+    const nine = new GraphBuilder("nine");
+    const inputs = Array.from({ length: 9 }, (_, i) => nine.input(`x${i}`, [1, 1]));
+    nine.output(nine.node("Concat", inputs, { axis: 1 }));
+    const beside = new GraphBuilder("beside");
+    const a = beside.node("Relu", [beside.input("a", [1, 4])]);
+    beside.output(beside.node("Concat", [a, beside.input("b", [1, 4])], { axis: 1 }));
+    for (const graph of [nine.graph, beside.graph]) {
+      const { plain, fused } = await plainAndFused(graph);
+      expect(fused).toEqual(plain);
+    }
+  });
+
+  it("keeps its border when it is a Pad behind what sums nothing, and behind the epilogue of sums", async () => {
+    const border = new GraphBuilder("border");
+    const padded = border.node("Relu", [border.input("x", [2, 3])]);
+    border.output(
+      border.node("Pad", [
+        padded,
+        border.constant("pads", [4], Float64Array.of(0, 0, 1, 1), "s64"),
+        border.constant("seven", [], Float32Array.of(7)),
+      ]),
+    );
+    const layers = new GraphBuilder("layers");
+    const pads = layers.constant("pads", [8], Float64Array.of(0, 0, 0, 0, 0, 0, 1, 1), "s64");
+    const bounds = [layers.constant("least", [], Float32Array.of(0)), layers.constant("most", [], Float32Array.of(60))];
+    const first = layers.constant("w", [2, 3, 1, 1], wholes(6, seededRandom(3)));
+    const clipped = layers.node("Clip", [layers.node("Conv", [layers.input("x", [1, 3, 4, 4]), first]), ...bounds]);
+    const second = layers.constant("v", [2, 2, 3, 3], wholes(36, seededRandom(4)));
+    layers.output(layers.node("Conv", [layers.node("Pad", [clipped, pads]), second], { strides: [2, 2] }));
+    for (const graph of [border.graph, layers.graph]) {
+      const { plain, fused } = await plainAndFused(graph);
+      expect(fused).toEqual(plain);
+    }
+  });
+
+  it("gives what the plain program gives, whatever moves stand behind whatever steps", async () => {
+    let joined = 0;
+    for (let seed = 1; seed <= inFull(1000, 120); seed++) {
+      const { plain, fused, steps, nodes } = await plainAndFused(randomMoves(seed), seed);
+      expect(fused, `seed ${seed}`).toEqual(plain);
+      if (steps < nodes) joined++;
+    }
+    expect(joined).toBeGreaterThan(30);
   });
 });
