@@ -28,6 +28,7 @@ import { DEFAULT_SECONDS, DEFAULT_TRIALS, operationsOf, tuneComputation } from "
 import { checkThreads } from "../session/workplace.ts";
 import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
+import type { Strategy } from "../tuner/strategy.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
 import { addJson, EXIT, type ExitCode, say, style } from "./output.ts";
@@ -119,15 +120,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   );
   const intrinsics = chooseIntrinsics(given.intrinsic, machine);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
-  const strategy = given.strategy === undefined ? undefined : STRATEGIES.find((s) => s.name === given.strategy);
-  if (given.strategy !== undefined && !strategy) {
-    throw new UsageError(`unknown strategy "${given.strategy}"`, {
-      hint: suggestion(
-        given.strategy ?? "",
-        STRATEGIES.map((s) => s.name),
-      ),
-    });
-  }
+  const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
   if (given.to !== undefined) checkWritable("--to", given.to);
   if (given.trace !== undefined) checkWritable("--trace", given.trace);
   if (isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
@@ -213,6 +206,13 @@ function heardInterrupts(what: "search" | "ranking"): { readonly signal: AbortSi
   };
   process.on("SIGINT", onInterrupt);
   return { signal: controller.signal, end: () => void process.off("SIGINT", onInterrupt) };
+}
+
+function strategyNamed(name: string): Strategy {
+  const strategy = STRATEGIES.find((s) => s.name === name);
+  if (strategy) return strategy;
+  const names = STRATEGIES.map((s) => s.name);
+  throw new UsageError(`unknown strategy "${name}"`, { hint: suggestion(name, names) });
 }
 
 /** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */

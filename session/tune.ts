@@ -33,6 +33,7 @@ import {
   DEFAULT_DATABASE,
   type Environment,
   endRun,
+  type NewRun,
   openDatabase,
   WORKLOAD_NAME,
   type Workload,
@@ -276,31 +277,13 @@ async function searchPrepared(
   prepared: Prepared,
   options: TuneComputationOptions,
 ): Promise<Extract<TuneOutcome, { trials: unknown }>> {
-  const { started, threads, kinds, place, doubted, workload, offered, chosen, space, bench, cut } = prepared;
+  const { started, threads, kinds, place, doubted, workload, offered, space, bench, cut } = prepared;
   const { environment, batch } = place;
   const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
   if (!strategy) throw new Error("internal: no strategies");
   const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
-  const run = beginRun(db, {
-    workload,
-    environment,
-    seed,
-    // All that decides what the search does: `automap replay` makes the same decisions again from it.
-    options: {
-      strategy: strategy.name,
-      threads,
-      earlyStop: options.earlyStop ?? true,
-      intrinsics: chosen.map((i) => i.name),
-      offered: offered.map((i) => i.name),
-      kinds,
-      target: recordOf(machine),
-      ...(batch === undefined ? {} : { batch }),
-      ...(cut && { enumerationCut: cut.after }),
-      ...(bench.leftOut && { unchecked: bench.leftOut }),
-    },
-    budget,
-    started,
-  });
+  const recorded = replayOptions(prepared, { strategy, machine, earlyStop: options.earlyStop ?? true });
+  const run = beginRun(db, { workload, environment, seed, options: recorded, budget, started });
   const stop = options.signal ?? new AbortController().signal;
   const left = secondsLeft(budget.seconds, options.within, started);
   // Later than the search's own clock says so, never sooner.
@@ -353,6 +336,25 @@ async function searchPrepared(
   } finally {
     late.letGo();
   }
+}
+
+/** All that decides what a search does: `automap replay` makes the same decisions again from it. */
+function replayOptions(
+  { threads, kinds, place, offered, chosen, bench, cut }: Prepared,
+  given: { readonly strategy: Strategy; readonly machine: Target; readonly earlyStop: boolean },
+): NewRun["options"] {
+  return {
+    strategy: given.strategy.name,
+    threads,
+    earlyStop: given.earlyStop,
+    intrinsics: chosen.map((i) => i.name),
+    offered: offered.map((i) => i.name),
+    kinds,
+    target: recordOf(given.machine),
+    ...(place.batch === undefined ? {} : { batch: place.batch }),
+    ...(cut && { enumerationCut: cut.after }),
+    ...(bench.leftOut && { unchecked: bench.leftOut }),
+  };
 }
 
 /** Measures candidates until the time is spent or the user stops; the first of a search is measured whatever the time. */
