@@ -10,20 +10,20 @@
  * one process, on data that is checked. Without --other and --flags the same kernels are compared with themselves: the noise.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
-import { type Computation, inputsOf } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { computationOf, openDatabase, queryTrials } from "../db/index.ts";
 import { compileKernel, findCompiler } from "../runtime/compiler.ts";
-import { madeHarness, runHarness, type SetFiles } from "../runtime/harness/run.ts";
+import { madeHarness, runHarness } from "../runtime/harness/run.ts";
 import { createRunner } from "../runtime/measure.ts";
+import { referenceFiles } from "../runtime/reference-files.ts";
 import { median } from "../runtime/statistics.ts";
-import type { Reference } from "../runtime/verify.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { readOptions } from "./options.ts";
 
@@ -71,21 +71,6 @@ function candidatesIn(path: string, count: number): { computation: Computation; 
 
 const folder = mkdtempSync(join(tmpdir(), "automap-replayed-kernels-"));
 
-function written({ computation, sets, checked }: Reference): SetFiles[] {
-  let files = 0;
-  const file = (bytes: Uint8Array): string => {
-    const name = join(folder, `${files++}.bin`);
-    writeFileSync(name, bytes);
-    return name;
-  };
-  const numbers = (v: Float64Array): string => file(new Uint8Array(v.buffer, v.byteOffset, v.byteLength));
-  return sets.map((set) => ({
-    ...{ name: set.name, checked: checked && file(checked) },
-    ...{ expected: numbers(set.expected), tolerance: numbers(set.tolerance) },
-    inputs: inputsOf(computation).map(({ name }) => file(set.inputs[name] ?? new Uint8Array())),
-  }));
-}
-
 const LIMITS = { stepSeconds: 10, outputBytes: 1 << 20 } as const;
 const TIMING = {
   fileBytes: 0,
@@ -107,7 +92,7 @@ try {
   const compiler = await findCompiler();
   const made = await createRunner({ workdir: join(folder, "runner") });
   if (compiler.status === "environment" || made.status === "environment") throw new Error("no compiler");
-  const sets = written(await made.runner.reference(computation, 1));
+  const sets = await referenceFiles(folder)(await made.runner.reference(computation, 1));
   await made.runner.close();
   const harness = await madeHarness({ compiler, workdir: folder });
   const compiling = variants.map((): number[] => []);

@@ -11,7 +11,7 @@
  * kernel fails, the failure is its status; where the machine fails, an EnvironmentError is thrown.
  */
 
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
@@ -28,11 +28,11 @@ import {
   type HarnessRequest,
   madeHarness,
   runHarness,
-  type SetFiles,
   STOPPED,
   type Verdict,
 } from "./harness/run.ts";
 import { inOrder, raced } from "./race.ts";
+import { referenceFiles } from "./reference-files.ts";
 import { type Summary, summarise } from "./statistics.ts";
 import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
 
@@ -207,11 +207,12 @@ class LocalRunner implements Runner {
   private readonly emulated: ArmTools | undefined;
   private readonly pool: CompilePool;
   private readonly oneAtATime = pLimit(1);
-  private readonly files = new Map<Reference, Promise<SetFiles[]>>();
+  private readonly filesOf: ReturnType<typeof referenceFiles>;
 
   constructor(place: Place, options: RunnerOptions) {
     const { compiler, target, workdir, cores, threads } = place;
     this.place = place;
+    this.filesOf = referenceFiles(place.scratch);
     this.emulated = options.emulated;
     this.settings = { ...DEFAULTS, ...definedOnly(options) };
     this.seed = options.seed ?? 1;
@@ -368,15 +369,6 @@ class LocalRunner implements Runner {
     });
   }
 
-  private filesOf(reference: Reference): Promise<SetFiles[]> {
-    const known = this.files.get(reference);
-    if (known) return known;
-    const folder = join(this.place.scratch, String(this.files.size));
-    const written = onThisMachine("writing inputs", () => writeReference(reference, folder));
-    this.files.set(reference, written);
-    return written;
-  }
-
   /** Compiles and counts: what can be said of a kernel before it runs. */
   private async examine(kernel: Kernel): Promise<Examined | Failed> {
     const compiled = await this.pool.kernel(kernel);
@@ -432,33 +424,6 @@ function checkArguments(kernel: Kernel, { computation }: Reference): void {
   if (given !== wanted) throw new Error(`internal: the kernel takes ${given} but ${computation.name} has ${wanted}`);
 }
 
-async function writeReference(reference: Reference, folder: string): Promise<SetFiles[]> {
-  await mkdir(folder, { recursive: true });
-  const write = async (name: string, bytes: Uint8Array): Promise<string> => {
-    const file = join(folder, name);
-    await writeFile(file, bytes);
-    return file;
-  };
-  const checked = reference.checked && (await write("checked", reference.checked));
-  return Promise.all(
-    reference.sets.map(async (set) => ({
-      name: set.name,
-      checked,
-      expected: await write(`${set.name}.expected`, bytesOfNumbers(set.expected)),
-      tolerance: await write(`${set.name}.tolerance`, bytesOfNumbers(set.tolerance)),
-      inputs: await Promise.all(
-        inputsOf(reference.computation).map(({ name }, i) =>
-          write(`${set.name}.input${i}`, set.inputs[name] ?? lost()),
-        ),
-      ),
-    })),
-  );
-}
-
-function bytesOfNumbers(values: Float64Array): Uint8Array {
-  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-}
-
 /** Options given as undefined do not hide a default. */
 function definedOnly(options: MeasureOptions): Partial<Required<MeasureOptions>> {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
@@ -471,5 +436,5 @@ function pick<T, K extends keyof T>(from: T, key: K): Partial<Pick<T, K>> {
 }
 
 function lost(): never {
-  throw new Error("internal: a kernel or an input was lost");
+  throw new Error("internal: a kernel was lost");
 }

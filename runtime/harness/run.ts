@@ -7,7 +7,7 @@
  * The protocol is described at the head of answers.h.
  */
 
-import { spawn } from "node:child_process";
+import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { constants } from "node:os";
 import { Readable } from "node:stream";
@@ -151,12 +151,8 @@ export function runHarness(
       reject(new Error(STOPPED));
       return;
     }
-    const env = environmentOf(limits);
     const killsBefore = memoryKills();
-    const [command = "", ...leading] = typeof program === "string" ? [program] : program;
-    const begun = begin(() =>
-      spawn(command, leading, { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }),
-    );
+    const begun = start(program, limits);
     if ("reason" in begun) {
       reject(environment(`the measuring program did not start: ${begun.reason}`));
       return;
@@ -165,18 +161,10 @@ export function runHarness(
     const heard = new Answers(limits.onVerdict);
     const printed = new Printed();
     let failure: Error | undefined;
-    let last: NodeJS.Timeout | undefined;
-
-    /** The watcher ends with all that the kernel started. */
-    const end = (): void => {
-      const { pid } = child;
-      if (pid === undefined || last !== undefined) return;
-      child.kill("SIGTERM");
-      last = setTimeout(() => killGroup(pid), PATIENCE_MS);
-    };
+    const ending = endingOf(child);
     const stop = (status: FailedStatus, message: string): void => {
       heard.stop(status, message);
-      end();
+      ending.ask();
     };
 
     // 1. Silence is a hang.
@@ -199,12 +187,12 @@ export function runHarness(
     // 4. The end.
     const onAbort = (): void => {
       failure = new Error(STOPPED);
-      end();
+      ending.ask();
     };
     limits.signal?.addEventListener("abort", onAbort);
     const over = (settle: () => void): void => {
       silence.end();
-      clearTimeout(last);
+      ending.over();
       limits.signal?.removeEventListener("abort", onAbort);
       settle();
     };
@@ -225,6 +213,16 @@ export function runHarness(
   });
 }
 
+/** Starts the harness as the leader of a group of its own; answers come through its fourth pipe. */
+function start(
+  program: string | readonly string[],
+  limits: HarnessLimits,
+): { readonly child: ChildProcessWithoutNullStreams } | { readonly reason: string } {
+  const env = environmentOf(limits);
+  const [command = "", ...leading] = typeof program === "string" ? [program] : program;
+  return begin(() => spawn(command, leading, { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
+}
+
 /** The size of the environment moves the stack, and with it the time of a kernel: it is always the same. */
 function environmentOf({ variables }: HarnessLimits): Record<string, string> {
   const kept = KEPT_VARIABLES.flatMap((name) => {
@@ -232,6 +230,18 @@ function environmentOf({ variables }: HarnessLimits): Record<string, string> {
     return value === undefined ? [] : [[name, value] as const];
   });
   return { ...Object.fromEntries(kept), ...variables };
+}
+
+/** Asks a child to end, whose watcher ends with all that the kernel started; its group is killed when it has not ended in time. */
+function endingOf(child: ChildProcess): { readonly ask: () => void; readonly over: () => void } {
+  let last: NodeJS.Timeout | undefined;
+  const ask = (): void => {
+    const { pid } = child;
+    if (pid === undefined || last !== undefined) return;
+    child.kill("SIGTERM");
+    last = setTimeout(() => killGroup(pid), PATIENCE_MS);
+  };
+  return { ask, over: () => clearTimeout(last) };
 }
 
 /** Calls back when nothing was heard for so long. */

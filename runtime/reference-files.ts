@@ -1,0 +1,58 @@
+/**
+ * @file The inputs and answers of a reference as files, which the measuring program reads.
+ *
+ *     const filesOf = referenceFiles("/tmp/runner-1");
+ *     await filesOf(reference)      [{ name: "random", expected: "/tmp/runner-1/0/random.expected", ... }], written once
+ */
+
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { inputsOf } from "../abstraction/computation.ts";
+import { onThisMachine } from "./environment.ts";
+import type { SetFiles } from "./harness/run.ts";
+import type { Reference } from "./verify.ts";
+
+/**
+ * Writes each reference into a folder of its own when it is first asked for.
+ * @returns the files of its sets; rejected with an EnvironmentError when the machine cannot keep them, as on a full disk
+ */
+export function referenceFiles(folder: string): (reference: Reference) => Promise<SetFiles[]> {
+  const written = new Map<Reference, Promise<SetFiles[]>>();
+  return (reference) => {
+    const known = written.get(reference);
+    if (known) return known;
+    const own = join(folder, String(written.size));
+    const files = onThisMachine("writing inputs", () => writeReference(reference, own));
+    written.set(reference, files);
+    return files;
+  };
+}
+
+async function writeReference(reference: Reference, folder: string): Promise<SetFiles[]> {
+  await mkdir(folder, { recursive: true });
+  const write = async (name: string, bytes: Uint8Array): Promise<string> => {
+    const file = join(folder, name);
+    await writeFile(file, bytes);
+    return file;
+  };
+  const checked = reference.checked && (await write("checked", reference.checked));
+  return Promise.all(
+    reference.sets.map(async (set) => ({
+      name: set.name,
+      checked,
+      expected: await write(`${set.name}.expected`, bytesOfNumbers(set.expected)),
+      tolerance: await write(`${set.name}.tolerance`, bytesOfNumbers(set.tolerance)),
+      inputs: await Promise.all(
+        inputsOf(reference.computation).map(({ name }, i) => {
+          const bytes = set.inputs[name];
+          if (!bytes) throw new Error(`internal: the reference of ${reference.computation.name} lacks ${name}`);
+          return write(`${set.name}.input${i}`, bytes);
+        }),
+      ),
+    })),
+  );
+}
+
+function bytesOfNumbers(values: Float64Array): Uint8Array {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+}
