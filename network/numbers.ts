@@ -38,12 +38,15 @@ const ARRAYS = {
   bool: Uint8Array,
 } as const satisfies Record<ElementType, unknown>;
 
+/** Bytes that elements take in memory; some types are held wider than they are stored. */
+export const bytesHeld = (type: ElementType, elements: number): number => elements * ARRAYS[type].BYTES_PER_ELEMENT;
+
 /** Bytes of one constant. */
 const MOST_BYTES = 2 ** 31;
 
 /** @throws UsageError when a constant would take more memory than any constant of a network does */
 export function checkBytes(type: ElementType, elements: number, subject: string): void {
-  if (elements * ARRAYS[type].BYTES_PER_ELEMENT > MOST_BYTES)
+  if (bytesHeld(type, elements) > MOST_BYTES)
     throw new UsageError(`${subject}: ${elements} elements of ${type} take more than ${MOST_BYTES / 2 ** 30} GiB`, {
       hint: "constants are held in memory; keep such a tensor an input of the network",
     });

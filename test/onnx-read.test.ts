@@ -1,6 +1,9 @@
 /** @file Models as hostile input: whatever a file says, it is read or refused in a sentence, in little time and memory. */
 
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
@@ -82,6 +85,9 @@ describe("a file that is no model", () => {
       /missing.onnx cannot be read: there is no such file/,
     );
     expect(refusalOf(() => readOnnx(folder))).toMatch(/is no file/);
+    // Opened to be read, it waits for somebody who writes.
+    execFileSync("mkfifo", [join(folder, "pipe.onnx")]);
+    expect(refusalOf(() => readOnnx(join(folder, "pipe.onnx")))).toMatch(/pipe.onnx is no file/);
     writeFileSync(join(folder, "text.onnx"), "this is no protobuf at all");
     expect(refusalOf(() => readOnnx(join(folder, "text.onnx")))).toMatch(/is no ONNX model: /);
     expect(refused(new Uint8Array(0))).toBe("m.onnx holds no network\n  an ONNX model has a graph with nodes");
@@ -217,11 +223,34 @@ describe("a constant", () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(2 ** 31);
   });
 
-  it("is read from a file beside the model, and from no other", () => {
+  it("of a file is bounded together with all others, before any is read", () => {
+    const data = join(folder, "sparse.bin");
+    writeFileSync(data, "");
+    truncateSync(data, 2 ** 30);
+    const tensor = (name: string) => ({
+      ...{ name, dataType: DataType.FLOAT, dims: [2n ** 28n], dataLocation: Location.EXTERNAL },
+      externalData: [{ key: "location", value: "sparse.bin" }],
+    });
+    const together = /^m.onnx: its constants take more than 4 GiB together/;
+    const [before, started] = [process.memoryUsage().rss, Date.now()];
+    expect(refused(modelWith({ initializer: Array.from({ length: 200 }, (_, i) => tensor(`w${i}`)) }))).toMatch(
+      together,
+    );
+    const node = Array.from({ length: 5 }, (_, i) => ({ ...constantNode(tensor("")), output: [`y${i}`] }));
+    expect(refused(modelWith({ node, output: [{ name: "y0" }] }))).toMatch(together);
+    expect(process.memoryUsage().rss - before).toBeLessThan(2 ** 28);
+    expect(Date.now() - started).toBeLessThan(2000);
+  });
+
+  it("is read from a file beside the model, and from no other", async () => {
     mkdirSync(join(folder, "in"), { recursive: true });
     writeFileSync(join(folder, "in", "w.bin"), Buffer.from(Float32Array.of(0, 1, 2, 3).buffer));
     writeFileSync(join(folder, "out.bin"), Buffer.alloc(64));
     symlinkSync(join(folder, "out.bin"), join(folder, "in", "link.bin"));
+    execFileSync("mkfifo", [join(folder, "in", "pipe.bin")]);
+    // What cannot be opened, whoever asks.
+    const server = createServer().listen(join(folder, "in", "socket"));
+    await once(server, "listening");
     const with_ = (entries: Record<string, string>): string => {
       const tensor = {
         dataType: DataType.FLOAT,
@@ -243,8 +272,10 @@ describe("a constant", () => {
         with_({ location: join(folder, "out.bin") }),
         with_({ location: "link.bin" }),
         with_({ location: "." }),
+        with_({ location: "pipe.bin" }),
+        with_({ location: "socket" }),
         with_({}),
-      ].map((text) => text.replaceAll(folder, "FOLDER")),
+      ].map((text) => text.replaceAll(folder, "FOLDER").replace(/ENXIO.*/, "REASON")),
     ).toMatchInlineSnapshot(`
       [
         "c: attribute value: its external file w.bin has 16 bytes, and 20 are needed",
@@ -260,10 +291,14 @@ describe("a constant", () => {
         it must lie in the folder of the model",
         "c: attribute value: its external file "." lies outside the model's folder
         it must lie in the folder of the model",
+        "c: attribute value: its external file pipe.bin is no file
+        name a regular file",
+        "c: attribute value: its external file socket cannot be read: REASON",
         "c: attribute value: its external file "" lies outside the model's folder
         it must lie in the folder of the model",
       ]
     `);
+    server.close();
   });
 });
 

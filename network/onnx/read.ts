@@ -7,7 +7,7 @@
  * sentence.
  */
 
-import { closeSync, fstatSync, openSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
 import {
@@ -17,12 +17,14 @@ import {
   type ModelProto,
   ModelProtoSchema,
   type NodeProto,
+  type TensorProto,
   TensorProtoSchema,
   type ValueInfoProto,
 } from "onnx-buf";
-import { reasonOf, UsageError } from "../../abstraction/error.ts";
+import { UsageError } from "../../abstraction/error.ts";
 import type { Attribute, Constant, Graph, Input, Node } from "../graph.ts";
-import { constantOf, elementTypeOf, type Folder } from "./tensor.ts";
+import { withFile } from "./file.ts";
+import { checkTogether, constantOf, elementTypeOf, type Folder } from "./tensor.ts";
 
 /** Versions of the operators' definitions that are understood. */
 export const OPSETS = { least: 11, most: 22 } as const;
@@ -47,22 +49,13 @@ export function readOnnx(file: string): Graph {
 
 /** The bytes of a file that may hold a model. @throws UsageError when it cannot be read, or is too large */
 export function bytesOfFile(file: string): Uint8Array {
-  let handle: number | undefined;
-  try {
-    handle = openSync(file, "r");
-    const about = fstatSync(handle);
-    if (!about.isFile()) throw new UsageError(`${file} is no file`, { hint: "name a file, model.onnx" });
-    if (about.size > MOST_BYTES)
-      throw new UsageError(`${file} has ${about.size} bytes, and a protobuf is shorter than 2 GiB`, {
+  return withFile(file, file, (handle, size) => {
+    if (size > MOST_BYTES)
+      throw new UsageError(`${file} has ${size} bytes, and a protobuf is shorter than 2 GiB`, {
         hint: "save the model with its tensors in external files",
       });
     return readFileSync(handle);
-  } catch (error) {
-    if (error instanceof UsageError) throw error;
-    throw new UsageError(`${file} cannot be read: ${reasonOf(error)}`);
-  } finally {
-    if (handle !== undefined) closeSync(handle);
-  }
+  });
 }
 
 /**
@@ -106,11 +99,12 @@ function opsetOf({ opsetImport }: ModelProto, subject: string): number {
 }
 
 function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
+  checkTogether(tensorsIn(graph), place.subject);
   const constants = new Map<string, Constant>();
   for (const tensor of graph.initializer) {
     if (constants.has(tensor.name))
       throw new UsageError(`${place.subject}: the constant "${tensor.name}" stands twice`);
-    constants.set(tensor.name, constantOf(tensor, `constant "${tensor.name}"`, place));
+    constants.set(tensor.name, constantOf(tensor, subjectOf(tensor), place));
   }
   if (graph.sparseInitializer.length > 0) throw new UsageError(`${place.subject}: sparse constants are not supported`);
   const inputs = graph.input.filter(({ name }) => !constants.has(name)).map((info) => inputOf(info, place.subject));
@@ -126,6 +120,18 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
     nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
   };
 }
+
+/** All tensors that reading the graph makes constants of, with what messages call them. */
+function* tensorsIn({ initializer, node }: GraphProto): Generator<readonly [tensor: TensorProto, subject: string]> {
+  for (const tensor of initializer) yield [tensor, subjectOf(tensor)];
+  for (const [place, { name, attribute }] of node.entries())
+    for (const each of attribute)
+      if (each.type === AttributeType.TENSOR && each.t) yield [each.t, attributeText(each, calledOf(name, place))];
+}
+
+const subjectOf = ({ name }: TensorProto): string => `constant "${name}"`;
+const attributeText = ({ name }: AttributeProto, node: string): string => `${node}: attribute ${name}`;
+const calledOf = (name: string, place: number): string => (name === "" ? `node ${place}` : name);
 
 function inputOf({ name, type }: ValueInfoProto, subject: string): Input {
   const value = type?.value;
@@ -147,7 +153,7 @@ function inputOf({ name, type }: ValueInfoProto, subject: string): Input {
 }
 
 function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, place: number, folder: Folder): Node {
-  const called = name === "" ? `node ${place}` : name;
+  const called = calledOf(name, place);
   if (!OWN_DOMAINS.includes(domain))
     throw new UsageError(`${called}: the operator ${opType} of ${domain} is not supported`, {
       hint: "operators of ONNX itself are",
@@ -166,8 +172,8 @@ function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, p
 }
 
 function attributeOf(attribute: AttributeProto, node: string, folder: Folder): Attribute {
-  const { type, name } = attribute;
-  const subject = `${node}: attribute ${name}`;
+  const { type } = attribute;
+  const subject = attributeText(attribute, node);
   switch (type) {
     case AttributeType.FLOAT:
       return attribute.f;

@@ -6,13 +6,14 @@
  * An external file must lie in the model's folder: a path that leads out of it, by `..` or by a link, is refused.
  */
 
-import { closeSync, fstatSync, openSync, readSync, realpathSync } from "node:fs";
+import { readSync, realpathSync } from "node:fs";
 import { isAbsolute, join, relative, sep } from "node:path";
 import { TensorProto_DataType as DataType, TensorProto_DataLocation as Location, type TensorProto } from "onnx-buf";
 import { reasonOf, UsageError } from "../../abstraction/error.ts";
 import type { Constant } from "../graph.ts";
-import { checkBytes, type NumberArray, numbersFor } from "../numbers.ts";
+import { bytesHeld, checkBytes, type NumberArray, numbersFor } from "../numbers.ts";
 import { type ElementType, elementsOf } from "../value.ts";
+import { withFile } from "./file.ts";
 
 /** What messages call the model, and where files beside it lie. */
 export interface Folder {
@@ -51,12 +52,37 @@ export function numberOfType(type: ElementType): number {
   throw new Error(`internal: ONNX has no ${type}`);
 }
 
-/** @throws UsageError when sizes and elements contradict each other, or an external file cannot be used */
-export function constantOf(tensor: TensorProto, subject: string, place: Folder): Constant {
+/** What a tensor is said to be; nothing of its elements is looked at. */
+function claimOf(tensor: TensorProto, subject: string) {
   const [type, bytesEach] = formatOf(tensor.dataType, subject);
   const shape = tensor.dims.map(Number);
   const elements = elementsOf(shape, subject);
   checkBytes(type, elements, subject);
+  return { type, bytesEach, shape, elements };
+}
+
+/** Bytes that the constants of one file may take together once they are read; each of them is bounded too (numbers.ts). */
+const MOST_TOGETHER = 2 ** 32;
+
+/**
+ * Holds all constants of a file to one bound before any is read: a sparse file beside the model can stand behind each of them.
+ * @throws UsageError when they would take more together
+ */
+export function checkTogether(tensors: Iterable<readonly [tensor: TensorProto, subject: string]>, model: string): void {
+  let bytes = 0;
+  for (const [tensor, subject] of tensors) {
+    const { type, elements } = claimOf(tensor, subject);
+    bytes += bytesHeld(type, elements);
+    if (bytes > MOST_TOGETHER)
+      throw new UsageError(`${model}: its constants take more than ${MOST_TOGETHER / 2 ** 30} GiB together`, {
+        hint: "constants are held in memory; keep the largest as inputs of the network",
+      });
+  }
+}
+
+/** @throws UsageError when sizes and elements contradict each other, or an external file cannot be used */
+export function constantOf(tensor: TensorProto, subject: string, place: Folder): Constant {
+  const { type, bytesEach, shape, elements } = claimOf(tensor, subject);
   if (tensor.segment) throw new UsageError(`${subject}: a tensor in segments is not supported`);
   const isExternal = tensor.dataLocation === Location.EXTERNAL;
   const raw = isExternal ? externalBytes(tensor, elements * bytesEach, subject, place) : tensor.rawData;
@@ -143,26 +169,18 @@ function externalBytes(tensor: TensorProto, bytes: number, subject: string, { fo
   const [offset, length] = [numberOf("offset", 0), numberOf("length", bytes)];
   if (length !== bytes)
     throw new UsageError(`${subject}: it takes ${bytes} bytes, and its external file is said to hold ${length}`);
-  const file = fileWithin(folder, location, subject);
-  const handle = openSync(file, "r");
-  try {
-    const about = fstatSync(handle);
-    if (!about.isFile()) throw new UsageError(`${subject}: its external file ${location} is no file`);
-    if (offset + length > about.size)
-      throw new UsageError(
-        `${subject}: its external file ${location} has ${about.size} bytes, and ${offset + length} are needed`,
-      );
+  const called = `${subject}: its external file ${location}`;
+  return withFile(fileWithin(folder, location, subject), called, (handle, size) => {
+    if (offset + length > size) throw new UsageError(`${called} has ${size} bytes, and ${offset + length} are needed`);
     const data = new Uint8Array(length);
     let filled = 0;
     while (filled < length) {
       const count = readSync(handle, data, filled, length - filled, offset + filled);
-      if (count === 0) throw new UsageError(`${subject}: its external file ${location} ends early`);
+      if (count === 0) throw new UsageError(`${called} ends early`);
       filled += count;
     }
     return data;
-  } finally {
-    closeSync(handle);
-  }
+  });
 }
 
 /** Where a file within a folder lies, links followed. @throws UsageError when that is not within it */

@@ -1,0 +1,28 @@
+/**
+ * @file Opens the files of a model, whatever lies under their names.
+ *
+ *     withFile("model.onnx", "model.onnx", (handle, bytes) => ...)
+ */
+
+import { closeSync, constants, fstatSync, openSync } from "node:fs";
+import { reasonOf, UsageError } from "../../abstraction/error.ts";
+
+/**
+ * Opens a file, and closes it after use. Opening does not wait: a pipe that nobody writes to would never open.
+ * @param called what messages call it
+ * @throws UsageError when it cannot be read, or is no regular file
+ */
+export function withFile<T>(path: string, called: string, use: (handle: number, bytes: number) => T): T {
+  let handle: number | undefined;
+  try {
+    handle = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const about = fstatSync(handle);
+    if (!about.isFile()) throw new UsageError(`${called} is no file`, { hint: "name a regular file" });
+    return use(handle, about.size);
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    throw new UsageError(`${called} cannot be read: ${reasonOf(error)}`);
+  } finally {
+    if (handle !== undefined) closeSync(handle);
+  }
+}
