@@ -8,14 +8,13 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { DEFAULT_DATABASE } from "../db/index.ts";
-import { tasksOf } from "../network/tasks.ts";
-import { type Share, tuneNetwork } from "../session/tune-network.ts";
+import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
 import { labelOfTask } from "./network.ts";
 import { addModel, modelOptions, openModel } from "./network-model.ts";
 import { parseOptions, positiveInteger } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 
-/** Two cores tune ResNet-18 to within a few per cent in about this. */
+/** A few seconds for each of the twenty or so tasks that image networks have, and as much again where it gains most; how near that comes is not measured. */
 const DEFAULT_NETWORK_SECONDS = 300;
 
 const options = modelOptions.extend({
@@ -29,7 +28,15 @@ const options = modelOptions.extend({
 const schema = documentOf({
   network: z.string(),
   seconds: z.number().meta({ description: "of all tuned steps, each by its best kernel" }),
-  tasks: z.array(z.strictObject({ task: z.string(), times: z.int(), seconds: z.number().optional() })),
+  tasks: z.array(
+    z.strictObject({
+      task: z.string(),
+      nodes: z.array(z.string()).meta({ description: "the first node of each step" }),
+      times: z.int(),
+      searched: z.boolean().meta({ description: "false where the time ended before its turn" }),
+      seconds: z.number().optional().meta({ description: "of one call of its best kernel" }),
+    }),
+  ),
 });
 
 export function registerTuneNetwork(command: Command, finish: (code: ExitCode) => void): void {
@@ -52,7 +59,7 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
   process.once("SIGINT", onInterrupt);
   let problem: Share["outcome"] | undefined;
   try {
-    const best = await tuneNetwork(program, {
+    const tasks = await tuneNetwork(program, {
       ...{ seconds: given.time, database: given.db, equal: given.equalShares, signal: stop.signal },
       ...(given.seed !== undefined && { seed: given.seed }),
       onShare: (share) => {
@@ -64,16 +71,16 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
       say(`automap: ${problem.problem.what}\n  ${problem.problem.why}\n  ${problem.problem.remedy}`);
       return EXIT.environment;
     }
-    const seconds = [...best].reduce((sum, [task, each]) => sum + each * task.steps.length, 0);
-    const tasks = tasksOf(program).filter(({ multiplyAdds }) => multiplyAdds > 0);
+    const seconds = tasks.reduce((sum, each) => sum + (each.seconds ?? 0) * each.task.steps.length, 0);
+    sayLeftOut(tasks);
     if (given.json)
       printJson(schema, {
-        network: program.name,
-        seconds,
-        tasks: tasks.map((task) => {
-          const [, each] = [...best].find(([other]) => labelOfTask(other) === labelOfTask(task)) ?? [];
-          return { task: labelOfTask(task), times: task.steps.length, ...(each !== undefined && { seconds: each }) };
-        }),
+        ...{ network: program.name, seconds },
+        tasks: tasks.map(({ task, searched, seconds: each }) => ({
+          task: labelOfTask(task),
+          nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
+          ...{ times: task.steps.length, searched, ...(each !== undefined && { seconds: each }) },
+        })),
       });
     else {
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
@@ -88,4 +95,14 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
 function progressText({ task, place, of, seconds, secondsLeft }: Share): string {
   const time = seconds === undefined ? "no kernel" : `${(seconds * 1e6).toFixed(1)} us`;
   return `task ${place} of ${of}, ${task.steps.length} times: ${time}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
+}
+
+/** Names the tasks whose turn did not come. */
+function sayLeftOut(tasks: readonly TunedTask[]): void {
+  const left = tasks.filter(({ searched }) => !searched);
+  if (left.length === 0) return;
+  const lines = left.map(({ task }) => `  ${task.steps.length} times   ${labelOfTask(task)}`);
+  say(
+    `${left.length} of ${tasks.length} tasks got no time; --time with more seconds reaches them\n${lines.join("\n")}`,
+  );
 }

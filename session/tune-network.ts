@@ -3,8 +3,9 @@
  *
  *     await tuneNetwork(program, { seconds: 60, database: "automap.db", onTask: ({ task, gain }) => ... })
  *
- * First every task has an equal share of half the time. Then each next share goes where the network's time is expected to fall most: a task's gain is
- * what its last share saved, times how often the network computes it. A search goes on from its records, so that nothing is measured twice.
+ * First every task has an equal share of half the time, those with the most multiply-adds before the others; where the time ends there, the rest get
+ * nothing. Then each next share goes where the network's time is expected to fall most: a task's gain is what its last share saved, times how often
+ * the network computes it. A search goes on from its records, so that nothing is measured twice.
  */
 
 import { UsageError } from "../abstraction/error.ts";
@@ -39,9 +40,19 @@ export interface Share {
   readonly secondsLeft: number;
 }
 
+/** What became of one task. */
+export interface TunedTask {
+  readonly task: Task;
+  /** Whether the time was enough to search for it. */
+  readonly searched: boolean;
+  /** Of one call of its best kernel; undefined when none works, or none was searched. */
+  readonly seconds: number | undefined;
+}
+
 interface State {
   readonly task: Task;
   readonly place: number;
+  searched: boolean;
   best: number | undefined;
   /** Seconds of the network's time that the last share saved. */
   gain: number;
@@ -51,25 +62,31 @@ interface State {
 const EQUAL_SHARE = 0.5;
 /** Shorter searches measure little besides preparing. */
 const LEAST_SHARE_SECONDS = 4;
+/** Less is not begun: nothing is compiled and measured in it. */
+const LEAST_LEFT_SECONDS = 1;
 /** Before a second share nothing is known of what it saves: as much of a task's time, at most. */
 const FIRST_GAIN = 0.1;
 /** A share that saved less than this of the network's time ends its task. */
 const LEAST_GAIN = 0.001;
 
-/** @returns seconds of one call of the best kernel of each task; of those that have one */
-export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<ReadonlyMap<Task, number>> {
+/**
+ * One task is searched for at least, however little the time.
+ * @returns all tasks in the order of the network
+ * @throws UsageError when no step of the network sums products
+ */
+export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
   const tasks = tunedTasks(program);
   if (tasks.length === 0) throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
   const { seconds, equal = false, signal } = options;
   const started = Date.now();
   const left = (): number => seconds - (Date.now() - started) / 1000;
-  const states = tasks.map((task, i): State => ({ task, place: i + 1, best: undefined, gain: 0 }));
+  const states = tasks.map((task, i): State => ({ task, place: i + 1, searched: false, best: undefined, gain: 0 }));
   const first = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / tasks.length);
   // The task with the most work first: time that runs out is missed least by the others.
   const inOrder = states.toSorted((a, b) => workOf(b.task) - workOf(a.task));
-  for (const state of inOrder) {
-    if (signal?.aborted) break;
-    await share(state, first, states.length, options, left);
+  for (const [i, state] of inOrder.entries()) {
+    if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
+    await share(state, Math.min(first, left()), states.length, options, left);
   }
   while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
     const total = states.reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
@@ -77,7 +94,7 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
     if (!next) break;
     await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), states.length, options, left);
   }
-  return new Map(states.flatMap(({ task, best }) => (best === undefined ? [] : [[task, best] as const])));
+  return states.map(({ task, searched, best }) => ({ task, searched, seconds: best }));
 }
 
 const workOf = ({ multiplyAdds, steps }: Task): number => multiplyAdds * steps.length;
@@ -104,6 +121,7 @@ async function share(
   const found = "best" in outcome ? outcome.best?.measurement.median : undefined;
   const best = before === undefined ? found : Math.min(before, found ?? before);
   const saved = before === undefined ? FIRST_GAIN * (best ?? 0) : before - (best ?? before);
+  state.searched = true;
   state.best = best;
   state.gain = saved * task.steps.length;
   onShare?.({ task, place, of, seconds: best, outcome, secondsLeft: Math.max(0, left()) });

@@ -57,13 +57,37 @@ describe("automap network", () => {
     expect(shown.tasks).toMatchObject([{ ops: ["Gemm", "Relu"], multiplyAdds: 2048, kind: "model" }]);
     const tuned = await commandLine(`tune-network ${model} --dim batch=4 --time 4 --db ${at("net.db")}`);
     expect(tuned.code, tuned.err).toBe(0);
-    expect(tuned.err).toMatch(/task 1 of 1, 1 times: [\d.]+ us; \d+ s left {3}Gemm|m 4 {2}n 16/);
+    expect(tuned.err).toMatch(/task 1 of 1, 1 times: [\d.]+ us; \d+ s left {3}\S.*\bm 4\b.*\bn 16\b/);
     const again = JSON.parse(await printed(`network show ${model} --dim batch=4 --db ${at("net.db")} --json`)) as {
       tasks: object[];
     };
     expect(again.tasks).toMatchObject([{ kind: "record" }]);
     const written = await printed(`network emit ${model} --dim batch=4 --db ${at("net.db")} --to ${at("lib")} --prove`);
     expect(written).toContain("right: 1 steps");
+  });
+
+  it("keeps its time: tasks that it does not reach are named, and have no time of others", async () => {
+    // Two tasks that differ in a constant of the epilogue, and are called the same.
+    const net = new GraphBuilder("alike");
+    let x = net.input("x", [4, 16, 8, 8]);
+    for (const alpha of [0.1, 0.2]) {
+      const w = net.constant(`w${alpha}`, [16, 16, 1, 1], new Float32Array(256).fill(alpha));
+      x = net.node("LeakyRelu", [net.node("Conv", [x, w])], { alpha });
+    }
+    net.output(x);
+    writeFileSync(at("alike.onnx"), onnxBytes(net.graph));
+    const tuned = await commandLine(`tune-network ${at("alike.onnx")} --time 1 --db ${at("alike.db")} --json`);
+    expect(tuned.code, tuned.err).toBe(0);
+    const { tasks, seconds } = JSON.parse(tuned.out) as {
+      tasks: { task: string; seconds?: number }[];
+      seconds: number;
+    };
+    expect(tasks).toMatchObject([{ searched: true, seconds }, { searched: false }]);
+    expect(tasks[1]).not.toHaveProperty("seconds");
+    expect(tasks[0]?.task).toBe(tasks[1]?.task);
+    expect(tuned.err).toContain(
+      `1 of 2 tasks got no time; --time with more seconds reaches them\n  1 times   ${tasks[1]?.task}`,
+    );
   });
 
   it("refuses what it cannot read, in a sentence", async () => {
