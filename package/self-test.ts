@@ -208,7 +208,8 @@ function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
           ),
           ...inputs.map((t) => {
             const data = dataName(t.name);
-            return code`    for (Int i = 0; i < ${elementCount(t)}; i++) size.${data}.set(i, fabs(double(sum.${data}[i])));`;
+            const value = code`double(sum.${data}[i])`;
+            return code`    for (Int i = 0; i < ${elementCount(t)}; i++) size.${data}.set(i, ${rule.absolute ? code`fabs(${value})` : value});`;
           }),
           code`    size.compute();`,
         ]),

@@ -16,6 +16,7 @@ import { type Expr, isFloatFunction, number } from "../abstraction/expression.ts
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Time } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
+import { isOfLibrary, sizeOf } from "./size.ts";
 import { type Growth, growthOf, magnitudeOf, valueNodes } from "./step-growth.ts";
 
 /** Computes a computation on inputs, however it does. */
@@ -29,8 +30,10 @@ export interface Bound extends BoundRule {
 
 /** How far a float result may be off: `(terms + operations + 1) * (epsilon * magnitude + smallest)`. */
 export interface BoundRule {
-  /** The sum of |terms|, computed in f64 from the absolute values of the inputs. */
+  /** The sum of |terms|, computed in f64 from the inputs. */
   readonly magnitude: Computation;
+  /** Of steps and recurrences: the magnitude is computed from the absolute values of the inputs. */
+  readonly absolute: boolean;
   /** Of steps whose differences do not multiply one another: the magnitude follows from the largest element of the first plane. */
   readonly growth?: Growth;
   /** Terms of every sum; or, where several points meet in one element, the computation that counts them. */
@@ -43,7 +46,7 @@ export interface BoundRule {
   readonly roof: number;
   /** Integers below are exact. */
   readonly exactBelow: number;
-  /** Integers in, integers out: no division, no fraction written in the equation. */
+  /** Integers in, integers out: no division, no fraction written in the equation, no function that makes fractions. */
   readonly integral: boolean;
 }
 
@@ -63,6 +66,12 @@ export async function boundOf(computation: Computation, evaluate: Evaluate): Pro
 export function boundRule(computation: Computation): BoundRule | undefined {
   const { equation, time } = computation;
   if (time) return boundInTime(computation, time);
+  return ruleOf(computation, isRecurrent(equation));
+}
+
+/** @param again whether sizes are made of sizes: of the argument of a function no more is known then than how large it is */
+function ruleOf(computation: Computation, again: boolean): BoundRule | undefined {
+  const { equation } = computation;
   const target = targetOf(computation);
   if (isInteger(target.dtype)) return undefined;
   const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
@@ -77,24 +86,26 @@ export function boundRule(computation: Computation): BoundRule | undefined {
     (t) => !isInteger(t),
   );
   const epsilon = Math.max(...types.map(epsilonOf));
-  const magnitude = inDoubles(computation, magnitudeOf(equation.value));
+  const chain = writesApart(computation) ? chainLength(computation, arithmetic.length) : undefined;
+  const slack = ((chain ?? 1) + arithmetic.length + 1) * epsilon;
   return {
-    magnitude,
-    chain: writesApart(computation) ? chainLength(computation, arithmetic.length) : inDoubles(computation, number(1)),
+    magnitude: inDoubles(computation, again ? magnitudeOf(equation.value) : sizeOf(equation.value, slack)),
+    absolute: again,
+    chain: chain ?? inDoubles(computation, number(1)),
     operations: arithmetic.length,
     epsilon,
     smallest: types.includes("f16") ? 2 ** -24 : 2 ** -126,
     roof: Math.min(...types.map((t) => rangeOf(t)[1])) / 4,
     exactBelow: 2 / epsilon,
     integral: [...valueNodes(equation.value)].every((e) =>
-      e.kind === "number" ? Number.isInteger(e.value) : !(e.kind === "binary" && e.op === "/"),
+      e.kind === "number" ? Number.isInteger(e.value) : !(e.kind === "binary" && e.op === "/") && !isOfLibrary(e),
     ),
   };
 }
 
 /** What a step is off by goes through all later steps, each of which adds as much: of magnitudes that are stepped through time alike. */
 function boundInTime(computation: Computation, time: Time): BoundRule | undefined {
-  const rule = boundRule(time.step);
+  const rule = ruleOf(time.step, true);
   const growth = rule && growthOf(time, (rule.operations + 1) * rule.epsilon);
   return (
     rule && {

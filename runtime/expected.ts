@@ -9,7 +9,7 @@ import { partsOf } from "../abstraction/epilogue.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import { boundOf } from "./error-bound.ts";
 import type { ProgramOptions } from "./reference-program.ts";
-import { absoluteInputs, evaluatorWith, finish, slackOf } from "./verify.ts";
+import { evaluatorWith, finish, inputsOfSizes, slackOf } from "./verify.ts";
 
 /** What a computation gives on these inputs, row-major, and how far a kernel may be off. */
 export async function expectedOn(
@@ -21,9 +21,10 @@ export async function expectedOn(
   const { sum, epilogue } = partsOf(computation);
   const bound = await boundOf(sum, evaluate);
   const expected = await evaluate(sum, inputs);
-  const sizes = bound && (await evaluate(bound.magnitude, absoluteInputs(inputs)));
+  const sizes = bound && (await evaluate(bound.magnitude, inputsOfSizes(bound, inputs)));
   const tolerance = new Float64Array(expected.length);
-  if (bound && sizes) for (let i = 0; i < sizes.length; i++) tolerance[i] = slackOf(bound, i, sizes[i] ?? 0);
+  if (bound && sizes)
+    for (let i = 0; i < sizes.length; i++) tolerance[i] = slackOf(bound, i, expected[i] ?? 0, sizes[i] ?? 0);
   return epilogue
     ? finish(epilogue, inputs, targetOf(sum).name, { expected, tolerance }, evaluate)
     : { expected, tolerance };

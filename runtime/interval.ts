@@ -16,6 +16,7 @@ import type { BinaryOp, Expr, FunctionName } from "../abstraction/expression.ts"
 import { FLOAT_VALUES } from "../abstraction/float-functions.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { LIBRARY_UNITS } from "./size.ts";
 
 export interface Ends {
   readonly low: Values;
@@ -193,9 +194,6 @@ function powers(base: Interval, exponent: Interval, dtype: DType): Interval {
   const corners = base.flatMap((x) => exponent.map((y) => x ** y));
   return widened(Math.min(...corners), Math.max(...corners), dtype);
 }
-
-/** Units of the last place that a library's function may be off by; glibc documents 1 or 2 for most of these. */
-const LIBRARY_UNITS = 4;
 
 function widened(low: number, high: number, dtype: DType): Interval {
   const room = LIBRARY_UNITS * epsilonOf(dtype);

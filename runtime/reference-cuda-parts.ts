@@ -16,12 +16,9 @@ import { dataName, declareTensor, placeName } from "./reference-source.ts";
 export const THREADS = 256;
 
 /** Elements as they lie in memory, read as the numbers the interpreter sees; with `magnitude`, without their sign. */
-export const ELEMENTS = code`template <class T, class Number, bool magnitude> struct Stored {
+export const ELEMENTS = code`template <class T, class Number> struct Stored {
   const T* data;
-  AUTOMAP_FUNCTION Number operator[](Int at) const {
-    const Number value = Number(data[at]);
-    return magnitude && value < 0 ? -value : value;
-  }
+  AUTOMAP_FUNCTION Number operator[](Int at) const { return Number(data[at]); }
 };
 struct Half { uint16_t bits; AUTOMAP_FUNCTION explicit operator double() const {
   const int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
@@ -40,8 +37,7 @@ export function storedType(dtype: DType): Code {
 
 export function held(tensor: Tensor, magnitude: boolean): { type: Code; storage: Expr } {
   const number = isInteger(tensor.dtype) && !magnitude ? "Int" : "double";
-  const sign = magnitude ? "true" : "false";
-  return { type: code`Stored<${storedType(tensor.dtype)}, ${number}, ${sign}>`, storage: tensor.storage };
+  return { type: code`Stored<${storedType(tensor.dtype)}, ${number}>`, storage: tensor.storage };
 }
 
 export const argumentsOf = (axes: readonly Axis[]): Code => list(axes.map((a) => axisName(a.name)));

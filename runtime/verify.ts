@@ -16,7 +16,8 @@
  *     (terms + operations + 1) * (eps * sum of |terms| + smallest normal number)
  *
  * with eps of the coarsest type the value is computed in: an upper bound for any order of summation and with or without fused
- * multiply-adds (Higham, Accuracy and Stability, section 4.2), and for units that flush subnormal numbers. NaN never passes.
+ * multiply-adds (Higham, Accuracy and Stability, section 4.2), and for units that flush subnormal numbers. Where the answer is infinite or NaN, nothing
+ * else passes; NaN passes nowhere else.
  *
  * An epilogue is exact, operation by operation: of integer sums it makes exact outputs, of float sums whatever it makes of the
  * sums within their tolerance (interval.ts).
@@ -144,6 +145,7 @@ function tells(expected: Values, tolerance: Float64Array): boolean {
   let [least, most, widest] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
   for (let i = 0; i < expected.length; i++) {
     const [value = 0, slack = 0] = [expected[i], tolerance[i]];
+    if (!Number.isFinite(value)) return false;
     [least, most] = [Math.min(least, value), Math.max(most, value)];
     if (!(slack <= widest)) widest = slack;
   }
@@ -231,7 +233,8 @@ async function drawSet(
     // Side by side: large ones are programs of their own.
     const [expected, sizes] = await Promise.all([
       evaluate(sum, inputs),
-      bound && (sizesByGrowth(sum, bound, inputs, name, fixed) ?? evaluate(bound.magnitude, absoluteInputs(inputs))),
+      bound &&
+        (sizesByGrowth(sum, bound, inputs, name, fixed) ?? evaluate(bound.magnitude, inputsOfSizes(bound, inputs))),
     ]);
     const tolerance = new Float64Array(expected.length);
     if (bound && sizes) {
@@ -241,21 +244,22 @@ async function drawSet(
       for (let i = 0; i < sizes.length; i++) {
         const size = sizes[i] ?? 0;
         if (name === "exact" && whole && size <= bound.exactBelow && Number.isInteger(expected[i])) continue;
-        tolerance[i] = slackOf(bound, i, size);
+        tolerance[i] = slackOf(bound, i, expected[i] ?? 0, size);
       }
     }
     if (!epilogue) return { inputs, expected, tolerance };
     const drawn = drawEpilogueInputs(epilogue, targetOf(sum).name, expected, name, seed, { ...fixed, ...inputs });
     const all = { ...inputs, ...drawn };
     const finished = await finish(epilogue, all, targetOf(sum).name, { expected, tolerance }, evaluate);
-    if (smaller && bound && !finished.tolerance.every(Number.isFinite)) continue;
+    if (smaller && bound && ![finished.expected, finished.tolerance].every((all) => all.every(Number.isFinite)))
+      continue;
     return { inputs: all, ...finished };
   }
 }
 
-/** How far element `i` of a sum may be off. @param size the sum of its terms' sizes */
-export function slackOf({ terms, operations, epsilon, smallest }: Bound, i: number, size: number): number {
-  return ((terms[i] ?? 1) + operations + 1) * (epsilon * size + smallest);
+/** How far element `i` of a sum may be off: not at all where it is no finite number. @param size the sum of its terms' sizes */
+export function slackOf({ terms, operations, epsilon, smallest }: Bound, i: number, sum: number, size: number): number {
+  return Number.isFinite(sum) ? ((terms[i] ?? 1) + operations + 1) * (epsilon * size + smallest) : 0;
 }
 
 /** What an epilogue makes of sums, and of all they may be. */
@@ -274,7 +278,7 @@ export async function finish(
   });
   const reach = output.map((x, i) => {
     const [least = x, most = x] = [low[i], high[i]];
-    return Number.isFinite(x) ? Math.max(x - least, most - x) : Number.POSITIVE_INFINITY;
+    return Number.isFinite(x) ? Math.max(x - least, most - x) : 0;
   });
   return { expected: output, tolerance: reach };
 }
@@ -415,12 +419,11 @@ function sizesByGrowth(
   return new Float64Array(first.length).fill(factor * largest + offset);
 }
 
-export function absoluteInputs(inputs: Readonly<Record<string, Float64Array>>): Record<string, Float64Array> {
-  return Object.fromEntries(
-    Object.entries(inputs).map(([name, values]) => {
-      const sizes = new Float64Array(values.length);
-      for (let i = 0; i < values.length; i++) sizes[i] = Math.abs(values[i] ?? 0);
-      return [name, sizes];
-    }),
-  );
+/** What the sizes of a bound are computed from. */
+export function inputsOfSizes(
+  { absolute }: Bound,
+  inputs: Readonly<Record<string, Float64Array>>,
+): Readonly<Record<string, Float64Array>> {
+  if (!absolute) return inputs;
+  return Object.fromEntries(Object.entries(inputs).map(([name, values]) => [name, values.map(Math.abs)]));
 }

@@ -30,7 +30,7 @@ static double element(DType dtype, const char* p) {
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-/** How the output differs from what is wanted; empty when it does not. NaN differs from everything. */
+/** How the output differs from what is wanted; empty when it does not. NaN differs from every number. */
 static std::string compare(const Argument& output, const char* got_bytes, const InputSet& set) {
   const auto* want = reinterpret_cast<const double*>(set.expected.data);
   const auto* tolerance = reinterpret_cast<const double*>(set.tolerance.data);
@@ -41,7 +41,7 @@ static std::string compare(const Argument& output, const char* got_bytes, const 
     checked++;
     double got = element(output.dtype, got_bytes + i * output.element_bytes);
     double error = std::fabs(got - want[i]);
-    if (got == want[i] || error <= tolerance[i]) continue;
+    if (got == want[i] || error <= tolerance[i] || (std::isnan(got) && std::isnan(want[i]))) continue;
     if (bad++ == 0) first = i, first_got = got;
     if (!(error <= worst)) worst = error;
   }

@@ -1,0 +1,142 @@
+/**
+ * @file The size of a value and of everything on the way to it, from the inputs themselves: what rounding is a share of.
+ *
+ *     square(in[c,l] - mean[c])      square(abs(in[c,l]) + abs(mean[c]))
+ *     exp(x[i] - m)                  4*exp(x[i] - m) + (exp(x[i] - m + s) - exp(x[i] - m - s)) / slack        s = slack * (abs(x[i]) + abs(m))
+ *
+ * A function is taken where its argument is, and as far to either side as rounding may have moved that: `slack` times the argument's size.
+ * Next to a whole number, floor, ceil and round differ by one there; elsewhere by nothing.
+ */
+
+import { isInteger } from "../abstraction/dtype.ts";
+import { type BinaryOp, type Expr, type FunctionName, isFloatFunction, number } from "../abstraction/expression.ts";
+
+/** Units of the last place that a library's function may be off by; glibc documents 1 or 2 for most of these. */
+export const LIBRARY_UNITS = 4;
+
+/** Whether a library computes it, to some units of the last place. */
+export const isOfLibrary = (e: Expr): boolean =>
+  e.kind === "call" && isFloatFunction(e.fn) && e.fn !== "floor" && e.fn !== "ceil";
+
+/** @param slack what the size is multiplied by in the end, a share of 1 */
+export function sizeOf(e: Expr, slack: number): Expr {
+  const size = (part: Expr): Expr => sizeOf(part, slack);
+  switch (e.kind) {
+    case "number":
+      return { ...e, value: Math.abs(e.value) };
+    case "axis":
+      return e;
+    case "access":
+      return call("abs", e);
+    case "cast":
+      return { ...e, dtype: "f64", saturate: false, value: size(e.value) };
+    case "negate":
+      return size(e.value);
+    case "binary":
+      if (e.op === "/") return sizeOfQuotient(e.left, e.right, slack);
+      if (e.op === "%") return size(e.left);
+      return { ...e, op: e.op === "-" ? "+" : e.op, left: size(e.left), right: size(e.right) };
+    case "call": {
+      const [first, second] = e.args;
+      if (!first) throw new Error(`internal: ${e.fn} without arguments`);
+      if (e.fn === "min" || e.fn === "max") return second ? call("max", size(first), size(second)) : size(first);
+      if (e.fn === "abs") return size(first);
+      if (e.fn === "round" || isFloatFunction(e.fn)) return sizeOfFunction(e.fn, first, second, slack);
+      return { ...e, args: [size(first)] };
+    }
+    case "select":
+      return { ...e, whenTrue: size(e.whenTrue), whenFalse: size(e.whenFalse) };
+    case "border":
+    case "compare":
+    case "logic":
+      throw new Error("internal: a condition is not a value");
+    default:
+      return e satisfies never;
+  }
+}
+
+/** A divisor that was computed is off by its own share. */
+function sizeOfQuotient(left: Expr, right: Expr, slack: number): Expr {
+  const [above, below] = [sizeOf(left, slack), call("abs", inDoubles(right))];
+  if (isExact(right)) return binary("/", above, below);
+  const size = sizeOf(right, slack);
+  const least = call("max", binary("-", below, binary("*", number(slack), size)), number(0));
+  return binary("/", binary("+", above, binary("/", binary("*", above, size), below)), least);
+}
+
+function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined, slack: number): Expr {
+  const args = second ? [first, second] : [first];
+  const there = call(fn, ...args.map(inDoubles));
+  const value = call("abs", there);
+  const own = isOfLibrary(there) ? binary("*", number(LIBRARY_UNITS), value) : value;
+  // Every function keeps order in each argument, or the other way round: the ends are at corners.
+  const corners = args.reduce<Expr[][]>(
+    (all, arg) => {
+      const at = inDoubles(arg);
+      if (isExact(arg)) return all.map((before) => [...before, at]);
+      const off = binary("*", number(slack), sizeOf(arg, slack));
+      const low = binary("-", at, off);
+      // Where rounding may take an argument below 0, none is there.
+      const least = fn === "log" || fn === "sqrt" ? call("max", low, number(0)) : low;
+      return all.flatMap((before) => [
+        [...before, least],
+        [...before, binary("+", at, off)],
+      ]);
+    },
+    [[]],
+  );
+  if (corners.length === 1) return own;
+  const ends = corners.map((corner) => call(fn, ...corner));
+  const end = (choose: "min" | "max"): Expr => ends.reduce((a, b) => call(choose, a, b));
+  return binary("+", own, binary("/", binary("-", end("max"), end("min")), number(slack)));
+}
+
+/** The value, computed in f64; what a cast to an integer cuts off is cut off. */
+function inDoubles(e: Expr): Expr {
+  switch (e.kind) {
+    case "number":
+    case "axis":
+    case "access":
+      return e;
+    case "cast": {
+      const inner = { ...e, value: inDoubles(e.value) };
+      return isInteger(e.dtype)
+        ? { kind: "cast", dtype: "f64", saturate: false, value: inner }
+        : { ...inner, dtype: "f64", saturate: false };
+    }
+    case "negate":
+      return { ...e, value: inDoubles(e.value) };
+    case "binary":
+      return { ...e, left: inDoubles(e.left), right: inDoubles(e.right) };
+    case "call":
+      return { ...e, args: e.args.map(inDoubles) };
+    case "select":
+      return { ...e, whenTrue: inDoubles(e.whenTrue), whenFalse: inDoubles(e.whenFalse) };
+    case "border":
+    case "compare":
+    case "logic":
+      return e;
+    default:
+      return e satisfies never;
+  }
+}
+
+/** Whether nothing rounded it: an element as it lies in memory, or a number that is one of f32. */
+function isExact(e: Expr): boolean {
+  switch (e.kind) {
+    case "number":
+      return Math.fround(e.value) === e.value;
+    case "axis":
+    case "access":
+      return true;
+    case "negate":
+      return isExact(e.value);
+    case "call":
+      return (e.fn === "abs" || e.fn === "min" || e.fn === "max") && e.args.every(isExact);
+    default:
+      return false;
+  }
+}
+
+const binary = (op: BinaryOp, left: Expr, right: Expr): Expr => ({ kind: "binary", op, left, right });
+const call = (fn: FunctionName, ...args: readonly Expr[]): Expr => ({ kind: "call", fn, args });

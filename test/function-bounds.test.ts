@@ -1,0 +1,97 @@
+/** @file How far results of float functions may be off: right kernels pass at every size, wrong ones pass nowhere. */
+
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { cacheFolder } from "../runtime/cache.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { expectedOn } from "../runtime/expected.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { loopsKernel } from "../session/plain-loops.ts";
+
+let runner: Runner;
+let compiler: Compiler;
+beforeAll(async () => {
+  const [found, made] = [await findCompiler(), await createRunner({ threads: 1 })];
+  if (found.status === "environment" || made.status === "environment") throw new Error("no compiler");
+  [compiler, runner] = [found, made.runner];
+});
+afterAll(() => runner.close());
+
+const make = (equation: string, extents: Readonly<Record<string, number>> = { i: 8, j: 64 }): Computation =>
+  defineComputation({
+    equation,
+    extents,
+    tensors: Object.fromEntries(["x", "m", "w"].filter((t) => equation.includes(`${t}[`)).map((t) => [t, "f32"])),
+  });
+
+/** Inputs between -2 and 2, and the largest of ten times each row in `m`. */
+function drawn(): { x: Float64Array; m: Float64Array } {
+  const random = seededRandom(7);
+  const x = Float64Array.from({ length: 512 }, () => Math.fround(4 * random() - 2));
+  const m = Float64Array.from({ length: 8 }, (_, i) => Math.fround(10 * Math.max(...x.subarray(i * 64, i * 64 + 64))));
+  return { x, m };
+}
+
+const SMOOTH = [
+  "y[i,j] = exp(10 * x[i,j] - m[i])",
+  "y[i,j] = exp(20 * x[i,j]) / (1 + exp(20 * x[i,j]))",
+  "y[i,j] = 1 / (1 + exp(0 - 10 * x[i,j]))",
+  "y[i,j] = tanh(x[i,j] * 3) * 5",
+  "y[i,j] = erf(x[i,j] * 0.7071) + 2",
+  "y[i,j] = sqrt(square(x[i,j]) + 0.1)",
+  "y[i,j] = log(1.5 + square(x[i,j]))",
+  "y[i,j] = pow(abs(x[i,j]) + 0.5, 1.7)",
+  "y[i] += exp(10 * x[i,j] - m[i])",
+];
+
+describe("the bound of float functions", () => {
+  it.each(SMOOTH)("fails a constant, and any element that is off by a hundredth: %s", async (equation) => {
+    const computation = make(equation);
+    const { x, m } = drawn();
+    const inputs = equation.includes("m[") ? { x, m } : { x };
+    const { expected, tolerance } = await expectedOn(computation, inputs, {
+      compiler,
+      workdir: cacheFolder("runtime"),
+    });
+    const passes = (got: (right: number, i: number) => number): boolean[] =>
+      [...expected].map((right, i) => Math.abs(got(right, i) - right) <= (tolerance[i] ?? 0));
+    expect(passes((right) => right)).not.toContain(false);
+    expect(passes(() => 0.5).filter((right) => right).length).toBeLessThan(3);
+    // What flushes to nothing is within the smallest normal numbers.
+    for (const [i, right] of passes((value) => value * 1.01).entries())
+      if (Math.abs(expected[i] ?? 0) > 1e-30) expect(right).toBe(false);
+  });
+
+  it.each([
+    ...SMOOTH,
+    "y[i,j] = floor(exp(x[i,j]))",
+    "y[i,j] = round(tanh(x[i,j]) * 100) * 0.01",
+    "y[i,j] = log(x[i,j])",
+  ])("passes plain loops: %s", async (equation) => {
+    const computation = make(equation);
+    const reference = await runner.reference(computation, 3);
+    const measured = await runner.measure(loopsKernel(computation, []), reference, { budgetSeconds: 0.01 });
+    expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
+  });
+
+  it("allows the other whole number next to one, and elsewhere none", async () => {
+    const computation = make("y[i] = floor(exp(x[i]))", { i: 2 });
+    const x = Float64Array.of(Math.fround(Math.log(3)), 0.5);
+    const { tolerance } = await expectedOn(computation, { x }, { compiler, workdir: cacheFolder("runtime") });
+    expect(tolerance[0]).toBeGreaterThanOrEqual(1);
+    expect(tolerance[1]).toBeLessThan(0.01);
+  });
+
+  it("demands infinity and NaN where they are the answer", async () => {
+    const options = { compiler, workdir: cacheFolder("runtime") };
+    for (const equation of ["y[i] = exp(x[i])", "y[i] = log(x[i])", "c[i] += x[i] * w[k]; y[i] = exp(c[i])"]) {
+      const computation = make(equation, equation.includes("k") ? { i: 2, k: 2 } : { i: 2 });
+      const inputs = { x: Float64Array.of(200, -1), ...(equation.includes("w[") && { w: Float64Array.of(1, 1) }) };
+      const { expected, tolerance } = await expectedOn(computation, inputs, options);
+      expect([...expected]).toEqual([...interpret(computation, inputs)]);
+      for (const [i, value] of expected.entries()) if (!Number.isFinite(value)) expect(tolerance[i]).toBe(0);
+    }
+  });
+});
