@@ -76,6 +76,21 @@ describe("what a result that refers to itself may read", () => {
     expect(because({ lanes: 128 })).toContain("a register has 16, and an array of this form 64 at most");
   });
 
+  it("refuses a wavefront whose rows do not run behind one another", () => {
+    // Its one dependence lies along a row, and is kept whatever the skew.
+    const rows = define("h[i,j] = max(h[i,j-1] - 1, x[i+j])", "s32");
+    const form = formsOf(rows).find((f) => f.form === "wavefront");
+    if (!form) throw new Error("no wavefront");
+    const schedule = scheduleOf(form, 16);
+    const under = (skew: number) =>
+      recurrentUnder(rows, { ...schedule, transform: { ...schedule.transform, schedule: [[skew, 1]] } });
+    expect(isForm(under(1))).toBe(true);
+    for (const skew of [0, -1, 9])
+      expect(under(skew)).toMatchObject({
+        because: expect.stringContaining("a row runs 1 to 8 steps behind the one above"),
+      });
+  });
+
   it("is nothing but numbers, names of constants and what was made", () => {
     const aligned = defineComputation({
       equation: "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g)",

@@ -288,7 +288,7 @@ function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefi
       `${s.lanes} lanes of ${recurrent.dtype}: a register has ${register}, and an array of this form ${most} at most`,
     );
   const [first = 0, second] = row;
-  if (recurrent.form === "wavefront" && (second !== 1 || first > MOST_SKEW))
+  if (recurrent.form === "wavefront" && (second !== 1 || first < 1 || first > MOST_SKEW))
     return refuse(`a row runs 1 to ${MOST_SKEW} steps behind the one above: s (k,1), not (${row.join(",")})`);
   if (recurrent.form === "planes" && !same(row, [1, 0]))
     return refuse(`planes are made one by one: s (1,0), not (${row.join(",")})`);
