@@ -1,10 +1,11 @@
 /**
  * @file The expected plane of a stencil in time, computed on a device: one step as reference-cuda.ts computes an equation, launched again and again.
  *
- *     find_largest(u_0)    step(u_0, even)    step(even, odd)    step(odd, even)    ...    keep(even, high)    bounds(low, high)
+ *     find_largest(u_0)    step(u_0, even)    step(even, odd)    step(odd, even)    ...    keep(even, high)    find_spread(high)    bounds(low, high)
  *
  * The two planes of the steps lie where the bounds are written in the end. How far a result may be off follows from the largest element of
- * the first plane (step-growth.ts).
+ * the first plane (step-growth.ts). Answers may have decayed below that, so that zeros would pass: then all bounds are ones that nothing passes,
+ * infinity to -infinity, by which who compares knows that these inputs tell nothing (`tells` in harness/cuda-elements.h).
  */
 
 import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";
@@ -24,6 +25,8 @@ const MOST_OFF = 1 / 8;
 
 /** Threads that look for the largest element, each in a part of the plane. */
 const MOST_PARTS = 65_536;
+/** Threads that look for the least and the largest answer: what they find lies in memory of the program. */
+const MOST_SPREAD_PARTS = 4096;
 
 /** How far a result is off: `scale * (factor * largest + offset) + smallest`. */
 interface Rounding {
@@ -59,6 +62,7 @@ export function cudaStepsSource(computation: Computation, { step, first, steps }
     code`  if (point >= Int(${count})) return;`,
   ];
   const parts = Math.min(count, MOST_PARTS);
+  const spreadParts = Math.min(count, MOST_SPREAD_PARTS);
   const launched = (kernel: Code, given: Code, threads = count): Code =>
     code`{ void* arguments[] = {${given}}; if (!error) error = (int)cudaLaunchKernel(${kernel}, dim3(${Math.ceil(threads / THREADS)}), dim3(${Math.min(threads, THREADS)}), arguments, 0, stream); }`;
   const element = list(step.equation.target.index.map((e) => printIndex(e)));
@@ -79,12 +83,16 @@ export function cudaStepsSource(computation: Computation, { step, first, steps }
     ...point,
     code`  high[point] = (double)from[point];`,
     code`}`,
+    code`static __device__ double tolerance_of(double value, int exact) {`,
+    ...toleranceLines(rounding),
+    code`  return tolerance;`,
+    code`}`,
+    ...spreadLines(count, spreadParts),
     code`__global__ void bounds(double* low, double* high, int exact) {`,
     ...point,
-    code`  const double value = high[point];`,
-    ...toleranceLines(rounding),
-    code`  low[point] = value - tolerance;`,
-    code`  high[point] = value + tolerance;`,
+    code`  const double value = high[point], tolerance = tolerance_of(value, exact);`,
+    code`  low[point] = tells_apart ? value - tolerance : __builtin_huge_val();`,
+    code`  high[point] = tells_apart ? value + tolerance : -__builtin_huge_val();`,
     code`}`,
     NOTHING,
     code`extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream) {`,
@@ -101,6 +109,8 @@ export function cudaStepsSource(computation: Computation, { step, first, steps }
     code`    from = to;`,
     code`  }`,
     code`  ${launched(code`keep`, code`(void*)&from, (void*)&high`)}`,
+    code`  ${launched(code`find_spreads`, code`(void*)&high, (void*)&exact`, spreadParts)}`,
+    code`  ${launched(code`find_spread`, NOTHING, 1)}`,
     code`  ${launched(code`bounds`, code`(void*)&low, (void*)&high, (void*)&exact`)}`,
     code`  return error;`,
     code`}`,
@@ -127,6 +137,39 @@ function largestLines(type: Code, count: number, parts: number): Code[] {
     code`  double most = 0;`,
     code`  for (Int part = 0; part < Int(${parts}); part++) most = parts[part] > most ? parts[part] : most;`,
     code`  largest = most;`,
+    code`}`,
+  ];
+}
+
+/** Whether wrong answers show, as `tells` of verify.ts has it: what passes is less than how far the answers spread, of one answer less than the answer. */
+function spreadLines(count: number, parts: number): Code[] {
+  return [
+    code`static __device__ double least_of[${parts}], most_of[${parts}], widest_of[${parts}];`,
+    code`static __device__ bool tells_apart;`,
+    code`__global__ void find_spreads(const double* values, int exact) {`,
+    code`  const Int part = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
+    code`  if (part >= Int(${parts})) return;`,
+    code`  double least = __builtin_huge_val(), most = -__builtin_huge_val(), widest = 0;`,
+    code`  for (Int i = part; i < Int(${count}); i += Int(${parts})) {`,
+    code`    const double value = values[i];`,
+    // Memory without an element holds no number.
+    code`    if (value != value) continue;`,
+    code`    const double slack = tolerance_of(value, exact);`,
+    code`    if (value < least) least = value;`,
+    code`    if (value > most) most = value;`,
+    code`    if (slack > widest) widest = slack;`,
+    code`  }`,
+    code`  least_of[part] = least, most_of[part] = most, widest_of[part] = widest;`,
+    code`}`,
+    code`__global__ void find_spread() {`,
+    code`  double least = __builtin_huge_val(), most = -__builtin_huge_val(), widest = 0;`,
+    code`  for (Int part = 0; part < Int(${parts}); part++) {`,
+    code`    if (least_of[part] < least) least = least_of[part];`,
+    code`    if (most_of[part] > most) most = most_of[part];`,
+    code`    if (widest_of[part] > widest) widest = widest_of[part];`,
+    code`  }`,
+    code`  const double spread = ${count === 1 ? "__builtin_fabs(most)" : "most - least"};`,
+    code`  tells_apart = widest == 0 ? least <= most : 2 * widest < spread;`,
     code`}`,
   ];
 }

@@ -129,15 +129,19 @@ export async function referenceFor(
       tolerance: toMemory(output, tolerance, () => 0),
     });
   }
-  if (time && sets.length === 0)
-    throw new UsageError(
-      `${computation.name}: kernels of ${time.steps} steps cannot be verified: rounding may differ by as much as the answers do`,
-      { hint: "take fewer steps, or coefficients whose sizes add up to 1 at most" },
-    );
+  if (time && sets.length === 0) throw unverifiable(computation.name, time.steps);
   const reference = { computation, sets, ...(leftOut.length > 0 && { leftOut }) };
   if (memoryElements(output) === elementCount(output)) return { ...reference, checked: undefined };
   const everywhere = toMemory(output, new Float64Array(elementCount(output)).fill(1), () => 0);
   return { ...reference, checked: Uint8Array.from(everywhere) };
+}
+
+/** That no inputs tell wrong answers of steps from right ones. */
+export function unverifiable(name: string, steps: number): UsageError {
+  return new UsageError(
+    `${name}: kernels of ${steps} steps cannot be verified: rounding may differ by as much as the answers do`,
+    { hint: "take fewer steps, or coefficients whose sizes add up to 1 at most" },
+  );
 }
 
 /** Whether wrong answers show: what passes in any element is less than how far the answers spread, of one answer less than the answer. */

@@ -160,6 +160,27 @@ describe("steps on warps", () => {
     expect(measured).toMatchObject([{ status: "wrong" }]);
   });
 
+  it("cannot be verified where answers have decayed below their rounding: zeros do not pass", {
+    timeout: 120_000,
+  }, async () => {
+    // Coefficients add up to 1, so the bound of rounding grows with the steps; zeros come in from both ends, and 2000 steps leave 1e-7 of the plane.
+    const extents = { t: 2000, i: 16 };
+    const decaying = define("u[t,i] = 0.5*u[t-1,i] + 0.25*(u[t-1,i-1] + u[t-1,i+1])", extents, "f32");
+    const zeros = define("u[t,i] = 0*u[t-1,i]", extents, "f32");
+    const schedule = { ...ON_WARPS, depth: 8 };
+    const candidate = { kind: "lanes", intrinsic: "cuda.fma.f32", schedule } as const;
+    for (const kernel of [generateDesign(zeros, candidate), generateDesign(decaying, candidate)])
+      await expect(runner().measureTogether([kernel], await runner().reference(decaying, 1))).rejects.toThrow(
+        "kernels of 2000 steps cannot be verified: rounding may differ by as much as the answers do",
+      );
+    const { commandLine } = fakeCuda(folder);
+    const subject =
+      '"u[t,i] = 0.5*u[t-1,i] + 0.25*(u[t-1,i-1] + u[t-1,i+1])" --t 2000 --i 16 --dtype f32 --target cuda';
+    const tuned = await commandLine(`tune ${subject} --trials 2 --time 60 --db ${folder}/decayed.db`);
+    expect(tuned.code).toBe(2);
+    expect(tuned.err).toContain("kernels of 2000 steps cannot be verified");
+  });
+
   it("have no reference on a device where rounding has no bound, and it is said why", async () => {
     const reference = (equation: string, tensors: Record<string, "f32">, t = 4) =>
       runner().reference(defineComputation({ equation, extents: { t, i: 9, j: 8 }, tensors }), 1);

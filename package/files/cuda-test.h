@@ -163,6 +163,7 @@ static int prove(const Package& p, uint64_t seed) {
   must(p, cudaMalloc((void**)&e.one, sizeof(double)), "cudaMalloc");
   must(p, cudaMalloc((void**)&e.wrong, sizeof(Wrong)), "cudaMalloc");
 
+  std::vector<Set> telling;
   for (Set set : p.sets) {
     // 3. Inputs, and what the equation makes of them.
     for (size_t t = 1; t < p.tensors.size(); t++)
@@ -172,6 +173,8 @@ static int prove(const Package& p, uint64_t seed) {
     must(p, cudaMemset(e.high, POISON, bytes), "cudaMemset");
     must(p, (cudaError_t)p.reference(own.tensors.data(), e.low, e.high, set == EXACT, own.stream), "the reference");
     must(p, cudaStreamSynchronize(own.stream), "the reference");
+    if (!tells(e.low, e.high)) continue;
+    telling.push_back(set);
 
     // 4. Called twice: what a call leaves behind must not be needed, and must not hurt.
     blame = WRONG;
@@ -208,7 +211,8 @@ static int prove(const Package& p, uint64_t seed) {
 
   check_refusals(p, own);
   std::string sets;
-  for (Set set : p.sets) sets += std::string(sets.empty() ? "" : set == p.sets.back() ? " and " : ", ") + SET_NAMES[set];
+  if (telling.empty()) end(p, NOT_TRIED, "not verified", "rounding may differ by as much as the answers do");
+  for (Set set : telling) sets += std::string(sets.empty() ? "" : set == telling.back() ? " and " : ", ") + SET_NAMES[set];
 #ifdef AUTOMAP_EMULATED_CUDA
   const char* how = "called and in a graph, on an emulated device";
 #else

@@ -20,7 +20,8 @@
  *     probe PATH                       in place of kernels: libraries of probes (perfmodel/gpu-probes.ts), each timed by itself
  *     go                               the request is complete
  *
- * Answers go to descriptor 3, in the words of harness.cpp: at, wrong, fault, samples, done; and `clock 0 1755 1`, the median clock in MHz while a
+ * Answers go to descriptor 3, in the words of harness.cpp: at, wrong, fault, samples, done; `left-out 0 random`, a set by which wrong answers
+ * would not show; `unverifiable` where that is so of all sets, and the end; and `clock 0 1755 1`, the median clock in MHz while a
  * kernel was timed and a bit for each reason that held it down. The samples of a probe are pairs, the seconds and
  * the cycles of one of the times that it was told.
  */

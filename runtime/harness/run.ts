@@ -59,6 +59,8 @@ export interface HarnessLimits {
   readonly variables?: Readonly<Record<string, string>>;
   /** Told each verdict when it comes: of a run that a fault of the machine ends, all there are. */
   readonly onVerdict?: (kernel: number, verdict: Verdict) => unknown;
+  /** What the run is rejected with where no inputs tell wrong answers from right ones. */
+  readonly unverifiable?: () => Error;
   /** Ends the run; the promise is rejected. */
   readonly signal?: AbortSignal;
 }
@@ -158,7 +160,7 @@ export function runHarness(
       return;
     }
     const { child } = begun;
-    const heard = new Answers(limits.onVerdict);
+    const heard = new Answers(limits.onVerdict, limits.unverifiable);
     const printed = new Printed();
     let failure: Error | undefined;
     const ending = endingOf(child);
@@ -295,9 +297,11 @@ export class Answers {
   private readonly clocks = new Map<number, DeviceClock>();
 
   private readonly onVerdict: HarnessLimits["onVerdict"];
+  private readonly unverifiable: HarnessLimits["unverifiable"];
 
-  constructor(onVerdict?: HarnessLimits["onVerdict"]) {
+  constructor(onVerdict?: HarnessLimits["onVerdict"], unverifiable?: HarnessLimits["unverifiable"]) {
     this.onVerdict = onVerdict;
+    this.unverifiable = unverifiable;
   }
 
   hear(line: string): void {
@@ -313,6 +317,7 @@ export class Answers {
     else if (word === "wrong" || word === "out-of-bounds") this.fail(kernel, word, text);
     else if (word === "done") this.finished = true;
     else if (word === "ended") this.ended = { kind: number, value: Number(rest[0]) };
+    else if (word === "unverifiable") this.problem ??= this.unverifiable?.();
     else if (word === "refused") this.problem ??= new Error(`internal: the harness refused a request: ${line}`);
     else if (word === "fault" && rest[0] === "environment") this.problem ??= environment(rest.slice(1).join(" "));
     else if (word === "fault") {

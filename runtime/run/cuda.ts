@@ -25,11 +25,11 @@ import { encodeElements } from "../bytes.ts";
 import { cacheFolder, cacheLimits, trimCache } from "../cache.ts";
 import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine } from "../environment.ts";
-import { type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
+import { type HarnessLimits, type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
 import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference-cuda.ts";
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
-import { toMemory } from "../verify.ts";
+import { toMemory, unverifiable } from "../verify.ts";
 import { Builder, type Compiling, type CudaCompiled, emulatedToolchain, nvccToolchain } from "./cuda-build.ts";
 import { type CudaDevice, emulatedDevice, findCudaDevice } from "./cuda-device.ts";
 import { cudaProblem, mayPass } from "./cuda-errors.ts";
@@ -298,10 +298,15 @@ class LocalCudaRunner implements CudaRunner {
         timing,
       );
       const heard: [number, Verdict][] = [];
-      await this.run(request, timing, (i, verdict) => {
+      const onVerdict = (i: number, verdict: Verdict): void => {
         const one = tried[i];
         if (one) heard.push([one.at, verdict]);
-      }).finally(() => Promise.all(heard.map(([at, verdict]) => judge(at, verdict))));
+      };
+      const { name, time } = reference.computation;
+      const told = { onVerdict, unverifiable: () => unverifiable(name, time?.steps ?? 0) };
+      await this.run(request, timing, told).finally(() =>
+        Promise.all(heard.map(([at, verdict]) => judge(at, verdict))),
+      );
       if (results.size === before) throw new Error("internal: the measuring program ended without an answer");
       left = left.filter(({ at }) => !results.has(at));
     }
@@ -365,7 +370,7 @@ class LocalCudaRunner implements CudaRunner {
   private run(
     request: string,
     timing: CudaTiming,
-    onVerdict?: (kernel: number, verdict: Verdict) => void,
+    told: Pick<HarnessLimits, "onVerdict" | "unverifiable"> = {},
   ): Promise<HarnessReply["verdicts"]> {
     const { gpu, stopping } = this.place;
     const { stepSeconds } = { ...this.settings, ...definedOnly(timing) };
@@ -376,7 +381,7 @@ class LocalCudaRunner implements CudaRunner {
       outputBytes: 2 ** 20,
       signal: timing.until ? AbortSignal.any([stopping.signal, timing.until.stop]) : stopping.signal,
       variables,
-      ...(onVerdict && { onVerdict }),
+      ...told,
     };
     const once = (): Promise<HarnessReply> =>
       runHarness(this.harness, `parent ${process.pid}\n${request}`, limits).catch((error: unknown) => {
