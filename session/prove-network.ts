@@ -3,8 +3,9 @@
  *
  *     await proveNetwork("resnet18", parts, compiler)      { status: "right", steps: 23 }   or the first step that differs
  *
- * Steps are compared one by one, each within the bound of its own rounding, so that no error hides behind those of the steps before. The run in which
- * values share memory must then give the same outputs, bit for bit.
+ * Steps are compared one by one, each within the bound of its own rounding, so that no error hides behind those of the steps before. Each output must
+ * hold its value, also where no step makes it: an input, a constant, a second name. The run in which values share memory must then give the same
+ * outputs, bit for bit.
  */
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -56,6 +57,8 @@ export async function proveNetwork(
     if (kept !== undefined) return { status: "not run", said: kept };
     const wrong = await firstWrong(program, inputs.values, work, { compiler, workdir: work, cores }, onStep);
     if (wrong) return wrong;
+    const lost = wrongOutput(program, inputs.values, work);
+    if (lost) return lost;
     const outputs = program.outputs.map((_, i) => readFileSync(join(work, `output_${i}.bin`)));
     const again = await runOn(folder, parts, work, cores, false);
     if (again !== undefined) return { status: "not run", said: again };
@@ -156,6 +159,26 @@ async function firstWrong(
     }
     values.set(step.output, got);
     onStep?.(name, i + 1, program.steps.length);
+  }
+  return undefined;
+}
+
+/** The first output whose file does not hold the elements of its value, row-major. */
+function wrongOutput(
+  { outputs }: Program,
+  values: ReadonlyMap<Value, Float64Array>,
+  work: string,
+): NetworkProof | undefined {
+  for (const [i, { name, value }] of outputs.entries()) {
+    const expected = elementsAt(value, values);
+    const got = decoded(readFileSync(join(work, `output_${i}.bin`)), expected.length, heldAs(value.type));
+    const e = expected.findIndex((wanted, at) => !Object.is(wanted, got[at]));
+    if (e >= 0)
+      return {
+        status: "wrong",
+        step: `output ${name}`,
+        said: `element ${e} is ${got[e]}, and ${value.name} holds ${expected[e]}`,
+      };
   }
   return undefined;
 }

@@ -81,4 +81,35 @@ describe("the library of a network", () => {
       step: "b (Conv BatchNormalization Add Relu)",
     });
   });
+
+  it("is told apart where an output that no step makes is not copied", async () => {
+    const net = new GraphBuilder("copies");
+    const x = net.input("x", [2, 3]);
+    const y = net.node("Relu", [x]);
+    net.output(y);
+    net.output(net.node("Identity", [x]));
+    net.output(net.node("Identity", [net.constant("c", [4], Float32Array.of(1, 2, 3, 4))]));
+    net.output(net.node("Reshape", [y, net.constant("shape", [1], Float64Array.of(-1), "s64")]));
+    const { at, parts } = emitted(net.graph, false);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: 1 });
+    const file = join(at, "copies.cpp");
+    const source = readFileSync(file, "utf8");
+    const copies = [...source.matchAll(/memmove\(net->outputs.*;/g)];
+    expect(copies).toHaveLength(3);
+    for (const [i, [copy]] of copies.entries()) {
+      writeFileSync(file, source.replace(copy, ""));
+      expect(await proveNetwork(at, parts, compiler)).toMatchObject({
+        status: "wrong",
+        step: `output ${net.graph.outputs[i + 1]}`,
+      });
+    }
+  });
+
+  it("is refused where an output has 64 bits, known before the run or not", () => {
+    const net = new GraphBuilder("sizes");
+    const x = net.input("x", [2, 3]);
+    net.output(net.node("Relu", [x]));
+    net.output(net.node("Shape", [x]));
+    expect(() => emitted(net.graph, false)).toThrow(/is s64\[2\]: inputs and outputs of 64 bits are not supported yet/);
+  });
 });

@@ -72,9 +72,10 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
       hint: "read them from the model",
     });
   for (const value of [...program.inputs, ...program.outputs.map((o) => o.value)])
-    if (value.type === "s64" && !value.constant)
+    if (value.type === "s64")
       throw new UsageError(
         `${value.name} is ${describeValue(value)}: inputs and outputs of 64 bits are not supported yet`,
+        value.constant ? { hint: "it is known before the run: take it off the model's outputs" } : {},
       );
   const [memory, kept] = [planMemory(program), planMemory(program, false)];
   const weights = new WeightsFile();
