@@ -91,6 +91,8 @@ function split(node: Lowering): Value[] {
   const size = x.shape[axis] ?? 1;
   const parts = node.node.outputs.length;
   const given = node.opset >= 13 ? node.known(1, "the list of parts") : node.ints("split");
+  const told = node.int("num_outputs", parts);
+  if (told !== parts) node.refuse(`num_outputs is ${told}, and it has ${parts} outputs`);
   // Since opset 18 the last of equal parts may be smaller.
   const equal = Math.ceil(size / parts);
   if (!given && size % parts !== 0 && node.opset < 18)
@@ -169,7 +171,8 @@ function pad(node: Lowering): Value[] {
   const axes = node.axes(node.known(3, "the axes") ?? x.shape.map((_, d) => d), rank);
   if (given?.length !== 2 * axes.length) return node.refuse(`the padding needs ${2 * axes.length} numbers`);
   const begins = x.shape.map((_, d) => given[axes.indexOf(d)] ?? 0);
-  const shape = x.shape.map((size, d) => size + (begins[d] ?? 0) + (given[axes.length + axes.indexOf(d)] ?? 0));
+  const ends = x.shape.map((_, d) => (axes.includes(d) ? (given[axes.length + axes.indexOf(d)] ?? 0) : 0));
+  const shape = x.shape.map((size, d) => size + (begins[d] ?? 0) + (ends[d] ?? 0));
   const places = begins.map((begin, d) => (begin === 0 ? `i${d}` : begin > 0 ? `i${d}-${begin}` : `i${d}+${-begin}`));
   const isPadded = (d: number): boolean =>
     (begins[d] ?? 0) > 0 || (shape[d] ?? 0) - (begins[d] ?? 0) > (x.shape[d] ?? 0);
