@@ -33,18 +33,29 @@ export function slidIndex(output: string, kernel: string, stride: number, dilati
   return `${times(output, stride)}+${times(kernel, dilation)}${begin === 0 ? "" : `-${begin}`}`;
 }
 
+/** Of kernels, strides, dilations and padding: products of two are exact, and far below what an offset holds. */
+const MOST_STEP = 2 ** 24;
+
+/** The sizes of filters, which a node may tell once more. */
+function kernelOf(node: Lowering, filter: readonly number[]): readonly number[] {
+  const kernel = node.ints("kernel_shape") ?? filter;
+  if (kernel.length !== filter.length || kernel.some((size, d) => size !== filter[d]))
+    node.refuse(`kernel_shape [${kernel.join(",")}] contradicts filters of [${filter.join(",")}]`);
+  return kernel;
+}
+
 /** Reads the attributes that convolutions and poolings share. @throws UsageError for what contradicts itself */
 export function windowOf(node: Lowering, spatial: readonly number[], kernel: readonly number[], ceil = false): Window {
   const rank = spatial.length;
   if (rank < 1 || rank > 3) node.refuse(`${rank} spatial dimensions are not supported; 1 to 3 are`);
   const list = (name: string, length: number, otherwise: number, least: number): readonly number[] => {
     const given = node.ints(name) ?? Array.from({ length }, () => otherwise);
-    if (given.length !== length || given.some((x) => x < least || x > 2 ** 24))
-      node.refuse(`${name} must hold ${length} numbers from ${least}, got [${given.join(",")}]`);
+    if (given.length !== length || given.some((x) => x < least || x > MOST_STEP))
+      node.refuse(`${name} must hold ${length} numbers from ${least} to ${MOST_STEP}, got [${given.join(",")}]`);
     return given;
   };
-  if (kernel.length !== rank || kernel.some((x) => x < 1))
-    node.refuse(`its kernel [${kernel.join(",")}] does not fit ${rank} spatial dimensions`);
+  if (kernel.length !== rank || kernel.some((x) => x < 1 || x > MOST_STEP))
+    node.refuse(`its kernel [${kernel.join(",")}] must hold ${rank} numbers from 1 to ${MOST_STEP}`);
   const strides = list("strides", rank, 1, 1);
   const dilations = list("dilations", rank, 1, 1);
   const pads = list("pads", 2 * rank, 0, 0);
@@ -107,9 +118,7 @@ export function layerOf(node: Lowering, x: Value, w: Value): Layer {
     );
   if (groups < 1 || channels !== within * groups || filters % groups !== 0)
     node.refuse(`${channels} channels and filters of [${w.shape.join(",")}] do not fall into ${groups} groups`);
-  const kernel = node.ints("kernel_shape") ?? w.shape.slice(2);
-  if (kernel.some((size, d) => size !== w.shape[2 + d]))
-    node.refuse(`kernel_shape [${kernel.join(",")}] contradicts filters of [${w.shape.join(",")}]`);
+  const kernel = kernelOf(node, w.shape.slice(2));
   return { x, w, groups, window: windowOf(node, spatial, kernel), spatial };
 }
 
@@ -277,15 +286,15 @@ function transposed(node: Lowering): Value[] {
 
 /** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: how large the output is, and what is cut off in front. */
 function upsampling(node: Lowering, spatial: readonly number[], filter: readonly number[]) {
-  const kernel = node.ints("kernel_shape") ?? filter;
-  if (kernel.some((size, d) => size !== filter[d]))
-    node.refuse(`kernel_shape [${kernel.join(",")}] contradicts filters of [${filter.join(",")}]`);
+  const kernel = kernelOf(node, filter);
   // Padding that is computed reads the sizes of the output, not of the input.
   const auto = node.text("auto_pad", "NOTSET", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]);
   const plain = auto === "NOTSET" ? windowOf(node, spatial, kernel) : undefined;
+  if (auto !== "NOTSET" && node.ints("pads")?.some((size) => size !== 0))
+    node.refuse(`auto_pad ${auto} and pads contradict each other`);
   const list = (name: string, otherwise: number): readonly number[] => {
     const given = node.ints(name) ?? spatial.map(() => otherwise);
-    if (given.length !== spatial.length || given.some((value) => value < 0))
+    if (given.length !== spatial.length || given.some((value) => value < 0 || value > MOST_STEP))
       node.refuse(`${name} [${given.join(",")}] does not fit`);
     return given;
   };
@@ -294,8 +303,11 @@ function upsampling(node: Lowering, spatial: readonly number[], filter: readonly
   const full = spatial.map(
     (size, d) => (strides[d] ?? 1) * (size - 1) + (more[d] ?? 0) + ((kernel[d] ?? 1) - 1) * (dilations[d] ?? 1) + 1,
   );
+  const told = node.ints("output_shape");
+  if (told && told.length !== spatial.length && told.length !== spatial.length + 2)
+    node.refuse(`output_shape [${told.join(",")}] does not fit ${spatial.length} spatial dimensions`);
   const wanted =
-    node.ints("output_shape")?.slice(-spatial.length) ??
+    told?.slice(-spatial.length) ??
     (auto.startsWith("SAME") ? spatial.map((size, d) => size * (strides[d] ?? 1)) : undefined);
   const totals = full.map((size, d) =>
     wanted ? size - (wanted[d] ?? size) : (plain?.begins[d] ?? 0) + (plain?.ends[d] ?? 0),

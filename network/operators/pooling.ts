@@ -92,12 +92,11 @@ function countsOf({ spatial, window, positions }: Pool, withPadding: boolean): n
     const [begin = 0, end = 0] = [window.begins[d], window.ends[d]];
     const [least, most] = withPadding ? [-begin, size + end] : [0, size];
     return Array.from({ length: count }, (_, p) => {
-      let covered = 0;
-      for (let r = 0; r < width; r++) {
-        const at = p * stride + r * dilation - begin;
-        if (at >= least && at < most) covered++;
-      }
-      return covered;
+      // Of the elements p*stride - begin + r*dilation, those from `least` to before `most`.
+      const start = p * stride - begin;
+      const first = Math.max(0, Math.ceil((least - start) / dilation));
+      const behind = Math.min(width, Math.ceil((most - start) / dilation));
+      return Math.max(0, behind - first);
     });
   });
 }
