@@ -48,6 +48,8 @@ export interface Graph {
   readonly opset: number;
   readonly inputs: readonly Input[];
   readonly outputs: readonly string[];
+  /** Shapes that the graph itself says its outputs have. */
+  readonly declared?: ReadonlyMap<string, readonly Dimension[]>;
   readonly constants: ReadonlyMap<string, Constant>;
   readonly nodes: readonly Node[];
 }

@@ -5,7 +5,7 @@
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import type { Constant, Graph, Input, Node } from "./graph.ts";
+import type { Constant, Dimension, Graph, Input, Node } from "./graph.ts";
 import { FoldingBudget, Lowering } from "./lowering.ts";
 import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
@@ -35,6 +35,8 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
     });
   const inputs: Value[] = [];
   for (const input of graph.inputs) {
+    const bound = constants.get(input.name);
+    if (bound) checkBound(input, bound, dims);
     // Before version 4 of the format, constants stood among the inputs.
     if (values.has(input.name)) continue;
     const value: Value = { name: input.name, type: input.type, shape: shapeOf(input, dims) };
@@ -43,7 +45,7 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
   }
   const steps: Step[] = [];
   const budget = new FoldingBudget();
-  for (const node of inOrder(graph)) steps.push(...lowerNode(node, graph.opset, values, budget));
+  for (const node of inOrder(graph)) steps.push(...lowerNode(node, graph, values, budget));
   const outputs = graph.outputs.map((name) => ({ name, value: outputNamed(name, values, graph) }));
   return {
     name: graph.name,
@@ -64,7 +66,12 @@ function outputNamed(name: string, values: ReadonlyMap<string, Value>, graph: Gr
 }
 
 /** Adds the values of a node's outputs. */
-function lowerNode(node: Node, opset: number, values: Map<string, Value>, budget: FoldingBudget): readonly Step[] {
+function lowerNode(
+  node: Node,
+  { opset, declared }: Graph,
+  values: Map<string, Value>,
+  budget: FoldingBudget,
+): readonly Step[] {
   const operator = networkOperatorNamed(node.op);
   if (!operator)
     throw new UsageError(`${node.name}: the operator ${node.op} is not supported`, {
@@ -72,12 +79,38 @@ function lowerNode(node: Node, opset: number, values: Map<string, Value>, budget
     });
   const lowering = new Lowering(node, opset, values, budget);
   const made = operator.lower(lowering);
+  lowering.checkAllAsked(operator.harmless ?? []);
   for (const [place, name] of node.outputs.entries()) {
     if (name === "") continue;
     const value = made[place];
-    values.set(name, value ?? lowering.refuse(`its output ${place}, ${name}, is not supported`));
+    if (!value) return lowering.refuse(`its output ${place}, ${name}, is not supported`);
+    const shape = declared?.get(name);
+    if (shape && !fits(value.shape, shape))
+      lowering.refuse(`its output ${name} is ${describeValue(value)}, and the model says [${shape.join(",")}]`);
+    values.set(name, value);
   }
   return lowering.steps;
+}
+
+/** Whether sizes are those of a shape, as far as these are numbers or have been told. */
+const fits = (
+  sizes: readonly number[],
+  shape: readonly Dimension[],
+  dims: Readonly<Record<string, number>> = {},
+): boolean =>
+  sizes.length === shape.length &&
+  shape.every((size, d) => {
+    const known = typeof size === "number" ? size : Object.hasOwn(dims, size) ? dims[size] : undefined;
+    return known === undefined || known === sizes[d];
+  });
+
+/** @throws UsageError when a constant cannot stand in the place of an input */
+function checkBound({ name, type, shape }: Input, bound: Constant, dims: Readonly<Record<string, number>>): void {
+  if (bound.type === type && fits(bound.shape, shape, dims)) return;
+  const sizes = shape.map((size) => (Object.hasOwn(dims, size) ? dims[size] : size));
+  throw new UsageError(
+    `--constant ${name}: input ${name} is ${type}[${sizes.join(",")}], and the constant is ${describeValue(bound)}`,
+  );
 }
 
 /**

@@ -10,7 +10,7 @@
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import type { Constant, Node } from "./graph.ts";
+import type { Attribute, Constant, Node } from "./graph.ts";
 import { type NumberArray, numbersFor } from "./numbers.ts";
 import type { Step } from "./program.ts";
 import { describeValue, type ElementType, elementsOf, heldAs, isSameShape, toElement, type Value } from "./value.ts";
@@ -46,6 +46,8 @@ export class Lowering {
   readonly node: Node;
   readonly opset: number;
   readonly steps: Step[] = [];
+  /** Attributes and inputs that the operator has looked at. */
+  private readonly asked = { attributes: new Set<string>(), inputs: new Set<number>() };
   private readonly values: ReadonlyMap<string, Value>;
   private readonly budget: FoldingBudget;
 
@@ -65,8 +67,27 @@ export class Lowering {
     return `${this.node.name} (${this.node.op})`;
   }
 
+  attribute(name: string): Attribute | undefined {
+    this.asked.attributes.add(name);
+    return this.node.attributes[name];
+  }
+
+  /**
+   * What a node says and its operator never looked at would be left out of what is computed.
+   * @param harmless attributes that change nothing here
+   * @throws UsageError that names the first
+   */
+  checkAllAsked(harmless: readonly string[]): void {
+    const { attributes, inputs } = this.asked;
+    const strange = Object.keys(this.node.attributes).find((name) => !attributes.has(name) && !harmless.includes(name));
+    if (strange !== undefined) this.refuse(`the attribute ${strange} is not supported in opset ${this.opset}`);
+    const place = this.node.inputs.findIndex((name, i) => name !== "" && !inputs.has(i));
+    if (place >= 0) this.refuse(`input ${place}, ${this.node.inputs[place]}, is not supported in opset ${this.opset}`);
+  }
+
   /** An input that may be left out. */
   optional(place: number): Value | undefined {
+    this.asked.inputs.add(place);
     const name = this.node.inputs[place] ?? "";
     if (name === "") return undefined;
     const value = this.values.get(name);
@@ -98,21 +119,21 @@ export class Lowering {
   int(name: string, otherwise: number): number;
   int(name: string): number | undefined;
   int(name: string, otherwise?: number): number | undefined {
-    const given = this.node.attributes[name];
+    const given = this.attribute(name);
     if (given === undefined) return otherwise;
     if (typeof given !== "number" || !Number.isSafeInteger(given)) this.refuse(`${name} must be a whole number`);
     return given;
   }
 
   float(name: string, otherwise: number): number {
-    const given = this.node.attributes[name];
+    const given = this.attribute(name);
     if (given === undefined) return otherwise;
     if (typeof given !== "number") this.refuse(`${name} must be a number`);
     return given;
   }
 
   ints(name: string): readonly number[] | undefined {
-    const given = this.node.attributes[name];
+    const given = this.attribute(name);
     if (given === undefined) return undefined;
     // An empty list has no type of its own.
     if (!Array.isArray(given) || !given.every((x) => Number.isSafeInteger(x)))
@@ -121,7 +142,7 @@ export class Lowering {
   }
 
   text(name: string, otherwise: string, known: readonly string[]): string {
-    const given = this.node.attributes[name] ?? otherwise;
+    const given = this.attribute(name) ?? otherwise;
     if (typeof given !== "string") this.refuse(`${name} must be a word`);
     if (!known.includes(given)) this.refuse(`${name} "${given}" is not supported`, `supported: ${known.join(", ")}`);
     return given;

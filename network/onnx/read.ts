@@ -19,10 +19,11 @@ import {
   type NodeProto,
   type TensorProto,
   TensorProtoSchema,
+  type TensorShapeProto,
   type ValueInfoProto,
 } from "onnx-buf";
 import { UsageError } from "../../abstraction/error.ts";
-import type { Attribute, Constant, Graph, Input, Node } from "../graph.ts";
+import type { Attribute, Constant, Dimension, Graph, Input, Node } from "../graph.ts";
 import { withFile } from "./file.ts";
 import { checkTogether, constantOf, elementTypeOf, type Folder } from "./tensor.ts";
 
@@ -116,6 +117,7 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
     opset,
     inputs,
     outputs: graph.output.map(({ name }) => name),
+    declared: new Map(graph.output.flatMap((info) => declaredOf(info))),
     constants,
     nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
   };
@@ -145,11 +147,20 @@ function inputOf({ name, type }: ValueInfoProto, subject: string): Input {
   return {
     name,
     type: elementTypeOf(elemType, `input "${name}"`),
-    shape: shape.dim.map(({ value: size }, d) => {
-      if (size.case === "dimValue") return Number(size.value);
-      return size.case === "dimParam" && size.value !== "" ? size.value : `${name}.${d}`;
-    }),
+    shape: sizesIn(name, shape),
   };
+}
+
+const sizesIn = (name: string, { dim }: TensorShapeProto): Dimension[] =>
+  dim.map(({ value: size }, d) => {
+    if (size.case === "dimValue") return Number(size.value);
+    return size.case === "dimParam" && size.value !== "" ? size.value : `${name}.${d}`;
+  });
+
+/** The shape of an output by its name, where the model has it. */
+function declaredOf({ name, type }: ValueInfoProto): (readonly [string, readonly Dimension[]])[] {
+  const shape = type?.value.case === "tensorType" ? type.value.value.shape : undefined;
+  return shape ? [[name, sizesIn(name, shape)]] : [];
 }
 
 function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, place: number, folder: Folder): Node {

@@ -182,8 +182,8 @@ function gelu(node: Lowering): Value[] {
   return [elementwise(node, [x], ([at = ""]) => (approximate === "tanh" ? GELU_TANH(at) : GELU_ERF(at)))];
 }
 
-/** TensorProto.DataType of the types that a cast may give. */
-const CASTS: Readonly<Record<number, ElementType>> = {
+/** TensorProto.DataType of the types that an attribute may name. */
+export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
   1: "f32",
   2: "u8",
   3: "s8",
@@ -212,7 +212,7 @@ function cast(node: Lowering, to: ElementType): Value[] {
 
 function castTo(node: Lowering): Value[] {
   const number = node.int("to", 0);
-  const to = CASTS[number];
+  const to = NUMBERED_TYPES[number];
   if (!to) return node.refuse(`a cast to type ${number} is not supported`);
   return cast(node, to);
 }
@@ -225,8 +225,9 @@ const entriesOf = <T>(
 export const ELEMENTWISE: OperatorTable = {
   ...entriesOf(UNARY, unary),
   ...entriesOf(BINARY, binary),
-  Cast: { lower: castTo },
-  CastLike: { lower: (node) => cast(node, node.input(1).type) },
+  // Saturation is of 8-bit floats, which are not supported.
+  Cast: { lower: castTo, harmless: ["saturate"] },
+  CastLike: { lower: (node) => cast(node, node.input(1).type), harmless: ["saturate"] },
   Clip: { lower: clip },
   Gelu: { lower: gelu },
   Pow: { lower: power },

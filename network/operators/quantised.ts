@@ -11,7 +11,7 @@
 import type { Lowering } from "../lowering.ts";
 import type { Value } from "../value.ts";
 import { convolved, type Layer, layerOf, lettersOf, positionsOf, slidIndex } from "./convolution.ts";
-import { elementwise } from "./elementwise.ts";
+import { elementwise, NUMBERED_TYPES } from "./elementwise.ts";
 import { matmul } from "./product.ts";
 import { reduced } from "./reduction.ts";
 import type { OperatorTable } from "./table.ts";
@@ -28,8 +28,11 @@ function along(node: Lowering, list: Value, x: Value, axis: number): Value {
   );
 }
 
-const axisOf = (node: Lowering, x: Value): number =>
-  x.shape.length === 0 ? 0 : node.axis(node.int("axis", x.shape.length > 1 ? 1 : 0), x.shape.length);
+function axisOf(node: Lowering, x: Value): number {
+  const rank = x.shape.length;
+  const given = node.int("axis", rank > 1 ? 1 : 0);
+  return rank === 0 ? 0 : node.axis(given, rank);
+}
 
 function quantizeLinear(node: Lowering): Value[] {
   const [x, scale, zero] = [node.input(0), node.input(1), node.optional(2)];
@@ -39,10 +42,22 @@ function quantizeLinear(node: Lowering): Value[] {
   return [quantised(node, x, along(node, scale, x, axis), zero && along(node, zero, x, axis))];
 }
 
+/** The type that integers are brought to: the zero point's, or since opset 21 one that is told; u8 by default. */
+function quantisedType(node: Lowering, zero: Value | undefined): "u8" | "s8" {
+  const number = node.int("output_dtype", 0);
+  const told =
+    number === 0
+      ? undefined
+      : (NUMBERED_TYPES[number] ?? node.refuse(`output_dtype ${number} is not supported; u8 and s8 are`));
+  if (told && zero && told !== zero.type)
+    node.refuse(`output_dtype ${told} contradicts its zero point of ${zero.type}`);
+  const type = zero?.type ?? told ?? "u8";
+  return type === "u8" || type === "s8" ? type : node.refuse(`${type} is not supported; u8 and s8 are`);
+}
+
 /** f32 brought to integers: `round` is to nearest even, the range is clamped. */
 function quantised(node: Lowering, x: Value, scale: Value, zero: Value | undefined): Value {
-  const type = zero?.type ?? "u8";
-  if (type !== "u8" && type !== "s8") return node.refuse(`${type} is not supported; u8 and s8 are`);
+  const type = quantisedType(node, zero);
   return elementwise(
     node,
     zero ? [x, scale, zero] : [x, scale],
@@ -184,5 +199,6 @@ export const QUANTISED: OperatorTable = {
   MatMulInteger: { lower: matMulInteger },
   QLinearConv: { lower: qLinearConv },
   QLinearMatMul: { lower: qLinearMatMul },
-  QuantizeLinear: { lower: quantizeLinear },
+  // Saturation is of 8-bit floats, which are not supported.
+  QuantizeLinear: { lower: quantizeLinear, harmless: ["saturate"] },
 };

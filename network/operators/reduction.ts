@@ -64,8 +64,9 @@ const REDUCTIONS: Readonly<Record<string, Reduction>> = {
 /** Axes of a reduction; all of them when none are given, or none at all where the node says so. */
 function axesOf(node: Lowering, x: Value, asInput: boolean): number[] {
   const given = asInput ? node.known(1, "the list of axes") : node.ints("axes");
+  const isIdle = asInput && node.int("noop_with_empty_axes", 0) !== 0;
   if (given && given.length > 0) return node.axes(given, x.shape.length);
-  return node.int("noop_with_empty_axes", 0) === 0 ? x.shape.map((_, d) => d) : [];
+  return !isIdle ? x.shape.map((_, d) => d) : [];
 }
 
 function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
@@ -209,7 +210,7 @@ function localResponse(node: Lowering): Value[] {
 
 export const REDUCTIONS_AND_NORMS: OperatorTable = {
   ...Object.fromEntries(Object.entries(REDUCTIONS).map(([name, row]) => [name, { lower: reduction(row) }])),
-  BatchNormalization: { lower: batchNormalization },
+  BatchNormalization: { lower: batchNormalization, harmless: ["momentum"] },
   InstanceNormalization: { lower: instanceNormalization },
   LayerNormalization: { lower: layerNormalization },
   LogSoftmax: { lower: softmax((x, most, sum) => `${x} - ${most} - log(${sum})`) },

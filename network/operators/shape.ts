@@ -88,14 +88,17 @@ function unsqueeze(node: Lowering): Value[] {
 }
 
 function dropout(node: Lowering): (Value | undefined)[] {
-  if (node.opset >= 12 && node.optional(2) && node.known(2, "the training mode")?.[0] === 1)
-    node.refuse("training is not supported");
+  // What is dropped matters in training only.
+  node.optional(1);
+  if (node.opset >= 12 && node.known(2, "the training mode")?.[0] === 1) node.refuse("training is not supported");
   if ((node.node.outputs[1] ?? "") !== "") node.refuse("its second output, the mask, is not supported");
   return [node.input(0)];
 }
 
 function constant(node: Lowering): Value[] {
-  const { value, value_int, value_ints, value_float, value_floats } = node.node.attributes;
+  const value = node.attribute("value");
+  const [value_int, value_ints] = [node.attribute("value_int"), node.attribute("value_ints")];
+  const [value_float, value_floats] = [node.attribute("value_float"), node.attribute("value_floats")];
   if (isConstant(value)) return [node.constant(value)];
   const whole = value_int ?? value_ints;
   const given = whole ?? value_float ?? value_floats;
@@ -115,7 +118,7 @@ function constant(node: Lowering): Value[] {
 function constantOfShape(node: Lowering): Value[] {
   const given = node.known(0, "the shape");
   if (!given) return node.refuse("the shape is missing");
-  const { value } = node.node.attributes;
+  const value = node.attribute("value");
   const filling = isConstant(value) ? value : undefined;
   if (filling && filling.values.length !== 1) node.refuse("value must hold one element");
   const type = filling?.type ?? "f32";
@@ -152,7 +155,7 @@ function range(node: Lowering): Value[] {
 export const SHAPES: OperatorTable = {
   Constant: { lower: constant },
   ConstantOfShape: { lower: constantOfShape },
-  Dropout: { lower: dropout },
+  Dropout: { lower: dropout, harmless: ["ratio", "seed"] },
   Flatten: { lower: flatten },
   Identity: { lower: (node) => [node.input(0)] },
   Range: { lower: range },

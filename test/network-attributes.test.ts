@@ -1,0 +1,204 @@
+/** @file Nodes are computed by all that they say, in every opset: what an operator does not read is refused by name. */
+
+import { describe, expect, it } from "vitest";
+import { UsageError } from "../abstraction/error.ts";
+import type { Attribute, Constant, Graph, Input } from "../network/graph.ts";
+import { lowerGraph } from "../network/lower.ts";
+import type { Program } from "../network/program.ts";
+import { runNetwork } from "../network/run.ts";
+
+const longs = (...values: number[]): Constant => ({
+  type: "s64",
+  shape: [values.length],
+  values: Float64Array.from(values),
+});
+
+interface One {
+  readonly op: string;
+  readonly opset?: number;
+  readonly x: readonly number[];
+  /** What the node reads besides `x`. */
+  readonly more?: readonly (Constant | undefined)[];
+  readonly attributes?: Readonly<Record<string, Attribute>>;
+  readonly outputs?: readonly string[];
+  readonly declared?: readonly number[];
+}
+
+/** A network of one node that reads `x`. */
+function networkOf({ op, opset = 18, x, more = [], attributes = {}, outputs = ["y"], declared }: One): Graph {
+  const constants = new Map(more.flatMap((constant, i) => (constant ? [[`c${i}`, constant] as const] : [])));
+  const inputs: Input[] = [{ name: "x", type: "f32", shape: x }];
+  const names = more.map((constant, i) => (constant ? `c${i}` : ""));
+  return {
+    ...{ name: "one", opset, inputs, outputs, constants },
+    nodes: [{ name: "act", op, inputs: ["x", ...names], outputs, attributes }],
+    ...(declared && { declared: new Map([["y", declared]]) }),
+  };
+}
+
+const lowered = (one: One): Program => lowerGraph(networkOf(one));
+const shapeOf = (one: One): readonly number[] | undefined => lowered(one).outputs[0]?.value.shape;
+
+function refusalOf(work: () => unknown): string {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof UsageError) return error.message;
+    throw error;
+  }
+  return "accepted";
+}
+
+const refused = (one: One): string => refusalOf(() => lowered(one));
+
+describe("Pad with axes", () => {
+  it("leaves the other dimensions as they are", async () => {
+    const one = { op: "Pad", x: [4, 5], more: [longs(2, 3), undefined, longs(1)] };
+    expect(shapeOf(one)).toEqual([4, 10]);
+    const row = [1, 2, 3, 4, 5];
+    const values = await runNetwork(lowered(one), { x: [...row, ...row, ...row, ...row] });
+    const padded = [0, 0, ...row, 0, 0, 0];
+    expect(Array.from(values.get("y") ?? [])).toEqual([...padded, ...padded, ...padded, ...padded]);
+  });
+});
+
+describe("a node", () => {
+  it("is refused when its output has another shape than the model says", () => {
+    expect(refused({ op: "Relu", x: [2, 3], declared: [2, 3] })).toBe("accepted");
+    expect(refused({ op: "Relu", x: [2, 3], declared: [3, 2] })).toBe(
+      "act (Relu): its output y is f32[2,3], and the model says [3,2]",
+    );
+    expect(refused({ op: "Relu", x: [2, 3], declared: [6] })).toMatch(/the model says .6./);
+  });
+
+  it("is refused when it says what its operator does not read", () => {
+    const scalar: Constant = { type: "f32", shape: [], values: Float32Array.of(1) };
+    expect([
+      refused({ op: "ReduceMean", x: [2, 3], attributes: { axes: [1] } }),
+      refused({ op: "ReduceMean", opset: 17, x: [2, 3], more: [longs(1)] }),
+      refused({ op: "Clip", x: [2, 3], attributes: { min: 0 } }),
+      refused({ op: "Pad", x: [2, 3], more: [longs(0, 0, 1, 1)], attributes: { pads: [0, 0, 1, 1] } }),
+      refused({ op: "Squeeze", x: [1, 3], attributes: { axes: [0] } }),
+      refused({ op: "Add", x: [2, 3], more: [scalar], attributes: { broadcast: 1 } }),
+      refused({ op: "Relu", x: [2, 3], more: [scalar] }),
+      refused({ op: "Split", x: [4, 3], attributes: { num_outputs: 3 }, outputs: ["y", "z"] }),
+    ]).toMatchInlineSnapshot(`
+      [
+        "act (ReduceMean): the attribute axes is not supported in opset 18",
+        "act (ReduceMean): input 1, c0, is not supported in opset 17",
+        "act (Clip): the attribute min is not supported in opset 18",
+        "act (Pad): the attribute pads is not supported in opset 18",
+        "act (Squeeze): the attribute axes is not supported in opset 18",
+        "act (Add): the attribute broadcast is not supported in opset 18",
+        "act (Relu): input 1, c0, is not supported in opset 18",
+        "act (Split): num_outputs is 3, and it has 2 outputs",
+      ]
+    `);
+  });
+
+  it("may say what changes nothing here", () => {
+    expect(refused({ op: "Cast", opset: 19, x: [2], attributes: { to: 11, saturate: 0 } })).toBe("accepted");
+    expect(refused({ op: "Dropout", x: [2], attributes: { seed: 3 } })).toBe("accepted");
+    expect(refused({ op: "ReduceMean", x: [2], more: [longs(0)], attributes: { noop_with_empty_axes: 1 } })).toBe(
+      "accepted",
+    );
+    expect(refused({ op: "Split", x: [4, 3], attributes: { num_outputs: 2 }, outputs: ["y", "z"] })).toBe("accepted");
+  });
+});
+
+describe("QuantizeLinear", () => {
+  const scale: Constant = { type: "f32", shape: [], values: Float32Array.of(1) };
+  const of = (output_dtype: number, zero?: Constant): One => ({
+    ...{ op: "QuantizeLinear", opset: 21, x: [3], more: [scale, ...(zero ? [zero] : [])] },
+    attributes: { output_dtype },
+  });
+
+  it("gives the type that it is told", async () => {
+    expect(lowered(of(3)).outputs[0]?.value.type).toBe("s8");
+    const values = await runNetwork(lowered(of(3)), { x: [-5, 3, 300] });
+    expect(Array.from(values.get("y") ?? [])).toEqual([-5, 3, 127]);
+    expect(lowered(of(2)).outputs[0]?.value.type).toBe("u8");
+    expect(lowered(of(0)).outputs[0]?.value.type).toBe("u8");
+  });
+
+  it("is refused when that is another type than its zero point's, or none that is supported", () => {
+    const zero: Constant = { type: "u8", shape: [], values: Uint8Array.of(1) };
+    expect([refused(of(3, zero)), refused(of(2, zero)), refused(of(4)), refused(of(17))]).toMatchInlineSnapshot(`
+      [
+        "act (QuantizeLinear): output_dtype s8 contradicts its zero point of u8",
+        "accepted",
+        "act (QuantizeLinear): u16 is not supported; u8 and s8 are",
+        "act (QuantizeLinear): output_dtype 17 is not supported; u8 and s8 are",
+      ]
+    `);
+  });
+});
+
+describe("windows", () => {
+  it("are counted without walking them, and larger ones than a step may be are refused", () => {
+    const pool = (kernel: readonly number[], more: Readonly<Record<string, Attribute>>): One => ({
+      ...{ op: "AveragePool", x: [1, 1, 224, 1], attributes: { kernel_shape: kernel, ...more } },
+    });
+    const started = performance.now();
+    expect(refused(pool([2 ** 31 - 1, 1], { auto_pad: "SAME_UPPER" }))).toBe(
+      "act (AveragePool): its kernel [2147483647,1] must hold 2 numbers from 1 to 16777216",
+    );
+    expect(refused(pool([2 ** 24, 1], { auto_pad: "SAME_UPPER" }))).toBe("accepted");
+    expect(performance.now() - started).toBeLessThan(5000);
+  });
+
+  it("cover as many elements as they are counted to", async () => {
+    const [size, width, stride, begin, end] = [9, 3, 2, 3, 2];
+    for (const dilation of [1, 2, 3])
+      for (const withPadding of [0, 1]) {
+        const attributes = {
+          ...{ kernel_shape: [width], strides: [stride], dilations: [dilation], pads: [begin - 1, end] },
+          count_include_pad: withPadding,
+        };
+        const program = lowered({ op: "AveragePool", opset: 19, x: [1, 1, size], attributes });
+        const values = await runNetwork(program, { x: Array.from({ length: size }, () => 1) });
+        const means = Array.from(values.get("y") ?? [], (_, p) => {
+          const at = Array.from({ length: width }, (__, r) => p * stride + r * dilation - (begin - 1));
+          const inside = at.filter((place) => place >= 0 && place < size).length;
+          const counted = at.filter((place) => place >= 1 - begin && place < size + end).length;
+          return Math.fround(inside / (withPadding ? counted : inside));
+        });
+        expect(Array.from(values.get("y") ?? []), `dilation ${dilation}`).toEqual(means);
+      }
+  });
+});
+
+describe("what contradicts the shapes", () => {
+  it("of filters is refused, a list that is too short too", () => {
+    const w: Constant = { type: "f32", shape: [1, 1, 3, 3], values: new Float32Array(9) };
+    for (const op of ["Conv", "ConvTranspose"])
+      expect(refused({ op, x: [1, 1, 5, 5], more: [w], attributes: { kernel_shape: [3], auto_pad: "VALID" } })).toBe(
+        `act (${op}): kernel_shape [3] contradicts filters of [3,3]`,
+      );
+  });
+
+  it("of an input is refused when a constant is bound in its place", () => {
+    const graph: Graph = {
+      ...networkOf({ op: "Relu", x: [2] }),
+      inputs: [{ name: "x", type: "f32", shape: ["n", 3] }],
+    };
+    const bound = (type: "f32" | "f64", shape: readonly number[], dims = {}): string => {
+      const values = new Float64Array(shape.reduce((all, size) => all * size, 1));
+      return refusalOf(() => lowerGraph(graph, { dims, constants: new Map([["x", { type, shape, values }]]) }));
+    };
+    expect(bound("f32", [2, 3])).toBe("accepted");
+    expect([
+      bound("f64", [2, 3]),
+      bound("f32", [2, 4]),
+      bound("f32", [6]),
+      bound("f32", [2, 3], { n: 4 }),
+    ]).toMatchInlineSnapshot(`
+      [
+        "--constant x: input x is f32[n,3], and the constant is f64[2,3]",
+        "--constant x: input x is f32[n,3], and the constant is f32[2,4]",
+        "--constant x: input x is f32[n,3], and the constant is f32[6]",
+        "--constant x: input x is f32[4,3], and the constant is f32[2,3]",
+      ]
+    `);
+  });
+});
