@@ -209,8 +209,14 @@ class Witness {
   private divergence: Divergence | undefined;
 
   constructor(own: readonly TrialRecord[]) {
-    this.own = own;
-    this.byKey = new Map(own.map((t) => [candidateKey(t.candidate), t]));
+    // Older runs took one kernel for two, where its schedule said what leaving it out says; a search asks for it once.
+    const byKey = new Map<string, TrialRecord>();
+    for (const trial of own) {
+      const key = candidateKey(trial.candidate);
+      if (!byKey.has(key)) byKey.set(key, trial);
+    }
+    this.own = [...byKey.values()];
+    this.byKey = byKey;
     this.left = new Map(this.byKey);
   }
 

@@ -5,7 +5,7 @@ import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
-import { beginRun, type Database, endRun, openDatabase, recordTrial } from "../db/index.ts";
+import { beginRun, type Database, endRun, openDatabase, queryTrials, recordTrial } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { replayRun } from "../session/replay.ts";
 import type { SessionSpace } from "../session/session-space.ts";
@@ -135,6 +135,23 @@ describe("a replay", () => {
     const replayed = await replayRun(db, recorded.run);
     expect(replayed).toMatchObject({ status: "recorded-end", divergence: undefined });
     expect(replayed.trials.map((t) => t.key)).toEqual(recorded.keys);
+  });
+
+  it("takes two trials of an older run for one where their schedules are those of one kernel", async () => {
+    const file = openDatabase(shop.path("twice.db"));
+    const { run, keys } = await recordedSearch({ seed: 8, trials: 12, into: file });
+    const [third] = queryTrials(file, {}).filter((t) => candidateKey(t.candidate) === keys[2]);
+    const [intrinsic] = VNNI;
+    if (!third || !intrinsic || third.candidate.kind !== undefined) throw new Error("no third trial");
+    const { schedule } = third.candidate;
+    const block = { ...schedule.block, ...(schedule.block["k"] === undefined ? { k: 1 } : { h: 1 }) };
+    const trial = { ...third, candidate: { ...third.candidate, schedule: { ...schedule, block } }, at: third.at + 5 };
+    recordTrial(file, { workload: SMALL, environment: MACHINE, run, intrinsic, trial, conditions: WARM });
+    expect(queryTrials(file, {})).toHaveLength(13);
+    const replayed = await replayRun(file, run);
+    file.close();
+    expect(replayed.divergence).toBeUndefined();
+    expect(replayed.trials.map((t) => t.key)).toEqual(keys);
   });
 
   it("names the trial whose prediction has changed, to the last bit", async () => {
