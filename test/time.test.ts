@@ -172,9 +172,9 @@ describe("refusals of time", () => {
       { rolled: ["i"] },
       { weights: "registers" },
       { prefetchBytes: 64 },
-      { each: 1 },
+      { each: 2 },
       { sweep: 2 },
-      { ahead: 1 },
+      { ahead: 2 },
       { vectors: 0 },
       { vectors: 1024, depth: 64 },
     ];
@@ -184,9 +184,9 @@ describe("refusals of time", () => {
         "schedule: rolled is no choice of steps in time: it must be empty",
         "schedule: weights is no choice of steps in time: it must be memory",
         "schedule: prefetchBytes is no choice of steps in time: it must be 0",
-        "schedule: each is no choice of steps in time: it must be left out",
+        "schedule: each is no choice of steps in time: it must be 1",
         "schedule: sweep is no choice of steps in time: it must be left out",
-        "schedule: ahead is no choice of steps in time: it must be left out",
+        "schedule: ahead is no choice of steps in time: it must be 1",
         "schedule: vectors must be a positive integer, got 0",
         "schedule: a pass would be written as 393216 operations, more than 16384",
       ]

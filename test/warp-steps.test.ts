@@ -84,6 +84,12 @@ describe("schedules of steps on warps", () => {
       ]
     `);
     expect(problemOf(line, { depth: 8 })).toBeUndefined();
+    // One of each says what leaving it out says: such schedules have one key.
+    expect(problemOf(line, { each: 1, ahead: 1 })).toBeUndefined();
+    expect(problemOf(line, { borders: "peeled", lanes: 16, each: 1, ahead: 1 })).toBeUndefined();
+    expect(problemOf(line, { borders: "peeled", lanes: 16, each: 2 })).toBe(
+      "schedule: each is no choice of steps in time: it must be 1",
+    );
   });
 
   it("are offered for every depth that registers hold, several steps a pass first", () => {

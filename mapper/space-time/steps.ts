@@ -63,7 +63,7 @@ const MOST_DEPTH = 64;
 const NEUTRAL_OF_WARPS = { rolled: [], weights: "memory", prefetchBytes: 0 } as const satisfies Partial<LaneSchedule>;
 const NEUTRAL = {
   ...{ rows: 1, ...NEUTRAL_OF_WARPS },
-  ...{ each: undefined, sweep: undefined, ahead: undefined },
+  ...{ each: 1, sweep: undefined, ahead: 1 },
 } as const satisfies Partial<LaneSchedule>;
 
 const said = (value: (typeof NEUTRAL)[keyof typeof NEUTRAL]): string =>
@@ -91,7 +91,7 @@ export function stepProblem(steps: Steps, schedule: LaneSchedule): LaneRefusal |
   if (written > MOST_WRITTEN)
     return refuse(`a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`);
   const idle = Object.entries(onWarps ? NEUTRAL_OF_WARPS : NEUTRAL).find(
-    ([name, value]) => `${schedule[name as keyof typeof NEUTRAL]}` !== `${value}`,
+    ([name, value]) => `${schedule[name as keyof typeof NEUTRAL] ?? value}` !== `${value}`,
   ); // a key of it
   if (idle) return refuse(`${idle[0]} is no choice of steps in time: it must be ${said(idle[1])}`);
   const { threads } = schedule;

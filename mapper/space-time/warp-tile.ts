@@ -100,7 +100,7 @@ export function warpProblem(steps: Steps, schedule: LaneSchedule): string | unde
   if (schedule.strip !== 0) return "of warps, rows says how much of the middle axis is taken at once: strip must be 0";
   const tile = warpTile(steps, schedule);
   const { swept, tiled, lane, width, halo } = tile;
-  if (!swept && (sweep ?? ahead) !== undefined)
+  if (!swept && (sweep !== undefined || (ahead ?? 1) !== 1))
     return "nothing is swept where lanes lie along the only axis of the plane";
   if (!tiled && rows > 1) return `${rows} rows at once, but a plane of rows has no axis between them and its columns`;
   if (lane.extent % (each ?? 1) !== 0) return `${each} neighbours at once do not divide ${lane.extent} columns`;
