@@ -16,7 +16,7 @@ import { type Expr, isFloatFunction, number } from "../abstraction/expression.ts
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Time } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import { isOfLibrary, sizeOf } from "./size.ts";
+import { callsLibrary, isOfLibrary, sizeOf } from "./size.ts";
 import { type Growth, growthOf, magnitudeOf, valueNodes } from "./step-growth.ts";
 
 /** Computes a computation on inputs, however it does. */
@@ -62,7 +62,7 @@ export async function boundOf(computation: Computation, evaluate: Evaluate): Pro
   return { ...rule, terms };
 }
 
-/** Undefined when the result is exact: integers, and floats that are only moved or compared. */
+/** Undefined when the result is exact: integers that no function of floats makes, and floats that are only moved or compared. */
 export function boundRule(computation: Computation): BoundRule | undefined {
   const { equation, time } = computation;
   if (time) return boundInTime(computation, time);
@@ -73,7 +73,7 @@ export function boundRule(computation: Computation): BoundRule | undefined {
 function ruleOf(computation: Computation, again: boolean): BoundRule | undefined {
   const { equation } = computation;
   const target = targetOf(computation);
-  if (isInteger(target.dtype)) return undefined;
+  if (isInteger(target.dtype) && !callsLibrary(equation.value)) return undefined;
   const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
   const arithmetic = [...valueNodes(equation.value)].filter(
     (e) =>

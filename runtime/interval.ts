@@ -188,10 +188,13 @@ function both(first: Evaluate, second: Evaluate, choose: (a: number, b: number) 
   };
 }
 
-/** Of a positive base the ends are at corners. */
+/** Of a positive base the ends are at corners, and of one that is known; of a whole exponent above 0 also where the base is 0. */
 function powers(base: Interval, exponent: Interval, dtype: DType): Interval {
-  if (!(base[0] > 0)) return whole(dtype);
-  const corners = base.flatMap((x) => exponent.map((y) => x ** y));
+  const isKnown =
+    exponent[0] === exponent[1] && (base[0] === base[1] || (Number.isInteger(exponent[0]) && exponent[0] > 0));
+  if (!(base[0] > 0) && !isKnown) return whole(dtype);
+  const places = base[0] < 0 && base[1] > 0 ? [...base, 0] : base;
+  const corners = places.flatMap((x) => exponent.map((y) => x ** y));
   return widened(Math.min(...corners), Math.max(...corners), dtype);
 }
 

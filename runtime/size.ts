@@ -10,6 +10,7 @@
 
 import { isInteger } from "../abstraction/dtype.ts";
 import { type BinaryOp, type Expr, type FunctionName, isFloatFunction, number } from "../abstraction/expression.ts";
+import { valueNodes } from "./step-growth.ts";
 
 /** Units of the last place that a library's function may be off by; glibc documents 1 or 2 for most of these. */
 export const LIBRARY_UNITS = 4;
@@ -17,6 +18,9 @@ export const LIBRARY_UNITS = 4;
 /** Whether a library computes it, to some units of the last place. */
 export const isOfLibrary = (e: Expr): boolean =>
   e.kind === "call" && isFloatFunction(e.fn) && e.fn !== "floor" && e.fn !== "ceil";
+
+/** Whether its value is known to some units of the last place only, however exact what it reads is. */
+export const callsLibrary = (e: Expr): boolean => [...valueNodes(e)].some(isOfLibrary);
 
 /** @param slack what the size is multiplied by in the end, a share of 1 */
 export function sizeOf(e: Expr, slack: number): Expr {
@@ -29,7 +33,9 @@ export function sizeOf(e: Expr, slack: number): Expr {
     case "access":
       return call("abs", e);
     case "cast":
-      return { ...e, dtype: "f64", saturate: false, value: size(e.value) };
+      return isInteger(e.dtype) && callsLibrary(e.value)
+        ? sizeOfInteger(e, slack)
+        : { ...e, dtype: "f64", saturate: false, value: size(e.value) };
     case "negate":
       return size(e.value);
     case "binary":
@@ -89,6 +95,39 @@ function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined,
   const ends = corners.map((corner) => call(fn, ...corner));
   const end = (choose: "min" | "max"): Expr => ends.reduce((a, b) => call(choose, a, b));
   return binary("+", own, binary("/", binary("-", end("max"), end("min")), number(slack)));
+}
+
+/** What a cast to an integer makes of a value that rounding may have moved: it cuts off fractions, and a saturating one what lies outside. */
+function sizeOfInteger(e: Extract<Expr, { readonly kind: "cast" }>, slack: number): Expr {
+  const cast = (value: Expr): Expr => ({ kind: "cast", dtype: "f64", saturate: false, value: { ...e, value } });
+  const [at, off] = [inDoubles(e.value), binary("*", number(slack), sizeOf(e.value, slack))];
+  const end = (op: "+" | "-"): Expr => {
+    const moved = binary(op, at, off);
+    return cast(isWhole(e.value) ? call("round", moved) : moved);
+  };
+  const there = cast(at);
+  const farthest = call("max", binary("-", end("+"), there), binary("-", there, end("-")));
+  return binary("+", call("abs", there), binary("/", farthest, number(slack)));
+}
+
+/** Whether it has no fraction as it is written. */
+function isWhole(e: Expr): boolean {
+  switch (e.kind) {
+    case "number":
+      return Number.isInteger(e.value);
+    case "cast":
+      return isInteger(e.dtype) || isWhole(e.value);
+    case "negate":
+      return isWhole(e.value);
+    case "binary":
+      return (e.op === "+" || e.op === "-" || e.op === "*") && isWhole(e.left) && isWhole(e.right);
+    case "call":
+      return (
+        ["round", "floor", "ceil"].includes(e.fn) || (["min", "max", "abs"].includes(e.fn) && e.args.every(isWhole))
+      );
+    default:
+      return e.kind === "axis";
+  }
 }
 
 /** The value, computed in f64; what a cast to an integer cuts off is cut off. */

@@ -84,6 +84,60 @@ describe("the bound of float functions", () => {
     expect(tolerance[1]).toBeLessThan(0.01);
   });
 
+  it.each([
+    "y[i,j] = sat_u8(round(1 / (1 + exp(0 - 4 * x[i,j])) / 0.0039) + 3)",
+    "y[i,j] = sat_u8(255 * tanh(abs(x[i,j])))",
+    "y[i,j] = s32(round(exp(2 * x[i,j])))",
+    "y[i,j] = 0.0039 * f32(sat_u8(round(1 / (1 + exp(0 - 4 * x[i,j])) / 0.0039)))",
+  ])(
+    "allows integers the neighbour where a function lies next to the border, and elsewhere none: %s",
+    async (equation) => {
+      const computation = make(equation);
+      const { x } = drawn();
+      const { expected, tolerance } = await expectedOn(
+        computation,
+        { x },
+        { compiler, workdir: cacheFolder("runtime") },
+      );
+      const step = equation.includes("f32(") ? 0.0039 : 1;
+      expect(Math.max(...tolerance)).toBeLessThan(1.1 * step);
+      expect(tolerance.filter((t) => t >= 0.9 * step).length).toBeLessThan(4);
+      expect(tolerance.every((t) => t > 0)).toBe(true);
+      expect(expected.filter((value, i) => Math.abs(128 * step - value) <= (tolerance[i] ?? 0)).length).toBeLessThan(8);
+      const reference = await runner.reference(computation, 3);
+      const measured = await runner.measure(loopsKernel(computation, []), reference, { budgetSeconds: 0.01 });
+      expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
+    },
+  );
+
+  it("allows the other integer where exp lies on the border", async () => {
+    const options = { compiler, workdir: cacheFolder("runtime") };
+    const x = Float64Array.of(Math.fround(Math.log(2.5)), 0.5);
+    const { tolerance } = await expectedOn(make("y[i] = s32(round(exp(x[i])))", { i: 2 }), { x }, options);
+    expect([...tolerance].map(Math.floor)).toEqual([1, 0]);
+  });
+
+  it.each(["1 / (1 + exp(0 - 0.01 * f32(c[m])))", "pow(0.01 * f32(c[m]), 2)"])(
+    "allows functions of integer sums some units, and no more: %s",
+    async (value) => {
+      const computation = defineComputation({
+        equation: `c[m] += s32(a[m,k]) * s32(b[k]); y[m] = ${value}`,
+        extents: { m: 40, k: 8 },
+        tensors: { a: "s8", b: "s8" },
+      });
+      const random = seededRandom(5);
+      const draw = (length: number) => Float64Array.from({ length }, () => Math.floor(random() * 13) - 6);
+      const inputs = { a: draw(320), b: draw(8) };
+      const options = { compiler, workdir: cacheFolder("runtime") };
+      const { expected, tolerance } = await expectedOn(computation, inputs, options);
+      for (const [i, right] of expected.entries()) {
+        if (right === 0) continue;
+        expect(tolerance[i]).toBeGreaterThan(2 ** -24 * Math.abs(right));
+        expect(tolerance[i]).toBeLessThan(1e-5 * Math.abs(right));
+      }
+    },
+  );
+
   it("demands infinity and NaN where they are the answer", async () => {
     const options = { compiler, workdir: cacheFolder("runtime") };
     for (const equation of ["y[i] = exp(x[i])", "y[i] = log(x[i])", "c[i] += x[i] * w[k]; y[i] = exp(c[i])"]) {
