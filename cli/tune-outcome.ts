@@ -250,7 +250,11 @@ function surroundings({ best, trials, waitedSeconds, enumerationCut: cut, finals
           `other programs took up to ${percent(Math.max(...disturbed))} of the processor while ${disturbed.length} of ${counted(loads.length, "kernel")} ${disturbed.length === 1 ? "was" : "were"} timed: those times say less`,
         ]
       : []),
-    ...(finalsCut && best ? ["no finals: the fastest kernel of the search, as it was measured by itself"] : []),
+    ...(finalsCut && best
+      ? [
+          "no finals: the fastest kernel of the search, as it was measured by itself; db best says whether an earlier search recorded a faster one",
+        ]
+      : []),
     ...(where === undefined ? [] : [`${where}${final}`]),
   ];
 }

@@ -5,7 +5,8 @@
  *     in finals    b 10.1 us   a 10.6 us   c 10.7 us            b is used, and `db best` and `emit` take b
  *
  * The best kernel that the database holds of this computation in this world takes part: so finals decide over everything that was
- * measured before them, and a search never ends with less than was known.
+ * measured before them, and a search never ends with less than was known. Only where finals are cut short does it end with its own fastest
+ * kernel: times of different runs say less of which is faster, and `db best` and `emit` weigh what is recorded.
  */
 
 import { type Candidate, type CandidateKinds, candidateKey, isMapped } from "../abstraction/candidate.ts";

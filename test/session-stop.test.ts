@@ -113,6 +113,7 @@ describe("a search", () => {
     const { code, out, err } = await captured(() => conclude(outcome, {}, 8));
     expect(code).toBe(130);
     expect(err).toContain("no finals: the fastest kernel of the search");
+    expect(err).toContain("db best says whether an earlier search recorded a faster one");
     expect(out).toContain("1 us a call");
   });
 
