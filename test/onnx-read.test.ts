@@ -159,6 +159,14 @@ describe("a model that cannot be computed", () => {
     `);
   });
 
+  it("is refused when an output has another shape than it says, where it says a size", () => {
+    expect(refused(modelWith({ output: [inputOf("y", [2, 3])] }))).toBe("accepted");
+    expect(refused(modelWith({ output: [inputOf("y", ["n", -1])] }))).toBe("accepted");
+    expect(refused(modelWith({ output: [inputOf("y", ["n", 4])] }))).toBe(
+      "act (Relu): its output y is f32[2,3], and the model says [n,4]",
+    );
+  });
+
   it("is refused when its nodes wait for one another", () => {
     const ring = modelWith({
       node: [

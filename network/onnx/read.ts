@@ -157,10 +157,12 @@ const sizesIn = (name: string, { dim }: TensorShapeProto): Dimension[] =>
     return size.case === "dimParam" && size.value !== "" ? size.value : `${name}.${d}`;
   });
 
-/** The shape of an output by its name, where the model has it. */
+/** The shape of an output by its name, where the model has it. Some exporters write 0 or -1 for a size that they do not know. */
 function declaredOf({ name, type }: ValueInfoProto): (readonly [string, readonly Dimension[]])[] {
   const shape = type?.value.case === "tensorType" ? type.value.value.shape : undefined;
-  return shape ? [[name, sizesIn(name, shape)]] : [];
+  const open = (size: Dimension, d: number): Dimension =>
+    typeof size === "number" && size < 1 ? `${name}.${d}` : size;
+  return shape ? [[name, sizesIn(name, shape).map(open)]] : [];
 }
 
 function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, place: number, folder: Folder): Node {
