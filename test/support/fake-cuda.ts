@@ -36,7 +36,7 @@ case " $* " in
   cp "$source" "$source.cpp"
   set -- -ldl ;;
 esac
-'${compiler}' -std=c++17 -O1 -w -ffp-contract=off -fwrapv -I${emulationFolder()} -DAUTOMAP_EMULATED_CUDA= -x c++ "$source.cpp" -x none -o "$output" "$@"
+'${compiler}' -std=c++17 -O1 -w -ffp-contract=off -fwrapv '-I${emulationFolder()}' -DAUTOMAP_EMULATED_CUDA= -x c++ "$source.cpp" -x none -o "$output" "$@"
 status=$?
 rm -f "$source.cpp"
 exit $status`;
