@@ -3,7 +3,7 @@
  *
  *     npm run build
  *     node dist/bench/lane-ranking.js                                          some five minutes on a quiet machine
- *     node dist/bench/lane-ranking.js --designs 8 --cases "2-D filter" --out /tmp/ranking
+ *     node dist/bench/lane-ranking.js --designs 8 --cases "2-D filter 3x3" --out /tmp/ranking
  *     node dist/bench/lane-ranking.js --again bench/results/lane-ranking.jsonl        the model of today on the times of that day
  *
  * Of each computation the designs are drawn in turns from its dataflows, each with a number of passes side by side drawn at random; those whose
@@ -18,7 +18,7 @@ import { cpus } from "node:os";
 import { z } from "zod";
 import { type ArraySchedule, canonicalJson } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { EnvironmentError } from "../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { pick, type Random, seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
@@ -124,11 +124,17 @@ const LINE = z.object({
 });
 
 const jsonl = values.again ?? `${values.out}.jsonl`;
-const chosen = CASES.filter(({ name }) => values.cases === "all" || values.cases.split(",").includes(name));
+const chosen = values.cases === "all" ? CASES : values.cases.split(",").map(caseNamed);
 const trials = values.again === undefined ? await measured() : recorded(jsonl);
 const text = report(trials);
 process.stdout.write(text);
 writeFileSync(`${values.out}.md`, text);
+
+function caseNamed(name: string): (typeof CASES)[number] {
+  const found = CASES.find((known) => known.name === name);
+  if (!found) throw new UsageError(`no case "${name}"`, { hint: `cases are ${CASES.map((c) => c.name).join(", ")}` });
+  return found;
+}
 
 // ---- trials
 
