@@ -84,6 +84,15 @@ describe("schedules of steps on warps", () => {
       ]
     `);
     expect(problemOf(line, { depth: 8 })).toBeUndefined();
+    // A read that clamps chooses among as many places as it is far away, along each axis.
+    const reads = (border: string): string =>
+      [-4, 0, 4].flatMap((i) => [-4, 0, 4].map((j) => `u[t-1,${border}(i+${i}),${border}(j+${j})]`)).join(" + ");
+    const box = (border: string): Computation =>
+      define(`u[t,i,j] = ${reads(border).replaceAll("+-", "-")}`, { t: 4, i: 70, j: 128 }, "f32");
+    expect(problemOf(box("wrap"), { depth: 2, each: 2, ahead: 4 })).toBeUndefined();
+    expect(problemOf(box("clamp"), { depth: 2, each: 2, ahead: 4 })).toBe(
+      "schedule: a pass would be written as 17280 operations, more than 16384",
+    );
     // One of each says what leaving it out says: such schedules have one key.
     expect(problemOf(line, { each: 1, ahead: 1 })).toBeUndefined();
     expect(problemOf(line, { borders: "peeled", lanes: 16, each: 1, ahead: 1 })).toBeUndefined();

@@ -107,9 +107,18 @@ export function warpProblem(steps: Steps, schedule: LaneSchedule): string | unde
   if (width < 1)
     return `${schedule.lanes} lanes of ${each ?? 1} are not whole after ${tile.depth} steps, which read ${halo} columns on either side`;
   const made = Array.from({ length: tile.depth }, (_, i) => rowsOfStep(tile, i + 1)).reduce((a, b) => a + b, 0);
-  const written = tile.unrolled * made * tile.each * Math.max(1, operationsOfStep(steps.time));
+  const written = tile.unrolled * made * tile.each * Math.max(1, operationsOfStep(steps.time) + selectsOfStep(steps));
   if (written > MOST_WRITTEN) return `a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`;
   return undefined;
+}
+
+/** Choices among places that an element of the next plane makes: where indices clamp or reflect, a read that far from it has as many others. */
+function selectsOfStep({ axes, time }: Steps): number {
+  const places = (distance: number, { border, extent }: PlaneAxis): number =>
+    border === "zero" || border === "wrap" ? 1 : 1 + Math.min(Math.abs(distance), extent);
+  return time.dependences
+    .map(([, ...along]) => axes.reduce((product, axis, d) => product * places(along[d] ?? 0, axis), 1) - 1)
+    .reduce((sum, selects) => sum + selects, 0);
 }
 
 function leastCommonMultiple(a: number, b: number): number {
