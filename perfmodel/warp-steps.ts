@@ -28,7 +28,7 @@ const LOAD_BYTES = 16;
 const ROW_INSTRUCTIONS = 12;
 /** Of a dependent chain of a step, operations one behind the other: from the newest row to the element. */
 const CHAIN = 4;
-/** What memory takes longer than for a copy, for chunks far apart: of 64 kernels those of one to three steps a pass (cuda-steps-h100.md). */
+/** What memory takes longer than for a copy, for chunks far apart: of 64 kernels of a run before that of cuda-steps-h100.md, those of one to three steps a pass. */
 const SWEPT_ROWS = 0.12;
 /** Of a wave of warps, what the last ones take longer than the others; of the same kernels. */
 const TAIL = 0.2;

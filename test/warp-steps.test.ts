@@ -222,7 +222,7 @@ describe("steps on warps", () => {
 });
 
 describe("the model of steps on warps", () => {
-  it("ranks the 64 kernels that were measured on an H100, to which two of its constants were fitted", () => {
+  it("ranks the 72 kernels that were measured on an H100, to which none of its constants was fitted", () => {
     const groups = new Map<string, Judged[]>();
     for (const { name, computation, schedule, seconds } of measuredSteps("bench/results/cuda-steps-h100.jsonl.gz")) {
       const steps = stepsOf(computation);
@@ -231,8 +231,8 @@ describe("the model of steps on warps", () => {
       groups.set(name, [...(groups.get(name) ?? []), { predicted, measured: seconds }]);
     }
     const { count, pairwise = 0, recall = 0 } = evaluateTogether([...groups.values()]);
-    expect(count).toBe(64);
-    expect(pairwise).toBeGreaterThan(0.8);
-    expect(recall).toBeGreaterThan(0.7);
+    expect(count).toBe(72);
+    expect(pairwise).toBeGreaterThan(0.86);
+    expect(recall).toBeGreaterThan(0.78);
   });
 });
