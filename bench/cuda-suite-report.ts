@@ -81,13 +81,17 @@ export function report(lines: readonly Line[]): string {
   const of = <K extends Line["kind"]>(kind: K): Extract<Line, { kind: K }>[] =>
     lines.filter((l): l is Extract<Line, { kind: K }> => l.kind === kind);
   const [devices, library] = [of("device"), of("library")[0]];
-  const rows = [...new Set(of("case").map((found) => found.id))].map((id) => rowOf(id, of("case"), of("peer")));
+  const rowsOf = (cases: readonly Found[]): Row[] =>
+    [...new Set(cases.map((found) => found.id))].map((id) => rowOf(id, cases, of("peer")));
+  const rows = rowsOf(of("case"));
+  const latest = new Map(of("case").map((found) => [`${found.id} ${found.layout}`, found]));
   const ops = [...new Set(rows.map((r) => r.found.op))];
   const [dtype = "f16", ...others] = new Set(rows.map((r) => r.found.dtype));
   if (others.length > 0) throw new Error(`a report is of one element type, not of ${[dtype, ...others].join(", ")}`);
   const groups = [
     ...ops.map((op) => [op, rows.filter((r) => r.found.op === op)] as const),
     ...["1", "16"].map((b) => [`all of batch ${b}`, rows.filter((r) => r.batch === b)] as const),
+    ["all, the latest search of each alone", rowsOf([...latest.values()])] as const,
     ["all", rows] as const,
   ];
   const summary = groups.map(([name, some]) => {
