@@ -136,7 +136,6 @@ export const DEFAULT_SECONDS = 40;
 export const DEFAULT_TRIALS = 160;
 /** A search that is stopped ends this soon, with the finals where they take no longer. */
 const FINALS_AFTER_STOP_MS = 1000;
-const CLOCK_GRAIN_MS = 20;
 const LEAST_SECONDS = 0.1;
 /** Of the seconds of `within`, those after which enumeration is cut short: what it has found is to be measured too. */
 const ENUMERATION_SHARE = 0.75;
@@ -286,8 +285,7 @@ async function searchPrepared(
   const run = beginRun(db, { workload, environment, seed, options: recorded, budget, started });
   const stop = options.signal ?? new AbortController().signal;
   const left = secondsLeft(budget.seconds, options.within, started);
-  // Later than the search's own clock says so, never sooner.
-  const time = AbortSignal.timeout(Math.ceil(1000 * left) + CLOCK_GRAIN_MS);
+  const time = AbortSignal.timeout(Math.ceil(1000 * left));
   const rounds = batch === undefined || options.within !== undefined ? time : new AbortController().signal;
   const phase = (name: TunePhase, of: number): void => options.onEvent?.({ kind: "phase", phase: name, of });
   const inTime = measuredInTime(space, bench, { time: rounds, stop, phase });
@@ -298,6 +296,7 @@ async function searchPrepared(
       space,
       strategy,
       budget: { ...budget, seconds: left },
+      time: rounds,
       seed,
       store,
       now: Date.now,

@@ -328,6 +328,17 @@ describe("failures", () => {
     await expect(short).rejects.toThrow("tune: measure answered 7 of 8 candidates");
     expect(store.trials).toHaveLength(7);
   });
+
+  it("are none where the time ends a round before the search's own clock does", async () => {
+    const [store, time] = [memoryStore<Point>(), new AbortController()];
+    async function* measure(batch: readonly Point[]): AsyncGenerator<Measurement> {
+      await Promise.resolve();
+      yield* batch.slice(0, 3).map(mostlyWorks);
+      time.abort();
+    }
+    const options = { ...base, strategy: random, store, now: () => 0, budget: { seconds: 1 }, time: time.signal };
+    expect(await search({ ...options, measure })).toMatchObject({ status: "time-spent", trials: { length: 3 } });
+  });
 });
 
 describe("the exhaustive strategy", () => {

@@ -69,6 +69,8 @@ export interface SearchOptions<C> {
   readonly strategyOptions?: Readonly<Record<string, number>>;
   /** Trials count what the store knew too; seconds count from the start of this call. Without any, the strategy decides. */
   readonly budget: { readonly trials?: number; readonly seconds?: number };
+  /** Says that the time is spent, whatever the clock says: what ends `measure` early ends the search by the same signal. */
+  readonly time?: AbortSignal;
   readonly seed: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
@@ -302,10 +304,10 @@ class Running<C> {
   }
 
   private whySpent(): TuneStatus | undefined {
-    const { budget, signal } = this.options;
+    const { budget, signal, time } = this.options;
     if (budget.trials !== undefined && this.trials.length >= budget.trials) return "trials-spent";
     if (signal?.aborted) return "interrupted";
-    if (budget.seconds !== undefined && this.elapsed() >= budget.seconds) return "time-spent";
+    if (time?.aborted || (budget.seconds !== undefined && this.elapsed() >= budget.seconds)) return "time-spent";
     return undefined;
   }
 
