@@ -35,6 +35,7 @@ const schema = documentOf({
       times: z.int(),
       searched: z.boolean().meta({ description: "false where the time ended before its turn" }),
       seconds: z.number().optional().meta({ description: "of one call of its best kernel" }),
+      failed: z.string().optional().meta({ description: "the error that ended its search" }),
     }),
   ),
 });
@@ -76,25 +77,28 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
     if (given.json)
       printJson(schema, {
         ...{ network: program.name, seconds },
-        tasks: tasks.map(({ task, searched, seconds: each }) => ({
+        tasks: tasks.map(({ task, searched, seconds: each, failed }) => ({
           task: labelOfTask(task),
           nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
           ...{ times: task.steps.length, searched, ...(each !== undefined && { seconds: each }) },
+          ...(failed !== undefined && { failed }),
         })),
       });
     else {
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
       print(`write it   automap network emit ${model} --to DIR --prove --db ${given.db}`);
     }
-    return stop.signal.aborted ? EXIT.interrupted : EXIT.ok;
+    if (stop.signal.aborted) return EXIT.interrupted;
+    return tasks.some(({ failed }) => failed !== undefined) ? EXIT.failed : EXIT.ok;
   } finally {
     process.off("SIGINT", onInterrupt);
   }
 }
 
-function progressText({ task, place, of, seconds, secondsLeft }: Share): string {
+function progressText({ task, place, of, seconds, secondsLeft, outcome }: Share): string {
   const time = seconds === undefined ? "no kernel" : `${(seconds * 1e6).toFixed(1)} us`;
-  return `task ${place} of ${of}, ${task.steps.length} times: ${time}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
+  const failed = outcome.status === "failed" ? `; its search failed: ${outcome.because}` : "";
+  return `task ${place} of ${of}, ${task.steps.length} times: ${time}${failed}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
 }
 
 /** Names the tasks whose turn did not come. */

@@ -8,9 +8,11 @@
  * the network computes it. A search goes on from its records, so that nothing is measured twice.
  */
 
-import { UsageError } from "../abstraction/error.ts";
+import { reasonOf, UsageError } from "../abstraction/error.ts";
+import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import type { Program } from "../network/program.ts";
 import type { Task } from "../network/tasks.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
 import { tunedTasks } from "./network.ts";
 import { type TuneOutcome, tuneComputation } from "./tune.ts";
 
@@ -22,6 +24,8 @@ export interface TuneNetworkOptions {
   /** Whether every share is an equal one: to compare. */
   readonly equal?: boolean;
   readonly signal?: AbortSignal;
+  /** Searches for one task: `tuneComputation` when left out. */
+  readonly search?: typeof tuneComputation;
   /** Told of each share when it ends. */
   readonly onShare?: (share: Share) => void;
   readonly onNotice?: (text: string) => void;
@@ -35,9 +39,15 @@ export interface Share {
   readonly of: number;
   /** Of one call of the best kernel so far; undefined when none works. */
   readonly seconds: number | undefined;
-  readonly outcome: TuneOutcome;
+  readonly outcome: TuneOutcome | Failure;
   /** Left for all. */
   readonly secondsLeft: number;
+}
+
+/** A search that ended with an error: its task gets no more time, the others go on. */
+export interface Failure {
+  readonly status: "failed";
+  readonly because: string;
 }
 
 /** What became of one task. */
@@ -47,6 +57,8 @@ export interface TunedTask {
   readonly searched: boolean;
   /** Of one call of its best kernel; undefined when none works, or none was searched. */
   readonly seconds: number | undefined;
+  /** What ended its last search, where that was an error. */
+  readonly failed?: string;
 }
 
 interface State {
@@ -56,6 +68,7 @@ interface State {
   best: number | undefined;
   /** Seconds of the network's time that the last share saved. */
   gain: number;
+  failed?: string;
 }
 
 /** Of the time, what is dealt in equal shares before gains are known. */
@@ -78,37 +91,62 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
   const tasks = tunedTasks(program);
   if (tasks.length === 0) throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
   const { seconds, equal = false, signal } = options;
+  // A file that is no database is no fault of a task.
+  openDatabase(options.database ?? DEFAULT_DATABASE).close();
   const started = Date.now();
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const states = tasks.map((task, i): State => ({ task, place: i + 1, searched: false, best: undefined, gain: 0 }));
   const first = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / tasks.length);
   // The task with the most work first: time that runs out is missed least by the others.
   const inOrder = states.toSorted((a, b) => workOf(b.task) - workOf(a.task));
-  for (const [i, state] of inOrder.entries()) {
-    if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
-    await share(state, Math.min(first, left()), states.length, options, left);
+  // Without one, for want of a compiler, each search says so itself.
+  const made = options.search ? undefined : await createRunner();
+  const runner = made?.status === "ready" ? made.runner : undefined;
+  const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
+  try {
+    for (const [i, state] of inOrder.entries()) {
+      if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
+      await share(state, Math.min(first, left()), options, place);
+    }
+    while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
+      const total = states.reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
+      const [next] = states.filter(({ gain }) => gain > LEAST_GAIN * total).sort((a, b) => b.gain - a.gain);
+      if (!next) break;
+      await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), options, place);
+    }
+  } finally {
+    await runner?.close();
   }
-  while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
-    const total = states.reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
-    const [next] = states.filter(({ gain }) => gain > LEAST_GAIN * total).sort((a, b) => b.gain - a.gain);
-    if (!next) break;
-    await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), states.length, options, left);
-  }
-  return states.map(({ task, searched, best }) => ({ task, searched, seconds: best }));
+  return states.map(({ task, searched, best, failed }) => ({
+    ...{ task, searched, seconds: best },
+    ...(failed !== undefined && { failed }),
+  }));
+}
+
+/** Searches that compile and measure with one runner, which none of them closes. */
+function searchOn(runner: Runner | undefined): typeof tuneComputation {
+  // The runner is a class: what is overridden stands before its prototype.
+  const shared = runner && (Object.create(runner, { close: { value: () => Promise.resolve() } }) as Runner);
+  return (subject, options) => tuneComputation(subject, { ...options, ...(shared && { runner: shared }) });
 }
 
 const workOf = ({ multiplyAdds, steps }: Task): number => multiplyAdds * steps.length;
 
+interface SharedPlace {
+  readonly of: number;
+  readonly left: () => number;
+  readonly search: typeof tuneComputation;
+}
+
 async function share(
   state: State,
   seconds: number,
-  of: number,
   { database, seed, signal, onShare, onNotice }: TuneNetworkOptions,
-  left: () => number,
+  { of, left, search }: SharedPlace,
 ): Promise<void> {
   const { task, place, best: before } = state;
   const { computation, operator } = task;
-  const outcome = await tuneComputation(
+  const outcome = await search(
     { computation, ...(operator && { parameters: operator.parameters }) },
     {
       within: seconds,
@@ -117,12 +155,13 @@ async function share(
       ...(signal && { signal }),
       ...(onNotice && { onNotice }),
     },
-  );
+  ).catch((error: unknown): Failure => ({ status: "failed", because: reasonOf(error) }));
   const found = "best" in outcome ? outcome.best?.measurement.median : undefined;
   const best = before === undefined ? found : Math.min(before, found ?? before);
   const saved = before === undefined ? FIRST_GAIN * (best ?? 0) : before - (best ?? before);
   state.searched = true;
   state.best = best;
   state.gain = saved * task.steps.length;
+  if (outcome.status === "failed") state.failed = outcome.because;
   onShare?.({ task, place, of, seconds: best, outcome, secondsLeft: Math.max(0, left()) });
 }

@@ -1,0 +1,55 @@
+/** @file The time of a search dealt among the tasks of a network, by searches that only say how they ended. */
+
+import { describe, expect, it } from "vitest";
+import { type Computation, computationKey } from "../abstraction/computation.ts";
+import { GraphBuilder } from "../network/builder.ts";
+import type { Program } from "../network/program.ts";
+import { openGraph, tunedTasks } from "../session/network.ts";
+import { type Share, type TuneNetworkOptions, tuneNetwork } from "../session/tune-network.ts";
+
+type Search = NonNullable<TuneNetworkOptions["search"]>;
+
+/** Products of these widths, one behind the other. */
+function products(widths: readonly number[]): Program {
+  const net = new GraphBuilder("products");
+  let x = net.input("x", [4, widths[0] ?? 1]);
+  for (const [i, n] of widths.slice(1).entries()) {
+    const k = widths[i] ?? 1;
+    x = net.node("Gemm", [x, net.constant(`w${i}`, [n, k], new Float32Array(n * k).fill(i))], { transB: 1 });
+  }
+  net.output(x);
+  return openGraph(net.graph).program;
+}
+
+/** A search that ends at once without a kernel. */
+const nothing = (computation: Computation): Awaited<ReturnType<Search>> => ({
+  ...{ status: "exhausted", computation, best: undefined, trials: [], failed: {} },
+  ...{ seconds: 0, waitedSeconds: 0, database: ":memory:" },
+});
+
+describe("the network's time", () => {
+  it("goes on to the other tasks when the search for one ends with an error, and tells which", async () => {
+    const program = products([8, 16, 32]);
+    const [, wide] = tunedTasks(program);
+    const told: Share[] = [];
+    const search: Search = async ({ computation }) => {
+      await Promise.resolve();
+      if (wide && computationKey(computation) === computationKey(wide.computation)) throw new Error("internal: lost");
+      return nothing(computation);
+    };
+    const tasks = await tuneNetwork(program, {
+      seconds: 9,
+      database: ":memory:",
+      search,
+      onShare: (s) => told.push(s),
+    });
+    expect(tasks.map(({ searched, failed }) => ({ searched, failed }))).toEqual([
+      { searched: true, failed: undefined },
+      { searched: true, failed: "internal: lost" },
+    ]);
+    expect(told.map(({ place, outcome }) => [place, outcome.status])).toEqual([
+      [2, "failed"],
+      [1, "exhausted"],
+    ]);
+  });
+});
