@@ -22,10 +22,14 @@ import { environmentOf } from "../session/environment.ts";
 import { type Choice, choicesOf, networkSubject } from "../session/network.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { addModel, modelOptions, openModel } from "./network-model.ts";
-import { parseOptions } from "./options.ts";
+import { parseOptions, positiveInteger } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, showStatus, style } from "./output.ts";
 
-const common = modelOptions.extend({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
+const common = modelOptions.extend({
+  threads: positiveInteger("--threads").default(1),
+  db: z.string().min(1).default(DEFAULT_DATABASE),
+  json: z.boolean().optional(),
+});
 const emitOptions = common.extend({
   to: z.string({ error: "network emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
   name: z.string().optional(),
@@ -74,6 +78,7 @@ export function registerNetwork(network: Command, finish: (code: ExitCode) => vo
     );
   addJson(addModel(network.command("show")), showSchema)
     .summary("a network's tasks: equal steps merged, what each maps onto, multiply-adds, parameters")
+    .option("--threads <n>", "threads of each kernel (default 1)")
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
     .addHelpText(
       "after",
@@ -84,6 +89,7 @@ export function registerNetwork(network: Command, finish: (code: ExitCode) => vo
     .summary("write a network as one C library: header, sources, weights, CMake, a program that runs it")
     .option("--to <folder>", "the folder to write")
     .option("--name <name>", "of files and C functions (default: the network's)")
+    .option("--threads <n>", "threads of each kernel (default 1)")
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
     .option("--prove", "build it, run it, and compare the output of every step with its equation")
     .option("--force", "write into a folder that is not empty")
@@ -105,14 +111,18 @@ function operators(json: boolean): ExitCode {
 }
 
 /** How each task is computed, with the records that hold here where the database is there. */
-async function chosenFor(program: Program, file: string): Promise<ReadonlyMap<Task, Choice>> {
-  if (!existsSync(file)) return choicesOf(program);
+async function chosenFor(
+  program: Program,
+  { db: file, threads }: z.infer<typeof common>,
+): Promise<ReadonlyMap<Task, Choice>> {
+  if (!existsSync(file)) return choicesOf(program, undefined, threads);
   const compiler = await findCompiler();
   const db = openDatabase(file, { readonly: true });
   try {
     return choicesOf(
       program,
       compiler.status === "environment" ? undefined : { db, environment: environmentOf({ compiler }) },
+      threads,
     );
   } finally {
     db.close();
@@ -131,7 +141,7 @@ const kernelText = (choice: Choice): string =>
 
 async function show(model: string, given: z.infer<typeof common>): Promise<ExitCode> {
   const { graph, program } = openModel(model, given);
-  const choices = await chosenFor(program, given.db);
+  const choices = await chosenFor(program, given);
   const { multiplyAdds, parameters } = totalsOf(graph, program);
   if (given.json) {
     printJson(showSchema, {
@@ -167,7 +177,10 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
 
 async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
   const { program } = openModel(model, given);
-  const subject = networkSubject(program, await chosenFor(program, given.db), { name: given.name });
+  const subject = networkSubject(program, await chosenFor(program, given), {
+    name: given.name,
+    threads: given.threads,
+  });
   const files = networkFiles(subject);
   const parts = partsOfNetwork(subject);
   writePackage(given.to, files, given.force);

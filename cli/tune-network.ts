@@ -20,6 +20,7 @@ const DEFAULT_NETWORK_SECONDS = 300;
 const options = modelOptions.extend({
   time: positiveInteger("--time").default(DEFAULT_NETWORK_SECONDS),
   seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
+  threads: positiveInteger("--threads").default(1),
   equalShares: z.boolean().default(false),
   db: z.string().min(1).default(DEFAULT_DATABASE),
   json: z.boolean().optional(),
@@ -44,6 +45,7 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
   addJson(addModel(command), schema)
     .option("--time <seconds>", `seconds for all tasks together (default ${DEFAULT_NETWORK_SECONDS})`)
     .option("--seed <n>", "seed of the searches (default 1)")
+    .option("--threads <n>", "threads of each kernel (default 1)")
     .option("--equal-shares", "give every task the same time, to compare")
     .option("--db <file>", `database of trials (default ${DEFAULT_DATABASE})`)
     .addHelpText(
@@ -61,7 +63,13 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
   let problem: Share["outcome"] | undefined;
   try {
     const tasks = await tuneNetwork(program, {
-      ...{ seconds: given.time, database: given.db, equal: given.equalShares, signal: stop.signal },
+      ...{
+        seconds: given.time,
+        threads: given.threads,
+        database: given.db,
+        equal: given.equalShares,
+        signal: stop.signal,
+      },
       ...(given.seed !== undefined && { seed: given.seed }),
       onShare: (share) => {
         say(progressText(share));
@@ -86,7 +94,8 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
       });
     else {
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
-      print(`write it   automap network emit ${model} --to DIR --prove --db ${given.db}`);
+      const threads = given.threads === 1 ? "" : ` --threads ${given.threads}`;
+      print(`write it   automap network emit ${model} --to DIR --prove${threads} --db ${given.db}`);
     }
     if (stop.signal.aborted) return EXIT.interrupted;
     return tasks.some(({ failed }) => failed !== undefined) ? EXIT.failed : EXIT.ok;

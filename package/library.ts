@@ -28,6 +28,7 @@ import { armExtensionNamed } from "../targets/arm.ts";
 import { architectureOf } from "../targets/features.ts";
 import { extensionNamed } from "../targets/x86.ts";
 import { MESSAGES, namesOf, signatures } from "./header.ts";
+import { POOL } from "./pool.ts";
 import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 /** The tuned kernel with names of its own, so that two packages fit into one program. */
@@ -151,68 +152,6 @@ static bool tiles_allowed(void) {
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (low & 0x60000) == 0x60000 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
 }`;
-
-/** Threads that wait for the parts of a phase; they spin for a moment before they sleep. */
-const POOL = code`
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <new>
-#include <system_error>
-#include <thread>
-
-namespace {
-struct Pool {
-  std::thread helpers[THREADS - 1];
-  std::mutex mutex;
-  std::condition_variable wake;
-  std::atomic<long> turn{0};
-  std::atomic<int> left{0};
-  std::atomic<bool> ending{false};
-  const Code* code = nullptr;
-  void* workspace = nullptr;
-  void* const* tensors = nullptr;
-  int phase = 0;
-
-  void help(int part) {
-    for (long seen = 0;; seen++) {
-      for (int spin = 0; turn.load(std::memory_order_acquire) == seen && spin < 20000; spin++) {}
-      if (turn.load(std::memory_order_acquire) == seen) {
-        std::unique_lock<std::mutex> lock(mutex);
-        wake.wait(lock, [&] { return turn.load(std::memory_order_acquire) != seen; });
-      }
-      if (ending) return;
-      code->run(workspace, tensors, phase, part, THREADS);
-      left.fetch_sub(1, std::memory_order_release);
-    }
-  }
-  void next() {
-    { std::lock_guard<std::mutex> lock(mutex); turn.fetch_add(1, std::memory_order_release); }
-    wake.notify_all();
-  }
-  void run(int which) {
-    phase = which;
-    left.store(THREADS - 1, std::memory_order_relaxed);
-    next();
-    code->run(workspace, tensors, phase, 0, THREADS);
-    while (left.load(std::memory_order_acquire) > 0) std::this_thread::yield();
-  }
-  bool start() {
-    try {
-      for (int i = 0; i < THREADS - 1; i++) helpers[i] = std::thread([this, i] { help(i + 1); });
-      return true;
-    } catch (const std::system_error&) {
-      return false;
-    }
-  }
-  ~Pool() {
-    ending = true;
-    next();
-    for (std::thread& helper : helpers) if (helper.joinable()) helper.join();
-  }
-};
-} // namespace
-`;
 
 /** What the functions of a library are written from. */
 interface Library {

@@ -68,10 +68,10 @@ export interface Records {
 /** Candidates that the model ranks for a step that nobody tuned. */
 const UNTUNED_DRAWS = 100;
 
-export function chooseKernel({ computation, multiplyAdds }: Task, records?: Records): Choice {
+export function chooseKernel({ computation, multiplyAdds }: Task, records?: Records, threads = 1): Choice {
   if (records) {
     const trusted = { environment: records.environment, intrinsics: everyIntrinsic(), policy: "exact" } as const;
-    const trial = best(records.db, { computation, trusted, threads: 1 }).find((t) => !isOnGpu(t.candidate));
+    const trial = best(records.db, { computation, trusted, threads }).find((t) => !isOnGpu(t.candidate));
     if (trial?.measurement.status === "ok") {
       const id = shortId(trial.id);
       const provenance = [`record    ${id}`, `made by   automap ${VERSION}`];
@@ -85,7 +85,8 @@ export function chooseKernel({ computation, multiplyAdds }: Task, records?: Reco
       };
     }
   }
-  const ranked = multiplyAdds > 0 ? rankOf(computation, { count: 1, kinds: "mappings" }, UNTUNED_DRAWS) : undefined;
+  const ranked =
+    multiplyAdds > 0 ? rankOf(computation, { count: 1, kinds: "mappings", threads }, UNTUNED_DRAWS) : undefined;
   const first = ranked && !("refused" in ranked) ? ranked[0] : undefined;
   const kernel = first && attempt(() => kernelFor(computation, first.candidate));
   if (first && kernel) {
@@ -107,7 +108,11 @@ const placeOf = (candidate: Candidate): string => `${candidate.intrinsic} ${plac
 export function networkSubject(
   program: Program,
   choices: ReadonlyMap<Task, Choice>,
-  { name, provenance = [] }: { readonly name?: string | undefined; readonly provenance?: readonly string[] } = {},
+  {
+    name,
+    threads = 1,
+    provenance = [],
+  }: { readonly name?: string | undefined; readonly threads?: number; readonly provenance?: readonly string[] } = {},
 ): NetworkSubject {
   const kernels = new Map(
     [...choices].flatMap(([{ computation }, choice]) =>
@@ -118,13 +123,14 @@ export function networkSubject(
     name: packageName(program.name, name),
     program,
     kernels,
+    threads,
     provenance: [...provenance, `made by   automap ${VERSION}`],
   };
 }
 
 /** Every task with how it is computed. */
-export function choicesOf(program: Program, records?: Records): Map<Task, Choice> {
-  return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records)] as const));
+export function choicesOf(program: Program, records?: Records, threads = 1): Map<Task, Choice> {
+  return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records, threads)] as const));
 }
 
 export const tunedTasks = (program: Program): Task[] => tasksOf(program).filter(isTuned);

@@ -21,6 +21,8 @@ export interface TuneNetworkOptions {
   readonly seconds: number;
   readonly database?: string;
   readonly seed?: number;
+  /** Of each kernel; 1 by default. */
+  readonly threads?: number;
   /** Whether every share is an equal one: to compare. */
   readonly equal?: boolean;
   readonly signal?: AbortSignal;
@@ -100,7 +102,7 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
   // The task with the most work first: time that runs out is missed least by the others.
   const inOrder = states.toSorted((a, b) => workOf(b.task) - workOf(a.task));
   // Without one, for want of a compiler, each search says so itself.
-  const made = options.search ? undefined : await createRunner();
+  const made = options.search ? undefined : await createRunner({ threads: options.threads ?? 1 });
   const runner = made?.status === "ready" ? made.runner : undefined;
   const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
   try {
@@ -141,7 +143,7 @@ interface SharedPlace {
 async function share(
   state: State,
   seconds: number,
-  { database, seed, signal, onShare, onNotice }: TuneNetworkOptions,
+  { database, seed, threads = 1, signal, onShare, onNotice }: TuneNetworkOptions,
   { of, left, search }: SharedPlace,
 ): Promise<void> {
   const { task, place, best: before } = state;
@@ -150,6 +152,7 @@ async function share(
     { computation, ...(operator && { parameters: operator.parameters }) },
     {
       within: seconds,
+      threads,
       ...(database !== undefined && { database }),
       ...(seed !== undefined && { seed }),
       ...(signal && { signal }),

@@ -8,10 +8,12 @@ import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
 import { SeededLayers } from "../network/models/layers.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
 import { writePackage } from "../session/emit.ts";
 import { choicesOf, networkSubject, openGraph } from "../session/network.ts";
-import { proveNetwork } from "../session/prove-network.ts";
+import { buildNetwork, proveNetwork } from "../session/prove-network.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-network-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -48,23 +50,36 @@ function moves(): Graph {
   return net.graph;
 }
 
-function emitted(graph: Graph, kernels: boolean) {
+function emitted(graph: Graph, kernels: boolean, threads = 1) {
   const { program } = openGraph(graph);
-  const subject = networkSubject(program, kernels ? choicesOf(program) : new Map());
-  const at = join(folder, `${graph.name}_${kernels}`);
+  const choices = kernels ? choicesOf(program, undefined, threads) : new Map();
+  const subject = networkSubject(program, choices, { threads });
+  const at = join(folder, `${graph.name}_${kernels}_${threads}`);
   writePackage(at, networkFiles(subject));
   return { at, parts: partsOfNetwork(subject) };
 }
 
 describe("the library of a network", () => {
   it.each([
-    ["by kernels that the model chose", block, true],
-    ["by plain loops", block, false],
-    ["that only moves elements", moves, true],
-  ] as const)("computes what its equations say, %s", async (_, build, kernels) => {
-    const { at, parts } = emitted(build(), kernels);
+    ["by kernels that the model chose", block, true, 1],
+    ["by kernels that two threads share", block, true, 2],
+    ["by plain loops", block, false, 1],
+    ["that only moves elements", moves, true, 2],
+  ] as const)("computes what its equations say, %s", async (_, build, kernels, threads) => {
+    const { at, parts } = emitted(build(), kernels, threads);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
     expect(parts.memory.bytes).toBeLessThanOrEqual(parts.memory.apart);
+  });
+
+  it("says what each step takes", async () => {
+    const { at, parts } = emitted(moves(), false);
+    expect(await buildNetwork(at, parts, compiler, shareCores())).toBeUndefined();
+    const files = ["input", "mean", "shaped", "same"].map((name) => join(at, name));
+    writeFileSync(files[0] ?? "", new Uint8Array(96));
+    const run = await runChild([join(at, "build/moves_main"), "--steps", "3", ...files], { timeLimitMs: 10_000 });
+    const lines = run.stdout.trim().split("\n");
+    expect(lines.map((line) => line.replace(/^0\.\d{9} /, ""))).toEqual(parts.steps.map(({ name }) => name));
+    expect(lines.every((line) => Number.parseFloat(line) > 0)).toBe(true);
   });
 
   it("is told apart where a step is wrong, by the step's name", async () => {

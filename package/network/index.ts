@@ -30,7 +30,8 @@ export interface NetworkBuild {
   readonly main: BuildStep;
 }
 
-export function networkBuildOf({ subject: { name }, kernels }: NetworkParts): NetworkBuild {
+export function networkBuildOf({ subject: { name, threads }, kernels }: NetworkParts): NetworkBuild {
+  const parallel = threads > 1 ? ["-pthread"] : [];
   const compile = (source: string, flags: readonly string[]): BuildStep => ({
     flags: [...flags, "-fPIC", "-c"],
     sources: [`${source}.cpp`],
@@ -38,13 +39,13 @@ export function networkBuildOf({ subject: { name }, kernels }: NetworkParts): Ne
   });
   const objects = [
     ...kernels.map((kernel) => compile(kernel.name, kernel.tuned ? tunedFlags(kernel.tuned.features) : PLAIN)),
-    compile(name, PLAIN),
+    compile(name, [...PLAIN, ...parallel]),
   ];
   const made = objects.map((o) => o.output);
   return {
     objects,
-    library: { flags: ["-shared"], sources: made, output: `build/lib${name}.so` },
-    main: { flags: PLAIN, sources: [`${name}_main.cpp`, ...made], output: `build/${name}_main` },
+    library: { flags: ["-shared", ...parallel], sources: made, output: `build/lib${name}.so` },
+    main: { flags: [...PLAIN, ...parallel], sources: [`${name}_main.cpp`, ...made], output: `build/${name}_main` },
   };
 }
 
@@ -100,7 +101,7 @@ set_target_properties(${name} PROPERTIES PUBLIC_HEADER ${name}.h LIBRARY_OUTPUT_
 # The weights are put into the library by the assembler.
 set_source_files_properties(${name}.cpp PROPERTIES COMPILE_OPTIONS "${words(PLAIN)};-Wa,-I\${CMAKE_CURRENT_SOURCE_DIR}" OBJECT_DEPENDS "\${CMAKE_CURRENT_SOURCE_DIR}/${name}.weights")
 ${lines(kernels.map((kernel) => code`set_source_files_properties(${identifier(kernel.name)}.cpp PROPERTIES COMPILE_OPTIONS "${words(kernel.tuned ? tunedFlags(kernel.tuned.features) : PLAIN)}")`))}
-add_executable(${name}_main ${name}_main.cpp)
+${subject.threads > 1 ? code`find_package(Threads REQUIRED)\ntarget_link_libraries(${name} PRIVATE Threads::Threads)\n` : NOTHING}add_executable(${name}_main ${name}_main.cpp)
 target_link_libraries(${name}_main PRIVATE ${name})
 install(TARGETS ${name} LIBRARY DESTINATION \${CMAKE_INSTALL_LIBDIR} PUBLIC_HEADER DESTINATION \${CMAKE_INSTALL_INCLUDEDIR})
 `;

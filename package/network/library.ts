@@ -19,16 +19,18 @@ import {
   lines,
   list,
   Name,
+  NOTHING,
   type SourceText,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
 import { describeValue, heldAs } from "../../network/value.ts";
 import { featureTests } from "../library.ts";
+import { POOL } from "../pool.ts";
 import { bytesOfValue, type NetworkParts, type Place } from "./subject.ts";
 
 /** What functions return. */
-const CODES = ["OK", "NO_MEMORY", "NULL", "UNSUPPORTED"] as const;
+const CODES = ["OK", "NO_MEMORY", "NULL", "UNSUPPORTED", "NO_THREAD"] as const;
 
 const nameOf = (key: string, label: string): Name =>
   new Name("tensor", label.replaceAll(/\W/g, "_").replace(/^(?=[^A-Za-z])/, "v"), key);
@@ -62,6 +64,7 @@ const signatureOf = (parts: NetworkParts): Code =>
 
 export function networkHeader(parts: NetworkParts): SourceText {
   const { subject, memory, weights, steps } = parts;
+  const { threads } = subject;
   const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
   const text = code`${comment([
     `${subject.name}: a network of ${steps.length} steps.`,
@@ -72,7 +75,11 @@ export function networkHeader(parts: NetworkParts): SourceText {
     ),
     "",
     `Values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
+    ...(threads > 1
+      ? [`A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own.`]
+      : []),
     "With the flag KEEP every value has memory of its own, so that the output of each step can be looked at after a run.",
+    "With the flag TIMES the time of each step is taken: seconds of all runs together.",
     "",
     ...subject.provenance,
   ])}
@@ -86,7 +93,7 @@ extern "C" {
 
 typedef struct ${name}_net ${name}_net;
 enum { ${list(CODES.map((word, i) => code`${upper}_${word} = ${i}`))} };
-enum { ${upper}_KEEP = 1 };
+enum { ${upper}_KEEP = 1, ${upper}_TIMES = 2 };
 
 int ${name}_create(${name}_net** made, int flags);
 int ${name}_run(${name}_net* net, ${signatureOf(parts)});
@@ -97,6 +104,7 @@ int ${name}_steps(void);
 const char* ${name}_step_name(int step);
 unsigned long ${name}_step_bytes(int step);
 const void* ${name}_step_output(const ${name}_net* net, int step);
+double ${name}_step_seconds(const ${name}_net* net, int step);
 
 #ifdef __cplusplus
 }
@@ -141,6 +149,10 @@ extern "C" void ${word}_run(void*, void* const*, int, int, int);`;
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 __asm__(".section .rodata\\n.balign 64\\n${name}_weights:\\n.incbin \\"${name}.weights\\"\\n.previous\\n");
 extern "C" __attribute__((visibility("hidden"))) const unsigned char ${name}_weights[];
@@ -159,9 +171,14 @@ struct Code {
 const Code codes[] = {
 ${lines(indented(kernels.map((kernel) => list(["workspace_bytes", "prepare", "phases", "run"].map((f) => code`${codeOf(kernel)}_${identifier(f)}`))).map((all) => code`{${all}},`)))}
 };
-
+enum { THREADS = ${subject.threads} };
+} // namespace
+${isPooled(parts) ? apart(POOL) : NOTHING}
+namespace {
 `;
 }
+
+const isPooled = ({ subject }: NetworkParts): boolean => subject.threads > 1;
 
 /** Where the tensors of each step lie. */
 function stepsText({ steps }: NetworkParts): Code {
@@ -172,7 +189,7 @@ struct Place {
   Kind kind;
   unsigned long at;
 };
-enum { MOST = ${most}, STEPS = ${steps.length}, ALIGNMENT = 64 };
+enum { MOST = ${most}, STEPS = ${steps.length}, ALIGNMENT = 64, LARGE_PAGE = 2 << 20 };
 struct Step {
   const char* name;
   int code, count;
@@ -190,7 +207,16 @@ ${lines(
 )}
 };
 
-void* aligned(unsigned long bytes) { return aligned_alloc(ALIGNMENT, (bytes / ALIGNMENT + 1) * ALIGNMENT); }
+/* In large pages where the system has them: packed weights in pages of 4 KiB miss the TLB at every page. */
+void* block(unsigned long bytes) {
+  const unsigned long alignment = bytes < LARGE_PAGE ? ALIGNMENT : LARGE_PAGE, size = (bytes / alignment + 1) * alignment;
+  void* made = aligned_alloc(alignment, size);
+#ifdef MADV_HUGEPAGE
+  if (made && alignment == LARGE_PAGE) madvise(made, size, MADV_HUGEPAGE);
+#endif
+  return made;
+}
+unsigned long aligned(unsigned long bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 } // namespace
 
 `;
@@ -201,13 +227,20 @@ function stateText(parts: NetworkParts): Code {
   const { subject } = parts;
   const { name } = wordsOf(parts);
   return code`struct ${name}_net {
-  bool keep;
+  bool keep, times;
+  double seconds[STEPS];
   unsigned char* arena;
   void* workspaces[STEPS];
-  /* Of the last run. */
+${isPooled(parts) ? code`  Pool* pool;\n` : NOTHING}  /* Of the last run. */
   const void* inputs[${Math.max(1, subject.program.inputs.length)}];
   void* outputs[${Math.max(1, subject.program.outputs.length)}];
 };
+
+static double now(void) {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec + 1e-9 * time.tv_nsec;
+}
 
 static void* placed(const ${name}_net* net, const Place& place) {
   switch (place.kind) {
@@ -236,19 +269,29 @@ function createText(parts: NetworkParts): Code {
   ${name}_net* net = (${name}_net*)calloc(1, sizeof(${name}_net));
   if (!net) return ${upper}_NO_MEMORY;
   net->keep = flags & ${upper}_KEEP;
-  net->arena = (unsigned char*)aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
-  bool complete = net->arena;
-  for (int i = 0; complete && i < STEPS; i++) {
+  net->times = flags & ${upper}_TIMES;
+  unsigned long bytes = aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
+  for (const Step& step : steps) bytes += aligned(codes[step.code].workspace_bytes());
+  net->arena = (unsigned char*)block(bytes);
+  if (!net->arena) return ${name}_destroy(net), ${upper}_NO_MEMORY;
+  unsigned char* next = net->arena + aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
+  for (int i = 0; i < STEPS; i++) {
     const Code& code = codes[steps[i].code];
-    complete = (net->workspaces[i] = aligned(code.workspace_bytes()));
-    if (!complete) break;
+    net->workspaces[i] = next;
+    next += aligned(code.workspace_bytes());
     /* Constants are packed; arguments of a run are not there yet. */
     void* tensors[MOST] = {};
     collect(net, steps[i], tensors);
     code.prepare(net->workspaces[i], (const void* const*)tensors);
   }
-  if (!complete) return ${name}_destroy(net), ${upper}_NO_MEMORY;
-  *made = net;
+${
+  isPooled(parts)
+    ? code`  net->pool = new (std::nothrow) Pool;
+  if (!net->pool) return ${name}_destroy(net), ${upper}_NO_MEMORY;
+  if (!net->pool->start()) return ${name}_destroy(net), ${upper}_NO_THREAD;
+`
+    : NOTHING
+}  *made = net;
   return ${upper}_OK;
 }
 
@@ -270,8 +313,16 @@ ${lines(
     const Code& code = codes[steps[i].code];
     void* tensors[MOST];
     collect(net, steps[i], tensors);
+    const double started = net->times ? now() : 0;
     const int phases = code.phases();
-    for (int phase = 0; phase < phases; phase++) code.run(net->workspaces[i], tensors, phase, 0, 1);
+${
+  isPooled(parts)
+    ? code`    net->pool->code = &code, net->pool->workspace = net->workspaces[i], net->pool->tensors = tensors;
+    for (int phase = 0; phase < phases; phase++) net->pool->run(phase);
+`
+    : code`    for (int phase = 0; phase < phases; phase++) code.run(net->workspaces[i], tensors, phase, 0, 1);
+`
+}    if (net->times) net->seconds[i] += now() - started;
   }
 ${lines(copies.map(({ to, from, bytes }) => code`  memmove(net->outputs[${to}], placed(net, Place${placeText(from)}), ${bytes});`))}
   return ${upper}_OK;
@@ -285,8 +336,7 @@ function endText(parts: NetworkParts): Code {
   const { name } = wordsOf(parts);
   return code`extern "C" void ${name}_destroy(${name}_net* net) {
   if (!net) return;
-  for (int i = 0; i < STEPS; i++) free(net->workspaces[i]);
-  free(net->arena);
+${isPooled(parts) ? code`  delete net->pool;\n` : NOTHING}  free(net->arena);
   free(net);
 }
 
@@ -296,13 +346,16 @@ extern "C" unsigned long ${name}_step_bytes(int step) { return step >= 0 && step
 extern "C" const void* ${name}_step_output(const ${name}_net* net, int step) {
   return net && net->keep && step >= 0 && step < STEPS ? placed(net, steps[step].kept[0]) : nullptr;
 }
+extern "C" double ${name}_step_seconds(const ${name}_net* net, int step) {
+  return net && step >= 0 && step < STEPS ? net->seconds[step] : 0;
+}
 
 `;
 }
 
 /**
  * A program that runs the network on files: one for each input, then one for each output; behind \`--keep FOLDER\` the output of each step.
- * Behind \`--times N\` it prints the seconds of each of N runs.
+ * Behind \`--times N\` it prints the seconds of each of N runs; behind \`--steps N\` those of each step, the least of N runs.
  */
 export function networkMain(parts: NetworkParts): SourceText {
   const { subject } = parts;
@@ -320,7 +373,7 @@ export function networkMain(parts: NetworkParts): SourceText {
 #include <string.h>
 
 static const unsigned long sizes[] = {${list(parameters.map((p) => code`${bytesOfValue(p.value)}`))}};
-enum { INPUTS = ${subject.program.inputs.length}, ALL = ${parameters.length} };
+enum { INPUTS = ${subject.program.inputs.length}, ALL = ${parameters.length}, STEPS = ${parts.steps.length} };
 
 static bool move(const char* path, void* bytes, unsigned long size, bool reads) {
   FILE* file = fopen(path, reads ? "rb" : "wb");
@@ -332,26 +385,37 @@ static bool move(const char* path, void* bytes, unsigned long size, bool reads) 
 
 int main(int count, char** words) {
   const char* folder = nullptr;
-  long times = 0;
+  long times = 0, profiled = 0;
   int first = 1;
   for (; first + 1 < count && !strncmp(words[first], "--", 2); first += 2) {
     if (!strcmp(words[first], "--keep")) folder = words[first + 1];
     else if (!strcmp(words[first], "--times")) times = atol(words[first + 1]);
+    else if (!strcmp(words[first], "--steps")) profiled = atol(words[first + 1]);
   }
-  if (count - first != ALL) return fprintf(stderr, "usage: %s [--keep FOLDER] [--times N] INPUT... OUTPUT...\\n", words[0]), 2;
+  if (count - first != ALL) return fprintf(stderr, "usage: %s [--keep FOLDER] [--times N] [--steps N] INPUT... OUTPUT...\\n", words[0]), 2;
   void* data[ALL];
   for (int i = 0; i < ALL; i++) {
     data[i] = aligned_alloc(64, (sizes[i] / 64 + 1) * 64);
     if (!data[i] || (i < INPUTS && !move(words[first + i], data[i], sizes[i], true))) return 1;
   }
   ${name}_net* net;
-  if (int code = ${name}_create(&net, folder ? ${upper}_KEEP : 0)) return fprintf(stderr, "create: code %d\\n", code), 1;
+  if (int code = ${name}_create(&net, (folder ? ${upper}_KEEP : 0) | (profiled ? ${upper}_TIMES : 0))) return fprintf(stderr, "create: code %d\\n", code), 1;
   if (int code = ${name}_run(net, ${list(given)})) return fprintf(stderr, "run: code %d\\n", code), 1;
   for (long i = 0; i < times; i++) {
     const auto start = std::chrono::steady_clock::now();
     ${name}_run(net, ${list(given)});
     printf("%.9f\\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
+  double least[STEPS], before[STEPS];
+  for (long i = 0; i < profiled; i++) {
+    for (int step = 0; step < STEPS; step++) before[step] = ${name}_step_seconds(net, step);
+    ${name}_run(net, ${list(given)});
+    for (int step = 0; step < STEPS; step++) {
+      const double taken = ${name}_step_seconds(net, step) - before[step];
+      if (i == 0 || taken < least[step]) least[step] = taken;
+    }
+  }
+  for (int step = 0; profiled && step < STEPS; step++) printf("%.9f %s\\n", least[step], ${name}_step_name(step));
   for (int i = INPUTS; i < ALL; i++) if (!move(words[first + i], data[i], sizes[i], false)) return 1;
   for (int step = 0; folder && step < ${name}_steps(); step++) {
     char path[4096];

@@ -21,6 +21,8 @@ export interface NetworkSubject {
   readonly program: Program;
   /** By the key of the computation; what has none is computed by plain loops. */
   readonly kernels: ReadonlyMap<string, NetworkKernel>;
+  /** That share every kernel. */
+  readonly threads: number;
   readonly provenance: readonly string[];
 }
 
@@ -137,7 +139,7 @@ function readAs(reads: Readonly<Record<string, Value>>, tensor: string): Value {
 }
 
 function kernelSubject(
-  { name, kernels, provenance }: NetworkSubject,
+  { name, kernels, threads, provenance }: NetworkSubject,
   key: string,
   computation: Computation,
   number: number,
@@ -147,7 +149,7 @@ function kernelSubject(
     name: `${name}_k${number}`,
     computation,
     ...(chosen && { tuned: chosen.kernel }),
-    threads: 1,
+    threads,
     provenance: [...(chosen?.provenance ?? ["plain loops: nothing maps"]), ...provenance],
   };
 }
