@@ -1,0 +1,193 @@
+/**
+ * @file The nest of a mapping where a work-group is one sub-group and stands for one thread of the nest. Its lanes hold tiles together, share the
+ * steps of innermost loops of scalars, and see what others wrote to memory behind a barrier of the sub-group. Where instructions are of one
+ * work-item, it is alone. OpenCL C and SYCL say each how their functions, memories and barriers read.
+ *
+ *     for (int step = part; step < 448; step += parts) {                    for parallel p in 0..56, q_outer in 0..8
+ *       const int p = step / 8, q_outer = step % 8;
+ *       for (int n = lane; n < 64; n += 8) out[...] = ...                     for n in 0..64
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { type Expr, number, printExpr } from "../abstraction/expression.ts";
+import { operandOf } from "../abstraction/intrinsic.ts";
+import type { LoopNest, RegisterAt, Scratch, Statement } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code, indented, Name, tensorName } from "../abstraction/source-text.ts";
+import { declareRegister } from "../targets/registers.ts";
+import { allOf, type CExpressions } from "./c-expressions.ts";
+import { argumentsOf } from "./cpp-frame.ts";
+import { dealtIndices } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
+import { contains, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
+import { TileRegisters } from "./tile-registers.ts";
+import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
+
+/** More elements than an `int` counts. */
+const MANY = 2 ** 31;
+
+export const LANE = new Name("local", "lane");
+const STEP = new Name("local", "step");
+
+export abstract class SubgroupWriter extends TileRegisters implements LanguagePrinter {
+  protected readonly c: CExpressions;
+  /** Lanes of a sub-group; 1 where each work-item is alone. */
+  protected readonly width: number;
+  protected readonly scratch: ReadonlyMap<string, Scratch>;
+  protected readonly indexType: "int" | "long";
+  /** Memory that the phase at hand both writes and reads. */
+  private shared: ReadonlySet<string> = new Set();
+  /** Inside a loop of scalars whose barriers stand around it. */
+  private fenced = false;
+
+  constructor(computation: Computation, nest: LoopNest, lanes: number, c: CExpressions) {
+    super(nest);
+    this.c = c;
+    this.width = lanes;
+    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
+    const sizes = [...argumentsOf(computation), ...nest.scratch].map((a) => a.elements);
+    this.indexType = sizes.some((n) => n >= MANY) ? "long" : "int";
+  }
+
+  // ---- what a language says ---------------------------------------------------------------------------------------------------
+
+  /** Behind it lanes see what others of the sub-group wrote. */
+  protected abstract readonly laneBarrier: Code;
+  /** The trips of a loop around instructions. */
+  protected trips({ extent }: Loop): Code {
+    return code`${extent}`;
+  }
+  abstract move(statement: Of<"load" | "store">, extents: Extents): Code[];
+
+  /** What a work-group runs of a phase. */
+  protected bodyOf(phase: readonly Statement[]): Code[] {
+    const { reads, writes } = touchedIn(phase);
+    this.shared = new Set([...reads].filter((buffer) => writes.has(buffer)));
+    return printStatements(phase, this);
+  }
+
+  /** Registers that a phase names. */
+  protected registersOf({ registers }: Named): Code[] {
+    return this.nest.registers.flatMap(({ name, intrinsic, operand }) =>
+      (registers.get(name) ?? []).map((i) =>
+        declareRegister(intrinsic, operandOf(intrinsic, operand), this.register({ file: name, index: number(i) })),
+      ),
+    );
+  }
+
+  // ---- loops ------------------------------------------------------------------------------------------------------------------
+
+  /** Sub-groups are many: loops inside the one that the nest deals are dealt too, as far as their blocks are by themselves. */
+  protected readonly tasks = (loop: Loop): Tasks[] => tasksOf(loop, this.width > 1 ? this.nest : undefined);
+
+  row(loop: Loop, extents: Extents): readonly Code[] | undefined {
+    if (loop.mode === "parallel") return this.tasks(loop).flatMap((tasks) => this.dealt(tasks, extents));
+    if (this.width > 1 && contains(loop, (s) => s.kind === "register-issue")) {
+      const inside = indented(printStatements(loop.body, this, extents));
+      const name = axisName(loop.axis);
+      const head = code`for (${this.indexType} ${name} = 0; ${name} < ${this.trips(loop)}; ${name}++) {`;
+      return [head, ...inside, code`}`];
+    }
+    if (this.width === 1 || !isScalars(loop)) return undefined;
+    return this.behindBarriers([loop], () => this.overLanes(loop, extents));
+  }
+
+  private dealt({ loops, body }: Tasks, extents: Extents): Code[] {
+    const { indexType } = this;
+    const total = loops.reduce((all, l) => all * l.extent, 1);
+    const within = { ...extents, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
+    const [only] = loops;
+    const text = (): Code[] => indented(printStatements(body, this, within));
+    if (this.width === 1 && only && !only.inTurn) {
+      const name = axisName(only.axis);
+      const at = (part: Code): Code => code`(${indexType})(${only.extent}L * ${part} / parts)`;
+      const head = code`for (${indexType} ${name} = ${at(code`part`)}; ${name} < ${at(code`(part + 1)`)}; ${name}++) {`;
+      return [head, ...text(), code`}`];
+    }
+    const indices = dealtIndices(loops, code`${STEP}`, indexType, axisName).map((d) => d.line);
+    const head = code`for (${indexType} ${STEP} = part; ${STEP} < ${total}; ${STEP} += parts) {`;
+    return [head, ...indented(indices), ...text(), code`}`];
+  }
+
+  /** A nest of scalar statements: the steps of one loop of each chain are shared by the lanes. */
+  private overLanes(loop: Loop, extents: Extents): Code[] {
+    const shared = laneAxis(loop, this.width);
+    if (shared === undefined) {
+      const within = { ...extents, [loop.axis]: loop.extent };
+      return [this.openLoop(loop, within), ...indented(printStatements(loop.body, this, within)), code`}`];
+    }
+    return this.chain(loop, shared, extents);
+  }
+
+  private chain(loop: Loop, shared: string, extents: Extents): Code[] {
+    const within = { ...extents, [loop.axis]: loop.extent };
+    const name = axisName(loop.axis);
+    const head =
+      loop.axis === shared
+        ? code`for (${this.indexType} ${name} = ${LANE}; ${name} < ${loop.extent}; ${name} += ${this.width}) {`
+        : this.openLoop(loop, within);
+    const body = loop.body.flatMap((s): Code[] =>
+      s.kind === "loop" ? this.chain(s, shared, within) : s.kind === "scalar" ? this.assigned(s, within) : [],
+    );
+    return [head, ...indented(body), code`}`];
+  }
+
+  /** What lanes write, and others read, is there behind a barrier; so is what they read before it is written anew. */
+  private behindBarriers(statements: readonly Statement[], print: () => Code[]): Code[] {
+    const { reads, writes } = touchedIn(statements);
+    const meets = [...reads, ...writes].some((buffer) => this.shared.has(buffer));
+    const within = [...reads].some((buffer) => writes.has(buffer));
+    if (!meets || this.fenced) return print();
+    this.fenced = !within;
+    const text = print();
+    this.fenced = false;
+    return [this.laneBarrier, ...text, this.laneBarrier];
+  }
+
+  openLoop({ axis, extent, range, mode, inTurn }: Loop, extents: Extents): Code {
+    const name = axisName(axis);
+    const type = this.indexType;
+    if (mode === "parallel" && inTurn)
+      return code`for (${type} ${name} = part; ${name} < ${extent}; ${name} += parts) {`;
+    const bound = (helper: "at_least" | "at_most", first: number, others: readonly Expr[] = []): Code =>
+      others.reduce(
+        (text, e) => this.c.called(helper, ["int64_t"], [code`${this.c.index(e, extents)}`, text]),
+        code`${first}`,
+      );
+    const [from, to] = [bound("at_least", 0, range?.from), bound("at_most", extent, range?.to)];
+    return code`for (${type} ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
+  }
+
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    return code`if (${this.c.condition(condition, extents)}) {`;
+  }
+
+  // ---- leaves -----------------------------------------------------------------------------------------------------------------
+
+  issue(statement: Of<"register-issue">): Code[] {
+    return this.issued(statement);
+  }
+
+  /** Outside of loops that lanes share, one of them. */
+  scalar(statement: Of<"scalar">, extents: Extents): Code[] {
+    const text = this.assigned(statement, extents);
+    if (this.width === 1) return text;
+    return this.behindBarriers([statement], () => [code`if (${LANE} == 0) {`, ...indented(text), code`}`]);
+  }
+
+  private assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {
+    const { target, op, value, where } = equation;
+    const dtype = this.c.dtypes[target.tensor] ?? "f32";
+    const place = this.c.place(target, extents);
+    if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
+    const statement = code`${tensorName(target.tensor)}[${place.at}] = ${this.c.value(value, dtype, extents)};`;
+    const guards = [...(where === undefined ? [] : [this.c.condition(where, extents)]), ...place.guards];
+    return [guards.length === 0 ? statement : code`if (${allOf(guards)}) ${statement}`];
+  }
+
+  protected override register({ file, index }: RegisterAt): Code {
+    if (index.kind !== "number") throw new Error(`internal: register ${printExpr(index)} is not known while printing`);
+    const { operand } = this.fileOf({ file, index });
+    return code`${new Name("register", `${operand}${index.value}`, `${file} ${index.value}`)}`;
+  }
+}
