@@ -24,7 +24,7 @@ import { parseExpr, spanOf } from "./parse.ts";
 import { BRACES, type Code, filled, type Name, trustedCode } from "./source-text.ts";
 
 /** The language the instruction is reached from; `none` for accelerators that exist on paper. */
-export type Language = "c++" | "cuda" | "cm" | "opencl" | "none";
+export type Language = "c++" | "cuda" | "cm" | "opencl" | "sycl" | "none";
 
 /** Who executes one issue of the instruction together. */
 export type ExecutionScope = "thread" | "subgroup" | "warp" | "warpgroup";
@@ -192,8 +192,11 @@ type LastWord<S extends string, Word extends string = ""> = S extends `${infer C
   : Word;
 type Separator = " " | "(" | ")" | "]" | "," | "=" | "+" | "-" | "*" | "/" | "%" | "<" | ">";
 
-/** OpenCL C: `space` is `global`, `local` or `__private`; `by` is `block` where a block read can take the rows, else the space. */
-const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride", "space", "by"];
+/**
+ * OpenCL C: `space` is `global`, `local` or `__private`; `by` is `block` where a block read can take the rows, else the space. SYCL: `space`
+ * is `global` or `local`, `lane` the number of the work-item in its sub-group.
+ */
+const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride", "space", "by", "lane"];
 
 /**
  * Completes a declaration and refuses an inconsistent one: an axis without extent, types that disagree, a storage formula that

@@ -20,6 +20,12 @@
  * An OpenCL C kernel is functions of a workspace and the tensors, which run in order: `automap_prepare` once, then `automap_phase_0` ... at every
  * call, each by as many work-groups as the host likes, one sub-group a work-group; `steps` says how many have something to do.
  *
+ * A SYCL kernel submits what it runs; pointers are to unified shared memory that the queue's device reaches, and what a function returns ends last:
+ *
+ *     extern "C" unsigned long automap_workspace_bytes(void);
+ *     extern "C" sycl::event automap_prepare(sycl::queue& queue, void* workspace, const void* const* tensors);
+ *     extern "C" sycl::event automap_launch(sycl::queue& queue, void* workspace, void* const* tensors);
+ *
  * A CM kernel is functions on buffer surfaces; `launches` tells a host which to run, in order, in how many thread groups.
  */
 
@@ -77,10 +83,20 @@ export interface OpenClCall {
   readonly steps: readonly number[];
 }
 
+/** What a SYCL kernel asks of its device. */
+export interface SyclCall {
+  /** Work-items of a sub-group. */
+  readonly lanes: number;
+}
+
+/** What kernels are written in. */
+export const KERNEL_LANGUAGES = ["c++", "cuda", "cm", "opencl", "sycl"] as const;
+export type KernelLanguage = (typeof KERNEL_LANGUAGES)[number];
+
 /** A generated program, and what it promises. */
 export interface Kernel {
   /** What it is written in. */
-  readonly language: "c++" | "cuda" | "cm" | "opencl";
+  readonly language: KernelLanguage;
   /** The whole text, ready to compile. */
   readonly source: SourceText;
   /** ISA features the compiler must be allowed, as its flags name them: `avx512vnni`. */
@@ -95,4 +111,6 @@ export interface Kernel {
   readonly call?: CudaCall;
   /** Of OpenCL C only. */
   readonly opencl?: OpenClCall;
+  /** Of SYCL only. */
+  readonly sycl?: SyclCall;
 }

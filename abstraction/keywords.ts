@@ -4,7 +4,7 @@
  *     isReserved("new", ["c++"])     true        isReserved("new", ["typescript"])     true        isReserved("in", ["c++"])     false
  */
 
-export type Language = "c++" | "cuda" | "cm" | "opencl" | "python" | "typescript";
+export type Language = "c++" | "cuda" | "cm" | "opencl" | "sycl" | "python" | "typescript";
 
 const words = (text: string): string[] => text.trim().split(/\s+/);
 
@@ -45,6 +45,8 @@ const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
       [2, 3, 4, 8, 16].map((count) => type + String(count)),
     ),
   ]),
+  /** The namespace that SYCL 2020 adds. */
+  sycl: new Set([...C_FAMILY, "sycl"]),
   python: new Set(PYTHON),
   typescript: new Set(TYPESCRIPT),
 };

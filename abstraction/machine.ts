@@ -140,7 +140,7 @@ export interface RegisterClass {
   readonly otherwise?: string;
   /**
    * How a variable is declared: `{type} {reg};` where left out. `{elements}` are those of the register and `{width}` the same where there
-   * is more than one, `{words}` the 32-bit registers of a lane, `{shape}` the extents m, n, k of the instruction.
+   * is more than one, `{sizes}` the extents of the operand, `{words}` the 32-bit registers of a lane, `{shape}` the extents m, n, k of the instruction.
    */
   readonly declared?: string;
   /** Code that fills `{reg}` with zeros. */

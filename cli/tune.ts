@@ -13,6 +13,7 @@ import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { KERNEL_LANGUAGES, type KernelLanguage } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { checkDatabase, DEFAULT_DATABASE, WORKLOAD_NAME } from "../db/index.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
@@ -26,7 +27,7 @@ import { checkMemory } from "../session/memory.ts";
 import { timelineOf } from "../session/timeline.ts";
 import { DEFAULT_SECONDS, DEFAULT_TRIALS, operationsOf, tuneComputation } from "../session/tune.ts";
 import { checkThreads } from "../session/workplace.ts";
-import { isElsewhere, isGpu } from "../targets/index.ts";
+import { INTEL_GPUS, isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { checkWritable, writeOutput } from "./files.ts";
@@ -45,6 +46,11 @@ const options = subjectOptions.extend({
   threads: positiveInteger("--threads").optional(),
   strategy: z.string().optional(),
   target: z.string().min(1).optional(),
+  language: z
+    .enum(KERNEL_LANGUAGES, {
+      error: ({ input }) => `--language must be ${KERNEL_LANGUAGES.join(", ")}, got "${String(input)}"`,
+    })
+    .optional(),
   kinds: z
     .enum(CANDIDATE_KINDS, {
       error: ({ input }) => `--kinds must be ${CANDIDATE_KINDS.join(", ")}, got "${String(input)}"`,
@@ -69,6 +75,10 @@ export type TuneWords = z.infer<typeof options>;
 export function registerTune(command: Command, finish: (code: ExitCode) => void): void {
   addJson(addSubjectOptions(command), tuneSchema)
     .option(...TARGET_OPTION)
+    .option(
+      "--language <name>",
+      `what kernels are written in: ${KERNEL_LANGUAGES.join(", ")} (default what the target's are written in); others are ranked by the model`,
+    )
     .option("--trials <n>", `kernels to measure at most (default ${DEFAULT_TRIALS})`)
     .option(
       "--time <seconds>",
@@ -118,7 +128,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
     given.target,
     "; or rank for one by name with the model alone: --target h100 --model-only",
   );
-  const intrinsics = chooseIntrinsics(given.intrinsic, machine);
+  const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
   const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
   if (given.to !== undefined) checkWritable("--to", given.to);
@@ -216,8 +226,16 @@ function strategyNamed(name: string): Strategy {
 }
 
 /** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */
-function chooseIntrinsics(name: string | undefined, machine: Target): readonly Intrinsic[] {
-  const here = usableIntrinsics(machine);
+function chooseIntrinsics(
+  name: string | undefined,
+  machine: Target,
+  language: KernelLanguage | undefined,
+): readonly Intrinsic[] {
+  const here = usableIntrinsics(machine, language);
+  if (here.length === 0 && language !== undefined)
+    throw new UsageError(`no instruction that ${machine.name} has is reached from ${language}`, {
+      hint: `kernels in opencl and sycl are for ${INTEL_GPUS.map((t) => t.name).join(", ")}`,
+    });
   if (here.length === 0)
     throw new UsageError(`no instruction that automap knows runs on ${machine.name}`, {
       hint: `those of a GPU begin with ${oldestGpu()}`,

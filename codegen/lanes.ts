@@ -23,7 +23,7 @@ import { cmSource } from "./lanes-cm.ts";
 import { type X86Options, x86Source } from "./lanes-x86.ts";
 import { NarrowLanes } from "./narrow-lanes-avx512.ts";
 
-export type LaneLanguage = Exclude<Kernel["language"], "opencl">;
+export type LaneLanguage = Exclude<Kernel["language"], "opencl" | "sycl">;
 
 export type LaneOptions = X86Options & CudaOptions;
 

@@ -28,6 +28,7 @@ import { OPENCL_ROWS } from "./opencl.ts";
 import { ownIntrinsicNamed, ownIntrinsics } from "./own.ts";
 import { PORTABLE } from "./portable.ts";
 import { SVE } from "./sve.ts";
+import { SYCL_ROWS } from "./sycl.ts";
 import { VIRTUAL } from "./virtual.ts";
 import { everyWgmma, WGMMA, wgmmaNamed } from "./wgmma.ts";
 import { WMMA } from "./wmma.ts";
@@ -47,6 +48,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   sve: SVE,
   mali: MALI,
   opencl: OPENCL_ROWS,
+  sycl: SYCL_ROWS,
   virtual: VIRTUAL,
   portable: PORTABLE,
 };

@@ -35,7 +35,7 @@ const declarationSchema = z.strictObject({
   family: word,
   isa: word,
   features: z.array(word).optional(),
-  language: z.enum(["c++", "cuda", "cm", "opencl", "none"]),
+  language: z.enum(["c++", "cuda", "cm", "opencl", "sycl", "none"]),
   scope: z.enum(["thread", "subgroup", "warp", "warpgroup"]).optional(),
   summary: text,
   compute: text,

@@ -31,6 +31,7 @@ import {
   registerElements,
   sizesOf,
 } from "../abstraction/intrinsic.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import { printTile } from "../abstraction/matrix-view.ts";
 import { tileElements, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
@@ -63,10 +64,15 @@ interface Place {
 }
 
 /** Tiles of a frame lie in global memory at multiples of four bytes. */
-const OPENCL_WORDS = { space: code`global`, by: code`block` };
+const OPENCL_WORDS = { space: code`global`, by: code`block`, lane: code`item.get_sub_group().get_local_linear_id()` };
 
 /** Whether the lanes of a sub-group run a row, each as a work-item. */
-const isOfLanes = ({ language, scope }: Intrinsic): boolean => language === "opencl" && scope === "subgroup";
+const isOfLanes = ({ language, scope }: Intrinsic): boolean =>
+  language === "sycl" || (language === "opencl" && scope === "subgroup");
+
+/** Where a tile lies in the frame; SYCL takes pointers to elements. */
+const tileAddress = ({ language }: Intrinsic, { dtype }: Operand, at: number): Code =>
+  language === "sycl" ? code`(${C_TYPES[dtype]}*)(frame + ${at})` : code`frame + ${at}`;
 
 /** Threads that run a row. */
 function threadsOf(row: Intrinsic): number {
@@ -81,7 +87,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
     isNumbered(operand.file) ? code`${intrinsic.operands.indexOf(operand)}` : variable(operand);
   const declarations = places.map(({ operand }) => declareRegister(intrinsic, operand, variable(operand)));
   const loads = places.flatMap(({ operand, tileAt, imageAt }) => {
-    const tile = code`frame + ${tileAt}`;
+    const tile = tileAddress(intrinsic, operand, tileAt);
     const words = { reg: register(operand), ptr: tile, stride: strideOf(operand), ...OPENCL_WORDS };
     const load =
       operand.load === undefined
@@ -100,7 +106,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   );
   const [target] = places;
   if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
-  const result = code`frame + ${target.tileAt}`;
+  const result = tileAddress(intrinsic, target.operand, target.tileAt);
   const words = { reg: register(target.operand), ptr: result, stride: strideOf(target.operand), ...OPENCL_WORDS };
   const stored = variable(target.operand);
   const store =
@@ -108,7 +114,8 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
       ? code`memcpy(${result}, (const void*)&${stored}, sizeof ${stored});`
       : fillTemplate(target.operand.store, words);
   const setup = intrinsic.setup === undefined ? [] : [fillTemplate(intrinsic.setup)];
-  const body = [...declarations, ...setup, ...loads, ...emit, store].filter((line) => skeleton(line) !== "");
+  const ofItem = intrinsic.language === "sycl" ? [code`const sycl::nd_item<1> item;`] : [];
+  const body = [...ofItem, ...declarations, ...setup, ...loads, ...emit, store].filter((line) => skeleton(line) !== "");
   return lines([
     code`// ${commentText(`${intrinsic.name}: ${printEquation(intrinsic.computation.equation)}`)}`,
     code`#line 1 ${stringLiteral(intrinsic.name)}`,
@@ -261,7 +268,7 @@ function recordOf(intrinsic: Intrinsic, { file, storage }: Operand, register: Co
   // The result shows what a group of warps holds: its image would be too large.
   if (storage === undefined || file === "shared" || scope === "warpgroup") return NOTHING;
   if (isOfLanes(intrinsic))
-    return code`record_rows(${image}, &${register}, sizeof ${register}, sizeof ${register}.s0);`;
+    return code`record_rows(${image}, &${register}, sizeof ${register}, sizeof ${register}${intrinsic.language === "sycl" ? "" : ".s0"});`;
   const registers = registerClass(file);
   if (registers?.sizeless) return NOTHING;
   if (registers?.named === "number") return code`record_tile(${image}, ${register});`;

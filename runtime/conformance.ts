@@ -157,11 +157,11 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
         run: [ARM_EMULATOR, ...ARM_CPU],
       };
     case "emulation":
-      if (first.language === "opencl")
+      if (first.language === "opencl" || first.language === "sycl")
         return {
           how,
           family,
-          head: code`#include "opencl.h"`,
+          head: first.language === "sycl" ? code`#include <sycl/sycl.hpp>` : code`#include "opencl.h"`,
           preludes: true,
           compile: [compiler, ...common],
           run: [],
@@ -189,8 +189,9 @@ async function checkGroup(
   const environment = environmentOf(rows, options);
   const { how, family } = environment;
   const timeLimitMs = options.timeLimitMs ?? 120_000;
-  // Of Intel's rows there are two programs: one in CM, one in OpenCL C.
-  const second = rows[0]?.language === "opencl" && family.emulation !== "opencl.h" ? "-opencl" : "";
+  // Of Intel's rows there is a program in each of three languages.
+  const language = rows[0]?.language;
+  const second = family.name === "intel" && language !== undefined ? `-${language}` : "";
   const path = join(folder, `${family.name}${second}-${how.replace(" ", "-")}`);
   const cores = coresOf(options);
   /** Where nobody measures. */
@@ -237,6 +238,11 @@ async function checkGroup(
   }
 }
 
+const SYCL_CALL = code`emulation::required_lanes = row.threads;
+  sycl::queue().submit([&](sycl::handler& handler) {
+    handler.parallel_for(sycl::nd_range<1>(row.threads, row.threads), [=](sycl::nd_item<1>) { row.run(frame); });
+  }).wait()`;
+
 function programText(rows: readonly Intrinsic[], { head, preludes, family }: Environment): SourceText {
   const isOpenCl = rows[0]?.language === "opencl";
   const call =
@@ -244,7 +250,9 @@ function programText(rows: readonly Intrinsic[], { head, preludes, family }: Env
       ? code`launch(row.run, 1, row.threads, frame)`
       : isOpenCl
         ? code`emulation::run_groups(1, row.threads, false, [&] { row.run(frame); })`
-        : code`row.run(frame)`;
+        : rows[0]?.language === "sycl"
+          ? SYCL_CALL
+          : code`row.run(frame)`;
   const text = lines([
     code`// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check`,
     head,

@@ -105,7 +105,7 @@ export async function runEmulated(
   try {
     const timeLimitMs = options.timeLimitMs ?? TIME_LIMIT_MS;
     const isArm = ({ kernel }: EmulatedJob): boolean => architectureOf(kernel.features) === "arm";
-    for (const language of ["c++", "arm", "cuda", "cm", "opencl"] as const) {
+    for (const language of ["c++", "arm", "cuda", "cm", "opencl", "sycl"] as const) {
       const own = jobs.filter((job) => (isArm(job) ? "arm" : job.kernel.language) === language);
       if (own.length === 0) continue;
       const tools = language === "arm" ? await findArmTools() : ({ status: "found", compiler, emulator: [] } as const);
@@ -135,10 +135,10 @@ async function runBatch(
 
   // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong.
   // A GPU's features are none of this CPU.
-  const needed = language === "cuda" || language === "opencl" ? [] : jobs.flatMap((job) => job.kernel.features);
+  const needed = language === "c++" ? jobs.flatMap((job) => job.kernel.features) : [];
   const features = extensionFlags([...new Set(needed)]);
-  // The vectors of cm.h and opencl.h are many small templates: optimising them takes longer than running them.
-  const level = language === "cm" || language === "opencl" ? "-O0" : "-O1";
+  // The vectors and matrices of cm.h, opencl.h and sycl.hpp are many small templates: optimising them takes longer than running them.
+  const level = language === "c++" || language === "cuda" ? "-O1" : "-O0";
   const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", ...emulationFlags(), ...features];
   const kept = { compiler, timeLimitMs, workdir: cacheFolder("runtime") };
   const compiled = await compileSource(emulatedProgram(jobs, language), flags, ".out", kept);
@@ -232,7 +232,11 @@ export function emulatedProgram(
   const text = lines([
     code`#include <stdint.h>`,
     code`#include <string.h>`,
-    language === "c++" ? SYSTEM_HEADERS : code`#include <${language}.h>`,
+    language === "c++"
+      ? SYSTEM_HEADERS
+      : language === "sycl"
+        ? code`#include <sycl/sycl.hpp>`
+        : code`#include <${language}.h>`,
     code`#include <driver.h>`,
     ...parts,
     code`static const Job jobs[] = {`,
@@ -284,6 +288,8 @@ function runFunction(kernel: Kernel): Code {
       ]);
     case "opencl":
       return openClRun(kernel);
+    case "sycl":
+      return syclRun(kernel);
     default:
       return language satisfies never;
   }
@@ -307,6 +313,18 @@ function openClRun({ arguments: tensors, opencl }: Kernel): Code {
     ...steps.map((_, i) => call(3, code`automap_phase_${i}`)),
     code`}`,
   ])}`;
+}
+
+/** Work-items forward or reversed as turns say. */
+function syclRun({ sycl }: Kernel): Code {
+  if (!sycl) throw new Error("internal: a kernel in SYCL that nobody can call");
+  return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {
+  emulation::required_lanes = ${sycl.lanes};
+  emulation::reversed = turns[0] % 2;
+  sycl::queue queue;
+  automap_prepare(queue, workspace, tensors).wait();
+  automap_launch(queue, workspace, tensors).wait();
+}`;
 }
 
 function launchText({ arguments: tensors }: Kernel, launch: Launch): Code {

@@ -20,7 +20,8 @@ let known: string | undefined;
 export function emulationHash(): string {
   if (known !== undefined) return known;
   const hash = createHash("sha256");
-  for (const name of readdirSync(emulationFolder()).sort())
+  const headers = readdirSync(emulationFolder(), { recursive: true, encoding: "utf8" });
+  for (const name of headers.filter((header) => /\.h(pp)?$/.test(header)).sort())
     hash.update(name).update(readFileSync(join(emulationFolder(), name)));
   known = hash.digest("hex").slice(0, 16);
   return known;

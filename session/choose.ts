@@ -7,7 +7,7 @@
 
 import type { Computation } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Intrinsic, Language } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { knownIntrinsics } from "../intrinsics/index.ts";
@@ -21,13 +21,15 @@ export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
   return usableIntrinsics(machine).filter((i) => !isPlain(i));
 }
 
-/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a thread, warp or warpgroup. */
-export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
-  if (isGpu(machine))
+/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a thread, warp or warpgroup.
+ * @param asked the language they are reached from; the machine's own when left out
+ */
+export function usableIntrinsics(machine: Target = nativeTarget(), asked?: Language): Intrinsic[] {
+  if (isGpu(machine) && (asked ?? "cuda") === "cuda")
     return [...new Set([...knownIntrinsics(), ...searchedWgmma()])].filter(
       (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
     );
-  const language = isPredictedOnly(machine) || machine.isa.includes(OPENCL_ISA) ? "opencl" : "c++";
+  const language = asked ?? (isPredictedOnly(machine) || machine.isa.includes(OPENCL_ISA) ? "opencl" : "c++");
   return knownIntrinsics().filter((i) => i.language === language && runsOn(machine, i) && isWritten(i.isa));
 }
 

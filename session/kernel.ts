@@ -7,11 +7,13 @@
 import { type Candidate, isArray, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import type { Language } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { generateCpp } from "../codegen/cpp.ts";
 import { generateOpenCl } from "../codegen/opencl.ts";
+import { generateSycl } from "../codegen/sycl.ts";
 import { computationOf, type TrialRecord } from "../db/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { scheduleProblem } from "../mapper/schedule/mapped.ts";
@@ -25,6 +27,13 @@ import { generateDesign } from "./lane-space.ts";
 import { mappingOf, rewritingNotes } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
+/** Languages that the nest of a mapping under a {@link Schedule} is printed in. */
+const PRINTERS: Readonly<Partial<Record<Language, typeof generateCpp>>> = {
+  "c++": generateCpp,
+  opencl: generateOpenCl,
+  sycl: generateSycl,
+};
+
 /**
  * @param machine the GPU that a grid was made for; the first of the table that can run it when left out
  * @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of a CPU
@@ -35,7 +44,7 @@ export function kernelFor(computation: Computation, candidate: Candidate, machin
   if (isOnGpu(candidate)) return generateOnGpu(choiceOnGpu(computation, candidate, machine));
   const mapping = mappingOf(computation, candidate);
   const { language, isa, name } = mapping.intrinsic;
-  if ((language !== "c++" && language !== "opencl") || !isWritten(isa))
+  if (PRINTERS[language] === undefined || !isWritten(isa))
     throw new UsageError(
       `${name} is an instruction of ${isa}; kernels are written for x86 and Arm CPUs and in plain C++ so far`,
       {
@@ -68,6 +77,7 @@ export function generate(candidate: MappedCandidate, mapping: Mapping): Kernel {
     `schedule  ${scheduleText(candidate)}`,
     `made by   automap ${VERSION}`,
   ];
-  const print = mapping.intrinsic.language === "opencl" ? generateOpenCl : generateCpp;
+  const print = PRINTERS[mapping.intrinsic.language];
+  if (!print) throw new Error(`internal: no nest is printed in ${mapping.intrinsic.language}`);
   return print(mapping.computation, mapping.intrinsic, nest, { lines: notes });
 }

@@ -28,11 +28,18 @@ export async function firstThatCompiles(
   machine: Target,
 ): Promise<Compiled> {
   const kernelOf = (expected: Expected): Kernel => kernelFor(computation, expected.candidate, machine);
-  const ocloc = isPredictedOnly(machine) ? findOcloc() : undefined;
   const [first] = ranked;
+  const kernel = first && kernelOf(first);
+  if (first && kernel && isPredictedOnly(machine) && kernel.language !== "opencl")
+    return {
+      kept: { expected: first, kernel },
+      dropped: [],
+      unchecked: `not compiled: ocloc, which tells kernels that spill, takes OpenCL C and not ${kernel.language}`,
+    };
+  const ocloc = isPredictedOnly(machine) ? findOcloc() : undefined;
   if (ocloc === undefined)
     return {
-      kept: first && { expected: first, kernel: kernelOf(first) },
+      kept: first && kernel && { expected: first, kernel },
       dropped: [],
       ...(isPredictedOnly(machine) && {
         unchecked: "not compiled: no ocloc here, which tells kernels that spill (Debian: intel-opencl-icd)",

@@ -30,6 +30,41 @@ const fragments: readonly RegisterClass[] = [
   },
 ];
 
+const JOINT_MATRIX = "sycl_ext_oneapi_matrix, joint_matrix";
+const joint = (use: "a" | "b" | "accumulator", most?: number): RegisterClass => ({
+  name: `joint_${use === "accumulator" ? "c" : use}`,
+  ...(most !== undefined && { count: most }),
+  named: "variable",
+  types: {
+    ...{ s8: "int8_t", u8: "uint8_t", s32: "int32_t", f32: "float" },
+    ...{ f16: "sycl::half", bf16: "sycl::ext::oneapi::bfloat16", tf32: "matrix::precision::tf32" },
+  },
+  declared: `matrix::joint_matrix<sycl::sub_group, {type}, matrix::use::${use}, {sizes}${use === "accumulator" ? "" : ", matrix::layout::row_major"}> {reg};`,
+  cleared: "matrix::joint_matrix_fill(item.get_sub_group(), {reg}, 0);",
+  source: JOINT_MATRIX,
+});
+
+/** What work-items of SYCL hold: an element each, or their share of a matrix. */
+const items: readonly RegisterClass[] = [
+  {
+    name: "item",
+    // Of 128 registers, what is left holds addresses.
+    count: 96,
+    named: "variable",
+    types: {
+      ...{ s8: "int8_t", u8: "uint8_t", s32: "int32_t", f32: "float", tf32: "float" },
+      ...{ f16: "sycl::half", bf16: "sycl::ext::oneapi::bfloat16" },
+    },
+    declared: "{type} {reg};",
+    cleared: "{reg} = 0;",
+    source: "SYCL 2020, section 4.14; Intel Graphics Compiler: 128 registers a thread",
+  },
+  joint("a"),
+  joint("b"),
+  // Eight registers each of 128, beside the factors and addresses.
+  joint("accumulator", 8),
+];
+
 export const INTEL: Family = {
   name: "intel",
   emulation: "cm.h",
@@ -47,6 +82,7 @@ export const INTEL: Family = {
       source: "CM language specification, vector",
     },
     ...fragments,
+    ...items,
   ],
   features: [
     { name: "gen9", summary: "vectors on EUs of Gen9", source: SOURCE },

@@ -67,6 +67,7 @@ export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable
     type: trustedCode(type),
     elements: code`${elements}`,
     width: elements === 1 ? NOTHING : code`${elements}`,
+    sizes: list(operand.dims.map((d) => code`${d.extent}`)),
     words: code`${(elements / lanesOf(intrinsic)) * (bytesOf(dtype) / 4)}`,
     shape: list(["m", "n", "k"].flatMap((axis) => (axis in extents ? [code`${extentOf(axis, extents)}`] : []))),
   });

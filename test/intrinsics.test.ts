@@ -122,6 +122,14 @@ const WRONG_ROWS: readonly Intrinsic[] = [
     operands: withOperand("opencl.dpas.8x16.f32.f16", "b", { storage: "dwords[16*k + n]" }),
   }),
   altered("opencl.fma.f32", "the factor added again", { emit: "{c} = fma({a}, {b}, {a});" }),
+  altered("sycl.fma.8.f32.broadcast", "the factor added again", { emit: "{c} = sycl::fma({a}, {b}, {a});" }),
+  altered("sycl.fma.16.s32.u8s8", "the bytes of a signed", { emit: "{c} += (int8_t){a} * {b};" }),
+  altered("sycl.joint.8x16x16.f32.bf16", "factors exchanged", {
+    emit: "matrix::joint_matrix_mad(item.get_sub_group(), {c}, {b}, {a}, {c});",
+  }),
+  altered("sycl.joint.8x8x32.s32.u8s8", "the sum forgotten", {
+    emit: "matrix::joint_matrix_fill(item.get_sub_group(), {c}, 0); matrix::joint_matrix_mad(item.get_sub_group(), {c}, {a}, {b}, {c});",
+  }),
   altered("cm.fma.f32", "sum first", { emit: "{c} = ({c} + {a}) * {b};" }),
   altered("cm.dp4", "groups of stride four", {
     operands: withOperand("cm.dp4", "a", { storage: "grf[4*j + g]" }),

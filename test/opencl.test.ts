@@ -11,8 +11,8 @@ import { problemOf } from "../session/offline.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { localOpenCl } from "../session/workplace.ts";
 import { OPENCL_ISA } from "../targets/index.ts";
-import { disagreements, kernelsOf, operator, rowsOf } from "./support/opencl-kernels.ts";
 import { inFull } from "./support/slow.ts";
+import { disagreements, kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
 
 const DEVICES = [
   ["dg2", "xe_hpg"],

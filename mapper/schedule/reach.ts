@@ -270,7 +270,11 @@ function tileStrideOf(
   if (unfed) return `axis ${unfed.name} of ${intrinsic.name} is padded`;
   const units = operand.dims.map((o) => perElement.get(dimensions.find((d) => d.axis === o.name)?.name ?? "") ?? 0);
   const tile = tilePoints(intrinsic, operand);
-  const stride = knownStrides(tile, units.join(), () => strideOf(tile, tileRowElements(operand), units));
+  const row = tileRowElements(operand);
+  const stride = knownStrides(tile, units.join(), () => strideOf(tile, row, units));
+  // Whoever keeps a layout secret moves rows as it likes: WMMA and joint matrices take rows that lie apart.
+  if (stride !== undefined && stride < row && operand.storage === undefined)
+    return `rows of ${operand.name} would overlap, which ${intrinsic.name} does not load`;
   return stride ?? `the elements of ${operand.name} do not lie as ${intrinsic.name} loads them`;
 }
 

@@ -45,7 +45,7 @@ static inline void record(unsigned char* image, const void* reg, unsigned bytes)
   memcpy(image + IMAGE_HEADER, reg, bytes < IMAGE_BYTES ? bytes : IMAGE_BYTES);
 }
 
-#ifdef AUTOMAP_EMULATION_OPENCL_H
+#ifdef AUTOMAP_EMULATED_LANES
 /* What the lanes of a sub-group hold: component by component, each lane by lane. */
 static inline void record_rows(unsigned char* image, const void* reg, unsigned bytes, unsigned component) {
   const unsigned size = bytes * emulation::lanes;

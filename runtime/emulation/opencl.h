@@ -21,6 +21,8 @@
 
 #include "fibers.h"
 
+#define AUTOMAP_EMULATED_LANES
+
 #define __global
 #define global
 #define __kernel static

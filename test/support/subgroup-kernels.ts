@@ -1,4 +1,4 @@
-/** @file Kernels in OpenCL C for tests: those of some schedules of a computation, and what they give under emulation beside the equation. */
+/** @file Kernels in OpenCL C and SYCL for tests: those of some schedules of a computation, and what they give under emulation beside the equation. */
 
 import type { Candidate } from "../../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
@@ -14,9 +14,9 @@ import { type EmulatedJob, runEmulated } from "../../runtime/emulated-kernel.ts"
 import { toMemory } from "../../runtime/verify.ts";
 import { isRefusals, sessionSpace } from "../../session/space.ts";
 
-/** Rows of OpenCL C that ask for a feature. */
-export const rowsOf = (isa: string): readonly Intrinsic[] =>
-  INTRINSICS.filter((row) => row.language === "opencl" && row.isa === isa);
+/** Rows of a language that ask for a feature. */
+export const rowsOf = (isa: string, language: Intrinsic["language"] = "opencl"): readonly Intrinsic[] =>
+  INTRINSICS.filter((row) => row.language === language && row.isa === isa);
 
 export const operator = (name: string, types: string, parameters: Record<string, number>, epilogue?: string) =>
   instantiate(operatorNamed(name), { parameters, types: parseDataTypes(types), ...(epilogue && { epilogue }) });

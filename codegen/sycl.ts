@@ -1,0 +1,200 @@
+/**
+ * @file A loop nest as SYCL 2020: one self-contained source with the functions of abstraction/kernel.ts. Each phase is an ND-range whose
+ * work-groups are one sub-group each.
+ *
+ *     handler.parallel_for(sycl::nd_range<1>(448 * 8, 8), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(8)]] {
+ *       const int part = item.get_group(0), parts = item.get_group_range(0);
+ *       const int lane = item.get_sub_group().get_local_linear_id();
+ *       for (int step = part; step < 448; step += parts) {                  for parallel p in 0..56, q_outer in 0..8
+ *         c0 = 0;                                                             c{0} <- identity
+ *         c0 = sycl::fma(a0, b0, c0);                                         c{0} <- sycl.fma(a{0}, b{0})
+ *
+ * Which work-group and which lane does what is said in subgroup.ts.
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
+import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import { apart, type Code, code, indented, lines, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { subgroupOf } from "../targets/features.ts";
+import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { type Named, namedIn } from "./named.ts";
+import { LANE, SubgroupWriter } from "./subgroup.ts";
+import { dealtTo } from "./subgroup-tasks.ts";
+import { SyclExpressions, syclHelpers } from "./sycl-helpers.ts";
+import { type Of, phasesOf } from "./walk.ts";
+
+/**
+ * The kernel of a scheduled nest.
+ * @throws Error when the instruction is not reached from SYCL
+ */
+export function generateSycl(
+  computation: Computation,
+  intrinsic: Intrinsic,
+  nest: LoopNest,
+  notes: SourceNotes,
+): Kernel {
+  if (intrinsic.language !== "sycl")
+    throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from SYCL`);
+  return new SyclWriter(computation, nest, subgroupOf(intrinsic)).kernel(intrinsic, notes);
+}
+
+const WORKSPACE = new Name("local", "workspace");
+
+class SyclWriter extends SubgroupWriter {
+  protected override readonly laneBarrier = code`sycl::group_barrier(item.get_sub_group());`;
+
+  constructor(computation: Computation, nest: LoopNest, lanes: number) {
+    super(computation, nest, lanes, new SyclExpressions(computation, nest));
+  }
+
+  kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
+    const { computation } = this.c;
+    const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
+    const phases = phasesOf(this.nest.body);
+    const prepare = this.submission(code`prepare`, this.nest.prepare);
+    const functions = [
+      ...(prepare ? [prepare] : []),
+      ...phases.flatMap((p, i) => this.submission(code`phase_${i}`, p) ?? []),
+    ];
+    const text = lines([
+      headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
+      ...syclHead(functions),
+      ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),
+      NOTHING,
+      ...functions,
+      ...syclInterface(this.nest, phases, prepare !== undefined),
+    ]);
+    return {
+      language: "sycl",
+      source: spell(text, "sycl"),
+      features: intrinsic.features,
+      promises: intrinsic.mnemonic,
+      arguments: argumentsOf(computation),
+      sycl: { lanes: this.width },
+    };
+  }
+
+  /** A function that submits a phase; undefined where it does nothing. */
+  private submission(name: Code, body: readonly Statement[]): Code | undefined {
+    if (body.length === 0) return undefined;
+    const { indexType, width } = this;
+    const named = namedIn(body, this.nest);
+    const text = this.bodyOf(body);
+    const groups = dealtTo(body, this.tasks);
+    return syclPhase(name, this.pointers(named), this.localMemory(named), { groups, width }, [
+      code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
+      code`const ${indexType} ${LANE} = item.get_sub_group().get_local_linear_id();`,
+      ...this.registersOf(named),
+      ...text,
+    ]);
+  }
+
+  private pointers({ memory }: Named): Code[] {
+    return pointersIn(this.c.computation, this.nest, memory);
+  }
+
+  /** Memory of one thread of the nest is that of its work-group. */
+  private localMemory({ memory }: Named): Code[] {
+    return this.nest.scratch
+      .filter((s) => s.scope === "local" && memory.has(s.name))
+      .map(
+        ({ name, dtype, elements }) =>
+          code`sycl::local_accessor<${C_TYPES[dtype]}, 1> ${tensorName(name)}(${elements}, handler);`,
+      );
+  }
+
+  move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
+    const { operand } = this.heldAt(register);
+    const isLocal = this.scratch.get(memory.buffer)?.scope === "local";
+    const [buffer, base] = [tensorName(memory.buffer), this.c.index(memory.base, extents)];
+    const pointer = isLocal
+      ? code`${buffer}.get_multi_ptr<sycl::access::decorated::no>() + ${base}`
+      : code`${buffer} + ${base}`;
+    const words = { space: code`${isLocal ? "local" : "global"}`, lane: code`${LANE}` };
+    const moved = this.moved(kind, register, pointer, memory.stride, words);
+    if (moved === undefined) throw new Error(`internal: ${operand.name} of ${register.file} has no ${kind} in SYCL`);
+    return [moved];
+  }
+}
+
+/** Includes, and the functions that a text calls. */
+export function syclHead(text: readonly Code[]): Code[] {
+  return [
+    code`#include <sycl/sycl.hpp>`,
+    code`#include <stdint.h>`,
+    code`#include <limits>`,
+    code`#if defined(__clang__)`,
+    code`#pragma clang fp contract(off)`,
+    code`#endif`,
+    ...syclHelpers(text),
+  ];
+}
+
+/** The pointers of a phase: device memory, reached by name. */
+export function pointersIn(computation: Computation, nest: LoopNest, memory: ReadonlySet<string>): Code[] {
+  const output = outputOf(computation).name;
+  return [
+    ...workspaceOf(nest)
+      .buffers.filter((b) => memory.has(b.name))
+      .map(({ name, dtype, offset }) => {
+        const type = code`${C_TYPES[dtype]}*`;
+        return code`${type} const ${tensorName(name)} = (${type})((unsigned char*)${WORKSPACE} + ${offset});`;
+      }),
+    ...Object.values(computation.tensors).flatMap((t, i) => {
+      if (!memory.has(t.name)) return [];
+      const type = code`${t.name === output ? "" : "const "}${C_TYPES[t.dtype]}*`;
+      return [code`${type} const ${tensorName(t.name)} = (${type})tensors[${i}];`];
+    }),
+  ];
+}
+
+/** A function that submits an ND-range behind what was submitted before. */
+export function syclPhase(
+  name: Code,
+  pointers: readonly Code[],
+  local: readonly Code[],
+  { groups, width }: { readonly groups: number; readonly width: number },
+  body: readonly Code[],
+): Code {
+  return lines([
+    code`static sycl::event ${name}(sycl::queue& queue, sycl::event before, void* ${WORKSPACE}, const void* const* tensors) {`,
+    ...indented([code`(void)${WORKSPACE}, (void)tensors;`, ...pointers]),
+    code`  return queue.submit([&](sycl::handler& handler) {`,
+    code`    handler.depends_on(before);`,
+    ...indented(indented(local)),
+    code`    handler.parallel_for(sycl::nd_range<1>(${groups * width}, ${width}), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(${width})]] {`,
+    ...indented(indented(indented(body))),
+    code`    });`,
+    code`  });`,
+    code`}`,
+    NOTHING,
+  ]);
+}
+
+/** The functions of abstraction/kernel.ts: every phase behind the one before. */
+export function syclInterface(nest: LoopNest, phases: readonly (readonly Statement[])[], prepares: boolean): Code[] {
+  const calls = phases.flatMap((p, i) =>
+    p.length > 0 ? [code`  last = phase_${i}(queue, last, ${WORKSPACE}, tensors);`] : [],
+  );
+  return [
+    code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspaceOf(nest).bytes}; }`,
+    NOTHING,
+    code`extern "C" sycl::event automap_prepare(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {`,
+    code`  (void)tensors;`,
+    code`  sycl::event last = queue.memset(${WORKSPACE}, 0, automap_workspace_bytes());`,
+    ...(prepares ? [code`  last = prepare(queue, last, ${WORKSPACE}, tensors);`] : []),
+    code`  return last;`,
+    code`}`,
+    NOTHING,
+    code`extern "C" sycl::event automap_launch(sycl::queue& queue, void* ${WORKSPACE}, void* const* tensors) {`,
+    code`  sycl::event last;`,
+    ...calls,
+    code`  return last;`,
+    code`}`,
+    NOTHING,
+  ];
+}

@@ -1,0 +1,133 @@
+/**
+ * @file What SYCL reaches on Intel's GPUs: multiply-adds of the lanes of a sub-group, and its matrix products by the joint_matrix extension.
+ *
+ *     sycl.fma.8.f32.broadcast       c[n] += a[] * b[n]               {c} = sycl::fma({a}, {b}, {c});            n is the lane
+ *     sycl.joint.8x8x16.f32.f16      c[m,n] += f32(a[m,k]) * ...      matrix::joint_matrix_mad(item.get_sub_group(), {c}, {a}, {b}, {c});
+ *
+ * Which lane holds what of a joint matrix is the vendor's secret: memory tiles are row-major.
+ */
+
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
+
+type Lanes = 8 | 16;
+const ISA = { 8: "xe_hpg", 16: "xe_hpc" } as const satisfies Record<Lanes, string>;
+
+/** What holds an element where C has no type of it; memory has its bits. */
+const TYPES: Readonly<Partial<Record<DType, string>>> = { f16: "sycl::half", bf16: "sycl::ext::oneapi::bfloat16" };
+
+// ---- lanes --------------------------------------------------------------------------------------------------------------------------
+
+const held = (dtype: DType, element: string): string => {
+  const type = TYPES[dtype];
+  return type === undefined ? element : `sycl::bit_cast<${type}>(${element})`;
+};
+const sideBySide = (dtype: DType): OperandSpec => ({
+  dtype,
+  storage: "item[n]",
+  load: `{reg} = ${held(dtype, "({ptr})[{lane}]")};`,
+});
+const common = (dtype: DType): OperandSpec => ({
+  dtype,
+  storage: "item[n]",
+  load: `{reg} = ${held(dtype, "({ptr})[0]")};`,
+});
+
+/** An instruction of as many lanes as an engine has issues in one cycle; integers of 32 bits take four. */
+const lanesCost = (lanes: Lanes, isFloat: boolean): Cost => ({
+  issueCycles: isFloat ? 1 : 4,
+  latencyCycles: isFloat ? 10 : 16,
+  source: `Intel Graphics Compiler, scheduler tables: float pipe 10 cycles, one issue a cycle of ${lanes} lanes; integers assumed; not measured`,
+});
+
+/** @param shared whether one factor is common to all lanes */
+function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, shared: boolean): Intrinsic {
+  const isFloat = sum === "f32";
+  const isPlain = a === sum && b === sum;
+  const factors = isPlain ? "" : `.${a === b ? a : a + b}`;
+  const [from, close] = isPlain ? ["", ""] : [`${sum}(`, ")"];
+  const compute: string = `c[n] += ${from}a[${shared ? "" : "n"}]${close} * ${from}b[n]${close}`;
+  const [wide, narrow] = isFloat ? ["(float)", isPlain ? "" : "(float)"] : ["(int32_t)", "(int32_t)"];
+  return defineIntrinsic({
+    name: `sycl.fma.${lanes}.${sum}${factors}${shared ? ".broadcast" : ""}`,
+    family: "sycl",
+    isa: ISA[lanes],
+    language: "sycl",
+    scope: "subgroup",
+    summary: `${lanes} products of ${a} by ${b} on the lanes of a sub-group, added to sums in ${sum}${shared ? ", one factor common to all" : ""}.`,
+    compute,
+    extents: { n: lanes },
+    operands: {
+      a: shared ? common(a) : sideBySide(a),
+      b: sideBySide(b),
+      c: { ...sideBySide(sum), store: "({ptr})[{lane}] = {reg};" },
+    },
+    emit: isFloat ? `{c} = sycl::fma(${narrow}{a}, ${narrow}{b}, {c});` : `{c} += ${wide}{a} * ${narrow}{b};`,
+    cost: lanesCost(lanes, isFloat),
+    source: "SYCL 2020, section 4.17.5 (fma), 4.9.1.8 (sub_group)",
+  });
+}
+
+const FACTORS: readonly (readonly ["f32" | "s32", DType, DType])[] = [
+  ...(["f32", "f16", "bf16", "tf32"] as const).map((t) => ["f32", t, t] as const),
+  ...(["u8", "s8"] as const).flatMap((a) => (["u8", "s8"] as const).map((b) => ["s32", a, b] as const)),
+];
+
+// ---- matrices -----------------------------------------------------------------------------------------------------------------------
+
+const POINTER = (dtype: string): string =>
+  `sycl::address_space_cast<sycl::access::address_space::{space}_space, sycl::access::decorated::no>((${dtype}*)&({ptr})[0])`;
+const GROUP = "item.get_sub_group()";
+const MEMORY: Readonly<Partial<Record<DType, string>>> = {
+  ...{ s8: "int8_t", u8: "uint8_t", s32: "int32_t", f32: "float", tf32: "float" },
+  ...TYPES,
+};
+
+function factor(use: "a" | "b", dtype: DType): OperandSpec {
+  return {
+    dtype,
+    storage: `joint_${use}`,
+    load: `matrix::joint_matrix_load(${GROUP}, {reg}, ${POINTER(`const ${MEMORY[dtype]}`)}, {stride} / ${bytesOf(dtype)});`,
+  };
+}
+
+function joint(lanes: Lanes, a: Precision, b: Precision): Intrinsic {
+  const sum = a.perDword === 4 ? "s32" : "f32";
+  const k = 8 * a.perDword;
+  const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
+  const type = MEMORY[sum];
+  return defineIntrinsic({
+    name: `sycl.joint.8x${lanes}x${k}.${sum}.${factors}`,
+    family: "joint_matrix",
+    isa: ISA[lanes],
+    language: "sycl",
+    scope: "subgroup",
+    summary: `An 8x${lanes}x${k} matrix product of a sub-group: ${a.dtype} by ${b.dtype}, ${sum} sums.`,
+    compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`,
+    extents: { m: 8, n: lanes, k },
+    operands: {
+      a: factor("a", a.dtype),
+      b: factor("b", b.dtype),
+      c: {
+        dtype: sum,
+        storage: "joint_c",
+        load: `matrix::joint_matrix_load(${GROUP}, {reg}, ${POINTER(`${type}`)}, {stride} / 4, matrix::layout::row_major);`,
+        store: `matrix::joint_matrix_store(${GROUP}, {reg}, ${POINTER(`${type}`)}, {stride} / 4, matrix::layout::row_major);`,
+      },
+    },
+    prelude: "namespace matrix = sycl::ext::oneapi::experimental::matrix;",
+    emit: `matrix::joint_matrix_mad(${GROUP}, {c}, {a}, {b}, {c});`,
+    cost: dpasCost(lanes),
+    source: "sycl_ext_oneapi_matrix, joint_matrix: supported combinations, Intel XMX",
+  });
+}
+
+export const SYCL_ROWS: readonly Intrinsic[] = [8, 16].flatMap((lanes) => {
+  const of = lanes === 8 ? 8 : 16;
+  return [
+    ...DPAS_PAIRS.map(([a, b]) => joint(of, a, b)),
+    ...(of === 16 ? [joint(of, TF32, TF32)] : []),
+    ...FACTORS.flatMap(([sum, a, b]) => [true, false].map((shared) => multiplyAdd(of, sum, a, b, shared))),
+  ];
+});

@@ -1,0 +1,69 @@
+/**
+ * @file Kernels in SYCL: equal to their equations under emulation, on the lanes of sub-groups and by joint matrices, and taken by a SYCL compiler
+ * where one is installed.
+ */
+
+import { mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { complaint } from "./support/cli.ts";
+import { commandLine } from "./support/command-line.ts";
+import { inFull } from "./support/slow.ts";
+import { disagreements, kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
+
+const DEVICES = [
+  ["dg2", "xe_hpg"],
+  ["pvc", "xe_hpc"],
+] as const;
+const DRAWN = inFull(12, 2);
+
+/** Sizes of which none is a multiple of a tile. */
+const COMPUTATIONS = [
+  operator("matmul", "f16", { m: 21, n: 19, k: 37 }),
+  operator("matmul", "u8s8", { m: 21, n: 19, k: 37 }, "y[m,n] = sat_u8(round(max(f32(out[m,n]) * 0.5, 0)))"),
+  operator("batched-matmul", "bf16", { b: 2, m: 9, n: 17, k: 18 }),
+  operator("conv1d", "f16", { c: 5, l: 23, k: 9, r: 3, pad: 2, dilation: 2 }),
+  operator("conv2d", "s8", { c: 5, h: 7, w: 9, k: 9, r: 3, s: 3, pad: 1, stride: 2 }),
+  operator("conv2d", "u8s8", { c: 4, h: 7, w: 9, k: 17, r: 3, s: 3, pad: 1 }),
+];
+const PLAIN = [
+  operator("matmul", "f32", { m: 21, n: 19, k: 37 }),
+  operator("conv2d", "f32", { c: 3, h: 6, w: 19, k: 18, r: 3, s: 3, pad: 1 }),
+];
+
+describe.each(DEVICES)("sub-groups of %s", (_, isa) => {
+  const rows = rowsOf(isa, "sycl");
+  const joint = rows.filter((row) => row.family === "joint_matrix");
+  const lanes = rows.filter((row) => row.family === "sycl");
+
+  it("equal the equation by joint matrices", async () => {
+    expect(await disagreements(COMPUTATIONS.flatMap((c) => kernelsOf(c, joint, DRAWN)))).toEqual([]);
+  }, 120_000);
+
+  it("equal the equation by multiply-adds of lanes", async () => {
+    const all = [...PLAIN, ...COMPUTATIONS.slice(0, inFull(6, 2))];
+    expect(await disagreements(all.flatMap((c) => kernelsOf(c, lanes, DRAWN)))).toEqual([]);
+  }, 120_000);
+});
+
+describe("a command line that asks for SYCL", () => {
+  it("writes the kernel that the model likes best, and says that it was predicted", async () => {
+    const to = join(mkdtempSync(join(tmpdir(), "automap-sycl-")), "k.sycl.cpp");
+    const words = "tune matmul --m 64 --n 48 --k 32 --dtype f32 --target dg2 --language sycl --model-only --to".split(
+      " ",
+    );
+    const { code, out, err } = await commandLine([...words, to]);
+    expect({ code, err }).toMatchObject({ code: 0 });
+    expect(out).toContain("nothing measured");
+    expect(err).toContain("not compiled");
+    const text = readFileSync(to, "utf8");
+    expect(text).toContain("c0 = sycl::fma(a0, b0, c0);");
+    expect(text).toContain("#include <sycl/sycl.hpp>");
+  });
+
+  it("is refused where the machine has no instruction that SYCL reaches", async () => {
+    const said = await complaint("tune matmul --dtype f32 --target h100 --language sycl --model-only");
+    expect(said).toContain("no instruction that h100 has is reached from sycl");
+  });
+});
