@@ -160,7 +160,8 @@ export class CudaTiles extends TileRegisters {
         tests.every((all) => all.length === 0) &&
         divisorOf(first, extents) % inWord === 0 &&
         places.every((at, e) => distance(first, at, extents) === e);
-      if (together) return code`${text}[${w}] = *(const unsigned*)&${single(firstAccess)};`;
+      const word = code`*(const unsigned*)&${single(firstAccess)}`;
+      if (together || inWord === 1) return code`${text}[${w}] = ${tested(0, word)};`;
       // Little end first.
       const parts = accesses.map((a, e) => {
         const bits = tested(e, code`(unsigned)(${size === 1 ? "uint8_t" : "uint16_t"})${single(a)}`);

@@ -95,6 +95,14 @@ const CASES: Readonly<Record<string, Subject>> = {
     schedule(16, 8, 8),
     K8,
   ),
+  "words of tf32": {
+    computation: suiteComputation({
+      ...{ op: "c2d", layout: "last", dtype: "tf32", params: { ...FIRST, dilation: 1, groups: 1 } },
+    }),
+    mapping: "m <- k; n <- p,q; k <- s,c",
+    schedule: schedule(16, 8, 8, { gather: "b", stage: 3 }),
+    instruction: "mma.m16n8k4.f32.tf32",
+  },
   "one dimension": convolution(
     ["conv1d", { n: 2, c: 5, k: 9, l: 30, r: 4, pad: 2 }],
     "m <- p; n <- k; k <- c,r",
