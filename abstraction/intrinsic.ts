@@ -194,9 +194,10 @@ type Separator = " " | "(" | ")" | "]" | "," | "=" | "+" | "-" | "*" | "/" | "%"
 
 /**
  * OpenCL C: `space` is `global`, `local` or `__private`; `by` is `block` where a block read can take the rows, else the space. SYCL: `space`
- * is `global` or `local`, `lane` the number of the work-item in its sub-group.
+ * is `global` or `local`, `lane` the number of the work-item in its sub-group. CM: `by` says how functions of tiles are called that reach the
+ * memory, `rows` how many rows of how many dwords.
  */
-const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride", "space", "by", "lane"];
+const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride", "space", "by", "lane", "rows"];
 
 /**
  * Completes a declaration and refuses an inconsistent one: an axis without extent, types that disagree, a storage formula that

@@ -61,6 +61,10 @@ export interface Launch {
   readonly function: string;
   readonly groups: number;
   readonly arguments: readonly string[];
+  /** Whether the workspace's surface comes ahead of those. */
+  readonly workspace?: boolean;
+  /** Run once, ahead of the first call. */
+  readonly once?: boolean;
 }
 
 /** What whoever calls a CUDA kernel must know beside its functions. */
@@ -107,6 +111,8 @@ export interface Kernel {
   readonly arguments: readonly KernelArgument[];
   /** Of CM only. */
   readonly launches?: readonly Launch[];
+  /** Of CM only: of a buffer that kernels share, which begins with zeros; none when left out. */
+  readonly workspaceBytes?: number;
   /** Of CUDA only. */
   readonly call?: CudaCall;
   /** Of OpenCL C only. */

@@ -5,6 +5,7 @@
  */
 
 import { boundsOf, evaluateIndex, pointsOf } from "./affine.ts";
+import { bytesOf } from "./dtype.ts";
 import { type Expr, number, substitute } from "./expression.ts";
 import { type Intrinsic, type Operand, operandOf, sizesOf } from "./intrinsic.ts";
 import { rowMajor } from "./layout.ts";
@@ -48,4 +49,24 @@ function longestStep(offset: Expr): number {
   if (op !== "*") return 1;
   const [factor, of] = left.kind === "number" ? [left, right] : [right, left];
   return factor.kind === "number" ? factor.value * longestStep(of) : 1;
+}
+
+/** Dwords of the largest block that a message of Intel's GPUs moves. */
+const BLOCK_DWORDS = 64;
+
+/**
+ * A memory tile as rows of dwords: its own, or, of one that lies in one piece, the largest blocks.
+ * @param stride bytes between the rows of the tile
+ * @param inBlocks whether it lies where blocks may begin
+ */
+export function dwordRows(
+  operand: Operand,
+  stride: number,
+  inBlocks: boolean,
+): { readonly rows: number; readonly dwords: number; readonly stride: number } {
+  const bytes = tileRowElements(operand) * bytesOf(operand.dtype);
+  const all = (tileElements(operand) * bytesOf(operand.dtype)) / 4;
+  const isWhole = inBlocks && stride === bytes;
+  const dwords = isWhole ? Math.min(all, BLOCK_DWORDS) : bytes / 4;
+  return { rows: all / dwords, dwords, stride: isWhole ? 4 * dwords : stride };
 }

@@ -11,6 +11,12 @@ import { GEN9 } from "../targets/intel.ts";
 
 const COST = unitCost(GEN9, "fma");
 
+const ELEMENT = `template <typename T> _GENX_ inline T read_element(SurfaceIndex surface, uint at) {
+  vector<T, 16 / sizeof(T)> words;
+  read(DWALIGNED(surface), at, words);
+  return words(0);
+}`;
+
 export const cmFmaF32 = defineIntrinsic({
   name: "cm.fma.f32",
   family: "fma",
@@ -40,10 +46,11 @@ export const cmFmaF32Broadcast = defineIntrinsic({
   compute: "c[n] += a[] * b[n]",
   extents: { n: 16 },
   operands: {
-    a: { dtype: "f32", storage: "grf[n]", load: "{reg} = *(const float*)({ptr});" },
+    a: { dtype: "f32", storage: "grf[n]", load: "{reg} = read_element<float>({ptr});" },
     b: { dtype: "f32", storage: "grf[n]" },
     c: { dtype: "f32", storage: "grf[n]" },
   },
+  prelude: ELEMENT,
   emit: "{c} += {a} * {b};",
   cost: COST,
   source: "CM language specification, vector operators; a scalar assigned to a vector fills it",

@@ -4,11 +4,12 @@
  *     dpas.8x8.f32.f16       8 rows on  8 lanes (Xe-HPG: DG2)        c[m,n] += f32(a[m,k]) * f32(b[k,n])
  *     dpas.8x16.f32.f16      8 rows on 16 lanes (Xe-HPC, Xe2)        b: grf[32*(k/2) + 2*n + k%2], pairs of k side by side
  *
- * A 32-bit element of `b` holds as many consecutive k as fit (4 bytes, 2 halves, 1 tf32); k is 8 such elements deep.
+ * Tiles are vectors of dwords, in eight registers of the file or, a row of 32 bytes on Xe-HPC, in four. A 32-bit element of `b` holds as many consecutive k as fit (4 bytes, 2 halves, 1 tf32); k is 8 such elements deep.
  */
 
 import type { DType } from "../abstraction/dtype.ts";
 import { type Cost, defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { CM_TILES, loadRows, storeRows } from "./cm-tiles.ts";
 
 export interface Precision {
   readonly dtype: DType;
@@ -36,6 +37,7 @@ export const dpasCost = (lanes: 8 | 16): Cost => ({
 /** @param lanes 8 or 16: the execution size, which is n */
 function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
   const sum = a.perDword === 4 ? "s32" : "f32";
+  const sums = sum === "s32" ? "int" : "float";
   const k = 8 * a.perDword;
   const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
   return defineIntrinsic({
@@ -48,17 +50,24 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
     compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`,
     extents: { m: 8, n: lanes, k },
     operands: {
-      a: { dtype: a.dtype, storage: `grf[${k}*m + k]` },
+      a: { dtype: a.dtype, storage: `${lanes === 8 ? "grf8" : "grf4"}[${k}*m + k]`, load: loadRows("int") },
       b: {
         dtype: b.dtype,
         storage:
           b.perDword === 1
-            ? `grf[${lanes}*k + n]`
-            : `grf[${lanes * b.perDword}*(k/${b.perDword}) + ${b.perDword}*n + k%${b.perDword}]`,
+            ? `grf8[${lanes}*k + n]`
+            : `grf8[${lanes * b.perDword}*(k/${b.perDword}) + ${b.perDword}*n + k%${b.perDword}]`,
+        load: loadRows("int"),
       },
-      c: { dtype: sum, storage: `grf[${lanes}*m + n]` },
+      c: {
+        dtype: sum,
+        storage: `grf8[${lanes}*m + n]`,
+        load: loadRows(sums),
+        store: storeRows(sums),
+      },
     },
-    emit: `{c} = cm_dpas<${b.cm}, ${a.cm}, 8, 8>({c}, {b}.format<int>(), {a}.format<int>());`,
+    prelude: CM_TILES,
+    emit: `{c} = cm_dpas<${b.cm}, ${a.cm}, 8, 8>({c}, {b}, {a});`,
     cost: dpasCost(lanes),
     source: "CM language specification, cm_dpas; Intel Graphics Compiler, dpas semantics",
   });

@@ -34,7 +34,7 @@ import {
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import { printTile } from "../abstraction/matrix-view.ts";
-import { tileElements, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
+import { dwordRows, tileElements, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import {
   apart,
@@ -66,6 +66,13 @@ interface Place {
 /** Tiles of a frame lie in global memory at multiples of four bytes. */
 const OPENCL_WORDS = { space: code`global`, by: code`block`, lane: code`item.get_sub_group().get_local_linear_id()` };
 
+/** Of CM: rows of dwords, on a surface over the frame. */
+function cmWords(operand: Operand, at: number): Readonly<Record<string, Code>> {
+  const { rows, dwords, stride } = dwordRows(operand, tileRowElements(operand) * bytesOf(operand.dtype), true);
+  const ptr = code`emulation::surface_over(frame), ${at}`;
+  return { ptr, by: NOTHING, rows: code`${rows}, ${dwords}`, stride: code`${stride}` };
+}
+
 /** Whether the lanes of a sub-group run a row, each as a work-item. */
 const isOfLanes = ({ language, scope }: Intrinsic): boolean =>
   language === "sycl" || (language === "opencl" && scope === "subgroup");
@@ -88,7 +95,10 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const declarations = places.map(({ operand }) => declareRegister(intrinsic, operand, variable(operand)));
   const loads = places.flatMap(({ operand, tileAt, imageAt }) => {
     const tile = tileAddress(intrinsic, operand, tileAt);
-    const words = { reg: register(operand), ptr: tile, stride: strideOf(operand), ...OPENCL_WORDS };
+    const words = {
+      ...{ reg: register(operand), ptr: tile, stride: strideOf(operand), ...OPENCL_WORDS },
+      ...(intrinsic.language === "cm" && cmWords(operand, tileAt)),
+    };
     const load =
       operand.load === undefined
         ? code`memcpy((void*)&${variable(operand)}, ${tile}, sizeof ${variable(operand)});`
@@ -107,7 +117,10 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const [target] = places;
   if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
   const result = tileAddress(intrinsic, target.operand, target.tileAt);
-  const words = { reg: register(target.operand), ptr: result, stride: strideOf(target.operand), ...OPENCL_WORDS };
+  const words = {
+    ...{ reg: register(target.operand), ptr: result, stride: strideOf(target.operand), ...OPENCL_WORDS },
+    ...(intrinsic.language === "cm" && cmWords(target.operand, target.tileAt)),
+  };
   const stored = variable(target.operand);
   const store =
     target.operand.store === undefined

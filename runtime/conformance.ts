@@ -171,7 +171,7 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
         how,
         family,
         head: code`#include "${plainWord(family.emulation)}"`,
-        preludes: false,
+        preludes: rows[0]?.language === "cm",
         compile: [compiler, ...common],
         run: [],
       };
@@ -245,6 +245,7 @@ const SYCL_CALL = code`emulation::required_lanes = row.threads;
 
 function programText(rows: readonly Intrinsic[], { head, preludes, family }: Environment): SourceText {
   const isOpenCl = rows[0]?.language === "opencl";
+  const isCm = rows[0]?.language === "cm";
   const call =
     family.name === "nvidia"
       ? code`launch(row.run, 1, row.threads, frame)`
@@ -252,7 +253,9 @@ function programText(rows: readonly Intrinsic[], { head, preludes, family }: Env
         ? code`emulation::run_groups(1, row.threads, false, [&] { row.run(frame); })`
         : rows[0]?.language === "sycl"
           ? SYCL_CALL
-          : code`row.run(frame)`;
+          : isCm
+            ? code`emulation::run_groups(1, [&] { row.run(frame); })`
+            : code`row.run(frame)`;
   const text = lines([
     code`// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check`,
     head,

@@ -281,8 +281,9 @@ function runFunction(kernel: Kernel): Code {
 }`;
     case "cm":
       return lines([
-        code`static const unsigned long workspace_bytes = 0;`,
-        code`static void run(void*, void** tensors, const uint32_t* bytes, const uint32_t*) {`,
+        code`static const unsigned long workspace_bytes = ${kernel.workspaceBytes ?? 0};`,
+        code`static void run(void* workspace, void** tensors, const uint32_t* bytes, const uint32_t* turns) {`,
+        code`  memset(workspace, 0, workspace_bytes);`,
         ...(kernel.launches ?? []).map((launch) => launchText(kernel, launch)),
         code`}`,
       ]);
@@ -332,5 +333,9 @@ function launchText({ arguments: tensors }: Kernel, launch: Launch): Code {
     const at = tensors.findIndex((t) => t.tensor === name);
     return code`{(unsigned char*)tensors[${at}], bytes[${at}]}`;
   });
-  return code`  emulation::run_groups(${launch.groups}, [&] { ${identifier(launch.function)}(${list(surfaces)}); });`;
+  const all = [
+    ...(launch.workspace ? [code`{(unsigned char*)workspace, (unsigned)workspace_bytes}`] : []),
+    ...surfaces,
+  ];
+  return code`  emulation::run_groups(${launch.groups}, [&] { ${identifier(launch.function)}(${list(all)}); }, turns[0] % 2);`;
 }

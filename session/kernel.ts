@@ -11,6 +11,7 @@ import type { Language } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { generateCm } from "../codegen/cm.ts";
 import { generateCpp } from "../codegen/cpp.ts";
 import { generateOpenCl } from "../codegen/opencl.ts";
 import { generateSycl } from "../codegen/sycl.ts";
@@ -30,6 +31,7 @@ import { VERSION } from "./version.ts";
 /** Languages that the nest of a mapping under a {@link Schedule} is printed in. */
 const PRINTERS: Readonly<Partial<Record<Language, typeof generateCpp>>> = {
   "c++": generateCpp,
+  cm: generateCm,
   opencl: generateOpenCl,
   sycl: generateSycl,
 };

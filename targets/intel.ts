@@ -65,6 +65,19 @@ const items: readonly RegisterClass[] = [
   joint("accumulator", 8),
 ];
 
+/** The same tiles as CM declares them: vectors of dwords, in eight registers of 128, or in four. */
+const tiles: readonly RegisterClass[] = (["grf8", "grf4"] as const).map((name) => ({
+  name,
+  // Of grf4 no sums are made: those of grf8 decide how many there are.
+  ...(name === "grf8" && { count: 13 }),
+  named: "variable",
+  types: { f32: "float" },
+  otherwise: "int",
+  declared: "vector<{type}, {words}> {reg};",
+  cleared: "{reg} = 0;",
+  source: "CM language specification, cm_dpas; Intel Graphics Compiler: 128 registers a thread",
+}));
+
 export const INTEL: Family = {
   name: "intel",
   emulation: "cm.h",
@@ -83,6 +96,7 @@ export const INTEL: Family = {
     },
     ...fragments,
     ...items,
+    ...tiles,
   ],
   features: [
     { name: "gen9", summary: "vectors on EUs of Gen9", source: SOURCE },

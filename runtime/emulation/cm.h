@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unordered_set>
 
 typedef _Float16 half;
 typedef unsigned char uchar;
@@ -22,15 +23,31 @@ struct bf16 {
 
 template <class T, uint N> class vector;
 
+namespace emulation {
+[[noreturn]] static inline void misuse(const char* what) {
+  fprintf(stderr, "cm.h: %s\n", what);
+  abort();
+}
+static inline void check_region(int from, int size, int stride, int of) {
+  if (from < 0 || from + (size - 1) * stride >= of) misuse("select() reaches beyond the vector");
+}
+}  // namespace emulation
+
 /* Elements of a vector, `stride` apart: assignable, and read before any is written. */
 template <class T, uint N> class vector_ref {
-  T* first;
+  typedef T __attribute__((may_alias)) Element; /* format() sees the same bytes as another type */
+  Element* first;
   int stride;
 
  public:
-  vector_ref(T* first, int stride) : first(first), stride(stride) {}
+  vector_ref(T* first, int stride) : first((Element*)first), stride(stride) {}
   vector_ref(vector<T, N>& whole);
-  T& operator()(int i) const { return first[i * stride]; }
+  Element& operator()(int i) const { return first[i * stride]; }
+  template <uint SIZE, uint STRIDE> vector_ref<T, SIZE> select(int from = 0) const {
+    static_assert(STRIDE > 0 && (SIZE - 1) * STRIDE < N, "select() stays inside");
+    emulation::check_region(from, SIZE, STRIDE, N);
+    return vector_ref<T, SIZE>((T*)first + from * stride, stride * STRIDE);
+  }
   template <class B> const vector_ref& operator=(const vector<B, N>& other) const {
     const vector<B, N> read = other;
     for (int i = 0; i < N; i++) first[i * stride] = (T)read(i);
@@ -63,6 +80,7 @@ template <class T, uint N> class vector {
     return *this;
   }
   template <class B> vector& operator+=(const vector<B, N>& other) { return *this = *this + other; }
+  vector& operator+=(T fill) { return *this = *this + vector(fill); }
   vector operator-() const {
     vector result;
     for (int i = 0; i < N; i++) result(i) = -values[i];
@@ -70,6 +88,7 @@ template <class T, uint N> class vector {
   }
   template <uint SIZE, uint STRIDE> vector_ref<T, SIZE> select(int from = 0) {
     static_assert(STRIDE > 0 && (SIZE - 1) * STRIDE < N, "select() stays inside");
+    emulation::check_region(from, SIZE, STRIDE, N);
     return vector_ref<T, SIZE>(values + from, STRIDE);
   }
   template <class I, uint SIZE> vector<T, SIZE> iselect(const vector<I, SIZE>& index) const {
@@ -93,12 +112,10 @@ template <class T, uint N> class vector {
       if (values[i]) return true;
     return false;
   }
-  /* The same bytes as elements of another type. */
-  template <class T2> vector<T2, N * sizeof(T) / sizeof(T2)> format() const {
-    vector<T2, N * sizeof(T) / sizeof(T2)> same;
-    static_assert(sizeof same == sizeof *this, "format() keeps the bytes");
-    memcpy((void*)&same, (const void*)this, sizeof same);
-    return same;
+  /* The same bytes as elements of another type: a reference, through which they are written too. */
+  template <class T2> vector_ref<T2, N * sizeof(T) / sizeof(T2)> format() {
+    static_assert(N * sizeof(T) % sizeof(T2) == 0, "format() keeps the bytes");
+    return vector_ref<T2, N * sizeof(T) / sizeof(T2)>((T2*)values, 1);
   }
 };
 
@@ -129,6 +146,8 @@ AUTOMAP_CM_OPERATOR(/, Own)
 AUTOMAP_CM_OPERATOR(%, Own)
 AUTOMAP_CM_OPERATOR(&, Own)
 AUTOMAP_CM_OPERATOR(|, Own)
+AUTOMAP_CM_OPERATOR(<<, Own)
+AUTOMAP_CM_OPERATOR(>>, Own)
 AUTOMAP_CM_OPERATOR(<, ushort)
 AUTOMAP_CM_OPERATOR(<=, ushort)
 AUTOMAP_CM_OPERATOR(>, ushort)
@@ -159,6 +178,17 @@ template <class T, uint N> static vector<T, N> cm_rnde(const vector<T, N>& a) {
   for (int i = 0; i < N; i++) result(i) = (T)__builtin_rint(a(i));
   return result;
 }
+/* To the next whole number below, and above. */
+template <class T, uint N> static vector<T, N> cm_rndd(const vector<T, N>& a) {
+  vector<T, N> result;
+  for (int i = 0; i < N; i++) result(i) = (T)__builtin_floor(a(i));
+  return result;
+}
+template <class T, uint N> static vector<T, N> cm_rndu(const vector<T, N>& a) {
+  vector<T, N> result;
+  for (int i = 0; i < N; i++) result(i) = (T)__builtin_ceil(a(i));
+  return result;
+}
 template <class T, uint N> static T cm_sum(const vector<T, N>& a) {
   T sum = 0;
   for (int i = 0; i < N; i++) sum += a(i);
@@ -182,19 +212,38 @@ template <class T, uint N> static T cm_reduced_min(const vector<T, N>& a) {
 namespace emulation {
 static int group = -1; /* -1: not in thread groups */
 static const ushort* active; /* nullptr: all channels */
-[[noreturn]] static inline void misuse(const char* what) {
-  fprintf(stderr, "cm.h: %s\n", what);
-  abort();
-}
+static int groups = 1;
 }  // namespace emulation
 static inline uint cm_group_id(uint dimension) {
   if (emulation::group < 0) emulation::misuse("cm_group_id outside thread groups: the host must start the kernel with a thread group space");
   return dimension == 0 ? emulation::group : 0;
 }
+static inline uint cm_group_count(uint dimension) { return dimension == 0 ? emulation::groups : 1; }
 namespace emulation {
-/* What a host does: so many thread groups of one thread, one after another. */
-template <class F> void run_groups(int groups, F kernel) {
-  for (group = 0; group < groups; group++) kernel();
+/* Shared local memory of the group at hand, and what its thread has written and not fenced: whether it would read that nothing says. */
+enum { SLM_BYTES = 64 * 1024 };
+static unsigned char slm[SLM_BYTES];
+static uint slm_bytes, slm_given;
+static std::unordered_set<uintptr_t> unfenced, unfenced_slm;
+
+static inline void wrote(std::unordered_set<uintptr_t>& dwords, const void* at, uint bytes) {
+  for (uintptr_t p = (uintptr_t)at / 4; p <= ((uintptr_t)at + bytes - 1) / 4; p++) dwords.insert(p);
+}
+static inline void about_to_read(const std::unordered_set<uintptr_t>& dwords, const void* at, uint bytes) {
+  if (dwords.empty()) return;
+  for (uintptr_t p = (uintptr_t)at / 4; p <= ((uintptr_t)at + bytes - 1) / 4; p++)
+    if (dwords.count(p)) misuse("what the thread wrote is read with no fence between");
+}
+/* What a host does: so many thread groups of one thread, in any order. */
+template <class F> void run_groups(int count, F kernel, bool reversed = false) {
+  groups = count;
+  for (int i = 0; i < count; i++) {
+    group = reversed ? count - 1 - i : i;
+    memset(slm, 0xff, sizeof slm);
+    slm_bytes = slm_given = 0;
+    unfenced.clear(), unfenced_slm.clear();
+    kernel();
+  }
   group = -1;
 }
 }  // namespace emulation
@@ -219,6 +268,7 @@ enum CmBufferAttrib { GENX_NONE = 0, GENX_DWALIGNED = 3 };
 #define DWALIGNED(surface) surface, GENX_DWALIGNED
 
 namespace emulation {
+static inline SurfaceIndex surface_over(unsigned char* memory) { return {memory, ~0u}; } /* of one row of the table */
 template <class T> T fetch(SurfaceIndex s, uint64_t at) {
   T value = 0;
   if (at + sizeof(T) <= s.bytes) memcpy(&value, s.memory + at, sizeof(T));
@@ -258,6 +308,103 @@ static void write(SurfaceIndex surface, uint global, vector<uint, N>& offsets, c
   static_assert(sizeof(T) == 4 && (N == 8 || N == 16), "8 or 16 dwords");
   for (uint i = 0; i < N; i++)
     if (!emulation::active || emulation::active[i]) emulation::put<T>(surface, 4 * (uint64_t)(global + offsets(i)), from(i));
+}
+
+/* ---- load and store messages of Xe-HPG and later: offsets in bytes ------------------------------------------------------------------ */
+
+enum class VectorSize : unsigned char { N1 = 1 };
+enum CmFenceMask { CM_GLOBAL_COHERENT_FENCE = 1 };
+static inline void cm_fence(unsigned char = 0) { emulation::unfenced.clear(); }
+static inline void cm_slm_fence(unsigned char) { emulation::unfenced_slm.clear(); }
+static inline void cm_slm_init(uint bytes) {
+  if (bytes > emulation::SLM_BYTES) emulation::misuse("more shared local memory than a thread group is given");
+  emulation::slm_bytes = bytes;
+}
+static inline uint cm_slm_alloc(uint bytes) {
+  const uint at = emulation::slm_given;
+  emulation::slm_given += bytes;
+  if (emulation::slm_given > emulation::slm_bytes) emulation::misuse("cm_slm_alloc takes more than cm_slm_init was told");
+  return at;
+}
+
+namespace emulation {
+static inline SurfaceIndex own_memory() { return {slm, slm_given}; }
+template <class T> static inline T* element_at(SurfaceIndex s, uint at) {
+  if (at % sizeof(T) != 0) misuse("an element at no multiple of its size");
+  if ((uint64_t)at + sizeof(T) > s.bytes) misuse("an element beyond the memory");
+  return (T*)(s.memory + at);
+}
+template <class T, int N> static inline void check_lsc_block(SurfaceIndex s, uint at) {
+  static_assert(sizeof(T) == 4, "blocks are of dwords");
+  static_assert(N == 1 || N == 2 || N == 3 || N == 4 || N == 8 || N == 16 || N == 32 || N == 64, "no such block");
+  if (at % 4 != 0) misuse("a block that is not aligned");
+  if ((uint64_t)at + N * sizeof(T) > s.bytes) misuse("a block beyond the memory");
+  if (active) misuse("a block under SIMD control flow");
+}
+template <class T, uint N> static vector<T, N> load_lanes(const std::unordered_set<uintptr_t>& dwords, SurfaceIndex s, const vector<uint, N>& at, const vector<ushort, N>& lanes) {
+  static_assert(sizeof(T) <= 4 && N == 16, "sixteen lanes are what both Xe-HPG and Xe-HPC take");
+  vector<T, N> result; /* of a lane that is off nothing is known */
+  for (uint i = 0; i < N; i++)
+    if (lanes(i)) {
+      T* from = element_at<T>(s, at(i));
+      about_to_read(dwords, from, sizeof(T));
+      memcpy((void*)&result(i), from, sizeof(T));
+    }
+  return result;
+}
+template <class T, uint N> static void store_lanes(std::unordered_set<uintptr_t>& dwords, SurfaceIndex s, const vector<uint, N>& at, const vector<T, N>& from, const vector<ushort, N>& lanes) {
+  static_assert(sizeof(T) <= 4 && N == 16, "sixteen lanes are what both Xe-HPG and Xe-HPC take");
+  for (uint i = 0; i < N; i++)
+    if (lanes(i)) {
+      T* to = element_at<T>(s, at(i));
+      T value = from(i);
+      memcpy(to, &value, sizeof(T));
+      wrote(dwords, to, sizeof(T));
+    }
+}
+template <class T, int N> static vector<T, N> load_block(const std::unordered_set<uintptr_t>& dwords, SurfaceIndex s, uint at) {
+  check_lsc_block<T, N>(s, at);
+  about_to_read(dwords, s.memory + at, N * sizeof(T));
+  vector<T, N> result;
+  memcpy((void*)&result(0), s.memory + at, N * sizeof(T));
+  return result;
+}
+template <class T, int N> static void store_block(std::unordered_set<uintptr_t>& dwords, SurfaceIndex s, uint at, const vector<T, N>& from) {
+  check_lsc_block<T, N>(s, at);
+  memcpy(s.memory + at, (const void*)&from, N * sizeof(T));
+  wrote(dwords, s.memory + at, N * sizeof(T));
+}
+}  // namespace emulation
+
+/* An element for each lane. */
+template <class T, VectorSize VS = VectorSize::N1, uint N>
+static vector<T, N> cm_load(SurfaceIndex surface, const vector<uint, N>& offsets, const vector<ushort, N>& lanes = 1) {
+  return emulation::load_lanes<T, N>(emulation::unfenced, surface, offsets, lanes);
+}
+template <class T, VectorSize VS = VectorSize::N1, uint N>
+static void cm_store(SurfaceIndex surface, const vector<uint, N>& offsets, const vector<T, N>& from, const vector<ushort, N>& lanes = 1) {
+  emulation::store_lanes<T, N>(emulation::unfenced, surface, offsets, from, lanes);
+}
+template <class T, VectorSize VS = VectorSize::N1, uint N>
+static vector<T, N> cm_load_slm(const vector<uint, N>& offsets, const vector<ushort, N>& lanes = 1) {
+  return emulation::load_lanes<T, N>(emulation::unfenced_slm, emulation::own_memory(), offsets, lanes);
+}
+template <class T, VectorSize VS = VectorSize::N1, uint N>
+static void cm_store_slm(const vector<uint, N>& offsets, const vector<T, N>& from, const vector<ushort, N>& lanes = 1) {
+  emulation::store_lanes<T, N>(emulation::unfenced_slm, emulation::own_memory(), offsets, from, lanes);
+}
+/* A block of dwords, at a multiple of four bytes. */
+template <class T, int N> static vector<T, N> cm_load(SurfaceIndex surface, uint offset) {
+  return emulation::load_block<T, N>(emulation::unfenced, surface, offset);
+}
+template <class T, int N> static void cm_store(SurfaceIndex surface, uint offset, const vector<T, N>& from) {
+  emulation::store_block<T, N>(emulation::unfenced, surface, offset, from);
+}
+template <class T, int N> static vector<T, N> cm_load_slm(uint offset) {
+  return emulation::load_block<T, N>(emulation::unfenced_slm, emulation::own_memory(), offset);
+}
+template <class T, int N> static void cm_store_slm(uint offset, const vector<T, N>& from) {
+  emulation::store_block<T, N>(emulation::unfenced_slm, emulation::own_memory(), offset, from);
 }
 
 /* The dot product of each group of four, in all four elements of the group. */

@@ -1,0 +1,200 @@
+/**
+ * @file Functions on sixteen lanes that kernels of mappings in C for Metal call: elements of buffer surfaces and of shared local memory, bounds,
+ * types. They call what `cm/cm.h` documents for Xe-HPG and later (`cm_load`, `cm_store`, ...), and nothing else.
+ *
+ *     gather<uchar>(b, 19 * k + n_lanes, n_lanes < 19)          an element for each lane where n < 19
+ */
+
+import { code } from "../abstraction/source-text.ts";
+import type { Helper } from "./cpp-helpers.ts";
+
+/** Lanes of a vector of elements: the width of messages that Xe-HPG and Xe-HPC both take. */
+export const CM_LANES = 16;
+
+/** In the order they may call one another, the last first. */
+export const CM_MEMORY: readonly Helper[] = [
+  {
+    name: "gather",
+    text: code`/* The element of each lane that is active, 0 for the others. */
+template <typename T> _GENX_ inline vector<T, 16> gather(SurfaceIndex surface, vector<int, 16> at, vector<ushort, 16> active) {
+  vector<uint, 16> offsets = at * (int)sizeof(T);
+  vector<T, 16> lanes = 0;
+  lanes.merge(cm_load<T>(surface, offsets, active), active);
+  return lanes;
+}
+`,
+  },
+  {
+    name: "scatter",
+    text: code`template <typename T> _GENX_ inline void scatter(SurfaceIndex surface, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
+  vector<uint, 16> offsets = at * (int)sizeof(T);
+  cm_store<T>(surface, offsets, value, active);
+}
+`,
+  },
+  {
+    name: "gather_slm",
+    text: code`/* The same in shared local memory, from a byte on. */
+template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<int, 16> at, vector<ushort, 16> active) {
+  vector<uint, 16> offsets = at * (int)sizeof(T) + from;
+  vector<T, 16> lanes = 0;
+  lanes.merge(cm_load_slm<T>(offsets, active), active);
+  return lanes;
+}
+`,
+  },
+  {
+    name: "scatter_slm",
+    text: code`template <typename T> _GENX_ inline void scatter_slm(uint from, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
+  vector<uint, 16> offsets = at * (int)sizeof(T) + from;
+  cm_store_slm<T>(offsets, value, active);
+}
+`,
+  },
+  {
+    name: "chosen",
+    text: code`template <typename T> _GENX_ inline vector<T, 16> chosen(vector<ushort, 16> where, vector<T, 16> yes, vector<T, 16> no) {
+  no.merge(yes, where);
+  return no;
+}
+`,
+  },
+  {
+    name: "at_least",
+    text: code`template <typename T> _GENX_ inline vector<T, 16> at_least(vector<T, 16> x, vector<T, 16> low) { /* keeps NaN */
+  x.merge(low, x < low);
+  return x;
+}
+`,
+  },
+  {
+    name: "at_most",
+    text: code`template <typename T> _GENX_ inline vector<T, 16> at_most(vector<T, 16> x, vector<T, 16> high) { /* keeps NaN */
+  x.merge(high, x > high);
+  return x;
+}
+`,
+  },
+  {
+    name: "most",
+    text: code`template <typename T> _GENX_ inline vector<T, 16> most(vector<T, 16> x, vector<T, 16> y) { /* NaN wins */
+  y.merge(x, (x > y) | (x != x));
+  return y;
+}
+`,
+  },
+  {
+    name: "least",
+    text: code`template <typename T> _GENX_ inline vector<T, 16> least(vector<T, 16> x, vector<T, 16> y) { /* NaN wins */
+  y.merge(x, (x < y) | (x != x));
+  return y;
+}
+`,
+  },
+  {
+    name: "saturate",
+    text: code`_GENX_ inline vector<int, 16> saturate(vector<float, 16> x, float low, float high) { /* NaN becomes 0 */
+  x.merge(0.0f, x != x);
+  x.merge(low, x < low);
+  x.merge(high, x > high);
+  return vector<int, 16>(x);
+}
+`,
+  },
+  {
+    name: "saturate_s32",
+    text: code`_GENX_ inline vector<int, 16> saturate_s32(vector<float, 16> x) { /* a float holds 2^31 and not one less */
+  vector<ushort, 16> beyond = x >= 2147483648.0f;
+  vector<int, 16> whole = saturate(x, -2147483648.0f, 2147483520.0f);
+  whole.merge(2147483647, beyond);
+  return whole;
+}
+`,
+  },
+  {
+    name: "half_of",
+    text: code`/* Rounded to f16, to nearest, ties to even. */
+_GENX_ inline vector<float, 16> half_of(vector<float, 16> x) {
+  vector<half, 16> rounded = x;
+  return vector<float, 16>(rounded);
+}
+`,
+  },
+  {
+    name: "bf16_of",
+    text: code`/* Rounded to bf16, to nearest, ties to even. */
+_GENX_ inline vector<float, 16> bf16_of(vector<float, 16> x) {
+  vector<uint, 16> bits = x.format<uint>();
+  vector<uint, 16> near = bits + 0x7fffu + ((bits >> 16) & 1u);
+  near.merge(bits | 0x400000u, x != x);
+  near = near & 0xffff0000u;
+  return vector<float, 16>(near.format<float>());
+}
+`,
+  },
+  {
+    name: "tf32_of",
+    text: code`/* Rounded to 10 bits of fraction, to nearest, ties to even. */
+_GENX_ inline vector<float, 16> tf32_of(vector<float, 16> x) {
+  vector<uint, 16> bits = x.format<uint>();
+  vector<uint, 16> near = (bits + 0xfffu + ((bits >> 13) & 1u)) & 0xffffe000u;
+  near.merge(bits, (bits & 0x7f800000u) == 0x7f800000u);
+  return vector<float, 16>(near.format<float>());
+}
+`,
+  },
+  {
+    name: "float_of",
+    text: code`/* A float with an odd last bit where it is not the integer: rounding it again is rounding the integer. */
+_GENX_ inline vector<float, 16> float_of(vector<int, 16> x) {
+  vector<int, 16> high = x >> 8;
+  high.merge(high | 1, (x & 255) != 0);
+  vector<float, 16> whole = x;
+  whole.merge(vector<float, 16>(high) * 256.0f, (x >= 16777216) | (x <= -16777216));
+  return whole;
+}
+`,
+  },
+  {
+    name: "from_f16",
+    text: code`_GENX_ inline vector<float, 16> from_f16(vector<ushort, 16> bits) {
+  vector<half, 16> same = bits.format<half>();
+  return vector<float, 16>(same);
+}
+`,
+  },
+  {
+    name: "to_f16",
+    text: code`_GENX_ inline vector<ushort, 16> to_f16(vector<float, 16> x) {
+  vector<half, 16> rounded = x;
+  return vector<ushort, 16>(rounded.format<ushort>());
+}
+`,
+  },
+  {
+    name: "from_bf16",
+    text: code`_GENX_ inline vector<float, 16> from_bf16(vector<ushort, 16> bits) {
+  vector<uint, 16> whole = bits;
+  whole = whole << 16;
+  return vector<float, 16>(whole.format<float>());
+}
+`,
+  },
+  {
+    name: "to_bf16",
+    text: code`_GENX_ inline vector<ushort, 16> to_bf16(vector<float, 16> x) { /* of a number that is rounded */
+  vector<uint, 16> bits = x.format<uint>();
+  return vector<ushort, 16>(bits >> 16);
+}
+`,
+  },
+  {
+    name: "bits_as_float",
+    text: code`_GENX_ inline float bits_as_float(uint bits) {
+  vector<uint, 1> held = bits;
+  vector<float, 1> same = held.format<float>();
+  return same(0);
+}
+`,
+  },
+];

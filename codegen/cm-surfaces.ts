@@ -1,0 +1,151 @@
+/**
+ * @file Where kernels of mappings in C for Metal keep what they hold: tensors and buffers in surfaces, a thread's own memory in shared local memory,
+ * tiles in registers.
+ *
+ *     const int w_tiled = 4096; // of workspace                          buffer w_tiled: s8[...] in workspace
+ *     const uint c_results = cm_slm_alloc(512);                           buffer c_results: s32[128] of a thread
+ *     b0 = load_rows<int, 1, 64>(workspace, w_tiled + 256 * r, 256);      b{0} <- w_tiled[256*r]
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { number, printExpr } from "../abstraction/expression.ts";
+import { operandOf } from "../abstraction/intrinsic.ts";
+import type { LoopNest, RegisterAt, Scratch } from "../abstraction/loop-nest.ts";
+import { dwordRows } from "../abstraction/memory-tile.ts";
+import { type Code, code, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
+import { declareRegister } from "../targets/registers.ts";
+import { CM_TYPES, CmValues } from "./cm-values.ts";
+import { argumentsOf, workspaceOf } from "./cpp-frame.ts";
+import type { Named } from "./named.ts";
+import { divisorOf } from "./short-index.ts";
+import { TileRegisters } from "./tile-registers.ts";
+import type { Of } from "./walk.ts";
+
+/** Bytes that a surface holds fewer than: indices of lanes are signed. */
+const SURFACE_BYTES = 2 ** 31;
+/** Shared local memory that a thread group is given at most. Intel oneAPI GPU Optimization Guide, Xe GPU Architecture. */
+const SLM_BYTES = 64 * 1024;
+const CACHE_LINE = 64;
+
+export const WORKSPACE = new Name("local", "workspace");
+/** A mask of the first lane alone. */
+export const ONLY = new Name("local", "first_lane");
+
+export abstract class CmSurfaces extends TileRegisters {
+  protected readonly c: CmValues;
+  private readonly scratch: ReadonlyMap<string, Scratch>;
+
+  /** @throws UsageError for more than a surface or shared local memory holds */
+  constructor(computation: Computation, nest: LoopNest) {
+    super(nest);
+    this.c = new CmValues(computation, nest, (tensor, at, active) => this.gathered(tensor, at, active));
+    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
+    checkSizes(computation, nest);
+  }
+
+  /** Buffers as element numbers of the workspace, own memory as bytes of shared local memory, registers. */
+  protected declarations({ memory, registers }: Named, mentioned: ReadonlySet<string>): Code[] {
+    const { buffers } = workspaceOf(this.nest);
+    const own = this.nest.scratch.filter((s) => s.scope === "local" && memory.has(s.name));
+    const bytes = own.map((s) => CACHE_LINE * Math.ceil((s.elements * bytesOf(s.dtype)) / CACHE_LINE));
+    return [
+      ...(own.length > 0 ? [code`cm_slm_init(${bytes.reduce((all, n) => all + n, 0)});`] : []),
+      ...own.map(({ name }, i) => code`const uint ${tensorName(name)} = cm_slm_alloc(${bytes[i] ?? 0});`),
+      ...buffers
+        .filter(({ name }) => mentioned.has(tensorName(name).id))
+        .map(
+          ({ name, dtype, offset }) =>
+            code`const int ${tensorName(name)} = ${offset / bytesOf(dtype)}; /* of ${WORKSPACE} */`,
+        ),
+      ...(mentioned.has(ONLY.id) ? [code`vector<ushort, 16> ${ONLY} = 0;`, code`${ONLY}(0) = 1;`] : []),
+      ...this.nest.registers.flatMap(({ name, intrinsic, operand }) =>
+        (registers.get(name) ?? []).map((i) =>
+          declareRegister(intrinsic, operandOf(intrinsic, operand), this.register({ file: name, index: number(i) })),
+        ),
+      ),
+    ];
+  }
+
+  protected isOwn(buffer: string): boolean {
+    return this.scratch.get(buffer)?.scope === "local";
+  }
+
+  private surface(buffer: string): Code {
+    return code`${this.scratch.has(buffer) ? WORKSPACE : tensorName(buffer)}`;
+  }
+
+  /** Ahead of an index: where a buffer begins in its surface. */
+  private from(buffer: string): Code {
+    return this.scratch.has(buffer) ? code`${tensorName(buffer)} + ` : NOTHING;
+  }
+
+  move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
+    const { operand } = this.heldAt(register);
+    const bytes = bytesOf(operand.dtype);
+    const index = this.c.index(memory.base, extents);
+    const isOwn = this.isOwn(memory.buffer);
+    const ptr = isOwn
+      ? code`${tensorName(memory.buffer)} + ${times(bytes, index)}`
+      : code`${this.surface(memory.buffer)}, ${times(bytes, code`${this.from(memory.buffer)}${index}`)}`;
+    const dword = 4;
+    const isAligned = [divisorOf(memory.base, extents), memory.stride].every((n) => (n * bytes) % dword === 0);
+    if (!isAligned && kind === "store")
+      throw new Error(`internal: sums of ${register.file} lie at no multiple of four bytes`);
+    const { rows, dwords, stride } = dwordRows(operand, memory.stride * bytes, isAligned);
+    const by = code`${isAligned ? "" : "_of_bytes"}${isOwn ? "_slm" : ""}`;
+    const moved = this.moved(kind, register, ptr, memory.stride, {
+      by,
+      rows: code`${rows}, ${dwords}`,
+      stride: code`${stride}`,
+    });
+    if (moved === undefined) throw new Error(`internal: ${operand.name} of ${register.file} has no ${kind} in CM`);
+    return [moved];
+  }
+
+  private gathered(tensor: string, at: Code, active: Code): Code {
+    const type = CM_TYPES[this.c.dtypes[tensor] ?? "f32"];
+    return this.isOwn(tensor)
+      ? code`gather_slm<${type}>(${tensorName(tensor)}, ${at}, ${active})`
+      : code`gather<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${active})`;
+  }
+
+  protected scattered(tensor: string, at: Code, value: Code, active: Code): Code {
+    const type = CM_TYPES[this.c.dtypes[tensor] ?? "f32"];
+    return this.isOwn(tensor)
+      ? code`scatter_slm<${type}>(${tensorName(tensor)}, ${at}, ${value}, ${active});`
+      : code`scatter<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${value}, ${active});`;
+  }
+
+  issue(statement: Of<"register-issue">): Code[] {
+    return this.issued(statement);
+  }
+
+  protected override register({ file, index }: RegisterAt): Code {
+    if (index.kind !== "number") throw new Error(`internal: register ${printExpr(index)} is not known while printing`);
+    const { operand } = this.fileOf({ file, index });
+    return code`${new Name("register", `${operand}${index.value}`, `${file} ${index.value}`)}`;
+  }
+}
+
+const times = (factor: number, text: Code): Code => (factor === 1 ? text : code`${factor} * (${text})`);
+
+function checkSizes(computation: Computation, nest: LoopNest): void {
+  const surfaces = [
+    ...argumentsOf(computation).map((a) => ({ name: a.tensor, bytes: a.elements * bytesOf(a.dtype) })),
+    { name: "the workspace", bytes: workspaceOf(nest).bytes },
+  ];
+  for (const { name, bytes } of surfaces)
+    if (bytes >= SURFACE_BYTES)
+      throw new UsageError(`CM: ${name} has ${bytes} bytes, and a buffer surface fewer than 2^31`, {
+        hint: "choose smaller extents",
+      });
+  const own = nest.scratch.filter((s) => s.scope === "local");
+  const bytes = own.reduce((all, s) => all + CACHE_LINE * Math.ceil((s.elements * bytesOf(s.dtype)) / CACHE_LINE), 0);
+  if (bytes > SLM_BYTES)
+    throw new UsageError(`CM: a thread keeps ${bytes} bytes of its own, and shared local memory has ${SLM_BYTES}`, {
+      hint: "choose a schedule with smaller blocks",
+    });
+}

@@ -1,0 +1,238 @@
+/**
+ * @file A loop nest as C for Metal: one self-contained source whose kernels take buffer surfaces, for Xe-HPG and later.
+ *
+ *     for (int step = cm_group_id(0); step < 448; step += cm_group_count(0)) {         for parallel p in 0..56, q_outer in 0..8
+ *       const int p = step / 8, q_outer = step % 8;
+ *       c0 = 0;                                                                       c{0} <- identity
+ *       b0 = load_rows<int, 8, 8>(workspace, (w_tiled + 128 * r) * 1, 32);             b{0} <- w_tiled[128*r]
+ *       c0 = cm_dpas<CM_PRECISION_S8, CM_PRECISION_U8, 8, 8>(c0, b0, a0);             c{0} <- dpas(a{0}, b{0})
+ *
+ * A thread of the nest is a thread group of one thread. It steps through innermost loops of scalars sixteen lanes at a time. Its own memory is
+ * shared local memory; buffers of the workspace are parts of one surface. Emulation: runtime/emulation/cm.h.
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Expr } from "../abstraction/expression.ts";
+import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
+import type { Kernel, Launch } from "../abstraction/kernel.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import {
+  apart,
+  axisName,
+  type Code,
+  code,
+  indented,
+  lines,
+  list,
+  Name,
+  NOTHING,
+  namesIn,
+  skeleton,
+  tensorName,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { CM_HELPERS } from "./cm-helpers.ts";
+import { CM_LANES, CM_MEMORY } from "./cm-memory.ts";
+import { CmSurfaces, ONLY, WORKSPACE } from "./cm-surfaces.ts";
+import { type Lanes, lanesName } from "./cm-values.ts";
+import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { calledIn, helpersFor } from "./cpp-helpers.ts";
+import { dealtIndices } from "./lane-statement.ts";
+import { namedIn } from "./named.ts";
+import { dealtTo, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
+import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
+
+const STEP = new Name("local", "step");
+const NUMBERS = code`lane_numbers`;
+const ALL_LANES: Lanes = { axis: undefined, active: undefined };
+const OWN = new Set([...CM_MEMORY, ...CM_HELPERS].map((h) => h.name));
+
+/**
+ * The kernels of a scheduled nest.
+ * @throws UsageError for what CM has no words for
+ */
+export function generateCm(computation: Computation, intrinsic: Intrinsic, nest: LoopNest, notes: SourceNotes): Kernel {
+  if (intrinsic.language !== "cm")
+    throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CM`);
+  return new CmWriter(computation, nest).kernel(intrinsic, notes);
+}
+
+class CmWriter extends CmSurfaces implements LanguagePrinter {
+  /** Memory that the kernel at hand both writes and reads. */
+  private shared: ReadonlySet<string> = new Set();
+  private fenced = false;
+
+  kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
+    const { computation } = this.c;
+    const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
+    const phases = phasesOf(this.nest.body);
+    const kernels = [
+      ...(this.nest.prepare.length > 0 ? [this.kernelFunction(code`automap_prepare`, this.nest.prepare, true)] : []),
+      ...phases.map((phase, i) => this.kernelFunction(code`automap_phase_${i}`, phase, false)),
+    ];
+    const text = kernels.map((k) => k.text);
+    const helpers = calledIn(text, [...CM_HELPERS, ...CM_MEMORY]);
+    const source = lines([
+      headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
+      code`#include <cm/cm.h>`,
+      NOTHING,
+      code`static const uint ${NUMBERS}[${CM_LANES}] = {${list(Array.from({ length: CM_LANES }, (_, i) => code`${i}`))}};`,
+      ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),
+      ...helpers,
+      ...helpersFor([...text, ...helpers], "_GENX_ inline", OWN),
+      NOTHING,
+      ...text,
+    ]);
+    return {
+      language: "cm",
+      source: spell(source, "cm"),
+      features: intrinsic.features,
+      promises: intrinsic.mnemonic,
+      arguments: argumentsOf(computation),
+      launches: kernels.map((k) => k.launch),
+      workspaceBytes: workspaceOf(this.nest).bytes,
+    };
+  }
+
+  private kernelFunction(
+    name: Code,
+    body: readonly Statement[],
+    once: boolean,
+  ): { readonly text: Code; readonly launch: Launch } {
+    const named = namedIn(body, this.nest);
+    const { reads, writes } = touchedIn(body);
+    this.shared = new Set([...reads].filter((buffer) => writes.has(buffer)));
+    const text = printStatements(body, this);
+    const tensors = Object.keys(this.c.computation.tensors).filter((t) => named.memory.has(t));
+    const workspace = workspaceOf(this.nest).buffers.some((b) => named.memory.has(b.name));
+    const groups = once ? 1 : dealtTo(body, this.tasks);
+    const surfaces = [...(workspace ? [WORKSPACE] : []), ...tensors.map((t) => tensorName(t))];
+    const parameters = surfaces.map((s) => code`SurfaceIndex ${s} [[type("buffer_t")]]`);
+    const kernel = lines([
+      code`/* ${groups} thread groups of one thread${once ? ", once ahead of the first call" : ""}. */`,
+      code`extern "C" _GENX_MAIN_ void ${name}(${list(parameters)}) {`,
+      ...indented([
+        code`const int part = cm_group_id(0), parts = cm_group_count(0);`,
+        ...this.declarations(named, namesIn(text)),
+        ...text,
+      ]),
+      code`}`,
+      NOTHING,
+    ]);
+    const launch: Launch = {
+      ...{ function: skeleton(name), groups, arguments: tensors },
+      ...(workspace && { workspace }),
+      ...(once && { once }),
+    };
+    return { text: kernel, launch };
+  }
+
+  // ---- loops ------------------------------------------------------------------------------------------------------------------
+
+  private readonly tasks = (loop: Loop): Tasks[] => tasksOf(loop, this.nest);
+
+  row(loop: Loop, extents: Extents): readonly Code[] | undefined {
+    if (loop.mode === "parallel") return this.tasks(loop).flatMap((tasks) => this.dealt(tasks, extents));
+    return isScalars(loop) ? this.behindFences([loop], () => this.overLanes(loop, extents)) : undefined;
+  }
+
+  private dealt({ loops, body }: Tasks, extents: Extents): Code[] {
+    const total = loops.reduce((all, l) => all * l.extent, 1);
+    const within = { ...extents, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
+    return [
+      code`for (int ${STEP} = part; ${STEP} < ${total}; ${STEP} += parts) {`,
+      ...indented(dealtIndices(loops, code`${STEP}`).map((d) => d.line)),
+      ...indented(printStatements(body, this, within)),
+      code`}`,
+    ];
+  }
+
+  private overLanes(loop: Loop, extents: Extents): Code[] {
+    const shared = laneAxis(loop, CM_LANES);
+    if (shared !== undefined) return this.chain(loop, shared, extents, ALL_LANES);
+    const within = { ...extents, [loop.axis]: loop.extent };
+    return [this.openLoop(loop, within), ...indented(printStatements(loop.body, this, within)), code`}`];
+  }
+
+  /** Loops that stand one in the other; the steps of one of them are lanes. */
+  private chain(loop: Loop, shared: string, extents: Extents, around: Lanes): Code[] {
+    const within = { ...extents, [loop.axis]: loop.extent };
+    const isShared = loop.axis === shared;
+    const { head, lanes } = isShared ? this.openLanes(loop) : { head: [this.openLoop(loop, within)], lanes: around };
+    const body = loop.body.flatMap((s): Code[] =>
+      s.kind === "loop"
+        ? this.chain(s, shared, within, lanes)
+        : s.kind === "scalar"
+          ? this.assigned(s, within, lanes)
+          : [],
+    );
+    const [open = NOTHING, ...first] = head;
+    return [open, ...indented([...first, ...body]), code`}`];
+  }
+
+  private openLanes({ axis, extent }: Loop): { readonly head: Code[]; readonly lanes: Lanes } {
+    const [name, numbers] = [axisName(axis), lanesName(axis)];
+    const active = extent % CM_LANES === 0 ? undefined : code`${numbers.with("_inside")}`;
+    return {
+      head: [
+        code`for (int ${name} = 0; ${name} < ${extent}; ${name} += ${CM_LANES}) {`,
+        code`vector<int, 16> ${numbers}(${NUMBERS});`,
+        code`${numbers} += ${name};`,
+        ...(active ? [code`vector<ushort, 16> ${active} = ${numbers} < ${extent};`] : []),
+      ],
+      lanes: { axis, active },
+    };
+  }
+
+  /** What this thread has written is there for what it reads behind a fence. */
+  private behindFences(statements: readonly Statement[], print: () => Code[]): Code[] {
+    const { reads, writes } = touchedIn(statements);
+    const met = [...reads, ...writes].filter((buffer) => this.shared.has(buffer));
+    if (met.length === 0 || this.fenced) return print();
+    const fences = [
+      ...(met.some((b) => !this.isOwn(b)) ? [code`cm_fence();`] : []),
+      ...(met.some((b) => this.isOwn(b)) ? [code`cm_slm_fence(CM_GLOBAL_COHERENT_FENCE);`] : []),
+    ];
+    this.fenced = ![...reads].some((buffer) => writes.has(buffer));
+    const text = print();
+    this.fenced = false;
+    return [...fences, ...text, ...fences];
+  }
+
+  openLoop({ axis, extent, range, mode, inTurn }: Loop, extents: Extents): Code {
+    const name = axisName(axis);
+    if (mode === "parallel" && inTurn) return code`for (int ${name} = part; ${name} < ${extent}; ${name} += parts) {`;
+    const bound = (op: "<" | ">", first: number, others: readonly Expr[] = []): Code =>
+      others.reduce((text, e) => {
+        const other = code`(${this.c.index(e, extents)})`;
+        return code`(${other} ${op} ${text} ? ${other} : ${text})`;
+      }, code`${first}`);
+    const [from, to] = [bound(">", 0, range?.from), bound("<", extent, range?.to)];
+    return code`for (int ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
+  }
+
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    return code`if (${this.c.condition(condition, extents)}) {`;
+  }
+
+  // ---- scalars ----------------------------------------------------------------------------------------------------------------
+
+  /** Outside of loops that are lanes, the first of them. */
+  scalar(statement: Of<"scalar">, extents: Extents): Code[] {
+    const only: Lanes = { axis: undefined, active: code`${ONLY}` };
+    return this.behindFences([statement], () => this.assigned(statement, extents, only));
+  }
+
+  private assigned({ equation }: Of<"scalar">, extents: Extents, lanes: Lanes): Code[] {
+    const { target, op, value, where } = equation;
+    if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
+    const dtype = this.c.dtypes[target.tensor] ?? "f32";
+    return this.c.within(lanes, () => {
+      const place = this.c.placeOf(target, extents);
+      const active = this.c.mask([...(where ? [where] : []), ...place.guards], extents) ?? code`vector<ushort, 16>(1)`;
+      const [at, stored] = [this.c.laneIndex(place.at, extents), this.c.stored(value, dtype, extents)];
+      return [this.scattered(target.tensor, at, stored, active)];
+    });
+  }
+}
