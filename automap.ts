@@ -136,6 +136,7 @@ export { type OperandTypes, parseDataTypes } from "./operators/data-types.ts";
 export { OPERATORS, operatorNamed } from "./operators/index.ts";
 export { type InstantiateOptions, instantiate, type Operator, type Parameter } from "./operators/operator.ts";
 export type { NumberArray, ParameterDescription } from "./package/index.ts";
+export type { BindNetworkOptions, BoundNetwork, NetworkTensor } from "./package/network/index.ts";
 export type { Calibration } from "./perfmodel/calibrate.ts";
 export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";
 export { drawMappingSvg } from "./report/draw-svg.ts";
@@ -161,6 +162,7 @@ export {
   type LoadOptions,
   load,
 } from "./session/load.ts";
+export { loadNetwork } from "./session/load-network.ts";
 export {
   type Expected,
   type RankInTimeOptions,

@@ -34,6 +34,8 @@ type Asset =
   | "binding.js"
   | "cuda-test.h"
   | "memory.h"
+  | "network-binding.d.ts"
+  | "network-binding.js"
   | "self-test.h"
   | "torch-check.h"
   | "torch_example.py"

@@ -25,7 +25,7 @@ import type { KernelDescription } from "./files/binding.js";
 import { ARRAYS, describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
 /** koffi's interface has been stable since its third major version. */
-const KOFFI = "^3.3.4";
+export const KOFFI = "^3.3.4";
 
 /** @param words of the package's parameters (public.ts) */
 export function descriptionOf({ name, computation, tuned, threads }: EmitSubject, words: Spelling): KernelDescription {

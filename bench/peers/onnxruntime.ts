@@ -7,6 +7,8 @@
  * is what a call costs in Node, which `overhead` tells (the same call of a session that copies one number).
  */
 
+import { createRequire } from "node:module";
+import { resolve } from "node:path";
 import { type Computation, extentsOf, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -42,13 +44,56 @@ export interface OnnxPeer {
   close(): Promise<void>;
 }
 
-/** @throws UsageError when onnxruntime-node is not installed */
-export async function loadOnnxRuntime(): Promise<Ort> {
-  const name: string = "onnxruntime-node";
-  const loaded: unknown = await import(name).catch(() => {
-    throw new UsageError("onnxruntime-node is not installed", { hint: `npm install --no-save ${name}` });
-  });
-  return loaded as Ort; // The package has types of its own, which are not there unless it is.
+/** @param folder of the package, where it is installed elsewhere. @throws UsageError when onnxruntime-node is not installed */
+export async function loadOnnxRuntime(folder?: string): Promise<Ort & { readonly version: string }> {
+  const name = folder === undefined ? "onnxruntime-node" : resolve(folder);
+  const require = createRequire(import.meta.url);
+  try {
+    const { version } = require(`${name}/package.json`) as { version: string };
+    // The package has types of its own, which are not there unless it is.
+    return await Promise.resolve({ ...(require(name) as Ort), version });
+  } catch {
+    throw new UsageError(`${folder ?? name} is not installed`, { hint: "npm install --no-save onnxruntime-node" });
+  }
+}
+
+/** A whole model on one set of inputs. */
+export interface OnnxNetwork {
+  run(): Promise<void>;
+  /** By name, of the last run. */
+  readonly outputs: Readonly<Record<string, ArrayLike<number>>>;
+  close(): Promise<void>;
+}
+
+/** A model of f32 tensors. @param shapes of its inputs and outputs by name */
+export async function onnxNetwork(
+  ort: Ort,
+  model: Uint8Array,
+  {
+    inputs,
+    shapes,
+    threads,
+  }: {
+    readonly inputs: Readonly<Record<string, Float32Array>>;
+    readonly shapes: Readonly<Record<string, readonly number[]>>;
+    readonly threads: number;
+  },
+): Promise<OnnxNetwork> {
+  const session = await ort.InferenceSession.create(model, sessionOptions(threads));
+  const tensor = (name: string, data: Float32Array): OnnxValue => new ort.Tensor("float32", data, shapes[name] ?? []);
+  const feeds = Object.fromEntries(Object.entries(inputs).map(([name, data]) => [name, tensor(name, data)]));
+  const results = Object.entries(shapes).filter(([name]) => !Object.hasOwn(inputs, name));
+  const outputs = Object.fromEntries(
+    results.map(([name, shape]) => [name, new Float32Array(shape.reduce((product, size) => product * size, 1))]),
+  );
+  const fetches = Object.fromEntries(Object.entries(outputs).map(([name, data]) => [name, tensor(name, data)]));
+  return {
+    run: async () => {
+      await session.run(feeds, fetches);
+    },
+    outputs,
+    close: () => session.release(),
+  };
 }
 
 /**

@@ -1,7 +1,8 @@
 /**
  * @file The package of a network: one library that runs it, built by a compiler alone.
  *
- *     networkFiles(subject)      resnet18.h, resnet18.cpp, resnet18_k0.cpp ..., resnet18.weights, resnet18_main.cpp, build.sh, CMakeLists.txt
+ *     networkFiles(subject)      resnet18.h, resnet18.cpp, resnet18_k0.cpp ..., resnet18.weights, resnet18_main.cpp, build.sh, CMakeLists.txt,
+ *                                 network.json, package.json, index.js, index.d.ts and what they import
  */
 
 import {
@@ -19,8 +20,17 @@ import { type BuildStep, PLAIN, tunedFlags } from "../build.ts";
 import { tunedSource } from "../library.ts";
 import { portableSource } from "../portable.ts";
 import { networkHeader, networkMain, networkSource } from "./library.ts";
+import { nodeFiles } from "./node.ts";
 import { type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
 
+export {
+  type BindNetworkOptions,
+  type BoundNetwork,
+  bindNetwork,
+  type NetworkDescription,
+  type NetworkTensor,
+} from "../files/network-binding.js";
+export { NETWORK_VERSION } from "./node.ts";
 export { type NetworkKernel, type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
 
 /** How the library and its program are built: objects in any order, then these. */
@@ -62,6 +72,7 @@ export function networkFiles(given: NetworkSubject): ReadonlyMap<string, SourceT
     ),
     [`${name}.weights`, parts.weights],
     [`${name}_main.cpp`, networkMain(parts)],
+    ...nodeFiles(parts, networkBuildOf(parts).library.output),
     ["build.sh", buildScript(parts)],
     ["CMakeLists.txt", cmakeText(parts)],
   ]);

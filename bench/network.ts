@@ -1,0 +1,207 @@
+/**
+ * @file Whole networks beside ONNX Runtime, both called from this process, batches in turns; outputs are compared first. Where the time of ours goes, by step.
+ *
+ *     npm run build && npm install --no-save onnxruntime-node
+ *     node dist/cli/main.js tune-network resnet18 --time 360 --db networks.db
+ *     node dist/bench/network.js --networks resnet18 --db networks.db
+ *     node dist/bench/network.js --threads 2 --onnxruntime /opt/ort/node_modules/onnxruntime-node --out bench/results/networks
+ *
+ * Kernels are those of the database, untuned steps as `automap network emit` has them. Weights are seeded. Ratios above 1 say automap is faster.
+ * A step's time is the median of calls in which every step is timed, in place in the network; `record` is what its kernel took alone, with warm caches.
+ */
+
+import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { cpus, tmpdir } from "node:os";
+import { join } from "node:path";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { openDatabase } from "../db/index.ts";
+import { MODELS } from "../network/models/index.ts";
+import { onnxBytes } from "../network/onnx/write.ts";
+import type { Task } from "../network/tasks.ts";
+import { type BoundNetwork, networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
+import { summarise, summariseRatio } from "../runtime/statistics.ts";
+import { writePackage } from "../session/emit.ts";
+import { environmentOf } from "../session/environment.ts";
+import { loadNetwork } from "../session/load-network.ts";
+import { type Choice, choicesOf, networkSubject, openGraph } from "../session/network.ts";
+import { buildNetwork } from "../session/prove-network.ts";
+import { readOptions, wordOf } from "./options.ts";
+import { loadOnnxRuntime, onnxNetwork } from "./peers/onnxruntime.ts";
+
+const { values } = readOptions({
+  options: {
+    networks: { type: "string", default: "resnet18" },
+    threads: { type: "string", default: "1" },
+    batches: { type: "string", default: "40" },
+    db: { type: "string", default: "networks.db" },
+    onnxruntime: { type: "string" },
+    out: { type: "string", default: "networks" },
+  },
+});
+const [threads, batches] = [Number(values.threads), Number(values.batches)];
+/** Of the largest output: sums of thousands of products in another order. */
+const TOLERANCE = 1e-4;
+/** A batch is as many calls as fit. */
+const BATCH_SECONDS = 0.03;
+const PROFILED_CALLS = 50;
+
+const found = await findCompiler();
+if (found.status === "environment") throw new EnvironmentError(found);
+const compiler = found;
+const ort = await loadOnnxRuntime(values.onnxruntime);
+const db = openDatabase(values.db, { readonly: true });
+const ratios: number[] = [];
+const sections: string[] = [];
+writeFileSync(`${values.out}.jsonl`, "");
+for (const name of values.networks.split(",")) {
+  const row = await compared(wordOf("networks", name, Object.keys(MODELS)));
+  ratios.push(row.ratio);
+  appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
+  sections.push(sectionOf(row));
+  console.error(sections.at(-1));
+}
+db.close();
+const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
+const text = `# Networks beside ONNX Runtime
+
+${cpus()[0]?.model.trim()}, f32, batch 1, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, ${batches} batches in turns; medians.
+
+    node dist/bench/network.js ${process.argv.slice(2).join(" ")}
+
+${sections.join("\n")}
+ONNX Runtime's time over ours, geomean: ${geomean.toFixed(2)}
+`;
+writeFileSync(`${values.out}.md`, text);
+
+/** How one step is computed, and what it takes. */
+interface StepRow {
+  readonly name: string;
+  readonly seconds: number;
+  readonly multiplyAdds: number;
+  /** Of its kernel alone; undefined where none was tuned. */
+  readonly record: number | undefined;
+}
+
+async function compared(network: string) {
+  const graph = (MODELS[network] as () => ReturnType<(typeof MODELS)[string]>)(); // wordOf has checked the name
+  const { program } = openGraph(graph);
+  const choices = choicesOf(program, { db, environment: environmentOf({ compiler }) }, threads);
+  const subject = networkSubject(program, choices, { threads });
+  const folder = mkdtempSync(join(tmpdir(), "automap-network-bench-"));
+  try {
+    writePackage(folder, networkFiles(subject));
+    const problem = await buildNetwork(folder, partsOfNetwork(subject), compiler, shareCores());
+    if (problem !== undefined) throw new UsageError(`${network} does not compile\n${problem}`);
+    const random = seededRandom(1);
+    const inputs = Object.fromEntries(
+      program.inputs.map(
+        ({ name, shape }) =>
+          [
+            name,
+            drawn(
+              shape.reduce((a, b) => a * b, 1),
+              random,
+            ),
+          ] as const,
+      ),
+    );
+    const ours = await loadNetwork(folder);
+    const peer = await onnxNetwork(ort, onnxBytes(graph), { inputs, shapes: shapesOf(ours), threads });
+    const outputs = ours.run(inputs);
+    await peer.run();
+    const difference = Math.max(...Object.entries(outputs).map(([name, got]) => differenceOf(got, peer.outputs[name])));
+    const [a, b] = await sampled(() => ours.run(inputs, outputs), peer.run);
+    ours.close();
+    await peer.close();
+    const [own, other] = [summarise(a, 1), summarise(b, 1)];
+    const ratio = summariseRatio(b, a, 1);
+    return {
+      ...{ network, threads, automap: own.median, onnxruntime: other.median, ratio: ratio.median, difference },
+      ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, choices) },
+    };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function drawn(elements: number, random: () => number): Float32Array {
+  return Float32Array.from({ length: elements }, () => 4 * random() - 2);
+}
+
+function shapesOf({ inputs, outputs }: BoundNetwork): Readonly<Record<string, readonly number[]>> {
+  return Object.fromEntries([...inputs, ...outputs].map(({ name, shape }) => [name, shape]));
+}
+
+/** The largest difference, as a share of the largest element. @throws Error when it is more than rounding */
+function differenceOf(ours: ArrayLike<number>, theirs: ArrayLike<number> = []): number {
+  let [most, largest] = [0, 0];
+  for (let i = 0; i < ours.length; i++) {
+    const [a = Number.NaN, b = Number.NaN] = [ours[i], theirs[i]];
+    // Not a number stays.
+    most = Math.max(most, Math.abs(a - b));
+    largest = Math.max(largest, Math.abs(b));
+  }
+  if (!(most <= TOLERANCE * largest)) throw new Error(`outputs differ by ${most}, where the largest is ${largest}`);
+  return most / largest;
+}
+
+/** Seconds a call of each, batch by batch in turns; who begins changes. */
+async function sampled(ours: () => unknown, theirs: () => Promise<unknown>): Promise<[number[], number[]]> {
+  const sides = [ours, theirs] as const;
+  const samples: [number[], number[]] = [[], []];
+  const calls = [1, 1];
+  const timed = async (side: 0 | 1): Promise<number> => {
+    const begun = performance.now();
+    for (let call = 0; call < (calls[side] ?? 1); call++) await sides[side]();
+    return (performance.now() - begun) / 1000 / (calls[side] ?? 1);
+  };
+  for (const side of [0, 1] as const) calls[side] = Math.max(1, Math.round(BATCH_SECONDS / (await timed(side))));
+  for (let batch = 0; batch < batches; batch++)
+    for (const side of batch % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) samples[side].push(await timed(side));
+  return samples;
+}
+
+async function stepsOf(
+  folder: string,
+  inputs: Readonly<Record<string, Float32Array>>,
+  choices: ReadonlyMap<Task, Choice>,
+): Promise<readonly StepRow[]> {
+  const net = await loadNetwork(folder, { times: true });
+  net.run(inputs);
+  const samples = net.steps().map((): number[] => []);
+  for (let call = 0; call < PROFILED_CALLS; call++) {
+    const before = net.steps();
+    net.run(inputs);
+    for (const [i, { seconds }] of net.steps().entries()) samples[i]?.push(seconds - (before[i]?.seconds ?? 0));
+  }
+  const tasks = new Map(
+    [...choices].flatMap(([task, choice]) => task.steps.map(({ nodes }) => [nodes[0], { task, choice }] as const)),
+  );
+  const rows = net.steps().map(({ name }, i): StepRow => {
+    const known = tasks.get(name.split(" ")[0] ?? "");
+    const record = known?.choice.kind === "record" ? known.choice.seconds : undefined;
+    const seconds = summarise(samples[i] ?? [], 1).median;
+    return { name, seconds, multiplyAdds: known?.task.multiplyAdds ?? 0, record };
+  });
+  net.close();
+  return rows;
+}
+
+function sectionOf(row: Awaited<ReturnType<typeof compared>>): string {
+  const ms = (seconds: number): string => (seconds * 1e3).toFixed(2);
+  const us = (seconds: number | undefined): string => (seconds === undefined ? "" : (seconds * 1e6).toFixed(1));
+  const rate = ({ multiplyAdds, seconds }: StepRow): string =>
+    multiplyAdds === 0 ? "" : ((2 * multiplyAdds) / seconds / 1e9).toFixed(0);
+  return `## ${row.network}
+
+automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.
+
+| step | us | record, us | GFLOP/s |
+|---|---|---|---|
+${row.steps.map((step) => `| ${step.name} | ${us(step.seconds)} | ${us(step.record)} | ${rate(step)} |`).join("\n")}
+| all | ${us(row.steps.reduce((sum, { seconds }) => sum + seconds, 0))} | ${us(row.steps.reduce((sum, { record = 0 }) => sum + record, 0))} | |
+`;
+}

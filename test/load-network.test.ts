@@ -1,0 +1,132 @@
+/** @file A network called from Node: by `loadNetwork`, and by the module that its package holds. */
+
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type BoundNetwork, loadNetwork } from "../automap.ts";
+import { GraphBuilder } from "../network/builder.ts";
+import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
+import { writePackage } from "../session/emit.ts";
+import { networkSubject, openGraph } from "../session/network.ts";
+import { buildNetwork } from "../session/prove-network.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-load-network-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const at = join(folder, "twice");
+
+beforeAll(async () => {
+  const net = new GraphBuilder("twice");
+  const x = net.input("x:0", [2, 3]);
+  const doubled = net.node("Mul", [x, net.constant("two", [1], Float32Array.of(2))]);
+  net.output(doubled);
+  net.output(net.node("ReduceSum", [doubled], { keepdims: 0 }));
+  const { program } = openGraph({ ...net.graph, opset: 12 });
+  const subject = networkSubject(program, new Map());
+  writePackage(at, networkFiles(subject));
+  const compiler = await findCompiler();
+  if (compiler.status === "environment") throw new Error(compiler.what);
+  expect(await buildNetwork(at, partsOfNetwork(subject), compiler, shareCores())).toBeUndefined();
+});
+
+const numbers = Float32Array.of(1, 2, 3, 4, 5, 6);
+const values = (net: BoundNetwork, given: Parameters<BoundNetwork["run"]>[0]) =>
+  Object.values(net.run(given)).map((array) => [...array]);
+
+describe("loadNetwork", () => {
+  it("runs a network on arrays by the names of its inputs, as often as wanted", async () => {
+    const net = await loadNetwork(at);
+    expect(net.inputs).toEqual([{ name: "x:0", dtype: "f32", array: "Float32Array", shape: [2, 3], elements: 6 }]);
+    expect(values(net, { "x:0": numbers })).toEqual([[2, 4, 6, 8, 10, 12], [42]]);
+    const into = Object.fromEntries(net.outputs.map(({ name, elements }) => [name, new Float32Array(elements)]));
+    expect(net.run({ "x:0": numbers.map((n) => -n) }, into)).toBe(into);
+    expect(Object.values(into).map((array) => [...array])).toEqual([[-2, -4, -6, -8, -10, -12], [-42]]);
+    expect(net.steps().map(({ seconds }) => seconds)).toEqual(net.steps().map(() => 0));
+    net.close();
+    expect(() => net.run({ "x:0": numbers })).toThrow("twice is closed");
+  });
+
+  it("keeps the time of each step where it is asked to", async () => {
+    const net = await loadNetwork(at, { times: true });
+    net.run({ "x:0": numbers });
+    const once = net.steps();
+    net.run({ "x:0": numbers });
+    expect(net.steps().every(({ seconds }, i) => seconds > (once[i]?.seconds ?? 0))).toBe(true);
+    net.close();
+  });
+
+  it("refuses arrays that do not fit, in a sentence", async () => {
+    const net = await loadNetwork(at);
+    const [output = ""] = net.outputs.map(({ name }) => name);
+    const both = new Float32Array(8);
+    const told = (run: () => unknown): string => {
+      try {
+        run();
+        return "nothing";
+      } catch (error) {
+        return String(error).replaceAll(output, "OUTPUT");
+      }
+    };
+    const rest = Object.fromEntries(net.outputs.map(({ name, elements }) => [name, new Float32Array(elements)]));
+    expect([
+      told(() => net.run({})),
+      told(() => net.run({ "x:0": new Float64Array(6) })),
+      told(() => net.run({ "x:0": numbers.subarray(1) })),
+      told(() => net.run({ "x:0": numbers, y: numbers })),
+      told(() => net.run({ "x:0": both.subarray(2) }, { ...rest, [output]: both.subarray(0, 6) })),
+    ]).toMatchInlineSnapshot(`
+      [
+        "KernelError: twice: x:0 is undefined
+        give Float32Array of 6 elements, [2,3] row-major",
+        "KernelError: twice: x:0 is Float64Array
+        give Float32Array of 6 elements, [2,3] row-major",
+        "KernelError: twice: x:0 has 5 elements
+        give Float32Array of 6 elements, [2,3] row-major",
+        "KernelError: twice has no "y"
+        there is x:0",
+        "KernelError: twice: OUTPUT shares memory with another array
+        give it its own",
+      ]
+    `);
+    net.close();
+  });
+
+  it("refuses a folder that is no network, and one that is not built", async () => {
+    await expect(loadNetwork(folder)).rejects.toThrow("is no package of a network: it has no network.json");
+    const bare = join(folder, "bare");
+    writePackage(bare, new Map([["network.json", "{}"]]));
+    await expect(loadNetwork(bare)).rejects.toThrow("network.json does not describe a network");
+    const other = join(folder, "other");
+    const net = new GraphBuilder("other");
+    net.output(net.node("Exp", [net.input("x", [3])]));
+    writePackage(other, networkFiles(networkSubject(openGraph(net.graph).program, new Map())));
+    await expect(loadNetwork(other)).rejects.toThrow("the network is not built");
+  });
+});
+
+describe("the module in the package", () => {
+  it("runs the network with koffi alone, and its types hold a program to them", () => {
+    symlinkSync(resolve("node_modules"), join(at, "node_modules"));
+    const program = `import { load } from ${JSON.stringify(pathToFileURL(join(at, "index.js")).href)};
+      console.log(JSON.stringify(Object.values(load().run({ "x:0": Float32Array.of(1, 2, 3, 4, 5, 6) })).map((a) => [...a])));`;
+    writeFileSync(join(at, "use.mjs"), program);
+    expect(execFileSync(process.execPath, [join(at, "use.mjs")], { encoding: "utf8" })).toBe(
+      "[[2,4,6,8,10,12],[42]]\n",
+    );
+    const uses = [
+      'net.run({ "x:0": new Float32Array(6) });',
+      "// @ts-expect-error",
+      'net.run({ "x:0": new Int8Array(6) });',
+    ];
+    writeFileSync(
+      join(at, "use.ts"),
+      ['import { load } from "./index.js";', "const net = load();", ...uses].join("\n"),
+    );
+    const flags = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--skipLibCheck"];
+    execFileSync(process.execPath, ["node_modules/typescript/bin/tsc", ...flags, join(at, "use.ts")]);
+  });
+});
