@@ -3,6 +3,7 @@
  */
 
 import { z } from "zod";
+import { KERNEL_LANGUAGES } from "../abstraction/kernel.ts";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import type { DesignSet, ListedDesign } from "../mapper/space-time/enumerate.ts";
@@ -70,7 +71,7 @@ export const shownSchema = documentOf({
   recurrence: z.string(),
 });
 /** Of `--emit`. */
-export const kernelSchema = documentOf({ ...design, language: z.enum(["cm", "cuda", "c++"]), source: z.string() });
+export const kernelSchema = documentOf({ ...design, language: z.enum(KERNEL_LANGUAGES), source: z.string() });
 export const refusedSchema = documentOf({
   designs: z.array(z.never()),
   refused,

@@ -57,6 +57,10 @@ const positive = (option: string) =>
     .regex(/^[1-9]\d{0,14}$/, `${option} must be a positive integer of no more than 15 digits`)
     .transform(Number);
 
+/** Languages of a design, by the words of --emit. */
+const EMITTED = ["cm", "cuda", "cpp", "opencl", "sycl"] as const;
+const EMITTED_TEXT = EMITTED.join(", ");
+
 const options = z.object({
   lanes: positive("--lanes").default(16),
   bound: positive("--bound").default(1),
@@ -74,7 +78,7 @@ const options = z.object({
   schedule: z.string().optional(),
   keepOrder: z.boolean().optional(),
   registers: positive("--registers").optional(),
-  emit: z.enum(["cm", "cuda", "cpp"], { error: "--emit is cm, cuda or cpp" }).optional(),
+  emit: z.enum(EMITTED, { error: `--emit is ${EMITTED_TEXT}` }).optional(),
   to: z.string().min(1).optional(),
   coalesced: z.boolean().optional(),
   checkTime: z.boolean().optional(),
@@ -103,7 +107,7 @@ export function registerSystolic(command: Command, finish: (code: ExitCode) => v
     .option("--registers <n>", "refuse designs that need more registers, coalesced")
     .option("--dtype <types>", "element types: f16, bf16, u8s8 ... (default: f32)")
     .option("--sum <type>", "type sums are formed in")
-    .option("--emit <language>", "print the kernel: cm, cuda or cpp (AVX-512); of --show, else of the best")
+    .option("--emit <language>", `print the kernel: ${EMITTED_TEXT} (cpp: AVX-512); of --show, else of the best`)
     .option("--to <file>", "write the kernel there")
     .option("--coalesced", "emit s.d registers for each variable instead of s.d + 1")
     .option("--check-time", "emit code in which PEs without a point are idle")
@@ -135,7 +139,7 @@ export function registerSystolic(command: Command, finish: (code: ExitCode) => v
 function runSystolic(word: string, commander: Command, given: Options): ExitCode {
   const subject = readArraySubject(word, readParameters(commander), given);
   if (given.to !== undefined && given.emit === undefined)
-    throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: "--emit cm, cuda or cpp" });
+    throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: `--emit ${EMITTED_TEXT}` });
   const command = ["automap systolic", ...commander.args.map(shellWord), ...keptOptions(given)].join(" ");
   if (subject.fixed) return runFixed(subject, subject.fixed, word, given, command);
   if (given.allocation !== undefined || given.schedule !== undefined) return runOwn(subject, given, command);
@@ -297,7 +301,9 @@ function emit(subject: ArraySubject, design: Design, given: Options, command: st
 
 /** The machine whose cycles rank designs. */
 function machineOf({ machine, emit: language }: Options): Target {
-  return laneTarget(machine ?? (language === "cuda" ? "warp" : language === "cm" ? "gen9" : "avx512"));
+  return laneTarget(
+    machine ?? (language === undefined || language === "cpp" ? "avx512" : language === "cuda" ? "warp" : "gen9"),
+  );
 }
 
 /** `1,0,0;0,1,0` as rows. */

@@ -19,6 +19,7 @@ import type { SourceNotes } from "./cpp-frame.ts";
 import { deviceCode } from "./cuda-helpers.ts";
 import { type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
+import { FOLDS, foldFunction } from "./lane-threads.ts";
 import { CudaLanes } from "./lanes-cuda.ts";
 import { namedIn } from "./named.ts";
 import { printStatements, roundsOf } from "./walk.ts";
@@ -72,10 +73,9 @@ export function cudaSource(
   const run = [...known.values()];
   const bodies = [...prepare, ...run].flatMap((k) => k.body);
   const text = skeleton(bodies);
-  const folds = FOLDS.filter(({ name }) => text.includes(`${name}<`)).map((f) => apart(f.text));
   return cudaProgram(computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: [...folds, ...deviceCode(bodies).portable],
+    prelude: [...foldsIn(text), ...deviceCode(bodies).portable],
     ...{ replaced: new Set(), aligned },
     ...{ constants, prepare, run, rounds },
   });
@@ -146,20 +146,14 @@ function constantTensors(nest: LoopNest, tensors: readonly Tensor[]): readonly T
   });
 }
 
-const FOLDS: readonly { readonly name: string; readonly text: Code }[] = [
-  { name: "sum_of_lanes", text: fold(code`sum_of_lanes`, code`v += other;`) },
-  { name: "most_of_lanes", text: fold(code`most_of_lanes`, code`v = other > v || other != other ? other : v;`) },
-  { name: "least_of_lanes", text: fold(code`least_of_lanes`, code`v = other < v || other != other ? other : v;`) },
-];
-
-function fold(name: Code, step: Code): Code {
-  return code`template <class T> static __device__ inline T ${name}(T v) {
-  for (int distance = ${WARP / 2}; distance > 0; distance /= 2) {
-    const T other = __shfl_xor_sync(${ALL_LANES}, v, distance);
-    ${step}
-  }
-  return v;
-}`;
+/** The folds that a text calls. */
+function foldsIn(text: string): Code[] {
+  const exchange = code`__shfl_xor_sync(${ALL_LANES}, v, distance)`;
+  return FOLDS.filter(({ name }) => text.includes(`${name}<`)).map(({ name, step }) =>
+    apart(
+      foldFunction(code`template <class T> static __device__ inline T ${name}(T v)`, code`T`, WARP, exchange, step),
+    ),
+  );
 }
 
 function lanesIn(nest: LoopNest): { readonly name: string; readonly lanes: number }[] {

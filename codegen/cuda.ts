@@ -273,7 +273,7 @@ class KernelPrinter implements LanguagePrinter {
     const dtype = c.dtypes[target.tensor] ?? "f32";
     const to = c.placeWhere(target, conjunction(where), extents);
     const held = op === "=" ? NOTHING : c.value(target, dtype, extents);
-    const joined = joinScalars(op, held, c.value(value, dtype, extents), dtype);
+    const joined = joinScalars(c, op, held, c.value(value, dtype, extents), dtype);
     const first = code`${c.axis(LANE)} == 0`;
     return guarded([first, ...to.guards], [code`${c.tensor(target.tensor)}[${to.at}] = ${joined};`]);
   }

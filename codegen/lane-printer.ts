@@ -188,7 +188,7 @@ export abstract class LanePrinter {
     const { before, dtype } = first.context;
     const folds = parts.map((part) => this.reduced({ ...part, context: { ...part.context, before } }));
     const [start = NOTHING, ...others] = folds;
-    const all = others.reduce((whole, other) => joinScalars(op, whole, other, dtype), start);
+    const all = others.reduce((whole, other) => joinScalars(this.c, op, whole, other, dtype), start);
     const folded = tensorName(target.tensor).with(`_${foldOf(op)}`);
     const lines = this.assign(equation, first.context, number(0), code`${folded}`);
     return guarded([], [...before, code`const ${C_TYPES[dtype]} ${folded} = ${all};`, ...lines], true);
@@ -202,7 +202,7 @@ export abstract class LanePrinter {
   protected assign({ target, op, value }: Equation, context: LaneContext, by: Expr, given?: Code): Code[] {
     const { dtype, extents } = context;
     const scalar = given ?? this.c.value(value, dtype, extents);
-    const joined = joinScalars(op, this.c.value(target, dtype, extents), scalar, dtype);
+    const joined = joinScalars(this.c, op, this.c.value(target, dtype, extents), scalar, dtype);
     const register = registerIn(this.nest, target);
     if (register) return this.insert(register, joined, context);
     const { at, guards } = this.c.place(target, extents);

@@ -24,7 +24,7 @@ import {
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement, VectorFile } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, indented, Name, NOTHING } from "../abstraction/source-text.ts";
-import { allOf } from "./c-expressions.ts";
+import { allOf, type CExpressions } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
 /** Whether a comparison holds wherever the loops go. */
@@ -200,16 +200,16 @@ export function joinedValue({ target, op, value }: Equation): Expr {
 }
 
 /** What a target holds joined with a scalar, as C. */
-export function joinScalars(op: Equation["op"], held: Code, scalar: Code, dtype: DType): Code {
+export function joinScalars(c: CExpressions, op: Equation["op"], held: Code, scalar: Code, dtype: DType): Code {
   switch (op) {
     case "=":
       return scalar;
     case "+=":
       return code`${held} + ${scalar}`;
     case "max=":
-      return code`most<${C_TYPES[dtype]}>(${held}, ${scalar})`;
+      return c.called("most", [C_TYPES[dtype]], [held, scalar]);
     case "min=":
-      return code`least<${C_TYPES[dtype]}>(${held}, ${scalar})`;
+      return c.called("least", [C_TYPES[dtype]], [held, scalar]);
     case "sat+=":
       throw new Error("internal: lanes do not saturate");
     default:

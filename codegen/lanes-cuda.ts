@@ -11,19 +11,17 @@ import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { type Access, accessesIn, type Expr, number, printAccess, substitute } from "../abstraction/expression.ts";
-import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, tensorName } from "../abstraction/source-text.ts";
+import { type Code, code, indented, tensorName } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import { pieceType } from "./cuda-copies.ts";
 import { holdsTogether } from "./cuda-pieces.ts";
-import { conjunction, equationsIn, guarded, registerName } from "./lane-statement.ts";
-import type { Named } from "./named.ts";
+import { conjunction, equationsIn, guarded } from "./lane-statement.ts";
+import { LaneThreads } from "./lane-threads.ts";
 import { isRun } from "./short-index.ts";
-import type { LanguagePrinter, Loop, Of } from "./walk.ts";
+import type { Loop, Of } from "./walk.ts";
 import { WarpExpressions } from "./warp-expressions.ts";
-import { WarpLanes } from "./warp-lanes.ts";
 
 /** Scalar expressions of one thread; a product that is added is one instruction, and constants may lie in memory of their own. */
 class ThreadExpressions extends WarpExpressions {
@@ -48,48 +46,24 @@ function registerText({ tensor, index: [register] }: Access): string {
   return `${tensor} ${register?.kind === "number" ? register.value : ""}`;
 }
 
-export class CudaLanes extends WarpLanes implements LanguagePrinter {
+export class CudaLanes extends LaneThreads {
   private readonly aligned: Map<string, number>;
   /** Registers that some value reads. */
   private readonly read: ReadonlySet<string>;
   /** Of elements that moved at once, the registers of those that no value reads: they are left out. */
   private readonly unread = new Set<string>();
-  /** Memory that is both written and read: lanes wait for one another around a write. */
-  private readonly exchanged: ReadonlySet<string>;
+  protected override readonly laneFence = code`__syncwarp();`;
 
   /** @param aligned is told of tensors whose elements move several at once: they must begin at a multiple of so many bytes */
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Map<string, number>) {
     super(new ThreadExpressions(computation, nest, constants), nest);
     this.aligned = aligned;
     const all = equationsIn([...nest.prepare, ...nest.body]);
-    const accesses = all.flatMap(({ value }) => accessesIn(value));
-    const read = new Set(accesses.map((a) => a.tensor));
-    this.read = new Set(accesses.map(registerText));
-    const vectors = new Set((nest.vectors ?? []).map((v) => v.name));
-    this.exchanged = new Set(
-      all.map(({ target }) => target.tensor).filter((name) => read.has(name) && !vectors.has(name)),
-    );
+    this.read = new Set(all.flatMap(({ value }) => accessesIn(value)).map(registerText));
   }
 
-  declarations({ registers }: Named): Code[] {
-    return (this.nest.vectors ?? []).flatMap(({ name, dtype }) =>
-      (registers.get(name) ?? []).flatMap((i) =>
-        this.unread.has(`${name} ${i}`) ? [] : [code`${C_TYPES[dtype]} ${registerName(name, i)} = 0;`],
-      ),
-    );
-  }
-
-  openLoop({ axis, extent }: Loop): Code {
-    const name = axisName(axis);
-    return code`for (int ${name} = 0; ${name} < ${extent}; ${name}++) {`;
-  }
-
-  protected override synchronised(tensor: string, lines: Code[]): Code[] {
-    return this.exchanged.has(tensor) ? [code`__syncwarp();`, ...lines, code`__syncwarp();`] : lines;
-  }
-  /** The loops around a loop of lanes are the same for all of them. */
-  openWhen({ condition }: Of<"when">, extents: Extents): Code {
-    return code`if (${this.c.condition(condition, extents)}) {`;
+  protected override isUnread(file: string, register: number): boolean {
+    return this.unread.has(`${file} ${register}`);
   }
 
   protected override statement(statement: Of<"scalar">, loop: Loop, extents: Extents): Code[] {

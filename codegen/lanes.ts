@@ -1,5 +1,5 @@
 /**
- * @file A nest of lanes as a program: AVX-512 or AVX2 on this CPU, a warp's shuffles in CUDA, vectors in C for Metal.
+ * @file A nest of lanes as a program: AVX-512 or AVX2 on this CPU, a warp's shuffles in CUDA, vectors in C for Metal, shuffles of sub-groups in SYCL and OpenCL C.
  *
  *     generateLanes("c++", computation, nest, { lines: ["design SBM"] })               language, what, how, lines for its reader; a Kernel
  *
@@ -20,10 +20,11 @@ import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type CudaOptions, cudaSource } from "./cuda-frame.ts";
 import { cmSource } from "./lanes-cm.ts";
+import { openClLanes, syclLanes } from "./lanes-subgroup.ts";
 import { type X86Options, x86Source } from "./lanes-x86.ts";
 import { NarrowLanes } from "./narrow-lanes-avx512.ts";
 
-export type LaneLanguage = Exclude<Kernel["language"], "opencl" | "sycl">;
+export type LaneLanguage = Kernel["language"];
 
 export type LaneOptions = X86Options & CudaOptions;
 
@@ -62,6 +63,10 @@ export function generateLanes(
       return { ...common, ...cudaSource(computation, whole, notes, comments, options), features: [] };
     case "cm":
       return { ...common, ...cmSource(computation, whole, notes, comments), features: [] };
+    case "opencl":
+      return { ...common, ...openClLanes({ computation, nest: whole, notes, comments }), features: [] };
+    case "sycl":
+      return { ...common, ...syclLanes({ computation, nest: whole, notes, comments }), features: [] };
     default:
       return language satisfies never;
   }

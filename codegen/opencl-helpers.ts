@@ -5,7 +5,7 @@
  *     clamp_int32_t(x, 0, 255)                  OpenCL C, with the function beside it
  */
 
-import { type Code, code, skeleton, trustedCode } from "../abstraction/source-text.ts";
+import { type Code, code, identifier, list, skeleton, trustedCode } from "../abstraction/source-text.ts";
 import type { Generic, GenericType } from "./c-expressions.ts";
 import { calledIn, type Helper, helpersFor, templateOf } from "./cpp-helpers.ts";
 
@@ -56,11 +56,26 @@ const FORMATS: readonly Helper[] = [
 ];
 const REPLACED: ReadonlySet<string> = new Set(FORMATS.map((h) => h.name));
 
+/** Functions that a text calls for some types, by their names. */
+export type Generics = Map<string, Code>;
+
+/** The call of a function of C for these types; its text is kept. */
+export function calledInC(
+  generics: Generics,
+  name: Generic,
+  types: readonly GenericType[],
+  values: readonly Code[],
+): Code {
+  const word = genericName(name, types);
+  generics.set(word, genericText(name, types));
+  return code`${identifier(word)}(${list(values)})`;
+}
+
 /** The name of a function of C for these types. */
-export const genericName = (name: Generic, types: readonly GenericType[]): string => [name, ...types].join("_");
+const genericName = (name: Generic, types: readonly GenericType[]): string => [name, ...types].join("_");
 
 /** That function: the template with its types filled in. */
-export function genericText(name: Generic, types: readonly GenericType[]): Code {
+function genericText(name: Generic, types: readonly GenericType[]): Code {
   const [, parameters = "", text = ""] = /^template <([^>]*)> ([\s\S]*)$/.exec(skeleton(templateOf(name))) ?? [];
   const words = parameters.split(",").map((p) => p.trim().replace("class ", ""));
   // T(-1) is a cast in C++ alone.

@@ -21,7 +21,6 @@ import {
   apart,
   type Code,
   code,
-  identifier,
   indented,
   lines,
   list,
@@ -35,7 +34,7 @@ import { subgroupOf } from "../targets/features.ts";
 import { CExpressions, type Generic, type GenericType, type LibraryFunction } from "./c-expressions.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { type Named, namedIn } from "./named.ts";
-import { genericName, genericText, openClHelpers } from "./opencl-helpers.ts";
+import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
 import { divisorOf } from "./short-index.ts";
 import { LANE, SubgroupWriter } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
@@ -62,12 +61,10 @@ export function generateOpenCl(
 
 /** Functions of C where C++ has templates. */
 class OpenClExpressions extends CExpressions {
-  readonly generics = new Map<string, Code>();
+  readonly generics: Generics = new Map();
 
   override called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
-    const word = genericName(name, types);
-    this.generics.set(word, genericText(name, types));
-    return code`${identifier(word)}(${list(values)})`;
+    return calledInC(this.generics, name, types, values);
   }
 
   protected override library(name: LibraryFunction): Code {
@@ -83,11 +80,45 @@ const WORKSPACE = new Name("local", "workspace");
 /** One, which no compiler knows: loops are written out as far as the schedule says, and no further. */
 const ONCE = new Name("local", "once");
 const ONE_OF_A_LINE = code`const int ${ONCE} = get_num_groups(1); /* 1: loops are not to be unrolled further */`;
-const BARRIER = code`sub_group_barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);`;
+export const OPENCL_BARRIER = code`sub_group_barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);`;
+
+/** A kernel whose work-groups are sub-groups of `width`. Memory of one thread of the nest is that of a sub-group, or private to a work-item. */
+export function openClFunction(
+  name: Code,
+  computation: Computation,
+  nest: LoopNest,
+  { memory }: Named,
+  { width, indexType }: { readonly width: number; readonly indexType: "int" | "long" },
+  body: readonly Code[],
+): Code {
+  const output = outputOf(computation).name;
+  const tensors = Object.values(computation.tensors).map(
+    (t) => code`global ${t.name === output ? "" : "const "}${C_TYPES[t.dtype]}* restrict ${tensorName(t.name)}`,
+  );
+  const buffers = workspaceOf(nest).buffers.filter((b) => memory.has(b.name));
+  const own = nest.scratch.filter((s) => s.scope === "local" && memory.has(s.name));
+  return lines([
+    ...(width > 1 ? [code`__attribute__((intel_reqd_sub_group_size(${width})))`] : []),
+    code`__attribute__((reqd_work_group_size(${width}, 1, 1)))`,
+    code`__kernel void ${name}(${list([code`global uint8_t* restrict ${WORKSPACE}`, ...tensors])}) {`,
+    ...indented([
+      code`const ${indexType} part = get_group_id(0), parts = get_num_groups(0);`,
+      ...(width > 1 ? [code`const ${indexType} ${LANE} = get_sub_group_local_id();`] : []),
+      ...buffers.map(({ name, dtype, offset }) => {
+        const type = code`global ${C_TYPES[dtype]}*`;
+        return code`${type} const ${tensorName(name)} = (${type})(${WORKSPACE} + ${offset});`;
+      }),
+      ...own.map((s) => code`${width > 1 ? "__local " : ""}${C_TYPES[s.dtype]} ${tensorName(s.name)}[${s.elements}];`),
+      ...body,
+    ]),
+    code`}`,
+    NOTHING,
+  ]);
+}
 
 class OpenClWriter extends SubgroupWriter {
   protected override readonly c: OpenClExpressions;
-  protected override readonly laneBarrier = BARRIER;
+  protected override readonly laneBarrier = OPENCL_BARRIER;
 
   constructor(computation: Computation, nest: LoopNest, lanes: number) {
     const c = new OpenClExpressions(computation, nest);
@@ -127,46 +158,13 @@ class OpenClWriter extends SubgroupWriter {
 
   /** A work-group runs what the nest says of one thread. */
   private kernelFunction(name: Code, body: readonly Statement[]): Code {
-    const { computation } = this.c;
     const named = namedIn(body, this.nest);
     const text = this.bodyOf(body);
-    const output = outputOf(computation).name;
-    const tensors = Object.values(computation.tensors).map(
-      (t) => code`global ${t.name === output ? "" : "const "}${C_TYPES[t.dtype]}* restrict ${tensorName(t.name)}`,
-    );
-    const { indexType, width } = this;
-    return lines([
-      ...(width > 1 ? [code`__attribute__((intel_reqd_sub_group_size(${width})))`] : []),
-      code`__attribute__((reqd_work_group_size(${width}, 1, 1)))`,
-      code`__kernel void ${name}(${list([code`global uint8_t* restrict ${WORKSPACE}`, ...tensors])}) {`,
-      ...indented([
-        code`const ${indexType} part = get_group_id(0), parts = get_num_groups(0);`,
-        ...(width > 1 ? [code`const ${indexType} ${LANE} = get_sub_group_local_id();`] : []),
-        ...(namesIn(text).has(ONCE.id) ? [ONE_OF_A_LINE] : []),
-        ...this.declarations(named),
-        ...text,
-      ]),
-      code`}`,
-      NOTHING,
-    ]);
-  }
-
-  /** Buffers and registers that a function names. Memory of one thread of the nest is that of a sub-group, or private to a work-item. */
-  private declarations(named: Named): Code[] {
-    const { memory } = named;
-    const buffers = workspaceOf(this.nest).buffers.filter((b) => memory.has(b.name));
-    const own = this.nest.scratch.filter((s) => s.scope === "local" && memory.has(s.name));
-    return [
-      ...buffers.map(({ name, dtype, offset }) => {
-        const type = code`global ${C_TYPES[dtype]}*`;
-        return code`${type} const ${tensorName(name)} = (${type})(${WORKSPACE} + ${offset});`;
-      }),
-      ...own.map(
-        ({ name, dtype, elements }) =>
-          code`${this.width > 1 ? "__local " : ""}${C_TYPES[dtype]} ${tensorName(name)}[${elements}];`,
-      ),
+    return openClFunction(name, this.c.computation, this.nest, named, this, [
+      ...(namesIn(text).has(ONCE.id) ? [ONE_OF_A_LINE] : []),
       ...this.registersOf(named),
-    ];
+      ...text,
+    ]);
   }
 
   protected override trips({ extent }: Loop): Code {

@@ -27,14 +27,14 @@ import { type LanguagePrinter, type Loop, type Of, printStatements } from "./wal
 const MANY = 2 ** 31;
 
 export const LANE = new Name("local", "lane");
-const STEP = new Name("local", "step");
+export const STEP = new Name("local", "step");
 
 export abstract class SubgroupWriter extends TileRegisters implements LanguagePrinter {
   protected readonly c: CExpressions;
   /** Lanes of a sub-group; 1 where each work-item is alone. */
-  protected readonly width: number;
+  readonly width: number;
   protected readonly scratch: ReadonlyMap<string, Scratch>;
-  protected readonly indexType: "int" | "long";
+  readonly indexType: "int" | "long";
   /** Memory that the phase at hand both writes and reads. */
   private shared: ReadonlySet<string> = new Set();
   /** Inside a loop of scalars whose barriers stand around it. */

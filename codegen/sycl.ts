@@ -21,7 +21,7 @@ import { apart, type Code, code, indented, lines, Name, NOTHING, tensorName } fr
 import { spell } from "../abstraction/spelling.ts";
 import { subgroupOf } from "../targets/features.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
-import { type Named, namedIn } from "./named.ts";
+import { namedIn } from "./named.ts";
 import { LANE, SubgroupWriter } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import { SyclExpressions, syclHelpers } from "./sycl-helpers.ts";
@@ -42,10 +42,11 @@ export function generateSycl(
   return new SyclWriter(computation, nest, subgroupOf(intrinsic)).kernel(intrinsic, notes);
 }
 
+export const SYCL_BARRIER = code`sycl::group_barrier(item.get_sub_group());`;
 const WORKSPACE = new Name("local", "workspace");
 
 class SyclWriter extends SubgroupWriter {
-  protected override readonly laneBarrier = code`sycl::group_barrier(item.get_sub_group());`;
+  protected override readonly laneBarrier = SYCL_BARRIER;
 
   constructor(computation: Computation, nest: LoopNest, lanes: number) {
     super(computation, nest, lanes, new SyclExpressions(computation, nest));
@@ -60,13 +61,14 @@ class SyclWriter extends SubgroupWriter {
       ...(prepare ? [prepare] : []),
       ...phases.flatMap((p, i) => this.submission(code`phase_${i}`, p) ?? []),
     ];
+    const calls = phases.flatMap((p, i) => (p.length > 0 ? [syclCall(code`phase_${i}`)] : []));
     const text = lines([
       headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
       ...syclHead(functions),
       ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),
       NOTHING,
       ...functions,
-      ...syclInterface(this.nest, phases, prepare !== undefined),
+      ...syclInterface(this.nest, calls, prepare !== undefined),
     ]);
     return {
       language: "sycl",
@@ -85,26 +87,18 @@ class SyclWriter extends SubgroupWriter {
     const named = namedIn(body, this.nest);
     const text = this.bodyOf(body);
     const groups = dealtTo(body, this.tasks);
-    return syclPhase(name, this.pointers(named), this.localMemory(named), { groups, width }, [
-      code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
-      code`const ${indexType} ${LANE} = item.get_sub_group().get_local_linear_id();`,
-      ...this.registersOf(named),
-      ...text,
-    ]);
-  }
-
-  private pointers({ memory }: Named): Code[] {
-    return pointersIn(this.c.computation, this.nest, memory);
-  }
-
-  /** Memory of one thread of the nest is that of its work-group. */
-  private localMemory({ memory }: Named): Code[] {
-    return this.nest.scratch
-      .filter((s) => s.scope === "local" && memory.has(s.name))
-      .map(
-        ({ name, dtype, elements }) =>
-          code`sycl::local_accessor<${C_TYPES[dtype]}, 1> ${tensorName(name)}(${elements}, handler);`,
-      );
+    return syclPhase(
+      name,
+      pointersIn(this.c.computation, this.nest, named.memory),
+      localMemoryIn(this.nest, named.memory),
+      { groups, width },
+      [
+        code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
+        code`const ${indexType} ${LANE} = item.get_sub_group().get_local_linear_id();`,
+        ...this.registersOf(named),
+        ...text,
+      ],
+    );
   }
 
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
@@ -152,6 +146,16 @@ export function pointersIn(computation: Computation, nest: LoopNest, memory: Rea
   ];
 }
 
+/** Memory of one thread of the nest is that of its work-group. */
+export function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>): Code[] {
+  return nest.scratch
+    .filter((s) => s.scope === "local" && memory.has(s.name))
+    .map(
+      ({ name, dtype, elements }) =>
+        code`sycl::local_accessor<${C_TYPES[dtype]}, 1> ${tensorName(name)}(${elements}, handler);`,
+    );
+}
+
 /** A function that submits an ND-range behind what was submitted before. */
 export function syclPhase(
   name: Code,
@@ -175,24 +179,24 @@ export function syclPhase(
   ]);
 }
 
+/** The call of a phase, behind what was submitted last. */
+export const syclCall = (name: Code): Code => code`last = ${name}(queue, last, ${WORKSPACE}, tensors);`;
+
 /** The functions of abstraction/kernel.ts: every phase behind the one before. */
-export function syclInterface(nest: LoopNest, phases: readonly (readonly Statement[])[], prepares: boolean): Code[] {
-  const calls = phases.flatMap((p, i) =>
-    p.length > 0 ? [code`  last = phase_${i}(queue, last, ${WORKSPACE}, tensors);`] : [],
-  );
+export function syclInterface(nest: LoopNest, calls: readonly Code[], prepares: boolean): Code[] {
   return [
     code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspaceOf(nest).bytes}; }`,
     NOTHING,
     code`extern "C" sycl::event automap_prepare(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {`,
     code`  (void)tensors;`,
     code`  sycl::event last = queue.memset(${WORKSPACE}, 0, automap_workspace_bytes());`,
-    ...(prepares ? [code`  last = prepare(queue, last, ${WORKSPACE}, tensors);`] : []),
+    ...(prepares ? indented([syclCall(code`prepare`)]) : []),
     code`  return last;`,
     code`}`,
     NOTHING,
     code`extern "C" sycl::event automap_launch(sycl::queue& queue, void* ${WORKSPACE}, void* const* tensors) {`,
     code`  sycl::event last;`,
-    ...calls,
+    ...indented(calls),
     code`  return last;`,
     code`}`,
     NOTHING,

@@ -19,6 +19,8 @@ import { PlainExpressions } from "./plain-expressions.ts";
 /** Every lane of a warp takes part. */
 export const ALL_LANES = code`0xffffffffu`;
 
+export type Shuffle = "up" | "down" | "xor" | "from";
+
 interface PlaceText {
   readonly at: Code;
   readonly guards: readonly Code[];
@@ -99,6 +101,16 @@ export class WarpExpressions extends PlainExpressions {
     return this.shiftOf(lane.left) === 0 ? lane.right.value : undefined;
   }
 
+  /** What a lane gets of another's register: of so many lanes below or above, of its partner, of the lane of a number. */
+  protected shuffled(how: Shuffle, name: Name, by: Code): Code {
+    return code`__shfl_${how === "from" ? "" : (`${how}_` as const)}sync(${ALL_LANES}, ${name}, ${by})`;
+  }
+
+  /** The function that rounds a product and a sum once. */
+  protected fused(dtype: "f32" | "f64"): Code {
+    return code`${dtype === "f32" ? "fmaf" : "fma"}`;
+  }
+
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const register = this.registerOf(e);
     if (!register) return super.element(e, dtype, extents);
@@ -107,11 +119,11 @@ export class WarpExpressions extends PlainExpressions {
     if (own && isSame(lane, own)) return code`${name}`;
     const [by, flip] = [this.shiftOf(lane), this.flipOf(lane)];
     if (by === 0) return code`${name}`;
-    if (flip !== undefined) return code`__shfl_xor_sync(${ALL_LANES}, ${name}, ${flip})`;
+    if (flip !== undefined) return this.shuffled("xor", name, code`${flip}`);
     const call =
       by === undefined
-        ? code`__shfl_sync(${ALL_LANES}, ${name}, ${this.index(lane, extents)})`
-        : code`__shfl_${by < 0 ? "up" : "down"}_sync(${ALL_LANES}, ${name}, ${Math.abs(by)})`;
+        ? this.shuffled("from", name, this.index(lane, extents))
+        : this.shuffled(by < 0 ? "up" : "down", name, code`${Math.abs(by)}`);
     if (!before) return call;
     const known = this.shuffles.get(keyOf(call));
     if (known !== undefined) return code`${known}`;
@@ -129,7 +141,7 @@ export class WarpExpressions extends PlainExpressions {
     const [product, held] = isProduct(e.right) ? [e.right, e.left] : [e.left, e.right];
     if (!isProduct(product)) return undefined;
     const parts = [product.left, product.right, held].map((part) => this.value(part, own, extents));
-    return code`${own === "f32" ? "fmaf" : "fma"}(${list(parts)})`;
+    return code`${this.fused(own)}(${list(parts)})`;
   }
 }
 

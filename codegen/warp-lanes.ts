@@ -7,6 +7,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
+import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, identityOf } from "../abstraction/equation.ts";
 import { type Access, accessesIn, axesIn, type Expr, walk } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
@@ -21,6 +22,10 @@ import type { WarpExpressions } from "./warp-expressions.ts";
 
 export class WarpLanes extends LanePrinter {
   protected override readonly c: WarpExpressions;
+  /** Lanes that run together. */
+  protected readonly threads: number = WARP;
+  /** The number of this one. */
+  protected readonly thread: Code = code`threadIdx.x % ${WARP}`;
 
   constructor(c: WarpExpressions, nest: LoopNest) {
     super(c, nest);
@@ -32,9 +37,14 @@ export class WarpLanes extends LanePrinter {
     return lines;
   }
 
+  /** The fold of what lanes have, on every lane. */
+  protected foldOfLanes(name: Code, dtype: DType, own: Code): Code {
+    return code`${name}<${C_TYPES[dtype]}>(${own})`;
+  }
+
   /** The number of a thread among the lanes. */
   protected threadOf(axis: string): Code {
-    return axis === "" ? code`threadIdx.x % ${WARP}` : code`${this.c.axis(axis)}`;
+    return axis === "" ? this.thread : code`${this.c.axis(axis)}`;
   }
 
   override scalar(statement: Of<"scalar">, extents: Extents): Code[] {
@@ -55,7 +65,7 @@ export class WarpLanes extends LanePrinter {
   }
 
   protected width(): number {
-    return WARP;
+    return this.threads;
   }
 
   protected stored(part: Part): Code {
@@ -91,8 +101,8 @@ export class WarpLanes extends LanePrinter {
   }
 
   /** What keeps threads beyond the last lane out, where a warp has more threads than there are lanes. */
-  protected beyond(lane: string, lanes = WARP): Code[] {
-    return lanes < WARP ? [code`${this.threadOf(lane)} < ${lanes}`] : [];
+  protected beyond(lane: string, lanes = this.threads): Code[] {
+    return lanes < this.threads ? [code`${this.threadOf(lane)} < ${lanes}`] : [];
   }
 
   protected reduced({ equation: { op, value }, mask, context }: Part): Code {
@@ -102,7 +112,7 @@ export class WarpLanes extends LanePrinter {
     const own = this.c.value(value, dtype, extents);
     const start = this.c.literal(identityOf(op, dtype), dtype);
     const taken = tests.length === 0 ? own : code`${allOf(tests)} ? ${own} : ${start}`;
-    return code`${foldOf(op)}_of_lanes<${C_TYPES[dtype]}>(${taken})`;
+    return this.foldOfLanes(code`${foldOf(op)}_of_lanes`, dtype, taken);
   }
 
   protected override assign(equation: Equation, context: LaneContext, lane: Expr, given?: Code): Code[] {

@@ -1,4 +1,4 @@
-/** @file Nests of lanes in three languages: golden sources side by side, and every form compiled, run and compared with the interpreter. */
+/** @file Nests of lanes in five languages: golden sources side by side, and every form compiled, run and compared with the interpreter. */
 
 import { describe, expect, it, vi } from "vitest";
 import { type Computation, defineComputation, inputsOf, memoryElements } from "../abstraction/computation.ts";
@@ -21,7 +21,7 @@ vi.setConfig({ testTimeout: 120_000 });
 
 /** A language, with the vectors of it that are not those of AVX-512. */
 type Dialect = LaneLanguage | "c++ of AVX2";
-const DIALECTS: readonly Dialect[] = ["c++", "c++ of AVX2", "cuda", "cm"];
+const DIALECTS: readonly Dialect[] = ["c++", "c++ of AVX2", "cuda", "cm", "opencl", "sycl"];
 
 function generated(dialect: Dialect, computation: Computation, nest: LoopNest, lines: readonly string[]): Kernel {
   return dialect === "c++ of AVX2"
@@ -90,7 +90,14 @@ const SKIPPED = MISSING.map((d) => ` (${d} skipped: no ${NEEDED[d]})`).join("");
 
 describe("a convolution on lanes", () => {
   const { computation, nest } = convolution();
-  const extension = { "c++": "cpp", "c++ of AVX2": "avx2.cpp", cuda: "cu", cm: "cm" } as const;
+  const extension = {
+    "c++": "cpp",
+    "c++ of AVX2": "avx2.cpp",
+    cuda: "cu",
+    cm: "cm",
+    opencl: "cl",
+    sycl: "sycl.cpp",
+  } as const;
 
   it.each(DIALECTS)("reads as its golden file in %s", async (dialect) => {
     const { source } = generated(dialect, computation, nest, ["design SBM: lanes hold x, sums move"]);

@@ -436,7 +436,7 @@ describe("wrong words", () => {
     ["conv1d --loops p", "an array needs two loops"],
     ["conv1d --dtype u8s8 --emit cpp", "lanes compute in f32, f64 and s32"],
     ['"y[i,j] = y[i-1,j] + x[i,j]" --i 64 --j 8 --emit cpp', "i_tile does"],
-    ["conv1d --emit fortran", "--emit is cm, cuda or cpp"],
+    ["conv1d --emit fortran", "--emit is cm, cuda, cpp, opencl, sycl"],
     ["conv1d --to x.cu", "it needs --emit"],
     ['"z[c] += x[c+q]*w[q]" --c 16', "q need"],
   ])("are met with a sentence: %s", async (line, sentence) => {

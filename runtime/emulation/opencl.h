@@ -265,6 +265,34 @@ static inline void sub_group_barrier(int flags) {
   emulation::meet("sub_group_barrier", flags, [](int**) {});
 }
 
+/* cl_khr_subgroup_shuffle, cl_khr_subgroup_shuffle_relative: beyond the sub-group nothing is defined. */
+namespace emulation {
+template <class T, class F> static inline T shuffled(const char* name, T value, uint given, bool alike, F from) {
+  struct Mine { T value, result; uint given; } mine = {value, value, given};
+  meet(name, mine, [&](Mine** all) {
+    for (int l = 0; l < lanes; l++) {
+      if (alike && all[l]->given != all[0]->given) misuse("shuffles by another distance than lane 0");
+      const long other = from(l, (long)all[l]->given);
+      if (other >= 0 && other < lanes) all[l]->result = all[other]->value;
+      else memset((void*)&all[l]->result, 0xff, sizeof(T));
+    }
+  });
+  return mine.result;
+}
+}  // namespace emulation
+template <class T> static inline T sub_group_shuffle(T x, uint lane) {
+  return emulation::shuffled("sub_group_shuffle", x, lane, false, [](long, long from) { return from; });
+}
+template <class T> static inline T sub_group_shuffle_xor(T x, uint mask) {
+  return emulation::shuffled("sub_group_shuffle_xor", x, mask, true, [](long l, long m) { return l ^ m; });
+}
+template <class T> static inline T sub_group_shuffle_up(T x, uint delta) {
+  return emulation::shuffled("sub_group_shuffle_up", x, delta, true, [](long l, long d) { return l - d; });
+}
+template <class T> static inline T sub_group_shuffle_down(T x, uint delta) {
+  return emulation::shuffled("sub_group_shuffle_down", x, delta, true, [](long l, long d) { return l + d; });
+}
+
 static inline uint intel_sub_group_block_read(const uint* p) {
   emulation::same_place("intel_sub_group_block_read", p);
   return p[emulation::lane];

@@ -1,0 +1,78 @@
+/**
+ * @file Lanes as threads that run together, whatever the language calls them: registers are variables of each thread, memory that lanes both write and
+ * read is fenced, and a fold passes values between partners.
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import { accessesIn } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code } from "../abstraction/source-text.ts";
+import { equationsIn, registerName } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
+import type { LanguagePrinter, Loop, Of } from "./walk.ts";
+import type { WarpExpressions } from "./warp-expressions.ts";
+import { WarpLanes } from "./warp-lanes.ts";
+
+/** What joins a value `v` with that of the partner, `other`. */
+export const FOLDS = [
+  { name: "sum_of_lanes", step: code`v += other;` },
+  { name: "most_of_lanes", step: code`v = other > v || other != other ? other : v;` },
+  { name: "least_of_lanes", step: code`v = other < v || other != other ? other : v;` },
+] as const;
+
+/** The function of a fold. @param exchange what a thread gets of the partner at `distance` */
+export function foldFunction(head: Code, type: Code, threads: number, exchange: Code, step: Code): Code {
+  return code`${head} {
+  for (int distance = ${threads / 2}; distance > 0; distance /= 2) {
+    const ${type} other = ${exchange};
+    ${step}
+  }
+  return v;
+}`;
+}
+
+export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {
+  /** Memory that is both written and read: lanes wait for one another around a write. */
+  private readonly exchanged: ReadonlySet<string>;
+
+  constructor(c: WarpExpressions, nest: LoopNest) {
+    super(c, nest);
+    const all = equationsIn([...nest.prepare, ...nest.body]);
+    const read = new Set(all.flatMap(({ value }) => accessesIn(value)).map((a) => a.tensor));
+    const vectors = new Set((nest.vectors ?? []).map((v) => v.name));
+    this.exchanged = new Set(
+      all.map(({ target }) => target.tensor).filter((name) => read.has(name) && !vectors.has(name)),
+    );
+  }
+
+  /** Behind it lanes see what others wrote. */
+  protected abstract readonly laneFence: Code;
+
+  /** Whether a register is read nowhere, and is left out. */
+  protected isUnread(_file: string, _register: number): boolean {
+    return false;
+  }
+
+  declarations({ registers }: Named): Code[] {
+    return (this.nest.vectors ?? []).flatMap(({ name, dtype }) =>
+      (registers.get(name) ?? []).flatMap((i) =>
+        this.isUnread(name, i) ? [] : [code`${C_TYPES[dtype]} ${registerName(name, i)} = 0;`],
+      ),
+    );
+  }
+
+  openLoop({ axis, extent }: Loop): Code {
+    const name = axisName(axis);
+    return code`for (int ${name} = 0; ${name} < ${extent}; ${name}++) {`;
+  }
+
+  /** The loops around a loop of lanes are the same for all of them. */
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    return code`if (${this.c.condition(condition, extents)}) {`;
+  }
+
+  protected override synchronised(tensor: string, lines: Code[]): Code[] {
+    return this.exchanged.has(tensor) ? [this.laneFence, ...lines, this.laneFence] : lines;
+  }
+}

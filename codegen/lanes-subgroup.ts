@@ -1,0 +1,283 @@
+/**
+ * @file Lanes as the work-items of a sub-group, in SYCL 2020 and OpenCL C: a register is a variable of each item, a shift is a shuffle of the
+ * sub-group, parallel loops around everything are dealt to work-groups of one sub-group each.
+ *
+ *     Z0 = sycl::fma(x[28 * b + lane], w[q], sycl::shift_group_right(item.get_sub_group(), Z0, 1));          SYCL
+ *     Z0 = fma(x[28 * b + lane], w[q], sub_group_shuffle_up(Z0, 1));                                         OpenCL C
+ *
+ * OpenCL extensions cl_khr_subgroup_shuffle and cl_khr_subgroup_shuffle_relative; SYCL 2020, section 4.17.4, group algorithms.
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Expr } from "../abstraction/expression.ts";
+import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import {
+  apart,
+  axisName,
+  type Code,
+  code,
+  indented,
+  lines,
+  type Name,
+  NOTHING,
+  skeleton,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import type { Generic, GenericType, LibraryFunction } from "./c-expressions.ts";
+import { headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { dealtIndices, dealtLoops, laneLoops } from "./lane-statement.ts";
+import { FOLDS, foldFunction, LaneThreads } from "./lane-threads.ts";
+import { type Named, namedIn } from "./named.ts";
+import { OPENCL_BARRIER, openClFunction } from "./opencl.ts";
+import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
+import { LANE, STEP } from "./subgroup.ts";
+import { localMemoryIn, pointersIn, SYCL_BARRIER, syclCall, syclHead, syclInterface, syclPhase } from "./sycl.ts";
+import { printStatements, roundsOf } from "./walk.ts";
+import { type Shuffle, WarpExpressions } from "./warp-expressions.ts";
+
+/** Sub-groups that both of Intel's devices have. */
+const SIZES = [16, 32] as const;
+
+/** What a source says beside its kernels: all but its language and promises. */
+type Source = Pick<Kernel, "source" | "opencl" | "sycl">;
+
+interface Given {
+  readonly computation: Computation;
+  readonly nest: LoopNest;
+  readonly notes: SourceNotes;
+  readonly comments: readonly string[];
+}
+
+// ---- SYCL -------------------------------------------------------------------------------------------------------------------------------
+
+const SYCL_SHUFFLES = {
+  up: "shift_group_right",
+  down: "shift_group_left",
+  xor: "permute_group_by_xor",
+  from: "select_from_group",
+} as const satisfies Record<Shuffle, string>;
+
+class SyclLaneExpressions extends WarpExpressions {
+  override value(e: Expr, dtype: DType, extents: Extents): Code {
+    return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
+  }
+  protected override shuffled(how: Shuffle, name: Name, by: Code): Code {
+    return code`sycl::${SYCL_SHUFFLES[how]}(item.get_sub_group(), ${name}, ${by})`;
+  }
+  protected override fused(): Code {
+    return code`sycl::fma`;
+  }
+  protected override library(name: LibraryFunction): Code {
+    return code`sycl::${name}`;
+  }
+  protected override infinity(): Code {
+    return code`std::numeric_limits<float>::infinity()`;
+  }
+}
+
+/** @throws UsageError for more lanes than a sub-group has */
+export function syclLanes({ computation, nest, notes, comments }: Given): Source {
+  const threads = threadsFor(nest, "SYCL");
+  const made = (name: Code, body: readonly Statement[]): Code => {
+    const printer = new SubgroupLanes(
+      new SyclLaneExpressions(computation, nest),
+      { ...nest, prepare: [], body },
+      threads,
+      SYCL_BARRIER,
+    );
+    const { groups, named, text } = stepsOf(printer, nest, body);
+    const pointers = pointersIn(computation, nest, named.memory);
+    return syclPhase(name, pointers, localMemoryIn(nest, named.memory), { groups, width: threads }, [
+      code`const int part = item.get_group(0), parts = item.get_group_range(0);`,
+      code`const int ${LANE} = item.get_sub_group().get_local_linear_id();`,
+      ...text,
+    ]);
+  };
+  const prepare = nest.prepare.length > 0 ? [made(code`prepare`, nest.prepare)] : [];
+  let number = 0;
+  const phases: Code[] = [];
+  const calls = roundsOf(nest.body).flatMap((round) => {
+    const own = round.phases.map((phase) => {
+      const name = code`phase_${number++}`;
+      phases.push(made(name, phase));
+      return syclCall(name);
+    });
+    return round.times === 1
+      ? own
+      : [code`for (int round = 0; round < ${round.times}; round++) {`, ...indented(own), code`}`];
+  });
+  const functions = [...prepare, ...phases];
+  const exchange = code`sycl::permute_group_by_xor(lanes, v, distance)`;
+  const folds = foldsIn(functions).map(({ name, step }) =>
+    apart(
+      foldFunction(
+        code`template <class T> static inline T ${name}(sycl::sub_group lanes, T v)`,
+        code`T`,
+        threads,
+        exchange,
+        step,
+      ),
+    ),
+  );
+  const text = lines([
+    headOf(computation, [...comments, ...notes.lines]),
+    ...syclHead(functions),
+    ...folds,
+    NOTHING,
+    ...functions,
+    ...syclInterface(nest, calls, prepare.length > 0),
+  ]);
+  return { source: spell(text, "sycl"), sycl: { lanes: threads } };
+}
+
+// ---- OpenCL C ---------------------------------------------------------------------------------------------------------------------------
+
+const OPENCL_SHUFFLES = {
+  up: "sub_group_shuffle_up",
+  down: "sub_group_shuffle_down",
+  xor: "sub_group_shuffle_xor",
+  from: "sub_group_shuffle",
+} as const satisfies Record<Shuffle, string>;
+
+class OpenClLaneExpressions extends WarpExpressions {
+  readonly generics: Generics = new Map();
+
+  override value(e: Expr, dtype: DType, extents: Extents): Code {
+    return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
+  }
+  override called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
+    return calledInC(this.generics, name, types, values);
+  }
+  protected override shuffled(how: Shuffle, name: Name, by: Code): Code {
+    return code`${OPENCL_SHUFFLES[how]}(${name}, ${by})`;
+  }
+  protected override fused(): Code {
+    return code`fma`;
+  }
+  protected override library(name: LibraryFunction): Code {
+    return code`${name}`;
+  }
+  protected override infinity(): Code {
+    return code`INFINITY`;
+  }
+}
+
+/** @throws UsageError for more lanes than a sub-group has, and where phases run again and again, which the host of a kernel does not do */
+export function openClLanes({ computation, nest, notes, comments }: Given): Source {
+  const threads = threadsFor(nest, "OpenCL C");
+  const rounds = roundsOf(nest.body);
+  if (rounds.some(({ times }) => times > 1))
+    throw new UsageError(
+      `${computation.name}: its phases run again and again, and the host of a kernel in OpenCL C runs each once`,
+    );
+  const generics: Generics = new Map();
+  const types = new Set<DType>();
+  const made = (name: Code, body: readonly Statement[]): { readonly groups: number; readonly text: Code } => {
+    const c = new OpenClLaneExpressions(computation, nest);
+    const printer = new OpenClLanes(c, { ...nest, prepare: [], body }, threads, OPENCL_BARRIER);
+    const { groups, named, text } = stepsOf(printer, nest, body);
+    for (const [word, own] of c.generics) generics.set(word, own);
+    for (const dtype of printer.folded) types.add(dtype);
+    return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType: "int" }, text) };
+  };
+  const prepare = made(code`automap_prepare`, nest.prepare);
+  const phases = rounds.flatMap((round) => round.phases).map((phase, i) => made(code`automap_phase_${i}`, phase));
+  const functions = [prepare.text, ...phases.map((p) => p.text)];
+  const folds = foldsIn(functions).flatMap(({ name, step }) =>
+    [...types].map((dtype) => {
+      const type = code`${C_TYPES[dtype]}`;
+      const head = code`static inline ${type} ${name}_${type}(${type} v)`;
+      return apart(foldFunction(head, type, threads, code`sub_group_shuffle_xor(v, distance)`, step));
+    }),
+  );
+  const text = lines([
+    headOf(computation, [...comments, ...notes.lines]),
+    code`#pragma OPENCL FP_CONTRACT OFF`,
+    ...openClHelpers([...functions, ...folds], [...generics.values()]),
+    ...folds,
+    NOTHING,
+    ...functions,
+  ]);
+  const opencl = { workspaceBytes: workspaceOf(nest).bytes, lanes: threads, steps: phases.map((p) => p.groups) };
+  return { source: spell(text, "opencl"), opencl };
+}
+
+// ---- both -------------------------------------------------------------------------------------------------------------------------------
+
+class SubgroupLanes extends LaneThreads {
+  protected override readonly threads: number;
+  protected override readonly thread = code`${LANE}`;
+  protected override readonly laneFence: Code;
+
+  constructor(c: WarpExpressions, nest: LoopNest, threads: number, fence: Code) {
+    super(c, nest);
+    this.threads = threads;
+    this.laneFence = fence;
+  }
+
+  protected override foldOfLanes(name: Code, _: DType, own: Code): Code {
+    return code`${name}(item.get_sub_group(), ${own})`;
+  }
+}
+
+class OpenClLanes extends SubgroupLanes {
+  /** Types that are folded. */
+  readonly folded = new Set<DType>();
+
+  protected override foldOfLanes(name: Code, dtype: DType, own: Code): Code {
+    this.folded.add(dtype);
+    return code`${name}_${C_TYPES[dtype]}(${own})`;
+  }
+}
+
+/** What each sub-group runs of a phase: its share of the steps of the parallel loops around everything. */
+function stepsOf(
+  printer: SubgroupLanes,
+  nest: LoopNest,
+  body: readonly Statement[],
+): { readonly groups: number; readonly named: Named; readonly text: readonly Code[] } {
+  const { dealt, inner, extents } = dealtLoops(body);
+  const named = namedIn(inner, nest);
+  const groups = dealt.reduce((product, d) => product * d.extent, 1);
+  const axes = [...new Set(laneLoops(body).map((l) => l.axis))];
+  const text = printStatements(inner, printer, extents);
+  return {
+    ...{ groups, named },
+    text:
+      body.length === 0
+        ? []
+        : [
+            code`for (int ${STEP} = part; ${STEP} < ${groups}; ${STEP} += parts) {`,
+            ...indented([
+              ...dealtIndices(dealt, code`${STEP}`).map((d) => d.line),
+              ...axes.map((axis) => code`const int ${axisName(axis)} = ${LANE};`),
+              ...printer.declarations(named),
+              ...text,
+            ]),
+            code`}`,
+          ],
+  };
+}
+
+/** The smallest sub-group that has as many lanes. @throws UsageError where none has */
+function threadsFor(nest: LoopNest, language: "SYCL" | "OpenCL C"): number {
+  const loops = laneLoops([...nest.prepare, ...nest.body]).map((l) => l.extent);
+  const most = Math.max(...(nest.vectors ?? []).map((v) => v.lanes), ...loops);
+  const size = SIZES.find((s) => s >= most);
+  if (size !== undefined) return size;
+  throw new UsageError(
+    `${most} lanes: a sub-group of ${language} has at most ${SIZES.at(-1)} on the devices known here`,
+    {
+      hint: "give the design fewer lanes, for example --lanes 32",
+    },
+  );
+}
+
+function foldsIn(functions: readonly Code[]): (typeof FOLDS)[number][] {
+  const text = skeleton(functions);
+  return FOLDS.filter(({ name }) => new RegExp(`\\b${name}`).test(text));
+}
