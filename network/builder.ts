@@ -45,6 +45,18 @@ export class GraphBuilder {
     return called;
   }
 
+  /** Splits a tensor into equal parts along an axis. @returns their names */
+  split(x: string, axis: number, parts: number, name: string): string[] {
+    const outputs = Array.from({ length: parts }, (_, i) => `${name}.${i}`);
+    this.nodes.push({ name, op: "Split", inputs: [x], outputs, attributes: { axis } });
+    return outputs;
+  }
+
+  /** A constant list of sizes, axes or places. @returns its name */
+  whole(name: string, values: readonly number[]): string {
+    return this.constant(name, [values.length], Float64Array.from(values), "s64");
+  }
+
   /** Gives a value to the user. */
   output(name: string): void {
     this.outputs.push(name);

@@ -10,7 +10,7 @@ import type { Graph } from "../network/graph.ts";
 import { channelsLast } from "../network/layout.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { SeededLayers } from "../network/models/layers.ts";
-import { resnet18 } from "../network/models/resnet18.ts";
+import { resnet18 } from "../network/models/resnet.ts";
 import { runNetwork } from "../network/run.ts";
 import { tasksOf } from "../network/tasks.ts";
 import { differenceOf, onnxCases, programOf } from "./support/onnx-cases.ts";

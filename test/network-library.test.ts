@@ -7,6 +7,9 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
 import { SeededLayers } from "../network/models/layers.ts";
+import { miLstm } from "../network/models/milstm.ts";
+import { resnet50 } from "../network/models/resnet.ts";
+import { shufflenet } from "../network/models/shufflenet.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
@@ -14,6 +17,7 @@ import { shareCores } from "../runtime/cores.ts";
 import { writePackage } from "../session/emit.ts";
 import { choicesOf, networkSubject, openGraph } from "../session/network.ts";
 import { buildNetwork, proveNetwork } from "../session/prove-network.ts";
+import { inFull } from "./support/slow.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-network-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -50,6 +54,16 @@ function moves(): Graph {
   return net.graph;
 }
 
+/** Sizes at which building and proving takes seconds. */
+const SMALL: readonly (readonly [name: string, build: () => Graph])[] = [
+  ["mi-lstm", () => miLstm({ steps: 3, inputs: 24, units: 32 })],
+];
+const LARGE: typeof SMALL = [
+  ["resnet50", () => resnet50({ size: 64 })],
+  ["shufflenet", () => shufflenet({ size: 64 })],
+  ["mi-lstm", () => miLstm()],
+];
+
 function emitted(graph: Graph, kernels: boolean, threads = 1) {
   const { program } = openGraph(graph);
   const choices = kernels ? choicesOf(program, undefined, threads) : new Map();
@@ -80,6 +94,16 @@ describe("the library of a network", () => {
     const lines = run.stdout.trim().split("\n");
     expect(lines.map((line) => line.replace(/^0\.\d{9} /, ""))).toEqual(parts.steps.map(({ name }) => name));
     expect(lines.every((line) => Number.parseFloat(line) > 0)).toBe(true);
+  });
+
+  it.each(SMALL)("of %s computes what its equations say", async (_, build) => {
+    const { at, parts } = emitted(build(), false);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+  });
+
+  it.each(inFull(LARGE, []))("of %s computes what its equations say, by kernels", async (_, build) => {
+    const { at, parts } = emitted({ ...build(), name: `${build().name}_large` }, true);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
   });
 
   it("is told apart where a step is wrong, by the step's name", async () => {

@@ -1,10 +1,15 @@
 /** @file Networks that are built, by name. */
 
 import type { Graph } from "../graph.ts";
+import { miLstm } from "./milstm.ts";
 import { mobilenetV1 } from "./mobilenet.ts";
-import { type ModelOptions, resnet18 } from "./resnet18.ts";
+import { resnet18, resnet50 } from "./resnet.ts";
+import { shufflenet } from "./shufflenet.ts";
 
-export const MODELS: Readonly<Record<string, (options?: ModelOptions) => Graph>> = {
+export const MODELS: Readonly<Record<string, () => Graph>> = {
   resnet18,
+  resnet50,
   "mobilenet-v1": mobilenetV1,
+  shufflenet,
+  "mi-lstm": miLstm,
 };

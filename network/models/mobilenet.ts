@@ -6,7 +6,7 @@
 
 import type { Graph } from "../graph.ts";
 import { SeededLayers } from "./layers.ts";
-import type { ModelOptions } from "./resnet18.ts";
+import type { ModelOptions } from "./resnet.ts";
 
 /** Output channels and stride of each pair of a depthwise and a 1x1 convolution. */
 const PAIRS: readonly (readonly [channels: number, stride: number])[] = [
