@@ -21,7 +21,10 @@ export function channelsLast(program: Program): Program {
   const turned = (value: Value): boolean => {
     const [, , ...pixels] = value.shape;
     return (
-      !fixed.has(value) && value.constant === undefined && value.shape.length === 4 && pixels.some((size) => size > 1)
+      !fixed.has(rootOf(value)) &&
+      value.constant === undefined &&
+      value.shape.length === 4 &&
+      pixels.some((size) => size > 1)
     );
   };
   return { ...program, steps: program.steps.map((step) => laidOut(step, turned)) };

@@ -54,9 +54,21 @@ function moves(): Graph {
   return net.graph;
 }
 
+/** A convolution that reads an image as a Reshape shows it: the elements lie row-major, not channels last. */
+function shuffle(): Graph {
+  const net = new SeededLayers("shuffle", 3);
+  const wide = net.convolved(net.input("x", [1, 4, 5, 5]), "a", { from: 4, to: 6 });
+  const split = net.node("Reshape", [wide, net.whole("groups", [1, 3, 2, 5, 5])]);
+  const turned = net.node("Transpose", [split], { perm: [0, 2, 1, 3, 4] });
+  const mixed = net.node("Reshape", [turned, net.whole("shape", [1, 6, 5, 5])]);
+  net.output(net.convolved(mixed, "b", { from: 6, to: 6, kernel: 3, groups: 6 }));
+  return net.graph;
+}
+
 /** Sizes at which building and proving takes seconds. */
 const SMALL: readonly (readonly [name: string, build: () => Graph])[] = [
   ["mi-lstm", () => miLstm({ steps: 3, inputs: 24, units: 32 })],
+  ["shuffled channels", shuffle],
 ];
 const LARGE: typeof SMALL = [
   ["resnet50", () => resnet50({ size: 64 })],
