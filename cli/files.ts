@@ -6,8 +6,10 @@
  */
 
 import { accessSync, closeSync, constants, openSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, extname } from "node:path";
 import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { cmHost } from "../codegen/cm-host.ts";
 
 /** @throws EnvironmentError when a file named by an option could not be written: nothing should be searched for in vain */
 export function checkWritable(option: string, file: string): void {
@@ -24,6 +26,21 @@ export function checkWritable(option: string, file: string): void {
 /** Writes a whole file or, on a full disk or a kill, none. @throws EnvironmentError when it cannot be written */
 export function writeOutput(option: string, file: string, text: string): void {
   writeLines(option, file, [text]);
+}
+
+/**
+ * The source of a kernel, and beside one in CM the program that runs it: `k.cm`, `k.host.cpp`.
+ * @returns the names of the files
+ */
+export function writeKernel(option: string, file: string, kernel: Kernel): string {
+  if (kernel.language !== "cm") {
+    writeOutput(option, file, kernel.source);
+    return file;
+  }
+  const host = `${file.slice(0, file.length - extname(file).length)}.host.cpp`;
+  writeOutput(option, host, cmHost(kernel));
+  writeOutput(option, file, kernel.source);
+  return `${file} and ${host}`;
 }
 
 /**

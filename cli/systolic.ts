@@ -47,7 +47,7 @@ import {
   shownSchema,
 } from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
-import { checkWritable, writeOutput } from "./files.ts";
+import { checkWritable, writeKernel, writeOutput } from "./files.ts";
 import { parseOptions, readParameters } from "./options.ts";
 import { addJson, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
@@ -284,14 +284,15 @@ function emit(subject: ArraySubject, design: Design, given: Options, command: st
       : ["--allocation", shellWord(given.allocation), "--schedule", shellWord(given.schedule ?? "")];
   const language = given.emit === "cpp" || given.emit === undefined ? "c++" : given.emit;
   const words = [command, ...chosen, ...flags.flatMap(([flag, on]) => (on ? [flag] : [])), "--emit", given.emit];
-  const { source } = arrayKernel(
+  const kernel = arrayKernel(
     subject,
     design,
     language,
     { coalesced: given.coalesced ?? false, checkTime: given.checkTime ?? false },
     words.join(" "),
   );
-  if (given.to !== undefined) writeOutput("--to", given.to, source);
+  const { source } = kernel;
+  if (given.to !== undefined) writeKernel("--to", given.to, kernel);
   if (given.json) {
     const timed = timingOf(subject, machineOf(given));
     printJson(kernelSchema, { designs: [designDocument(design, timed)], refused: 0, language, source });

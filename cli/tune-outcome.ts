@@ -18,7 +18,7 @@ import { operationsOf, type TuneOutcome } from "../session/tune.ts";
 import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { TUNE_STATUSES } from "../tuner/search.ts";
 import { declareOption } from "./declare.ts";
-import { writeOutput } from "./files.ts";
+import { writeKernel, writeOutput } from "./files.ts";
 import { documentOf, EXIT, type ExitCode, type PartsOf, partOf, print, printJson, say, style } from "./output.ts";
 import type { TuneWords } from "./tune.ts";
 
@@ -126,8 +126,8 @@ export async function rank(
     say("none of the kernels that the model likes best compiles: nothing was written");
     return EXIT.failed;
   }
-  writeOutput("--to", given.to, kept.kernel.source);
-  say(`written: ${given.to}, predicted to take ${printTime(kept.expected.prediction.seconds)}; nothing was measured`);
+  const written = writeKernel("--to", given.to, kept.kernel);
+  say(`written: ${written}, predicted to take ${printTime(kept.expected.prediction.seconds)}; nothing was measured`);
   return code;
 }
 

@@ -7,6 +7,7 @@
  */
 
 import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { compileForIntel, findOcloc, type IntelBuild, promisedDpas } from "../runtime/ocloc.ts";
@@ -27,32 +28,40 @@ export async function firstThatCompiles(
   ranked: readonly Expected[],
   machine: Target,
 ): Promise<Compiled> {
-  const kernelOf = (expected: Expected): Kernel => kernelFor(computation, expected.candidate, machine);
-  const [first] = ranked;
-  const kernel = first && kernelOf(first);
-  if (first && kernel && isPredictedOnly(machine) && kernel.language !== "opencl")
-    return {
-      kept: { expected: first, kernel },
-      dropped: [],
-      unchecked: `not compiled: ocloc, which tells kernels that spill, takes OpenCL C and not ${kernel.language}`,
-    };
   const ocloc = isPredictedOnly(machine) ? findOcloc() : undefined;
-  if (ocloc === undefined)
-    return {
-      kept: first && kernel && { expected: first, kernel },
-      dropped: [],
-      ...(isPredictedOnly(machine) && {
-        unchecked: "not compiled: no ocloc here, which tells kernels that spill (Debian: intel-opencl-icd)",
-      }),
-    };
   const dropped: { expected: Expected; why: string }[] = [];
   for (const expected of ranked) {
-    const kernel = kernelOf(expected);
+    const kernel = writtenKernel(computation, expected, machine);
+    if (typeof kernel === "string") {
+      dropped.push({ expected, why: kernel });
+      continue;
+    }
+    const unchecked = isPredictedOnly(machine) ? whyUnchecked(kernel, ocloc) : undefined;
+    if (ocloc === undefined || unchecked !== undefined)
+      return { kept: { expected, kernel }, dropped, ...(unchecked !== undefined && { unchecked }) };
     const why = problemOf(kernel, await compileForIntel(kernel, machine.name, ocloc));
     if (why === undefined) return { kept: { expected, kernel }, dropped };
     dropped.push({ expected, why });
   }
   return { kept: undefined, dropped };
+}
+
+/** The kernel of a candidate, or why its language has no words for it. */
+function writtenKernel(computation: Computation, { candidate }: Expected, machine: Target): Kernel | string {
+  try {
+    return kernelFor(computation, candidate, machine);
+  } catch (error) {
+    if (isPredictedOnly(machine) && error instanceof UsageError) return error.message;
+    throw error;
+  }
+}
+
+function whyUnchecked({ language }: Kernel, ocloc: string | undefined): string | undefined {
+  if (language !== "opencl")
+    return `not compiled: ocloc, which tells kernels that spill, takes OpenCL C and not ${language}`;
+  return ocloc === undefined
+    ? "not compiled: no ocloc here, which tells kernels that spill (Debian: intel-opencl-icd)"
+    : undefined;
 }
 
 /** Why a compiled kernel is not what was asked for; undefined where it is. */

@@ -2,8 +2,20 @@
  * @file Kernels of mappings in C for Metal: equal to their equations under an emulation that takes no more than the language does.
  */
 
-import { describe, expect, it } from "vitest";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { interpret } from "../abstraction/interpret.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { readArraySubject } from "../cli/array-words.ts";
+import { writeKernel } from "../cli/files.ts";
+import { generateLanes } from "../codegen/lanes.ts";
+import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
+import { runChild } from "../runtime/child.ts";
+import { emulationFolder } from "../runtime/emulation.ts";
 import { inFull } from "./support/slow.ts";
+import { integerInputs } from "./support/space-time.ts";
 import { disagreements, kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
 
 const DEVICES = [
@@ -23,7 +35,68 @@ const COMPUTATIONS = [
 
 describe.each(DEVICES)("thread groups of %s", (_, isa) => {
   it("equal the equation in random schedules", async () => {
-    const made = COMPUTATIONS.flatMap((c) => kernelsOf(c, rowsOf(isa, "cm"), inFull(12, 2)));
+    const made = COMPUTATIONS.flatMap((c) => kernelsOf(c, rowsOf(isa, "cm"), inFull(12, 1)));
     expect(await disagreements(made)).toEqual([]);
   }, 120_000);
+});
+
+describe("the host program beside kernels", () => {
+  const folder = mkdtempSync(join(tmpdir(), "automap-cm-"));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  const file = (name: string): string => join(folder, name);
+
+  /** Both files of a kernel, as they are, in one program over the emulation of the runtime. */
+  async function programOf(kernel: Kernel): Promise<string> {
+    writeKernel("--to", file("k.cm"), kernel);
+    writeFileSync(file("main.cpp"), '#include "k.cm"\n#include "k.host.cpp"\n');
+    const flags = ["-std=c++17", "-w", `-I${emulationFolder()}`, "-o", file("program")];
+    const built = await runChild(["g++", ...flags, file("main.cpp")], { timeLimitMs: 60_000 });
+    expect(built, built.stderr).toMatchObject({ status: "ok" });
+    writeFileSync(file("isa.bin"), "");
+    return file("program");
+  }
+  const run = (program: string, names: readonly string[]) =>
+    runChild([program, ...["isa", ...names].map((name) => file(`${name}.bin`))], { timeLimitMs: 20_000 });
+
+  it("runs them from files to a file, and refuses a file of another size", async () => {
+    const [made] = kernelsOf(operator("matmul", "u8s8", { m: 21, n: 19, k: 37 }), rowsOf("xe_hpg", "cm"), 1);
+    if (!made) throw new Error("nothing maps");
+    const program = await programOf(made.kernel);
+    const a = Uint8Array.from({ length: 21 * 37 }, (_, i) => (7 * i) % 256);
+    const b = Int8Array.from({ length: 37 * 19 }, (_, i) => ((5 * i) % 256) - 128);
+    writeFileSync(file("a.bin"), a);
+    writeFileSync(file("b.bin"), b);
+    expect(await run(program, ["out", "a", "b"])).toMatchObject({ status: "ok" });
+    const bytes = readFileSync(file("out.bin"));
+    const inputs = { a: Float64Array.from(a), b: Float64Array.from(b) };
+    const out = new Int32Array(bytes.buffer, bytes.byteOffset, 21 * 19);
+    expect(Float64Array.from(out)).toEqual(interpret(made.computation, inputs));
+    writeFileSync(file("a.bin"), a.subarray(1));
+    const short = await run(program, ["out", "a", "b"]);
+    expect(short).toMatchObject({ status: "failed", exitCode: 1 });
+    expect(short.stderr).toContain("holds other than 777 bytes");
+  }, 60_000);
+
+  it("runs a design on lanes", async () => {
+    const { problem, program, arrayRows } = readArraySubject("conv1d-single", { l: 103, r: 5 }, { lanes: 16 });
+    const design = enumerateDesigns(problem, { bound: 1, arrayRows }).designs.find((d) => d.name === "SBM");
+    if (!design || !program) throw new Error("no such design");
+    const { computation, nest } = program(design, { coalesced: true, checkTime: false });
+    const inputs = integerInputs(computation);
+    for (const [name, values] of Object.entries(inputs)) writeFileSync(file(`${name}.bin`), Float32Array.from(values));
+    const kernel = generateLanes("cm", computation, nest, { lines: [] });
+    const names = kernel.arguments.map((t) => t.tensor);
+    expect(await run(await programOf(kernel), names)).toMatchObject({ status: "ok" });
+    const bytes = readFileSync(file(`${names[0]}.bin`));
+    expect(Float64Array.from(new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4))).toEqual(
+      interpret(computation, inputs),
+    );
+  }, 60_000);
+
+  const vendor = ["/usr/include/igfxcmrt", "/usr/local/include/igfxcmrt"].find((path) => existsSync(path));
+  it.skipIf(vendor === undefined)("compiles with Intel's cm_rt.h (Debian libigfxcmrt-dev)", async () => {
+    const command = ["g++", "-fsyntax-only", "-w", `-I${vendor}`, file("k.host.cpp")];
+    const compiled = await runChild(command, { timeLimitMs: 60_000 });
+    expect(compiled, compiled.stderr).toMatchObject({ status: "ok" });
+  });
 });
