@@ -137,7 +137,8 @@ function calls(launch: Launch, i: number, files: readonly string[]): Code[] {
   );
   const kernel = code`kernel_${i}`;
   return [
-    code`CmKernel* ${kernel} = nullptr;${launch.once ? " /* once ahead of the first call */" : ""}`,
+    ...(launch.once ? [code`/* Once, ahead of the first call. */`] : []),
+    code`CmKernel* ${kernel} = nullptr;`,
     code`MUST(device->CreateKernel(program, CM_KERNEL_FUNCTION(${identifier(launch.function)}), ${kernel}));`,
     code`run(${kernel}, ${launch.groups}, {${list(surfaces)}});`,
     code`MUST(device->DestroyKernel(${kernel}));`,

@@ -10,6 +10,7 @@ import { interpret } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { readArraySubject } from "../cli/array-words.ts";
 import { writeKernel } from "../cli/files.ts";
+import { cmHost } from "../codegen/cm-host.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
 import { runChild } from "../runtime/child.ts";
@@ -37,6 +38,7 @@ describe.each(DEVICES)("thread groups of %s", (_, isa) => {
   it("equal the equation in random schedules", async () => {
     const made = COMPUTATIONS.flatMap((c) => kernelsOf(c, rowsOf(isa, "cm"), inFull(12, 1)));
     expect(await disagreements(made)).toEqual([]);
+    expect(made.some(({ kernel }) => cmHost(kernel).includes("Once, ahead of the first call"))).toBe(true);
   }, 120_000);
 });
 
