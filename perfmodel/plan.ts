@@ -273,8 +273,7 @@ export class Plan {
     for (const { dimension: d, tile } of this.loops) {
       if (dealt || !d.spatial || (tile === undefined && d.whole === 1 && d.left === 0)) continue;
       dealt = true;
-      const edges = d.border === undefined ? 0 : d.border.edges - (d.border.leftIsEdge ? 1 : 0);
-      if (tile === undefined) d.ownWhole = edges + Math.ceil((d.whole - edges) / threads);
+      if (tile === undefined) d.ownWhole = Math.ceil(d.whole / threads);
       else d.ownWhole = Math.ceil(Math.floor(d.whole / tile) / threads) * tile + (d.whole % tile);
       d.ownSteps = d.ownWhole * d.block + d.left;
       d.ownBlocks = d.ownWhole + (d.left > 0 ? 1 : 0);

@@ -164,28 +164,22 @@ test("GotoBLAS's order: sums lie in the output between passes", () => {
           b_tiles[n_step/2*960+n_step%2*160+k_step/10*320+k_step%10*16+n_inner] = b[k_step,n_step*16+n_inner]
     barrier
     for parallel n_tile in 0..2
-      for m_outer in 0..2
-        for n_outer in 0..2
-          for unrolled m_block in 0..4
-            c_register{m_block} <- identity
-          for k_outer in 0..10
-            b_register{0} <- b_tiles[n_tile*960 + n_outer*160 + k_outer*16 .. by 16]
+      for k_tile in 0..2
+        for m_outer in 0..2
+          for n_outer in 0..2
+            when k_tile == 0
+              for unrolled m_block in 0..4
+                c_register{m_block} <- identity
+            otherwise
+              for unrolled m_block in 0..4
+                c_register{m_block} <- out[(m_outer*4 + m_block)*64 + (n_tile*2 + n_outer)*16 .. by 16]
+            for k_outer in 0..10
+              b_register{0} <- b_tiles[n_tile*960 + n_outer*160 + k_tile*320 + k_outer*16 .. by 16]
+              for unrolled m_block in 0..4
+                a_register{0} <- a[(m_outer*4 + m_block)*24 + (k_tile*10 + k_outer) .. by 1]
+                c_register{m_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
             for unrolled m_block in 0..4
-              a_register{0} <- a[(m_outer*4 + m_block)*24 + k_outer .. by 1]
-              c_register{m_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
-          for unrolled m_block in 0..4
-            out[(m_outer*4 + m_block)*64 + (n_tile*2 + n_outer)*16 .. by 16] <- c_register{m_block}
-      for m_outer in 0..2
-        for n_outer in 0..2
-          for unrolled m_block in 0..4
-            c_register{m_block} <- out[(m_outer*4 + m_block)*64 + (n_tile*2 + n_outer)*16 .. by 16]
-          for k_outer in 0..10
-            b_register{0} <- b_tiles[n_tile*960 + n_outer*160 + 320 + k_outer*16 .. by 16]
-            for unrolled m_block in 0..4
-              a_register{0} <- a[(m_outer*4 + m_block)*24 + (10 + k_outer) .. by 1]
-              c_register{m_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
-          for unrolled m_block in 0..4
-            out[(m_outer*4 + m_block)*64 + (n_tile*2 + n_outer)*16 .. by 16] <- c_register{m_block}
+              out[(m_outer*4 + m_block)*64 + (n_tile*2 + n_outer)*16 .. by 16] <- c_register{m_block}
       for m_outer in 0..2
         for n_outer in 0..2
           for unrolled m_block in 0..4
@@ -280,6 +274,8 @@ function partialSums(nest: LoopNest, { intrinsic }: Mapping, threads: number): M
             ? [Math.floor((s.extent * part) / threads), Math.floor((s.extent * (part + 1)) / threads)]
             : [0, s.extent];
         for (let i = from; i < to; i++) visit(s.body, { ...point, [s.axis]: i }, part);
+      } else if (s.kind === "when") {
+        visit(evaluateIndex(s.condition, point) === 0 ? s.otherwise : s.body, point, part);
       } else if (s.kind === "load" || s.kind === "store") {
         const file = nest.registers.find((r) => r.name === s.register.file);
         const local = nest.scratch.some((b) => b.name === s.memory.buffer && b.scope === "local");

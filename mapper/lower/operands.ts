@@ -10,6 +10,7 @@
 
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, inputsOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import type { Truth } from "../../abstraction/condition.ts";
 import {
   type Access,
   access,
@@ -57,8 +58,10 @@ export interface Part {
   /** Number of the step within the block, where the part is that step alone. */
   readonly inner?: number;
   readonly count: number;
-  /** Some of its steps cross a border: `outer` is a number. */
+  /** Some of its steps cross a border, or those of some of the blocks that `outer` runs over. */
   readonly edge?: boolean;
+  /** The number of a block that crosses it at the same steps. */
+  readonly like?: number;
   /** The last step is not whole. */
   readonly partial: boolean;
 }
@@ -76,8 +79,8 @@ export interface BlockRange {
 export interface Tiles {
   readonly ranges: ReadonlyMap<string, BlockRange>;
   /** Whether sums begin here, and whether they end here. */
-  readonly first: boolean;
-  readonly last: boolean;
+  readonly first: Truth;
+  readonly last: Truth;
 }
 
 export class OperandPlacement {

@@ -13,14 +13,16 @@
 import { binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
 import { registerClass } from "../../targets/index.ts";
+import { when } from "../match/conditions.ts";
 import { blockOf, registersOf, registersTakenBy } from "../schedule/block.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dependsOn, product } from "../schedule/operands.ts";
 import { type Companions, companionsOf } from "./companions.ts";
 import type { Part, Placed, Tiles } from "./operands.ts";
+import type { Known, Parts } from "./scheduled-edges.ts";
 import { countOf } from "./scheduled-parts.ts";
-import { type Known, type Parts, ScheduledStores } from "./scheduled-stores.ts";
+import { ScheduledStores } from "./scheduled-stores.ts";
 
 /** A register of zeros, the loop in whose steps it is stored, and the tiles of a block that it is stored to. */
 interface Zeros {
@@ -37,15 +39,6 @@ export abstract class ScheduledBlock extends ScheduledStores {
   private kept: Companions | undefined;
   /** The register file of zeros, where there is one. */
   protected zeros: string | undefined;
-
-  /** The loops of some dimensions around what is inside. */
-  protected abstract nest(
-    loops: readonly NestedLoop[],
-    parts: ReadonlyMap<string, Part>,
-    tiles: Tiles,
-    parallel: boolean,
-    inside: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
-  ): readonly Statement[];
 
   /** One register block: accumulators cleared, the summed loops, results stored; or sums of the pass before loaded, and kept for the next. */
   protected block(
@@ -65,14 +58,20 @@ export abstract class ScheduledBlock extends ScheduledStores {
       return this.unrolled(blocked, parts, [{ kind, register: accumulator, memory }]);
     };
     const clear = this.unrolled(blocked, parts, [{ kind: "clear", register: accumulator }]);
-    const begin = tiles.first ? clear : move("load");
+    const begin = when(tiles.first, clear, tiles.first === true ? [] : move("load"));
     const companions = partial ? [] : this.companions(parts);
     const zeros = companions.length > 0 ? this.zerosWithin(summed, parts, blocked) : undefined;
-    const all = this.nest(summed, parts, tiles, false, (all) => [
+    const step = (all: Parts): readonly Statement[] => [
       ...(zeros ? companions.flatMap(({ to }) => this.emptiedIn(all, to, zeros)) : []),
       ...this.step(all, blocked, held, streaming, accumulator),
-    ]);
-    const stored = tiles.last ? this.storeBlock(parts, blocked, counter) : move("store");
+    ];
+    const all = this.apartFromEdges(
+      parts,
+      (of) => this.nest(summed, of, tiles, false, step),
+      (of) => this.edges(summed, of, tiles, step),
+    );
+    const kept = tiles.last === true ? [] : move("store");
+    const stored = tiles.last === false ? kept : when(tiles.last, this.storeBlock(parts, blocked, counter), kept);
     const { conditions } = this;
     if (conditions === undefined || companions.length === 0)
       return [...begin, ...(conditions?.worked(this.stretchIn(parts), all) ?? all), ...stored];
@@ -235,7 +234,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
       memory: { buffer: p.buffer, base: p.base(this.positionIn(parts)), stride: p.stride },
     });
     const unrolledSummed = this.dimensions.filter((d) => d.kind === "reduce" && countOf(parts, d) > 1);
-    if (!blocked.some((d) => parts.get(d.name)?.edge) && !this.isOutside(parts)) {
+    if (![...parts.values()].some((part) => part.edge)) {
       const step = [
         ...(held ? this.unrolled(heldDimensions, parts, [load(held, heldIndex)]) : []),
         ...this.unrolled(streamed, parts, [load(streaming, number(0)), ...this.unrolled(others, parts, [issue])]),

@@ -8,32 +8,13 @@ import { access, binary, type Expr, number } from "../../abstraction/expression.
 import type { MemoryTile, Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { blockOf, registersOf } from "../schedule/block.ts";
-import { isInside } from "../schedule/borders.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { reachInPlace } from "../schedule/reach.ts";
-import type { Part } from "./operands.ts";
-import { countOf, ScheduledParts } from "./scheduled-parts.ts";
+import { type Parts, ScheduledEdges } from "./scheduled-edges.ts";
+import { countOf } from "./scheduled-parts.ts";
 import { storeElements } from "./store.ts";
 
-/** Steps of unrolled loops, by the names of the loops. */
-export type Known = ReadonlyMap<string, number>;
-
-export type Parts = ReadonlyMap<string, Part>;
-
-export abstract class ScheduledStores extends ScheduledParts {
-  /** Whether an input loaded in place lies outside its tensor in a part, at the steps of the block given by the names of their loops. */
-  protected isOutside(parts: Parts, known: Known = new Map()): boolean {
-    const stepOf = (name: string): number => {
-      const d = this.operands.dimension(name);
-      const part = parts.get(name);
-      const inner = known.get(this.blockName(d)) ?? part?.inner ?? 0;
-      return (part?.outer.kind === "number" ? part.outer.value : 0) * blockOf(this.schedule, d) + inner;
-    };
-    return [...this.borders.values()].some((borders) =>
-      borders.some((b) => parts.get(b.spatial)?.edge && !isInside(b, stepOf(b.spatial), stepOf(b.reduce))),
-    );
-  }
-
+export abstract class ScheduledStores extends ScheduledEdges {
   /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block (store.ts). */
   protected storeBlock(parts: Parts, blocked: readonly LoopDimension[], counter: Expr): readonly Statement[] {
     const straight = this.storeStraight(parts, blocked, counter);

@@ -17,7 +17,8 @@
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { joined, type Truth } from "../../abstraction/condition.ts";
+import { axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import {
   type Loop,
   type LoopNest,
@@ -30,7 +31,6 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { registerClass } from "../../targets/index.ts";
 import { clearOutput } from "../match/elements.ts";
 import { blockOf, registersOf } from "../schedule/block.ts";
-import { type Border, type BorderBlocks, borderBlocks } from "../schedule/borders.ts";
 import { type NestedLoop, printLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { scheduleProblem } from "../schedule/mapped.ts";
@@ -113,10 +113,15 @@ class Lowering extends ScheduledBlock {
       outer: binary("+", first, local),
       ...(range && { tile: { number: range.tile, block: local } }),
     });
-    const { from, to } = this.insideOfBorder(d, first, whole);
-    const leftIsEdge = this.borderOf(d)?.leftIsEdge ?? false;
+    const main = (local: Expr): Part => {
+      const at = outerAt(local);
+      const { from, to } = this.interiorOf(d);
+      const [low, high] =
+        at.outer.kind === "number" ? [at.outer.value, at.outer.value] : [0, this.allBlocks(d).whole - 1];
+      return { ...at, count: block, partial: false, edge: low < from || high >= to };
+    };
     if (whole === 1 && left === 0) {
-      const part = { ...outerAt(number(0)), count: block, partial: false, edge: from === to };
+      const part = main(number(0));
       const known = new Map(parts).set(d.name, part);
       const body = [
         ...this.operands.copiesWithin(d.name, known, tiles),
@@ -126,31 +131,30 @@ class Lowering extends ScheduledBlock {
     }
     const single = (part: Part): readonly Statement[] => this.tested(d, new Map(parts).set(d.name, part), within(part));
     const alone = (name: string, body: readonly Statement[]): readonly Statement[] => this.alone(name, parallel, body);
-    const edge = (number_: number): readonly Statement[] =>
-      alone(`${d.name}_edge`, within({ ...outerAt(number(number_)), count: block, partial: false, edge: true }));
     const statements: Statement[] = [];
-    for (let b = 0; b < from; b++) statements.push(...edge(b));
-    if (to - from === 1) {
-      statements.push(...alone(`${d.name}_outer`, single({ ...outerAt(number(from)), count: block, partial: false })));
-    } else if (to > from) {
+    if (whole === 1) {
+      statements.push(...alone(`${d.name}_outer`, single(main(number(0)))));
+    } else if (whole > 1) {
       const name = this.names.fresh(`${d.name}_outer`);
-      const body = within({ ...outerAt(binary("+", axis(name), number(from))), count: block, partial: false });
-      const steps = this.conditions?.blocks(d, this.stretchIn(parts), binary("+", first, number(from)), to - from);
-      if (body.length > 0) statements.push(this.dealtLoop(d, loop(name, to - from, body), parallel, steps));
+      const body = within(main(axis(name)));
+      const steps = this.conditions?.blocks(d, this.stretchIn(parts), first, whole);
+      if (body.length > 0) statements.push(this.dealtLoop(d, loop(name, whole, body), parallel, steps));
     }
-    for (let b = to; b < whole; b++) statements.push(...edge(b));
     if (left > 0) {
       const partial = d.steps !== d.wholeSteps;
       statements.push(
-        ...alone(`${d.name}_rest`, single({ ...outerAt(number(whole)), count: left, partial, edge: leftIsEdge })),
+        ...alone(
+          `${d.name}_rest`,
+          single({ ...outerAt(number(whole)), count: left, partial, edge: this.leftIsEdge(d) }),
+        ),
       );
     }
     return statements;
   }
 
   /**
-   * A loop over tiles: those that are alike in a loop, the others written out: the last, where it is smaller; those with blocks at a
-   * border; and of passes the first and the last, as far as sums begin and end here.
+   * A loop over tiles: those that are alike in a loop, the last written out where it is smaller, or a pass whose rows are stored beside
+   * the next block. Whether sums begin or end in a pass is tested.
    */
   private tileLoop(
     { dimension: d, pass }: NestedLoop,
@@ -163,31 +167,29 @@ class Lowering extends ScheduledBlock {
     const full = Math.floor(whole / blocks);
     const count = full + (full * blocks < whole || left > 0 ? 1 : 0);
     const dealt = parallel && d.kind === "spatial";
-    const tile = (index: Expr, isLast: boolean, first: boolean, last: boolean): readonly Statement[] => {
+    const tile = (index: Expr, isLast: boolean): readonly Statement[] => {
       const range: BlockRange = {
         tile: index,
         first: binary("*", index, number(blocks)),
         whole: isLast ? whole - (count - 1) * blocks : blocks,
         left: isLast ? left : 0,
       };
+      const isAt = (at: number): Truth =>
+        !pass || (index.kind === "number" ? index.value === at : at < end && compare("==", index, number(at)));
+      const first = joined("and", tiles.first, isAt(0));
+      const last = joined("and", tiles.last, isAt(count - 1));
       return inside({ ranges: new Map(tiles.ranges).set(d.name, range), first, last }, parallel && !dealt);
     };
-    const isFirst = (index: number): boolean => tiles.first && (!pass || index === 0);
-    const isLast = (index: number): boolean => tiles.last && (!pass || index === count - 1);
-    const single = (index: number): readonly Statement[] => {
-      const body = tile(number(index), index === count - 1, isFirst(index), isLast(index));
-      return this.alone(`${d.name}_tile`, dealt, body);
-    };
-    const { from, to } = this.insideOfBorder(d, number(0), whole);
-    const begin = Math.max(pass && tiles.first ? 1 : 0, Math.ceil(from / blocks));
-    const end = Math.max(begin, Math.min(pass && tiles.last ? count - 1 : full, Math.floor(to / blocks), full));
+    const single = (index: number): readonly Statement[] =>
+      this.alone(`${d.name}_tile`, dealt, tile(number(index), index === count - 1));
+    const alike = pass && this.storesBeside ? count - 1 : count;
+    const end = Math.min(full, alike);
     const statements: Statement[] = [];
-    for (let i = 0; i < begin; i++) statements.push(...single(i));
-    if (end - begin === 1) statements.push(...single(begin));
-    else if (end > begin) {
+    if (end === 1) statements.push(...single(0));
+    else if (end > 1) {
       const name = this.names.fresh(`${d.name}_tile`);
-      const body = tile(binary("+", axis(name), number(begin)), false, isFirst(begin), isLast(begin));
-      statements.push(this.dealtLoop(d, loop(name, end - begin, body), dealt));
+      const body = tile(axis(name), false);
+      statements.push(this.dealtLoop(d, loop(name, end, body), dealt));
     }
     for (let i = end; i < count; i++) statements.push(...single(i));
     return statements;
@@ -216,27 +218,13 @@ class Lowering extends ScheduledBlock {
     return { first: number(0), whole, left: d.steps - whole * block };
   }
 
-  private borderOf(d: LoopDimension): BorderBlocks | undefined {
-    const border = this.bordersOf(d).find((b) => b.spatial === d.name);
-    return border && borderBlocks(border, blockOf(this.schedule, d));
-  }
-
-  /** Blocks `from` up to `to` of the `whole` ones behind `first` cross no border. Tiles with others have a number for their first. */
-  private insideOfBorder(d: LoopDimension, first: Expr, whole: number): { readonly from: number; readonly to: number } {
-    const border = this.borderOf(d);
-    if (!border || first.kind !== "number") return { from: 0, to: whole };
-    const from = Math.min(whole, Math.max(0, border.from - first.value));
-    return { from, to: Math.max(from, Math.min(whole, border.to - first.value)) };
-  }
-
-  /** Borders at which a dimension takes part, of inputs loaded in place. */
-  private bordersOf(d: LoopDimension): readonly Border[] {
-    return [...this.borders.values()].flat().filter((b) => b.spatial === d.name || b.reduce === d.name);
-  }
-
   /** A unit with tiles of its own computes while results are made of the block before. */
+  private get storesBeside(): boolean {
+    return registerClass(this.target.file)?.apart === true && this.computation.epilogue !== undefined;
+  }
+
   private overlapped(compute: readonly Statement[]): readonly Statement[] {
-    if (!registerClass(this.target.file)?.apart || !this.computation.epilogue) return compute;
+    if (!this.storesBeside) return compute;
     const spilled = new Set([this.names.fresh(`${this.target.name}_results`)]);
     return overlapStores(compute, spilled, this.schedule.threads === 1 ? this.names.fresh("once") : undefined);
   }

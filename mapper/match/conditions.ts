@@ -359,7 +359,12 @@ export function comparisons(c: Condition): readonly Comparison[] {
   return c.kind === "and" ? c.parts.flatMap(comparisons) : [];
 }
 
-function when(truth: Truth, body: readonly Statement[], otherwise: readonly Statement[] = []): readonly Statement[] {
+/** One of two bodies, as something holds, is known to hold, or is known not to. */
+export function when(
+  truth: Truth,
+  body: readonly Statement[],
+  otherwise: readonly Statement[] = [],
+): readonly Statement[] {
   if (typeof truth === "boolean") return truth ? body : otherwise;
   return body.length + otherwise.length === 0 ? [] : [{ kind: "when", condition: truth, body, otherwise }];
 }

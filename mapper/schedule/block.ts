@@ -12,6 +12,7 @@ import { pick, type Random, shuffled } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { registerClass, registersTaken } from "../../targets/index.ts";
 import { type Border, borderBlocks } from "./borders.ts";
+import { parseLoop } from "./cache-tiles.ts";
 import { type Decision, printPairs } from "./decision.ts";
 import { dimensionsOf, type LoopDimension, summedOf } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
@@ -36,11 +37,10 @@ const REDUCE_BLOCK = 8;
 const MOST_UNROLLED = 12;
 
 /**
- * Issues at the border from which no summed loop is unrolled that multiplies them: such a block of conv2d f32, in place, was written as 10,248
- * multiply-adds and took g++ 10 s of processor time (a Xeon, 2026-11-22), in which a search measures dozens of others. Without the unroll the same
- * block is half as long or shorter; whether it is slower was not compared.
+ * Issues of a kernel at most, in all its texts: those for what is left over, those at borders. 28 by 9 of conv2d f32 in place are 952, 1,570
+ * lines and 0.6 s of g++ (a Xeon, 2026-11-23), in which a search measures four others.
  */
-const MOST_AT_BORDERS = 1024;
+const MOST_WRITTEN = 1024;
 
 /** How far apart another order of summed loops makes two candidates, and another unroll of any of them: both change the time little. */
 export const SUMMED_APART = 0.25;
@@ -61,7 +61,7 @@ export const block: Decision<Block, MappedContext, Schedule> = {
   problem: ({ mapping }, schedule) => sizeProblem(mapping, schedule) ?? roomProblem(mapping, schedule),
   worthTrying: ({ mapping }, schedule) =>
     product(dimensionsOf(mapping).map((d) => (d.kind === "reduce" ? blockOf(schedule, d) : 1))) <= MOST_UNROLLED &&
-    unrollsFewBorders(mapping, schedule),
+    issuesWritten(mapping, schedule) <= MOST_WRITTEN,
   draw: ({ mapping }, schedule, random) => drawBlock(mapping, schedule, random),
   moves: [
     {
@@ -145,15 +145,24 @@ function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   return undefined;
 }
 
-/** Whether a summed loop that has no border itself is unrolled where borders are long already. */
-function unrollsFewBorders(mapping: Mapping, schedule: Schedule): boolean {
+/** Issues that a kernel is written as, about: what is left over of a block is a text of its own, and so is a last tile that is smaller. */
+export function issuesWritten(mapping: Mapping, schedule: Schedule): number {
   const dimensions = dimensionsUnder(mapping, schedule);
-  const unrolled = dimensions.filter((d) => d.kind === "reduce" && blockOf(schedule, d) > 1);
-  if (unrolled.length === 0) return true;
   const borders = bordersUnder(mapping, schedule);
-  if (unrolled.every((d) => borders.some((b) => b.reduce === d.name))) return true;
   const { accumulators } = registersOf(mapping, schedule);
-  return edgeIssues(borders, dimensions, (d) => blockOf(schedule, d), accumulators) <= MOST_AT_BORDERS;
+  const unrolled = dimensions.filter((d) => d.kind === "reduce").map((d) => blockOf(schedule, d));
+  const edges = edgeIssues(borders, dimensions, (d) => blockOf(schedule, d), accumulators);
+  const texts = dimensions.map((d) => {
+    const block = blockOf(schedule, d);
+    const whole = Math.floor(d.wholeSteps / block);
+    // Of a border, what is left over is counted with its edges.
+    const atBorder = borders.some((b) => b.spatial === d.name || b.reduce === d.name);
+    const left = whole === 0 ? 0 : (d.steps - whole * block) / block;
+    const tile = schedule.order.map(parseLoop).find((l) => l?.name === d.name && l.tile !== undefined)?.tile;
+    const tiles = tile !== undefined && (left > 0 || whole % tile > 0) ? 2 : 1;
+    return tiles + (atBorder ? 0 : left);
+  });
+  return Math.round((accumulators * product(unrolled) + edges) * product(texts));
 }
 
 export function blockOf(schedule: Schedule, d: LoopDimension): number {
@@ -193,15 +202,18 @@ export function edgeIssues<D extends { readonly name: string; readonly kind: "sp
   blockOf: (dimension: D) => number,
   accumulators: number,
 ): number {
-  if (borders.length === 0) return 0;
-  let variants = 1;
   let issues = accumulators;
+  let edges = 0;
   for (const d of dimensions) {
     const border = borders.find((b) => (d.kind === "spatial" ? b.spatial : b.reduce) === d.name);
-    if (d.kind === "reduce") issues *= border ? border.reduceSteps : blockOf(d);
-    else if (border) variants *= 1 + borderBlocks(border, blockOf(d)).edges;
+    if (border === undefined) issues *= d.kind === "reduce" ? blockOf(d) : 1;
+    else if (d.kind === "spatial") {
+      const blocks = borderBlocks(border, blockOf(d));
+      edges += blocks.edges;
+      issues *= blocks.texts + (blocks.leftIsEdge ? border.reduceSteps : 0);
+    }
   }
-  return (variants - 1) * issues;
+  return edges === 0 ? 0 : issues;
 }
 
 /** Whether edges of a schedule are few enough to be written out. */

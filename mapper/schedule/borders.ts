@@ -4,7 +4,8 @@
  *     in[n,c,p+r-1,q+s-1], q in blocks of 4          q_outer 0: q 0 with s 0 is left out       the others of 0..14: nothing is tested
  *
  * A kept and a summed dimension meet in an index that leaves the tensor: a border. Blocks of the kept one that hold a step which
- * leaves are edges: each is written for itself, its summed dimension step by step, without the issues that would read outside.
+ * leaves are edges. Their summed dimension is written step by step, each once for all blocks that leave the tensor alike, without
+ * the issues that would read outside.
  */
 
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
@@ -71,14 +72,15 @@ export function isInside(border: Border, spatialStep: number, reduceStep: number
   return at >= 0 && at < border.extent;
 }
 
-/** What blocks of `block` steps of the kept dimension make of a border. */
+/** What blocks of `block` steps of the kept dimension make of a border: whole ones in the range stay inside, those before and behind are edges. */
 export interface BorderBlocks {
-  /** Blocks `from` up to `to` of the whole ones stay inside; those before and behind are edges. */
   readonly from: number;
   readonly to: number;
   /** Whether the smaller block that is left is one. */
   readonly leftIsEdge: boolean;
   readonly edges: number;
+  /** Texts of whole blocks at the edge, all steps of the summed dimension together: those that leave the tensor alike share one. */
+  readonly texts: number;
   /** Pairs of a step and a summed step that lie inside. */
   readonly insideSteps: number;
   /** Pairs of a block and a summed step of which at least one step lies inside. */
@@ -86,6 +88,32 @@ export interface BorderBlocks {
 }
 
 export const borderBlocks = memoisedPair(countBlocks);
+
+/**
+ * Where stretches of whole blocks begin that leave the tensor at the same steps: 0 for the first. `[0, 1]` for s 0 of a 3x3, `[0]` for s 1.
+ * @param stepOf the step of a border's summed dimension; undefined where all of them are meant
+ */
+export function stretches(
+  borders: readonly Border[],
+  block: number,
+  stepOf: (border: Border) => number | undefined,
+): readonly number[] {
+  const whole = Math.min(...borders.map((b) => Math.floor(b.spatialSteps / block)));
+  const begins = [0];
+  let before: string | undefined;
+  for (let at = 0; at < whole; at++) {
+    let left = "";
+    for (const border of borders) {
+      const known = stepOf(border);
+      const [first, last] = known === undefined ? [0, border.reduceSteps - 1] : [known, known];
+      for (let r = first; r <= last; r++)
+        for (let p = at * block; p < (at + 1) * block; p++) left += isInside(border, p, r) ? "." : "x";
+    }
+    if (before !== undefined && before !== left) begins.push(at);
+    before = left;
+  }
+  return begins;
+}
 
 function countBlocks(border: Border, block: number): BorderBlocks {
   const { spatialSteps, reduceSteps } = border;
@@ -111,5 +139,8 @@ function countBlocks(border: Border, block: number): BorderBlocks {
   let to = from;
   while (to < whole && inside[to]) to++;
   const leftIsEdge = blocks > whole && !inside[whole];
-  return { from, to, leftIsEdge, edges: whole - (to - from) + (leftIsEdge ? 1 : 0), insideSteps, insideBlocks };
+  const edges = whole - (to - from) + (leftIsEdge ? 1 : 0);
+  let texts = 0;
+  for (let r = 0; r < reduceSteps; r++) texts += stretches([border], block, () => r).length;
+  return { from, to, leftIsEdge, edges, texts, insideSteps, insideBlocks };
 }

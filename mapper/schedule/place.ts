@@ -2,7 +2,7 @@
  * @file Decision `placement`: where each input is loaded from.
  *
  *     in padded, w tiled          in: copied once a call, with a border of zeros; w: tile by tile in the order of the loops, ahead of time
- *     in in-place                 from the caller's tensor; blocks at its border are written out apart, without what lies outside
+ *     in in-place                 from the caller's tensor; blocks at its border are texts of their own, without what lies outside
  */
 
 import { z } from "zod";

@@ -1,0 +1,130 @@
+/**
+ * @file Blocks at the border of an input that is loaded in place: which they are, and what of their steps is inside.
+ *
+ *     in[n,c,q+s-1], q in 8 blocks of 7
+ *       when q_outer >= 1 and q_outer < 7             no step leaves the tensor: loops as the schedule has them
+ *       otherwise                                     both edges, s written step by step and outside of the other sums
+ *         when q_outer < 1                            s 0: q_block 0 is left out
+ *         otherwise                                        nothing is
+ *         ...                                         s 1: nothing is left out of any block, or tested
+ */
+
+import { joined, type Truth } from "../../abstraction/condition.ts";
+import { compare, number } from "../../abstraction/expression.ts";
+import type { Statement } from "../../abstraction/loop-nest.ts";
+import { when } from "../match/conditions.ts";
+import { blockOf } from "../schedule/block.ts";
+import { type Border, borderBlocks, isInside, stretches } from "../schedule/borders.ts";
+import { type NestedLoop, printLoop } from "../schedule/cache-tiles.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
+import type { Part, Tiles } from "./operands.ts";
+import { ScheduledParts } from "./scheduled-parts.ts";
+
+/** Steps of unrolled loops, by the names of the loops. */
+export type Known = ReadonlyMap<string, number>;
+
+export type Parts = ReadonlyMap<string, Part>;
+
+type Writing = (parts: Parts) => readonly Statement[];
+
+export abstract class ScheduledEdges extends ScheduledParts {
+  /** The loops of some dimensions around what is inside. */
+  protected abstract nest(
+    loops: readonly NestedLoop[],
+    parts: ReadonlyMap<string, Part>,
+    tiles: Tiles,
+    parallel: boolean,
+    inside: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
+  ): readonly Statement[];
+
+  /** Borders at which a dimension takes part, of inputs loaded in place. */
+  protected bordersOf(d: LoopDimension): readonly Border[] {
+    return [...this.borders.values()].flat().filter((b) => b.spatial === d.name || b.reduce === d.name);
+  }
+
+  /** Whether the smaller block that is left of a kept dimension crosses a border. */
+  protected leftIsEdge(d: LoopDimension): boolean {
+    return this.bordersAlong(d).some((b) => borderBlocks(b, blockOf(this.schedule, d)).leftIsEdge);
+  }
+
+  /** Of its whole blocks those that cross none. */
+  protected interiorOf(d: LoopDimension): { readonly from: number; readonly to: number } {
+    const inside = this.bordersAlong(d).map((b) => borderBlocks(b, blockOf(this.schedule, d)));
+    const from = Math.max(0, ...inside.map((b) => b.from));
+    return { from, to: Math.max(from, Math.min(this.wholeBlocks(d), ...inside.map((b) => b.to))) };
+  }
+
+  /** Blocks that cross no border, and the others, by a test where a loop has both. */
+  protected apartFromEdges(parts: Parts, plain: Writing, edges: Writing): readonly Statement[] {
+    const crossing = this.dimensions.filter((d) => parts.get(d.name)?.edge);
+    if (crossing.length === 0) return plain(parts);
+    let inside: Truth = true;
+    for (const d of crossing) {
+      const { from, to } = this.interiorOf(d);
+      const outer = parts.get(d.name)?.outer;
+      if (outer === undefined || outer.kind === "number" || from === to) return edges(parts);
+      if (from > 0) inside = joined("and", inside, compare(">=", outer, number(from)));
+      if (to < this.wholeBlocks(d)) inside = joined("and", inside, compare("<", outer, number(to)));
+    }
+    const without = new Map([...parts].map(([name, part]) => [name, { ...part, edge: false }]));
+    return when(inside, plain(without), edges(parts));
+  }
+
+  /** The sums of blocks at the edge: steps that meet a border outside of the others, so that which blocks they leave is tested outside of loops. */
+  protected edges(summed: readonly NestedLoop[], parts: Parts, tiles: Tiles, step: Writing): readonly Statement[] {
+    const copied = Object.values(this.schedule.within ?? {});
+    const meets = (l: NestedLoop): boolean => this.bordersOf(l.dimension).length > 0;
+    // Copies made inside of a summed loop hold what the loops in it read: their order stays.
+    if (summed.some((l) => copied.includes(printLoop({ name: l.dimension.name, tile: l.tile }))))
+      return this.byStretch(parts, (of) => this.nest(summed, of, tiles, false, step));
+    const [outer, inner] = [summed.filter(meets), summed.filter((l) => !meets(l))];
+    return this.nest(outer, parts, tiles, false, (at) =>
+      this.byStretch(at, (of) => this.nest(inner, of, tiles, false, step)),
+    );
+  }
+
+  /** Blocks at the edge, those together whose steps leave the tensor alike. */
+  private byStretch(parts: Parts, inside: Writing): readonly Statement[] {
+    const d = this.dimensions.find(({ name }) => {
+      const part = parts.get(name);
+      return part?.edge && part.outer.kind !== "number" && part.like === undefined;
+    });
+    const part = d && parts.get(d.name);
+    if (d === undefined || part === undefined) return inside(parts);
+    const begins = stretches(this.bordersAlong(d), blockOf(this.schedule, d), (b) =>
+      parts.has(b.reduce) ? this.stepIn(parts, new Map(), b.reduce) : undefined,
+    );
+    const from = (at: number): readonly Statement[] => {
+      const written = this.byStretch(new Map(parts).set(d.name, { ...part, like: begins[at] ?? 0 }), inside);
+      const next = begins[at + 1];
+      return next === undefined ? written : when(compare("<", part.outer, number(next)), written, from(at + 1));
+    };
+    return from(0);
+  }
+
+  /** Whether an input loaded in place lies outside its tensor in a part, at the steps of the block given by the names of their loops. */
+  protected isOutside(parts: Parts, known: Known = new Map()): boolean {
+    return [...this.borders.values()]
+      .flat()
+      .some(
+        (b) =>
+          parts.get(b.spatial)?.edge &&
+          !isInside(b, this.stepIn(parts, known, b.spatial), this.stepIn(parts, known, b.reduce)),
+      );
+  }
+
+  private stepIn(parts: Parts, known: Known, name: string): number {
+    const d = this.operands.dimension(name);
+    const part = parts.get(name);
+    const outer = part?.outer.kind === "number" ? part.outer.value : (part?.like ?? 0);
+    return outer * blockOf(this.schedule, d) + (known.get(this.blockName(d)) ?? part?.inner ?? 0);
+  }
+
+  private bordersAlong(d: LoopDimension): readonly Border[] {
+    return this.bordersOf(d).filter((b) => b.spatial === d.name);
+  }
+
+  private wholeBlocks(d: LoopDimension): number {
+    return Math.floor(d.steps / blockOf(this.schedule, d));
+  }
+}
