@@ -155,6 +155,7 @@ export {
 export { type Checked, compareBest, type Finding } from "./session/check.ts";
 export { nativeIntrinsics } from "./session/choose.ts";
 export type { TunedKernel } from "./session/finals.ts";
+export { kernelInLanguage, type NotInLanguage } from "./session/languages.ts";
 export {
   type BoundKernel,
   type KernelDescription,

@@ -8,6 +8,8 @@
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
+import { CM_TILES, loadRows, storeRows } from "./cm-tiles.ts";
+import { lanesCost } from "./sycl.ts";
 
 const COST = unitCost(GEN9, "fma");
 
@@ -93,4 +95,32 @@ export const cmDp4 = defineIntrinsic({
   source: "CM language specification, cm_dp4",
 });
 
-export const CM: readonly Intrinsic[] = [cmFmaF32, cmFmaF32Broadcast, cmFmaF16, cmDp4];
+/** For Xe, whose blocks of dwords the nest of a mapping is read by: as many lanes as an engine issues in a cycle. */
+function cmFmaRows(lanes: 8 | 16, shared: boolean): Intrinsic {
+  const rows = { dtype: "f32", storage: "grf[n]", load: loadRows("float") } as const;
+  const compute: string = `c[n] += a[${shared ? "" : "n"}] * b[n]`;
+  return defineIntrinsic({
+    name: `cm.fma.${lanes}.f32${shared ? ".broadcast" : ""}`,
+    family: "fma",
+    isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
+    language: "cm",
+    scope: "subgroup",
+    summary: `${lanes} f32 multiply-adds, ${shared ? "one factor common to all lanes" : "lane by lane"}.`,
+    compute,
+    extents: { n: lanes },
+    operands: {
+      a: shared ? { ...rows, load: "{reg} = load_rows{by}<float, {rows}>({ptr}, {stride})(0);" } : rows,
+      b: rows,
+      c: { ...rows, store: storeRows("float") },
+    },
+    prelude: CM_TILES,
+    emit: "{c} += {a} * {b};",
+    cost: lanesCost(lanes, true),
+    source: "CM language specification, vector operators; a scalar assigned to a vector fills it",
+  });
+}
+
+export const CM: readonly Intrinsic[] = [
+  ...[cmFmaF32, cmFmaF32Broadcast, cmFmaF16, cmDp4],
+  ...([8, 16] as const).flatMap((lanes) => [cmFmaRows(lanes, true), cmFmaRows(lanes, false)]),
+];

@@ -35,7 +35,7 @@ const common = (dtype: DType): OperandSpec => ({
 });
 
 /** An instruction of as many lanes as an engine has issues in one cycle; integers of 32 bits take four. */
-const lanesCost = (lanes: Lanes, isFloat: boolean): Cost => ({
+export const lanesCost = (lanes: Lanes, isFloat: boolean): Cost => ({
   issueCycles: isFloat ? 1 : 4,
   latencyCycles: isFloat ? 10 : 16,
   source: `Intel Graphics Compiler, scheduler tables: float pipe 10 cycles, one issue a cycle of ${lanes} lanes; integers assumed; not measured`,

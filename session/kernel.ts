@@ -36,6 +36,9 @@ const PRINTERS: Readonly<Partial<Record<Language, typeof generateCpp>>> = {
   sycl: generateSycl,
 };
 
+/** Whether nests under such a schedule are printed in a language. */
+export const isPrinted = (language: Language): boolean => PRINTERS[language] !== undefined;
+
 /**
  * @param machine the GPU that a grid was made for; the first of the table that can run it when left out
  * @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of a CPU

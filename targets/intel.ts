@@ -85,6 +85,8 @@ export const INTEL: Family = {
   registers: [
     {
       name: "grf",
+      // Sixteen floats take two of 128 registers; what is left holds addresses.
+      count: 48,
       named: "variable",
       types: {
         ...{ s8: "char", u8: "uchar", s32: "int", u32: "uint" },

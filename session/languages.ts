@@ -1,0 +1,67 @@
+/**
+ * @file One candidate in each language: the same mapping under the same schedule, on the instruction that computes the same there.
+ *
+ *     kernelInLanguage(matmul, candidate, "sycl")        a kernel whose source is SYCL
+ *     kernelInLanguage(matmul, candidate, "cuda")        { refused: "cuda: no instruction computes c[m,n] += ... with m 8, n 16, k 16" }
+ */
+
+import { type Candidate, isMapped } from "../abstraction/candidate.ts";
+import { type Computation, extentsOf } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
+import { declaredAs } from "./declared.ts";
+import { isPrinted, kernelFor } from "./kernel.ts";
+
+/** Why a language has no such kernel. */
+export interface NotInLanguage {
+  readonly refused: string;
+}
+
+/**
+ * The kernel of a candidate in a language. Of instructions that compute the same there, the first whose kernel can be written is taken, those
+ * that ask for the candidate's own feature first.
+ * @returns or why the language cannot say it
+ */
+export function kernelInLanguage(
+  computation: Computation,
+  candidate: Candidate,
+  language: KernelLanguage,
+): Kernel | NotInLanguage {
+  const refused = (because: string): NotInLanguage => ({ refused: `${language}: ${because}` });
+  if (!isMapped(candidate)) return refused("only a mapping under the schedule of a CPU changes its language");
+  const own = declaredAs(candidate.intrinsic);
+  if (own.language === language) return kernelFor(computation, candidate);
+  const rows = INTRINSICS.filter((row) => row.language === language && computesTheSame(row, own));
+  const extents = Object.entries(extentsOf(own.computation)).map(([name, extent]) => `${name} ${extent}`);
+  if (rows.length === 0)
+    return refused(`no instruction computes ${meaningOf(own)} with ${extents.join(", ") || "one element"}`);
+  if (!isPrinted(language))
+    return refused("its threads are dealt by the schedule of a grid, and this candidate has none");
+  const reasons: string[] = [];
+  for (const row of [...rows].sort((a, b) => Number(b.isa === own.isa) - Number(a.isa === own.isa))) {
+    if (row.operands.some((o) => o.load === undefined)) {
+      reasons.push(`${row.name} has no loads: it is mapped and proved, and no kernels are written with it`);
+      continue;
+    }
+    try {
+      return kernelFor(computation, { ...candidate, intrinsic: row.name });
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error;
+      reasons.push(`${row.name}: ${error.message}`);
+    }
+  }
+  return refused(reasons.join("; "));
+}
+
+/** Its equation, in the types of its operands. */
+function meaningOf({ computation, operands }: Intrinsic): string {
+  return `${printEquation(computation.equation)} of ${operands.map((o) => `${o.name} ${o.dtype}`).join(", ")}`;
+}
+
+function computesTheSame(a: Intrinsic, b: Intrinsic): boolean {
+  const [left, right] = [extentsOf(a.computation), extentsOf(b.computation)];
+  return meaningOf(a) === meaningOf(b) && Object.keys(left).every((axis) => left[axis] === right[axis]);
+}

@@ -1,0 +1,66 @@
+/**
+ * @file One candidate in five languages: golden files side by side, each equal to the equation; what a language cannot say is refused with its reason.
+ * Designs on lanes stand beside one another in codegen-lanes.test.ts.
+ */
+
+import { describe, expect, it } from "vitest";
+import type { Candidate } from "../abstraction/candidate.ts";
+import { KERNEL_LANGUAGES, type KernelLanguage } from "../abstraction/kernel.ts";
+import { intrinsicNamed } from "../intrinsics/index.ts";
+import { kernelInLanguage } from "../session/languages.ts";
+import { nativeTarget, runsOn } from "../targets/index.ts";
+import { disagreements, kernelsOf, type Made, operator } from "./support/subgroup-kernels.ts";
+
+const EXTENSIONS = { "c++": "cpp", cuda: "cu", cm: "cm", opencl: "cl", sycl: "sycl.cpp" } as const;
+const CASES = [
+  {
+    name: "matmul.fma",
+    row: "opencl.fma.f32.broadcast",
+    computation: operator("matmul", "f32", { m: 5, n: 37, k: 9 }),
+    refused: ["cuda: no instruction computes c[n] += a[] * b[n] of c f32, a f32, b f32 with n 16"],
+  },
+  {
+    name: "matmul.tile",
+    row: "opencl.dpas.8x16.f32.f16",
+    computation: operator("matmul", "f16", { m: 21, n: 19, k: 37 }),
+    refused: ["c++", "cuda"].map(
+      (language) =>
+        `${language}: no instruction computes c[m,n] += f32(a[m,k]) * f32(b[k,n]) of c f32, a f16, b f16 with m 8, n 16, k 16`,
+    ),
+  },
+] as const;
+
+describe.each(CASES)("$name on $row", ({ name, row, computation, refused }) => {
+  const intrinsic = intrinsicNamed(row);
+  const [made] = kernelsOf(computation, intrinsic ? [intrinsic] : [], 1);
+  if (!made) throw new Error(`${name}: nothing was made`);
+  const { candidate } = made;
+  const said = KERNEL_LANGUAGES.map(
+    (language) => [language, kernelInLanguage(computation, candidate, language)] as const,
+  );
+  const kernels = said.flatMap(([language, kernel]): (Made & { readonly language: KernelLanguage })[] =>
+    "refused" in kernel ? [] : [{ language, computation, candidate, kernel }],
+  );
+
+  it("reads as its golden file in each language that can say it", async () => {
+    for (const { language, kernel } of kernels)
+      await expect(kernel.source).toMatchFileSnapshot(`golden/${name}.${EXTENSIONS[language]}`);
+  });
+
+  it("is refused by the others with a reason", () => {
+    const reasons = said.flatMap(([, kernel]) => ("refused" in kernel ? [kernel.refused] : []));
+    expect(reasons).toEqual(refused);
+  });
+
+  it("is refused as a grid or a design, which say themselves what they are printed in", () => {
+    const lanes = { kind: "lanes", intrinsic: "avx512.fma.f32", schedule: {} } as unknown as Candidate; // nothing of it is looked at
+    expect(kernelInLanguage(computation, lanes, "sycl")).toEqual({
+      refused: "sycl: only a mapping under the schedule of a CPU changes its language",
+    });
+  });
+
+  it("equals the equation in each of them", async () => {
+    const here = kernels.filter(({ kernel }) => kernel.language !== "c++" || runsOn(nativeTarget(), kernel));
+    expect(await disagreements(here)).toEqual([]);
+  }, 120_000);
+});
