@@ -12,21 +12,18 @@
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { type Computation, elementCount, outputOf } from "../abstraction/computation.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
-import { seededRandom } from "../abstraction/random.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { depthOf } from "../mapper/space-time/steps.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { encodeElements } from "../runtime/bytes.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
-import { interpretCompiled } from "../runtime/reference-program.ts";
+import { createRunner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
-import type { Reference } from "../runtime/verify.ts";
 import { generateDesign } from "../session/lane-space.ts";
 import { nativeTarget } from "../targets/native.ts";
 import { stepSpace } from "../tuner/step-candidates.ts";
 import { readOptions, wordOf } from "./options.ts";
+import { randomSetOnly } from "./peers/reference.ts";
 import { sweepsKernel } from "./peers/steps.ts";
 import { STEP_CASES, stepCase } from "./step-cases.ts";
 
@@ -56,29 +53,6 @@ function subject(name: string): Computation {
   return stepCase(name, Number(values.steps), plane, dtype);
 }
 
-/** One set of inputs: planes are large. A step scales by a sum of coefficients of 1, and rounds at most once an operation. */
-async function reference(computation: Computation, runner: Runner): Promise<Reference> {
-  const random = seededRandom(1);
-  const [plane] = inputsOf(computation);
-  if (!plane) throw new Error("internal: a stencil in time has a plane");
-  const first = Float64Array.from({ length: elementCount(plane) }, () => Math.fround(2 * random() - 1));
-  const { compiler, workdir } = runner;
-  const expected = await interpretCompiled(computation, { [plane.name]: first }, { compiler, workdir });
-  const bound = Number(values.steps) * 16 * (dtype === "f64" ? 2 ** -53 : 2 ** -24);
-  return {
-    computation,
-    checked: undefined,
-    sets: [
-      {
-        name: "random",
-        inputs: { [plane.name]: encodeElements(dtype, first) },
-        expected,
-        tolerance: new Float64Array(expected.length).fill(bound),
-      },
-    ],
-  };
-}
-
 const lines = [
   "| case | steps a pass, best | GCells/s | one step a pass | g++ | over one a pass | over g++ |",
   "|---|---|---|---|---|---|---|",
@@ -102,7 +76,8 @@ async function compare(name: string): Promise<string> {
   try {
     const space = stepSpace(computation, { threads: 1, target: modelTarget(nativeTarget()) });
     if ("because" in space) throw new Error(`${name}: ${space.because}`);
-    const expected = await reference(computation, runner);
+    // One set of inputs: planes are large.
+    const expected = randomSetOnly(await runner.reference(computation, 1));
     const ranked = [...space.all()].sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
     const single = ranked.filter((s) => depthOf(s) === 1).slice(0, 6);
     // The best of each depth first: a model is surest of what differs least.

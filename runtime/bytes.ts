@@ -84,6 +84,13 @@ export function encodeElements(dtype: DType, values: ArrayLike<number>): Uint8Ar
   return bytes;
 }
 
+/** The numbers of bytes that hold elements one after another. */
+export function decodeElements(dtype: DType, bytes: Uint8Array): Float64Array {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const size = bytesOf(dtype);
+  return Float64Array.from({ length: bytes.byteLength / size }, (_, i) => decodeElement(dtype, view, i * size));
+}
+
 /** Whether arrays of this machine hold elements as files do. */
 const LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 

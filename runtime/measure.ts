@@ -22,6 +22,7 @@ import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
 import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler } from "./compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
 import type { ArmTools } from "./cross.ts";
+import { drawnReference } from "./drawn-reference.ts";
 import { onThisMachine } from "./environment.ts";
 import {
   type HarnessReply,
@@ -245,8 +246,13 @@ class LocalRunner implements Runner {
   reference(computation: Computation, seed: number, more: Pick<ReferenceOptions, "fixed"> = {}): Promise<Reference> {
     const { compiler, workdir, cores } = this;
     const { signal } = this.place.stopping;
-    return onThisMachine("drawing inputs", () =>
-      referenceFor(computation, seed, { compiler, workdir, cores, signal, ...more }),
+    const options = { compiler, workdir, cores, signal };
+    const folder = join(this.place.scratch, "drawn");
+    return onThisMachine(
+      "drawing inputs",
+      async () =>
+        (await drawnReference(computation, seed, { ...options, ...more, folder })) ??
+        referenceFor(computation, seed, { ...options, ...more }),
     );
   }
 

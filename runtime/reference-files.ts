@@ -13,11 +13,11 @@ import type { SetFiles } from "./harness/run.ts";
 import type { Reference } from "./verify.ts";
 
 /**
- * Writes each reference into a folder of its own when it is first asked for.
+ * Writes each reference that lies in no files yet into a folder of its own when it is first asked for.
  * @returns the files of its sets; rejected with an EnvironmentError when the machine cannot keep them, as on a full disk
  */
-export function referenceFiles(folder: string): (reference: Reference) => Promise<SetFiles[]> {
-  const written = new Map<Reference, Promise<SetFiles[]>>();
+export function referenceFiles(folder: string): (reference: Reference) => Promise<readonly SetFiles[]> {
+  const written = new Map<Reference, Promise<readonly SetFiles[]>>();
   return (reference) => {
     const known = written.get(reference);
     if (known) return known;
@@ -28,7 +28,9 @@ export function referenceFiles(folder: string): (reference: Reference) => Promis
   };
 }
 
-async function writeReference(reference: Reference, folder: string): Promise<SetFiles[]> {
+async function writeReference(reference: Reference, folder: string): Promise<readonly SetFiles[]> {
+  const there = reference.sets.flatMap(({ files }) => files ?? []);
+  if (there.length === reference.sets.length) return there;
   await mkdir(folder, { recursive: true });
   const write = async (name: string, bytes: Uint8Array): Promise<string> => {
     const file = join(folder, name);

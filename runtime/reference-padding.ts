@@ -16,6 +16,8 @@ import { rowMajor } from "../abstraction/layout.ts";
 
 export interface Padded {
   readonly computation: Computation;
+  /** Of each input with a border the least index read of each dimension, 0 or below: there its memory begins. */
+  readonly low: ReadonlyMap<string, readonly number[]>;
   /** The inputs as the computation with borders takes them, row-major. */
   readonly inputs: (given: Inputs) => Inputs;
 }
@@ -37,7 +39,7 @@ export function padded(computation: Computation): Padded {
       return border && fits ? [[tensor.name, border] as const] : [];
     }),
   );
-  if (borders.size === 0) return { computation, inputs: (given) => given };
+  if (borders.size === 0) return { computation, low: new Map(), inputs: (given) => given };
   const shifted = (e: Expr): Expr =>
     rewrite(e, (node) => {
       const low = node.kind === "access" ? borders.get(node.tensor)?.low : undefined;
@@ -58,6 +60,7 @@ export function padded(computation: Computation): Padded {
   );
   return {
     computation: { ...computation, tensors, equation: { ...equation, value: shifted(equation.value) } },
+    low: new Map([...borders].map(([name, { low }]) => [name, low])),
     inputs: (given) =>
       Object.fromEntries(
         Object.entries(given).map(([name, values]) => {

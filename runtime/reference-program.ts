@@ -32,7 +32,7 @@ export interface ProgramOptions extends Omit<CompileOptions, "flags"> {
   readonly runLimitMs?: number;
 }
 
-const RUN_LIMIT_MS = 600_000;
+export const RUN_LIMIT_MS = 600_000;
 
 /**
  * The output of a computation, row-major, as {@link interpret} gives it.
@@ -53,7 +53,7 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
     : padded(given);
   const inputs = lay(values);
   const source = computation.time ? timeSource(computation, computation.time) : referenceSource(computation);
-  const program = await compileSource(source, flagsHere(), ".out", options);
+  const program = await compileSource(source, programFlags(), ".out", options);
   if (program.status !== "compiled")
     throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
   const folder = await mkdtemp(join(options.workdir, `reference-${process.pid}-`));
@@ -88,12 +88,13 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
   }
 }
 
-function flagsHere(): string[] {
+/** Of programs that compute what kernels must answer. */
+export function programFlags(): string[] {
   return [...FLAGS, ...compilerFlags(nativeTarget().isa.filter((feature) => VECTORS.has(feature)))];
 }
 
 /** Work that takes all the cores there are, but for those that are measured or compiled on. */
-function onFreeCores<T>(
+export function onFreeCores<T>(
   cores: ProgramOptions["cores"],
   work: (threads: number, cpus?: readonly number[]) => Promise<T>,
 ): Promise<T> {

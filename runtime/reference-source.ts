@@ -343,7 +343,7 @@ function sideBySide(computation: Computation, { innermost, isShared, others, red
 }
 
 /** A header of the reference program. */
-export function harnessText(name: "arithmetic.h" | "cuda-elements.h" | "elements.h"): Code {
+export function harnessText(name: "arithmetic.h" | "cuda-elements.h" | "drawn.h" | "elements.h"): Code {
   return trustedCode(readFileSync(fileURLToPath(new URL(`./harness/${name}`, import.meta.url)), "utf8"));
 }
 

@@ -25,7 +25,8 @@ import {
 } from "./reference-source.ts";
 
 /** Places that a step reads beyond the plane, along each of its axes. */
-const reachOf = (time: Time, d: number): number => Math.max(0, ...time.dependences.map((v) => Math.abs(v[d + 1] ?? 0)));
+export const reachOf = (time: Time, d: number): number =>
+  Math.max(0, ...time.dependences.map((v) => Math.abs(v[d + 1] ?? 0)));
 
 /** A plane of f32 is held as such: its values are what the interpreter's are, in half the memory. */
 function heldShort(tensor: Tensor): Holding {
@@ -34,7 +35,7 @@ function heldShort(tensor: Tensor): Holding {
 }
 
 /** A step on planes with a border around them. */
-function bordered({ step, first, ...time }: Time): Computation {
+export function bordered({ step, first, ...time }: Time): Computation {
   const reach = targetOf(step).dims.map((_, d) => reachOf({ step, first, ...time }, d));
   const plus = (e: Expr, by: number): Expr => (by === 0 ? e : { kind: "binary", op: "+", left: e, right: number(by) });
   const wide = (tensor: Tensor): Tensor => {
@@ -86,9 +87,7 @@ export function timeSource(computation: Computation, time: Time): SourceText {
     referenceStruct(code`Reference`, wide, heldShort, LANES),
     code`static Reference it;`,
     ...(shared ? workers(shared.extent, false) : []),
-    code`static void border() {`,
-    ...time.borders.flatMap((how, d) => (how === "zero" ? [] : borderLines(wide, time, d, how, names))),
-    code`}`,
+    ...borderFunction(wide, time),
     code`int main(int, char** files) {`,
     ...inputs.map((t, i) =>
       t.name === time.first
@@ -113,6 +112,16 @@ export function timeSource(computation: Computation, time: Time): SourceText {
     NOTHING,
   ]);
   return spell(text, "c++");
+}
+
+/** `border()`: fills what lies beyond the plane that is read next. @param wide a step on planes with a border around them */
+export function borderFunction(wide: Computation, time: Time): Code[] {
+  const names = targetOf(wide).dims.map((_, d) => new Name("axis", `i${d}`, `plane ${d}`));
+  return [
+    code`static void border() {`,
+    ...time.borders.flatMap((how, d) => (how === "zero" ? [] : borderLines(wide, time, d, how, names))),
+    code`}`,
+  ];
 }
 
 /** Fills what lies beyond the plane along one axis, everywhere along the others. */

@@ -43,6 +43,7 @@ import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { encodeElements } from "./bytes.ts";
 import { type Bound, boundOf, type Evaluate } from "./error-bound.ts";
+import type { SetFiles } from "./harness/run.ts";
 import { intervalsOf } from "./interval.ts";
 import { largestInput } from "./largest-input.ts";
 import { interpretCompiled, type ProgramOptions } from "./reference-program.ts";
@@ -57,6 +58,8 @@ export interface ReferenceSet {
   readonly expected: Float64Array;
   /** Largest |got - expected| that passes, element by element. */
   readonly tolerance: Float64Array;
+  /** Where it lies in files already. */
+  readonly files?: SetFiles;
 }
 
 export interface Reference {
@@ -154,8 +157,13 @@ function tells(expected: Values, tolerance: Float64Array): boolean {
     [least, most] = [Math.min(least, value), Math.max(most, value)];
     if (!(slack <= widest)) widest = slack;
   }
-  const spread = expected.length === 1 ? Math.abs(most) : most - least;
-  return widest === 0 || 2 * widest < spread;
+  return tellsApart(least, most, expected.length, widest);
+}
+
+/** Whether answers between these tell wrong ones by one tolerance: what passes is less than how far they spread, of one answer less than it. */
+export function tellsApart(least: number, most: number, answers: number, within: number): boolean {
+  const spread = answers === 1 ? Math.abs(most) : most - least;
+  return within === 0 || 2 * within < spread;
 }
 
 /** Logical row-major values as they lie in memory: the very same array where they lie so already. */
@@ -203,7 +211,7 @@ function placesOf(tensor: Tensor): Int32Array | undefined {
 }
 
 /** Seen from the formula, without going through the elements. */
-function liesRowMajor({ dims, storage }: Tensor): boolean {
+export function liesRowMajor({ dims, storage }: Tensor): boolean {
   const affine = affineForm(storage);
   if (affine === undefined || affine.constant !== 0) return false;
   let step = 1;

@@ -16,6 +16,8 @@
  *     set random                       a set of inputs with its answer; then one file a line:
  *     expected PATH                      f64, in the output's memory order
  *     tolerance PATH                     f64, largest |got - want| that passes
+ *     stored PATH                        in place of `expected`: in the output's type
+ *     within 1e-6                        in place of `tolerance`: of every element
  *     checked PATH                       u8, 0 where memory holds no element; left out when all do
  *     input PATH                         bytes of each input, in the order of the arguments
  *     kernel PATH                      shared objects; with several, batches alternate A B A B, unless

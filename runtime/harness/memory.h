@@ -80,7 +80,9 @@ static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment,
   b.map = static_cast<char*>(map);
   b.data = b.begin() + offset;
   if (placement == Placement::end) b.data = b.begin() + (b.pages - bytes) / alignment * alignment;
-  memset(b.begin(), CANARY, b.pages);
+  // What lies between the data and the guards; the data is the caller's to fill.
+  memset(b.begin(), CANARY, b.data - b.begin());
+  memset(b.data + bytes, CANARY, b.end() - (b.data + bytes));
   buffer_count++;
   return b;
 }

@@ -17,7 +17,9 @@ struct File {
 
 struct InputSet {
   std::string name;
-  File expected, tolerance, checked;
+  /** Answers and bounds as doubles; or answers as they lie in memory, and one bound for all. */
+  File expected, tolerance, stored, checked;
+  double within = 0;
   std::vector<File> inputs;
 };
 
@@ -113,6 +115,8 @@ static Request read_request(pid_t starter) {
     else if (r.sets.empty()) refuse("unknown keyword " + keyword);
     else if (keyword == "expected") r.sets.back().expected = open_file(rest);
     else if (keyword == "tolerance") r.sets.back().tolerance = open_file(rest);
+    else if (keyword == "stored") r.sets.back().stored = open_file(rest);
+    else if (keyword == "within") words >> r.sets.back().within;
     else if (keyword == "checked") r.sets.back().checked = open_file(rest);
     else if (keyword == "input") r.sets.back().inputs.push_back(open_file(rest));
     else refuse("unknown keyword " + keyword);
@@ -122,7 +126,8 @@ static Request read_request(pid_t starter) {
   for (const InputSet& set : r.sets) {
     if (set.inputs.size() + 1 != r.arguments.size()) refuse("a set needs a file for every input");
     size_t elements = r.arguments[0].elements;
-    if (set.expected.bytes != 8 * elements || set.tolerance.bytes != 8 * elements) refuse("expected and tolerance are not of the output's size");
+    const bool in_doubles = set.expected.bytes == 8 * elements && set.tolerance.bytes == 8 * elements;
+    if (set.stored.data ? set.stored.bytes != r.arguments[0].bytes() : !in_doubles) refuse("expected and tolerance are not of the output's size");
     if (set.checked.bytes != 0 && set.checked.bytes != elements) refuse("checked is not of the output's size");
     for (size_t i = 0; i < set.inputs.size(); i++)
       if (set.inputs[i].bytes != r.arguments[i + 1].bytes()) refuse("input " + r.arguments[i + 1].name + " is not of its size");

@@ -24,7 +24,8 @@ import { type Compiled, type CompileOptions, compileSource } from "../compiler.t
 export interface SetFiles {
   readonly name: string;
   readonly expected: string;
-  readonly tolerance: string;
+  /** A file, of a bound for each element of f64; or one bound for all elements, which then lie in the output's type. */
+  readonly tolerance: string | number;
   readonly checked: string | undefined;
   /** In the order of the arguments, the output left out. */
   readonly inputs: readonly string[];
@@ -433,8 +434,9 @@ function requestText(request: HarnessRequest): string {
     ...request.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
     ...sets.flatMap((set) => [
       `set ${set.name}`,
-      `expected ${set.expected}`,
-      `tolerance ${set.tolerance}`,
+      ...(typeof set.tolerance === "number"
+        ? [`stored ${set.expected}`, `within ${set.tolerance}`]
+        : [`expected ${set.expected}`, `tolerance ${set.tolerance}`]),
       ...(set.checked === undefined ? [] : [`checked ${set.checked}`]),
       ...set.inputs.map((file) => `input ${file}`),
     ]),

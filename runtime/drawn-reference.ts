@@ -1,0 +1,254 @@
+/**
+ * @file The reference of a large computation of floats, by a program that draws inputs and computes answers with all threads. The elements stay
+ * in the files that the measuring program maps: 8192 x 8192 of them take seconds through JavaScript, tenths of a second so.
+ *
+ *     await drawnReference(conv2d, 1, { compiler, workdir, folder })      undefined where verify.ts has to draw them
+ *
+ * One bound holds for all elements of a set: `(terms + operations + 1) * (eps * size + smallest)`, as in verify.ts, with the size of a sum whose
+ * inputs are all as large as the largest. Files of a set: its inputs and its answers, each in the type of its tensor.
+ */
+
+import { readFileSync } from "node:fs";
+import { mkdir, mkdtemp, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Computation, elementCount, inputsOf, outputOf, targetOf } from "../abstraction/computation.ts";
+import { isRecurrent } from "../abstraction/dependence.ts";
+import { comparesElements, type Expr, walk } from "../abstraction/expression.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import { decodeElements, encodeElements } from "./bytes.ts";
+import { explainRun, runChild } from "./child.ts";
+import { compileSource } from "./compiler.ts";
+import { drawnSource } from "./drawn-source.ts";
+import { toolProblem } from "./environment.ts";
+import { type BoundRule, boundRule } from "./error-bound.ts";
+import type { SetFiles } from "./harness/run.ts";
+import { largestInput } from "./largest-input.ts";
+import { onFreeCores, type ProgramOptions, programFlags, RUN_LIMIT_MS } from "./reference-program.ts";
+import { sharedAxis } from "./reference-source.ts";
+import { liesRowMajor, type Reference, type ReferenceSet, tellsApart, unverifiable } from "./verify.ts";
+
+/** Elements of the inputs and the output together from which files pay: fewer are drawn while the program would compile. */
+const LARGE_ELEMENTS = 2 ** 22;
+
+const SETS = ["exact", "random", "extreme"] as const;
+/** Of the small whole numbers of an exact set, and of the fractions of a random one: `draw` of harness/drawn.h. */
+const LARGEST = { exact: 3, random: 1 } as const;
+
+export interface DrawnOptions extends ProgramOptions {
+  /** Where the files lie; they are the caller's to delete. */
+  readonly folder: string;
+  /** Values the operator itself fixes, row-major; every set has these. */
+  readonly fixed?: Inputs;
+  /** Elements from which it is taken. */
+  readonly least?: number;
+}
+
+/** Undefined where a computation is small, or not made of products and sums of floats that lie row-major. */
+export async function drawnReference(
+  computation: Computation,
+  seed: number,
+  options: DrawnOptions,
+): Promise<Reference | undefined> {
+  const fixed = fixedOf(options.fixed ?? {});
+  const rule = ruleOfDrawn(computation, options.least ?? LARGE_ELEMENTS, fixed);
+  if (!rule) return undefined;
+  const { time } = computation;
+  const wanted = SETS.flatMap((name) => {
+    if (time && name === "exact" && !rule.integral) return [];
+    const largest = name === "extreme" ? largestThatFits(computation, rule, fixed) : LARGEST[name];
+    const size = sizeOfAll(computation, rule, name, sizesOf(largest, fixed));
+    const whole =
+      name === "exact" && rule.integral && [...fixed.values()].every((f) => f.whole) && size <= rule.exactBelow;
+    const within = whole ? 0 : (rule.chain + rule.operations + 1) * (rule.epsilon * size + rule.smallest);
+    return [{ name, largest, within }];
+  });
+  const stored = await storedSets(computation, seed, wanted, options);
+  const sets = stored.filter(({ tells }) => !time || tells).map(({ set }) => set);
+  if (sets.length === 0 && time) throw unverifiable(computation.name, time.steps);
+  const leftOut = SETS.filter((name) => !sets.some((set) => set.name === name)).map((name) => ({
+    name,
+    because:
+      name === "exact" && !rule.integral
+        ? "steps by fractions make no whole numbers of whole numbers"
+        : `rounding of ${time?.steps} steps may differ by as much as the answers do`,
+  }));
+  return { computation, sets, checked: undefined, ...(leftOut.length > 0 && { leftOut }) };
+}
+
+type Rule = Omit<BoundRule, "chain"> & { readonly chain: number };
+
+/** How far its results may be off; undefined where the program does not draw it. */
+function ruleOfDrawn(computation: Computation, least: number, fixed: ReadonlyMap<string, Fixed>): Rule | undefined {
+  const { equation, epilogue, time } = computation;
+  const tensors = Object.values(computation.tensors);
+  if (tensors.reduce((sum, t) => sum + elementCount(t), 0) < least) return undefined;
+  if (!tensors.every((t) => (t.dtype === "f32" || t.dtype === "f64") && liesRowMajor(t))) return undefined;
+  if (epilogue || (equation.op !== "+=" && equation.op !== "=")) return undefined;
+  if (time ? inputsOf(computation).length > 1 || fixed.size > 0 : isRecurrent(equation) || !sharedAxis(computation))
+    return undefined;
+  if (time && !sharedAxis(time.step)) return undefined;
+  if ([...walk(equation.value)].some((e) => e.kind === "compare" && comparesElements(e))) return undefined;
+  const rule = boundRule(computation);
+  if (!rule || typeof rule.chain !== "number") return undefined;
+  if (time ? !rule.growth : largestValue(equation.value, () => 1) === undefined) return undefined;
+  return { ...rule, chain: rule.chain };
+}
+
+/** What is known of values that an operator fixes. */
+interface Fixed {
+  readonly largest: number;
+  readonly whole: boolean;
+}
+
+function fixedOf(inputs: Inputs): ReadonlyMap<string, Fixed> {
+  const about = (values: ArrayLike<number>): Fixed => {
+    const all = Array.from(values);
+    return { largest: all.reduce((most, x) => Math.max(most, Math.abs(x)), 0), whole: all.every(Number.isInteger) };
+  };
+  return new Map(Object.entries(inputs).map(([name, values]) => [name, about(values)]));
+}
+
+/** How large the elements of a tensor are. */
+type Sizes = (tensor: string) => number;
+
+const sizesOf =
+  (drawn: number, fixed: ReadonlyMap<string, Fixed>): Sizes =>
+  (tensor) =>
+    fixed.get(tensor)?.largest ?? drawn;
+
+/** The size of the largest sum of inputs that are no larger than this. */
+function sizeOfAll(computation: Computation, rule: Rule, name: ReferenceSet["name"], sizes: Sizes): number {
+  if (rule.growth) {
+    const { factor, offset } = name === "exact" ? rule.growth.whole : rule.growth.drawn;
+    return factor * sizes(computation.time?.first ?? "") + offset;
+  }
+  const value = largestValue(computation.equation.value, sizes);
+  if (value === undefined) throw new Error("internal: a value without a largest one");
+  return rule.chain * value;
+}
+
+/** Products of large values may leave the type: smaller ones until every sum fits. */
+function largestThatFits(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number {
+  let large = largestInput(computation);
+  while (large > 2 && !(sizeOfAll(computation, rule, "extreme", sizesOf(large, fixed)) < rule.roof))
+    large = Math.sqrt(large);
+  return large;
+}
+
+/** The largest size of a value of sums and products; undefined for any other. */
+function largestValue(e: Expr, sizes: Sizes): number | undefined {
+  switch (e.kind) {
+    case "number":
+      return Math.abs(e.value);
+    case "access":
+      return sizes(e.tensor);
+    case "negate":
+      return largestValue(e.value, sizes);
+    case "cast":
+      return e.dtype === "f32" || e.dtype === "f64" ? largestValue(e.value, sizes) : undefined;
+    case "binary": {
+      const [left, right] = [largestValue(e.left, sizes), largestValue(e.right, sizes)];
+      if (left === undefined || right === undefined) return undefined;
+      if (e.op === "*") return left * right;
+      return e.op === "+" || e.op === "-" ? left + right : undefined;
+    }
+    default:
+      return undefined;
+  }
+}
+
+interface Wanted {
+  readonly name: ReferenceSet["name"];
+  readonly largest: number;
+  readonly within: number;
+}
+
+/** The sets, drawn and computed by one run of the program. */
+async function storedSets(
+  computation: Computation,
+  seed: number,
+  wanted: readonly Wanted[],
+  options: DrawnOptions,
+): Promise<readonly { readonly set: ReferenceSet; readonly tells: boolean }[]> {
+  const { fixed = {} } = options;
+  const program = await compileSource(
+    drawnSource(computation, new Set(Object.keys(fixed))),
+    programFlags(),
+    ".out",
+    options,
+  );
+  if (program.status !== "compiled")
+    throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
+  await mkdir(options.folder, { recursive: true });
+  const own = await mkdtemp(join(options.folder, "set-"));
+  for (const t of inputsOf(computation)) {
+    const values = fixed[t.name];
+    if (values) await writeFile(join(own, t.name), encodeElements(t.dtype, values));
+  }
+  const sets = wanted.map(({ name, within }) => {
+    const inputs = inputsOf(computation).map((t, i) => join(own, fixed[t.name] ? t.name : `${name}.input${i}`));
+    const files: SetFiles = {
+      name,
+      inputs,
+      checked: undefined,
+      expected: join(own, `${name}.expected`),
+      tolerance: within,
+    };
+    return new StoredSet(computation, name, within, files);
+  });
+  const words = sets.flatMap(({ name, files }, i) => {
+    const kind = SETS.indexOf(name);
+    return [`${kind}`, `${3 * seed + kind}`, `${wanted[i]?.largest}`, ...files.inputs, files.expected];
+  });
+  const doing = "drawing inputs and computing what kernels must answer";
+  const run = await onFreeCores(options.cores, (threads, cpus) =>
+    runChild([program.file, `${threads}`, ...words], {
+      timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
+      cpus,
+      signal: options.signal,
+    }),
+  );
+  if (run.status === "stopped") throw new Error(`${doing} was stopped`);
+  if (run.status !== "ok")
+    throw (
+      toolProblem(run, doing) ?? new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`)
+    );
+  const told = run.stdout.trim().split("\n");
+  return sets.map((set, i) => {
+    const [least = 0, most = 0, finite = 0] = (told[i] ?? "").split(" ").map(Number);
+    return { set, tells: finite === 1 && tellsApart(least, most, elementCount(targetOf(computation)), set.within) };
+  });
+}
+
+/** A set that lies in files: its values are read when they are asked for. */
+class StoredSet implements ReferenceSet {
+  readonly name: ReferenceSet["name"];
+  readonly within: number;
+  private readonly computation: Computation;
+  private readonly own: SetFiles;
+
+  constructor(computation: Computation, name: ReferenceSet["name"], within: number, files: SetFiles) {
+    this.name = name;
+    this.within = within;
+    this.computation = computation;
+    this.own = files;
+  }
+
+  // No property of its own: a copy with other values has no files.
+  get files(): SetFiles {
+    return this.own;
+  }
+
+  get inputs(): Readonly<Record<string, Uint8Array>> {
+    const files = this.own.inputs;
+    return Object.fromEntries(inputsOf(this.computation).map(({ name }, i) => [name, readFileSync(files[i] ?? "")]));
+  }
+
+  get expected(): Float64Array {
+    return decodeElements(outputOf(this.computation).dtype, readFileSync(this.own.expected));
+  }
+
+  get tolerance(): Float64Array {
+    return new Float64Array(elementCount(outputOf(this.computation))).fill(this.within);
+  }
+}

@@ -1,0 +1,119 @@
+/*
+ * Inputs drawn by a counter, so that threads share them, and files written where they lie in memory. Needs arithmetic.h.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Floats as they lie in memory; the interpreter's numbers are theirs. */
+template <class T> struct Plain {
+  T* data = nullptr;
+  T operator[](Int at) const { return data[at]; }
+  void set(Int at, double value) { data[at] = T(value); }
+};
+
+[[noreturn]] inline void end_with(const char* what, int error) {
+  errno = error;
+  perror(what);
+  exit(1);
+}
+
+template <class T> T* zeros(size_t count) {
+  auto* memory = static_cast<T*>(calloc(count, sizeof(T)));
+  if (!memory) end_with("planes", ENOMEM);
+  return memory;
+}
+
+/* A file of so many elements, all zero. A full disk is told here, and not by a fault later. */
+template <class T> T* mapped(const char* path, size_t count) {
+  const int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (file < 0) end_with(path, errno);
+  if (const int error = posix_fallocate(file, 0, count * sizeof(T))) end_with(path, error);
+  void* memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) end_with(path, errno);
+  close(file);
+  return static_cast<T*>(memory);
+}
+
+/* What lies in a file already. */
+template <class T> T* given(const char* path, size_t count) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) end_with(path, errno);
+  void* memory = mmap(nullptr, count * sizeof(T), PROT_READ, MAP_PRIVATE, file, 0);
+  if (memory == MAP_FAILED) end_with(path, errno);
+  close(file);
+  return static_cast<T*>(memory);
+}
+
+/* `each(first, last)` of all from 0 up to extent, shared among threads. */
+template <class Each> void in_parts(int threads, Int extent, Each each) {
+  struct Part {
+    Each* each;
+    Int first, last;
+    pthread_t thread;
+  };
+  threads = threads < 1 ? 1 : threads > extent ? int(extent) : threads;
+  auto* parts = zeros<Part>(threads);
+  auto work = [](void* given) -> void* {
+    auto* part = static_cast<Part*>(given);
+    (*part->each)(part->first, part->last);
+    return nullptr;
+  };
+  for (int i = 0; i < threads; i++) {
+    parts[i] = {&each, i * extent / threads, (i + 1) * extent / threads, {}};
+    if (const int error = pthread_create(&parts[i].thread, nullptr, work, &parts[i])) end_with("threads", error);
+  }
+  for (int i = 0; i < threads; i++) pthread_join(parts[i].thread, nullptr);
+  free(parts);
+}
+
+/* Every bit of the result depends on every bit given (lowbias32; Chris Wellons, Hash Prospector, public domain). */
+inline uint32_t mixed(uint32_t x) {
+  x = (x ^ x >> 16) * 0x7feb352du;
+  x = (x ^ x >> 15) * 0x846ca68bu;
+  return x ^ x >> 16;
+}
+
+/*
+ * exact      whole numbers from -3 to 3
+ * random     between -1 and 1
+ * extreme    of very unequal size, up to `large`
+ */
+enum Set { EXACT, RANDOM, EXTREME };
+
+template <class T> void draw(T* to, Int first, Int last, Set set, uint32_t key, double large) {
+  /* A counter of 32 bits in all: each block of 2^16 has a key of its own. */
+  for (Int begin = first; begin < last;) {
+    const Int end = (begin | 0xffff) + 1 < last ? (begin | 0xffff) + 1 : last;
+    const uint32_t own = mixed(key + uint32_t(begin >> 16) * 0x9e3779b9u);
+    const T most = T(large);
+    if (set == EXACT)
+      for (Int i = begin; i < end; i++) to[i] = T(int((mixed(own + uint32_t(i)) >> 16) * 7 >> 16) - 3);
+    else if (set == RANDOM)
+      for (Int i = begin; i < end; i++) to[i] = T(int(mixed(own + uint32_t(i)) >> 7) - (1 << 24)) * T(0x1p-24);
+    else
+      for (Int i = begin; i < end; i++) {
+        const uint32_t bits = mixed(own + uint32_t(i)), pick = (bits & 0xff) * 5 >> 8;
+        const T size = pick < 2 ? most : pick < 3 ? T(1) : pick < 4 ? T(0x1p-6) : T(0);
+        to[i] = (bits & 0x100 ? -size : size) * (T(0.5) + T(int(bits >> 9)) * T(0x1p-24));
+      }
+    begin = end;
+  }
+}
+
+/* The least and the greatest value, and whether all are finite: what tells whether wrong answers show. */
+template <class T> void report(const T* values, Int count) {
+  T least = values[0], most = values[0];
+  bool finite = true;
+  for (Int i = 0; i < count; i++) {
+    least = values[i] < least ? values[i] : least;
+    most = values[i] > most ? values[i] : most;
+    finite &= values[i] - values[i] == 0;
+  }
+  printf("%.17g %.17g %d\n", double(least), double(most), int(finite));
+}

@@ -1,0 +1,149 @@
+/** @file References that lie in files: what the program draws and computes is what the interpreter gives of the same inputs. */
+
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { defineComputation, inputsOf } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { PORTABLE } from "../intrinsics/portable.ts";
+import { decodeElements } from "../runtime/bytes.ts";
+import { cacheFolder } from "../runtime/cache.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { drawnReference } from "../runtime/drawn-reference.ts";
+import { createRunner } from "../runtime/measure.ts";
+import type { Reference, ReferenceSet } from "../runtime/verify.ts";
+import { generate } from "../session/kernel.ts";
+import { plainCandidate } from "./support/packages.ts";
+
+const workdir = cacheFolder("runtime");
+let compiler: Compiler;
+let folder: string;
+
+beforeAll(async () => {
+  const found = await findCompiler();
+  if (found.status === "environment") throw new Error(`${found.what}; ${found.remedy}`);
+  compiler = found;
+  folder = await mkdtemp(join(tmpdir(), "automap-drawn-"));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const drawn = (equation: string, extents: Record<string, number>, tensors: Record<string, DType>, least = 0) =>
+  drawnReference(defineComputation({ equation, extents, tensors }), 1, { compiler, workdir, folder, least });
+
+/** The numbers of a set's inputs. */
+const inputValues = ({ computation }: Reference, set: ReferenceSet): Record<string, Float64Array> =>
+  Object.fromEntries(
+    inputsOf(computation).map((t) => [t.name, decodeElements(t.dtype, set.inputs[t.name] ?? new Uint8Array())]),
+  );
+
+const F32 = { in: "f32", w: "f32", out: "f32" } as const;
+const F64 = { in: "f64", w: "f64", out: "f64" } as const;
+const HEAT = "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
+
+describe("a reference that lies in files", () => {
+  it.each([
+    ["out[p,q] += f32(in[p+r,q+s]) * f32(w[r,s])", { p: 30, q: 300, r: 3, s: 3 }, F32],
+    ["out[k,p,q] += in[c,p+r-1,2*q+s-1] * w[k,c,r,s]", { k: 2, p: 7, q: 9, c: 3, r: 3, s: 3 }, F64],
+    ["out[p] += in[p+r-2] * w[r]", { p: 700, r: 5 }, F32],
+    ["y[i,j] = 0.25*x[i,j] - 2", { i: 20, j: 31 }, { x: "f32", y: "f32" }],
+    [HEAT, { t: 5, i: 19, j: 40 }, { u: "f32" }],
+    [HEAT.replaceAll(/i([-+])1/g, "clamp(i$11)"), { t: 4, i: 19, j: 40 }, { u: "f64" }],
+    ["u[t,i] = u[t-1,wrap(i-1)] - 2*u[t-1,wrap(i+2)]", { t: 3, i: 50 }, { u: "f32" }],
+  ] as [string, Record<string, number>, Record<string, DType>][])(
+    "holds what the interpreter gives: %s",
+    async (equation, extents, tensors) => {
+      const reference = await drawn(equation, extents, tensors);
+      if (!reference) throw new Error("it is not drawn");
+      expect(reference.sets.length + (reference.leftOut?.length ?? 0)).toBe(3);
+      for (const set of reference.sets) {
+        expect([...set.expected]).toEqual([...(await interpret(reference.computation, inputValues(reference, set)))]);
+        // Zeros do not pass: a third of the elements of the set of unequal sizes, all but a few of the others.
+        const outside = set.expected.filter((x, i) => Math.abs(x) > (set.tolerance[i] ?? 0)).length;
+        expect(outside / set.expected.length).toBeGreaterThan(set.name === "extreme" ? 0.3 : 0.75);
+      }
+    },
+  );
+
+  it("draws numbers of each set's kind, the same for the same seed", async () => {
+    const all = await Promise.all(
+      [1, 2].map(() => drawn("y[i,j] = 2*x[i,j]", { i: 80, j: 1000 }, { x: "f32", y: "f32" })),
+    );
+    const [one, again] = all.map((reference) =>
+      reference?.sets.map((set) => reference && inputValues(reference, set)["x"]),
+    );
+    expect(one).toEqual(again);
+    const [exact = [], random = [], extreme = []] = (one ?? []).map((x) => [...(x ?? [])]);
+    expect(new Set(exact)).toEqual(new Set([-3, -2, -1, 0, 1, 2, 3]));
+    const mean = (x: readonly number[]): number => x.reduce((a, b) => a + b, 0) / x.length;
+    expect(Math.abs(mean(random))).toBeLessThan(0.02);
+    expect(Math.abs(mean(random.map((x) => x * x)) - 1 / 3)).toBeLessThan(0.02);
+    expect(random.every((x) => Math.abs(x) <= 1)).toBe(true);
+    // No two blocks of the counter are alike.
+    expect(random.slice(0, 1000)).not.toEqual(random.slice(65_536, 66_536));
+    for (const [low, high] of [
+      [0, 0],
+      [2 ** -7, 2 ** -6],
+      [0.5, 1],
+      [1e15, Number.POSITIVE_INFINITY],
+    ] as const)
+      expect(extreme.filter((x) => Math.abs(x) >= low && Math.abs(x) <= high).length).toBeGreaterThan(8000);
+  });
+
+  it.each([
+    ["y[i] = x[i]*x[i]", "small", { i: 64 }, { x: "f32", y: "f32" }, undefined],
+    ["y[i] += s32(x[i,k])", "integers", { i: 64, k: 3 }, { x: "s8", y: "s32" }, 0],
+    ["y[i] = exp(x[i])", "of functions", { i: 64 }, { x: "f32", y: "f32" }, 0],
+    ["y[i] = y[i-1] + x[i]", "recurrences", { i: 64 }, { x: "f32", y: "f32" }, 0],
+  ] as [string, string, Record<string, number>, Record<string, DType>, number | undefined][])(
+    "leaves others to memory: %s, %s",
+    async (equation, _, extents, tensors, least) => {
+      const computation = defineComputation({ equation, extents, tensors });
+      const options = { compiler, workdir, folder, ...(least !== undefined && { least }) };
+      expect(await drawnReference(computation, 1, options)).toBeUndefined();
+    },
+  );
+
+  it("keeps the values an operator fixes, which may be fractions", async () => {
+    const computation = defineComputation({
+      equation: "out[p] += in[p+r] * w[r]",
+      extents: { p: 500, r: 3 },
+      tensors: F32,
+    });
+    const fixed = { w: Float64Array.of(0.25, 0.5, 0.25) };
+    const reference = await drawnReference(computation, 1, { compiler, workdir, folder, fixed, least: 0 });
+    expect(reference?.sets.map(({ name }) => name)).toEqual(["exact", "random", "extreme"]);
+    for (const set of reference?.sets ?? []) {
+      const inputs = reference ? inputValues(reference, set) : {};
+      expect(inputs["w"]).toEqual(fixed.w);
+      expect([...set.expected]).toEqual([...interpret(computation, inputs)]);
+      expect(set.tolerance[0]).toBeGreaterThan(0);
+    }
+  });
+
+  it("tells a wrong kernel from a right one", async () => {
+    const made = await createRunner();
+    if (made.status === "environment") throw new Error(made.what);
+    const { runner } = made;
+    try {
+      const extents = { p: 40, q: 3000, r: 3, s: 3 };
+      const reference = await drawn("out[p,q] += in[p+r,q+s] * w[r,s]", extents, F32);
+      if (!reference) throw new Error("it is not drawn");
+      const kernelOf = (equation: string) => {
+        const plain = plainCandidate(defineComputation({ equation, extents, tensors: F32 }), PORTABLE);
+        if (!plain) throw new Error("nothing maps");
+        return generate(plain.candidate, plain.mapping);
+      };
+      const right = await runner.measure(kernelOf("out[p,q] += in[p+r,q+s] * w[r,s]"), reference);
+      expect(right.status).toBe("ok");
+      const measured = await runner.measure(kernelOf("out[p,q] += in[p+r,q+s] * w[s,r]"), reference);
+      expect(measured).toMatchObject({
+        status: "wrong",
+        log: expect.stringMatching(/^call 1 on exact inputs: \d+ of 120000 elements/),
+      });
+    } finally {
+      await runner.close();
+    }
+  });
+});
