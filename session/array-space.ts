@@ -30,17 +30,13 @@ import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
 import { isForm, recurrentUnder } from "../mapper/space-time/recurrent.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
+import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
 import { arraySeconds } from "../perfmodel/arrays.ts";
 import { recurrentSeconds } from "../perfmodel/recurrent.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
-import {
-  type ArraySpaceOfDesigns,
-  type ArraySpaceOptions,
-  arraySpaceOf,
-  bestOfEach,
-} from "../tuner/array-candidates.ts";
+import { type ArraySpaceOfDesigns, type ArraySpaceOptions, arraySpaceOf } from "../tuner/array-candidates.ts";
 import { type RecurrentSpace, recurrentSpace } from "../tuner/recurrent-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
@@ -140,8 +136,8 @@ function candidatesOf(
   const wrap = (schedule: ArraySchedule): ArrayCandidate => ({ kind: "lanes", intrinsic: name, schedule });
   return {
     size: arrays.size,
-    promising: arrays.ranked.slice(0, MOST_PROMISING).map((r) => wrap(r.schedule)),
-    representatives: every && "designs" in arrays ? bestOfEach(arrays).map((r) => wrap(r.schedule)) : [],
+    promising: firstOf(arrays.all(), MOST_PROMISING).map(wrap),
+    representatives: every && "designs" in arrays ? arrays.bestOfEach().map((r) => wrap(r.schedule)) : [],
     key: candidateKey,
     random: (random) => wrap(arrays.random(random)),
     mutate: (c, random) => wrap(arrays.mutate(c.schedule, random)),
@@ -150,6 +146,12 @@ function candidatesOf(
       for (const schedule of arrays.all()) yield wrap(schedule);
     },
   };
+}
+
+function firstOf<T>(all: Iterable<T>, count: number): T[] {
+  const first: T[] = [];
+  for (const one of all) if (first.push(one) === count) break;
+  return first;
 }
 
 /** The kernel of a design by its transform. @throws UsageError when the design does not fit the computation */
@@ -180,6 +182,8 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
   const placed = placeArray(computation, schedule);
   if (!placed.ok) throw refuse(placed.refusal.because);
   const nest = lowerPlaced(computation, placed.array, schedule.inputs);
+  const long = tooLongToWrite(nest);
+  if (long !== undefined) throw refuse(long);
   const kernel = generateLanes("c++", computation, nest, head(placed.array.design.dataflow), {
     streaming: schedule.streaming,
     vectors: x86Vectors(registersOf(intrinsic)),

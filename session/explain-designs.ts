@@ -18,7 +18,7 @@ import { type ArrayCosts, boundOf } from "../perfmodel/arrays.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { printTime, table } from "../report/text.ts";
-import { arraySpaceOf, bestOfEach } from "../tuner/array-candidates.ts";
+import { arraySpaceOf } from "../tuner/array-candidates.ts";
 import { declaredAs } from "./declared.ts";
 import { registersOf } from "./lane-space.ts";
 
@@ -73,7 +73,7 @@ export function explainDesigns(
     if (own !== undefined)
       least.set(own, Math.min(least.get(own) ?? Number.POSITIVE_INFINITY, trial.measurement.median));
   }
-  const designs = bestOfEach(space).flatMap(({ design, schedule, seconds }): DesignCost[] => {
+  const designs = space.bestOfEach().flatMap(({ design, schedule, seconds }): DesignCost[] => {
     const costs = space.costs(schedule);
     const { dataflow } = design;
     return costs ? [{ dataflow, predicted: seconds, measured: least.get(dataflow), costs, schedule }] : [];

@@ -16,6 +16,8 @@ import { arrayDesigns } from "../mapper/space-time/array-designs.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { latticePointIn } from "../mapper/space-time/lattice.ts";
 import { lowerArray } from "../mapper/space-time/lower-array.ts";
+import { inverseOf } from "../mapper/space-time/reverse.ts";
+import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
@@ -196,6 +198,25 @@ describe("designs on lanes by their transforms", () => {
     );
   });
 
+  it("are refused, and not searched, where a program would be megabytes, and nothing is printed to see that", () => {
+    // Points meet every third lane, and results leave at twelve steps: 20 MB, which took 27 seconds to print.
+    const stencil = make("3d7pt", { d: 32, h: 48, w: 64 });
+    const space = spaceOf(stencil);
+    const long = space.ranked.find(({ design: { plan } }) => {
+      const { allocation, schedule, loops } = plan.transform;
+      return loops.length > 2 && Math.abs(inverseOf([allocation, ...schedule])?.denominator ?? 1) === 3;
+    });
+    if (!long) throw new Error("no such design");
+    const candidate: ArrayCandidate = { kind: "lanes", intrinsic: "avx512.fma.f32", schedule: long.schedule };
+    const began = performance.now();
+    expect(() => generateArray(stencil, candidate)).toThrow(/it would be written as \d+ terms, more than 200000/);
+    expect(performance.now() - began).toBeLessThan(3000);
+    const random = seededRandom(3);
+    const drawn = Array.from({ length: 12 }, () => space.random(random));
+    for (const schedule of [...space.bestOfEach().map((b) => b.schedule), ...drawn])
+      expect(tooLongToWrite(lowerArray(stencil, schedule))).toBeUndefined();
+  });
+
   it("are refused with more than eight loops, and sums of more vectors than a call has arguments are found", () => {
     const names = [..."abcdefghi"];
     const long = defineComputation({
@@ -355,10 +376,9 @@ describe.skipIf(!features.includes("fma"))(
       expect(runners.length).toBeGreaterThan(0);
       for (const runner of runners.slice(0, inFull(2, 1))) {
         const reference = await runner.reference(computation, 1);
-        for (const { schedule } of bestOfEach(spaceOf(computation, registersOf(declaredAs(intrinsic)))).slice(
-          0,
-          count,
-        )) {
+        for (const { schedule } of spaceOf(computation, registersOf(declaredAs(intrinsic)))
+          .bestOfEach()
+          .slice(0, count)) {
           const candidate: ArrayCandidate = { kind: "lanes", intrinsic, schedule };
           const measured = await runner.measure(generateArray(computation, candidate), reference);
           expect(measured.status, "log" in measured ? `${JSON.stringify(schedule)} ${measured.log}` : "").toBe("ok");

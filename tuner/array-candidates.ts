@@ -15,8 +15,10 @@ import type { Steps } from "../abstraction/steps.ts";
 import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/space-time/array-designs.ts";
 import { placeArray, withBeside } from "../mapper/space-time/lane-array.ts";
 import { MOST_UNROLLED_STEPS } from "../mapper/space-time/lower.ts";
+import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
+import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
 import { type ArrayCosts, arrayCosts, arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { type VectorRegisters, ZMM } from "../targets/x86.ts";
@@ -39,10 +41,13 @@ export interface PricedArray {
 }
 
 export interface ArraySpaceOfDesigns extends SearchSpace<ArraySchedule> {
+  /** Those that are too long to be written included. */
   readonly size: number;
   readonly designs: ArrayDesigns;
-  /** By time, the least first. */
+  /** By time, the least first; nothing else of the space holds those that are too long to be written. */
   readonly ranked: readonly PricedArray[];
+  /** The most promising of each dataflow, the best first. */
+  bestOfEach(): readonly PricedArray[];
   expectedSeconds(schedule: ArraySchedule): number;
   costs(schedule: ArraySchedule): ArrayCosts | undefined;
 }
@@ -57,6 +62,8 @@ const MOST_BESIDE = 24;
 const MOST_WIDENED = 24;
 /** Multiply-adds that are written out: as the blocks of a window (lane-candidates.ts). */
 const LONGEST_BLOCK = 600;
+/** Designs of a dataflow that are asked for one short enough to be written. */
+const MOST_TRIED = 16;
 /** Narrower elements lie in lanes of 32 bits. */
 const LEAST_LANE_BYTES = 4;
 
@@ -98,7 +105,13 @@ export function* arraySpaceOf(
   const ranked = byTime([...single, ...wide]);
   if (ranked.length === 0)
     return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };
-  return new ArrayCandidates(designs, ranked, costsOf, secondsOf);
+  return new ArrayCandidates(designs, ranked, costsOf, secondsOf, isWritten);
+
+  /** To count its terms a design is lowered, which takes milliseconds: it is asked of those that are drawn alone. */
+  function isWritten(schedule: ArraySchedule): boolean {
+    const placed = placeArray(computation, schedule);
+    return placed.ok && tooLongToWrite(lowerPlaced(computation, placed.array, schedule.inputs)) === undefined;
+  }
 
   function costsOf(schedule: ArraySchedule): ArrayCosts | undefined {
     const placed = placeArray(computation, schedule);
@@ -148,7 +161,7 @@ function besides(computation: Computation, { plan }: ArrayDesign): Readonly<Reco
 
 const byTime = (all: readonly PricedArray[]): PricedArray[] => all.toSorted((a, b) => a.seconds - b.seconds);
 
-/** The most promising of each dataflow, the best first. */
+/** The most promising of each dataflow, the best first, however long. */
 export function bestOfEach({ ranked }: Pick<ArraySpaceOfDesigns, "ranked">): PricedArray[] {
   const seen = new Set<string>();
   return ranked.filter(({ design }) => !seen.has(design.dataflow) && seen.add(design.dataflow));
@@ -161,13 +174,17 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
   readonly costs: (schedule: ArraySchedule) => ArrayCosts | undefined;
   private readonly estimate: (schedule: ArraySchedule) => number | undefined;
   private readonly known: ReadonlyMap<string, number>;
+  private readonly judge: (schedule: ArraySchedule) => boolean;
+  private readonly written = new Map<string, boolean>();
 
   constructor(
     designs: ArrayDesigns,
     ranked: readonly PricedArray[],
     costs: (schedule: ArraySchedule) => ArrayCosts | undefined,
     estimate: (schedule: ArraySchedule) => number | undefined,
+    judge: (schedule: ArraySchedule) => boolean,
   ) {
+    this.judge = judge;
     this.size = ranked.length;
     this.designs = designs;
     this.ranked = ranked;
@@ -185,7 +202,9 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
   }
 
   random(random: Random): ArraySchedule {
-    return this.drawn(random, this.ranked);
+    const drawn = this.drawn(random, this.ranked);
+    if (drawn === undefined) throw new Error("internal: no design is short enough to be written");
+    return drawn;
   }
 
   /** Another number of passes side by side of the same design, or another design with as many. */
@@ -196,19 +215,48 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
     const near = this.ranked.filter(({ schedule: s }) =>
       sameDesign ? of(s) === own : canonicalJson(s.beside) === beside && s.inputs === schedule.inputs,
     );
-    return near.length === 0 ? schedule : this.drawn(random, near);
+    return this.drawn(random, near) ?? schedule;
   }
 
   crossover(a: ArraySchedule, b: ArraySchedule, random: Random): ArraySchedule {
     const mixed = { ...a, beside: b.beside, inputs: b.inputs };
-    return this.known.has(this.key(mixed)) ? mixed : random() < 0.5 ? a : b;
+    return this.known.has(this.key(mixed)) && this.isWritten(mixed) ? mixed : random() < 0.5 ? a : b;
   }
 
   *all(): Generator<ArraySchedule> {
-    for (const { schedule } of this.ranked) yield schedule;
+    for (const { schedule } of this.ranked) if (this.isWritten(schedule)) yield schedule;
   }
 
-  private drawn(random: Random, from: readonly PricedArray[]): ArraySchedule {
-    return pick(random, from).schedule;
+  bestOfEach(): readonly PricedArray[] {
+    const tried = new Map<string, number>();
+    const found = new Set<string>();
+    return this.ranked.filter(({ design: { dataflow }, schedule }) => {
+      const before = tried.get(dataflow) ?? 0;
+      if (found.has(dataflow) || before >= MOST_TRIED) return false;
+      tried.set(dataflow, before + 1);
+      return this.isWritten(schedule) && found.add(dataflow);
+    });
+  }
+
+  private isWritten(schedule: ArraySchedule): boolean {
+    const key = this.key(schedule);
+    const known = this.written.get(key);
+    if (known !== undefined) return known;
+    const is = this.judge(schedule);
+    this.written.set(key, is);
+    return is;
+  }
+
+  private drawn(random: Random, from: readonly PricedArray[]): ArraySchedule | undefined {
+    const left = [...from];
+    while (left.length > 0) {
+      const { schedule } = pick(random, left);
+      if (this.isWritten(schedule)) return schedule;
+      left.splice(
+        left.findIndex((one) => one.schedule === schedule),
+        1,
+      );
+    }
+    return undefined;
   }
 }
