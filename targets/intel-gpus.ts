@@ -7,6 +7,7 @@
  * A `core` is one vector engine with its matrix engine. Bandwidths are what one engine gets while all are as busy.
  */
 
+import type { DType } from "../abstraction/dtype.ts";
 import type { Figure, Memory, Target } from "../abstraction/machine.ts";
 
 const KIB = 1024;
@@ -18,10 +19,13 @@ const assumed = (value: number, because: string): Figure => ({ value, source: `a
 interface Facts {
   readonly name: string;
   readonly summary: string;
-  readonly feature: "xe_hpg" | "xe_hpc";
+  readonly feature: "xe_hp" | "xe_hpg" | "xe_hpc";
   readonly engines: Figure;
   readonly clockHz: Figure;
   readonly lanes: 8 | 16;
+  /** Operations that an engine begins in a cycle, a multiply-add as two. */
+  readonly vector: Partial<Record<DType, number>>;
+  readonly matrix: Partial<Record<DType, number>>;
   /** Engines of one Xe-core, which share its first level. */
   readonly sharing: number;
   readonly l1Bytes: Figure;
@@ -31,6 +35,8 @@ interface Facts {
   readonly l2: Figure;
   /** Bytes a second. */
   readonly dram: Figure;
+  /** Source of `vector` and `matrix`. */
+  readonly rates: string;
 }
 
 function gpu(f: Facts): Target {
@@ -79,6 +85,8 @@ function gpu(f: Facts): Target {
     units: [
       { name: "load", at: "core", issueCycles: 2, latencyCycles: 45, source: `${TABLES}: first level 45 cycles` },
       { name: "store", at: "core", issueCycles: 2, source: "assumed: as a load" },
+      { name: "vector", at: "core", operationsPerCycle: f.vector, source: f.rates },
+      { name: "matrix", at: "core", operationsPerCycle: f.matrix, source: f.rates },
     ],
     rates: [],
     fixed: { block: { ...assumed(20, "a branch takes 23 cycles, most of them of other threads"), per: "cycle" } },
@@ -115,6 +123,9 @@ export const DG2 = gpu({
   l2Bytes: { value: 16 * MIB, source: "Intel ARK, Arc A770" },
   l2: assumed(1024, "64 bytes a cycle for each of 16 banks"),
   dram: { value: 560e9, source: "Intel ARK, Arc A770: memory bandwidth" },
+  vector: { f32: 16, f16: 32 },
+  matrix: { f16: 128, bf16: 128, s8: 256, u8: 256 },
+  rates: `${GUIDE}: 8 and 16 multiply-adds of a vector engine, 64 and 128 of a matrix engine`,
 });
 
 export const PVC = gpu({
@@ -130,8 +141,33 @@ export const PVC = gpu({
   l2Bytes: { value: 408 * MIB, source: "Intel ARK, Data Center GPU Max 1550" },
   l2: assumed(8192, "64 bytes a cycle for each of 128 Xe-cores"),
   dram: { value: 3276.8e9, source: "Intel ARK, Data Center GPU Max 1550: memory bandwidth" },
+  vector: { f32: 32, f16: 64 },
+  matrix: { tf32: 256, f16: 512, bf16: 512, s8: 1024, u8: 1024 },
+  rates: `${GUIDE}: 16 and 32 multiply-adds of a vector engine, 256 and 512 of a matrix engine`,
 });
 
+const TALK = "a talk on batched products of recommendation models, 2021";
+
+/** As a talk on DLRM's interaction modelled it. No kernels are printed for it: Intel's compiler has dropped its generation. */
+export const ATS = gpu({
+  name: "ats",
+  summary: "Arctic Sound, one tile: 480 vector engines at 1.4 GHz",
+  feature: "xe_hp",
+  engines: { value: 480, source: TALK },
+  clockHz: { value: 1.4e9, source: TALK },
+  lanes: 8,
+  sharing: 16,
+  l1Bytes: assumed(128 * KIB, "as Xe-LP's shared local memory"),
+  l1: assumed(128, "a dual subslice of Xe-LP reads 128 bytes a cycle"),
+  l2Bytes: assumed(16 * MIB, "as DG2"),
+  l2: assumed(64 * 30, "64 bytes a cycle for each of 30 dual subslices, as a subslice of Gen9"),
+  dram: { value: 700e9, source: TALK },
+  vector: { f32: 16, f16: 32 },
+  matrix: { f16: 256, bf16: 256 },
+  rates: TALK,
+});
+
+/** Those that kernels are compiled for. */
 export const INTEL_GPUS: readonly Target[] = [DG2, PVC];
 
 /** Undefined for a name that is none of them. */
