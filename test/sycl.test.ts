@@ -3,10 +3,11 @@
  * where one is installed.
  */
 
-import { mkdtempSync, readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { findProgram, runChild } from "../runtime/child.ts";
 import { complaint } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
 import { inFull } from "./support/slow.ts";
@@ -45,6 +46,32 @@ describe.each(DEVICES)("sub-groups of %s", (_, isa) => {
     const all = [...PLAIN, ...COMPUTATIONS.slice(0, inFull(6, 2))];
     expect(await disagreements(all.flatMap((c) => kernelsOf(c, lanes, DRAWN)))).toEqual([]);
   }, 120_000);
+});
+
+/** DPC++ knows joint matrices, AdaptiveCpp does not. */
+const COMPILERS = [
+  { program: "icpx", words: ["-fsycl"], family: "joint_matrix" },
+  { program: "acpp", words: [], family: "sycl" },
+] as const;
+const COMPILER = COMPILERS.find(({ program }) => findProgram(program) !== undefined);
+
+describe("a SYCL compiler", () => {
+  it.skipIf(!COMPILER)(
+    `takes kernels${COMPILER ? "" : " (skipped: neither icpx nor acpp is here)"}`,
+    async () => {
+      if (!COMPILER) return;
+      const folder = mkdtempSync(join(tmpdir(), "automap-sycl-"));
+      const rows = rowsOf("xe_hpc", "sycl").filter((row) => row.family === COMPILER.family);
+      const [computation] = COMPUTATIONS;
+      if (!computation) throw new Error("no computation");
+      const [made] = kernelsOf(computation, rows, 1);
+      writeFileSync(join(folder, "k.sycl.cpp"), made?.kernel.source ?? "");
+      const command = [COMPILER.program, ...COMPILER.words, "-std=c++17", "-c", "k.sycl.cpp", "-o", "k.o"];
+      const run = await runChild(command, { timeLimitMs: 110_000, cwd: folder });
+      expect(run.status, run.stderr).toBe("ok");
+    },
+    120_000,
+  );
 });
 
 describe("a command line that asks for SYCL", () => {
