@@ -78,6 +78,10 @@ static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment,
   if (map == MAP_FAILED || mprotect(static_cast<char*>(map) + GUARD, b.pages, PROT_READ | PROT_WRITE))
     fault(kernels_ran ? "out-of-memory" : "environment", format("%zu bytes for %s were refused", bytes, b.name).c_str());
   b.map = static_cast<char*>(map);
+#ifdef MADV_HUGEPAGE
+  // Where nothing is timed, large pages are only cheaper to get.
+  if (placement != Placement::spread) madvise(b.begin(), b.pages, MADV_HUGEPAGE);
+#endif
   b.data = b.begin() + offset;
   if (placement == Placement::end) b.data = b.begin() + (b.pages - bytes) / alignment * alignment;
   // What lies between the data and the guards; the data is the caller's to fill.
