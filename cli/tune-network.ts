@@ -21,6 +21,7 @@ const options = modelOptions.extend({
   time: positiveInteger("--time").default(DEFAULT_NETWORK_SECONDS),
   seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
   threads: positiveInteger("--threads").default(1),
+  transfer: z.boolean().default(true),
   equalShares: z.boolean().default(false),
   db: z.string().min(1).default(DEFAULT_DATABASE),
   json: z.boolean().optional(),
@@ -46,6 +47,7 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
     .option("--time <seconds>", `seconds for all tasks together (default ${DEFAULT_NETWORK_SECONDS})`)
     .option("--seed <n>", "seed of the searches (default 1)")
     .option("--threads <n>", "threads of each kernel (default 1)")
+    .option("--no-transfer", "do not begin with the fastest schedules of near tasks, to compare")
     .option("--equal-shares", "give every task the same time, to compare")
     .option("--db <file>", `database of trials (default ${DEFAULT_DATABASE})`)
     .addHelpText(

@@ -65,6 +65,7 @@ const tuneOptions = z.strictObject({
   kinds: z.enum(CANDIDATE_KINDS, { error: `must be ${CANDIDATE_KINDS.join(", ")}` }).optional(),
   keeps: callback.optional(),
   strategy: z.looseObject({ name: z.string() }, { error: "must be a strategy: one of STRATEGIES" }).optional(),
+  transfer: z.boolean().optional(),
   earlyStop: z.boolean().optional(),
   database: z.string().min(1, { error: "must name a file, or :memory:" }).optional(),
   runner: anObject.optional(),

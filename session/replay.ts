@@ -11,11 +11,19 @@
 
 import { z } from "zod";
 import { CANDIDATE_KINDS, type Candidate, candidateKey } from "../abstraction/candidate.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { attempt, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
+import {
+  computationOf,
+  type Database,
+  type RunRecord,
+  showRun,
+  showTrial,
+  type TrialRecord,
+  trialsOf,
+} from "../db/index.ts";
 import { instructionsOf } from "../intrinsics/index.ts";
 import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
@@ -28,6 +36,7 @@ import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { isRefusals, sessionSpace } from "./space.ts";
+import { seededBy } from "./transfer.ts";
 
 /** The first decision that came out differently. */
 export interface Divergence {
@@ -70,6 +79,8 @@ const optionsSchema = z.looseObject({
   batch: z.number().int().positive().max(MOST_BATCH).optional(),
   // Steps of enumeration that the time allowed.
   enumerationCut: z.number().int().positive().optional(),
+  // Records of near computations whose schedules came first.
+  transferred: z.array(z.string()).optional(),
 });
 const budgetSchema = z.looseObject({ trials: z.number().int().positive().optional() });
 
@@ -89,6 +100,7 @@ export async function replayRun(
     kinds,
     batch,
     enumerationCut,
+    transferred = [],
   } = readPart(optionsSchema, run, "options");
   const target = recordedTarget(run);
   const budget = readPart(budgetSchema, run, "budget");
@@ -127,8 +139,12 @@ export async function replayRun(
     seed: run.seed,
     kinds,
   });
-  const space = finished(enumeration, enumerationCut);
-  if (isRefusals(space)) return nothingMaps(run, own, assumed, space);
+  const found = finished(enumeration, enumerationCut);
+  if (isRefusals(found)) return nothingMaps(run, own, assumed, found);
+  const seeds = transferred.flatMap((id) => attempt(() => showTrial(db, id).candidate) ?? []);
+  if (seeds.length < transferred.length)
+    assumed.push("schedules of near computations: some of their records are not here");
+  const space = seededBy(found, seeds);
 
   // 4. The search.
   const witness = new Witness(own);

@@ -23,6 +23,8 @@ export interface TuneNetworkOptions {
   readonly seed?: number;
   /** Of each kernel; 1 by default. */
   readonly threads?: number;
+  /** Whether a search begins with the fastest schedules of near tasks; true by default. */
+  readonly transfer?: boolean;
   /** Whether every share is an equal one: to compare. */
   readonly equal?: boolean;
   readonly signal?: AbortSignal;
@@ -143,7 +145,7 @@ interface SharedPlace {
 async function share(
   state: State,
   seconds: number,
-  { database, seed, threads = 1, signal, onShare, onNotice }: TuneNetworkOptions,
+  { database, seed, threads = 1, transfer = true, signal, onShare, onNotice }: TuneNetworkOptions,
   { of, left, search }: SharedPlace,
 ): Promise<void> {
   const { task, place, best: before } = state;
@@ -152,7 +154,7 @@ async function share(
     { computation, ...(operator && { parameters: operator.parameters }) },
     {
       within: seconds,
-      threads,
+      ...{ threads, transfer },
       ...(database !== undefined && { database }),
       ...(seed !== undefined && { seed }),
       ...(signal && { signal }),

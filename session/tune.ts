@@ -53,6 +53,7 @@ import { decide, type TunedKernel } from "./finals.ts";
 import { checkMemory } from "./memory.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { storeIn } from "./store.ts";
+import { nearRecords, seededBy } from "./transfer.ts";
 import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
 
 export interface TuneSubject {
@@ -93,6 +94,8 @@ export interface TuneComputationOptions {
   readonly keeps?: (mapping: Mapping) => boolean;
   /** How candidates are proposed; the first of `STRATEGIES` by default. */
   readonly strategy?: Strategy;
+  /** Whether the fastest schedules of near computations, of this machine's records, are measured first; false by default. */
+  readonly transfer?: boolean;
   /** Whether a search with nothing left to gain ends before its budget; true by default. */
   readonly earlyStop?: boolean;
   /** Path of the database; `:memory:` keeps nothing. */
@@ -209,6 +212,8 @@ interface Prepared {
   readonly chosen: readonly Intrinsic[];
   readonly space: SessionSpace;
   readonly bench: Bench;
+  /** Records of near computations whose schedules are measured first; undefined where they were not asked for. */
+  readonly transferred: readonly string[] | undefined;
   /** Where the enumeration of the space was cut short, and after how many of its steps. */
   readonly cut: Sliced<unknown>["cut"];
 }
@@ -248,7 +253,14 @@ async function prepare(
     announce(
       `enumeration was cut short by the time: ${cut.at.done} of ${cut.at.of} ${cut.at.what} were looked at; --time with more seconds looks at more`,
     );
-  const { space, chosen, before } = found;
+  const { chosen, before } = found;
+  const near = options.transfer ? nearRecords(db, { computation, environment, threads }, found.space) : undefined;
+  const space = near
+    ? seededBy(
+        found.space,
+        near.map(({ candidate }) => candidate),
+      )
+    : found.space;
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain))
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
@@ -267,6 +279,7 @@ async function prepare(
     chosen,
     space,
     bench,
+    transferred: near?.map(({ id }) => id),
     cut: cut && { at: cut.at, after: Math.max(1, cut.after - before) },
   };
 }
@@ -339,7 +352,7 @@ async function searchPrepared(
 
 /** All that decides what a search does: `automap replay` makes the same decisions again from it. */
 function replayOptions(
-  { threads, kinds, place, offered, chosen, bench, cut }: Prepared,
+  { threads, kinds, place, offered, chosen, bench, transferred, cut }: Prepared,
   given: { readonly strategy: Strategy; readonly machine: Target; readonly earlyStop: boolean },
 ): NewRun["options"] {
   return {
@@ -351,6 +364,7 @@ function replayOptions(
     kinds,
     target: recordOf(given.machine),
     ...(place.batch === undefined ? {} : { batch: place.batch }),
+    ...(transferred && { transferred }),
     ...(cut && { enumerationCut: cut.after }),
     ...(bench.leftOut && { unchecked: bench.leftOut }),
   };

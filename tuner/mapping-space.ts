@@ -9,6 +9,7 @@
 
 import {
   candidateKey,
+  canonicalJson,
   type GridCandidate,
   type MappedCandidate,
   type ThreadCandidate,
@@ -228,8 +229,7 @@ function namesOf({ intrinsic, matching, binding, computation: { rewriting } }: M
   return { intrinsic: intrinsic.name, matching, operands, ...(rewriting && { rewriting: rewriting.kind }) };
 }
 
+/** The same for a candidate that was made here and one that was read from a record, whose keys stand in another order. */
 function mappingText({ intrinsic, matching, operands, rewriting }: Names): string {
-  return `${intrinsic}; ${rewriting ?? "as stated"}; ${printMatching(matching)}; ${Object.entries(operands)
-    .map(([o, text]) => `${o}=${text}`)
-    .join("; ")}`;
+  return canonicalJson({ intrinsic, matching, operands, ...(rewriting !== undefined && { rewriting }) });
 }

@@ -1,0 +1,83 @@
+/**
+ * @file What records of near computations are worth to a search: their fastest schedules, where these are schedules of this computation too.
+ *
+ *     conv2d c 64 h 56 k 64, bias, relu             block k 2, q 14; ...   968 us     recorded
+ *     conv2d c 64 h 56 k 64, bias, add, relu        block k 2, q 14; ...              measured first
+ */
+
+import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { type Computation, computationKey, extentsOf } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import { computationOf, type Database, type Environment, queryTrials, type TrialRecord } from "../db/index.ts";
+import { scheduleProblem } from "../mapper/schedule/mapped.ts";
+import type { SessionSpace } from "./session-space.ts";
+
+/** A choice: of a round of eight, so many are taken over. */
+const MOST_TRANSFERRED = 6;
+/** Of each computation; what finals measured again counts twice. */
+const TOP = 6;
+/** Another equation, as a stride makes, is as far as sizes that are four times as large. */
+const EQUATION_APART = 2;
+
+interface Sought {
+  readonly computation: Computation;
+  readonly environment: Environment;
+  readonly threads: number;
+}
+
+/** Records made here of other computations, the nearest first, whose schedules fit this one; each schedule once. */
+export function nearRecords(
+  db: Database,
+  { computation, environment, threads }: Sought,
+  space: SessionSpace,
+): readonly TrialRecord[] {
+  const trusted = { environment, intrinsics: space.intrinsics, policy: "exact" } as const;
+  const own = computationKey(computation);
+  const near = queryTrials(db, { threads, trusted, status: "ok", top: TOP })
+    .flatMap((trial) => {
+      const other = computationOf(trial.workload);
+      if (trial.provenance !== "here" || computationKey(other) === own) return [];
+      const distance = distanceBetween(computation, other);
+      return distance === undefined ? [] : [{ trial, distance }];
+    })
+    .sort((a, b) => a.distance - b.distance);
+  const fitting = new Map<string, TrialRecord>();
+  for (const { trial } of near) {
+    if (fitting.size === MOST_TRANSFERRED) break;
+    const key = candidateKey(trial.candidate);
+    if (!fitting.has(key) && fits(trial.candidate, space)) fitting.set(key, trial);
+  }
+  return [...fitting.values()];
+}
+
+/** The space with candidates that a guided strategy proposes before all others. */
+export function seededBy(space: SessionSpace, candidates: readonly Candidate[]): SessionSpace {
+  return { ...space, representatives: [...candidates, ...(space.representatives ?? [])] };
+}
+
+/** How far sizes are apart, in doublings of all axes together; undefined where the axes are others. */
+function distanceBetween(a: Computation, b: Computation): number | undefined {
+  const [own, other] = [extentsOf(a), extentsOf(b)];
+  const names = Object.keys(own);
+  if (names.length !== Object.keys(other).length || !names.every((name) => Object.hasOwn(other, name)))
+    return undefined;
+  const doublings = names.reduce((sum, name) => sum + Math.abs(Math.log2((own[name] ?? 1) / (other[name] ?? 1))), 0);
+  return doublings + (printEquation(a.equation) === printEquation(b.equation) ? 0 : EQUATION_APART);
+}
+
+/** Whether a mapping of the space has this schedule. */
+function fits(candidate: Candidate, space: SessionSpace): boolean {
+  if (candidate.kind !== undefined) return false;
+  const mapping = mappingIn(space, candidate);
+  return mapping !== undefined && scheduleProblem(mapping, candidate.schedule) === undefined;
+}
+
+function mappingIn(space: SessionSpace, candidate: Candidate): Mapping | undefined {
+  try {
+    return space.mappingOf(candidate);
+  } catch {
+    // A space throws for a candidate of another.
+    return undefined;
+  }
+}
