@@ -17,7 +17,7 @@ import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { table, WIDTH } from "../report/text.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { writePackage } from "../session/emit.ts";
+import { checkPackageFolder, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { type Choice, choicesOf, networkSubject } from "../session/network.ts";
 import { proveNetwork } from "../session/prove-network.ts";
@@ -176,6 +176,7 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
 }
 
 async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
+  checkPackageFolder(given.to, given.force);
   const { program } = openModel(model, given);
   const subject = networkSubject(program, await chosenFor(program, given), {
     name: given.name,

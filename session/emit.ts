@@ -147,11 +147,34 @@ function entriesOf(text: string): Record<string, unknown> {
 }
 
 /**
- * Writes the files of a package: all of them beside their places first, then renamed, so that a full disk leaves none half-written.
+ * Whether the files of a package could be written, asked before what makes them takes its time.
  * @param force whether a folder that holds something already is written into
  * @throws UsageError when it may not be; EnvironmentError when it cannot be
  */
+export function checkPackageFolder(folder: string, force = false): void {
+  inDraft(folder, force, () => false);
+}
+
+/**
+ * Writes the files of a package: all of them beside their places first, then renamed, so that a full disk leaves none half-written.
+ * @throws UsageError and EnvironmentError as {@link checkPackageFolder}
+ */
 export function writePackage(folder: string, files: ReadonlyMap<string, string | Uint8Array>, force = false): void {
+  inDraft(folder, force, (draft) => {
+    for (const [name, text] of files) {
+      mkdirSync(dirname(join(draft, name)), { recursive: true });
+      writeFileSync(join(draft, name), text);
+    }
+    for (const name of files.keys()) {
+      mkdirSync(dirname(join(folder, name)), { recursive: true });
+      renameSync(join(draft, name), join(folder, name));
+    }
+    return true;
+  });
+}
+
+/** Makes a folder within the one of a package. @param write whether it wrote the package: folders made for nothing are removed */
+function inDraft(folder: string, force: boolean, write: (draft: string) => boolean): void {
   try {
     const held = namesIn(folder);
     if (held.length > 0 && !force)
@@ -162,20 +185,12 @@ export function writePackage(folder: string, files: ReadonlyMap<string, string |
     const draft = join(folder, `.automap-${process.pid}.part`);
     // The first folder that was missing, be it the package's own or one above.
     const made = mkdirSync(draft, { recursive: true }) ?? draft;
+    let written = false;
     try {
-      for (const [name, text] of files) {
-        mkdirSync(dirname(join(draft, name)), { recursive: true });
-        writeFileSync(join(draft, name), text);
-      }
-      for (const name of files.keys()) {
-        mkdirSync(dirname(join(folder, name)), { recursive: true });
-        renameSync(join(draft, name), join(folder, name));
-      }
-    } catch (error) {
-      rmSync(made, { recursive: true, force: true });
-      throw error;
+      written = write(draft);
+    } finally {
+      rmSync(written ? draft : made, { recursive: true, force: true });
     }
-    rmSync(draft, { recursive: true });
   } catch (error) {
     if (error instanceof UsageError) throw error;
     throw new EnvironmentError(

@@ -104,6 +104,8 @@ describe("automap network", () => {
         await complaint("network show resnet81"),
         await complaint(`network show ${model} --dim batch=1 --constant x=${at("text.onnx")}`),
         await complaint(`network emit ${model} --dim batch=1`),
+        // Where it is to be written is looked at before the model is.
+        await complaint(`network emit ${at("none.onnx")} --to ${at("text.onnx")}`),
       ].map((text) => text.replaceAll(folder, "FOLDER")),
     ).toMatchInlineSnapshot(`
       [
@@ -120,6 +122,8 @@ describe("automap network", () => {
         did you mean "resnet18"?; or a file, model.onnx",
         "automap: FOLDER/text.onnx is no tensor of ONNX: illegal tag: field no 13 wire type 6",
         "automap: network emit needs --to: the folder to write",
+        "automap: FOLDER/text.onnx is a file
+        name a folder; it is made when it is missing",
       ]
     `);
   });
