@@ -3,13 +3,15 @@
 import { describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
-import { interpret } from "../abstraction/interpret.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { measuredSteps } from "../bench/step-cases.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { warpStepSeconds } from "../perfmodel/warp-steps.ts";
+import { ADVERSE_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
 import { generateDesign } from "../session/lane-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
@@ -18,6 +20,7 @@ import { emulatedRunner } from "./support/emulated-runner.ts";
 import { fakeCuda } from "./support/fake-cuda.ts";
 import { randomStencil, randomWarpSchedule, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
 import { inFull } from "./support/slow.ts";
+import { sourceOf } from "./support/source.ts";
 
 const ON_WARPS: LaneSchedule = { ...STEP_SCHEDULE, lanes: 32, borders: "guarded" };
 
@@ -165,6 +168,47 @@ describe("steps on warps", () => {
       expect(measured).toMatchObject([{ status: "ok" }]);
     },
   );
+
+  /** Jobs, one for each adverse order, whose runs give something else than the equation. */
+  async function wrongOrders(
+    drawn: readonly { readonly computation: Computation; readonly kernel: Kernel; readonly inputs: Inputs }[],
+  ): Promise<string[]> {
+    const jobs = drawn.flatMap((one) => ADVERSE_ORDERS.map((order) => ({ ...one, order })));
+    const runs = await runEmulated(jobs);
+    return jobs.flatMap(({ computation, inputs, order }, i) => {
+      const run = runs[i];
+      if (run?.status !== "ok") throw new Error(run?.log);
+      const expected = [...interpret(computation, inputs)];
+      // Products may be rounded once with their sums.
+      const bound = 1e-5 * Math.max(1, ...expected.map(Math.abs));
+      const isRight = expected.every((x, at) => Math.abs(x - (run.output[at] ?? Number.NaN)) <= bound);
+      return isRight ? [] : [`${computationKey(computation)} in the order ${JSON.stringify(order)}`];
+    });
+  }
+
+  it("give the same whatever the order of threads, warps and blocks", { timeout: 600_000 }, async () => {
+    const random = seededRandom(23);
+    const drawn = Array.from({ length: inFull(200, 3) }, (_, i) => {
+      const computation = randomStencil(random);
+      let schedule = randomWarpSchedule(computation, random);
+      while (schedule.lanes !== 32) schedule = randomWarpSchedule(computation, random);
+      const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f32", schedule });
+      return { computation, kernel, inputs: smallInputs(computation, i) };
+    });
+    expect(await wrongOrders(drawn)).toEqual([]);
+  });
+
+  it("are found wrong where a pass writes the plane that its other warps read", { timeout: 120_000 }, async () => {
+    const computation = define(HEAT, { t: 6, i: 40, j: 40 }, "f32");
+    const schedule: LaneSchedule = { ...ON_WARPS, depth: 2, sweep: 3 };
+    const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f32", schedule });
+    const begins = /float\* (__restrict__ )?between\) \{/g;
+    const inPlace = sourceOf(kernel.source.replace(begins, "$&\n  between = u;"));
+    expect(inPlace).not.toBe(kernel.source);
+    const inputs = smallInputs(computation, 1);
+    expect(await wrongOrders([{ computation, kernel, inputs }])).toEqual([]);
+    expect(await wrongOrders([{ computation, kernel: { ...kernel, source: inPlace }, inputs }])).not.toEqual([]);
+  });
 
   it("are wrong where they give zeros", { timeout: 120_000 }, async () => {
     const [, [, heat] = []] = EMULATED;
