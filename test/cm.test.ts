@@ -24,6 +24,9 @@ const DEVICES = [
   ["pvc", "xe_hpc"],
 ] as const;
 
+/** Of Xe-HPC alone. */
+const TF32 = { xe_hpg: [], xe_hpc: ["tf32"] } as const;
+
 /** Sizes of which none is a multiple of a tile. */
 const COMPUTATIONS = [
   operator("matmul", "f16", { m: 21, n: 19, k: 37 }),
@@ -34,7 +37,42 @@ const COMPUTATIONS = [
   operator("conv2d", "u8s8", { c: 4, h: 7, w: 9, k: 17, r: 3, s: 3, pad: 1 }),
 ];
 
+/** The convolutions of ResNet-18 with fewer channels and rows: channels, rows, kernels, taps a side, stride, padding, types. */
+const LAYERS = [
+  [3, 28, 8, 7, 2, 3, "u8s8"],
+  [16, 7, 24, 3, 2, 1, "bf16"],
+  [8, 14, 8, 3, 1, 1, "f16"],
+  [8, 14, 8, 1, 1, 0, "bf16"],
+  [8, 14, 16, 3, 2, 1, "u8s8"],
+  [8, 14, 16, 1, 2, 0, "f16"],
+  [16, 7, 16, 3, 1, 1, "s8"],
+  [16, 7, 24, 1, 2, 0, "u8s8"],
+  [24, 7, 24, 3, 1, 1, "f16"],
+  [24, 7, 40, 3, 2, 1, "bf16"],
+  [24, 7, 40, 1, 2, 0, "u8s8"],
+  [40, 7, 40, 3, 1, 1, "s8"],
+] as const;
+
 describe.each(DEVICES)("thread groups of %s", (_, isa) => {
+  it("equal the equation in layers of ResNet-18, and in every type", async () => {
+    const layers = LAYERS.slice(0, inFull(12, 2)).map(([c, h, k, r, stride, pad, types]) =>
+      operator("conv2d", types, { c, h, w: h, k, r, s: r, stride, pad }),
+    );
+    const types = inFull(["s8", "u8s8", "f16", "bf16", ...TF32[isa]], ["s8", ...TF32[isa]]);
+    const others = types.flatMap((type) => [
+      operator("matmul", type, { m: 9, n: 33, k: 41 }),
+      ...inFull(
+        [
+          operator("conv1d", type, { c: 6, l: 19, k: 18, r: 3, pad: 1, stride: 2 }),
+          operator("batched-matmul", type, { b: 2, m: 9, n: 17, k: 18 }),
+        ],
+        [],
+      ),
+    ]);
+    const made = [...layers, ...others].flatMap((c) => kernelsOf(c, rowsOf(isa, "cm"), inFull(2, 1)));
+    expect(await disagreements(made)).toEqual([]);
+  }, 300_000);
+
   it("equal the equation in random schedules", async () => {
     const made = COMPUTATIONS.flatMap((c) => kernelsOf(c, rowsOf(isa, "cm"), inFull(12, 1)));
     expect(await disagreements(made)).toEqual([]);
