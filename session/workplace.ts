@@ -240,7 +240,13 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
     },
     machineIn: (db) => calibratedMachine(db, environment, machine).machine,
     checkPromises: () => undefined,
-    bench: (computation, { fixed }) => {
+    bench: (computation, { fixed, announce }) => {
+      const left = new Set<string>();
+      const onLeftOut = (set: string): void => {
+        if (!left.has(set))
+          announce(`kernels are not checked by ${set} inputs: rounding may differ by as much as the answers do`);
+        left.add(set);
+      };
       // Compiled beside the first kernels; who measures hears of what is wrong with it.
       const reference = runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
       reference.catch(() => undefined);
@@ -255,7 +261,11 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
             return kernels.slice(0, missing === -1 ? kernels.length : missing).flatMap((_, at) => known.get(at) ?? []);
           };
           try {
-            const measuring = runner.measureTogether(kernels, reference, { onMeasured, ...(until && { until }) });
+            const measuring = runner.measureTogether(kernels, reference, {
+              onMeasured,
+              onLeftOut,
+              ...(until && { until }),
+            });
             if (await isDoneBefore(measuring, until?.stop)) return await measuring;
             // What is stopped ends at once, but it may be waiting for the device still.
             await Promise.race([measuring, setTimeout(PATIENCE_MS, undefined, { ref: false })]);

@@ -285,6 +285,15 @@ describe("the measuring program", () => {
   });
 });
 
+it("inputs that a GPU's harness leaves out are told by their name", () => {
+  const left: string[] = [];
+  const answers = new Answers({ onLeftOut: (set) => void left.push(set) });
+  answers.hear("at 0 reference on exact inputs");
+  answers.hear("left-out 0 exact");
+  answers.hear("left-out 0 extreme");
+  expect(left).toEqual(["exact", "extreme"]);
+});
+
 describe("the words of a fault", () => {
   const run = (stderr: string): ChildRun => ({ command: ["g++"], stdout: "", stderr, status: "failed", exitCode: 1 });
   it.each([

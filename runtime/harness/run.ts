@@ -62,6 +62,8 @@ export interface HarnessLimits {
   readonly onVerdict?: (kernel: number, verdict: Verdict) => unknown;
   /** What the run is rejected with where no inputs tell wrong answers from right ones. */
   readonly unverifiable?: () => Error;
+  /** Told of inputs that are left out, as no wrong answer shows by them. */
+  readonly onLeftOut?: (set: string) => void;
   /** Ends the run; the promise is rejected. */
   readonly signal?: AbortSignal;
 }
@@ -161,7 +163,7 @@ export function runHarness(
       return;
     }
     const { child } = begun;
-    const heard = new Answers(limits.onVerdict, limits.unverifiable);
+    const heard = new Answers(limits);
     const printed = new Printed();
     let failure: Error | undefined;
     const ending = endingOf(child);
@@ -297,12 +299,10 @@ export class Answers {
   private problem: Error | undefined;
   private readonly clocks = new Map<number, DeviceClock>();
 
-  private readonly onVerdict: HarnessLimits["onVerdict"];
-  private readonly unverifiable: HarnessLimits["unverifiable"];
+  private readonly told: Pick<HarnessLimits, "onVerdict" | "unverifiable" | "onLeftOut">;
 
-  constructor(onVerdict?: HarnessLimits["onVerdict"], unverifiable?: HarnessLimits["unverifiable"]) {
-    this.onVerdict = onVerdict;
-    this.unverifiable = unverifiable;
+  constructor(told: Pick<HarnessLimits, "onVerdict" | "unverifiable" | "onLeftOut"> = {}) {
+    this.told = told;
   }
 
   hear(line: string): void {
@@ -318,7 +318,8 @@ export class Answers {
     else if (word === "wrong" || word === "out-of-bounds") this.fail(kernel, word, text);
     else if (word === "done") this.finished = true;
     else if (word === "ended") this.ended = { kind: number, value: Number(rest[0]) };
-    else if (word === "unverifiable") this.problem ??= this.unverifiable?.();
+    else if (word === "left-out") this.told.onLeftOut?.(text);
+    else if (word === "unverifiable") this.problem ??= this.told.unverifiable?.();
     else if (word === "refused") this.problem ??= new Error(`internal: the harness refused a request: ${line}`);
     else if (word === "fault" && rest[0] === "environment") this.problem ??= environment(rest.slice(1).join(" "));
     else if (word === "fault") {
@@ -380,7 +381,7 @@ export class Answers {
 
   private give(kernel: number, verdict: Verdict): void {
     this.verdicts.set(kernel, verdict);
-    this.onVerdict?.(kernel, verdict);
+    this.told.onVerdict?.(kernel, verdict);
   }
 }
 

@@ -55,6 +55,8 @@ export interface CudaTiming {
   readonly stepSeconds?: number;
   /** Told of each kernel by its place, as soon as it is known: also what comes before a fault of the machine. */
   readonly onMeasured?: (at: number, measurement: Measurement) => void;
+  /** Told of inputs that kernels are not checked by, as no wrong answer shows by them. */
+  readonly onLeftOut?: (set: string) => void;
   /** What ends it early: then fewer kernels are measured, the first of them, and when the user wants no more the promise is rejected. */
   readonly until?: Until;
 }
@@ -109,7 +111,7 @@ export interface CudaRunnerOptions extends CudaTiming {
   readonly onWait?: (text: string) => void;
 }
 
-type Settings = Required<Omit<CudaTiming, "onMeasured" | "until">>;
+type Settings = Required<Omit<CudaTiming, "onMeasured" | "onLeftOut" | "until">>;
 
 const TIMING = {
   cache: "warm",
@@ -303,7 +305,11 @@ class LocalCudaRunner implements CudaRunner {
         if (one) heard.push([one.at, verdict]);
       };
       const { name, time } = reference.computation;
-      const told = { onVerdict, unverifiable: () => unverifiable(name, time?.steps ?? 0) };
+      const told = {
+        onVerdict,
+        unverifiable: () => unverifiable(name, time?.steps ?? 0),
+        ...(timing.onLeftOut && { onLeftOut: timing.onLeftOut }),
+      };
       await this.run(request, timing, told).finally(() =>
         Promise.all(heard.map(([at, verdict]) => judge(at, verdict))),
       );
@@ -370,7 +376,7 @@ class LocalCudaRunner implements CudaRunner {
   private run(
     request: string,
     timing: CudaTiming,
-    told: Pick<HarnessLimits, "onVerdict" | "unverifiable"> = {},
+    told: Pick<HarnessLimits, "onVerdict" | "unverifiable" | "onLeftOut"> = {},
   ): Promise<HarnessReply["verdicts"]> {
     const { gpu, stopping } = this.place;
     const { stepSeconds } = { ...this.settings, ...definedOnly(timing) };
