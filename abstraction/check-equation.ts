@@ -44,7 +44,7 @@ function substituteParameters(e: Expr, parameters: ReadonlyMap<string, Expr>): E
 }
 
 /**
- * @param dtypes of inputs, whose elements a select may compare where a result refers to itself: `select(a[i] == b[j], 2, -1)`
+ * @param dtypes of inputs, whose elements a select may compare: `select(a[i] == b[j], 2, -1)`. An epilogue compares none: its sums are rounded.
  * @throws UsageError for a condition that does not compare affine indices, or elements
  */
 export function checkConditions(subject: string, { target, value, where }: Equation, dtypes?: DTypes): void {
@@ -76,10 +76,12 @@ function checkCondition(subject: string, condition: Expr, inputs?: DTypes): void
   }
 }
 
-/** Elements of inputs as they are, which rounding leaves alone; or one and a number. */
+/** Elements of inputs as they are, which rounding leaves alone; or one and a number, or one of s32 and an axis. */
 function checkElements(subject: string, condition: Compare, inputs: DTypes): void {
   const sides = [condition.left, condition.right];
-  const odd = sides.find((e) => e.kind !== "number" && !(e.kind === "access" && Object.hasOwn(inputs, e.tensor)));
+  const odd = sides.find(
+    (e) => e.kind !== "number" && e.kind !== "axis" && !(e.kind === "access" && Object.hasOwn(inputs, e.tensor)),
+  );
   if (odd)
     throw new UsageError(
       `${subject}: condition ${printExpr(condition)} compares ${printExpr(odd)}; elements of inputs are compared as they are, with one another or with a number`,

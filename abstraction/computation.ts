@@ -221,7 +221,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
     used.filter((tensor) => !assigned.includes(tensor)),
   );
   const recurrent = isRecurrent(equation);
-  checkConditions(name, equation, recurrent ? dtypes : undefined);
+  checkConditions(name, equation, dtypes);
   if (epilogue) checkConditions(name, epilogue);
   if (recurrent && dtypes[target] === undefined)
     throw new UsageError(`${name}: "${target}" reads itself, so its data type must be given`);

@@ -229,8 +229,8 @@ function compileAffine({ constant, terms }: AffineForm, scope: Scope): Evaluate 
   };
 }
 
-/** A condition of a select, which may compare elements. */
-function compileCondition(e: Expr, scope: Scope): Evaluate {
+/** A condition of a select, or of a statement, which may compare elements. */
+export function compileCondition(e: Expr, scope: Scope): Evaluate {
   if (e.kind === "logic") {
     const [left, right] = [compileCondition(e.left, scope), compileCondition(e.right, scope)];
     if (e.op === "and") return (env) => (left(env) !== 0 && right(env) !== 0 ? 1 : 0);

@@ -230,12 +230,12 @@ export function childrenOf(e: Expr): readonly Expr[] {
   }
 }
 
-/** Every node, parents before children, left to right. */
-export function* walk(e: Expr): Generator<Expr> {
+/** Every node, parents before children, left to right. @param inside what is walked of a node; all of it by default */
+export function* walk(e: Expr, inside: (e: Expr) => readonly Expr[] = childrenOf): Generator<Expr> {
   const left = [e];
   for (let node = left.pop(); node !== undefined; node = left.pop()) {
     yield node;
-    left.push(...childrenOf(node).toReversed());
+    left.push(...inside(node).toReversed());
   }
 }
 

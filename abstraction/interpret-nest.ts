@@ -14,7 +14,7 @@ import { compilePhases, type NestOrder, teamOfNest, warpsOfNest } from "./blocks
 import { Judge } from "./blocks/watched-memory.ts";
 import { type Computation, inputsOf, outputOf, targetOf } from "./computation.ts";
 import { identityOf } from "./equation.ts";
-import { type Buffer, compileIndex, type Run, Scope, type Values } from "./evaluate.ts";
+import { type Buffer, compileCondition, compileIndex, type Run, Scope, type Values } from "./evaluate.ts";
 import { type Inputs, prepareInPlace } from "./interpret.ts";
 import { compileLanes, compileScalar } from "./interpret-lanes.ts";
 import { bindMemory, type NestMemory } from "./interpret-memory.ts";
@@ -156,7 +156,7 @@ function compileStatement(s: Statement, scope: Scope): Run {
       };
     }
     case "when": {
-      const condition = compileIndex(s.condition, scope);
+      const condition = compileCondition(s.condition, scope);
       const [body, otherwise] = [compileStatements(s.body, scope), compileStatements(s.otherwise, scope)];
       return (env) => (condition(env) !== 0 ? body(env) : otherwise(env));
     }

@@ -122,7 +122,7 @@ export type Statement =
       readonly inTurn?: true;
       readonly body: readonly Statement[];
     }
-  /** One of two bodies, as a condition on the loops around it holds. */
+  /** One of two bodies, as a condition holds: on the loops around it, or on elements that they read. */
   | {
       readonly kind: "when";
       readonly condition: Expr;

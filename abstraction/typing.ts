@@ -7,7 +7,7 @@
 
 import { type DType, isInteger, rangeOf } from "./dtype.ts";
 import { UsageError } from "./error.ts";
-import { type Expr, isFloatFunction, printExpr, rewrite, walk } from "./expression.ts";
+import { childrenOf, type Expr, isFloatFunction, printExpr, rewrite, walk } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
 export type DTypes = Readonly<Record<string, DType>>;
@@ -68,11 +68,11 @@ function common(e: Expr, parts: readonly Expr[], tensors: DTypes): DType | undef
   return found;
 }
 
-/** A literal takes the type of its neighbour, so that type must hold it. @throws UsageError when an integer type does not. */
+/** A literal takes the type of its neighbour, so that type must hold it; what a condition compares has a type of its own. @throws UsageError when an integer type does not. */
 export function checkLiterals(e: Expr, dtype: DType): void {
   if (!isInteger(dtype)) return;
   const [min, max] = rangeOf(dtype);
-  for (const node of walk(e))
+  for (const node of walk(e, (n) => (n.kind === "select" ? [n.whenTrue, n.whenFalse] : childrenOf(n))))
     if (node.kind === "number" && !(Number.isInteger(node.value) && node.value >= min && node.value <= max))
       throw problem(node, `${dtype} does not hold it; it holds the integers from ${min} to ${max}`);
 }

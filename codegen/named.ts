@@ -40,6 +40,7 @@ export function namedIn(statements: readonly Statement[], { vectors = [] }: Loop
       return a;
     };
     const inner = stepsIn(s);
+    if (s.kind === "when") value(s.condition);
     if (inner) {
       for (let i = 0; i < inner.steps; i++) for (const one of inner.body) visit(one, { ...at, [inner.axis]: i });
       return;

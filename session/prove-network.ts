@@ -11,7 +11,7 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
-import { bytesOf as bytesOfType } from "../abstraction/dtype.ts";
+import { bytesOf as bytesOfType, isInteger } from "../abstraction/dtype.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { type Program, rootOf, type Step } from "../network/program.ts";
 import { elementsOf, heldAs, type Value } from "../network/value.ts";
@@ -114,11 +114,10 @@ function drawInputs({ inputs }: Program, seed: number): { values: Map<Value, Flo
   const values = new Map<Value, Float64Array>();
   const bytes = inputs.map((value) => {
     const dtype = heldAs(value.type);
-    const isSmall = bytesOfType(dtype) === 1;
     const drawn = Float64Array.from({ length: elementsOf(value.shape, value.name) }, () =>
       value.type === "bool"
         ? Math.round(random())
-        : isSmall
+        : isInteger(dtype)
           ? Math.floor(random() * 128)
           : Math.fround(4 * random() - 2),
     );

@@ -174,10 +174,10 @@ describe("a computation is refused", () => {
         y[i] += x[j] where i < 2 and j
                                      ^"
     `);
-    expect(complaint("y[i,j] = select(x[i,j] > 0, x[i,j], 0)")).toMatchInlineSnapshot(`
-      "test: condition x[i,j] > 0 is not affine: it reads a tensor; an index may use axes and constants only
-        y[i,j] = select(x[i,j] > 0, x[i,j], 0)
-                        ^^^^^^"
+    expect(complaint("y[i,j] = select(x[i,j] + 1 > 0, x[i,j], 0)")).toMatchInlineSnapshot(`
+      "test: condition x[i,j]+1 > 0 compares x[i,j] + 1; elements of inputs are compared as they are, with one another or with a number
+        y[i,j] = select(x[i,j] + 1 > 0, x[i,j], 0)
+                        ^^^^^^^^^^"
     `);
     expect(complaint("y[i,j] = select(i, x[i,j], 0)")).toMatchInlineSnapshot(`
       "test: "i" is not a condition

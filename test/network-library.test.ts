@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
+import { bertBase } from "../network/models/bert.ts";
 import { SeededLayers } from "../network/models/layers.ts";
 import { miLstm } from "../network/models/milstm.ts";
 import { resnet50 } from "../network/models/resnet.ts";
@@ -68,12 +69,14 @@ function shuffle(): Graph {
 /** Sizes at which building and proving takes seconds. */
 const SMALL: readonly (readonly [name: string, build: () => Graph])[] = [
   ["mi-lstm", () => miLstm({ steps: 3, inputs: 24, units: 32 })],
+  ["bert", () => bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 })],
   ["shuffled channels", shuffle],
 ];
 const LARGE: typeof SMALL = [
   ["resnet50", () => resnet50({ size: 64 })],
   ["shufflenet", () => shufflenet({ size: 64 })],
   ["mi-lstm", () => miLstm()],
+  ["bert", () => bertBase()],
 ];
 
 function emitted(graph: Graph, kernels: boolean, threads = 1) {

@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { lowerGraph } from "../network/lower.ts";
+import { bertBase } from "../network/models/bert.ts";
 import { miLstm } from "../network/models/milstm.ts";
 import { mobilenetV1 } from "../network/models/mobilenet.ts";
 import { resnet18, resnet50 } from "../network/models/resnet.ts";
@@ -12,19 +13,21 @@ import { totalsOf } from "../network/tasks.ts";
 
 describe("networks that are built", () => {
   it("have the multiply-adds and parameters that are published", () => {
-    const told = [resnet18, resnet50, mobilenetV1, shufflenet, miLstm].map((build) => {
+    const told = [resnet18, resnet50, mobilenetV1, shufflenet, miLstm, bertBase].map((build) => {
       const graph = build();
       const { multiplyAdds, parameters } = totalsOf(graph, lowerGraph(graph));
       return `${graph.name} ${(multiplyAdds / 1e9).toFixed(3)} G, ${(parameters / 1e6).toFixed(2)} M`;
     });
     // He et al. 2016, table 1: 1.8 G; torchvision: 11,689,512; of ResNet-50 4.09 G and 25,557,032. Howard et al. 2017, table 8: 569 M and 4.2 M.
     // Zhang et al. 2018, table 1, 3 groups: 137 M. Wu et al. 2016 give equations: 4 * 1024 * 2048 products a step, and 16 * 1024 weights beside them.
+    // Devlin et al. 2019, section 3: 110 M; the published base model has 109,482,240.
     expect(told).toEqual([
       "resnet18 1.814 G, 11.69 M",
       "resnet50 4.089 G, 25.56 M",
       "mobilenet_v1 0.569 G, 4.23 M",
       "shufflenet 0.137 G, 1.87 M",
       "mi_lstm 0.067 G, 8.40 M",
+      "bert_base 11.174 G, 109.48 M",
     ]);
   });
 

@@ -72,6 +72,20 @@ const STEPS: readonly Computation[] = [
   f32("transposed", "y[i,j,k] = x[k,i,j]", { i: 17, j: 33, k: 5 }),
   f32("joined", "y[c,p] = select(c < 3, x[c,p], b[c-3,p])", { c: 5, p: 90 }),
   f32("joined along rows", "y[c,p] = select(p < 33, x[c,p], b[c,p-33])", { c: 5, p: 90 }),
+  f32("positive alone", "y[i,j] = select(x[i,j] > 0, x[i,j], b[j] * x[i,j])", { i: 9, j: 130 }),
+  f32("compared and placed", "y[i,j] = select(x[i,j] >= m[i] and j < 100, exp(b[j]), 0)", { i: 9, j: 130 }),
+  defineComputation({
+    name: "place of the largest",
+    equation: "y[i] min= select(x[i,j] == m[i], j, 2147483647)",
+    extents: { i: 40, j: 70 },
+    tensors: { y: { dtype: "s32" }, x: { dtype: "s8" }, m: { dtype: "s8" } },
+  }),
+  defineComputation({
+    name: "rows of a table",
+    equation: "y[i,h] += select(ids[i] == v, table[v,h], 0)",
+    extents: { i: 11, h: 70, v: 9 },
+    tensors: { ids: { dtype: "s32" }, table: { dtype: "f32" } },
+  }),
   f32("shifted twice", "y[c,p] = x[c-1,p-1] + b[c,p+1]", { c: 5, p: 90 }),
   f32("padded", "y[i,j] = x[i-2,j-3]", { i: 20, j: 40 }, [16, 35]),
   defineComputation({

@@ -30,6 +30,7 @@ import {
   number,
   rewrite,
   substitute,
+  testsElements,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { clearOutput } from "../match/elements.ts";
@@ -104,7 +105,7 @@ class Lowering {
 
   /** Elements that are no sums. Where a read leaves its tensor it is the identity: for a whole row, or at its ends. */
   private rowsStored(value: Expr): Statement[] {
-    if (value.kind === "select" && !this.rows.growsAlongRow(value.condition)) {
+    if (value.kind === "select" && !testsElements(value.condition) && !this.rows.growsAlongRow(value.condition)) {
       const condition = substitute(value.condition, this.rows.places, "index");
       const [body, otherwise] = [this.rowsStored(value.whenTrue), this.rowsStored(value.whenFalse)];
       return [{ kind: "when", condition, body, otherwise }];
@@ -204,6 +205,8 @@ class Lowering {
 
   /** Points that read outside change nothing where what they join is an identity: they are left out, a whole row or its ends. */
   private insideAlone(sum: Access): readonly Statement[] {
+    const chosen = this.chosenRows(sum);
+    if (chosen) return chosen;
     const added = this.joined(sum);
     const { equation } = this.computation;
     const placed = added.kind === "scalar" ? accessesIn(added.equation.value) : [];
@@ -219,6 +222,19 @@ class Lowering {
       if (own && read) this.inside.add(read);
     }
     return onlyWhere(cut.conditions, this.rows.overRow([added], cut));
+  }
+
+  /** Rows that elements choose, as rows of a table are by their numbers: `y[i,h] += select(ids[i] == v, table[v,h], 0)`. Others add nothing. */
+  private chosenRows(sum: Access): readonly Statement[] | undefined {
+    const { op, value, where } = this.computation.equation;
+    if (op !== "+=" || where !== undefined || value.kind !== "select" || !testsElements(value.condition))
+      return undefined;
+    const isZero = value.whenFalse.kind === "number" && value.whenFalse.value === 0;
+    if (!isZero || this.rows.growsAlongRow(value.condition)) return undefined;
+    const tested = this.placed({ target: sum, op: "=", value: { ...value, whenTrue: sum, whenFalse: sum } }).value;
+    const added = this.placed(combine(op, sum, value.whenTrue));
+    if (tested.kind !== "select") return undefined;
+    return onlyWhere([tested.condition], this.rows.overRow([{ kind: "scalar", equation: added }]));
   }
 
   /** Whether a point one of whose reads lies outside leaves its sum as it is. */

@@ -1,6 +1,7 @@
 /** @file Networks that are built, by name. */
 
 import type { Graph } from "../graph.ts";
+import { bertBase } from "./bert.ts";
 import { miLstm } from "./milstm.ts";
 import { mobilenetV1 } from "./mobilenet.ts";
 import { resnet18, resnet50 } from "./resnet.ts";
@@ -11,5 +12,6 @@ export const MODELS: Readonly<Record<string, () => Graph>> = {
   resnet50,
   "mobilenet-v1": mobilenetV1,
   shufflenet,
+  "bert-base": bertBase,
   "mi-lstm": miLstm,
 };

@@ -151,11 +151,8 @@ function power(node: Lowering): Value[] {
   const [only] = exponent.constant ?? [];
   if (exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
     return [elementwise(node, [base], ([x = ""]) => `${x} * ${x}`)];
-  if (exponent.type !== base.type)
-    node.refuse(
-      `base and exponent have types ${base.type} and ${exponent.type}, which is supported for the exponent 2 only`,
-    );
-  return [elementwise(node, [base, exponent], ([x = "", y = ""]) => `pow(${x}, ${y})`)];
+  if (exponent.type === "bool") node.refuse(`its exponent holds ${exponent.type}`);
+  return [elementwise(node, [base, exponent], ([x = "", y = ""]) => `pow(${x}, ${heldAs(base.type)}(${y}))`)];
 }
 
 function clip(node: Lowering): Value[] {

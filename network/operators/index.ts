@@ -1,5 +1,6 @@
 /** @file The table of operators that networks may have, by ONNX's names. What is not here is refused with the node's name. */
 
+import { COMPARISONS } from "./compare.ts";
 import { CONVOLUTIONS } from "./convolution.ts";
 import { ELEMENTWISE } from "./elementwise.ts";
 import { MOVES } from "./move.ts";
@@ -15,6 +16,7 @@ const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["products", PRODUCTS],
   ["pooling", POOLING],
   ["element by element", ELEMENTWISE],
+  ["comparisons and choices", COMPARISONS],
   ["reductions and normalisation", REDUCTIONS_AND_NORMS],
   ["moves of elements", MOVES],
   ["shapes and constants", SHAPES],

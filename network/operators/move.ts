@@ -9,6 +9,7 @@
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { Value } from "../value.ts";
 import { broadcastShape, numberText } from "./broadcast.ts";
+import { gatheredWhenRun } from "./compare.ts";
 import { sizesOf } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -233,13 +234,14 @@ function tile(node: Lowering): Value[] {
   ];
 }
 
-/** With indices that are known: from a tensor that is known too, or at evenly spaced places. */
+/** With indices that are known: from a tensor that is known too, or at evenly spaced places. All others choose as the network runs. */
 function gather(node: Lowering): Value[] {
   const [x, picked] = [node.input(0), node.input(1)];
   const axis = node.axis(node.int("axis", 0), x.shape.length);
   const size = x.shape[axis] ?? 1;
-  const given = node.known(1, "the list of indices");
-  const indices = Array.from(given ?? [], (i) => (i < 0 ? i + size : i));
+  if (!picked.constant) return [gatheredWhenRun(node, x, picked, axis)];
+  const given = picked.constant;
+  const indices = Array.from(given, (i) => (i < 0 ? i + size : i));
   if (indices.some((i) => i < 0 || i >= size)) node.refuse(`an index lies outside ${size} elements`);
   const [outer, inner] = [x.shape.slice(0, axis), x.shape.slice(axis + 1)];
   const shape = [...outer, ...picked.shape, ...inner];
@@ -254,8 +256,10 @@ function gather(node: Lowering): Value[] {
   }
   const [start = 0, second = start + 1] = indices;
   const step = second - start;
-  if (step === 0 || indices.some((i, place) => i !== start + place * step))
-    node.refuse("indices that are not evenly spaced are supported for constants only");
+  if (step === 0 || indices.some((i, place) => i !== start + place * step)) {
+    const places = node.constant({ type: "s32", shape: picked.shape, values: node.numbersFrom("s32", indices) });
+    return [gatheredWhenRun(node, x, places, axis)];
+  }
   return [node.reshaped(sliced(node, x, [{ axis, start, step, count: indices.length }]), shape)];
 }
 

@@ -1,0 +1,120 @@
+/**
+ * @file Operators that compare elements, and what they choose: conditions, the place of the largest, rows of a table.
+ *
+ *     Greater    y[i] = select(a[i] > b[i], 1, 0)
+ *     Where      y[i] = select(c[i] != 0, a[i], b[i])
+ *     Gather     y[i,h] += select(ids[i] == v, table[v,h], 0)
+ */
+
+import type { CompareOp } from "../../abstraction/expression.ts";
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { numberText } from "./broadcast.ts";
+import { elementwise } from "./elementwise.ts";
+import type { OperatorTable } from "./table.ts";
+
+/** @throws UsageError when the inputs are not of one type */
+function pairOf(node: Lowering): readonly [Value, Value] {
+  const [a, b] = [node.input(0), node.input(1)];
+  if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
+  return [a, b];
+}
+
+function comparison(op: CompareOp) {
+  return (node: Lowering): Value[] => {
+    const [a, b] = pairOf(node);
+    return [elementwise(node, [a, b], ([x = "", y = ""]) => `select(${x} ${op} ${y}, 1, 0)`, "bool")];
+  };
+}
+
+/** Of bool, held as 0 and 1. */
+function logic(formula: (x: string, y: string) => string) {
+  return (node: Lowering): Value[] => {
+    const [a, b] = pairOf(node);
+    if (a.type !== "bool") node.refuse(`${a.name} holds ${a.type}; it takes bool`);
+    return [elementwise(node, [a, b], ([x = "", y = ""]) => formula(x, y))];
+  };
+}
+
+function negation(node: Lowering): Value[] {
+  const x = node.input(0);
+  if (x.type !== "bool") node.refuse(`${x.name} holds ${x.type}; it takes bool`);
+  return [elementwise(node, [x], ([a = ""]) => `1 - ${a}`)];
+}
+
+function where(node: Lowering): Value[] {
+  const [condition, a, b] = [node.input(0), node.input(1), node.input(2)];
+  if (condition.type !== "bool") node.refuse(`its condition holds ${condition.type}; it takes bool`);
+  if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
+  return [elementwise(node, [condition, a, b], ([c = "", x = "", y = ""]) => `select(${c} != 0, ${x}, ${y})`, a.type)];
+}
+
+function thresholdedRelu(node: Lowering): Value[] {
+  const x = node.input(0);
+  if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
+  const alpha = `(${numberText(node.float("alpha", 1))})`;
+  return [elementwise(node, [x], ([a = ""]) => `select(${a} > ${alpha}, ${a}, 0)`)];
+}
+
+function sign(node: Lowering): Value[] {
+  const x = node.input(0);
+  if (x.type === "bool" || x.type.startsWith("u")) node.refuse(`${x.type} is not supported`);
+  return [elementwise(node, [x], ([a = ""]) => `select(${a} > 0, 1, select(${a} < 0, -1, 0))`)];
+}
+
+/** What lies beyond lambda on either side, brought nearer by the bias; 0 between. */
+function shrink(node: Lowering): Value[] {
+  const x = node.input(0);
+  if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
+  const given = node.float("lambd", 0.5);
+  const [bias, lambda, below] = [node.float("bias", 0), given, -given].map((value) => `(${numberText(value)})`);
+  return [
+    elementwise(
+      node,
+      [x],
+      ([a = ""]) => `select(${a} < ${below}, ${a} + ${bias}, select(${a} > ${lambda}, ${a} - ${bias}, 0))`,
+    ),
+  ];
+}
+
+/**
+ * Rows of a table by numbers that are known only when the network runs; -1 is the last. What lies outside gives zeros.
+ * @param axis of the table that the numbers count
+ */
+export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axis: number): Value {
+  if (picked.type !== "s32")
+    node.refuse(
+      `indices of ${picked.type} that are known only when the network runs are not supported; s32 are`,
+      "convert the indices to 32-bit integers, or bind them: --constant NAME=FILE",
+    );
+  const size = table.shape[axis] ?? 1;
+  const places = elementwise(node, [picked], ([i = ""]) => `select(${i} < 0, ${i} + ${size}, ${i})`);
+  const inner = axesOfRank(table.shape.length).map((name) => `t${name}`);
+  const rows = axesOfRank(picked.shape.length);
+  const kept = [...inner.slice(0, axis), ...rows, ...inner.slice(axis + 1)];
+  const from = inner.map((name, d) => (d === axis ? "v" : name));
+  const shape = [...table.shape.slice(0, axis), ...picked.shape, ...table.shape.slice(axis + 1)];
+  const read = `select(ids[${rows.join(",")}] == v, table[${from.join(",")}], 0)`;
+  return node.equation(`y[${kept.join(",")}] += ${read}`, {
+    reads: { ids: places, table },
+    shape,
+    type: table.type,
+    extents: { v: size },
+  });
+}
+
+export const COMPARISONS: OperatorTable = {
+  And: { lower: logic((x, y) => `${x} * ${y}`) },
+  Equal: { lower: comparison("==") },
+  Greater: { lower: comparison(">") },
+  GreaterOrEqual: { lower: comparison(">=") },
+  Less: { lower: comparison("<") },
+  LessOrEqual: { lower: comparison("<=") },
+  Not: { lower: negation },
+  Or: { lower: logic((x, y) => `max(${x}, ${y})`) },
+  Shrink: { lower: shrink },
+  Sign: { lower: sign },
+  ThresholdedRelu: { lower: thresholdedRelu },
+  Where: { lower: where },
+  Xor: { lower: logic((x, y) => `${x} + ${y} - 2 * ${x} * ${y}`) },
+};
