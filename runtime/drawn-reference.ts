@@ -31,8 +31,10 @@ import { liesRowMajor, type Reference, type ReferenceSet, tellsApart, unverifiab
 const LARGE_ELEMENTS = 2 ** 22;
 
 const SETS = ["exact", "random", "extreme"] as const;
-/** Of the small whole numbers of an exact set, and of the fractions of a random one: `draw` of harness/drawn.h. */
-const LARGEST = { exact: 3, random: 1 } as const;
+/** Of the small whole numbers of an exact set: the first with which every sum is a number of its type. */
+const WHOLE = [3, 2, 1] as const;
+/** Of the fractions of a random set: `draw` of harness/drawn.h. */
+const FRACTIONS = 1;
 
 export interface DrawnOptions extends ProgramOptions {
   /** Where the files lie; they are the caller's to delete. */
@@ -53,13 +55,16 @@ export async function drawnReference(
   const rule = ruleOfDrawn(computation, options.least ?? LARGE_ELEMENTS, fixed);
   if (!rule) return undefined;
   const { time } = computation;
+  const exact = largestExact(computation, rule, fixed);
+  // One bound for all elements hides a term of a long sum: without a set that is compared bit by bit each element has its own, in verify.ts.
+  if (!time && exact === undefined) return undefined;
   const wanted = SETS.flatMap((name) => {
-    if (time && name === "exact" && !rule.integral) return [];
-    const largest = name === "extreme" ? largestThatFits(computation, rule, fixed) : LARGEST[name];
+    if (name === "exact" && time && !rule.integral) return [];
+    if (name === "exact" && exact !== undefined) return [{ name, largest: exact, within: 0 }];
+    const largest =
+      name === "extreme" ? largestThatFits(computation, rule, fixed) : name === "exact" ? WHOLE[0] : FRACTIONS;
     const size = sizeOfAll(computation, rule, name, sizesOf(largest, fixed));
-    const whole =
-      name === "exact" && rule.integral && [...fixed.values()].every((f) => f.whole) && size <= rule.exactBelow;
-    const within = whole ? 0 : (rule.chain + rule.operations + 1) * (rule.epsilon * size + rule.smallest);
+    const within = (rule.chain + rule.operations + 1) * (rule.epsilon * size + rule.smallest);
     return [{ name, largest, within }];
   });
   const stored = await storedSets(computation, seed, wanted, options);
@@ -97,13 +102,14 @@ function ruleOfDrawn(computation: Computation, least: number, fixed: ReadonlyMap
 /** What is known of values that an operator fixes. */
 interface Fixed {
   readonly largest: number;
-  readonly whole: boolean;
+  /** A power of two that all of them are multiples of; undefined where none is coarse enough. */
+  readonly grain: number | undefined;
 }
 
 function fixedOf(inputs: Inputs): ReadonlyMap<string, Fixed> {
   const about = (values: ArrayLike<number>): Fixed => {
     const all = Array.from(values);
-    return { largest: all.reduce((most, x) => Math.max(most, Math.abs(x)), 0), whole: all.every(Number.isInteger) };
+    return { largest: all.reduce((most, x) => Math.max(most, Math.abs(x)), 0), grain: grainOfNumbers(all) };
   };
   return new Map(Object.entries(inputs).map(([name, values]) => [name, about(values)]));
 }
@@ -115,6 +121,48 @@ const sizesOf =
   (drawn: number, fixed: ReadonlyMap<string, Fixed>): Sizes =>
   (tensor) =>
     fixed.get(tensor)?.largest ?? drawn;
+
+/** The largest whole numbers of which all sums are numbers of their type, and exact; undefined where there are none. */
+function largestExact(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number | undefined {
+  if (computation.time && !rule.integral) return undefined;
+  const grain = computation.time ? 1 : grainOf(computation.equation.value, fixed);
+  if (grain === undefined) return undefined;
+  return WHOLE.find(
+    (largest) => sizeOfAll(computation, rule, "exact", sizesOf(largest, fixed)) <= grain * rule.exactBelow,
+  );
+}
+
+/** Fractions that are no multiples of this are none of an exact set. */
+const FINEST = 2 ** -16;
+
+/** The coarsest power of two, at most 1, that all numbers are multiples of. */
+function grainOfNumbers(numbers: readonly number[]): number | undefined {
+  let grain = 1;
+  while (grain >= FINEST && !numbers.every((x) => Number.isInteger(x / grain))) grain /= 2;
+  return grain < FINEST ? undefined : grain;
+}
+
+/** What all values are multiples of where inputs are whole numbers; undefined where that is not known. */
+function grainOf(e: Expr, fixed: ReadonlyMap<string, Fixed>): number | undefined {
+  switch (e.kind) {
+    case "number":
+      return grainOfNumbers([e.value]);
+    case "access": {
+      const values = fixed.get(e.tensor);
+      return values ? values.grain : 1;
+    }
+    case "negate":
+    case "cast":
+      return grainOf(e.value, fixed);
+    case "binary": {
+      const [left, right] = [grainOf(e.left, fixed), grainOf(e.right, fixed)];
+      if (left === undefined || right === undefined) return undefined;
+      return e.op === "*" ? left * right : Math.min(left, right);
+    }
+    default:
+      return undefined;
+  }
+}
 
 /** The size of the largest sum of inputs that are no larger than this. */
 function sizeOfAll(computation: Computation, rule: Rule, name: ReferenceSet["name"], sizes: Sizes): number {

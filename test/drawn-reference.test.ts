@@ -95,6 +95,8 @@ describe("a reference that lies in files", () => {
     ["y[i] = x[i]*x[i]", "small", { i: 64 }, { x: "f32", y: "f32" }, undefined],
     ["y[i] += s32(x[i,k])", "integers", { i: 64, k: 3 }, { x: "s8", y: "s32" }, 0],
     ["y[i] = exp(x[i])", "of functions", { i: 64 }, { x: "f32", y: "f32" }, 0],
+    ["y[i] = 0.1*x[i]", "fractions that are not exact", { i: 64 }, { x: "f32", y: "f32" }, 0],
+    ["y[i] += a[i,k]*b[k]", "sums that no exact set fits", { i: 2, k: 2 ** 25 }, { a: "f32", b: "f32", y: "f32" }, 0],
     ["y[i] = y[i-1] + x[i]", "recurrences", { i: 64 }, { x: "f32", y: "f32" }, 0],
   ] as [string, string, Record<string, number>, Record<string, DType>, number | undefined][])(
     "leaves others to memory: %s, %s",
@@ -118,9 +120,23 @@ describe("a reference that lies in files", () => {
       const inputs = reference ? inputValues(reference, set) : {};
       expect(inputs["w"]).toEqual(fixed.w);
       expect([...set.expected]).toEqual([...interpret(computation, inputs)]);
-      expect(set.tolerance[0]).toBeGreaterThan(0);
+      expect(set.tolerance[0] === 0).toBe(set.name === "exact");
     }
   });
+
+  it.each([
+    ["long sums", "y[i] += a[i,k]*b[k]", { i: 2, k: 2 ** 21 }, 2],
+    ["shorter ones", "y[i] += a[i,k]*b[k]", { i: 2, k: 2 ** 20 }, 3],
+  ] as [string, string, Record<string, number>, number][])(
+    "draws whole numbers small enough that %s are compared bit by bit",
+    async (_, equation, extents, largest) => {
+      const reference = await drawn(equation, extents, { a: "f32", b: "f32", y: "f32" });
+      const exact = reference?.sets.find(({ name }) => name === "exact");
+      expect(exact?.tolerance[0]).toBe(0);
+      const values = reference && exact ? inputValues(reference, exact)["b"] : undefined;
+      expect(values?.reduce((most, x) => Math.max(most, x), 0)).toBe(largest);
+    },
+  );
 
   it("tells a wrong kernel from a right one", async () => {
     const made = await createRunner();

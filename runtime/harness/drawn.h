@@ -80,7 +80,7 @@ inline uint32_t mixed(uint32_t x) {
 }
 
 /*
- * exact      whole numbers from -3 to 3
+ * exact      whole numbers from -large to large, 1 to 3
  * random     between -1 and 1
  * extreme    of very unequal size, up to `large`
  */
@@ -92,8 +92,9 @@ template <class T> void draw(T* to, Int first, Int last, Set set, uint32_t key, 
     const Int end = (begin | 0xffff) + 1 < last ? (begin | 0xffff) + 1 : last;
     const uint32_t own = mixed(key + uint32_t(begin >> 16) * 0x9e3779b9u);
     const T most = T(large);
+    const int whole = int(large), values = 2 * whole + 1;
     if (set == EXACT)
-      for (Int i = begin; i < end; i++) to[i] = T(int((mixed(own + uint32_t(i)) >> 16) * 7 >> 16) - 3);
+      for (Int i = begin; i < end; i++) to[i] = T(int((mixed(own + uint32_t(i)) >> 16) * values >> 16) - whole);
     else if (set == RANDOM)
       for (Int i = begin; i < end; i++) to[i] = T(int(mixed(own + uint32_t(i)) >> 7) - (1 << 24)) * T(0x1p-24);
     else
