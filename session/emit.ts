@@ -62,9 +62,9 @@ export function subjectOf(
     });
   const computation = computationOf(workload);
   const tuned = kernelOfRecord(trial);
-  if (tuned.language === "opencl")
-    throw new UsageError(`trial ${id} is a kernel in OpenCL C, of which no packages are written`, {
-      hint: "--to kernel.cl writes the text of its kernel alone",
+  if (tuned.language !== "c++" && tuned.language !== "cuda")
+    throw new UsageError(`trial ${id} is a kernel in ${tuned.language}, of which no packages are written`, {
+      hint: "packages are written of kernels in C++ and CUDA; automap tune --to FILE writes the text of a kernel alone",
     });
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;

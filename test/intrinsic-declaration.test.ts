@@ -177,7 +177,7 @@ describe("a declaration is refused", () => {
       `"toy.dot: emit names {acc}, which is none of c, a, b"`,
     );
     expect(withB({ load: "{reg} = load({address});" })).toMatchInlineSnapshot(
-      `"toy.dot: load of b names {address}, which is none of reg, ptr, stride, space, by"`,
+      `"toy.dot: load of b names {address}, which is none of reg, ptr, stride, space, by, lane, rows"`,
     );
   });
 

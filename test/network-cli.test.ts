@@ -36,6 +36,8 @@ describe("automap network", () => {
                                     HardSigmoid HardSwish LeakyRelu Log Max Mean Min Mish Mul Neg PRelu
                                     Pow Reciprocal Relu Round Selu Sigmoid Softplus Softsign Sqrt Sub Sum
                                     Tanh
+      comparisons and choices       And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Shrink Sign
+                                    ThresholdedRelu Where Xor
       reductions and normalisation  BatchNormalization InstanceNormalization LRN LayerNormalization
                                     LogSoftmax ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
                                     ReduceMean ReduceMin ReduceSum ReduceSumSquare Softmax
