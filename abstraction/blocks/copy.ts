@@ -284,7 +284,9 @@ function readsOf(e: Expr, width: number, scope: Scope, guards: readonly Evaluate
       },
     ];
   }
-  if (e.kind !== "select") return childrenOf(e).flatMap((child) => readsOf(child, width, scope, guards));
+  // A condition on elements is known when they are read: both choices are.
+  if (e.kind !== "select" || accessesIn(e.condition).length > 0)
+    return childrenOf(e).flatMap((child) => readsOf(child, width, scope, guards));
   const holds = compileIndex(e.condition, scope);
   const fails: Evaluate = (env) => (holds(env) === 0 ? 1 : 0);
   return [
