@@ -234,7 +234,7 @@ function chooseIntrinsics(
   const here = usableIntrinsics(machine, language);
   if (here.length === 0 && language !== undefined)
     throw new UsageError(`no instruction that ${machine.name} has is reached from ${language}`, {
-      hint: `kernels in opencl and sycl are for ${INTEL_GPUS.map((t) => t.name).join(", ")}`,
+      hint: `kernels in cm, opencl and sycl are for ${INTEL_GPUS.map((t) => t.name).join(", ")}`,
     });
   if (here.length === 0)
     throw new UsageError(`no instruction that automap knows runs on ${machine.name}`, {
