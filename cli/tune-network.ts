@@ -70,6 +70,7 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
         threads: given.threads,
         database: given.db,
         equal: given.equalShares,
+        transfer: given.transfer,
         signal: stop.signal,
       },
       ...(given.seed !== undefined && { seed: given.seed }),

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
+import { openDatabase, runsIn } from "../db/index.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import { complaint, printed } from "./support/cli.ts";
@@ -66,6 +67,13 @@ describe("automap network", () => {
     expect(again.tasks).toMatchObject([{ kind: "record" }]);
     const written = await printed(`network emit ${model} --dim batch=4 --db ${at("net.db")} --to ${at("lib")} --prove`);
     expect(written).toContain("right: 1 steps");
+    // The records of four rows are near those of five.
+    await commandLine(`tune-network ${model} --dim batch=5 --time 2 --no-transfer --db ${at("net.db")}`);
+    const db = openDatabase(at("net.db"), { readonly: true });
+    const runs = runsIn(db).map(({ run }) => run.options);
+    db.close();
+    expect(runs).toHaveLength(2);
+    expect(runs.filter((options) => "transferred" in options)).toHaveLength(1);
   });
 
   it("keeps its time: tasks that it does not reach are named, and have no time of others", async () => {
