@@ -13,7 +13,6 @@ import {
   jsonText,
   lines,
   type SourceText,
-  stringLiteral,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
 import { elementsOf, heldAs, type Value } from "../../network/value.ts";
@@ -78,7 +77,7 @@ export { KernelError };
 export const description = JSON.parse(readFileSync(new URL("./network.json", import.meta.url), "utf8"));
 
 export function load(options = {}) {
-  const file = options.library ?? fileURLToPath(new URL(${stringLiteral(`./${library}`)}, import.meta.url));
+  const file = options.library ?? fileURLToPath(new URL(${jsonText(`./${library}`)}, import.meta.url));
   if (!existsSync(file)) throw new KernelError(\`\${file} is not there\`, "build it first: sh build.sh");
   return bindNetwork(koffi, file, description, options);
 }
@@ -89,7 +88,7 @@ function indexTypes({ name, inputs, outputs }: NetworkDescription): Code {
     lines(
       tensors.map(
         ({ name: word, array, shape, elements }) =>
-          code`  /** [${commentText(shape.join(","))}], ${elements} elements, row-major */\n  readonly ${stringLiteral(word)}: ${identifier(array)};`,
+          code`  /** [${commentText(shape.join(","))}], ${elements} elements, row-major */\n  readonly ${jsonText(word)}: ${identifier(array)};`,
       ),
     );
   return code`/** The network ${identifier(name)}. */
