@@ -184,6 +184,13 @@ describe("a model that cannot be computed", () => {
     const tensor = { name: "w", dataType: DataType.FLOAT, dims: [1n], floatData: [1] };
     expect(refused(modelWith({ initializer: [tensor, tensor] }))).toBe('m.onnx: the constant "w" stands twice');
   });
+
+  it("is refused when an output stands twice", () => {
+    const output = [{ name: "y" }, { name: "y" }];
+    expect(refused(modelWith({ node: [{ opType: "Relu", name: "a", input: ["x"], output: ["y"] }], output }))).toBe(
+      'm.onnx: the output "y" stands twice',
+    );
+  });
 });
 
 describe("a constant", () => {

@@ -109,14 +109,17 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
   }
   if (graph.sparseInitializer.length > 0) throw new UsageError(`${place.subject}: sparse constants are not supported`);
   const inputs = graph.input.filter(({ name }) => !constants.has(name)).map((info) => inputOf(info, place.subject));
-  const twice = inputs.find(({ name }, i) => inputs.findIndex((other) => other.name === name) !== i);
-  if (twice) throw new UsageError(`${place.subject}: the input "${twice.name}" stands twice`);
-  if (graph.output.length === 0) throw new UsageError(`${place.subject}: the network has no outputs`);
+  const outputs = graph.output.map(({ name }) => name);
+  for (const [what, names] of [["input", inputs.map(({ name }) => name)] as const, ["output", outputs] as const]) {
+    const twice = names.find((name, i) => names.indexOf(name) !== i);
+    if (twice !== undefined) throw new UsageError(`${place.subject}: the ${what} "${twice}" stands twice`);
+  }
+  if (outputs.length === 0) throw new UsageError(`${place.subject}: the network has no outputs`);
   return {
     name: graph.name === "" ? "network" : graph.name,
     opset,
     inputs,
-    outputs: graph.output.map(({ name }) => name),
+    outputs,
     declared: new Map(graph.output.flatMap((info) => declaredOf(info))),
     constants,
     nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
