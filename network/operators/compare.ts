@@ -27,19 +27,19 @@ function comparison(op: CompareOp) {
   };
 }
 
-/** Of bool, held as 0 and 1. */
+/** Of bool: any byte but 0 is true, and 1 is what it makes. */
 function logic(formula: (x: string, y: string) => string) {
   return (node: Lowering): Value[] => {
     const [a, b] = pairOf(node);
     if (a.type !== "bool") node.refuse(`${a.name} holds ${a.type}; it takes bool`);
-    return [elementwise(node, [a, b], ([x = "", y = ""]) => formula(x, y))];
+    return [elementwise(node, [a, b], ([x = "", y = ""]) => formula(x, y), "bool")];
   };
 }
 
 function negation(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type !== "bool") node.refuse(`${x.name} holds ${x.type}; it takes bool`);
-  return [elementwise(node, [x], ([a = ""]) => `1 - ${a}`)];
+  return [elementwise(node, [x], ([a = ""]) => `select(${a} == 0, 1, 0)`, "bool")];
 }
 
 function where(node: Lowering): Value[] {
@@ -104,17 +104,17 @@ export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axi
 }
 
 export const COMPARISONS: OperatorTable = {
-  And: { lower: logic((x, y) => `${x} * ${y}`) },
+  And: { lower: logic((x, y) => `select(${x} != 0, select(${y} != 0, 1, 0), 0)`) },
   Equal: { lower: comparison("==") },
   Greater: { lower: comparison(">") },
   GreaterOrEqual: { lower: comparison(">=") },
   Less: { lower: comparison("<") },
   LessOrEqual: { lower: comparison("<=") },
   Not: { lower: negation },
-  Or: { lower: logic((x, y) => `max(${x}, ${y})`) },
+  Or: { lower: logic((x, y) => `select(${x} != 0, 1, select(${y} != 0, 1, 0))`) },
   Shrink: { lower: shrink },
   Sign: { lower: sign },
   ThresholdedRelu: { lower: thresholdedRelu },
   Where: { lower: where },
-  Xor: { lower: logic((x, y) => `${x} + ${y} - 2 * ${x} * ${y}`) },
+  Xor: { lower: logic((x, y) => `select(${x} != 0, select(${y} == 0, 1, 0), select(${y} != 0, 1, 0))`) },
 };
