@@ -202,3 +202,22 @@ describe("what contradicts the shapes", () => {
     `);
   });
 });
+
+describe("bytes of bool that are neither 0 nor 1", () => {
+  const of = (op: string): Program => {
+    const names = op === "Not" ? ["a"] : ["a", "b"];
+    const inputs = names.map((name): Input => ({ name, type: "bool", shape: [4] }));
+    const nodes = [{ name: "act", op, inputs: names, outputs: ["y"], attributes: {} }];
+    return lowerGraph({ name: "one", opset: 18, inputs, outputs: ["y"], constants: new Map(), nodes });
+  };
+
+  it.each([
+    ["And", [1, 0, 0, 0]],
+    ["Or", [1, 1, 1, 0]],
+    ["Xor", [0, 1, 1, 0]],
+    ["Not", [0, 0, 1, 1]],
+  ])("are true in %s", async (op, expected) => {
+    const values = await runNetwork(of(op), { a: [128, 255, 0, 0], b: [2, 0, 7, 0] });
+    expect(Array.from(values.get("y") ?? [])).toEqual(expected);
+  });
+});
