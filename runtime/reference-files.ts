@@ -17,11 +17,13 @@ import type { Reference } from "./verify.ts";
  * @returns the files of its sets; rejected with an EnvironmentError when the machine cannot keep them, as on a full disk
  */
 export function referenceFiles(folder: string): (reference: Reference) => Promise<readonly SetFiles[]> {
-  const written = new Map<Reference, Promise<readonly SetFiles[]>>();
+  // A runner may outlive many searches: what a reference holds in memory goes with the search that asked for it.
+  const written = new WeakMap<Reference, Promise<readonly SetFiles[]>>();
+  let folders = 0;
   return (reference) => {
     const known = written.get(reference);
     if (known) return known;
-    const own = join(folder, String(written.size));
+    const own = join(folder, String(folders++));
     const files = onThisMachine("writing inputs", () => writeReference(reference, own));
     written.set(reference, files);
     return files;
