@@ -144,7 +144,7 @@ export class OperandPlacement {
     const padded = reachCopy(computation, mapping.intrinsic, operand, bound, this.dimensions);
     if (typeof padded === "string") throw new Error(`internal: ${padded}`);
     const tensor = tensorOf(computation, bound.tensor);
-    const buffer = this.allocate(`${tensor.name}_${placement}`, operand, padded.copy.elements);
+    const buffer = this.allocate(this.copyName(tensor, operand), operand, padded.copy.elements);
     const walks = this.copyPadded(tensor, bound, padded.copy, buffer);
     this.packing(tensor.constant).push(...walks.flatMap(({ walk, body }) => this.dealt(walk, body)));
     return this.reached(operand, buffer, padded.reach);
@@ -156,7 +156,7 @@ export class OperandPlacement {
     if (typeof found === "string") throw new Error(`internal: ${found}`);
     const { copy, reach, around } = found;
     const tensor = tensorOf(this.computation, bound.tensor);
-    const buffer = this.names.fresh(`${tensor.name}_${this.schedule.placement[operand.name]}`);
+    const buffer = this.names.fresh(this.copyName(tensor, operand));
     this.scratch.push({ name: buffer, dtype: operand.dtype, elements: copy.elements, scope: "local" });
     const every = this.names.fresh(`${buffer}_zero`);
     const zero: Statement = {
@@ -274,6 +274,12 @@ export class OperandPlacement {
 
   private packing(constant: boolean): Statement[] {
     return constant ? this.prepare : this.pack;
+  }
+
+  /** `x_padded`; where both inputs read one tensor, each has a copy of its own, and the second is `x_padded_b`. */
+  private copyName({ name: tensor }: Tensor, { name: operand }: Operand): string {
+    const name = `${tensor}_${this.schedule.placement[operand]}`;
+    return this.scratch.some((s) => s.name === this.names.fresh(name)) ? `${name}_${operand}` : name;
   }
 
   private allocate(wish: string, operand: Operand, elements: number): string {
