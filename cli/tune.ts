@@ -21,13 +21,13 @@ import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
-import { isPlain, usableIntrinsics } from "../session/choose.ts";
+import { isPlain, languagesFor, usableIntrinsics } from "../session/choose.ts";
 import { checkCores } from "../session/judge.ts";
 import { checkMemory } from "../session/memory.ts";
 import { timelineOf } from "../session/timeline.ts";
 import { DEFAULT_SECONDS, DEFAULT_TRIALS, operationsOf, tuneComputation } from "../session/tune.ts";
 import { checkThreads } from "../session/workplace.ts";
-import { INTEL_GPUS, isElsewhere, isGpu } from "../targets/index.ts";
+import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { checkWritable, writeOutput } from "./files.ts";
@@ -234,7 +234,7 @@ function chooseIntrinsics(
   const here = usableIntrinsics(machine, language);
   if (here.length === 0 && language !== undefined)
     throw new UsageError(`no instruction that ${machine.name} has is reached from ${language}`, {
-      hint: `kernels in cm, opencl and sycl are for ${INTEL_GPUS.map((t) => t.name).join(", ")}`,
+      hint: `kernels for it are written in ${languagesFor(machine).join(", ")}`,
     });
   if (here.length === 0)
     throw new UsageError(`no instruction that automap knows runs on ${machine.name}`, {

@@ -8,6 +8,7 @@
 import type { Computation } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import type { Intrinsic, Language } from "../abstraction/intrinsic.ts";
+import type { KernelLanguage } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { knownIntrinsics } from "../intrinsics/index.ts";
@@ -29,8 +30,17 @@ export function usableIntrinsics(machine: Target = nativeTarget(), asked?: Langu
     return [...new Set([...knownIntrinsics(), ...searchedWgmma()])].filter(
       (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
     );
-  const language = asked ?? (isPredictedOnly(machine) || machine.isa.includes(OPENCL_ISA) ? "opencl" : "c++");
+  const languages = languagesFor(machine);
+  const language = asked ?? languages[0];
+  if (!languages.some((l) => l === language)) return [];
   return knownIntrinsics().filter((i) => i.language === language && runsOn(machine, i) && isWritten(i.isa));
+}
+
+/** What kernels for a machine are written in, the first when none is asked for. */
+export function languagesFor(machine: Target): readonly [KernelLanguage, ...KernelLanguage[]] {
+  if (isGpu(machine)) return ["cuda"];
+  if (isPredictedOnly(machine)) return ["opencl", "cm", "sycl"];
+  return machine.isa.includes(OPENCL_ISA) ? ["opencl"] : ["c++"];
 }
 
 /** Whether a row is plain C++ and no instruction. */

@@ -89,8 +89,14 @@ describe("a command line that asks for SYCL", () => {
     expect(text).toContain("#include <sycl/sycl.hpp>");
   });
 
-  it("is refused where the machine has no instruction that SYCL reaches", async () => {
-    const said = await complaint("tune matmul --dtype f32 --target h100 --language sycl --model-only");
-    expect(said).toContain("no instruction that h100 has is reached from sycl");
+  it.each([
+    ["h100", "sycl", "cuda"],
+    ["dg2", "c++", "opencl, cm, sycl"],
+    ["pvc", "cuda", "opencl, cm, sycl"],
+    ["neoverse-n1", "cm", "c++"],
+  ])("on %s is refused in %s, and what it is written in is said", async (target, language, languages) => {
+    const said = await complaint(`tune matmul --dtype f32 --target ${target} --language ${language} --model-only`);
+    expect(said).toContain(`no instruction that ${target} has is reached from ${language}`);
+    expect(said).toContain(`kernels for it are written in ${languages}`);
   });
 });
