@@ -36,7 +36,7 @@ import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.
 import { type Named, namedIn } from "./named.ts";
 import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
 import { divisorOf } from "./short-index.ts";
-import { LANE, SubgroupWriter } from "./subgroup.ts";
+import { LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import { type Loop, type Of, phasesOf } from "./walk.ts";
 
@@ -144,7 +144,7 @@ class OpenClWriter extends SubgroupWriter {
     ]);
     return {
       language: "opencl",
-      source: spell(text, "opencl"),
+      source: withoutDoubles(spell(text, "opencl"), intrinsic),
       features: intrinsic.features,
       promises: intrinsic.mnemonic,
       arguments: argumentsOf(computation),

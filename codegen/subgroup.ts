@@ -10,10 +10,11 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { type Expr, number, printExpr } from "../abstraction/expression.ts";
-import { operandOf } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { LoopNest, RegisterAt, Scratch, Statement } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, Name, tensorName } from "../abstraction/source-text.ts";
+import { axisName, type Code, code, indented, Name, type SourceText, tensorName } from "../abstraction/source-text.ts";
 import { declareRegister } from "../targets/registers.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { argumentsOf } from "./cpp-frame.ts";
@@ -28,6 +29,15 @@ const MANY = 2 ** 31;
 
 export const LANE = new Name("local", "lane");
 export const STEP = new Name("local", "step");
+
+/** The text of a kernel for a GPU; DG2 has no doubles, which emulations do have. @throws UsageError when it needs some */
+export function withoutDoubles(source: SourceText, { isa }: Intrinsic): SourceText {
+  if (isa === "xe_hpg" && /\bdouble\b/.test(source.replaceAll(/\/\*[\s\S]*?\*\//g, "")))
+    throw new UsageError("the kernel computes in double precision, which DG2 does not have", {
+      hint: "results in f32 or s32, or --target pvc",
+    });
+  return source;
+}
 
 export abstract class SubgroupWriter extends TileRegisters implements LanguagePrinter {
   protected readonly c: CExpressions;

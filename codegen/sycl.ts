@@ -22,7 +22,7 @@ import { spell } from "../abstraction/spelling.ts";
 import { subgroupOf } from "../targets/features.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { namedIn } from "./named.ts";
-import { LANE, SubgroupWriter } from "./subgroup.ts";
+import { LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import { SyclExpressions, syclHelpers } from "./sycl-helpers.ts";
 import { type Of, phasesOf } from "./walk.ts";
@@ -72,7 +72,7 @@ class SyclWriter extends SubgroupWriter {
     ]);
     return {
       language: "sycl",
-      source: spell(text, "sycl"),
+      source: withoutDoubles(spell(text, "sycl"), intrinsic),
       features: intrinsic.features,
       promises: intrinsic.mnemonic,
       arguments: argumentsOf(computation),

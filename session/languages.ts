@@ -33,8 +33,10 @@ export function kernelInLanguage(
   const refused = (because: string): NotInLanguage => ({ refused: `${language}: ${because}` });
   if (!isMapped(candidate)) return refused("only a mapping under the schedule of a CPU changes its language");
   const own = declaredAs(candidate.intrinsic);
-  if (own.language === language) return kernelFor(computation, candidate);
-  const rows = INTRINSICS.filter((row) => row.language === language && computesTheSame(row, own));
+  const rows =
+    own.language === language
+      ? [own]
+      : INTRINSICS.filter((row) => row.language === language && computesTheSame(row, own));
   const extents = Object.entries(extentsOf(own.computation)).map(([name, extent]) => `${name} ${extent}`);
   if (rows.length === 0)
     return refused(`no instruction computes ${meaningOf(own)} with ${extents.join(", ") || "one element"}`);

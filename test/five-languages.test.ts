@@ -64,3 +64,30 @@ describe.each(CASES)("$name on $row", ({ name, row, computation, refused }) => {
     expect(await disagreements(here)).toEqual([]);
   }, 120_000);
 });
+
+describe("a language that has no words for a candidate of its own", () => {
+  const said = (row: string, types: string, epilogue: string, language: KernelLanguage, own = row): string => {
+    const intrinsic = intrinsicNamed(row);
+    const computation = operator("matmul", types, { m: 16, n: 16, k: 32 }, epilogue);
+    const plain = operator("matmul", types, { m: 16, n: 16, k: 32 });
+    const [made] = kernelsOf(plain, intrinsic ? [intrinsic] : [], 1);
+    if (!made) throw new Error(`nothing was made of ${row}`);
+    const candidate = { ...made.candidate, intrinsic: own } as Candidate; // a row of the same shape
+    const kernel = kernelInLanguage(computation, candidate, language);
+    return "refused" in kernel ? kernel.refused : "written";
+  };
+
+  it("says so, as of any other", () => {
+    expect(said("opencl.dpas.8x16.f32.f16", "f16", "res[m,n] = exp(out[m,n])", "cm", "dpas.8x16.f32.f16")).toBe(
+      "cm: dpas.8x16.f32.f16: CM: no documented function computes exp as exactly as the equation says",
+    );
+  });
+
+  it("is DG2's of a result that is rounded twice, and not PVC's", () => {
+    const narrowed = "res[m,n] = f16(out[m,n])";
+    expect(said("sycl.fma.8.s32.s8.broadcast", "s8", narrowed, "sycl")).toBe(
+      "sycl: sycl.fma.8.s32.s8.broadcast: the kernel computes in double precision, which DG2 does not have",
+    );
+    expect(said("sycl.fma.16.s32.s8.broadcast", "s8", narrowed, "sycl")).toBe("written");
+  });
+});
