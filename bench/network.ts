@@ -88,6 +88,8 @@ interface StepRow {
 async function compared(network: string) {
   const graph = (MODELS[network] as () => ReturnType<(typeof MODELS)[string]>)(); // wordOf has checked the name
   const { program } = openGraph(graph);
+  const odd = program.inputs.find(({ type }) => type !== "f32");
+  if (odd) throw new UsageError(`${network}: the input ${odd.name} holds ${odd.type}; inputs are drawn in f32 alone`);
   const choices = choicesOf(program, { db, environment: environmentOf({ compiler }) }, threads);
   const subject = networkSubject(program, choices, { threads });
   const folder = mkdtempSync(join(tmpdir(), "automap-network-bench-"));
