@@ -7,13 +7,13 @@ import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type LoopNest, loop } from "../abstraction/loop-nest.ts";
+import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { AVX2 } from "../codegen/x86-vectors.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { LANE_FORMS, laneNest, scalar } from "./support/lane-forms.ts";
-import { STEP_SCHEDULE } from "./support/random-steps.ts";
 import { sourceOf } from "./support/source.ts";
 
 /** Compilers on a busy machine. */

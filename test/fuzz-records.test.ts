@@ -11,6 +11,7 @@ import { defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { isVisible } from "../abstraction/text.ts";
+import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { csvOf, summarise } from "../cli/db/records.ts";
 import {
   beginRun,
@@ -40,7 +41,6 @@ import { gatherReport } from "../session/report.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn } from "./support/forge.ts";
 import { computationOf, LANES, recordPlain, requireCompiler } from "./support/packages.ts";
-import { STEP_SCHEDULE } from "./support/random-steps.ts";
 import { inFull } from "./support/slow.ts";
 
 vi.setConfig({ testTimeout: 7_200_000, hookTimeout: 120_000 });

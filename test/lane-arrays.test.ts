@@ -1,17 +1,15 @@
 /**
- * Designs on lanes by their transforms: random ones of random operators equal the equation; those that do not fit say why; kernels of every dataflow
- * are compiled, checked in every element, recorded and read back.
+ * Designs on lanes by their transforms: those that do not fit say why; kernels of every dataflow are compiled and checked in every element. Random
+ * ones stand in drawn-lanes.test.ts.
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type ArrayCandidate, type ArraySchedule, isArray } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { interpret } from "../abstraction/interpret.ts";
-import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { printNest } from "../abstraction/print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
+import { EPILOGUE } from "../bench/drawn/arrays.ts";
 import { arrayDesigns } from "../mapper/space-time/array-designs.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { latticePointIn } from "../mapper/space-time/lattice.ts";
@@ -43,110 +41,7 @@ function spaceOf(computation: Computation, vectors: VectorRegisters = ZMM): Arra
   return space;
 }
 
-/** Small integers: sums of them are exact in every type and any order. */
-function smallInputs(computation: Computation): Record<string, number[]> {
-  return Object.fromEntries(
-    inputsOf(computation).map((t, i) => [
-      t.name,
-      Array.from({ length: elementCount(t) }, (_, at) => ((at * 7 + i * 3) % 7) - (t.dtype.startsWith("u") ? 0 : 3)),
-    ]),
-  );
-}
-
-/** A nest that gives something else than the equation; undefined where it gives the same. */
-function wrong(computation: Computation, schedule: ArraySchedule): string | undefined {
-  const inputs = smallInputs(computation);
-  const nest = lowerArray(computation, schedule);
-  if (interpretNest(nest, computation, inputs).join() === interpret(computation, inputs).join()) return undefined;
-  return `${computation.name} ${JSON.stringify(schedule)}\n${printNest(nest)}`;
-}
-
-const EPILOGUE = defineComputation({
-  name: "filter and rectify",
-  equation: "sum[k,i,j] += s32(x[i+r,2*j+s]) * s32(w[k,r,s])",
-  epilogue: "y[k,i,j] = sat_u8(max(sum[k,i,j] + b[k], 0))",
-  extents: { k: 3, i: 4, j: 19, r: 2, s: 3 },
-  tensors: { x: "u8", w: "s8", b: "s32" },
-});
-
-/** Filters, stencils and sums of every rank, with strides, dilation, padding, borders, groups, channels, narrow types and epilogues. */
-const DRAWN: readonly ((random: Random) => Computation)[] = [
-  (r) =>
-    make("conv1d-single", {
-      l: randomInteger(r, 20, 59),
-      r: randomInteger(r, 2, 6),
-      stride: randomInteger(r, 1, 2),
-    }),
-  (r) =>
-    make(
-      "conv1d",
-      { n: 1, c: 2, k: 3, l: randomInteger(r, 20, 39), r: 3, stride: randomInteger(r, 1, 3) },
-      pick(r, ["f32", "f64", "s32"]),
-    ),
-  (r) =>
-    make(
-      "conv2d-single",
-      { h: randomInteger(r, 5, 8), w: randomInteger(r, 18, 41), r: 3, s: 3, pad: randomInteger(r, 0, 1) },
-      pick(r, ["f32", "s16", "f16"]),
-    ),
-  (r) =>
-    make(
-      "conv2d",
-      { n: 1, c: 2, k: 4, h: 5, w: randomInteger(r, 12, 23), r: 3, s: 2, pad: 1, stride: randomInteger(r, 1, 2) },
-      pick(r, ["f32", "u8s8", "bf16"]),
-    ),
-  (r) => make("dilated-conv2d", { n: 1, c: 2, k: 2, h: 9, w: randomInteger(r, 20, 25), r: 2, s: 3 }),
-  (r) => make("depthwise-conv2d", { n: 1, c: 3, h: 6, w: randomInteger(r, 14, 22), m: 1 }, pick(r, ["f32", "bf16"])),
-  (r) => make("conv3d", { n: 1, c: 2, k: 2, d: 4, h: 4, w: randomInteger(r, 9, 17), t: 2, r: 2, s: 2 }),
-  (r) => make(pick(r, ["2d5pt", "2d9pt"]), { h: 6, w: randomInteger(r, 19, 27) }, pick(r, ["f32", "f64"])),
-  (r) => make("3d7pt", { d: 4, h: 5, w: randomInteger(r, 17, 25) }),
-  (r) => make("matmul", { m: 3, n: randomInteger(r, 15, 23), k: 5 }),
-  () => EPILOGUE,
-  (r) => {
-    const how = pick(r, ["clamp", "reflect", "wrap"]);
-    return defineComputation({
-      name: how,
-      equation: `y[i,j] += x[${how}(i+r-1),${how}(j+s-1)] * w[r,s]`,
-      extents: { i: 5, j: randomInteger(r, 18, 31), r: 3, s: 3 },
-      tensors: { x: "f32", w: "f32" },
-    });
-  },
-];
-
 describe("designs on lanes by their transforms", () => {
-  const [computations, schedules] = inFull([250, 8], [12, 5]);
-  it(
-    `equal the equation: ${computations * schedules} at random of ${DRAWN.length} kinds of operators`,
-    () => {
-      const random = seededRandom(14);
-      const names = new Set<string>();
-      for (let c = 0; c < computations; c++) {
-        const computation = DRAWN[c % DRAWN.length]?.(random) ?? EPILOGUE;
-        const lanes = pick(random, [8, 16]);
-        const designs = finished(arrayDesigns(computation, lanes, inFull(3, 2)));
-        if ("rule" in designs) throw new Error(`${computation.name}: ${designs.because}`);
-        for (let tried = 0; tried < schedules; ) {
-          const { plan, dataflow } = pick(random, designs.fitting);
-          const outside = computation.axes.filter(
-            (a) =>
-              a.kind === "spatial" && a.extent > 1 && (!plan.transform.loops.includes(a.name) || plan.tile[a.name]),
-          );
-          const beside = Object.fromEntries(
-            outside.flatMap((a) => (random() < 0.5 ? [[a.name, randomInteger(random, 1, 3)] as const] : [])),
-          );
-          const inputs = pick(random, ["passed", "loaded"] as const);
-          const schedule: ArraySchedule = { ...plan, beside, inputs, streaming: false, threads: 1 };
-          if (!placeArray(computation, schedule).ok) continue;
-          names.add(dataflow);
-          tried++;
-          expect(wrong(computation, schedule)).toBeUndefined();
-        }
-      }
-      expect(names.size).toBeGreaterThanOrEqual(8);
-    },
-    inFull(1_800_000, 60_000),
-  );
-
   it("have every dataflow of a filter among them, the named ones too", () => {
     const space = spaceOf(make("conv1d-single", { l: 400, r: 5 }));
     const found = bestOfEach(space).map((b) => b.design.dataflow);

@@ -1,6 +1,5 @@
 /** @file Lanes of several outputs that sweep along an axis: against the equation they come from, as CUDA, and what is refused. */
 
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
@@ -37,33 +36,6 @@ function problemOf(computation: Computation, changes: Partial<LaneSchedule>): st
   return verdict.ok ? laneScheduleProblem(verdict.sum, { ...ONE, ...changes })?.because : verdict.refusal.because;
 }
 
-/** A window of any place and size over an image or a grid, of which some taps may be missing. */
-const windows = fc
-  .record({
-    dimensions: fc.integer({ min: 1, max: 3 }),
-    sides: fc.tuple(...[1, 2, 3].map(() => fc.integer({ min: 1, max: 4 }))),
-    before: fc.tuple(...[1, 2, 3].map(() => fc.integer({ min: -1, max: 3 }))),
-    extents: fc.tuple(fc.integer({ min: 1, max: 5 }), fc.integer({ min: 1, max: 9 }), fc.integer({ min: 1, max: 6 })),
-    isStar: fc.boolean(),
-  })
-  .map(({ dimensions, sides, before, extents, isStar }) => {
-    const names = ["i", "j", "k"].slice(-dimensions);
-    const own = ["r", "s", "t"].slice(-dimensions);
-    const [side, first, extent] = [sides, before, extents].map((all) => all.slice(-dimensions));
-    const columns = 4 * (extent?.at(-1) ?? 1);
-    const sizes = names.map((_, d) => (d === dimensions - 1 ? columns : (extent?.[d] ?? 1)));
-    const index = names.map((name, d) => `${name}+${own[d]}-${(first?.[d] ?? 0) + 1}`);
-    return defineComputation({
-      name: "window",
-      equation: `out[${names}] += in[${index}] * w[${own}]${isStar ? ` where ${own[0]} == 0 or ${own.at(-1)} == 0` : ""}`,
-      extents: Object.fromEntries([
-        ...names.map((name, d) => [name, sizes[d] ?? 1] as const),
-        ...own.map((name, d) => [name, side?.[d] ?? 1] as const),
-      ]),
-      tensors: { in: { dtype: "f32", shape: sizes }, w: { dtype: "f32", constant: true } },
-    });
-  });
-
 const { runner } = emulatedRunner();
 
 type Emulated = readonly [name: string, dtype: "f32" | "f64", changes: Partial<LaneSchedule>];
@@ -84,31 +56,6 @@ async function runsEmulated(computation: Computation, changes: Partial<LaneSched
 }
 
 describe("lanes that sweep", () => {
-  it("compute any window in blocks of any shape", () => {
-    let swept = 0;
-    fc.assert(
-      fc.property(
-        windows,
-        fc.record({
-          ...{ lanes: fc.constantFrom(2, 4, 8), rows: fc.integer({ min: 1, max: 3 }) },
-          ...{
-            each: fc.constantFrom(undefined, 1, 2, 4),
-            sweep: fc.option(fc.integer({ min: 1, max: 7 }), { nil: undefined }),
-          },
-          ahead: fc.integer({ min: 1, max: 4 }),
-        }),
-        (computation, { ahead, ...drawn }) => {
-          const changes = { ...drawn, ...(drawn.sweep !== undefined && { ahead }) };
-          if (problemOf(computation, changes) !== undefined) return true;
-          if (changes.sweep !== undefined) swept++;
-          return agrees(computation, { ...ONE, ...changes });
-        },
-      ),
-      { numRuns: 300, seed: 20_261_122 },
-    );
-    expect(swept).toBeGreaterThan(50);
-  });
-
   it.each(STENCILS.map((s) => [s.name, s.dimensions] as const))(
     "compute %s, every weight in its place",
     (name, dimensions) => {

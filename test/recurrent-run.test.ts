@@ -5,17 +5,11 @@ import { type Computation, computationKey, defineComputation } from "../abstract
 import type { DType } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { formsOf, lettersAndNumbers, randomRecurrent, randomScheduleOf, scheduleOf } from "../bench/drawn/recurrent.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { generateArray } from "../session/array-space.ts";
-import {
-  formsOf,
-  lettersAndNumbers,
-  randomRecurrent,
-  randomScheduleOf,
-  scheduleOf,
-} from "./support/random-recurrent.ts";
 import { inFull } from "./support/slow.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");

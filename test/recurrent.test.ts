@@ -1,22 +1,12 @@
-/** @file Results that refer to themselves: their notation, their refusals, and their lowerings by the interpreter. */
+/** @file Results that refer to themselves: their notation, their refusals, and which transforms are theirs; random lowerings stand in drawn-lanes.test.ts. */
 
 import { describe, expect, it } from "vitest";
 import type { ArraySchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, equationText } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { seededRandom } from "../abstraction/random.ts";
-import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
+import { formsOf, scheduleOf } from "../bench/drawn/recurrent.ts";
 import { isForm, recurrentForms, recurrentUnder } from "../mapper/space-time/recurrent.ts";
-import {
-  formsOf,
-  lettersAndNumbers,
-  randomRecurrent,
-  randomScheduleOf,
-  scheduleOf,
-} from "./support/random-recurrent.ts";
-import { inFull } from "./support/slow.ts";
 
 const define = (equation: string, dtype: DType = "s32"): Computation =>
   defineComputation({
@@ -101,22 +91,5 @@ describe("what a result that refers to itself may read", () => {
     expect(equationText(aligned)).toBe(
       "h[i,j] = max(max(max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1)), h[i-1,j] - 1), h[i,j-1] - 1)",
     );
-  });
-});
-
-describe("results that refer to themselves", () => {
-  const rounds = inFull(4000, 80);
-  it(`are the same by ${rounds} random schedules on lanes as by the equation`, () => {
-    const random = seededRandom(20);
-    for (let round = 0; round < rounds; round++) {
-      const computation = randomRecurrent(random);
-      const schedule = randomScheduleOf(computation, random);
-      const inputs = lettersAndNumbers(computation, random);
-      const form = recurrentUnder(computation, schedule);
-      if (!isForm(form)) throw new Error(`${equationText(computation)}: ${form.because}`);
-      const nest = lowerRecurrent(form, schedule);
-      const said = `${round}: ${equationText(computation)} ${JSON.stringify(computation.axes)} ${JSON.stringify(schedule)}`;
-      expect([...interpretNest(nest, computation, inputs, 2)], said).toEqual([...interpret(computation, inputs)]);
-    }
   });
 });

@@ -5,11 +5,12 @@ import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { smallInputs } from "../bench/drawn/drawn.ts";
+import { randomSchedule, randomStencil, STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { generateDesign } from "../session/lane-space.ts";
-import { randomSchedule, randomStencil, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
 import { inFull } from "./support/slow.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");

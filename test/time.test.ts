@@ -1,20 +1,16 @@
-/** @file Stencils in time: the notation, its refusals, and lane schedules whose nests are interpreted equal to the equation. */
+/** @file Stencils in time: the notation, its refusals, and what a search of them offers; random schedules stand in drawn-lanes.test.ts. */
 
 import { describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation, equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { seededRandom } from "../abstraction/random.ts";
-import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
+import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { predict } from "../session/api.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
-import { randomSchedule, randomStencil, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
-import { inFull } from "./support/slow.ts";
 
 const HEAT = "u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
 
@@ -210,21 +206,6 @@ describe("refusals of time", () => {
       tensors: { x: "f32", y: "f32" },
     });
     expect(scan.time).toBeUndefined();
-  });
-});
-
-describe("steps on lanes", () => {
-  it("are interpreted equal to the equation, whatever the stencil, its borders and the schedule", () => {
-    const random = seededRandom(7);
-    for (let i = 0; i < inFull(4000, 60); i++) {
-      const computation = randomStencil(random);
-      const schedule = randomSchedule(computation, random);
-      const inputs = smallInputs(computation, i);
-      const subject = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
-      expect([...interpretNest(lowerSteps(computation, schedule), computation, inputs)], subject).toEqual([
-        ...interpret(computation, inputs),
-      ]);
-    }
   });
 });
 

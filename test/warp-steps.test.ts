@@ -1,25 +1,20 @@
-/** @file Stencils in time on the lanes of warps: interpreted equal to the equation, and right as CUDA. */
+/** @file Stencils in time on the lanes of warps: right as CUDA; random ones stand in drawn-lanes.test.ts. */
 
 import { describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
-import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
-import { interpretNest } from "../abstraction/interpret-nest.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
-import { seededRandom } from "../abstraction/random.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { smallInputs, wrongKernels } from "../bench/drawn/drawn.ts";
+import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { measuredSteps } from "../bench/step-cases.ts";
-import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { warpStepSeconds } from "../perfmodel/warp-steps.ts";
-import { ADVERSE_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
+import { ADVERSE_ORDERS } from "../runtime/emulated-kernel.ts";
 import { generateDesign } from "../session/lane-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { fakeCuda } from "./support/fake-cuda.ts";
-import { randomStencil, randomWarpSchedule, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
-import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
 
 const ON_WARPS: LaneSchedule = { ...STEP_SCHEDULE, lanes: 32, borders: "guarded" };
@@ -129,19 +124,6 @@ describe("schedules of steps on warps", () => {
 });
 
 describe("steps on warps", () => {
-  it("are interpreted equal to the equation, whatever the stencil, its borders and the schedule", () => {
-    const random = seededRandom(11);
-    for (let i = 0; i < inFull(4000, 24); i++) {
-      const computation = randomStencil(random);
-      const schedule = randomWarpSchedule(computation, random);
-      const inputs = smallInputs(computation, i);
-      const subject = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
-      expect([...interpretNest(lowerSteps(computation, schedule), computation, inputs)], subject).toEqual([
-        ...interpret(computation, inputs),
-      ]);
-    }
-  });
-
   it("are printed without branches around elements, for as many warps as their registers leave room for", () => {
     const computation = define(HEAT, { t: 48, i: 8192, j: 8192 }, "f64");
     const schedule: LaneSchedule = { ...ON_WARPS, depth: 10, each: 2, sweep: 256, ahead: 3 };
@@ -169,35 +151,6 @@ describe("steps on warps", () => {
     },
   );
 
-  /** Jobs, one for each adverse order, whose runs give something else than the equation. */
-  async function wrongOrders(
-    drawn: readonly { readonly computation: Computation; readonly kernel: Kernel; readonly inputs: Inputs }[],
-  ): Promise<string[]> {
-    const jobs = drawn.flatMap((one) => ADVERSE_ORDERS.map((order) => ({ ...one, order })));
-    const runs = await runEmulated(jobs);
-    return jobs.flatMap(({ computation, inputs, order }, i) => {
-      const run = runs[i];
-      if (run?.status !== "ok") throw new Error(run?.log);
-      const expected = [...interpret(computation, inputs)];
-      // Products may be rounded once with their sums.
-      const bound = 1e-5 * Math.max(1, ...expected.map(Math.abs));
-      const isRight = expected.every((x, at) => Math.abs(x - (run.output[at] ?? Number.NaN)) <= bound);
-      return isRight ? [] : [`${computationKey(computation)} in the order ${JSON.stringify(order)}`];
-    });
-  }
-
-  it("give the same whatever the order of threads, warps and blocks", { timeout: 600_000 }, async () => {
-    const random = seededRandom(23);
-    const drawn = Array.from({ length: inFull(200, 3) }, (_, i) => {
-      const computation = randomStencil(random);
-      let schedule = randomWarpSchedule(computation, random);
-      while (schedule.lanes !== 32) schedule = randomWarpSchedule(computation, random);
-      const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f32", schedule });
-      return { computation, kernel, inputs: smallInputs(computation, i) };
-    });
-    expect(await wrongOrders(drawn)).toEqual([]);
-  });
-
   it("are found wrong where a pass writes the plane that its other warps read", { timeout: 120_000 }, async () => {
     const computation = define(HEAT, { t: 6, i: 40, j: 40 }, "f32");
     const schedule: LaneSchedule = { ...ON_WARPS, depth: 2, sweep: 3 };
@@ -206,8 +159,12 @@ describe("steps on warps", () => {
     const inPlace = sourceOf(kernel.source.replace(begins, "$&\n  between = u;"));
     expect(inPlace).not.toBe(kernel.source);
     const inputs = smallInputs(computation, 1);
-    expect(await wrongOrders([{ computation, kernel, inputs }])).toEqual([]);
-    expect(await wrongOrders([{ computation, kernel: { ...kernel, source: inPlace }, inputs }])).not.toEqual([]);
+    const drawn = { status: "kernel", said: "in place", computation, inputs, orders: ADVERSE_ORDERS } as const;
+    const wrong = await wrongKernels([
+      { ...drawn, kernel },
+      { ...drawn, kernel: { ...kernel, source: inPlace } },
+    ]);
+    expect(wrong).toEqual([undefined, expect.stringContaining("the equation gives")]);
   });
 
   it("are wrong where they give zeros", { timeout: 120_000 }, async () => {

@@ -3,16 +3,26 @@
  */
 
 import type { ArraySchedule } from "../../abstraction/candidate.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../../abstraction/computation.ts";
+import {
+  type Computation,
+  computationKey,
+  defineComputation,
+  elementCount,
+  inputsOf,
+} from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
+import { lowerRecurrent } from "../../mapper/space-time/lower-recurrent.ts";
 import {
+  isForm,
   isRecurrentForms,
   leastSkew,
   type Recurrent,
   recurrentForms,
+  recurrentUnder,
   transformOf,
 } from "../../mapper/space-time/recurrent.ts";
+import type { Drawn, DrawnKind } from "./drawn.ts";
 
 export function formsOf(computation: Computation): readonly Recurrent[] {
   const forms = recurrentForms(computation);
@@ -106,3 +116,19 @@ export function lettersAndNumbers(computation: Computation, random: Random): Rec
     ]),
   );
 }
+
+export function drawRecurrent(random: Random): readonly Drawn[] {
+  const computation = randomRecurrent(random);
+  const schedule = randomScheduleOf(computation, random);
+  const form = recurrentUnder(computation, schedule);
+  if (!isForm(form)) return [{ status: "refused", because: form.because }];
+  const said = `${form.form} of ${computationKey(computation)} by ${JSON.stringify(schedule)}`;
+  const inputs = lettersAndNumbers(computation, random);
+  return [{ status: "nest", said, computation, inputs, nest: () => lowerRecurrent(form, schedule) }];
+}
+
+export const RECURRENT: DrawnKind = {
+  name: "recurrences: wavefronts, planes, prefixes",
+  share: 140,
+  draw: drawRecurrent,
+};

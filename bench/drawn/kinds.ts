@@ -1,0 +1,17 @@
+/** @file The kinds of candidates on lanes that are drawn at random, and how many of a thousand each has. */
+
+import { type Random, seededRandom } from "../../abstraction/random.ts";
+import { ARRAYS, REGISTER_FORMS } from "./arrays.ts";
+import type { DrawnKind } from "./drawn.ts";
+import { RECURRENT } from "./recurrent.ts";
+import { STEPS, WARP_STEP_KERNELS, WARP_STEPS } from "./steps.ts";
+import { SUBGROUP_KERNELS, SWEEPS, WARP_KERNELS, WINDOWS } from "./windows.ts";
+
+export const DRAWN_KINDS: readonly DrawnKind[] = [
+  ...[ARRAYS, REGISTER_FORMS, WINDOWS, SWEEPS, STEPS, WARP_STEPS, RECURRENT],
+  ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS],
+];
+
+/** What draws the candidates at a place of a kind: the same whatever was drawn before. */
+export const randomAt = (kind: DrawnKind, seed: number, place: number): Random =>
+  seededRandom((seed * 1_000_003 + place) * 31 + DRAWN_KINDS.indexOf(kind));

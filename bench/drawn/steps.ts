@@ -1,0 +1,126 @@
+/**
+ * @file Stencils in time drawn at random, and schedules of them: for the interpreter, and for compiled kernels.
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import { type Computation, computationKey, defineComputation } from "../../abstraction/computation.ts";
+import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
+import { lowerSteps } from "../../mapper/space-time/lower-steps.ts";
+import { isSteps, stepProblem, stepsOf } from "../../mapper/space-time/steps.ts";
+import { ADVERSE_ORDERS } from "../../runtime/emulated-kernel.ts";
+import { generateDesign } from "../../session/lane-space.ts";
+import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
+
+export const STEP_SCHEDULE: LaneSchedule = {
+  ...{ dataflow: "FBS-load", lanes: 4, rows: 1, vectors: 1, rolled: [], weights: "memory", streaming: false },
+  ...{ prefetchBytes: 0, borders: "peeled", strip: 0, depth: 1, threads: 1 },
+};
+
+const BORDERS = ["zero", "clamp", "reflect", "wrap"] as const;
+const AXES = ["i", "j", "k"] as const;
+
+/** A stencil of one to three dimensions, each with a border of its own; now and then with coefficients from memory, a maximum, a condition. */
+export function randomStencil(random: Random): Computation {
+  const rank = pick(random, [1, 2, 2, 2, 3, 3]);
+  const axes = AXES.slice(0, rank);
+  const extents = Object.fromEntries(axes.map((a, d) => [a, randomInteger(random, 1, d === rank - 1 ? 21 : 9)]));
+  const reach = axes.map((a) => Math.min(extents[a] ?? 1, pick(random, [0, 1, 1, 2, 3])));
+  const borders = axes.map(() => pick(random, BORDERS));
+  const reads = Array.from({ length: randomInteger(random, 1, 5) }, () => {
+    const index = axes.map((name, d) => {
+      const shift = randomInteger(random, -(reach[d] ?? 0), reach[d] ?? 0);
+      const text = shift === 0 ? name : `${name}${shift > 0 ? "+" : ""}${shift}`;
+      return shift === 0 || borders[d] === "zero" ? text : `${borders[d]}(${text})`;
+    });
+    return `u[t-1,${index.join(",")}]`;
+  });
+  const factor = (): string =>
+    pick(random, ["0.5", "a", "2", ...(rank > 1 ? [`c[${axes.join(",")}]`, `c[${axes.join(",")}]`] : [])]);
+  const terms = reads.map((read) => `${factor()}*${read}`);
+  const forms = [
+    terms.join(" + "),
+    terms.join(" - "),
+    `max(${reads[0]}, ${terms.join(" + ")})`,
+    `select(${axes[0]} == 0, ${reads[0]}, ${terms.join(" + ")})`,
+    `select(${axes.at(-1)} >= 2, ${terms.join(" + ")}, ${reads[0]})`,
+  ];
+  const equation = `u[t,${axes.join(",")}] = ${pick(random, forms)}`;
+  const tensors = equation.includes("c[") ? { u: "f32", c: "f32" } : { u: "f32" };
+  const constants = equation.includes("a*") ? { a: 0.25 } : {};
+  return defineComputation({
+    equation,
+    extents: { t: randomInteger(random, 1, 7), ...extents, ...constants },
+    tensors: tensors as Record<string, "f32">, // of either literal
+  });
+}
+
+/** A schedule that some stencils can run: of few lanes, so that small planes have several blocks. */
+function anySchedule(random: Random): LaneSchedule {
+  return {
+    ...STEP_SCHEDULE,
+    lanes: pick(random, [2, 4]),
+    vectors: pick(random, [1, 2]),
+    strip: pick(random, [0, 0, 1, 2, 3]),
+    depth: randomInteger(random, 1, 5),
+    threads: pick(random, [1, 1, 2, 3]),
+  };
+}
+
+/** The same for warps, with several tiles and chunks. */
+function anyWarpSchedule(random: Random, lanes: readonly number[] = [4, 8, 32]): LaneSchedule {
+  const [each, sweep, ahead] = [pick(random, [1, 1, 2, 4]), randomInteger(random, 1, 5), randomInteger(random, 1, 3)];
+  return {
+    ...STEP_SCHEDULE,
+    ...{ borders: "guarded", lanes: pick(random, lanes), rows: pick(random, [1, 2, 3]) },
+    ...(each > 1 && { each }),
+    ...(random() < 0.8 && { sweep }),
+    ...(random() < 0.5 && { ahead }),
+    depth: randomInteger(random, 1, 5),
+  };
+}
+
+/** Why a stencil cannot run so. */
+function problemOf(computation: Computation, schedule: LaneSchedule): string | undefined {
+  const steps = stepsOf(computation);
+  return isSteps(steps) ? stepProblem(steps, schedule)?.because : steps.because;
+}
+
+function fitting(computation: Computation, draw: () => LaneSchedule): LaneSchedule {
+  for (let tries = 0; tries < 10_000; tries++) {
+    const schedule = draw();
+    if (problemOf(computation, schedule) === undefined) return schedule;
+  }
+  throw new Error(`no schedule of ${computationKey(computation)}`);
+}
+
+export const randomSchedule = (computation: Computation, random: Random): LaneSchedule =>
+  fitting(computation, () => anySchedule(random));
+
+function draw(random: Random, schedule: LaneSchedule): readonly Drawn[] {
+  const computation = randomStencil(random);
+  const because = problemOf(computation, schedule);
+  if (because !== undefined) return [{ status: "refused", because }];
+  const said = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
+  const inputs = smallInputs(computation, randomInteger(random, 1, 1e9), 8);
+  return [{ status: "nest", said, computation, inputs, nest: () => lowerSteps(computation, schedule) }];
+}
+
+function drawKernel(random: Random): readonly Drawn[] {
+  const schedule = anyWarpSchedule(random, [32]);
+  return draw(random, schedule).map((drawn): Drawn => {
+    if (drawn.status !== "nest") return drawn;
+    const { computation, nest: _, ...rest } = drawn;
+    const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f32", schedule });
+    return { ...rest, status: "kernel", computation, kernel, orders: ADVERSE_ORDERS };
+  });
+}
+
+export const STEPS: DrawnKind = {
+  ...{ name: "stencils in time on vectors", share: 160, draw: (r) => draw(r, anySchedule(r)) },
+};
+export const WARP_STEPS: DrawnKind = {
+  ...{ name: "stencils in time on warps", share: 110, draw: (r) => draw(r, anyWarpSchedule(r)) },
+};
+export const WARP_STEP_KERNELS: DrawnKind = {
+  ...{ name: "stencils in time as CUDA, six orders of threads", share: 10, draw: drawKernel },
+};

@@ -1,0 +1,127 @@
+/**
+ * @file Windows on lanes, drawn at random: any window over a line, an image or a grid, by the dataflows that have names, in blocks on the vectors of a
+ * CPU and in blocks or sweeps on the warps of a GPU.
+ */
+
+import { LANE_DATAFLOWS, type LaneSchedule } from "../../abstraction/candidate.ts";
+import { type Computation, computationKey, defineComputation } from "../../abstraction/computation.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
+import { generateLanes, type LaneLanguage } from "../../codegen/lanes.ts";
+import { laneScheduleProblem } from "../../mapper/schedule/lanes.ts";
+import { lowerLanes } from "../../mapper/space-time/lower-window.ts";
+import { rollable, tapsOf } from "../../mapper/space-time/taps.ts";
+import { ADVERSE_ORDERS, type ThreadOrder } from "../../runtime/emulated-kernel.ts";
+import { type Drawn, type DrawnKernel, type DrawnKind, type Refused, smallInputs } from "./drawn.ts";
+
+/** A window of any place and size, dilated or with taps left out. */
+export function randomWindow(random: Random, columns = randomInteger(random, 1, 50)): Computation {
+  const rank = pick(random, [1, 2, 2, 3]);
+  const [names, taps] = [["i", "j", "k"].slice(-rank), ["r", "s", "t"].slice(-rank)];
+  const sizes = names.map((_, d) => (d === rank - 1 ? columns : randomInteger(random, 1, 8)));
+  const sides = names.map(() => randomInteger(random, 1, 4));
+  const dilation = pick(random, [1, 1, 2, 3]);
+  const index = names.map((name, d) => {
+    const step = d === rank - 1 && dilation > 1 ? `${dilation}*` : "";
+    const before = randomInteger(random, -2, 4);
+    return `${name}+${step}${taps[d]}${before < 0 ? "+" : "-"}${Math.abs(before)}`;
+  });
+  const where = pick(random, ["", "", ` where ${taps[0]} == 0 or ${taps.at(-1)} == 1`, ` where ${taps[0]} != 1`]);
+  const shape = sizes.map((size, d) => size + (d === rank - 1 ? pick(random, [0, 0, 4]) : randomInteger(random, 0, 2)));
+  const dtype = pick(random, ["f32", "f32", "f64"] as const);
+  return defineComputation({
+    name: "window",
+    equation: `out[${names}] += in[${index}] * w[${taps}]${where}`,
+    extents: Object.fromEntries([
+      ...names.map((name, d) => [name, sizes[d] ?? 1] as const),
+      ...taps.map((name, d) => [name, sides[d] ?? 1] as const),
+    ]),
+    tensors: { in: { dtype, shape }, w: { dtype, constant: true } },
+  });
+}
+
+const PLAIN = { streaming: false, prefetchBytes: 0, strip: 0, threads: 1 } as const;
+
+function onVectors(computation: Computation, random: Random): LaneSchedule {
+  return {
+    ...PLAIN,
+    dataflow: pick(random, LANE_DATAFLOWS),
+    lanes: pick(random, [8, 16, 32]),
+    rows: randomInteger(random, 1, 5),
+    vectors: randomInteger(random, 1, 3),
+    rolled: rollable(computation).filter(() => random() < 0.3),
+    weights: pick(random, ["registers", "memory"]),
+    prefetchBytes: pick(random, [0, 256]),
+    borders: pick(random, ["peeled", "guarded"]),
+  };
+}
+
+function onWarps(random: Random, lanes: readonly number[]): LaneSchedule {
+  const plain = { ...PLAIN, borders: "guarded", weights: "memory", rolled: [], lanes: pick(random, lanes) } as const;
+  const rows = randomInteger(random, 1, 4);
+  if (random() < 0.3) return { ...plain, dataflow: pick(random, LANE_DATAFLOWS), rows, vectors: pick(random, [1, 2]) };
+  const [each, sweep] = [pick(random, [undefined, 1, 2, 4]), pick(random, [undefined, randomInteger(random, 1, 7)])];
+  return {
+    ...{ ...plain, dataflow: "FBS-load", rows, vectors: 1, each, sweep },
+    ...(sweep !== undefined && { ahead: randomInteger(random, 1, 4) }),
+  };
+}
+
+const refused = (because: string): Refused => ({ status: "refused", because });
+
+function problemOf(computation: Computation, schedule: LaneSchedule): string | undefined {
+  const verdict = tapsOf(computation, schedule.rolled);
+  return verdict.ok ? laneScheduleProblem(verdict.sum, schedule)?.because : verdict.refusal.because;
+}
+
+function drawNest(random: Random, computation: Computation, schedule: LaneSchedule): readonly Drawn[] {
+  const because = problemOf(computation, schedule);
+  if (because !== undefined) return [refused(because)];
+  const said = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
+  const inputs = smallInputs(computation, randomInteger(random, 1, 1e9));
+  return [{ status: "nest", said, computation, inputs, nest: () => lowerLanes(computation, schedule) }];
+}
+
+/** Columns that several neighbours at once divide, as often as not. */
+const someColumns = (random: Random): number => (random() < 0.7 ? 4 : 1) * randomInteger(random, 1, 12);
+
+export const drawWindow = (random: Random): readonly Drawn[] => {
+  const computation = randomWindow(random);
+  return drawNest(random, computation, onVectors(computation, random));
+};
+export const drawSweep = (random: Random): readonly Drawn[] =>
+  drawNest(random, randomWindow(random, someColumns(random)), onWarps(random, [2, 4, 8]));
+
+const BOTH_WAYS: readonly ThreadOrder[] = [
+  { threads: "forward", copies: "early" },
+  { threads: "reversed", copies: "early" },
+];
+
+/** A window as a compiled kernel of a language; a program of doubles is no more than one of floats. */
+export function drawWindowKernel(random: Random, language: LaneLanguage): readonly (DrawnKernel | Refused)[] {
+  const computation = randomWindow(random, randomInteger(random, 1, 24) * pick(random, [1, 4]));
+  const schedule = onWarps(random, language === "cuda" ? [32] : [16, 32]);
+  const because = problemOf(computation, schedule);
+  if (because !== undefined) return [refused(because)];
+  const said = `${language} ${computationKey(computation)} by ${JSON.stringify(schedule)}`;
+  try {
+    const kernel = generateLanes(language, computation, lowerLanes(computation, schedule), { lines: [] });
+    const inputs = smallInputs(computation, randomInteger(random, 1, 1e9));
+    return [
+      { status: "kernel", said, computation, inputs, kernel, orders: language === "cuda" ? ADVERSE_ORDERS : BOTH_WAYS },
+    ];
+  } catch (error) {
+    if (error instanceof UsageError) return [refused(error.message)];
+    throw error;
+  }
+}
+
+export const WINDOWS: DrawnKind = { name: "windows on vectors", share: 80, draw: drawWindow };
+export const SWEEPS: DrawnKind = { name: "windows on warps", share: 80, draw: drawSweep };
+export const WARP_KERNELS: DrawnKind = {
+  ...{ name: "windows as CUDA, six orders of threads", share: 15, draw: (r) => drawWindowKernel(r, "cuda") },
+};
+export const SUBGROUP_KERNELS: DrawnKind = {
+  ...{ name: "windows as CM, SYCL and OpenCL C, two orders", share: 15 },
+  draw: (r) => drawWindowKernel(r, pick(r, ["cm", "sycl", "opencl"])),
+};

@@ -1,0 +1,198 @@
+/**
+ * @file Random designs and schedules on lanes, judged: each nest is interpreted, each kernel compiled and run under emulation, and must give what
+ * the equation gives in every element.
+ *
+ *     npm run build
+ *     node dist/bench/lane-judged.js                                      20,000 candidates of ten kinds on one core
+ *     node dist/bench/lane-judged.js --count 2000 --seed 7 --jobs 2       on two
+ *     node dist/bench/lane-judged.js --out bench/results/lane-judged      writes the page besides
+ *     node dist/bench/lane-judged.js --only recurrences --from 17 --count 1      one kind from a place on: what is wrong, again
+ *
+ * Kinds (bench/drawn/) are drawn in their proportions. Nests run as they are lowered, and once more, twice in a row, with their parallel loops from
+ * the end; kernels run in adverse orders of threads. A candidate at a place of a kind is the same whatever the jobs. What is refused counts for
+ * nothing but is told with its reason. The command names what is wrong and ends with exit code 4.
+ */
+
+import { fork } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { UsageError } from "../abstraction/error.ts";
+import { type DrawnKernel, type DrawnKind, wrongKernels, wrongNest } from "./drawn/drawn.ts";
+import { DRAWN_KINDS, randomAt } from "./drawn/kinds.ts";
+import { readOptions } from "./options.ts";
+
+const { values } = readOptions({
+  options: {
+    count: { type: "string", default: "20000" },
+    seed: { type: "string", default: "1" },
+    /** Processes side by side. */
+    jobs: { type: "string", default: "1" },
+    /** Kinds whose name holds it. */
+    only: { type: "string" },
+    /** The first place of each kind. */
+    from: { type: "string", default: "0" },
+    out: { type: "string" },
+    /** Of so many processes this one: how jobs share the places. */
+    shard: { type: "string", default: "0/1" },
+  },
+});
+
+const kinds = DRAWN_KINDS.filter((k) => k.name.includes(values.only ?? ""));
+if (kinds.length === 0)
+  throw new UsageError(`--only ${values.only}: no kind is called so`, {
+    hint: DRAWN_KINDS.map((k) => k.name).join("; "),
+  });
+const shares = kinds.reduce((sum, k) => sum + k.share, 0);
+
+/** What became of the candidates of a kind. */
+interface Tally {
+  readonly kind: string;
+  right: number;
+  seconds: number;
+  /** Refused, by reason with its numbers left out. */
+  readonly refused: Record<string, number>;
+  readonly wrong: string[];
+}
+
+const reasonOf = (because: string): string =>
+  because
+    .replace(/\b[a-zA-Z_]\w*\[[^\]]*\]/g, "an access")
+    .replace(/\([-\d, ]+\)/g, "(..)")
+    .replace(/-?\d+/g, "N");
+
+/** Places that are drawn before those among them that are compiled are compiled together. */
+const TOGETHER = 60;
+
+/** Judges candidates of a kind, place after place of this shard, until there are as many. */
+async function judge(kind: DrawnKind, count: number, [shard, shards]: readonly [number, number]): Promise<Tally> {
+  const tally: Tally = { kind: kind.name, right: 0, seconds: 0, refused: {}, wrong: [] };
+  const begun = performance.now();
+  const tell = (place: number, said: string, problem: string): void => {
+    tally.wrong.push(`${kind.name}, place ${place}: ${said}\n  ${problem}`);
+  };
+  let waiting: { readonly place: number; readonly kernel: DrawnKernel }[] = [];
+  const compile = async (): Promise<void> => {
+    const problems = await wrongKernels(waiting.map((w) => w.kernel));
+    for (const [i, { place, kernel }] of waiting.entries()) {
+      const problem = problems[i];
+      if (problem === undefined) tally.right++;
+      else tell(place, kernel.said, problem);
+    }
+    waiting = [];
+  };
+  const judged = (): number => tally.right + tally.wrong.length + waiting.length;
+  for (let place = Number(values.from) + shard; judged() < count; place += shards) {
+    for (const drawn of kind.draw(randomAt(kind, Number(values.seed), place))) {
+      if (judged() >= count) break;
+      if (drawn.status === "refused") {
+        const reason = reasonOf(drawn.because);
+        tally.refused[reason] = (tally.refused[reason] ?? 0) + 1;
+      } else if (drawn.status === "kernel") waiting.push({ place, kernel: drawn });
+      else {
+        const problem = problemOf(() => wrongNest(drawn));
+        if (problem === undefined) tally.right++;
+        else tell(place, drawn.said, problem);
+      }
+    }
+    if (waiting.length >= TOGETHER) await compile();
+  }
+  if (waiting.length > 0) await compile();
+  tally.seconds = (performance.now() - begun) / 1000;
+  return tally;
+}
+
+/** An error of the lowering or the interpreter is a wrong candidate like any other. */
+function problemOf(judged: () => string | undefined): string | undefined {
+  try {
+    return judged();
+  } catch (error) {
+    return error instanceof Error ? (error.stack ?? error.message) : String(error);
+  }
+}
+
+const share = (count: number, part: number, parts: number): number =>
+  Math.floor((count * (part + 1)) / parts) - Math.floor((count * part) / parts);
+
+async function judgeAll(shard: number, shards: number, onTally: (tally: Tally) => void): Promise<void> {
+  let before = 0;
+  for (const kind of kinds) {
+    const first = Math.round((Number(values.count) * before) / shares);
+    before += kind.share;
+    const own = Math.round((Number(values.count) * before) / shares) - first;
+    onTally(await judge(kind, share(own, shard, shards), [shard, shards]));
+  }
+}
+
+function joined(tallies: readonly Tally[]): readonly Tally[] {
+  return kinds.map(({ name }) => {
+    const own = tallies.filter((t) => t.kind === name);
+    const refused: Record<string, number> = {};
+    for (const [reason, count] of own.flatMap((t) => Object.entries(t.refused)))
+      refused[reason] = (refused[reason] ?? 0) + count;
+    const total = (of: (t: Tally) => number): number => own.reduce((sum, t) => sum + of(t), 0);
+    return {
+      ...{ kind: name, right: total((t) => t.right), seconds: total((t) => t.seconds) },
+      ...{ refused, wrong: own.flatMap((t) => t.wrong) },
+    };
+  });
+}
+
+const sumOf = (counts: Readonly<Record<string, number>>): number => Object.values(counts).reduce((a, b) => a + b, 0);
+/** Reasons of a kind that are listed; most kinds have fewer. */
+const MOST_REASONS = 6;
+
+function pageOf(tallies: readonly Tally[]): string {
+  const right = tallies.reduce((sum, t) => sum + t.right, 0);
+  const wrong = tallies.reduce((sum, t) => sum + t.wrong.length, 0);
+  const command = `node dist/bench/lane-judged.js --count ${values.count} --seed ${values.seed}`;
+  return [
+    "# Random designs and schedules on lanes, judged",
+    "",
+    `    ${command}          ${new Date().toISOString().slice(0, 10)}`,
+    "",
+    `${right} of ${right + wrong} candidates equal the equation in every element. Nests are interpreted, forward once and then twice in a row with their parallel`,
+    "loops from the end; kernels are compiled and run under emulation in adverse orders of threads. What was drawn and refused counts for nothing.",
+    "",
+    "| kind | equal the equation | wrong | refused | seconds |",
+    "|---|---|---|---|---|",
+    ...tallies.map(
+      (t) => `| ${t.kind} | ${t.right} | ${t.wrong.length} | ${sumOf(t.refused)} | ${t.seconds.toFixed(0)} |`,
+    ),
+    "",
+    "Refused, the most frequent reasons of each kind, N for a number:",
+    "",
+    ...tallies.flatMap((t) => {
+      const reasons = Object.entries(t.refused).toSorted(([, a], [, b]) => b - a);
+      const listed = reasons.slice(0, MOST_REASONS).map(([reason, count]) => `* ${t.kind}: ${count} x ${reason}`);
+      const rest = reasons.length - listed.length;
+      return rest > 0 ? [...listed, `* ${t.kind}: ${rest} other reasons`] : listed;
+    }),
+    "",
+  ].join("\n");
+}
+
+/** Tallies of a process of its own, each as it comes. */
+function ofProcess(shard: string, onTally: (tally: Tally) => void): Promise<void> {
+  const child = fork(process.argv[1] ?? "", [...process.argv.slice(2), "--jobs", "1", "--shard", shard]);
+  child.on("message", (tally) => onTally(tally as Tally)); // what this script sends
+  return new Promise((resolve, reject) => {
+    child.on("exit", (code) => (code === 0 ? resolve() : reject(new Error(`shard ${shard} ended with ${code}`))));
+  });
+}
+
+const [shard = 0, shards = 1] = values.shard.split("/").map(Number);
+if (process.send) await judgeAll(shard, shards, (tally) => process.send?.(tally));
+else {
+  const tallies: Tally[] = [];
+  const onTally = (tally: Tally): void => {
+    tallies.push(tally);
+    console.error(`${tally.kind}: ${tally.right} right, ${tally.wrong.length} wrong, ${tally.seconds.toFixed(0)} s`);
+    for (const text of tally.wrong) console.error(text);
+  };
+  const jobs = Number(values.jobs);
+  if (jobs === 1) await judgeAll(shard, shards, onTally);
+  else await Promise.all(Array.from({ length: jobs }, (_, i) => ofProcess(`${i}/${jobs}`, onTally)));
+  const page = pageOf(joined(tallies));
+  console.log(page);
+  if (values.out !== undefined) writeFileSync(`${values.out}.md`, page);
+  process.exitCode = tallies.some((t) => t.wrong.length > 0) ? 4 : 0;
+}
