@@ -97,6 +97,15 @@ export interface SyclCall {
 export const KERNEL_LANGUAGES = ["c++", "cuda", "cm", "opencl", "sycl"] as const;
 export type KernelLanguage = (typeof KERNEL_LANGUAGES)[number];
 
+/** What people call a language, and how the name of a file with its text ends. */
+export const LANGUAGES: Readonly<Record<KernelLanguage, { readonly called: string; readonly ending: string }>> = {
+  "c++": { called: "C++", ending: ".cpp" },
+  cuda: { called: "CUDA", ending: ".cu" },
+  cm: { called: "CM", ending: ".cm" },
+  opencl: { called: "OpenCL C", ending: ".cl" },
+  sycl: { called: "SYCL", ending: ".sycl.cpp" },
+};
+
 /** A generated program, and what it promises. */
 export interface Kernel {
   /** What it is written in. */

@@ -13,6 +13,7 @@ import { z } from "zod";
 import { isOnGpu } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import { KERNEL_LANGUAGES, type KernelLanguage, LANGUAGES } from "../abstraction/kernel.ts";
 import { shellWord } from "../abstraction/text.ts";
 import {
   best,
@@ -46,7 +47,7 @@ import { environmentOf } from "../session/environment.ts";
 import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
 import { declareOption } from "./declare.ts";
-import { writeOutput } from "./files.ts";
+import { kernelFiles, writeKernel } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
@@ -77,13 +78,16 @@ const packageSchema = documentOf({
     .optional()
     .meta({ description: "of --prove" }),
 });
-const cudaSchema = documentOf({ file: z.string(), record: z.string() });
+const textSchema = documentOf({ file: z.string(), record: z.string() });
+
+/** What texts are written of alone: C++ comes as a package, whose folder may be named like a file. */
+const TEXTS: readonly KernelLanguage[] = KERNEL_LANGUAGES.filter((language) => language !== "c++");
 
 export function registerEmit(command: Command, finish: (code: ExitCode) => void): void {
-  addJson(addSubjectOptions(command, "<record, operator or equation>"), z.union([packageSchema, cudaSchema]))
+  addJson(addSubjectOptions(command, "<record, operator or equation>"), z.union([packageSchema, textSchema]))
     .option(
       "--to <folder>",
-      "the folder to write, made when it is missing; a name that ends in .cu is a file for the text of a CUDA kernel alone",
+      `the folder to write, made when it is missing; a name that ends in ${TEXTS.map((l) => LANGUAGES[l].ending).join(", ")} is a file for the text of a record's kernel alone`,
     )
     .option("--db <file>", "database of trials (default automap.db)")
     .option("--name <name>", "of files and C functions (default: the operator's)")
@@ -213,26 +217,37 @@ function fromRecord(id: string, command: Command, given: Options): Chosen {
     });
   return withDatabase(given.db, (db) => {
     const trial = showTrial(db, id);
-    return given.to.endsWith(".cu") ? writeCuda(trial, given) : emitted(trial, given);
+    const asked = TEXTS.find((language) => given.to.endsWith(LANGUAGES[language].ending));
+    return asked === undefined ? emitted(trial, given) : writeText(trial, asked, given);
   });
 }
 
-/** The text of a kernel alone. @throws UsageError when it is not in CUDA */
-function writeCuda(trial: TrialRecord, given: Options): Chosen {
+/** The text of a kernel alone. @throws UsageError when it is in another language than the file's name says */
+function writeText(trial: TrialRecord, asked: KernelLanguage, given: Options): Chosen {
   const { to, force, json, db } = given;
-  const { language, source } = kernelOfRecord(trial);
+  const kernel = kernelOfRecord(trial);
   const id = shortId(trial.id);
-  if (language !== "cuda")
-    throw new UsageError(`trial ${id} is a kernel in C++: ${to} names no folder for its package`, {
-      hint: `automap emit ${id} --to DIR${databaseOption(db)}${declareOption(given)}`,
-    });
-  if (existsSync(to) && !force)
-    throw new UsageError(`${to} is there already`, { hint: "name another file, or add --force to write over it" });
-  writeOutput("--to", to, source);
-  if (json) printJson(cudaSchema, { file: to, record: trial.id });
+  const { called, ending } = LANGUAGES[kernel.language];
+  if (kernel.language !== asked) {
+    const place = TEXTS.includes(kernel.language) ? `kernel${ending}` : "DIR";
+    throw new UsageError(
+      `trial ${id} is a kernel in ${called}, and ${to} is named like a text in ${LANGUAGES[asked].called}`,
+      {
+        hint: `automap emit ${id} --to ${place}${databaseOption(db)}${declareOption(given)}`,
+      },
+    );
+  }
+  const there = kernelFiles(to, kernel.language).find((file) => existsSync(file));
+  if (there !== undefined && !force)
+    throw new UsageError(`${there} is there already`, { hint: "name another file, or add --force to write over it" });
+  const written = writeKernel("--to", to, kernel, force);
+  if (json) printJson(textSchema, { file: to, record: trial.id });
   else {
-    print(`${to}: ${labelOf(trial.workload)}, record ${id}, measured on ${trial.environment.cpu}`);
-    print("automap_launch(workspace, tensors, stream) at its end calls it: the output first, then the inputs");
+    const { status } = trial.measurement;
+    const where = status === "ok" ? `measured on ${trial.environment.cpu}` : status;
+    print(`${written}: ${labelOf(trial.workload)}, record ${id}, ${where}`);
+    if (kernel.call)
+      print("automap_launch(workspace, tensors, stream) at its end calls it: the output first, then the inputs");
   }
   return { code: EXIT.ok };
 }

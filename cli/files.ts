@@ -5,11 +5,22 @@
  *     writeOutput("--to", "kernel.cpp", source)            after it
  */
 
-import { accessSync, closeSync, constants, openSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, extname } from "node:path";
 import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
-import { cmHost } from "../codegen/cm-host.ts";
+import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
+import { CM_HOST_HEAD, cmHost } from "../codegen/cm-host.ts";
 
 /** @throws EnvironmentError when a file named by an option could not be written: nothing should be searched for in vain */
 export function checkWritable(option: string, file: string): void {
@@ -29,18 +40,40 @@ export function writeOutput(option: string, file: string, text: string): void {
 }
 
 /**
- * The source of a kernel, and beside one in CM the program that runs it: `k.cm`, `k.host.cpp`.
- * @returns the names of the files
+ * The files that a kernel becomes: its source, and beside one in CM the program that runs it: `k.cm`, `k.host.cpp`. A pipe or a device takes
+ * the source alone.
  */
-export function writeKernel(option: string, file: string, kernel: Kernel): string {
-  if (kernel.language !== "cm") {
-    writeOutput(option, file, kernel.source);
-    return file;
-  }
-  const host = `${file.slice(0, file.length - extname(file).length)}.host.cpp`;
-  writeOutput(option, host, cmHost(kernel));
+export function kernelFiles(file: string, language: KernelLanguage): readonly string[] {
+  const beside = language === "cm" && statSync(file, { throwIfNoEntry: false })?.isFile() !== false;
+  return beside ? [file, `${file.slice(0, file.length - extname(file).length)}.host.cpp`] : [file];
+}
+
+/** @throws EnvironmentError as {@link checkWritable} does; UsageError where a host program would replace a file that is none */
+export function checkKernelFiles(option: string, file: string, language: KernelLanguage, force = false): void {
+  checkWritable(option, file);
+  const [, host] = kernelFiles(file, language);
+  if (host === undefined) return;
+  checkWritable(option, host);
+  if (!force && existsSync(host) && !readFileSync(host, "utf8").startsWith(CM_HOST_HEAD))
+    throw new UsageError(
+      `${option} ${file}: the program that runs it would replace ${host}, which automap did not write`,
+      {
+        hint: "name another file, or move that one away",
+      },
+    );
+}
+
+/**
+ * Writes the files of a kernel.
+ * @param force whether any file is replaced
+ * @returns their names, as a sentence has them
+ */
+export function writeKernel(option: string, file: string, kernel: Kernel, force = false): string {
+  checkKernelFiles(option, file, kernel.language, force);
+  const [, host] = kernelFiles(file, kernel.language);
+  if (host !== undefined) writeOutput(option, host, cmHost(kernel));
   writeOutput(option, file, kernel.source);
-  return `${file} and ${host}`;
+  return host === undefined ? file : `${file} and ${host}`;
 }
 
 /**

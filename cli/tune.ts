@@ -30,7 +30,7 @@ import { checkThreads } from "../session/workplace.ts";
 import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
-import { checkWritable, writeOutput } from "./files.ts";
+import { checkKernelFiles, checkWritable, writeOutput } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
 import { addJson, EXIT, type ExitCode, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
@@ -131,7 +131,8 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
   const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
-  if (given.to !== undefined) checkWritable("--to", given.to);
+  if (given.to !== undefined)
+    checkKernelFiles("--to", given.to, intrinsics.some(({ language }) => language === "cm") ? "cm" : "c++");
   if (given.trace !== undefined) checkWritable("--trace", given.trace);
   if (isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
   else checkThreads(machine, given.threads ?? 1);

@@ -20,6 +20,7 @@ import {
   NOTHING,
   type SourceText,
   stringLiteral,
+  trustedCode,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 
@@ -76,13 +77,17 @@ static void run(CmKernel* kernel, unsigned groups, const std::vector<CmBuffer*>&
 }
 `;
 
+/** How every host program begins: a file that begins otherwise is somebody else's. */
+export const CM_HOST_HEAD =
+  "/* Runs the kernels once. cm_rt.h is the header of the CM runtime, igfxcmrt its library. */\n";
+
 /** The text of the host program. @throws Error for a kernel in another language */
 export function cmHost({ arguments: tensors, launches, workspaceBytes }: Kernel): SourceText {
   if (!launches) throw new Error("internal: only kernels in CM have this host program");
   const files = tensors.map((t) => t.tensor);
   const usage = `usage: %s kernels.isa ${files.map((name) => `${name}.bin`).join(" ")}\n`;
   const text = lines([
-    code`/* Runs the kernels once. cm_rt.h is the header of the CM runtime, igfxcmrt its library. */`,
+    trustedCode(CM_HOST_HEAD.trimEnd()),
     code`#include "cm_rt.h"`,
     code`#include <stdio.h>`,
     code`#include <stdlib.h>`,

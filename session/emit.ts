@@ -11,6 +11,7 @@ import { dirname, join } from "node:path";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
+import { LANGUAGES } from "../abstraction/kernel.ts";
 import {
   computationOf,
   DEFAULT_DATABASE,
@@ -63,9 +64,12 @@ export function subjectOf(
   const computation = computationOf(workload);
   const tuned = kernelOfRecord(trial);
   if (tuned.language !== "c++" && tuned.language !== "cuda")
-    throw new UsageError(`trial ${id} is a kernel in ${tuned.language}, of which no packages are written`, {
-      hint: "packages are written of kernels in C++ and CUDA; automap tune --to FILE writes the text of a kernel alone",
-    });
+    throw new UsageError(
+      `trial ${id} is a kernel in ${LANGUAGES[tuned.language].called}, of which no packages are written`,
+      {
+        hint: `its text alone: automap emit ${id} --to kernel${LANGUAGES[tuned.language].ending}${databaseOption(database)}${declared}`,
+      },
+    );
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
   const date = new Date(trial.at).toISOString().slice(0, 10);

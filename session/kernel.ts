@@ -51,10 +51,10 @@ export function kernelFor(computation: Computation, candidate: Candidate, machin
   const { language, isa, name } = mapping.intrinsic;
   if (PRINTERS[language] === undefined || !isWritten(isa))
     throw new UsageError(
-      `${name} is an instruction of ${isa}; kernels are written for x86 and Arm CPUs and in plain C++ so far`,
-      {
-        hint: "automap map and explain show its mappings; --intrinsic portable maps onto plain C++",
-      },
+      language === "cuda"
+        ? `${name} runs in blocks of a GPU, and this is the schedule of a CPU's loops`
+        : `${name} is an instruction of ${isa}, which automap maps onto and writes no kernels for`,
+      { hint: "automap map and explain show its mappings; --intrinsic portable maps onto plain C++" },
     );
   const problem = scheduleProblem(mapping, candidate.schedule);
   if (problem !== undefined)

@@ -10,6 +10,7 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
+import { load } from "../session/load.ts";
 import { commandLine } from "./support/command-line.ts";
 import { candidate, MACHINE, newTrial, trial } from "./support/database.ts";
 import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
@@ -102,9 +103,46 @@ describe("automap emit", () => {
     const dot = recordPlain(at("dpas.db"), small, MACHINE, intrinsicsNamed("dpas.8x8.s32.u8s8"));
     expect(await emit(`${dot} --to @x`, "dpas.db")).toMatchObject({
       code: 2,
-      err: expect.stringContaining("is a kernel in cm, of which no packages are written"),
+      err: expect.stringMatching(/is a kernel in CM, of which no packages are written\n {2}.* --to kernel\.cm --db /),
     });
     expect(existsSync(at("x"))).toBe(false);
+    await expect(load(dot, { database: at("dpas.db") })).rejects.toThrow("is a kernel in CM: only kernels in C++");
+  });
+
+  it("writes the text of such a record, beside the program that runs it and over nobody's file", async () => {
+    const dot = recordPlain(at("cm.db"), small, MACHINE, intrinsicsNamed("dpas.8x8.s32.u8s8"));
+    expect(await emit(`${dot} --to @k.cu`, "cm.db")).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(
+        /is a kernel in CM, and .*k\.cu is named like a text in CUDA\n {2}.* --to kernel\.cm --db /,
+      ),
+    });
+    writeFileSync(at("k.host.cpp"), "mine");
+    expect(await emit(`${dot} --to @k.cm`, "cm.db")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("k.host.cpp is there already"),
+    });
+    expect(existsSync(at("k.cm"))).toBe(false);
+    expect(await emit(`${dot} --to @k.cm --force`, "cm.db")).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/k\.cm and .*k\.host\.cpp: conv2d .*, measured on /),
+    });
+    expect(readFileSync(at("k.cm"), "utf8")).toContain("_GENX_MAIN_");
+    expect(readFileSync(at("k.host.cpp"), "utf8")).toContain("cm_rt.h");
+  });
+
+  it("writes a kernel in CM beside no file of somebody else's, and to a device alone", async () => {
+    const systolic = ["systolic", "conv1d-single", "--show", "SBM", "--emit", "cm", "--to"];
+    expect(await commandLine([...systolic, at("sbm.cm")])).toMatchObject({ code: 0 });
+    expect(await commandLine([...systolic, at("sbm.cm")])).toMatchObject({ code: 0 });
+    writeFileSync(at("sbm.host.cpp"), "mine");
+    expect(await commandLine([...systolic, at("sbm.cm")])).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/would replace .*sbm\.host\.cpp, which automap did not write\n {2}name another file/),
+    });
+    expect(readFileSync(at("sbm.host.cpp"), "utf8")).toBe("mine");
+    expect(await commandLine([...systolic, "/dev/null"])).toMatchObject({ code: 0 });
+    expect(existsSync("/dev/null.host.cpp")).toBe(false);
   });
 
   it("writes the portable code of any equation", async () => {
