@@ -13,6 +13,7 @@ import {
   DEFAULT_DATABASE,
   databaseOption,
   labelOf,
+  operatorsIn,
   queryTrials,
   shortId,
   type TrialRecord,
@@ -20,6 +21,7 @@ import {
 import { junit } from "../report/junit.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
+import { readOperator } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, type PartsOf, print, printJson, say, style } from "./output.ts";
@@ -109,8 +111,14 @@ function readShare(text: string, context: z.RefinementCtx): number {
 
 function check(given: Options): ExitCode {
   if (given.junit !== undefined) checkWritable("--junit", given.junit);
-  const [before, after] = [given.baseline, given.db].map((file) => withDatabase(file, (db) => trialsIn(db, given.op)));
-  const checked = compareBest(before ?? [], after ?? [], { maxRegression: given.maxRegression });
+  const checked = withDatabase(given.baseline, (before) =>
+    withDatabase(given.db, (after) => {
+      const recorded = [...operatorsIn(before), ...operatorsIn(after)];
+      const operator = given.op === undefined ? undefined : readOperator(given.op, recorded);
+      const { maxRegression } = given;
+      return compareBest(trialsIn(before, operator), trialsIn(after, operator), { maxRegression });
+    }),
+  );
   const failed = (f: Finding): boolean => verdictFails(f, given);
   if (given.json) printJson(checkSchema, checkDocument(checked, given, failed));
   else print(describe(checked, given, failed));

@@ -7,7 +7,7 @@
  * names it, and no record, package or folder can name one.
  */
 
-import { existsSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Command } from "commander";
@@ -42,6 +42,8 @@ async function declareFrom(file: string): Promise<void> {
     throw new UsageError(`--declare: there is no file ${file}`, {
       hint: "it names a module that exports declarations; --intrinsic names an instruction",
     });
+  if (statSync(path).isDirectory())
+    throw new UsageError(`--declare: ${file} is a directory`, { hint: "name a module in it" });
   const exports: unknown = await import(pathToFileURL(path).href).catch((error: unknown) => {
     throw new UsageError(
       `--declare: ${file} cannot be loaded: ${error instanceof Error ? error.message : String(error)}`,

@@ -80,6 +80,9 @@ const packageSchema = documentOf({
 });
 const textSchema = documentOf({ file: z.string(), record: z.string() });
 
+/** Options that a record leaves nothing to say to. */
+const OF_AN_OPERATOR = ["dtype", "sum", "layout", "epilogue", "intrinsic", "threads", "trust"];
+
 /** What texts are written of alone: C++ comes as a package, whose folder may be named like a file. */
 const TEXTS: readonly KernelLanguage[] = KERNEL_LANGUAGES.filter((language) => language !== "c++");
 
@@ -128,6 +131,10 @@ async function emit(word: string, command: Command, given: Options): Promise<Exi
     : await fromOperator(word, command, given);
   if ("code" in chosen) return chosen.code;
   const { subject, imported } = chosen;
+  if (given.trustImported && !given.prove)
+    throw new UsageError("--trust-imported is for --prove, which builds and runs the kernel", {
+      hint: "add --prove, or leave it out",
+    });
   if (imported && given.prove) checkConsent(imported, given);
   if (imported && !given.prove)
     say(
@@ -211,6 +218,11 @@ function fromRecord(id: string, command: Command, given: Options): Chosen {
     throw new UsageError(`unexpected "${stray}" behind a record`, {
       hint: "a record has its shape; extents are for an operator",
     });
+  const lone = OF_AN_OPERATOR.find((name) => command.getOptionValue(name) !== undefined);
+  if (lone !== undefined)
+    throw new UsageError(`--${lone} chooses among the records of an operator, and ${id} is one record`, {
+      hint: `leave --${lone} out`,
+    });
   if (given.portable)
     throw new UsageError("--portable is for an operator or an equation", {
       hint: "a record's package has the portable code besides",
@@ -218,7 +230,13 @@ function fromRecord(id: string, command: Command, given: Options): Chosen {
   return withDatabase(given.db, (db) => {
     const trial = showTrial(db, id);
     const asked = TEXTS.find((language) => given.to.endsWith(LANGUAGES[language].ending));
-    return asked === undefined ? emitted(trial, given) : writeText(trial, asked, given);
+    if (asked === undefined) return emitted(trial, given);
+    const unused = given.prove ? "prove" : given.name === undefined ? undefined : "name";
+    if (unused !== undefined)
+      throw new UsageError(`--${unused} is for a package, and ${given.to} is the text of a kernel alone`, {
+        hint: `name a folder with --to, or leave --${unused} out`,
+      });
+    return writeText(trial, asked, given);
   });
 }
 

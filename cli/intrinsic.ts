@@ -9,13 +9,13 @@ import { type Intrinsic, type IntrinsicSpec, printStorage, registerElements } fr
 import { indent, table, WIDTH } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
-import { parseOptions } from "./options.ts";
+import { parseOptions, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
 
 const options = z.object({
   json: z.boolean().optional(),
-  seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").optional(),
+  seed: wholeNumber("--seed").optional(),
 });
 
 const summarised = {
@@ -70,7 +70,7 @@ export function registerIntrinsic(intrinsic: Command, finish: (code: ExitCode) =
   addJson(intrinsic.command("check"), checkSchema)
     .summary("run declarations against their own equations, on this CPU or under emulation")
     .argument("[name or family]", "only these")
-    .option("--seed <n>", "seed of the operands", "1")
+    .option("--seed <n>", "seed of the operands (default 1)")
     .addHelpText("after", "\nExit code 4 means that an instruction does not do what its declaration says.")
     .action(async (name: string | undefined, raw: unknown) =>
       finish(await check(readIntrinsics(name), parseOptions(options, raw))),
@@ -132,7 +132,7 @@ function describe(i: Intrinsic): string {
 async function check(intrinsics: readonly Intrinsic[], given: z.infer<typeof options>): Promise<ExitCode> {
   say(`checking ${intrinsics.length} instructions ...`);
   const results = await checkIntrinsics(intrinsics, {
-    seed: Number(given.seed ?? 1),
+    seed: given.seed ?? 1,
     isa: nativeTarget().isa,
     onWait: say,
   });

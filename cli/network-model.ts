@@ -35,7 +35,7 @@ export function openModel(word: string, { dim, constant }: z.infer<typeof modelO
       if (name === "") throw new UsageError(`${option} "${given}" has no =`, { hint: `for example ${option} batch=1` });
       return [name, value] as const;
     });
-  const dims = Object.fromEntries(pairs(dim, "--dim").map(([name, size]) => [name, Number(size)]));
+  const dims = Object.fromEntries(pairs(dim, "--dim").map(([name, size]) => [name, sizeOf(name, size)]));
   const constants = new Map(pairs(constant, "--constant").map(([name, file]) => [name, readTensor(file)]));
   const build = Object.hasOwn(MODELS, word) && !existsSync(word) ? MODELS[word] : undefined;
   if (!build && !existsSync(word) && !word.includes("."))
@@ -43,4 +43,10 @@ export function openModel(word: string, { dim, constant }: z.infer<typeof modelO
       hint: `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
     });
   return openGraph(build ? build() : readOnnx(word), { dims, constants });
+}
+
+function sizeOf(name: string, text: string): number {
+  if (!/^[1-9]\d{0,14}$/.test(text))
+    throw new UsageError(`--dim ${name}=${text}: a size is a whole number, 1 at least`);
+  return Number(text);
 }

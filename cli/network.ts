@@ -14,6 +14,7 @@ import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
 import type { Program } from "../network/program.ts";
 import { multiplyAddsOf, type Task, totalsOf } from "../network/tasks.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
+import { packageName } from "../package/index.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { table, WIDTH } from "../report/text.ts";
 import { findCompiler } from "../runtime/compiler.ts";
@@ -176,6 +177,7 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
 }
 
 async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
+  if (given.name !== undefined) packageName(given.name, given.name);
   checkPackageFolder(given.to, given.force);
   const { program } = openModel(model, given);
   const subject = networkSubject(program, await chosenFor(program, given), {

@@ -36,6 +36,14 @@ export function positiveInteger(option: string): z.ZodPipe<z.ZodString, z.ZodTra
     .transform(Number);
 }
 
+/** A whole number from 0 up, written in digits: a seed. */
+export function wholeNumber(option: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> {
+  return z
+    .string()
+    .regex(/^\d{1,15}$/, { error: ({ input }) => `${option} must be a whole number, got "${String(input)}"` })
+    .transform(Number);
+}
+
 /**
  * `--c 64 --stride=2`: what commander does not know are extents and parameters of the subject, which is the command's first argument.
  * @throws UsageError on anything else, a word included that is neither an option nor a name of the subject

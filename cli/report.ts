@@ -7,13 +7,11 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { suggestion, UsageError } from "../abstraction/error.ts";
 import { DEFAULT_DATABASE, operatorsIn, showRun } from "../db/index.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { OPERATORS } from "../operators/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
-import { writeOutput } from "./files.ts";
+import { readOperator, readTypes } from "./db/filters.ts";
+import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
@@ -55,6 +53,7 @@ export function registerReport(command: Command, finish: (code: ExitCode) => voi
 }
 
 async function report({ db: file, output, op, dtype, run }: Options): Promise<ExitCode> {
+  if (output !== "-") checkWritable("--output", output);
   return withDatabase(file, async (db) => {
     const filter = {
       ...(op === undefined ? {} : { operator: readOperator(op, operatorsIn(db)) }),
@@ -72,21 +71,4 @@ async function report({ db: file, output, op, dtype, run }: Options): Promise<Ex
     say(`written: ${output}, ${(page.length / 1024).toFixed(0)} KiB`);
     return EXIT.ok;
   });
-}
-
-function readOperator(word: string, recorded: readonly string[]): string {
-  const name = OPERATORS.find((o) => o.name === word || o.aliases.includes(word))?.name ?? word;
-  if (!recorded.includes(name) && !OPERATORS.some((o) => o.name === name))
-    throw new UsageError(`unknown operator "${word}"`, {
-      hint: suggestion(word, [...new Set([...recorded, ...OPERATORS.map((o) => o.name)])]),
-    });
-  return name;
-}
-
-/** The word as records have it: `s8s8` is `s8`. The output's type counts where it was written. */
-function readTypes(word: string): string {
-  const { inputs, sum } = parseDataTypes(word);
-  const [first, second] = inputs;
-  const types = first === second ? first : `${first}${second}`;
-  return word.includes("->") ? `${types}->${sum}` : types;
 }

@@ -7,11 +7,13 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { DEFAULT_DATABASE } from "../db/index.ts";
+import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
 import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
+import { checkThreads } from "../session/workplace.ts";
+import { nativeTarget } from "../targets/index.ts";
 import { labelOfTask } from "./network.ts";
 import { addModel, modelOptions, openModel } from "./network-model.ts";
-import { parseOptions, positiveInteger } from "./options.ts";
+import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 
 /** A choice, not a measurement: half of it is nine seconds for each of the 16 tasks of ResNet-18 that sum products. */
@@ -19,7 +21,7 @@ const DEFAULT_NETWORK_SECONDS = 300;
 
 const options = modelOptions.extend({
   time: positiveInteger("--time").default(DEFAULT_NETWORK_SECONDS),
-  seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
+  seed: wholeNumber("--seed").optional(),
   threads: positiveInteger("--threads").default(1),
   transfer: z.boolean().default(true),
   equalShares: z.boolean().default(false),
@@ -58,6 +60,10 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
 }
 
 async function run(model: string, given: z.infer<typeof options>): Promise<ExitCode> {
+  // What takes no time is looked at before a model is read.
+  checkThreads(nativeTarget(), given.threads);
+  const notice = checkDatabase(given.db);
+  if (notice !== undefined) say(notice);
   const { program } = openModel(model, given);
   const stop = new AbortController();
   const onInterrupt = (): void => stop.abort();

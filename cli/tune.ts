@@ -10,7 +10,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { KERNEL_LANGUAGES, type KernelLanguage } from "../abstraction/kernel.ts";
@@ -26,12 +26,12 @@ import { checkCores } from "../session/judge.ts";
 import { checkMemory } from "../session/memory.ts";
 import { timelineOf } from "../session/timeline.ts";
 import { DEFAULT_SECONDS, DEFAULT_TRIALS, operationsOf, tuneComputation } from "../session/tune.ts";
-import { checkThreads } from "../session/workplace.ts";
+import { checkThreads, measuringProblem } from "../session/workplace.ts";
 import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { checkKernelFiles, checkWritable, writeOutput } from "./files.ts";
-import { parseOptions, positiveInteger, readParameters } from "./options.ts";
+import { parseOptions, positiveInteger, readParameters, wholeNumber } from "./options.ts";
 import { addJson, EXIT, type ExitCode, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
@@ -42,7 +42,7 @@ import { progressOf } from "./tune-progress.ts";
 const options = subjectOptions.extend({
   trials: positiveInteger("--trials").optional(),
   time: positiveInteger("--time").optional(),
-  seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
+  seed: wholeNumber("--seed").optional(),
   threads: positiveInteger("--threads").optional(),
   strategy: z.string().optional(),
   target: z.string().min(1).optional(),
@@ -130,6 +130,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   );
   const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
+  checkSearched(given, machine);
   const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
   if (given.to !== undefined)
     checkKernelFiles("--to", given.to, intrinsics.some(({ language }) => language === "cm") ? "cm" : "c++");
@@ -137,6 +138,8 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   if (isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
   else checkThreads(machine, given.threads ?? 1);
   if (!given.modelOnly) {
+    const unmeasured = measuringProblem(machine);
+    if (unmeasured) throw new EnvironmentError(unmeasured);
     if (!isGpu(machine)) checkMemory(chosen.computation);
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
     if (notice !== undefined) remark(notice);
@@ -194,6 +197,19 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   const code = conclude(outcome, given, measured);
   if (given.trace !== undefined) writeOutput("--trace", given.trace, timeline.trace());
   return code;
+}
+
+/** @throws UsageError for an option that nothing would come of, because nothing is measured */
+function checkSearched({ strategy, trace, trials, name, modelOnly }: TuneWords, machine: Target): void {
+  if (!modelOnly && !isElsewhere(machine)) return;
+  const given = Object.entries({ strategy, trace, ...(modelOnly && { trials, name }) });
+  const [lone] = given.find(([, value]) => value !== undefined) ?? [];
+  if (lone !== undefined)
+    throw new UsageError(`--${lone} is for a search that measures, and this one does not`, {
+      hint: modelOnly
+        ? `leave out --${lone}, or --model-only`
+        : `kernels for ${machine.name} are run under an emulator: leave --${lone} out`,
+    });
 }
 
 /** `time: writing 4.8 s, compiling 15.2 s, measuring 3.3 s`. */

@@ -54,7 +54,7 @@ export function explained(error: unknown, path: string, doing: string): unknown 
   const code = error.code.split("_", 2).join("_");
   switch (code) {
     case "SQLITE_NOTADB":
-      return new UsageError(`${path} is not a SQLite database`, { hint: "name another file with --db" });
+      return new UsageError(`${path} is not a SQLite database`, { hint: "name another file" });
     case "SQLITE_READONLY":
       if (error.code === "SQLITE_READONLY_DIRECTORY")
         return new DatabaseError(
@@ -66,7 +66,7 @@ export function explained(error: unknown, path: string, doing: string): unknown 
       return new DatabaseError(
         "readonly",
         `${path} cannot be written (${error.code}) while ${doing}`,
-        "make the file and its directory writable, or name another file with --db",
+        "make the file and its directory writable, or name another",
         error,
       );
     case "SQLITE_CANTOPEN":

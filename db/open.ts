@@ -201,16 +201,16 @@ function closeTidily(sqlite: Sqlite.Database, path: string): void {
 function checkPath(path: string, readonly: boolean, existing: boolean): void {
   if (path === ":memory:") return;
   const found = statSync(path, { throwIfNoEntry: false });
-  if (found?.isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it with --db" });
+  if (found?.isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it" });
   if (!found && existing)
     throw new UsageError(`there is no database at ${path}`, {
-      hint: `automap tune makes one: automap tune conv2d --dtype u8s8${databaseOption(path)}; or name yours with --db`,
+      hint: `automap tune makes one: automap tune conv2d --dtype u8s8${databaseOption(path)}; or name yours`,
     });
   if (!existsSync(dirname(path)))
     throw new DatabaseError(
       "readonly",
       `${path} cannot be written: there is no directory ${dirname(path)}`,
-      "make it first, or name another with --db",
+      "make it first, or name another",
     );
   if (readonly) return;
   try {
@@ -218,11 +218,7 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
   } catch (error) {
     const what = found ? `${path} cannot be written` : `${path} cannot be made in ${dirname(path)}`;
     const whose = found ? "its permissions" : "the permissions of the folder";
-    throw new DatabaseError(
-      "readonly",
-      `${what}: ${reasonOf(error)}`,
-      `change ${whose}, or name another file with --db`,
-    );
+    throw new DatabaseError("readonly", `${what}: ${reasonOf(error)}`, `change ${whose}, or name another file`);
   }
 }
 
@@ -240,7 +236,7 @@ function recognise(sqlite: Sqlite.Database, path: string): number {
   if (application === APPLICATION_ID && version > 0) return version;
   if (application === 0 && version === 0 && tables === 0) return 0;
   throw new UsageError(`${path} is a SQLite database, but not one of automap's`, {
-    hint: "name another file with --db; this one was not touched",
+    hint: "name another file; this one was not touched",
   });
 }
 
@@ -262,7 +258,7 @@ function checkSchema(sqlite: Sqlite.Database, path: string, version: number, mig
     : ([...made].find(differs) ?? [...held].find(([name, sql]) => sql.startsWith("CREATE TRIGGER") && !made.has(name)));
   if (wrong !== undefined)
     throw new UsageError(`${path}: its ${visible(wrong[0])} is not what automap makes of a schema ${version}`, {
-      hint: "something else wrote this file, so nothing in it is read; name another with --db",
+      hint: "something else wrote this file, so nothing in it is read; name another",
     });
 }
 

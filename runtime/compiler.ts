@@ -10,6 +10,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
 import { mkdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import pLimit from "p-limit";
@@ -189,12 +190,21 @@ async function compileAs(
       return { status: "compile-failed", log: shorten(log) };
     }
     await rename(`${own}.cpp`, join(workdir, `${hash}.cpp`));
-    await rename(own, file);
+    await rename(own, file).catch((error: unknown) => {
+      throw existsSync(own) ? error : wroteNothing(compiler);
+    });
   } finally {
     await Promise.all([`${own}.cpp`, own].map((left) => rm(left, { force: true })));
   }
   return { status: "compiled", file, seconds: (performance.now() - begun) / 1000, cached: false };
 }
+
+const wroteNothing = ({ command }: Compiler): EnvironmentError =>
+  new EnvironmentError({
+    what: `compiling: ${command.join(" ")} says that it compiled, and wrote no file`,
+    why: "kernels are compiled, checked and timed on this machine",
+    remedy: "set CXX to a C++ compiler, or unset it",
+  });
 
 let unique = 0;
 

@@ -6,7 +6,7 @@
  *     const problem = toolProblem(run, "compiling")                              what a compiler's last words say of the machine
  */
 
-import { EnvironmentError } from "../abstraction/error.ts";
+import { EnvironmentError, reasonOf } from "../abstraction/error.ts";
 import { type ChildRun, explainRun } from "./child.ts";
 
 type Fault = "disk" | "memory" | "limit" | "permission" | "device" | "missing" | "gone";
@@ -46,7 +46,7 @@ const SORTS: readonly Sort[] = [
   },
   {
     fault: "permission",
-    codes: ["EACCES", "EPERM", "EROFS"],
+    codes: ["EACCES", "EPERM", "EROFS", "ENOTDIR"],
     words: /Permission denied|Operation not permitted|Read-only file system/,
     remedy: "make it writable and executable for you, or name another folder with XDG_CACHE_HOME or TMPDIR",
   },
@@ -64,7 +64,7 @@ const SORTS: readonly Sort[] = [
   },
   {
     fault: "gone",
-    codes: ["ENOENT", "ENOTDIR"],
+    codes: ["ENOENT"],
     words: /$^/,
     remedy: "something took it away in the meantime: run the same command again",
   },
@@ -87,7 +87,10 @@ export function systemError(error: unknown, doing: string): EnvironmentError | u
   // An array for which there is no memory is a RangeError without a code.
   const code = "code" in error ? String(error.code) : /allocation failed/i.test(error.message) ? "ENOMEM" : "";
   const sort = SORTS.find(({ codes }) => codes.includes(code));
-  return sort && new EnvironmentError({ what: `${doing}: ${error.message}`, why: WHY, remedy: sort.remedy }, error);
+  // Of a rename, the place that was to be made.
+  const place = "dest" in error ? error.dest : "path" in error ? error.path : undefined;
+  const what = typeof place === "string" ? `${doing}: ${place}: ${reasonOf(error)}` : `${doing}: ${error.message}`;
+  return sort && new EnvironmentError({ what, why: WHY, remedy: sort.remedy }, error);
 }
 
 /** What the end and the words of a program say of the machine; undefined when they say nothing of it. @param doing `compiling` */

@@ -24,7 +24,6 @@ import { join } from "node:path";
 import { z } from "zod";
 import { callingThreads } from "../abstraction/candidate.ts";
 import { checkNames, EnvironmentError, UsageError } from "../abstraction/error.ts";
-import { LANGUAGES } from "../abstraction/kernel.ts";
 import { DEFAULT_DATABASE, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import {
   type BindOptions,
@@ -134,15 +133,9 @@ function subjectOfTuned({ id, candidate, computation, kernel }: TunedKernel): Em
 function loadableOf(subject: EmitSubject): Loadable {
   const { name, threads, tuned, record = "" } = subject;
   if (tuned && tuned.language !== "c++")
-    throw new UsageError(
-      `${shortId(record)} is a kernel in ${LANGUAGES[tuned.language].called}: only kernels in C++ are loaded into Node`,
-      {
-        hint:
-          tuned.language === "cuda"
-            ? `automap emit ${shortId(record)} --to DIR writes a package for C, C++ and PyTorch`
-            : `automap emit ${shortId(record)} --to kernel${LANGUAGES[tuned.language].ending} writes its text`,
-      },
-    );
+    throw new UsageError(`${shortId(record)} is a kernel in CUDA: only kernels in C++ are loaded into Node`, {
+      hint: `automap emit ${shortId(record)} --to DIR writes a package for C, C++ and PyTorch`,
+    });
   checkArchitecture(name, tuned?.features);
   return {
     build: { name, threads, features: tuned?.features },

@@ -100,18 +100,24 @@ export function checkThreads(machine: Target, threads: number, processors = core
   checkProcessors(threads, processors);
 }
 
+/** Why no kernel is measured for a machine, whatever is installed here. */
+export function measuringProblem(machine: Target): EnvironmentProblem | undefined {
+  if (!isPredictedOnly(machine)) return undefined;
+  return {
+    status: "environment",
+    what: `nothing here measures kernels for ${machine.name}`,
+    why: "kernels for Intel GPUs are compiled by ocloc, run under emulation and predicted by the model",
+    remedy: "--model-only ranks them, and --to writes the best",
+  };
+}
+
 /** @throws UsageError when a machine is asked for what it has not */
 export async function openWorkplace(
   machine: Target,
   { threads, runner, onWait }: WorkplaceOptions,
 ): Promise<Workplace | EnvironmentProblem> {
-  if (isPredictedOnly(machine))
-    return {
-      status: "environment",
-      what: `nothing here measures kernels for ${machine.name}`,
-      why: "kernels for Intel GPUs are compiled by ocloc, run under emulation and predicted by the model",
-      remedy: "--model-only ranks them, and --to writes the best",
-    };
+  const unmeasured = measuringProblem(machine);
+  if (unmeasured) return unmeasured;
   if (isGpu(machine)) {
     checkThreads(machine, threads);
     const made = runner && "device" in runner ? runner : await runnerOnGpu(machine, onWait);

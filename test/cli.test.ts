@@ -269,7 +269,7 @@ describe("a mistake", () => {
         did you mean "vnni"?
 
       $ automap intrinsic check virtual --seed x
-      automap: --seed must be a non-negative integer
+      automap: --seed must be a whole number, got "x"
 
       $ automap operator show conv9d
       automap: unknown operator "conv9d"

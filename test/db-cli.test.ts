@@ -229,7 +229,7 @@ describe("automap db query", () => {
       {
         "code": 2,
         "err": "automap: there is no database at /missing.db
-        automap tune makes one: automap tune conv2d --dtype u8s8 --db /missing.db; or name yours with --db
+        automap tune makes one: automap tune conv2d --dtype u8s8 --db /missing.db; or name yours
       ",
       }
     `);

@@ -40,22 +40,22 @@ describe("a file", () => {
     const before = readFileSync(path);
     expect(told(() => openDatabase(path))).toMatchInlineSnapshot(`
       "/other.db is a SQLite database, but not one of automap's
-        name another file with --db; this one was not touched"
+        name another file; this one was not touched"
     `);
     expect(readFileSync(path).equals(before)).toBe(true);
     writeFileSync(shop.path("text.db"), "once upon a time ".repeat(100));
     expect(told(() => openDatabase(shop.path("text.db")))).toMatchInlineSnapshot(`
       "/text.db is not a SQLite database
-        name another file with --db"
+        name another file"
     `);
     mkdirSync(shop.path("folder"));
     expect(told(() => openDatabase(shop.path("folder")))).toMatchInlineSnapshot(`
       "/folder is a directory
-        name a file in it with --db"
+        name a file in it"
     `);
     expect(told(() => openDatabase(shop.path("no/automap.db")))).toMatchInlineSnapshot(`
       "readonly: /no/automap.db cannot be written: there is no directory /no
-        make it first, or name another with --db"
+        make it first, or name another"
     `);
   });
 
@@ -68,7 +68,7 @@ describe("a file", () => {
   it("that is missing or empty is made for writing, and refused for reading with how to make one", () => {
     expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
       "there is no database at /new.db
-        automap tune makes one: automap tune conv2d --dtype u8s8 --db /new.db; or name yours with --db"
+        automap tune makes one: automap tune conv2d --dtype u8s8 --db /new.db; or name yours"
     `);
     expect(existsSync(shop.path("new.db"))).toBe(false);
     writeFileSync(shop.path("new.db"), "");

@@ -155,7 +155,7 @@ describe("a file that may not be written", () => {
       {
         "status": 6,
         "stderr": "automap: /theirs/automap.db cannot be written: permission is denied
-        change its permissions, or name another file with --db
+        change its permissions, or name another file
       ",
         "stdout": "",
       }

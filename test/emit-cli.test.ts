@@ -10,7 +10,6 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
-import { load } from "../session/load.ts";
 import { commandLine } from "./support/command-line.ts";
 import { candidate, MACHINE, newTrial, trial } from "./support/database.ts";
 import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
@@ -106,7 +105,6 @@ describe("automap emit", () => {
       err: expect.stringMatching(/is a kernel in CM, of which no packages are written\n {2}.* --to kernel\.cm --db /),
     });
     expect(existsSync(at("x"))).toBe(false);
-    await expect(load(dot, { database: at("dpas.db") })).rejects.toThrow("is a kernel in CM: only kernels in C++");
   });
 
   it("writes the text of such a record, beside the program that runs it and over nobody's file", async () => {
@@ -125,7 +123,7 @@ describe("automap emit", () => {
     expect(existsSync(at("k.cm"))).toBe(false);
     expect(await emit(`${dot} --to @k.cm --force`, "cm.db")).toMatchObject({
       code: 0,
-      out: expect.stringMatching(/k\.cm and .*k\.host\.cpp: conv2d .*, measured on /),
+      out: expect.stringMatching(/k\.cm and .*k\.host\.cpp: conv2d.*, measured on /),
     });
     expect(readFileSync(at("k.cm"), "utf8")).toContain("_GENX_MAIN_");
     expect(readFileSync(at("k.host.cpp"), "utf8")).toContain("cm_rt.h");

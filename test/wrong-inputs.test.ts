@@ -3,12 +3,15 @@
  * anything is searched, compiled or written; no stack trace, nothing wider than a terminal.
  */
 
+import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { openDatabase } from "../db/index.ts";
-import { commandLine } from "./support/command-line.ts";
+import { commandLine, type Ran } from "./support/command-line.ts";
+import { compileProgram } from "./support/program.ts";
+import { inFull } from "./support/slow.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "automap-wrong-"));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
@@ -17,8 +20,14 @@ const FOLDER = join(scratch, "folder");
 const ABSENT = join(scratch, "absent");
 const EMPTY = join(scratch, "empty.db");
 const FULL = join(scratch, "full");
+const NOTHING = join(scratch, "nothing");
+const NUMBER = join(scratch, "number.mjs");
+const THROWS = join(scratch, "throws.mjs");
 openDatabase(EMPTY).close();
 writeFileSync(GARBAGE, "this is no database\n".repeat(200));
+writeFileSync(NOTHING, "");
+writeFileSync(NUMBER, "export default 5;");
+writeFileSync(THROWS, "throw new Error('no instructions today');");
 mkdirSync(FOLDER);
 mkdirSync(FULL);
 writeFileSync(join(FULL, "mine.txt"), "");
@@ -198,8 +207,138 @@ const LINES: Readonly<Record<number, readonly (readonly [line: string, says: str
     [`systolic ${GARBAGE}`, "line 1"],
     [`emit conv2d --portable --to ${FULL}`, "is not empty"],
     [`emit conv2d --portable --to ${GARBAGE}`, "is a file"],
+    // Networks.
+    ["network shw resnet18", "did you mean show?"],
+    ["network show", "missing required argument"],
+    ["network operators extra", "too many arguments"],
+    ["network show resnet19", 'did you mean "resnet18"?'],
+    [`network show ${ABSENT}.onnx`, "cannot be read: there is no such file"],
+    [`network show ${FOLDER}`, "is no file"],
+    [`network show ${GARBAGE}`, "is no ONNX model"],
+    [`network show ${NOTHING}`, "holds no network"],
+    ["network show resnet18 --dim batch", "has no ="],
+    ["network show resnet18 --dim batch=0", "--dim batch=0: a size is a whole number"],
+    ["network show resnet18 --dim batch=x", "--dim batch=x: a size is a whole number"],
+    ["network show resnet18 --constant x", "has no ="],
+    [`network show resnet18 --constant x=${ABSENT}.pb`, "cannot be read: there is no such file"],
+    ["network show resnet18 --threads 0", 'got "0"'],
+    ["network show resnet18 --thraeds 2", "did you mean --threads?"],
+    ["network emit resnet18", "network emit needs --to"],
+    ['network emit resnet18 --to ""', "--to must name a folder"],
+    [`network emit resnet18 --to ${GARBAGE}`, "is a file"],
+    [`network emit resnet18 --to ${FULL}`, "is not empty"],
+    [`network emit resnet18 --to ${ABSENT} --name while`, '"while" cannot name a C function'],
+    [`network emit resnet18 --to ${ABSENT} --name "a b"`, '"a b" cannot name a C function'],
+    ["tune-network", "missing required argument"],
+    ["tune-network resnet19", 'did you mean "resnet18"?'],
+    [`tune-network ${GARBAGE}`, "is no ONNX model"],
+    ["tune-network resnet18 --tme 5", "did you mean --time?"],
+    ["tune-network resnet18 --time 0", 'got "0"'],
+    ["tune-network resnet18 --seed -1", '--seed must be a whole number, got "-1"'],
+    ["tune-network resnet18 --threads 4000", "processors"],
+    [`tune-network resnet18 --db ${FOLDER}`, "is a directory"],
+    [`tune-network resnet18 --db ${GARBAGE}`, "is not a SQLite database"],
+    // Languages and machines.
+    ["tune conv2d --language fortran", 'got "fortran"'],
+    [
+      "tune conv2d --language cm",
+      /no instruction that .* has is reached from cm\n {2}kernels for it are written in c\+\+/,
+    ],
+    ["tune matmul --target dg2 --language cuda --model-only", "kernels for it are written in opencl, cm, sycl"],
+    ["tune matmul --target h100 --language c++ --model-only", "kernels for it are written in cuda"],
+    ["tune matmul --target neoverse-n1 --threads 4000", "has 64 cores"],
+    ["tune matmul --target mali", 'no machine "mali"'],
+    ["tune matmul --target sm_9000 --model-only", 'no machine "sm_9000"'],
+    ["calibrate --target dg2", "nothing here measures dg2"],
+    ["calibrate --target neoverse-n1", "is not this machine"],
+    // Declarations of the user's own.
+    [`map conv2d --declare ${ABSENT}.mjs`, "there is no file"],
+    [`map conv2d --declare ${FOLDER}`, "is a directory"],
+    [`map conv2d --declare ${NUMBER}`, "expected object, received number"],
+    [`tune conv2d --declare ${THROWS}`, "cannot be loaded: no instructions today"],
+    // Options that nothing would come of.
+    ["tune conv2d --model-only --trials 5", "--trials is for a search that measures"],
+    ["tune conv2d --model-only --strategy random", "--strategy is for a search that measures"],
+    [`tune conv2d --model-only --trace ${ABSENT}`, "--trace is for a search that measures"],
+    [`tune conv2d --target apple-m1 --trace ${ABSENT}`, "--trace is for a search that measures"],
+    [`db verify --seed 2 --db ${EMPTY}`, "--seed is for trials that are measured again"],
+    [`db verify --trust-imported --db ${EMPTY}`, "--trust-imported is for trials that are measured again"],
+    [`emit conv2d --portable --trust-imported --to ${ABSENT}`, "--trust-imported is for --prove"],
+    [`emit ffffff --threads 2 --to ${ABSENT} --db ${EMPTY}`, "--threads chooses among the records of an operator"],
+    [`emit ffffff --portable --to ${ABSENT} --db ${EMPTY}`, "--portable is for an operator"],
+    [`emit ffffff --c 64 --to ${ABSENT} --db ${EMPTY}`, 'unexpected "--c" behind a record'],
+    [`emit ffffff --to ${ABSENT} --db ${EMPTY}`, "holds no trial ffffff"],
+    // Caches, completion, the doctor.
+    ["cache show extra", "too many arguments"],
+    ["cache show --jsn", "did you mean --json?"],
+    ["cache clear --all", "unknown option '--all'"],
+    ["completion bash zsh", "too many arguments"],
+    ["doctor --jsno", "did you mean --json?"],
+    ["doctor --db", "argument missing"],
+    // Gates, replays, reports.
+    [`check --baseline ${EMPTY} --db ${ABSENT}.db`, "there is no database"],
+    [`check --baseline ${EMPTY} --db ${EMPTY} --max-regression x`, 'must be a share such as 3% or 0.03, got "x"'],
+    [`check --baseline ${EMPTY} --db ${EMPTY} --max-regression 300`, 'must be a share such as 3% or 0.03, got "300"'],
+    [`check --baseline ${EMPTY} --db ${EMPTY} --op nope`, 'unknown operator "nope"'],
+    [`check --baseline ${EMPTY} --db ${EMPTY} --junit ${FOLDER}`, "is a directory"],
+    [`check --baseline ${GARBAGE} --db ${EMPTY}`, /is not a SQLite database\n {2}name another file$/m],
+    [`check --baseline ${FOLDER} --db ${EMPTY}`, "is a directory"],
+    [`replay zz --db ${EMPTY}`, '"zz" is not the id of a run'],
+    [`replay a b --db ${EMPTY}`, "too many arguments"],
+    [`replay ffff --db ${FOLDER}`, "is a directory"],
+    [`report extra --db ${EMPTY}`, "too many arguments"],
+    [`report --db ${EMPTY} -o ${FOLDER}`, "is a directory"],
+    [`report --db ${EMPTY} --op conv9d -o ${ABSENT}`, 'did you mean "conv1d"?'],
+    [`report --db ${EMPTY} --dtype float -o ${ABSENT}`, 'did you mean "f32"?'],
+    [`report --db ${EMPTY} --run ffff -o ${ABSENT}`, "holds no run ffff"],
+    [`report --db ${GARBAGE} -o ${ABSENT}`, "is not a SQLite database"],
+    // Questions.
+    [`db show zz --db ${EMPTY}`, '"zz" is not the id of a trial'],
+    [`db show ffff ffff --db ${EMPTY}`, "too many arguments"],
+    [`db query --since yesterday --db ${EMPTY}`, '"yesterday" is no time'],
+    [`db query --since 2026-13-45 --db ${EMPTY}`, '"2026-13-45" is no time'],
+    [`db query --since 2026-11-02 --until 2026-11-01 --db ${EMPTY}`, "is not before"],
+    [`db query --sort speed --db ${EMPTY}`, "unknown --sort"],
+    [`db query --c 5..2 --db ${EMPTY}`, "the range 5..2 is empty"],
+    [`db query --c 64... --db ${EMPTY}`, 'got "64..."'],
+    [`db query --op nope --db ${EMPTY}`, 'unknown operator "nope"'],
+    [`db query --dtype float32 --db ${EMPTY}`, 'did you mean "f32"?'],
+    [`db query --layout nhwc --db ${EMPTY}`, '"nhwc" is no layout'],
+    [`db query --epilogue rleu --db ${EMPTY}`, 'did you mean "relu"?'],
+    [`db query --intrinsic vni --db ${EMPTY}`, 'did you mean "vnni"?'],
+    [`db query --threads 0 --db ${EMPTY}`, 'got "0"'],
+    [`db query --run zz --db ${EMPTY}`, '"zz" is not the id of a run'],
+    [`db query --json --csv --db ${EMPTY}`, "exclude each other"],
+    [`db query --target h1000 --db ${EMPTY}`, /no record is of a target "h1000"\n {2}it holds no records yet/],
+    [`db query --name layer --db ${EMPTY}`, 'nothing was tuned under the name "layer"'],
+    [`db query extra --db ${EMPTY}`, 'unexpected argument "extra"'],
+    [`db export -o ${FOLDER} --db ${EMPTY}`, "is a directory"],
+    [`db export -o ${GARBAGE} --db ${EMPTY}`, "it is there already"],
+    [`db export --status nope --db ${EMPTY}`, "unknown --status"],
+    [`db export --json --db ${EMPTY}`, "is JSON lines already"],
+    [`db export --limit 5 --db ${EMPTY}`, "--limit does not belong to an export"],
+    [`db stale --op nope --db ${EMPTY}`, 'unknown operator "nope"'],
+    [`db prune --until never --db ${EMPTY}`, '"never" is no time'],
+    [`db prune --stale=yes --db ${EMPTY}`, 'did you mean "--stale"?'],
+    [`db prune --yes --op nope --db ${EMPTY}`, 'unknown operator "nope"'],
+    [`db verify --remeasure 0 --db ${EMPTY}`, "--remeasure must be a positive integer"],
+    [`db verify --db ${GARBAGE}`, "is not a SQLite database"],
+    [`db failures --since soon --db ${EMPTY}`, '"soon" is no time'],
+    [`db failures --db ${ABSENT}.db`, "there is no database"],
+    [`db import ${NOTHING} --db ${join(FOLDER, "a.db")}`, "the file to import is empty"],
+    [`db merge ${EMPTY} ${EMPTY} --db ${EMPTY}`, "too many arguments"],
+    [`db merge ${EMPTY} --db ${FOLDER}`, "is a directory"],
   ],
   6: [
+    ["tune matmul --target dg2", "nothing here measures kernels for dg2"],
+    ["calibrate --target h100", "no NVIDIA GPU"],
+    [`tune-network resnet18 --db ${ABSENT}/a.db`, "there is no directory"],
+    [`network emit resnet18 --to ${GARBAGE}/package`, "no directory"],
+    [`check --baseline ${EMPTY} --db ${EMPTY} --junit ${ABSENT}/x.xml`, "there is no such file or directory"],
+    [`report --db ${EMPTY} -o ${ABSENT}/r.html`, "there is no such file or directory"],
+    [`db export -o ${ABSENT}/x.jsonl --db ${EMPTY}`, "there is no such file or directory"],
+    [`db merge ${EMPTY} --db ${ABSENT}/a.db`, "there is no directory"],
+    [`tune conv2d --trace ${ABSENT}/t.json`, "there is no such file or directory"],
     [`tune conv2d --to ${ABSENT}/k.cpp`, "there is no such file or directory"],
     [`tune conv2d --model-only --to ${ABSENT}/k.cpp`, "there is no such file or directory"],
     [`tune conv2d --to ${GARBAGE}/k.cpp`, "no directory"],
@@ -212,22 +351,75 @@ const LINES: Readonly<Record<number, readonly (readonly [line: string, says: str
   ],
 };
 
-/** A line that is refused: the code, nothing on stdout, a sentence that says so and no trace. */
-async function expectRefusal(line: string, code: number, says: string | RegExp): Promise<string> {
-  const ran = await commandLine(line);
+/** A line that was refused: the code, nothing on stdout, a sentence that says so and no trace. */
+function expectRefused(ran: Ran, code: number, says: string | RegExp): void {
   expect({ code: ran.code, out: ran.out }).toEqual({ code, out: "" });
   expect(ran.err).toMatch(says);
+  // Nothing is announced before what is wrong is known.
+  expect(ran.err).toMatch(/^automap: \S/);
   expect(ran.err).not.toMatch(/^\s+at |internal:|Error:|E[A-Z]{4,}:/m);
   const told = ran.err.trimEnd().split("\n");
   expect(told.length).toBeLessThanOrEqual(5);
   expect(Math.max(...told.map((text) => text.replaceAll(scratch, "").length))).toBeLessThanOrEqual(160);
-  return ran.err;
 }
 
 describe.each(Object.entries(LINES))("exit code %s", (code, lines) => {
   it.each(lines)("%s", async (line, says) => {
-    // Nothing is announced before what is wrong is known.
-    expect(await expectRefusal(line, Number(code), says)).toMatch(/^automap: \S/);
+    expectRefused(await commandLine(line), Number(code), says);
+  });
+});
+
+/** All of the table as processes when tests run in full; a spread of it otherwise. */
+const EACH = inFull(1, 40);
+/** On a machine with nothing else to do a refusal takes half a second; a core shared with another thread stretches what it is told here. */
+const MOST_SECONDS = 1.5;
+
+describe("as processes", () => {
+  const program = `node_modules/.cache/automap-wrong-${process.pid}`;
+  beforeAll(() => compileProgram(program, ["cli/main.ts"]));
+  afterAll(() => rmSync(program, { recursive: true, force: true }));
+  const all = Object.entries(LINES).flatMap(([code, lines]) => lines.map(([line, says]) => ({ line, says, code })));
+
+  it.each(all.filter((_, i) => i % EACH === 0))("$line", ({ line, says, code }) => {
+    // The shell tells what the line took of a processor, behind what the line said.
+    const { status, stdout, stderr } = spawnSync(
+      "bash",
+      ["-c", `TIMEFORMAT=$'\\n%U %S'; time ${process.execPath} "$PROGRAM/cli/main.js" ${line}`],
+      { encoding: "utf8", env: { ...process.env, PROGRAM: program } },
+    );
+    const [, err = "", user, system] = /^([\s\S]*)\n(\S+) (\S+)\n$/.exec(stderr) ?? [];
+    expectRefused({ code: status ?? -1, out: stdout, err }, Number(code), says);
+    expect(Number(user) + Number(system)).toBeLessThan(MOST_SECONDS);
+  });
+});
+
+describe("where the surroundings are wrong", () => {
+  const tune = `tune matmul --m 8 --n 8 --k 8 --dtype s16 --intrinsic portable --quiet --db ${join(scratch, "new.db")}`;
+  afterEach(() => {
+    vi.unstubAllEnvs();
+    rmSync(join(scratch, "new.db"), { force: true });
+  });
+  it.each<[Readonly<Record<string, string>>, string, number, string]>([
+    [
+      { HOME: "/dev/null", XDG_CACHE_HOME: "" },
+      tune,
+      6,
+      "/dev/null/.cache/automap/runtime: a part of the path is no directory",
+    ],
+    [
+      { XDG_CACHE_HOME: "/dev/null/cache" },
+      tune,
+      6,
+      "/dev/null/cache/automap/runtime: a part of the path is no directory",
+    ],
+    [{ CXX: "/nowhere/g++" }, tune, 6, "/nowhere/g++ is not on the PATH"],
+    [{ CXX: "false" }, tune, 6, "false exited with 1"],
+    [{ CXX: "true", XDG_CACHE_HOME: FULL }, tune, 6, "true says that it compiled, and wrote no file"],
+    [{ AUTOMAP_CACHE_LIMIT: "lots" }, "cache show", 2, 'AUTOMAP_CACHE_LIMIT must be a size, got "lots"'],
+  ])("%j: %s", async (environment, line, code, says) => {
+    for (const [name, value] of Object.entries(environment)) vi.stubEnv(name, value);
+    expectRefused(await commandLine(line), code, says);
+    rmSync(join(FULL, "automap"), { recursive: true, force: true });
   });
 });
 
@@ -243,18 +435,26 @@ describe("where no tool is on the PATH", () => {
   ])("%s", async (line, says) => {
     vi.stubEnv("PATH", "");
     vi.stubEnv("CXX", "");
-    await expectRefusal(line, 6, says);
+    expectRefused(await commandLine(line), 6, says);
   });
 
   it("proves no package, and says that it is written", async () => {
     vi.stubEnv("PATH", "");
     vi.stubEnv("CXX", "");
-    await expectRefusal(`emit conv2d --portable --prove --to ${ABSENT}`, 6, "written but not proved");
+    expectRefused(await commandLine(`emit conv2d --portable --prove --to ${ABSENT}`), 6, "written but not proved");
     rmSync(ABSENT, { recursive: true });
   });
 });
 
 it("leaves nothing behind", () => {
-  expect(readdirSync(scratch).sort()).toEqual(["empty.db", "folder", "full", "garbage.db"]);
+  expect(readdirSync(scratch).sort()).toEqual([
+    "empty.db",
+    "folder",
+    "full",
+    "garbage.db",
+    "nothing",
+    "number.mjs",
+    "throws.mjs",
+  ]);
   expect(existsSync("automap.db")).toBe(false);
 });

@@ -28,8 +28,8 @@ import {
 } from "../../db/index.ts";
 import { counted, printTime, table } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
-import { writeLines } from "../files.ts";
-import { parseOptions } from "../options.ts";
+import { checkWritable, writeLines } from "../files.ts";
+import { parseOptions, wholeNumber } from "../options.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "../output.ts";
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
@@ -45,11 +45,7 @@ const verifyOptions = fileOptions.extend({
     .transform(Number)
     .optional(),
   trustImported: z.boolean().default(false),
-  seed: z
-    .string()
-    .regex(/^\d{1,15}$/, { error: "--seed must be a non-negative integer" })
-    .transform(Number)
-    .default(1),
+  seed: wholeNumber("--seed").optional(),
 });
 const pruneOptions = queryOptions.extend({
   yes: z.boolean().optional(),
@@ -123,6 +119,7 @@ export function registerFiles(db: Command, finish: (code: ExitCode) => void, her
 function runExport(given: z.infer<typeof exportOptions>, command: Command): ExitCode {
   const { output } = given;
   if (given.json) throw new UsageError("an export is JSON lines already", { hint: "leave --json out" });
+  if (output !== undefined) checkWritable("--output", output);
   return withDatabase(given.db, (db) => {
     const { limit, ...filter } = readTrialFilter(db, given, command);
     if (limit !== undefined)
@@ -187,6 +184,11 @@ function conclude(report: ImportReport, from: string, { db, json }: z.infer<type
 }
 
 async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Promise<ExitCode> {
+  const lone = given.trustImported ? "--trust-imported" : given.seed === undefined ? undefined : "--seed";
+  if (lone !== undefined && given.remeasure === undefined)
+    throw new UsageError(`${lone} is for trials that are measured again`, {
+      hint: "add --remeasure 5, or leave it out",
+    });
   const db = openDatabase(given.db, { readonly: true });
   try {
     if (db.notice !== undefined) say(`automap: ${db.notice}`);
@@ -214,7 +216,7 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
       const measuring = await remeasurer(say);
       try {
         const filter = { trusted: { ...world, policy: "exact" as const } };
-        const [random, imported] = [seededRandom(given.seed), given.trustImported];
+        const [random, imported] = [seededRandom(given.seed ?? 1), given.trustImported];
         const found = await remeasure(db, { count, filter, random, imported }, measuring.measure);
         if (found.length < count)
           say(

@@ -130,7 +130,9 @@ export function readInstructions(db: Database, word: string): readonly string[] 
 function readTarget(db: Database, word: string): string {
   const known = targetsIn(db);
   if (!known.includes(word))
-    throw new UsageError(`no record is of a target "${word}"`, { hint: suggestion(word, known) });
+    throw new UsageError(`no record is of a target "${word}"`, {
+      hint: known.length === 0 ? "it holds no records yet" : suggestion(word, known),
+    });
   return word;
 }
 
@@ -162,7 +164,7 @@ function readEpilogue(text: string): string {
 }
 
 /** An alias stands for its operator; another name may still be one in the file. */
-function readOperator(word: string, recorded: readonly string[]): string {
+export function readOperator(word: string, recorded: readonly string[]): string {
   const operator = OPERATORS.find((o) => o.name === word || o.aliases.includes(word));
   if (operator) return operator.name;
   if (!recorded.includes(word))
@@ -173,7 +175,7 @@ function readOperator(word: string, recorded: readonly string[]): string {
 }
 
 /** The word as records have it: `s8s8` is `s8`. The output's type counts where it was written. */
-function readTypes(word: string): string {
+export function readTypes(word: string): string {
   const { inputs, sum } = parseDataTypes(word);
   const [first, second] = inputs;
   const types = first === second ? first : `${first}${second}`;
