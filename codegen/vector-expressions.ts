@@ -53,6 +53,8 @@ export interface LanePlace {
   readonly varying: readonly Expr[];
 }
 
+export type Select = Extract<Expr, { kind: "select" }>;
+
 export abstract class VectorExpressions extends LanePrinter {
   // ---- what a language says -----------------------------------------------------------------------------------------------------
 
@@ -74,6 +76,11 @@ export abstract class VectorExpressions extends LanePrinter {
   /** One of two vectors for all lanes alike. */
   protected chosen(tests: Code, whenTrue: Code, whenFalse: Code, _: LaneContext): Code {
     return code`(${tests} ? ${whenTrue} : ${whenFalse})`;
+  }
+
+  /** What lanes load where conditions hold, and 0 elsewhere; undefined where the value is blended instead. */
+  protected loadedWhere(_mask: readonly Expr[], _of: Select, _: LaneContext): Code | undefined {
+    return undefined;
   }
 
   /** Whether `a*b + c` may be rounded once. */
@@ -138,9 +145,11 @@ export abstract class VectorExpressions extends LanePrinter {
         const pinned = varying.map((x) => pinnedLane(x, lane)).find((x) => x !== undefined);
         // Where only one lane takes the value, the value is that lane's.
         const taken = pinned === undefined ? e.whenTrue : substitute(e.whenTrue, new Map([[lane, pinned]]));
-        const whenTrue = this.vector(taken, context);
         const whenFalse = this.vector(e.whenFalse, context);
-        const blended = varying.length === 0 ? whenTrue : this.blend(varying, whenTrue, whenFalse, context);
+        const loaded = this.loadedWhere(varying, e, { ...context, dtype: own });
+        const whenTrue = loaded ?? this.vector(taken, context);
+        const isBlended = loaded === undefined && varying.length > 0;
+        const blended = isBlended ? this.blend(varying, whenTrue, whenFalse, context) : whenTrue;
         if (alike.length === 0) return blended;
         const tests = allOf(alike.map((x) => this.c.condition(x, extents)));
         return this.chosen(tests, blended, whenFalse, { ...context, dtype: own });
@@ -157,9 +166,14 @@ export abstract class VectorExpressions extends LanePrinter {
   /** `a*b + c` is one operation of floats, also where the product counts under a condition only. */
   protected arithmetic(e: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
     const { op, left, right } = e;
-    if (op === "+" && right.kind === "select" && right.whenFalse.kind === "number" && right.whenFalse.value === 0)
+    if (op === "+" && right.kind === "select" && isZero(right.whenFalse) && !this.isLoaded(right.whenTrue))
       return this.vector({ ...right, whenTrue: { ...e, right: right.whenTrue }, whenFalse: left }, context);
     return this.fused(e, context);
+  }
+
+  /** Whether the value is what memory holds. */
+  protected isLoaded(e: Expr): e is Access {
+    return e.kind === "access" && this.registerOf(e) === undefined;
   }
 
   private fused({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
@@ -258,6 +272,10 @@ export type LaneOperation =
   | ("+" | "-" | "*" | "/")
   | ("a*b+c" | "c-a*b" | "a*b-c")
   | ("negate" | "min" | "max" | "square" | "abs" | "round");
+
+export function isZero(e: Expr): boolean {
+  return e.kind === "number" && e.value === 0;
+}
 
 function clampTo(i: number, count: number): number {
   return Math.min(Math.max(i, 0), count - 1);

@@ -177,40 +177,50 @@ class StepLoops extends StepPasses {
   }
 
   /**
-   * Columns that reach beyond the row are done one by one. Of the others whole vectors begin at a line of the cache; one vector more at either
-   * end, which overlaps them, does the rest.
+   * Whole vectors that begin at lines of the cache. Of a row with zeros around it lanes at its ends read nothing. Of others columns that reach beyond
+   * the row are done one by one, and a vector more at either end, which overlaps its neighbours, does the rest.
    */
   private line(level: Level, isInterior: boolean): readonly Statement[] {
-    const { extent, reach, name } = this.lane;
+    const { extent, reach, name, border: how } = this.lane;
     const { lanes, vectors } = this.schedule;
     const body: Statement[] = [];
     const columns = (from: number, to: number): void => {
       const column = this.names.fresh(`${name}_column`);
       const at = binary("+", axis(column), number(from));
-      if (to > from) body.push(loop(column, to - from, [this.statement(level, at, isInterior, false)]));
+      if (to > from) body.push(loop(column, to - from, [this.statement(level, at, isInterior, "one")]));
     };
-    const vector = (from: Expr, width: number): Statement => {
+    const vector = (from: Expr, width: number, place: "inside" | "end"): Statement => {
       const lane = this.names.fresh("lane");
-      return loop(lane, width, [this.statement(level, binary("+", from, axis(lane)), isInterior, true)], "lanes");
+      return loop(lane, width, [this.statement(level, binary("+", from, axis(lane)), isInterior, place)], "lanes");
     };
-    const end = extent - reach;
+    const whole = (from: number, to: number): number => {
+      let done = from;
+      for (const width of new Set([lanes * vectors, lanes])) {
+        const block = this.names.fresh(`${name}_block`);
+        const count = Math.floor((to - done) / width);
+        if (count <= 0) continue;
+        const at = binary("+", binary("*", axis(block), number(width)), number(done));
+        body.push(loop(block, count, [vector(at, width, "inside")]));
+        done += count * width;
+      }
+      return done;
+    };
+    const [head, end] = [Math.ceil(reach / lanes) * lanes, extent - reach];
+    if (how === "zero") {
+      const ends = (from: number, to: number): void => {
+        for (let at = from; at < to; at += lanes) body.push(vector(number(at), Math.min(lanes, to - at), "end"));
+      };
+      ends(0, Math.min(head, extent));
+      ends(whole(head, end), extent);
+      return body;
+    }
     if (end - reach < lanes) {
       columns(0, extent);
       return body;
     }
     columns(0, reach);
-    let done = Math.ceil(reach / lanes) * lanes;
-    if (done > reach) body.push(vector(number(reach), lanes));
-    for (const width of new Set([lanes * vectors, lanes])) {
-      const block = this.names.fresh(`${name}_block`);
-      const count = Math.floor((end - done) / width);
-      if (count > 0) {
-        const from = binary("+", binary("*", axis(block), number(width)), number(done));
-        body.push(loop(block, count, [vector(from, width)]));
-        done += count * width;
-      }
-    }
-    if (done < end) body.push(vector(number(end - lanes), lanes));
+    if (head > reach) body.push(vector(number(reach), lanes, "inside"));
+    if (whole(head, end) < end) body.push(vector(number(end - lanes), lanes, "inside"));
     columns(end, extent);
     return body;
   }
@@ -222,7 +232,7 @@ class StepLoops extends StepPasses {
     return [loop(column, this.lane.extent, [{ kind: "scalar", equation: { target, op: "=", value: number(0) } }])];
   }
 
-  private statement(level: Level, column: Expr, isInterior: boolean, isInside: boolean): Statement {
+  private statement(level: Level, column: Expr, isInterior: boolean, of: Columns): Statement {
     const { time } = this.steps;
     const places = [...level.places, column];
     // Rows lie inside by the loops; what is written says it to whoever proves bounds.
@@ -240,7 +250,7 @@ class StepLoops extends StepPasses {
       time.step.equation.value,
       (e) => {
         if (e.kind !== "access" || e.tensor !== time.first) return e;
-        reads.push(this.read(e, level, places, isInterior, isInside));
+        reads.push(this.read(e, level, places, isInterior, of));
         return access(held, [number(reads.length - 1)]);
       },
       "value",
@@ -253,20 +263,21 @@ class StepLoops extends StepPasses {
   }
 
   /** An element of the step before. */
-  private read({ index }: Access, level: Level, places: readonly Expr[], isInterior: boolean, isInside: boolean): Expr {
+  private read({ index }: Access, level: Level, places: readonly Expr[], isInterior: boolean, of: Columns): Expr {
     const tests: Expr[] = [];
     const at = this.steps.axes.map((along, d) => {
       const shift = affineForm(index[d]?.kind === "border" ? index[d].index : (index[d] ?? number(0)))?.constant ?? 0;
       const raw = binary("+", places[d] ?? number(0), number(shift));
       const isColumn = along === this.lane;
-      if (isColumn && (isInside || along.reach === 0)) return raw;
+      if (isColumn && (of === "inside" || along.reach === 0)) return raw;
       const how = along.border;
       // A ring has the rows beyond the plane, of zeros or continued.
       if (!isColumn && level.from.kind === "ring")
         return how === "zero" || how === "wrap" ? raw : border(how, raw, along.extent);
       if (how !== "zero") return border(how, raw, along.extent);
       if (shift !== 0 && (isColumn || !isInterior)) tests.push(between(raw, 0, along.extent));
-      return isColumn && shift === 0 ? raw : border("clamp", raw, along.extent);
+      // Lanes beyond the row load nothing.
+      return isColumn && (shift === 0 || of === "end") ? raw : border("clamp", raw, along.extent);
     });
     const element = this.element(level.from, level, at);
     const [test, ...others] = tests;
@@ -275,6 +286,9 @@ class StepLoops extends StepPasses {
       : element;
   }
 }
+
+/** Columns of one statement: one of them, lanes whose neighbours lie inside the row, or lanes at an end of it. */
+type Columns = "one" | "inside" | "end";
 
 /** `from <= place < to` */
 function between(place: Expr, from: number, to: number): Expr {
