@@ -35,7 +35,7 @@ import { turnedRows } from "./cpp-turned-tiles.ts";
 import type { LaneContext, Part } from "./lane-printer.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
-import { isZero, type LaneOperation, type LanePlace, type Select, VectorExpressions } from "./vector-expressions.ts";
+import { type LaneOperation, type LanePlace, outsideIsZero, VectorExpressions } from "./vector-expressions.ts";
 import { type Loop, type Of, printStatements, roundsOf } from "./walk.ts";
 import { AVX512, type VectorFunction, type X86Vectors } from "./x86-vectors.ts";
 
@@ -107,6 +107,7 @@ export class LaneExpressions extends CExpressions {
 export class X86Lanes extends VectorExpressions {
   private readonly streaming: boolean;
   private readonly vectors: X86Vectors;
+  protected override readonly masksLoads = true;
 
   constructor(c: CExpressions, nest: LoopNest, streaming: boolean, vectors: X86Vectors = AVX512) {
     super(c, nest);
@@ -220,16 +221,6 @@ export class X86Lanes extends VectorExpressions {
     const size = code`${this.vectors.format(dtype).bytes}`;
     if (mask === undefined) return this.call("i32gather", dtype, order, base, size);
     return this.call("mask_i32gather", dtype, this.splat(outside, dtype), mask, order, base, size);
-  }
-
-  /** One load under a mask: lanes elsewhere touch no memory. */
-  protected override loadedWhere(mask: readonly Expr[], of: Select, context: LaneContext): Code | undefined {
-    if (mask.length === 0 || mask.some(testsElements) || !isZero(of.whenFalse) || !this.isLoaded(of.whenTrue))
-      return undefined;
-    const place = this.placeOf(of.whenTrue, context);
-    if (place.stride !== 1 || place.uniform.length > 0) return undefined;
-    if (!outsideIsZero(this.c.outside(place.tensor, context.dtype))) return undefined;
-    return this.load({ ...place, varying: [...place.varying, ...mask] }, context);
   }
 
   /** The element of lane 0 and every lane's distance from it; or, of what is no line, from the tensor's first. */
@@ -359,8 +350,4 @@ export class X86Lanes extends VectorExpressions {
     if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
     return this.vectors.compared(e.op, format, this.vector(e.left, context), this.vector(e.right, context));
   }
-}
-
-function outsideIsZero(text: Code): boolean {
-  return /^0(\.0f?)?$/.test(skeleton(text));
 }

@@ -18,10 +18,11 @@ import {
   printAccess,
   printExpr,
   substitute,
+  testsElements,
   walk,
 } from "../abstraction/expression.ts";
 import type { VectorFile } from "../abstraction/loop-nest.ts";
-import { bare, type Code, code, type Name } from "../abstraction/source-text.ts";
+import { bare, type Code, code, type Name, skeleton } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf } from "./c-expressions.ts";
 import { type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
@@ -53,7 +54,7 @@ export interface LanePlace {
   readonly varying: readonly Expr[];
 }
 
-export type Select = Extract<Expr, { kind: "select" }>;
+type Select = Extract<Expr, { kind: "select" }>;
 
 export abstract class VectorExpressions extends LanePrinter {
   // ---- what a language says -----------------------------------------------------------------------------------------------------
@@ -78,10 +79,8 @@ export abstract class VectorExpressions extends LanePrinter {
     return code`(${tests} ? ${whenTrue} : ${whenFalse})`;
   }
 
-  /** What lanes load where conditions hold, and 0 elsewhere; undefined where the value is blended instead. */
-  protected loadedWhere(_mask: readonly Expr[], _of: Select, _: LaneContext): Code | undefined {
-    return undefined;
-  }
+  /** Whether lanes that a load leaves out touch no memory. */
+  protected readonly masksLoads: boolean = false;
 
   /** Whether `a*b + c` may be rounded once. */
   protected fuses(): boolean {
@@ -172,8 +171,18 @@ export abstract class VectorExpressions extends LanePrinter {
   }
 
   /** Whether the value is what memory holds. */
-  protected isLoaded(e: Expr): e is Access {
+  private isLoaded(e: Expr): e is Access {
     return e.kind === "access" && this.registerOf(e) === undefined;
+  }
+
+  /** One load for lanes that meet conditions, and 0 for the others; undefined where both values are computed and blended. */
+  private loadedWhere(mask: readonly Expr[], of: Select, context: LaneContext): Code | undefined {
+    if (!this.masksLoads || mask.length === 0 || mask.some(testsElements)) return undefined;
+    if (!isZero(of.whenFalse) || !this.isLoaded(of.whenTrue)) return undefined;
+    const place = this.placeOf(of.whenTrue, context);
+    if (place.stride !== 1 || place.uniform.length > 0) return undefined;
+    if (!outsideIsZero(this.c.outside(place.tensor, context.dtype))) return undefined;
+    return this.load({ ...place, varying: [...place.varying, ...mask] }, context);
   }
 
   private fused({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
@@ -273,7 +282,11 @@ export type LaneOperation =
   | ("a*b+c" | "c-a*b" | "a*b-c")
   | ("negate" | "min" | "max" | "square" | "abs" | "round");
 
-export function isZero(e: Expr): boolean {
+export function outsideIsZero(text: Code): boolean {
+  return /^0(\.0f?)?$/.test(skeleton(text));
+}
+
+function isZero(e: Expr): boolean {
   return e.kind === "number" && e.value === 0;
 }
 

@@ -8,6 +8,7 @@ import { interpret } from "../abstraction/interpret.ts";
 import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { predict } from "../session/api.ts";
+import { generateDesign } from "../session/lane-space.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
@@ -206,6 +207,48 @@ describe("refusals of time", () => {
       tensors: { x: "f32", y: "f32" },
     });
     expect(scan.time).toBeUndefined();
+  });
+});
+
+describe("rows of steps on vectors", () => {
+  const stencil = (end: string): Computation =>
+    defineComputation({
+      equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*(u[t-1,i,${end}(j-1)] + u[t-1,i-1,${end}(j+1)])`,
+      extents: { t: 3, i: 6, j: 70 },
+      tensors: { u: "f32" },
+    });
+  const textOf = (computation: Computation, changes: Partial<LaneSchedule>): string =>
+    `${
+      generateDesign(computation, {
+        ...{ kind: "lanes", intrinsic: "avx512.fma.f32" },
+        schedule: { ...STEP_SCHEDULE, lanes: 16, ...changes },
+      }).source
+    }`;
+
+  it("begin at lines of the cache, each stored once, where zeros lie around; others have columns of their own", () => {
+    const text = textOf(stencil(""), { streaming: true });
+    // Without the first neighbour of the first lane; of the last six lanes without the last.
+    expect(text).toContain("_mm512_maskz_loadu_ps(0xfffe, ");
+    expect(text).toContain("_mm512_maskz_loadu_ps(0x1f, ");
+    expect(text).not.toContain("j_column");
+    const ends = [...text.matchAll(/(?:stream_lanes\(|mask_storeu_ps\()u \+ .*?\* 70(?: \+ (\d+|\(j_block.*?\)))?, /g)];
+    expect(new Set(ends.map(([, column]) => column ?? "0"))).toEqual(new Set(["0", "(j_block * 16 + 16)", "64"]));
+    expect(textOf(stencil("clamp"), { streaming: true })).toContain("j_column");
+  });
+
+  it("of the last step ask for the row that the first comes to next, a line at a time", () => {
+    const ask = /_mm_prefetch\(\(const char\*\)\(u_0 \+ clamp_index\(row, 6\) \* 70.*?\)/g;
+    const asked = (changes: Partial<LaneSchedule>) => textOf(stencil(""), { vectors: 2, ...changes }).match(ask) ?? [];
+    expect(asked({ depth: 1 })).toEqual([]);
+    expect(asked({ depth: 3 })).toMatchInlineSnapshot(`
+      [
+        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70)",
+        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + (j_block * 32 + 16)",
+        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + (j_block * 32 + 16 + 16)",
+        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + (j_block * 16 + 48)",
+        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 64)",
+      ]
+    `);
   });
 });
 

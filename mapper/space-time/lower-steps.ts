@@ -33,7 +33,7 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { times } from "../lower/arithmetic.ts";
+import { plus, times } from "../lower/arithmetic.ts";
 import type { PlaneAxis } from "./plane.ts";
 import type { Level, Source } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";
@@ -72,7 +72,7 @@ class StepLoops extends StepPasses {
     const sweep = loop(row, share + 2 * (depth - 1) * swept.reach, [
       ...this.step(row, share, depth, number(1), from, depth === 1 ? to : this.ring(number(0))),
       ...this.stepsBetween(row, share, depth),
-      ...(depth > 1 ? this.step(row, share, depth, number(depth), this.ring(number(depth - 2)), to) : []),
+      ...(depth > 1 ? this.step(row, share, depth, number(depth), this.ring(number(depth - 2)), to, from) : []),
     ]);
     const tiles = this.tiles();
     const all = tiles === 1 ? sweep : loop(this.names.fresh("tile"), tiles, [sweep]);
@@ -105,7 +105,15 @@ class StepLoops extends StepPasses {
   }
 
   /** Step `s` of a pass, counted from 1, at the row that it has come to; of a share of the rows those that later steps of the share need. */
-  private step(row: string, share: number, depth: number, s: Expr, from: Source, to: Source): readonly Statement[] {
+  private step(
+    row: string,
+    share: number,
+    depth: number,
+    s: Expr,
+    from: Source,
+    to: Source,
+    plane?: Source,
+  ): readonly Statement[] {
     const [swept, tiled] = this.rows;
     if (!swept) throw new Error("internal: rows of no axis");
     const high = this.tileOf();
@@ -114,7 +122,12 @@ class StepLoops extends StepPasses {
     const behind = times(swept.reach, binary("+", s, number(depth - 2)));
     const begin = binary("*", this.chunk, number(share));
     const q = binary("-", binary("+", begin, axis(row)), behind);
-    const level = (places: readonly Expr[]): Level => ({ ...{ depth, places, tile: origin, isLast }, from, to });
+    // Step 1 comes to it in the next turn.
+    const next = plus(binary("+", begin, axis(row)), number(1 - (depth - 2) * swept.reach));
+    const level = (places: readonly Expr[]): Level => ({
+      ...{ depth, places, tile: origin, isLast, from, to },
+      ...(plane && { ahead: { plane, places: [next, ...places.slice(1)] } }),
+    });
     const over = (each: (places: readonly Expr[]) => readonly Statement[]): readonly Statement[] => {
       if (!tiled) return each([q]);
       const halo = times(tiled.reach, binary("-", number(depth), s));
@@ -191,7 +204,12 @@ class StepLoops extends StepPasses {
     };
     const vector = (from: Expr, width: number, place: "inside" | "end"): Statement => {
       const lane = this.names.fresh("lane");
-      return loop(lane, width, [this.statement(level, binary("+", from, axis(lane)), isInterior, place)], "lanes");
+      const vectors = Array.from({ length: Math.ceil(width / lanes) }, (_, v) => plus(from, number(v * lanes)));
+      const body = vectors.map((first) => ({
+        ...this.statement(level, plus(first, axis(lane)), isInterior, place),
+        ...(level.ahead && { prefetch: this.element(level.ahead.plane, level, [...level.ahead.places, first]) }),
+      }));
+      return loop(lane, Math.min(width, lanes), body, "lanes");
     };
     const whole = (from: number, to: number): number => {
       let done = from;
@@ -225,14 +243,7 @@ class StepLoops extends StepPasses {
     return body;
   }
 
-  /** A row of zeros. */
-  private zeros(level: Level): readonly Statement[] {
-    const column = this.names.fresh(`${this.lane.name}_column`);
-    const target = this.element(level.to, level, [...level.places, axis(column)]);
-    return [loop(column, this.lane.extent, [{ kind: "scalar", equation: { target, op: "=", value: number(0) } }])];
-  }
-
-  private statement(level: Level, column: Expr, isInterior: boolean, of: Columns): Statement {
+  private statement(level: Level, column: Expr, isInterior: boolean, of: Columns): Scalar {
     const { time } = this.steps;
     const places = [...level.places, column];
     // Rows lie inside by the loops; what is written says it to whoever proves bounds.
@@ -289,6 +300,8 @@ class StepLoops extends StepPasses {
 
 /** Columns of one statement: one of them, lanes whose neighbours lie inside the row, or lanes at an end of it. */
 type Columns = "one" | "inside" | "end";
+
+type Scalar = Extract<Statement, { kind: "scalar" }>;
 
 /** `from <= place < to` */
 function between(place: Expr, from: number, to: number): Expr {

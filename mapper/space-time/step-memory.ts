@@ -8,6 +8,7 @@ import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
+import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { FreshNames } from "../lower/names.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
 import { depthOf } from "./steps.ts";
@@ -29,6 +30,8 @@ export interface Level {
   readonly places: readonly Expr[];
   /** Where the tile begins. */
   readonly tile: Expr;
+  /** Of the plane that the pass reads, the row that the next turn of the sweep is the first to need: the last step asks for it ahead. */
+  readonly ahead?: { readonly plane: Source; readonly places: readonly Expr[] };
 }
 
 /** A line of the cache, which rows keep their distance by: rows of a power of two would share their sets. */
@@ -92,6 +95,13 @@ export abstract class StepMemory {
     const inTile = binary("+", binary("-", middle, level.tile), number(halo));
     const line = plus(binary("*", slot, number(high)), inTile);
     return access(of.name, [plus(plus(ring, binary("*", line, number(pitch))), column)]);
+  }
+
+  /** A row of zeros. */
+  protected zeros(level: Level): readonly Statement[] {
+    const column = this.names.fresh(`${this.lane.name}_column`);
+    const target = this.element(level.to, level, [...level.places, axis(column)]);
+    return [loop(column, this.lane.extent, [{ kind: "scalar", equation: { target, op: "=", value: number(0) } }])];
   }
 
   /** The rows of one step, in passes of any depth. */
