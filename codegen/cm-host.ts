@@ -20,7 +20,6 @@ import {
   NOTHING,
   type SourceText,
   stringLiteral,
-  trustedCode,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 
@@ -77,9 +76,9 @@ static void run(CmKernel* kernel, unsigned groups, const std::vector<CmBuffer*>&
 }
 `;
 
+const HEAD = code`/* Runs the kernels once. cm_rt.h is the header of the CM runtime, igfxcmrt its library. */`;
 /** How every host program begins: a file that begins otherwise is somebody else's. */
-export const CM_HOST_HEAD =
-  "/* Runs the kernels once. cm_rt.h is the header of the CM runtime, igfxcmrt its library. */\n";
+export const CM_HOST_HEAD: string = spell(HEAD, "c++");
 
 /** The text of the host program. @throws Error for a kernel in another language */
 export function cmHost({ arguments: tensors, launches, workspaceBytes }: Kernel): SourceText {
@@ -87,7 +86,7 @@ export function cmHost({ arguments: tensors, launches, workspaceBytes }: Kernel)
   const files = tensors.map((t) => t.tensor);
   const usage = `usage: %s kernels.isa ${files.map((name) => `${name}.bin`).join(" ")}\n`;
   const text = lines([
-    trustedCode(CM_HOST_HEAD.trimEnd()),
+    HEAD,
     code`#include "cm_rt.h"`,
     code`#include <stdio.h>`,
     code`#include <stdlib.h>`,
