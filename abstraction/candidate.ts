@@ -110,6 +110,9 @@ export interface LaneTransform {
   readonly schedule: readonly (readonly number[])[];
 }
 
+/** How the inputs of a design on lanes reach them. */
+export const ARRAY_INPUTS = ["passed", "loaded", "dots"] as const;
+
 /** What a kernel of lanes leaves open whose design is any transform. */
 export interface ArraySchedule {
   readonly transform: LaneTransform;
@@ -119,8 +122,8 @@ export interface ArraySchedule {
   readonly tile: Readonly<Record<string, number>>;
   /** Steps of loops around the array that run side by side in registers of their own; of a loop in tiles, so many tiles. */
   readonly beside: Readonly<Record<string, number>>;
-  /** What moves over lanes is passed on by its neighbour, or loaded again by every lane. */
-  readonly inputs: "passed" | "loaded";
+  /** What moves over lanes is passed on by its neighbour, or loaded again by every lane; or neighbours are loaded at once, for a dot product. */
+  readonly inputs: (typeof ARRAY_INPUTS)[number];
   readonly streaming: boolean;
   readonly threads: number;
 }

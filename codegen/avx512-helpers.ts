@@ -138,6 +138,49 @@ static inline __m512d least_lanes(__m512d a, __m512d b) {
 static inline __m512i least_lanes(__m512i a, __m512i b) { return _mm512_min_epi32(a, b); }`,
   },
   {
+    name: "dot_bytes",
+    text: code`/* c + a*b of four bytes a lane: without a sign, with one. As assembly: g++ 12 copies accumulators of the intrinsic to the stack. */
+static inline __m512i dot_bytes(__m512i c, __m512i a, __m512i b) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+  return c;
+}`,
+  },
+  {
+    name: "dot_words",
+    text: code`/* c + a*b of two words a lane. */
+static inline __m512i dot_words(__m512i c, __m512i a, __m512i b) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+  return c;
+}`,
+  },
+  {
+    name: "byte_windows",
+    text: code`/* Lane l has the four bytes from the l-th on; N are read. */
+template <int N> static inline __m512i byte_windows(const void* p) {
+  const __m512i bytes = _mm512_castsi256_si512(_mm256_maskz_loadu_epi8((1u << N) - 1, p));
+  const __m512i blocks = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4), bytes);
+  return _mm512_shuffle_epi8(blocks, _mm512_broadcast_i32x4(_mm_setr_epi32(0x03020100, 0x04030201, 0x05040302, 0x06050403)));
+}`,
+  },
+  {
+    name: "word_windows",
+    text: code`/* Lane l has the two words from the l-th on; N are read. */
+template <int N> static inline __m512i word_windows(const void* p) {
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x10001)), _mm512_set1_epi32(0x10000));
+  return _mm512_permutexvar_epi16(order, _mm512_maskz_loadu_epi16((1u << N) - 1, p));
+}`,
+  },
+  {
+    name: "word_of",
+    text: code`/* B bytes, and zeros behind them. */
+template <int B> static inline int word_of(const void* p) {
+  int word = 0;
+  __builtin_memcpy(&word, p, B);
+  return word;
+}`,
+  },
+  {
     name: "stream_lanes",
     text: code`/* Past the caches where the address allows it. */
 static inline void stream_lanes(float* p, __m512 v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_ps(p, v); else _mm512_storeu_ps(p, v); }

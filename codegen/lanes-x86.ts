@@ -42,6 +42,8 @@ import { AVX512, type VectorFunction, type X86Vectors } from "./x86-vectors.ts";
 export interface X86Options {
   /** Stores to the output go past the caches, where their address allows it. */
   readonly streaming?: boolean;
+  /** Neighbouring products of narrow integers are dot products; see targets/x86-dots.ts. */
+  readonly dots?: boolean;
   /** The registers that lanes are; those of AVX-512 when left out. */
   readonly vectors?: X86Vectors;
 }

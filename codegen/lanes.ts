@@ -16,6 +16,7 @@ import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts
 import { printNest } from "../abstraction/print-nest.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { compilerFeatures } from "../targets/features.ts";
+import { DOT_FEATURE } from "../targets/x86-dots.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type CudaOptions, cudaSource } from "./cuda-frame.ts";
@@ -57,7 +58,7 @@ export function generateLanes(
       return {
         ...common,
         source: x86Of(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
-        features: compilerFeatures([options.vectors?.feature ?? "avx512f"]),
+        features: compilerFeatures([options.vectors?.feature ?? "avx512f", ...(options.dots ? [DOT_FEATURE] : [])]),
       };
     case "cuda":
       return { ...common, ...cudaSource(computation, whole, notes, comments, options), features: [] };
@@ -84,7 +85,7 @@ function x86Of(
   if (narrow && options.vectors?.feature === "avx2")
     throw new UsageError(`${c.computation.name}: lanes of AVX2 hold f32, f64 and s32, and nothing narrower`);
   return narrow
-    ? x86Source(c, nest, notes, comments, options, new NarrowLanes(c, nest))
+    ? x86Source(c, nest, notes, comments, options, new NarrowLanes(c, nest, options.dots))
     : x86Source(c, nest, notes, comments, options);
 }
 

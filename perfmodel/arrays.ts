@@ -13,6 +13,7 @@ import { elementCount, outputOf, tensorOf } from "../abstraction/computation.ts"
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, axesIn } from "../abstraction/expression.ts";
 import type { OperandFlow } from "../mapper/space-time/design.ts";
+import { stepsJoined } from "../mapper/space-time/dots.ts";
 import type { LaneArray } from "../mapper/space-time/lane-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import { type Inverse, inverseOf } from "../mapper/space-time/reverse.ts";
@@ -137,10 +138,11 @@ export function arrayCosts(
   const { steps } = design;
   const { inputs } = operandAccesses(sum);
   const inverse = inverseOf([...array.spaceTime.allocation, ...array.spaceTime.schedule]);
-  const integer = isInteger(outputOf(sum).dtype);
+  const integer = isInteger(outputOf(sum).dtype) && !array.dot;
+  const joined = array.dot ? stepsJoined(sum, s.transform, steps, array.dot.terms) : steps;
   const shift = vectors.bytes < ZMM.bytes ? YMM_SHIFT : SHIFT;
   const issued: Issued[] = [];
-  let multiplyAdds = steps * copies * (integer ? INTEGER_CYCLES : FMA.issueCycles);
+  let multiplyAdds = joined * copies * (integer ? INTEGER_CYCLES : FMA.issueCycles);
   let [stores, chain] = [0, 0];
   for (const [i, flow] of design.flows.entries()) {
     const read = inputs[i];
@@ -155,7 +157,7 @@ export function arrayCosts(
     multiplyAdds += steps * copies * across * FMA.issueCycles;
     const latency = (integer ? ADDITION_LATENCY : FMA.latencyCycles) + moved * shift.latencyCycles;
     const apart = Math.min(...timed.map((d) => d.steps), Number.POSITIVE_INFINITY);
-    chain = Number.isFinite(apart) ? (steps * latency) / apart : across * (FMA.latencyCycles + shift.latencyCycles);
+    chain = Number.isFinite(apart) ? (joined * latency) / apart : across * (FMA.latencyCycles + shift.latencyCycles);
     const leaving = leavingSteps(array);
     const whole = array.joined.length > 0 ? 2 : 1;
     const each = TAKEN_OUT_CYCLES + (whole > 1 && across === 0 ? ADDED_OUT_CYCLES : 0);
@@ -206,10 +208,13 @@ function inputIssues(
   const moves = flow.variables.flatMap((v) => v.dependences).filter((d) => d.steps > 0 && d.hop.some((x) => x !== 0));
   const isPassed = s.inputs === "passed" && moves.length > 0;
   const stride = strideOf(array, read, inverse);
-  const vectors = isPassed ? steps * own : distinctLoads(array, read, inverse, steps * own);
+  const alone = isPassed ? steps * own : distinctLoads(array, read, inverse, steps * own);
+  const vectors = array.dot ? alone * (stepsJoined(array.sum, s.transform, steps, array.dot.terms) / steps) : alone;
   // What is the same for the next block the compiler brings into its form once, and keeps on the stack.
   const isKept = !isPassed && isInvariant(array, read);
-  const one = isPassed || stride === 0 ? conversion?.element : conversion?.vector;
+  // A window of bytes is two shuffles, one of words one (codegen/avx512-helpers.ts).
+  const window = array.dot && (array.dot.terms === 4 ? ([2, 0] as const) : ([1, 0] as const));
+  const one = isPassed || stride === 0 ? conversion?.element : (window ?? conversion?.vector);
   const [shuffles, others] = isKept ? [0, 0] : (one ?? [0, 0]);
   // No instruction gathers narrow elements.
   const isInserted = conversion && !isPassed && !isKept && stride !== 0 && stride !== 1;

@@ -25,6 +25,7 @@ import { generateLanes } from "../codegen/lanes.ts";
 import { x86Vectors } from "../codegen/x86-vectors.ts";
 import { avx2Vpmulld } from "../intrinsics/avx2.ts";
 import { avx512Vpmulld } from "../intrinsics/avx512.ts";
+import { usesDots } from "../mapper/space-time/dots.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
@@ -36,6 +37,7 @@ import { recurrentSeconds } from "../perfmodel/recurrent.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
+import { DOT_FEATURE } from "../targets/x86-dots.ts";
 import { type ArraySpaceOfDesigns, type ArraySpaceOptions, arraySpaceOf } from "../tuner/array-candidates.ts";
 import { type RecurrentSpace, recurrentSpace } from "../tuner/recurrent-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
@@ -86,7 +88,10 @@ export function* arrayCandidates(
     return { rule: "design", because: "design: results that refer to themselves run on lanes of AVX-512 so far" };
   const arrays = refersToItself(computation)
     ? recurrentSpace(computation, options)
-    : yield* arraySpaceOf(computation, { vectors: registersOf(intrinsic), ...options, ...(every ? {} : { mixed: 2 }) });
+    : yield* arraySpaceOf(computation, {
+        ...{ vectors: registersOf(intrinsic), hasDots: intrinsics.some((i) => i.isa === DOT_FEATURE) },
+        ...{ ...options, ...(every ? {} : { mixed: 2 }) },
+      });
   if ("rule" in arrays) return arrays;
   let scale = 1;
   return {
@@ -181,14 +186,17 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
     throw refuse("of types narrower than 32 bits nothing is stored around the caches");
   const placed = placeArray(computation, schedule);
   if (!placed.ok) throw refuse(placed.refusal.because);
+  if (placed.array.dot && registersOf(intrinsic) !== ZMM) throw refuse("dot products of lanes are of AVX-512");
   const nest = lowerPlaced(computation, placed.array, schedule.inputs);
+  const dot = usesDots(nest) ? placed.array.dot : undefined;
   const long = tooLongToWrite(nest);
   if (long !== undefined) throw refuse(long);
   const kernel = generateLanes("c++", computation, nest, head(placed.array.design.dataflow), {
     streaming: schedule.streaming,
     vectors: x86Vectors(registersOf(intrinsic)),
+    dots: dot !== undefined,
   });
   // What is added up across lanes is multiplied alone.
   const across = placed.array.design.flows.some((f) => f.letter === "A");
-  return { ...kernel, promises: across ? undefined : intrinsic.mnemonic };
+  return { ...kernel, promises: across ? undefined : (dot?.mnemonic ?? intrinsic.mnemonic) };
 }

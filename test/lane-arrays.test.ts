@@ -36,7 +36,7 @@ const make = (operator: string, parameters: Readonly<Record<string, number>>, ty
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
 function spaceOf(computation: Computation, vectors: VectorRegisters = ZMM): ArraySpaceOfDesigns {
-  const space = finished(arraySpaceOf(computation, { threads: 1, target, vectors }));
+  const space = finished(arraySpaceOf(computation, { threads: 1, target, vectors, hasDots: vectors === ZMM }));
   if ("rule" in space) throw new Error(space.because);
   return space;
 }
@@ -222,6 +222,13 @@ describe.skipIf(!features.includes("fma"))(
         "avx512.vpmulld",
         inFull(12, 1),
       ],
+      [
+        "bytes, five taps by dot products of four, beside borders",
+        make("conv2d-single", { h: 9, w: 75, r: 2, s: 5, pad: 2 }, "u8s8"),
+        "avx512.vpmulld",
+        inFull(12, 2),
+      ],
+      ["words by dot products of two", make("conv1d-single", { l: 205, r: 7 }, "s16"), "avx512.vpmulld", inFull(12, 2)],
       [
         "bf16 with sums of f32",
         make("depthwise-conv2d", { n: 1, c: 3, h: 9, w: 37, m: 1 }, "bf16"),

@@ -5,7 +5,7 @@
  *     bestOfEach(space)                                                             the most promising of each dataflow, the best first
  */
 
-import { type ArraySchedule, canonicalJson } from "../abstraction/candidate.ts";
+import { ARRAY_INPUTS, type ArraySchedule, canonicalJson } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
@@ -29,6 +29,8 @@ export interface ArraySpaceOptions {
   readonly target: ModelTarget;
   /** That lanes lie in; those of AVX-512 when left out. */
   readonly vectors?: VectorRegisters;
+  /** Whether the machine multiplies neighbours by dot products; see targets/x86-dots.ts. */
+  readonly hasDots?: boolean;
   /** Loops that transforms mix; see {@link arrayDesigns}. */
   readonly mixed?: number;
 }
@@ -70,14 +72,15 @@ const LEAST_LANE_BYTES = 4;
 /** The space, or why lanes have no design for a computation. A step is a design: told to end, it gives those that were priced by then. */
 export function* arraySpaceOf(
   computation: Computation,
-  { threads, target, vectors = ZMM, mixed }: ArraySpaceOptions,
+  { threads, target, vectors = ZMM, mixed, hasDots = false }: ArraySpaceOptions,
 ): Steps<ArraySpaceOfDesigns | LaneRefusal> {
   const { sum } = partsOf(computation);
   const lanes = vectors.bytes / Math.max(LEAST_LANE_BYTES, bytesOf(outputOf(sum).dtype));
   const designs = yield* arrayDesigns(computation, lanes, mixed);
   if ("rule" in designs) return designs;
+  const ways = ARRAY_INPUTS.filter((inputs) => inputs !== "dots" || hasDots);
   const priced = (design: ArrayDesign, beside: ArraySchedule["beside"]): PricedArray[] =>
-    (["passed", "loaded"] as const).flatMap((inputs) => {
+    ways.flatMap((inputs) => {
       const schedule: ArraySchedule = { ...design.plan, beside, inputs, streaming: false, threads };
       const placed = withBeside(computation, sum, design.judged, schedule);
       return placed.ok ? [{ design, schedule, seconds: arraySeconds(placed.array, schedule, target, vectors) }] : [];

@@ -61,6 +61,12 @@ export const ARRAY_OPERATORS: readonly ((random: Random) => Computation)[] = [
   (r) => make("3d7pt", { d: 4, h: 5, w: randomInteger(r, 17, 25) }),
   (r) => make("matmul", { m: 3, n: randomInteger(r, 15, 23), k: 5 }),
   () => EPILOGUE,
+  (r) =>
+    make(
+      "conv2d-single",
+      { h: randomInteger(r, 5, 8), w: randomInteger(r, 18, 60), r: randomInteger(r, 1, 3), s: randomInteger(r, 1, 9) },
+      pick(r, ["s16", "u8s8", "s8u8", "s8"]),
+    ),
   (r) => {
     const how = pick(r, ["clamp", "reflect", "wrap"]);
     return defineComputation({
@@ -72,6 +78,8 @@ export const ARRAY_OPERATORS: readonly ((random: Random) => Computation)[] = [
   },
 ];
 
+/** Few computations have dot products. */
+const INPUTS = ["passed", "passed", "loaded", "loaded", "dots"] as const;
 /** Schedules of one computation: enumerating its designs costs as much as judging some of them. */
 const OF_ONE = 8;
 
@@ -89,7 +97,7 @@ export function drawArrays(random: Random, count = OF_ONE): readonly Drawn[] {
       outside.flatMap((a) => (random() < 0.5 ? [[a.name, randomInteger(random, 1, 3)] as const] : [])),
     );
     const schedule: ArraySchedule = {
-      ...{ ...plan, beside, inputs: pick(random, ["passed", "loaded"] as const), streaming: false, threads: 1 },
+      ...{ ...plan, beside, inputs: pick(random, INPUTS), streaming: false, threads: 1 },
     };
     const placed = placeArray(computation, schedule);
     if (!placed.ok) return { status: "refused", because: placed.refusal.because };

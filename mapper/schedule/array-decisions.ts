@@ -5,7 +5,7 @@
  */
 
 import { z } from "zod";
-import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
+import { ARRAY_INPUTS, type ArraySchedule, type LaneTransform } from "../../abstraction/candidate.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { MOST_LOOPS } from "../space-time/lane-array.ts";
 import { printVector } from "../space-time/vector.ts";
@@ -75,9 +75,10 @@ const beside: ArrayDecision<"beside"> = {
 
 const inputs: ArrayDecision<"inputs"> = {
   name: "inputs",
-  summary: "What moves over lanes is passed on from neighbour to neighbour, or every lane loads it again.",
+  summary:
+    "What moves over lanes is passed on from neighbour to neighbour, or every lane loads it again; or every lane loads neighbours at once, bytes or words that a dot product multiplies (`dots`).",
   example: "loaded",
-  schema: z.enum(["passed", "loaded"]),
+  schema: z.enum(ARRAY_INPUTS),
   print: (how) => how,
   ...LISTED,
 };

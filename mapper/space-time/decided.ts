@@ -27,6 +27,14 @@ export function decided(value: Expr, ranges: Ranges): Expr {
 export const undecided = (value: Expr): number =>
   [...walk(value)].filter((e) => e.kind === "compare" && !comparesElements(e)).length;
 
+/** A condition without the parts that are known to hold; undefined where nothing is left. */
+export function conditionLeft(e: Expr | undefined, ranges: Ranges): Expr | undefined {
+  if (e === undefined || holds(e, ranges)) return undefined;
+  if (e.kind !== "logic" || e.op !== "and") return e;
+  const [left, right] = [conditionLeft(e.left, ranges), conditionLeft(e.right, ranges)];
+  return left && right ? { ...e, left, right } : (left ?? right);
+}
+
 function holds(e: Expr, ranges: Ranges): boolean | undefined {
   if (e.kind === "logic") {
     const [left, right] = [holds(e.left, ranges), holds(e.right, ranges)];

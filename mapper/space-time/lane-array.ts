@@ -11,8 +11,10 @@ import { type Computation, extentsOf, outputOf } from "../../abstraction/computa
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
+import type { Dot } from "../../targets/x86-dots.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import { type Design, designOf } from "./design.ts";
+import { dotOf } from "./dots.ts";
 import type { ArraySpace, Tiled } from "./loops.ts";
 import { leastCommonMultiple, MOST_UNROLLED_STEPS } from "./lower.ts";
 import { heldAs } from "./lower-computation.ts";
@@ -36,6 +38,8 @@ export interface LaneArray {
   readonly beside: readonly SourceLoop[];
   /** Loops outside that are summed: passes join in memory. */
   readonly joined: readonly string[];
+  /** What multiplies neighbouring taps, where the schedule's inputs are so. */
+  readonly dot?: Dot;
 }
 
 export type ArrayVerdict =
@@ -111,6 +115,8 @@ export function withBeside(computation: Computation, sum: Computation, judged: J
     for (const { steps } of variables.flatMap((v) => v.dependences))
       if (steps > DEEPEST)
         return refuse("design", `${name} takes ${steps} steps from PE to PE, and a register for each`);
+  const dot = plan.inputs === "dots" ? dotOf(sum, plan.transform, judged.design.steps) : undefined;
+  if (typeof dot === "string") return refuse("form", dot);
   const long = tooLong(judged.design, passing, plan);
   if (long !== undefined) return refuse("length", long);
   const shaped = shapeOf(sum, plan);
@@ -130,7 +136,7 @@ export function withBeside(computation: Computation, sum: Computation, judged: J
       "form",
       `${result.name} is added up across lanes as it is stored, so nothing can be made of it there`,
     );
-  return { ok: true, array: { ...judged, sum, space, beside, joined } };
+  return { ok: true, array: { ...judged, sum, space, beside, joined, ...(dot && { dot }) } };
 }
 
 /** Why a pass, with those beside it, would be longer than any program worth running. */

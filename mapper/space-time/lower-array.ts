@@ -20,6 +20,7 @@ import { accessesIn, axis, binary, type Expr, number } from "../../abstraction/e
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type OnLanes, sideBySide } from "./beside.ts";
+import { withDots } from "./dots.ts";
 import { keptOutside, type LaneArray, placeArray } from "./lane-array.ts";
 import { heldAs, lowerComputation } from "./lower-computation.ts";
 
@@ -36,12 +37,13 @@ export function lowerPlaced(computation: Computation, array: LaneArray, inputs: 
   const { sum, space, spaceTime, beside } = array;
   const kept = keptOutside(array);
   const nest = lowerComputation(sum, space, spaceTime, {
-    ...{ coalesced: true, wide: true, loaded: inputs === "loaded", parallel: kept },
+    ...{ coalesced: true, wide: true, loaded: inputs !== "passed", parallel: kept },
   });
   const { spine, inner } = taken(storing(nest.body, computation), new Set(kept), new Set(space.dropped));
   const plain: OnLanes = { body: inner, vectors: nest.vectors ?? [] };
   const wide = sideBySide(plain, beside);
-  const body = new Borders(computation, plain, wide).around(spine);
+  const dotted = array.dot ? withDots(wide, array.dot.terms) : wide;
+  const body = new Borders(computation, plain, dotted).around(spine);
   return { ...nest, vectors: wide.vectors, body };
 }
 
