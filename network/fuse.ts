@@ -27,6 +27,7 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
+import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
@@ -50,7 +51,7 @@ export function fuse(program: Program): Program {
       break;
     }
   }
-  return { ...program, steps: steps.map(scaledWeights) };
+  return { ...program, steps: steps.map(scaledWeights).map(withoutDivision) };
 }
 
 /** How many steps read each value, in whatever shape. */

@@ -6,7 +6,7 @@
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Constant, Dimension, Graph, Input, Node } from "./graph.ts";
-import { FoldingBudget, Lowering } from "./lowering.ts";
+import { Lowering, SharedLowering } from "./lowering.ts";
 import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
@@ -44,8 +44,8 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
     values.set(input.name, value);
   }
   const steps: Step[] = [];
-  const budget = new FoldingBudget();
-  for (const node of inOrder(graph)) steps.push(...lowerNode(node, graph, values, budget));
+  const shared = new SharedLowering();
+  for (const node of inOrder(graph)) steps.push(...lowerNode(node, graph, values, shared));
   const outputs = graph.outputs.map((name) => ({ name, value: outputNamed(name, values, graph) }));
   return {
     name: graph.name,
@@ -70,14 +70,14 @@ function lowerNode(
   node: Node,
   { opset, declared }: Graph,
   values: Map<string, Value>,
-  budget: FoldingBudget,
+  shared: SharedLowering,
 ): readonly Step[] {
   const operator = networkOperatorNamed(node.op);
   if (!operator)
     throw new UsageError(`${node.name}: the operator ${node.op} is not supported`, {
       hint: `automap network operators lists those that are; ${suggestion(node.op, NETWORK_OPERATORS)}`,
     });
-  const lowering = new Lowering(node, opset, values, budget);
+  const lowering = new Lowering(node, opset, values, shared);
   const made = operator.lower(lowering);
   lowering.checkAllAsked(operator.harmless ?? []);
   for (const [place, name] of node.outputs.entries()) {

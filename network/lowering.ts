@@ -13,7 +13,16 @@ import { interpret } from "../abstraction/interpret.ts";
 import type { Attribute, Constant, Node } from "./graph.ts";
 import { type NumberArray, numbersFor } from "./numbers.ts";
 import type { Step } from "./program.ts";
-import { describeValue, type ElementType, elementsOf, heldAs, isSameShape, toElement, type Value } from "./value.ts";
+import {
+  describeValue,
+  type ElementType,
+  elementsOf,
+  heldAs,
+  isSameShape,
+  type Quantised,
+  toElement,
+  type Value,
+} from "./value.ts";
 
 /** What an equation reads and makes. */
 export interface EquationOptions {
@@ -32,10 +41,13 @@ const MOST_FOLDED_POINTS = 50_000_000;
 /** Elements of constants that all nodes of a network may make together: a few bytes of a file can ask for any number. */
 const MOST_MADE_ELEMENTS = 2 ** 28;
 
-/** What all nodes of a network may still fold. */
-export class FoldingBudget {
+/** What all nodes of a network share while they are lowered. */
+export class SharedLowering {
+  /** What they may still fold. */
   points = 10 * MOST_FOLDED_POINTS;
   elements = MOST_MADE_ELEMENTS;
+  /** Values that show integers under a scale, and these integers. */
+  readonly quantised = new Map<Value, Quantised>();
 }
 
 /** Axes of an output by place. */
@@ -49,13 +61,30 @@ export class Lowering {
   /** Attributes and inputs that the operator has looked at. */
   private readonly asked = { attributes: new Set<string>(), inputs: new Set<number>() };
   private readonly values: ReadonlyMap<string, Value>;
-  private readonly budget: FoldingBudget;
+  private readonly shared: SharedLowering;
+  private readonly stand = new Map<number, Value>();
 
-  constructor(node: Node, opset: number, values: ReadonlyMap<string, Value>, budget: FoldingBudget) {
+  constructor(node: Node, opset: number, values: ReadonlyMap<string, Value>, shared: SharedLowering) {
     this.node = node;
     this.opset = opset;
     this.values = values;
-    this.budget = budget;
+    this.shared = shared;
+  }
+
+  /** What a value shows under a scale; undefined for a plain one. */
+  quantised(value: Value | undefined): Quantised | undefined {
+    return value && this.shared.quantised.get(value);
+  }
+
+  /** Says what a value shows. @returns the value */
+  shows(value: Value, quantised: Quantised): Value {
+    this.shared.quantised.set(value, quantised);
+    return value;
+  }
+
+  /** From now on, another value stands in the place of an input. */
+  replace(place: number, value: Value): void {
+    this.stand.set(place, value);
   }
 
   /** @throws UsageError that names the node */
@@ -90,7 +119,7 @@ export class Lowering {
     this.asked.inputs.add(place);
     const name = this.node.inputs[place] ?? "";
     if (name === "") return undefined;
-    const value = this.values.get(name);
+    const value = this.stand.get(place) ?? this.values.get(name);
     if (!value) throw new Error(`internal: ${this.subject} reads ${name} before it is made`);
     return value;
   }
@@ -164,8 +193,8 @@ export class Lowering {
 
   /** An array for a constant that the node makes. @throws UsageError when the nodes of the network make too many */
   numbers(type: ElementType, elements: number): NumberArray {
-    this.budget.elements -= elements;
-    if (this.budget.elements < 0)
+    this.shared.elements -= elements;
+    if (this.shared.elements < 0)
       this.refuse(`constants made while the network is read would hold more than ${MOST_MADE_ELEMENTS} elements`);
     return numbersFor(type, elements, this.subject);
   }
@@ -191,7 +220,11 @@ export class Lowering {
     if (isSameShape(value.shape, shape)) return value;
     const { type, constant } = value;
     if (constant) return { name: this.nameOf(0), type, shape, constant };
-    return { name: this.nameOf(0), type, shape, of: value };
+    const shown: Value = { name: this.nameOf(0), type, shape, of: value };
+    const quantised = this.quantised(value);
+    if (quantised?.axis === undefined && quantised)
+      this.shows(shown, { ...quantised, stored: this.reshaped(quantised.stored, shape) });
+    return shown;
   }
 
   /**
@@ -233,7 +266,7 @@ export class Lowering {
     if (!output) throw new Error(`internal: ${this.subject} assigns nothing`);
     const shape = output.dims.map((d) => d.extent);
     const name = this.nameOf(0, this.steps.length);
-    const folded = this.folded(computation, reads, type);
+    const folded = foldedBy(this, this.shared, computation, { reads, type });
     if (folded) return { name, type, shape, constant: folded };
     for (const value of [{ type, name }, ...Object.values(reads)])
       if (value.type === "s64")
@@ -253,28 +286,30 @@ export class Lowering {
     return value;
   }
 
-  private folded(
-    computation: Computation,
-    reads: Readonly<Record<string, Value>>,
-    type: ElementType,
-  ): NumberArray | undefined {
-    const known: Record<string, NumberArray> = {};
-    for (const [tensor, { constant }] of Object.entries(reads)) {
-      if (!constant) return undefined;
-      known[tensor] = constant;
-    }
-    const points = computation.axes.reduce((product, a) => product * a.extent, 1);
-    if (points > MOST_FOLDED_POINTS || points > this.budget.points) return undefined;
-    this.budget.points -= points;
-    const values = interpret(computation, known);
-    if (type === "s64" && !values.every(Number.isSafeInteger))
-      this.refuse("a folded s64 constant lies beyond 2^53, which is not supported");
-    return this.numbersFrom(type, values);
-  }
-
   /** The name of an output, or of what is computed on the way to it. */
   private nameOf(place: number, before = 0): string {
     const name = this.node.outputs[place] ?? this.node.name;
     return before === 0 ? name : `${name}.${before}`;
   }
+}
+
+/** What a computation gives, where all that it reads is known and it has few enough points. */
+function foldedBy(
+  node: Lowering,
+  shared: SharedLowering,
+  computation: Computation,
+  { reads, type }: { readonly reads: Readonly<Record<string, Value>>; readonly type: ElementType },
+): NumberArray | undefined {
+  const known: Record<string, NumberArray> = {};
+  for (const [tensor, { constant }] of Object.entries(reads)) {
+    if (!constant) return undefined;
+    known[tensor] = constant;
+  }
+  const points = computation.axes.reduce((product, a) => product * a.extent, 1);
+  if (points > MOST_FOLDED_POINTS || points > shared.points) return undefined;
+  shared.points -= points;
+  const values = interpret(computation, known);
+  if (type === "s64" && !values.every(Number.isSafeInteger))
+    node.refuse("a folded s64 constant lies beyond 2^53, which is not supported");
+  return node.numbersFrom(type, values);
 }

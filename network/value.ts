@@ -27,6 +27,16 @@ export interface Value {
   readonly of?: Value;
 }
 
+/** Integers that stand for numbers: `(stored - zero) * scale`. */
+export interface Quantised {
+  readonly stored: Value;
+  /** One number, or one for each place of an axis; a shape without dimensions, or of that axis alone. */
+  readonly scale: Value;
+  /** Of the type and the shape of `stored` and `scale`; 0 where it is left out. */
+  readonly zero: Value | undefined;
+  readonly axis?: number;
+}
+
 /** The type of the notation that holds such elements; s64 is exact in f64 as long as constants are below 2^53, which is checked. */
 export function heldAs(type: ElementType): DType {
   return type === "bool" ? "u8" : type === "s64" ? "f64" : type;

@@ -46,8 +46,8 @@ describe("automap network", () => {
                                     Transpose
       shapes and constants          Constant ConstantOfShape Dropout Flatten Identity Range Reshape Shape
                                     Size Squeeze Unsqueeze
-      quantised                     ConvInteger DequantizeLinear MatMulInteger QLinearConv QLinearMatMul
-                                    QuantizeLinear
+      quantised                     ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger
+                                    QLinearConv QLinearMatMul QuantizeLinear
       "
     `);
   });

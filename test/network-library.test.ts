@@ -18,6 +18,7 @@ import { shareCores } from "../runtime/cores.ts";
 import { writePackage } from "../session/emit.ts";
 import { choicesOf, networkSubject, openGraph } from "../session/network.ts";
 import { buildNetwork, proveNetwork } from "../session/prove-network.ts";
+import { quantisedBlock } from "./support/quantised.ts";
 import { inFull } from "./support/slow.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-network-"));
@@ -98,6 +99,14 @@ describe("the library of a network", () => {
     const { at, parts } = emitted(build(), kernels, threads);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
     expect(parts.memory.bytes).toBeLessThanOrEqual(parts.memory.apart);
+  });
+
+  it("computes what its equations say where it is quantised, by kernels and by plain loops", async () => {
+    const graph = await quantisedBlock();
+    for (const kernels of [true, false]) {
+      const { at, parts } = emitted(graph, kernels);
+      expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    }
   });
 
   it("says what each step takes", async () => {

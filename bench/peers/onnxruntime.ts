@@ -32,7 +32,7 @@ interface OrtSession {
 interface OnnxValue {
   readonly data: OnnxArray;
 }
-type OnnxArray = Float32Array | Int32Array | Uint8Array | Int8Array;
+export type OnnxArray = Float32Array | Int32Array | Uint8Array | Int8Array;
 
 const ARRAYS = { f32: Float32Array, s32: Int32Array, u8: Uint8Array, s8: Int8Array } as const;
 const WORDS = { f32: "float32", s32: "int32", u8: "uint8", s8: "int8" } as const;
@@ -65,26 +65,36 @@ export interface OnnxNetwork {
   close(): Promise<void>;
 }
 
-/** A model of f32 tensors. @param shapes of its inputs and outputs by name */
+/** A tensor of a model. */
+export interface OnnxTensor {
+  readonly type: OnnxType;
+  readonly shape: readonly number[];
+}
+
+/** @param tensors its inputs and outputs by name */
 export async function onnxNetwork(
   ort: Ort,
   model: Uint8Array,
   {
     inputs,
-    shapes,
+    tensors,
     threads,
   }: {
-    readonly inputs: Readonly<Record<string, Float32Array>>;
-    readonly shapes: Readonly<Record<string, readonly number[]>>;
+    readonly inputs: Readonly<Record<string, OnnxArray>>;
+    readonly tensors: Readonly<Record<string, OnnxTensor>>;
     readonly threads: number;
   },
 ): Promise<OnnxNetwork> {
   const session = await ort.InferenceSession.create(model, sessionOptions(threads));
-  const tensor = (name: string, data: Float32Array): OnnxValue => new ort.Tensor("float32", data, shapes[name] ?? []);
+  const tensor = (name: string, data: OnnxArray): OnnxValue => {
+    const { type = "f32", shape = [] } = tensors[name] ?? {};
+    return new ort.Tensor(WORDS[type], data, shape);
+  };
   const feeds = Object.fromEntries(Object.entries(inputs).map(([name, data]) => [name, tensor(name, data)]));
-  const results = Object.entries(shapes).filter(([name]) => !Object.hasOwn(inputs, name));
   const outputs = Object.fromEntries(
-    results.map(([name, shape]) => [name, new Float32Array(shape.reduce((product, size) => product * size, 1))]),
+    Object.entries(tensors)
+      .filter(([name]) => !Object.hasOwn(inputs, name))
+      .map(([name, { type, shape }]) => [name, new ARRAYS[type](shape.reduce((product, size) => product * size, 1))]),
   );
   const fetches = Object.fromEntries(Object.entries(outputs).map(([name, data]) => [name, tensor(name, data)]));
   return {
@@ -180,7 +190,8 @@ const sessionOptions = (threads: number): Readonly<Record<string, unknown>> => (
   graphOptimizationLevel: "all",
 });
 
-function onnxType(dtype: DType): OnnxType {
+/** @throws UsageError for a type that ONNX Runtime does not take here */
+export function onnxType(dtype: DType): OnnxType {
   if (dtype === "f32" || dtype === "s32" || dtype === "u8" || dtype === "s8") return dtype;
   throw new UsageError(`ONNX Runtime's CPU kernels have no ${dtype} convolution`);
 }

@@ -4,10 +4,11 @@ import type { Graph } from "../graph.ts";
 import { bertBase } from "./bert.ts";
 import { miLstm } from "./milstm.ts";
 import { mobilenetV1 } from "./mobilenet.ts";
+import { quantisedModels } from "./quantised.ts";
 import { resnet18, resnet50 } from "./resnet.ts";
 import { shufflenet } from "./shufflenet.ts";
 
-export const MODELS: Readonly<Record<string, () => Graph>> = {
+const PLAIN: Readonly<Record<string, () => Graph>> = {
   resnet18,
   resnet50,
   "mobilenet-v1": mobilenetV1,
@@ -15,3 +16,5 @@ export const MODELS: Readonly<Record<string, () => Graph>> = {
   "bert-base": bertBase,
   "mi-lstm": miLstm,
 };
+
+export const MODELS: Readonly<Record<string, () => Graph>> = { ...PLAIN, ...quantisedModels(PLAIN) };

@@ -7,7 +7,7 @@
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { isSameShape, type Value } from "../value.ts";
+import { isSameShape, type Quantised, type Value } from "../value.ts";
 
 /** @throws UsageError when two sizes agree in no way */
 export function broadcastShape(node: Lowering, shapes: readonly (readonly number[])[]): number[] {
@@ -36,10 +36,27 @@ export function operand(node: Lowering, name: string, value: Value, shape: reado
   const kept = value.shape.flatMap((size, d) => (size === 1 && (shape[d + offset] ?? 1) !== 1 ? [] : [d]));
   const axes = axesOfRank(shape.length);
   const shown = kept.map((d) => value.shape[d] ?? 1);
+  const text = `${name}[${kept.map((d) => axes[d + offset]).join(",")}]`;
+  const quantised = value.constant ? undefined : node.quantised(value);
+  const numbers = quantised && numbersText(text, quantised);
+  const read = numbers === undefined ? value : quantised?.stored;
+  if (!read) throw new Error("internal: numbers of nothing");
   return {
-    text: `${name}[${kept.map((d) => axes[d + offset]).join(",")}]`,
-    reads: { [name]: isSameShape(shown, value.shape) ? value : node.reshaped(value, shown) },
+    text: numbers ?? text,
+    reads: { [name]: isSameShape(shown, read.shape) ? read : node.reshaped(read, shown) },
   };
+}
+
+/** What integers stand for, where the scale is one known number; undefined where they are read as they were computed before. */
+function numbersText(read: string, { scale, zero, stored }: Quantised): string | undefined {
+  const [by, from] = [scale.constant, zero ? zero.constant : [0]];
+  const [factor, less = 0] = [by?.[0], from?.[0]];
+  if (by?.length !== 1 || from?.length !== 1 || factor === undefined || !(factor > 0 && Number.isFinite(factor)))
+    return undefined;
+  if (stored.type !== "u8" && stored.type !== "s8") return undefined;
+  return less === 0
+    ? `(f32(${read}) * ${numberText(factor)})`
+    : `(f32(s32(${read}) - ${less < 0 ? `(${less})` : less}) * ${numberText(factor)})`;
 }
 
 /** A number as the notation reads it. */

@@ -6,6 +6,7 @@
  * A layer that the table of operators has (conv2d, depthwise-conv2d ...) is that row, so that its records are shared with `automap tune`.
  */
 
+import type { OperandTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate, type Operator } from "../../operators/operator.ts";
 import type { Lowering } from "../lowering.ts";
@@ -188,7 +189,7 @@ const sizes = (names: readonly string[], of: readonly number[]): Record<string, 
   Object.fromEntries(names.map((name, d) => [name, of[d] ?? 1]));
 
 /** The row of the table of operators that a layer is, with its parameters; undefined where the table has none for it. */
-function rowOf({
+export function rowOf({
   x,
   w,
   groups,
@@ -228,14 +229,16 @@ function conv(node: Lowering): Value[] {
   return [biased(node, sum, node.optional(2))];
 }
 
-function layerOfTable(
+export function layerOfTable(
   node: Lowering,
   { x, w }: Layer,
   { operator, parameters }: NonNullable<ReturnType<typeof rowOf>>,
+  types?: OperandTypes,
 ): Value {
-  const computation = instantiate(operator, { parameters });
+  const computation = instantiate(operator, { parameters, ...(types && { types }) });
   const shape = computation.tensors["w"]?.dims.map((d) => d.extent) ?? [];
-  return node.computed(computation, { in: x, w: node.reshaped(w, shape) }, "f32", { name: operator.name, parameters });
+  const reads = { in: x, w: node.reshaped(w, shape) };
+  return node.computed(computation, reads, types ? "s32" : "f32", { name: operator.name, parameters });
 }
 
 /** Adds a number for each channel, which is dimension 1. */

@@ -2,6 +2,7 @@
 
 import { COMPARISONS } from "./compare.ts";
 import { CONVOLUTIONS } from "./convolution.ts";
+import { overIntegers } from "./dequantised.ts";
 import { ELEMENTWISE } from "./elementwise.ts";
 import { MOVES } from "./move.ts";
 import { POOLING } from "./pooling.ts";
@@ -23,7 +24,9 @@ const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["quantised", QUANTISED],
 ];
 
-const ALL: ReadonlyMap<string, NetworkOperator> = new Map(GROUPS.flatMap(([, table]) => Object.entries(table)));
+const ALL: ReadonlyMap<string, NetworkOperator> = new Map(
+  GROUPS.flatMap(([, table]) => Object.entries(overIntegers(table))),
+);
 
 export const networkOperatorNamed = (name: string): NetworkOperator | undefined => ALL.get(name);
 

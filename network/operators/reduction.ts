@@ -7,7 +7,7 @@
 
 import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { heldAs, type Value } from "../value.ts";
+import { type ElementType, heldAs, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
@@ -23,7 +23,12 @@ export function reduced(
   node: Lowering,
   x: Value,
   axes: readonly number[],
-  { op, term = (e) => e, keepsAxes = true }: { op: Combine; term?: (x: string) => string; keepsAxes?: boolean },
+  {
+    op,
+    term = (e) => e,
+    keepsAxes = true,
+    type = x.type,
+  }: { op: Combine; term?: (x: string) => string; keepsAxes?: boolean; type?: ElementType },
 ): Value {
   const names = axesOfRank(x.shape.length);
   const kept = names.filter((_, d) => !axes.includes(d));
@@ -32,7 +37,7 @@ export function reduced(
   const value = node.equation(`y[${kept.join(",")}] ${op} ${term(`x[${names.join(",")}]`)}`, {
     reads: { x },
     shape: x.shape.filter((_, d) => !axes.includes(d)),
-    type: x.type,
+    type,
     extents: Object.fromEntries(axes.map((d) => [`i${d}`, x.shape[d] ?? 1])),
   });
   return node.reshaped(value, shape);

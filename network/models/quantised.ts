@@ -1,0 +1,20 @@
+/**
+ * @file Quantised forms of the networks of images: u8 values, s8 weights, the ranges of `ranges.ts`.
+ *
+ *     quantisedModels({ resnet18 })["resnet18-u8s8"]      as ONNX writes it: QuantizeLinear and DequantizeLinear around what is stored
+ */
+
+import type { Graph } from "../graph.ts";
+import { quantise, type Ranges } from "../quantise.ts";
+import { RANGES } from "./ranges.ts";
+
+/** Every network that has ranges, as `NAME-u8s8`. */
+export function quantisedModels(models: Readonly<Record<string, () => Graph>>): Record<string, () => Graph> {
+  const made = (build: () => Graph, ranges: Ranges) => (): Graph => quantise(build(), ranges);
+  return Object.fromEntries(
+    Object.entries(RANGES).flatMap(([name, ranges]) => {
+      const build = models[name];
+      return build ? [[`${name}-u8s8`, made(build, ranges)] as const] : [];
+    }),
+  );
+}

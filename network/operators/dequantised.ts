@@ -1,0 +1,154 @@
+/**
+ * @file Operators whose inputs are integers under a scale, computed on the integers.
+ *
+ *     x <- DequantizeLinear(a), w <- DequantizeLinear(b)        sum += s32(a) * s32(b)
+ *     y <- Conv(x, w, bias)                               ->    y = f32(sum + c[k]) * scale[k] + bias[k]
+ *
+ * Moves, and the largest of a window, are of the integers; what they make is integers under the same scale. QuantizeLinear behind them then only
+ * brings the sum to its integers: a quantised layer is one step. Any other reader computes with the numbers.
+ */
+
+import type { Lowering } from "../lowering.ts";
+import type { Quantised, Value } from "../value.ts";
+import { layerOf } from "./convolution.ts";
+import { elementwise } from "./elementwise.ts";
+import { along, convolvedIntegers, multipliedIntegers } from "./integer-sums.ts";
+import { dequantised, isNone, isSameScale } from "./quantised.ts";
+import { reduced } from "./reduction.ts";
+import type { NetworkOperator, OperatorTable } from "./table.ts";
+
+type Lower = NetworkOperator["lower"];
+
+/** Both factors of a product as integers of 8 bits: any on the left under one scale, known ones on the right. */
+function factorsOf(node: Lowering): readonly [Quantised, Quantised] | undefined {
+  const [a, b] = [node.quantised(node.optional(0)), node.quantised(node.optional(1))];
+  const isNarrow = (x: Quantised): boolean => x.stored.type === "u8" || x.stored.type === "s8";
+  if (!a || !b || !isNarrow(a) || !isNarrow(b) || a.axis !== undefined || !b.stored.constant) return undefined;
+  return [a, b];
+}
+
+/** A bias that is s32 in units of both scales; undefined for any other. */
+function wholeBias(node: Lowering, bias: Value | undefined, scale: Value): Value | undefined {
+  const shown = node.quantised(bias);
+  const [own, known] = [shown?.scale.constant, scale.constant];
+  if (shown?.stored.type !== "s32" || !shown.stored.constant || !own || !known) return undefined;
+  if (shown.zero && !shown.zero.constant?.every((z) => z === 0)) return undefined;
+  const most = Math.max(own.length, known.length);
+  for (let i = 0; i < most; i++) {
+    const [x = 0, y = 0] = [own[i % own.length], known[i % known.length]];
+    // Products of two scales differ by rounding.
+    if (!(Math.abs(x - y) <= 4 * 2 ** -24 * Math.abs(y))) return undefined;
+  }
+  return shown.stored;
+}
+
+/** Sums of integers brought to numbers: each by the scales of both factors, and a bias that is no integer. */
+function scaled(node: Lowering, sum: Value, scale: Value, bias: Value | undefined): Value {
+  const numbers = elementwise(node, [sum, scale], ([s = "", f = ""]) => `f32(${s}) * ${f}`, "f32");
+  return bias ? elementwise(node, [numbers, bias], ([x = "", b = ""]) => `${x} + ${b}`) : numbers;
+}
+
+const times = (node: Lowering, a: Value, b: Value): Value =>
+  elementwise(node, [a, b], ([x = "", y = ""]) => `${x} * ${y}`);
+
+function conv(node: Lowering): Value[] | undefined {
+  const factors = factorsOf(node);
+  if (!factors || (factors[1].axis ?? 0) !== 0) return undefined;
+  const [x, w] = factors;
+  const scale = times(node, x.scale, w.scale);
+  const given = node.optional(2);
+  const bias = wholeBias(node, given, scale);
+  const sum = convolvedIntegers(node, layerOf(node, x.stored, w.stored), { x: x.zero, w: w.zero }, bias);
+  const spread = given && !bias ? along(node, given, sum, 1) : undefined;
+  return [scaled(node, sum, along(node, scale, sum, 1), spread)];
+}
+
+function matMul(node: Lowering): Value[] | undefined {
+  const factors = factorsOf(node);
+  if (!factors) return undefined;
+  const [a, b] = factors;
+  const columns = b.stored.shape.length - 1;
+  if (a.stored.shape.length < 2 || columns < 1 || (b.axis ?? columns) !== columns) return undefined;
+  const sum = multipliedIntegers(node, [a.stored, b.stored], { a: a.zero, b: b.zero });
+  return [scaled(node, sum, times(node, a.scale, b.scale), undefined)];
+}
+
+/** With the factors 1 that fully connected layers have. */
+function gemm(node: Lowering): Value[] | undefined {
+  const factors = factorsOf(node);
+  const isTurned = node.int("transB", 0) !== 0;
+  if (!factors || node.int("transA", 0) !== 0 || node.float("alpha", 1) !== 1 || node.float("beta", 1) !== 1)
+    return undefined;
+  const [a, b] = factors;
+  const { shape } = b.stored;
+  if (a.stored.shape.length !== 2 || shape.length !== 2 || (b.axis ?? (isTurned ? 0 : 1)) !== (isTurned ? 0 : 1))
+    return undefined;
+  const right = isTurned ? turned(node, b.stored) : b.stored;
+  const scale = times(node, a.scale, b.scale);
+  const given = node.optional(2);
+  if (given && (given.shape.length !== 1 || given.shape[0] !== right.shape[1])) return undefined;
+  const bias = wholeBias(node, given, scale);
+  const sum = multipliedIntegers(node, [a.stored, right], { a: a.zero, b: b.zero }, bias);
+  return [scaled(node, sum, scale, bias ? undefined : given)];
+}
+
+/** A known matrix with its rows as columns. */
+function turned(node: Lowering, x: Value): Value {
+  const [rows = 1, columns = 1] = x.shape;
+  const values = node.numbers(x.type, rows * columns);
+  for (let i = 0; i < rows; i++)
+    for (let j = 0; j < columns; j++) values[j * rows + i] = x.constant?.[i * columns + j] ?? 0;
+  return node.constant({ type: x.type, shape: [columns, rows], values }, `${x.name}.turned`);
+}
+
+/** The mean of each channel, of sums in s32. */
+function globalAverage(node: Lowering): Value[] | undefined {
+  const x = node.quantised(node.optional(0));
+  if (!x || x.axis !== undefined || (x.stored.type !== "u8" && x.stored.type !== "s8")) return undefined;
+  const { shape } = x.stored;
+  if (shape.length < 3 || shape.length > 5) return undefined;
+  const axes = shape.flatMap((_, d) => (d >= 2 ? [d] : []));
+  const count = axes.reduce((product, d) => product * (shape[d] ?? 1), 1);
+  const sum = reduced(node, x.stored, axes, { op: "+=", term: (e) => `s32(${e})`, type: "s32" });
+  const operands = [sum, x.scale, ...(x.zero ? [x.zero] : [])];
+  return [
+    elementwise(
+      node,
+      operands,
+      ([a = "", s = "", z]) => `f32(${a}${isNone(z) ? "" : ` - ${count} * s32(${z})`}) * ${s} / ${count}`,
+      "f32",
+    ),
+  ];
+}
+
+/** Integers moved, all under one scale; `ordered` where the scale must be above 0, because the largest integer stands for the largest number. */
+function moved(lower: Lower) {
+  return (node: Lowering): readonly (Value | undefined)[] | undefined => {
+    const count = node.node.op === "Concat" ? node.node.inputs.length : 1;
+    const inputs = Array.from({ length: count }, (_, place) => node.quantised(node.optional(place)));
+    const [first] = inputs;
+    if (!first || first.axis !== undefined || node.optional(0)?.constant) return undefined;
+    if (!inputs.every((x) => x && x.stored.type === first.stored.type && isSameScale(x, first))) return undefined;
+    for (const [place, x] of inputs.entries()) if (x) node.replace(place, x.stored);
+    const { scale, zero } = first;
+    return lower(node).map((stored) => stored && dequantised(node, { stored, scale, zero }));
+  };
+}
+
+const MOVED = ["Concat", "MaxPool", "Slice", "Split", "Transpose"];
+const COMPUTED: Readonly<Record<string, (node: Lowering) => readonly (Value | undefined)[] | undefined>> = {
+  Conv: conv,
+  Gemm: gemm,
+  GlobalAveragePool: globalAverage,
+  MatMul: matMul,
+};
+
+/** The same operators, each of integers where its inputs are. */
+export function overIntegers(table: OperatorTable): OperatorTable {
+  return Object.fromEntries(
+    Object.entries(table).map(([name, row]) => {
+      const first = MOVED.includes(name) ? moved(row.lower) : COMPUTED[name];
+      return [name, first ? { ...row, lower: (node: Lowering) => first(node) ?? row.lower(node) } : row];
+    }),
+  );
+}

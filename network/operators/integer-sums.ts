@@ -1,0 +1,166 @@
+/**
+ * @file Sums of products of integers less their zero points, as convolutions and matrix products of quantised networks have them.
+ *
+ *     sum (in - z) * w    =    sum in * w  -  z * sum w          out[n,k,p,q] += s32(in[..]) * s32(w[..]),  y = out + c[k]
+ *
+ * What instructions multiply is u8 by s8. Weights that fit s8 without their zero points are stored so; s8 on the left becomes u8 by adding 128 to
+ * it and to its zero point. Padding is 0 in the notation and the zero point in ONNX: where these differ, images are padded by a step of their own.
+ */
+
+import { parseDataTypes } from "../../operators/data-types.ts";
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { convolved, type Layer, layerOfTable, rowOf } from "./convolution.ts";
+import { elementwise } from "./elementwise.ts";
+import { matmul } from "./product.ts";
+import { reduced } from "./reduction.ts";
+
+/** Between s8 and u8. */
+const SHIFT = 128;
+
+/** A list along one axis of `x`, or a single number. */
+export function along(node: Lowering, list: Value, x: Value, axis: number): Value {
+  if (list.shape.length === 0 || (list.shape.length === 1 && list.shape[0] === 1)) return node.reshaped(list, []);
+  const size = x.shape[axis];
+  if (list.shape.length !== 1 || list.shape[0] !== size)
+    node.refuse(`${list.name} of [${list.shape.join(",")}] for ${size} elements of axis ${axis}`);
+  return node.reshaped(
+    list,
+    x.shape.slice(axis).map((n, d) => (d === 0 ? n : 1)),
+  );
+}
+
+export function checkIntegers(node: Lowering, ...values: readonly Value[]): void {
+  for (const { name, type } of values)
+    if (type !== "u8" && type !== "s8") node.refuse(`${name} holds ${type}; u8 and s8 are supported`);
+}
+
+const isZero = (zero: Value | undefined): boolean => zero?.constant?.every((z) => z === 0) ?? zero === undefined;
+
+const wide = (node: Lowering, x: Value): Value =>
+  x.type === "s32" ? x : elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
+
+/** @returns the value less its zero points, along an axis or one for all: in s8 where all of it is known and fits, else in s32 */
+function lessZero(node: Lowering, x: Value, zero: Value | undefined, axis: number): Value {
+  if (!zero || isZero(zero)) return x;
+  const less = elementwise(node, [x, along(node, zero, x, axis)], ([a = "", z = ""]) => `s32(${a}) - s32(${z})`, "s32");
+  const { constant, shape } = less;
+  if (!constant?.every((value) => value >= -SHIFT && value < SHIFT)) return less;
+  return node.constant({ type: "s8", shape, values: node.numbersFrom("s8", constant) }, `${x.name}.less`);
+}
+
+interface Factor {
+  readonly x: Value;
+  readonly zero: Value | undefined;
+}
+
+/** s8 beside s8 as u8, whose zero point is 128 more. */
+function unsigned(node: Lowering, { x, zero }: Factor, other: Value): Factor {
+  if (x.type !== "s8" || other.type !== "s8" || x.constant || (zero && !zero.constant)) return { x, zero };
+  const shifted = elementwise(node, [x], ([a = ""]) => `u8(s32(${a}) + ${SHIFT})`, "u8");
+  const values = node.numbersFrom(
+    "s32",
+    Array.from(zero?.constant ?? [0], (z) => z + SHIFT),
+  );
+  return { x: shifted, zero: node.constant({ type: "s32", shape: [], values }, `${x.name}.zero`) };
+}
+
+/** The sum, and what a zero point has added to each of it taken out: `sums` of the other factor, spread over the product. */
+function corrected(node: Lowering, sum: Value, zero: Value | undefined, sums: () => Value, bias?: Value): Value {
+  const taken =
+    zero && !isZero(zero)
+      ? elementwise(node, [sums(), zero], ([s = "", z = ""]) => `0 - s32(${z}) * ${s}`, "s32")
+      : undefined;
+  const parts = [taken, bias].filter((part) => part !== undefined);
+  if (parts.length === 0) return sum;
+  const added = parts.length === 1 ? parts[0] : elementwise(node, parts, ([a = "", b = ""]) => `${a} + ${b}`, "s32");
+  return elementwise(node, added ? [sum, added] : [sum], ([a = "", b = ""]) => `${a} + ${b}`, "s32");
+}
+
+const product = (a: Value, b: Value) => (x: string, y: string) =>
+  `${a.type === "s32" ? x : `s32(${x})`} * ${b.type === "s32" ? y : `s32(${y})`}`;
+
+/**
+ * A convolution in s32.
+ * @param zeros of the images, one number; of the weights, one or one for each filter
+ * @param bias s32, one for each filter
+ */
+export function convolvedIntegers(
+  node: Lowering,
+  layer: Layer,
+  zeros: { readonly x: Value | undefined; readonly w: Value | undefined },
+  bias?: Value,
+): Value {
+  checkIntegers(node, layer.x, layer.w);
+  if (zeros.x?.shape.some((size) => size !== 1)) node.refuse("a zero point for each image is not supported");
+  const w = lessZero(node, layer.w, zeros.w, 0);
+  const { x, zero } = unsigned(node, { x: layer.x, zero: zeros.x && node.reshaped(zeros.x, []) }, w);
+  const inner = isZero(zero) || !zero ? { ...layer, x, w } : padded(node, { ...layer, x, w }, zero);
+  const row = x.type === "u8" && w.type === "s8" && w.constant ? rowOf(inner) : undefined;
+  const sum = row
+    ? layerOfTable(node, inner, row, parseDataTypes("u8s8"))
+    : convolved(node, inner, product(x, w), "s32");
+  const [filters = 1, ...rest] = w.shape;
+  const spread = rest.slice(1).map(() => 1);
+  const sums = (): Value =>
+    node.reshaped(
+      reduced(
+        node,
+        wide(node, w),
+        rest.map((_, d) => d + 1),
+        { op: "+=" },
+      ),
+      [filters, ...spread],
+    );
+  return corrected(node, sum, zero, sums, bias && along(node, bias, sum, 1));
+}
+
+/** The layer on images that have their border. */
+function padded(node: Lowering, layer: Layer, zero: Value): Layer {
+  const { x, window, spatial } = layer;
+  const { begins, ends } = window;
+  if ([...begins, ...ends].every((size) => size === 0)) return layer;
+  const axes = axesOfRank(x.shape.length);
+  const sizes = spatial.map((size, d) => size + (begins[d] ?? 0) + (ends[d] ?? 0));
+  const inside = spatial.flatMap((size, d) => {
+    const [begin = 0, end = 0] = [begins[d], ends[d]];
+    const name = axes[d + 2];
+    return [...(begin > 0 ? [`${name} >= ${begin}`] : []), ...(end > 0 ? [`${name} < ${begin + size}`] : [])];
+  });
+  const at = axes.map((name, d) => (d >= 2 && (begins[d - 2] ?? 0) > 0 ? `${name}-${begins[d - 2]}` : name));
+  const [known] = zero.constant ?? [];
+  const image = node.equation(
+    `y[${axes.join(",")}] = select(${inside.join(" and ")}, x[${at.join(",")}], ${known ?? "z[]"})`,
+    {
+      reads: { x, ...(known === undefined && { z: zero }) },
+      shape: [...x.shape.slice(0, 2), ...sizes],
+      type: x.type,
+    },
+  );
+  const none = begins.map(() => 0);
+  return { ...layer, x: image, spatial: sizes, window: { ...window, begins: none, ends: none } };
+}
+
+/**
+ * A matrix product in s32. @param zeros of the left, one number or one for each row; of the right, one or one for each column
+ * @param bias s32, one for each column
+ */
+export function multipliedIntegers(
+  node: Lowering,
+  [a, b]: readonly [Value, Value],
+  zeros: { readonly a: Value | undefined; readonly b: Value | undefined },
+  bias?: Value,
+): Value {
+  checkIntegers(node, a, b);
+  const right = lessZero(node, b, zeros.b, b.shape.length - 1);
+  const hasOneZero = zeros.a?.shape.every((size) => size === 1) ?? true;
+  const matrix = right.constant !== undefined && right.shape.length === 2;
+  if (!matrix || !hasOneZero) {
+    const left = lessZero(node, a, zeros.a, Math.max(0, a.shape.length - 2));
+    const sum = matmul(node, left, right, { factor: product(left, right), type: "s32" });
+    return bias ? elementwise(node, [sum, bias], ([x = "", y = ""]) => `${x} + ${y}`) : sum;
+  }
+  const { x, zero } = unsigned(node, { x: a, zero: zeros.a && node.reshaped(zeros.a, []) }, right);
+  const sum = matmul(node, x, right, { factor: product(x, right), type: "s32" });
+  return corrected(node, sum, zero, () => reduced(node, wide(node, right), [0], { op: "+=", keepsAxes: false }), bias);
+}

@@ -1,0 +1,209 @@
+/**
+ * @file A network of f32 brought to integers of 8 bits, as quantisers of ONNX write it: pairs of QuantizeLinear and DequantizeLinear around what is stored.
+ *
+ *     Conv(x, w)  ->  BatchNormalization  ->  Relu                                          ranges: { x: [-2, 2], relu: [0, 3.1] }
+ *     DQ(Q(x)), DQ(w s8), DQ(bias s32)  ->  Conv  ->  Relu  ->  Q (u8)  ->  DQ
+ *
+ * Values are u8 with one scale and zero point each, from the range they were seen in; weights are s8 with a scale for each filter, batch norms in
+ * them; biases are s32 in units of both scales. What has no range stays f32.
+ */
+
+import { UsageError } from "../abstraction/error.ts";
+import type { Attribute, Constant, Graph, Node } from "./graph.ts";
+
+/** The least and the largest element that a value was seen to have, by the value's name. */
+export type Ranges = Readonly<Record<string, readonly [least: number, most: number]>>;
+
+/** What moves elements has the scale of its input. */
+const MOVES = ["Flatten", "MaxPool", "Reshape", "Transpose"];
+/** What multiplies weights; its third input is a bias. */
+const LAYERS = ["Conv", "Gemm"];
+
+interface Scale {
+  readonly scale: number;
+  readonly zero: number;
+}
+
+/** Names of values that a range is wanted of: inputs of the network, and what its layers, sums and poolings make, rectified. */
+export function valuesToObserve({ nodes, inputs, outputs }: Graph): string[] {
+  const readers = readersOf(nodes);
+  const last = (name: string): string => {
+    const [reader, ...others] = readers.get(name) ?? [];
+    const isJoined = reader && others.length === 0 && ["BatchNormalization", "Relu"].includes(reader.op);
+    return isJoined ? last(reader.outputs[0] ?? "") : name;
+  };
+  const makers = nodes.filter(({ op }) => ["Conv", "Add", "Concat", "GlobalAveragePool"].includes(op));
+  const all = [...inputs.map(({ name }) => name), ...makers.map(({ outputs: [name = ""] }) => last(name))];
+  return [...new Set(all)].filter((name) => !outputs.includes(name));
+}
+
+function readersOf(nodes: readonly Node[]): Map<string, Node[]> {
+  const readers = new Map<string, Node[]>();
+  for (const node of nodes) for (const name of node.inputs) readers.set(name, [...(readers.get(name) ?? []), node]);
+  return readers;
+}
+
+/** @throws UsageError when a layer's weights are not known, or a range is none */
+export function quantise(graph: Graph, ranges: Ranges, name = `${graph.name}_u8s8`): Graph {
+  return new Quantiser(graph, ranges).graph(name);
+}
+
+class Quantiser {
+  private readonly from: Graph;
+  private readonly ranges: Ranges;
+  private readonly readers: ReadonlyMap<string, Node[]>;
+  private readonly constants = new Map<string, Constant>();
+  private readonly nodes: Node[] = [];
+  /** What stands for a value of the network now. */
+  private readonly now = new Map<string, string>();
+  private readonly scales = new Map<string, Scale>();
+  private readonly folded = new Set<Node>();
+
+  constructor(from: Graph, ranges: Ranges) {
+    this.from = from;
+    this.ranges = ranges;
+    this.readers = readersOf(from.nodes);
+  }
+
+  graph(name: string): Graph {
+    const { inputs, outputs, opset, nodes } = this.from;
+    for (const input of inputs) this.stored(input.name);
+    for (const node of nodes) if (!this.folded.has(node)) this.add(node);
+    return { name, opset, inputs, outputs, constants: this.constants, nodes: this.nodes };
+  }
+
+  private add(node: Node): void {
+    const [x = "", w = ""] = node.inputs;
+    const scale = this.scales.get(x);
+    const [y = ""] = node.outputs;
+    if (LAYERS.includes(node.op) && scale && this.from.constants.has(w)) this.layer(node, scale);
+    else {
+      for (const input of node.inputs) {
+        const constant = this.from.constants.get(input);
+        if (constant) this.constants.set(input, constant);
+      }
+      this.nodes.push({ ...node, inputs: node.inputs.map((input) => this.now.get(input) ?? input) });
+    }
+    this.stored(y, MOVES.includes(node.op) ? scale : undefined);
+  }
+
+  /** A value kept in u8, where its scale is known. */
+  private stored(value: string, given?: Scale): void {
+    const range = this.ranges[value];
+    const scale = given ?? (range && scaleOf(value, range));
+    if (!scale || this.from.outputs.includes(value)) return;
+    this.scales.set(value, scale);
+    const parameters = this.parameters(value, [scale.scale], [scale.zero], "u8", []);
+    const whole = `${value}.u8`;
+    const shown = `${value}.shown`;
+    this.push("QuantizeLinear", `${value}.quantize`, [this.now.get(value) ?? value, ...parameters], whole);
+    this.push("DequantizeLinear", `${value}.dequantize`, [whole, ...parameters], shown);
+    this.now.set(value, shown);
+  }
+
+  /** A convolution or a product with its batch norm in the weights. */
+  private layer(node: Node, input: Scale): void {
+    const [x = "", w = "", given = ""] = node.inputs;
+    const weights = this.constantNamed(w, node);
+    const filters = weights.shape[0] ?? 1;
+    const isRows = node.op === "Conv" || node.attributes["transB"] === 1;
+    if (!isRows) throw new UsageError(`${node.name} (${node.op}): weights that lie by columns are not quantised`);
+    const norm = this.normBehind(node);
+    const { factors, offsets } = norm ? this.normOf(norm) : { factors: undefined, offsets: undefined };
+    const bias = given === "" ? undefined : this.constantNamed(given, node).values;
+    const run = weights.values.length / filters;
+    const whole = new Int8Array(weights.values.length);
+    const steps = new Float32Array(filters);
+    for (let k = 0; k < filters; k++) {
+      const factor = factors?.[k] ?? 1;
+      let most = 0;
+      for (let i = k * run; i < (k + 1) * run; i++) most = Math.max(most, Math.abs((weights.values[i] ?? 0) * factor));
+      const step = Math.fround((most || 1) / 127);
+      steps[k] = step;
+      for (let i = k * run; i < (k + 1) * run; i++) whole[i] = Math.round(((weights.values[i] ?? 0) * factor) / step);
+    }
+    const units = Float32Array.from(steps, (step) => step * Math.fround(input.scale));
+    const sums = Int32Array.from(units, (unit, k) =>
+      Math.round(((bias?.[k] ?? 0) * (factors?.[k] ?? 1) + (offsets?.[k] ?? 0)) / unit),
+    );
+    this.constants.set(`${w}.s8`, { type: "s8", shape: weights.shape, values: whole });
+    this.constants.set(`${w}.bias.s32`, { type: "s32", shape: [filters], values: sums });
+    const own = this.parameters(
+      w,
+      steps,
+      steps.map(() => 0),
+      "s8",
+      [filters],
+    );
+    const ofBias = this.parameters(
+      `${w}.bias`,
+      units,
+      steps.map(() => 0),
+      "s32",
+      [filters],
+    );
+    this.push("DequantizeLinear", `${w}.dequantize`, [`${w}.s8`, ...own], `${w}.shown`, { axis: 0 });
+    this.push("DequantizeLinear", `${w}.bias.dequantize`, [`${w}.bias.s32`, ...ofBias], `${w}.bias.shown`, { axis: 0 });
+    const [y = ""] = node.outputs;
+    const made = norm?.outputs[0] ?? y;
+    this.nodes.push({ ...node, inputs: [this.now.get(x) ?? x, `${w}.shown`, `${w}.bias.shown`], outputs: [made] });
+    if (norm) {
+      this.folded.add(norm);
+      this.stored(made);
+    }
+  }
+
+  private normBehind({ outputs: [y = ""] }: Node): Node | undefined {
+    const [reader, ...others] = this.readers.get(y) ?? [];
+    return reader?.op === "BatchNormalization" && others.length === 0 ? reader : undefined;
+  }
+
+  /** A norm as a factor and an offset of each channel. */
+  private normOf(norm: Node) {
+    const [scale, bias, mean, variance] = [1, 2, 3, 4].map(
+      (i) => this.constantNamed(norm.inputs[i] ?? "", norm).values,
+    );
+    const epsilon = typeof norm.attributes["epsilon"] === "number" ? norm.attributes["epsilon"] : 1e-5;
+    const factors = Array.from(scale ?? [], (s, k) => s / Math.sqrt((variance?.[k] ?? 0) + epsilon));
+    return { factors, offsets: factors.map((factor, k) => (bias?.[k] ?? 0) - (mean?.[k] ?? 0) * factor) };
+  }
+
+  private constantNamed(name: string, node: Node): Constant {
+    const constant = this.from.constants.get(name);
+    if (!constant) throw new UsageError(`${node.name} (${node.op}): ${name} is not known, and cannot be quantised`);
+    return constant;
+  }
+
+  private parameters(
+    of: string,
+    scales: ArrayLike<number>,
+    zeros: ArrayLike<number>,
+    type: "u8" | "s8" | "s32",
+    shape: readonly number[],
+  ): readonly [string, string] {
+    const [scale, zero] = [`${of}.scale`, `${of}.zero`];
+    const Whole = { u8: Uint8Array, s8: Int8Array, s32: Int32Array }[type];
+    this.constants.set(scale, { type: "f32", shape, values: Float32Array.from(scales) });
+    this.constants.set(zero, { type, shape, values: Whole.from(zeros) });
+    return [scale, zero];
+  }
+
+  private push(
+    op: string,
+    name: string,
+    inputs: readonly string[],
+    output: string,
+    attributes: Readonly<Record<string, Attribute>> = {},
+  ): void {
+    this.nodes.push({ name, op, inputs, outputs: [output], attributes });
+  }
+}
+
+/** Of u8: 0 is an integer exactly, as padding and rectifiers want. */
+function scaleOf(value: string, [least, most]: readonly [number, number]): Scale {
+  const [low, high] = [Math.min(0, least), Math.max(0, most)];
+  if (!(Number.isFinite(high - low) && high > low))
+    throw new UsageError(`the range of ${value}, ${least} to ${most}, is none`);
+  const scale = Math.fround((high - low) / 255);
+  return { scale, zero: Math.round(-low / scale) };
+}

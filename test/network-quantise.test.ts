@@ -1,0 +1,196 @@
+/** @file Quantised networks: layers computed on integers give what their numbers give, each as one step of u8 and s8. */
+
+import { describe, expect, it } from "vitest";
+import { equationText } from "../abstraction/computation.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { GraphBuilder } from "../network/builder.ts";
+import { fuse } from "../network/fuse.ts";
+import { lowerGraph } from "../network/lower.ts";
+import { MODELS } from "../network/models/index.ts";
+import { mobilenetV1 } from "../network/models/mobilenet.ts";
+import type { NumberArray } from "../network/numbers.ts";
+import { parseOnnx } from "../network/onnx/read.ts";
+import { onnxBytes } from "../network/onnx/write.ts";
+import { quantise } from "../network/quantise.ts";
+import { runNetwork } from "../network/run.ts";
+import { openGraph } from "../session/network.ts";
+import { block, rangesOf } from "./support/quantised.ts";
+
+describe("a network that is quantised", () => {
+  it("has one step for each layer, of u8 and s8, and comes near what it was", async () => {
+    const graph = block();
+    const random = seededRandom(3);
+    const inputs = { x: Float32Array.from({ length: 256 }, () => 4 * random() - 2) };
+    const whole = quantise(graph, await rangesOf(graph, inputs));
+    const program = fuse(lowerGraph(whole));
+    expect(
+      program.steps.map(
+        ({ ops, computation }) => `${ops.join(" ")}: ${equationText(computation).replaceAll(/\d+\.\d+/g, "S")}`,
+      ),
+    ).toMatchInlineSnapshot(`
+      [
+        "QuantizeLinear: y[i0,i1,i2,i3] = sat_u8(round(x0[i0,i1,i2,i3] / S) + f32(128))",
+        "Conv: y[i0,i1,i2,i3] = select(i2 >= 1 and i2 < 9 and i3 >= 1 and i3 < 9, x[i0,i1,i2-1,i3-1], 128)",
+        "Conv QuantizeLinear: out[n,k,p,q] += s32(in[n,c,p*2+r,q*2+s]) * s32(w[k,c,r,s]); res[n,k,p,q] = sat_u8(round(f32(out[n,k,p,q] + e0[k]) * e1[k]) + f32(117))",
+        "Conv Relu QuantizeLinear: out[n,k,p,q] += s32(in[n,c,p*2+r,q*2+s]) * s32(w[k,c,r,s]); res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q] + e0[k]) * e1[k], 0)))",
+        "Conv QuantizeLinear Add Relu QuantizeLinear: out[n,c+m,p,q] += s32(in[n,c,p+r-1,q+s-1]) * s32(w[c+m,r,s]); res[n,d1,p,q] = sat_u8(round(max(f32(s32(sat_u8(round(f32(out[n,d1,p,q] + e0[d1]) * e1[d1]) + f32(110))) - 110) * S + f32(s32(e2[n,d1,p,q]) - 117) * S, 0)))",
+        "MaxPool: y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]",
+        "GlobalAveragePool: y[i0,i1] += s32(x[i0,i1,i2,i3])",
+        "GlobalAveragePool QuantizeLinear: y[i0,i1,i2,i3] = sat_u8(round(f32(x0[i0,i1,i2,i3]) * S / 4 / S))",
+        "Gemm: out[m,n] += s32(a[m,k]) * s32(b[k,n]); res[m,n] = f32(out[m,n] + e0[n]) * e1[n]",
+      ]
+    `);
+    const [before] = (await runNetwork(lowerGraph(graph), inputs)).values();
+    const [after] = (await runNetwork(program, inputs)).values();
+    const most = Math.max(...Array.from(before ?? [], Math.abs));
+    for (let i = 0; i < 5; i++) expect(Math.abs((after?.[i] ?? 0) - (before?.[i] ?? 0))).toBeLessThan(0.03 * most);
+  });
+
+  it("is the same when it is read back from ONNX", async () => {
+    const graph = quantise(block(), await rangesOf(block(), { x: new Float32Array(256).fill(1) }));
+    const again = parseOnnx(onnxBytes(graph), "block.onnx", ".");
+    const x = Float32Array.from({ length: 256 }, (_, i) => (i % 7) / 3 - 1);
+    expect(await runNetwork(lowerGraph(again), { x })).toEqual(await runNetwork(lowerGraph(graph), { x }));
+  });
+
+  it("refuses weights that are not known, and a range that is none", () => {
+    const net = new GraphBuilder("open");
+    const x = net.input("x", [1, 4]);
+    net.output(net.node("Gemm", [x, net.constant("w", [4, 2], new Float32Array(8))], {}, "fc"));
+    expect(() => quantise(net.graph, { x: [0, 1] })).toThrow(
+      "fc (Gemm): weights that lie by columns are not quantised",
+    );
+    expect(() => quantise(mobilenetV1({ size: 32 }), { image: [0, Number.NaN] })).toThrow(
+      "the range of image, 0 to NaN, is none",
+    );
+  });
+
+  it.each(["resnet18-u8s8", "mobilenet-v1-u8s8"])("is built by name: %s", (name) => {
+    const build = MODELS[name];
+    if (!build) throw new Error("no such network");
+    const { program } = openGraph(build());
+    const types = (step: (typeof program.steps)[number]): string =>
+      Object.values(step.computation.tensors)
+        .map(({ dtype }) => dtype)
+        .join();
+    const layers = program.steps.filter(({ ops }) => ops.includes("Conv") && ops.length > 1);
+    expect(layers.length).toBe(name.startsWith("resnet18") ? 20 : 27);
+    for (const layer of layers) expect(types(layer)).toMatch(/^u8,u8,s8,s32,f32(,u8)?$/);
+  });
+});
+
+interface Integers {
+  readonly type: "u8" | "s8";
+  readonly zero?: number;
+}
+
+const ARRAYS = { u8: Uint8Array, s8: Int8Array } as const;
+
+function drawn({ type }: Integers, count: number, random: () => number): NumberArray {
+  const [least, most] = type === "u8" ? [0, 255] : [-128, 127];
+  return new ARRAYS[type](count).map(() => randomInteger(random, least, most));
+}
+
+/** The same layer by numbers: integers less their zero points, in f64. */
+function layerOf(op: "ConvInteger" | "Conv", [x, w]: readonly [Integers, Integers], values: NumberArray, run: boolean) {
+  const net = new GraphBuilder("layer");
+  const attributes = { kernel_shape: [3, 3], pads: [1, 1, 0, 1], strides: [2, 1] };
+  if (op === "Conv") {
+    const less = Float64Array.from(values, (value) => value - (w.zero ?? 0));
+    net.output(
+      net.node("Conv", [net.input("x", [1, 2, 6, 5], "f64"), net.constant("w", [3, 2, 3, 3], less, "f64")], attributes),
+    );
+    return net.graph;
+  }
+  const zero = ({ type, zero: value = 0 }: Integers, name: string): string =>
+    net.constant(name, [], ARRAYS[type].of(value), type);
+  const input = net.input("x", [1, 2, 6, 5], x.type);
+  const weights = net.constant("w", [3, 2, 3, 3], values, w.type);
+  const zeroOfInput = run ? net.input("zero", [], x.type) : zero(x, "zero");
+  net.output(net.node("ConvInteger", [input, weights, zeroOfInput, zero(w, "w.zero")], attributes));
+  return net.graph;
+}
+
+describe("sums of integers less their zero points", () => {
+  it.each([
+    [{ type: "u8" }, { type: "s8" }, "u8 s8"],
+    [{ type: "u8", zero: 113 }, { type: "s8" }, "u8 s8"],
+    [{ type: "s8", zero: -7 }, { type: "s8" }, "u8 s8"],
+    [{ type: "u8", zero: 3 }, { type: "u8", zero: 128 }, "u8 s8"],
+    [{ type: "u8", zero: 3 }, { type: "s8", zero: 100 }, "u8 s32"],
+  ] as const)("of %o by %o are those of the numbers, multiplied as %s", async (x, w, types) => {
+    const random = seededRandom(5);
+    const values = drawn(w, 54, random);
+    const image = drawn(x, 60, random);
+    const zero = "zero" in x ? x.zero : 0;
+    const numbers = Float64Array.from(image, (value) => value - zero);
+    const [wanted] = (await runNetwork(lowerGraph(layerOf("Conv", [x, w], values, false)), { x: numbers })).values();
+    for (const run of [false, true]) {
+      const program = lowerGraph(layerOf("ConvInteger", [x, w], values, run));
+      const [got] = (await runNetwork(program, { x: image, ...(run && { zero: [zero] }) })).values();
+      expect(Array.from(got ?? [])).toEqual(Array.from(wanted ?? []));
+      if (run) continue;
+      const sum = fuse(program).steps.at(-1)?.computation.tensors;
+      expect(`${sum?.["in"]?.dtype} ${sum?.["w"]?.dtype}`).toBe(types);
+    }
+  });
+
+  it("of a product are those of the numbers, one zero point a column and one that is known when it runs", async () => {
+    const net = new GraphBuilder("product");
+    const weights = Uint8Array.from({ length: 12 }, (_, i) => 20 * i);
+    const b = net.constant("b", [4, 3], weights, "u8");
+    const zeros = net.constant("zeros", [3], Uint8Array.of(100, 110, 120), "u8");
+    net.output(net.node("MatMulInteger", [net.input("a", [2, 4], "s8"), b, net.input("zero", [], "s8"), zeros]));
+    const a = [1, -128, 127, 5, 0, -3, 64, -100];
+    const [got] = (await runNetwork(lowerGraph(net.graph), { a, zero: [-9] })).values();
+    const wanted = [0, 1].flatMap((i) =>
+      [0, 1, 2].map((j) =>
+        [0, 1, 2, 3].reduce((sum, k) => sum + ((a[4 * i + k] ?? 0) + 9) * (20 * (3 * k + j) - (100 + 10 * j)), 0),
+      ),
+    );
+    expect(Array.from(got ?? [])).toEqual(wanted);
+  });
+});
+
+describe("integers under a scale", () => {
+  /** DequantizeLinear, the node, QuantizeLinear under the same scale or another. */
+  function between(op: string, attributes: Readonly<Record<string, number | readonly number[]>>, again: number) {
+    const net = new GraphBuilder("between");
+    const parameters = (name: string, scale: number): [string, string] => [
+      net.constant(`${name}.scale`, [], Float32Array.of(scale)),
+      net.constant(`${name}.zero`, [], Uint8Array.of(9), "u8"),
+    ];
+    const shown = net.node("DequantizeLinear", [net.input("x", [1, 2, 4, 4], "u8"), ...parameters("in", 0.5)]);
+    net.output(net.node("QuantizeLinear", [net.node(op, [shown], attributes), ...parameters("out", again)]));
+    return net.graph;
+  }
+
+  it.each([
+    ["MaxPool", { kernel_shape: [2, 2] }],
+    ["Transpose", { perm: [0, 2, 3, 1] }],
+    ["GlobalAveragePool", {}],
+    ["Relu", {}],
+  ])("pass through %s as they are, and under another scale give what the numbers give", async (op, attributes) => {
+    const random = seededRandom(9);
+    const x = Uint8Array.from({ length: 32 }, () => randomInteger(random, 0, 255));
+    const { program } = openGraph(between(op, attributes, 0.5));
+    if (["MaxPool", "Transpose"].includes(op))
+      expect(program.steps.map(({ computation }) => Object.values(computation.tensors).map((t) => t.dtype))).toEqual([
+        ["u8", "u8"],
+      ]);
+    for (const again of [0.5, 0.3]) {
+      const graph = between(op, attributes, again);
+      const numbers = {
+        ...graph,
+        nodes: graph.nodes.slice(1),
+        inputs: [{ name: graph.nodes[0]?.outputs[0] ?? "", type: "f32" as const, shape: [1, 2, 4, 4] }],
+      };
+      const [name = ""] = numbers.inputs.map((input) => input.name);
+      const [wanted] = (
+        await runNetwork(lowerGraph(numbers), { [name]: Float32Array.from(x, (v) => (v - 9) * 0.5) })
+      ).values();
+      const [got] = (await runNetwork(openGraph(graph).program, { x })).values();
+      expect(Array.from(got ?? [])).toEqual(Array.from(wanted ?? []));
+    }
+  });
+});
