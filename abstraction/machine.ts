@@ -118,6 +118,8 @@ export interface Feature {
   readonly flags?: readonly string[];
   /** Lanes of the sub-groups that issue its instructions together. */
   readonly subgroup?: number;
+  /** Bytes of local memory that a work-group has at most. */
+  readonly localBytes?: number;
   readonly source: string;
 }
 

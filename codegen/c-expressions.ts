@@ -39,6 +39,8 @@ export class CExpressions {
   readonly computation: Computation;
   readonly dtypes: DTypes;
   private readonly buffers: ReadonlyMap<string, Scratch>;
+  /** Whether the language leaves a signed overflow undefined whatever its compiler is told: sums that may overflow are unsigned. */
+  readonly overflowIsUndefined: boolean = false;
 
   /** @param others types of names that are neither tensors nor scratch nor vectors */
   constructor(computation: Computation, nest: LoopNest, others: DTypes = {}) {
@@ -146,15 +148,17 @@ export class CExpressions {
         return this.convert(this.value(e.value, from, extents), from, e.dtype, e.saturate);
       }
       case "negate":
-        return this.computed(code`-${this.number(e.value, dtype, extents)}`, dtype);
+        return this.computed(code`-${this.unsigned(this.number(e.value, dtype, extents), dtype)}`, dtype);
       case "binary":
         return this.arithmetic(e, dtype, extents);
       case "call": {
-        const [first = NOTHING, second = NOTHING] = e.args.map((arg) => this.number(arg, dtype, extents));
+        const args = e.args.map((arg) => this.number(arg, dtype, extents));
+        const [first = NOTHING, second = NOTHING] = args;
+        const own = this.unsigned(first, dtype);
         const type = calculationType(dtype);
         switch (e.fn) {
           case "square":
-            return this.computed(code`${first} * ${first}`, dtype);
+            return this.computed(code`${own} * ${own}`, dtype);
           case "min":
           case "max": {
             const [bound, either] = e.fn === "max" ? (["at_least", "most"] as const) : (["at_most", "least"] as const);
@@ -170,13 +174,11 @@ export class CExpressions {
           case "erf":
           case "pow":
           case "floor":
-          case "ceil": {
-            const args = e.args.length === 2 ? code`${first}, ${second}` : first;
-            return this.computed(code`${this.library(e.fn, dtype)}(${args})`, dtype);
-          }
+          case "ceil":
+            return this.computed(code`${this.library(e.fn, dtype)}(${list(args)})`, dtype);
           case "abs":
             if (!isInteger(dtype)) return this.computed(code`${this.library("fabs", dtype)}(${first})`, dtype);
-            return this.computed(code`${first} < 0 ? -${first} : ${first}`, dtype);
+            return this.computed(code`${first} < 0 ? -${own} : ${own}`, dtype);
           case "round":
             if (isInteger(dtype)) return this.computed(first, dtype);
             return this.computed(code`${this.library("rint", dtype)}(${first})`, dtype);
@@ -220,8 +222,10 @@ export class CExpressions {
       return this.called(op === "/" ? "quotient" : "remainder", [C_TYPES[dtype]], [a, b]);
     }
     if (op === "%") return this.computed(code`${this.library("fmod", dtype)}(${a}, ${b})`, dtype);
-    return this.computed(code`${a} ${op} ${b}`, dtype);
+    return this.computed(code`${this.unsigned(a, dtype)} ${op} ${this.unsigned(b, dtype)}`, dtype);
   }
+
+  private readonly unsigned = (text: Code, dtype: DType) => (this.overflowIsUndefined ? unsigned(text, dtype) : text);
 
   /** A calculated number brought back to its type. */
   private computed(text: Code, dtype: DType): Code {
@@ -375,6 +379,11 @@ function termsOf(e: Expr, factor: number): Term[] | undefined {
     default:
       return undefined;
   }
+}
+
+/** The same bits where signed arithmetic might overflow: of u16, products overflow the `int` that they are. */
+function unsigned(text: Code, dtype: DType): Code {
+  return dtype === "s32" || dtype === "u16" ? code`(uint32_t)${text}` : text;
 }
 
 /** Types that C has no arithmetic of: results are rounded to them. */

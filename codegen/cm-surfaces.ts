@@ -132,7 +132,8 @@ export abstract class CmSurfaces extends TileRegisters {
 
 const times = (factor: number, text: Code): Code => (factor === 1 ? text : code`${factor} * (${text})`);
 
-function checkSizes(computation: Computation, nest: LoopNest): void {
+/** @throws UsageError for more than a surface or shared local memory holds */
+export function checkSizes(computation: Computation, nest: LoopNest): void {
   const surfaces = [
     ...argumentsOf(computation).map((a) => ({ name: a.tensor, bytes: a.elements * bytesOf(a.dtype) })),
     { name: "the workspace", bytes: workspaceOf(nest).bytes },

@@ -84,7 +84,7 @@ const arithmeticOf = (inline: Inline): readonly Helper[] => [
   },
   {
     name: "quotient",
-    text: code`template <class T> ${inline} T quotient(T a, T b) { return b == 0 ? 0 : T(-1) < T(0) && b == T(-1) ? (T)-a : (T)(a / b); }`,
+    text: code`template <class T> ${inline} T quotient(T a, T b) { return b == 0 ? 0 : T(-1) < T(0) && b == T(-1) ? (T)(0u - a) : (T)(a / b); }`,
   },
   {
     name: "remainder",

@@ -205,7 +205,9 @@ export function joinScalars(c: CExpressions, op: Equation["op"], held: Code, sca
     case "=":
       return scalar;
     case "+=":
-      return code`${held} + ${scalar}`;
+      return c.overflowIsUndefined && dtype === "s32"
+        ? code`(int32_t)((uint32_t)(${held}) + (uint32_t)(${scalar}))`
+        : code`${held} + ${scalar}`;
     case "max=":
       return c.called("most", [C_TYPES[dtype]], [held, scalar]);
     case "min=":

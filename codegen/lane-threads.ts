@@ -14,9 +14,9 @@ import type { LanguagePrinter, Loop, Of } from "./walk.ts";
 import type { WarpExpressions } from "./warp-expressions.ts";
 import { WarpLanes } from "./warp-lanes.ts";
 
-/** What joins a value `v` with that of the partner, `other`. */
+/** What joins a value `v` with that of the partner, `other`; `signed` where a signed sum that overflows is undefined. */
 export const FOLDS = [
-  { name: "sum_of_lanes", step: code`v += other;` },
+  { name: "sum_of_lanes", step: code`v += other;`, signed: code`v = (int32_t)((uint32_t)v + (uint32_t)other);` },
   { name: "most_of_lanes", step: code`v = other > v || other != other ? other : v;` },
   { name: "least_of_lanes", step: code`v = other < v || other != other ? other : v;` },
 ] as const;
@@ -48,6 +48,8 @@ export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {
 
   /** Behind it lanes see what others wrote. */
   protected abstract readonly laneFence: Code;
+  /** Of loops. */
+  protected readonly indexType: "int" | "long" = "int";
 
   /** Whether a register is read nowhere, and is left out. */
   protected isUnread(_file: string, _register: number): boolean {
@@ -64,7 +66,7 @@ export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {
 
   openLoop({ axis, extent }: Loop): Code {
     const name = axisName(axis);
-    return code`for (int ${name} = 0; ${name} < ${extent}; ${name}++) {`;
+    return code`for (${this.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
   }
 
   /** The loops around a loop of lanes are the same for all of them. */

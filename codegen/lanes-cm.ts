@@ -37,6 +37,7 @@ import {
 import { spell } from "../abstraction/spelling.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
+import { checkSizes } from "./cm-surfaces.ts";
 import { headOf, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn, helpersFor } from "./cpp-helpers.ts";
 import type { LaneContext, Part } from "./lane-printer.ts";
@@ -55,7 +56,7 @@ import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
 const TYPES: Partial<Record<DType, "float" | "double" | "int">> = { f32: "float", f64: "double", s32: "int" };
 
-/** @throws UsageError when the nest keeps something in scratch memory */
+/** @throws UsageError when the nest keeps something in scratch memory, or a tensor is larger than a surface */
 export function cmSource(
   computation: Computation,
   nest: LoopNest,
@@ -67,6 +68,7 @@ export function cmSource(
     throw new UsageError(`CM: the program keeps ${scratch.name} in memory besides its tensors`, {
       hint: "choose a design that keeps its values in vectors, or emit another language",
     });
+  checkSizes(computation, nest);
   const writer = new CmLanes(new CmExpressions(computation, nest), nest);
   const tensors = Object.keys(computation.tensors);
   const kernels = phasesOf(nest.body).map((phase, i) => kernelOf(nest, phase, i, writer, tensors));

@@ -22,6 +22,7 @@ import {
   code,
   indented,
   lines,
+  list,
   type Name,
   NOTHING,
   skeleton,
@@ -34,13 +35,14 @@ import { FOLDS, foldFunction, LaneThreads } from "./lane-threads.ts";
 import { type Named, namedIn } from "./named.ts";
 import { OPENCL_BARRIER, openClFunction } from "./opencl.ts";
 import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
-import { LANE, STEP } from "./subgroup.ts";
+import { checkLocalMemory, indexTypeOf, LANE, STEP } from "./subgroup.ts";
 import { localMemoryIn, pointersIn, SYCL_BARRIER, syclCall, syclHead, syclInterface, syclPhase } from "./sycl.ts";
 import { printStatements, roundsOf } from "./walk.ts";
 import { type Shuffle, WarpExpressions } from "./warp-expressions.ts";
 
 /** Sub-groups that both of Intel's devices have. */
 const SIZES = [16, 32] as const;
+const DEVICES = ["xe_hpg", "xe_hpc"] as const;
 
 /** What a source says beside its kernels: all but its language and promises. */
 type Source = Pick<Kernel, "source" | "opencl" | "sycl">;
@@ -62,6 +64,7 @@ const SYCL_SHUFFLES = {
 } as const satisfies Record<Shuffle, string>;
 
 class SyclLaneExpressions extends WarpExpressions {
+  override readonly overflowIsUndefined = true;
   override value(e: Expr, dtype: DType, extents: Extents): Code {
     return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
   }
@@ -82,18 +85,17 @@ class SyclLaneExpressions extends WarpExpressions {
 /** @throws UsageError for more lanes than a sub-group has */
 export function syclLanes({ computation, nest, notes, comments }: Given): Source {
   const threads = threadsFor(nest, "SYCL");
+  const indexType = indexTypeOf(computation, nest);
+  const types = new Set<DType>();
   const made = (name: Code, body: readonly Statement[]): Code => {
-    const printer = new SubgroupLanes(
-      new SyclLaneExpressions(computation, nest),
-      { ...nest, prepare: [], body },
-      threads,
-      SYCL_BARRIER,
-    );
+    const c = new SyclLaneExpressions(computation, nest);
+    const printer = new SyclLanes(c, { ...nest, prepare: [], body }, { threads, fence: SYCL_BARRIER, indexType });
     const { groups, named, text } = stepsOf(printer, nest, body);
+    for (const dtype of printer.folded) types.add(dtype);
     const pointers = pointersIn(computation, nest, named.memory);
     return syclPhase(name, pointers, localMemoryIn(nest, named.memory), { groups, width: threads }, [
-      code`const int part = item.get_group(0), parts = item.get_group_range(0);`,
-      code`const int ${LANE} = item.get_sub_group().get_local_linear_id();`,
+      code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
+      code`const ${indexType} ${LANE} = item.get_sub_group().get_local_linear_id();`,
       ...text,
     ]);
   };
@@ -112,17 +114,7 @@ export function syclLanes({ computation, nest, notes, comments }: Given): Source
   });
   const functions = [...prepare, ...phases];
   const exchange = code`sycl::permute_group_by_xor(lanes, v, distance)`;
-  const folds = foldsIn(functions).map(({ name, step }) =>
-    apart(
-      foldFunction(
-        code`template <class T> static inline T ${name}(sycl::sub_group lanes, T v)`,
-        code`T`,
-        threads,
-        exchange,
-        step,
-      ),
-    ),
-  );
+  const folds = foldsOf(functions, types, threads, exchange, [code`sycl::sub_group lanes`]);
   const text = lines([
     headOf(computation, [...comments, ...notes.lines]),
     ...syclHead(functions),
@@ -144,6 +136,7 @@ const OPENCL_SHUFFLES = {
 } as const satisfies Record<Shuffle, string>;
 
 class OpenClLaneExpressions extends WarpExpressions {
+  override readonly overflowIsUndefined = true;
   readonly generics: Generics = new Map();
 
   override value(e: Expr, dtype: DType, extents: Extents): Code {
@@ -169,6 +162,7 @@ class OpenClLaneExpressions extends WarpExpressions {
 /** @throws UsageError for more lanes than a sub-group has, and where phases run again and again, which the host of a kernel does not do */
 export function openClLanes({ computation, nest, notes, comments }: Given): Source {
   const threads = threadsFor(nest, "OpenCL C");
+  const indexType = indexTypeOf(computation, nest);
   const rounds = roundsOf(nest.body);
   if (rounds.some(({ times }) => times > 1))
     throw new UsageError(
@@ -178,22 +172,16 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
   const types = new Set<DType>();
   const made = (name: Code, body: readonly Statement[]): { readonly groups: number; readonly text: Code } => {
     const c = new OpenClLaneExpressions(computation, nest);
-    const printer = new OpenClLanes(c, { ...nest, prepare: [], body }, threads, OPENCL_BARRIER);
+    const printer = new SubgroupLanes(c, { ...nest, prepare: [], body }, { threads, fence: OPENCL_BARRIER, indexType });
     const { groups, named, text } = stepsOf(printer, nest, body);
     for (const [word, own] of c.generics) generics.set(word, own);
     for (const dtype of printer.folded) types.add(dtype);
-    return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType: "int" }, text) };
+    return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType }, text) };
   };
   const prepare = made(code`automap_prepare`, nest.prepare);
   const phases = rounds.flatMap((round) => round.phases).map((phase, i) => made(code`automap_phase_${i}`, phase));
   const functions = [prepare.text, ...phases.map((p) => p.text)];
-  const folds = foldsIn(functions).flatMap(({ name, step }) =>
-    [...types].map((dtype) => {
-      const type = code`${C_TYPES[dtype]}`;
-      const head = code`static inline ${type} ${name}_${type}(${type} v)`;
-      return apart(foldFunction(head, type, threads, code`sub_group_shuffle_xor(v, distance)`, step));
-    }),
-  );
+  const folds = foldsOf(functions, types, threads, code`sub_group_shuffle_xor(v, distance)`);
   const text = lines([
     headOf(computation, [...comments, ...notes.lines]),
     code`#pragma OPENCL FP_CONTRACT OFF`,
@@ -208,30 +196,58 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
 
 // ---- both -------------------------------------------------------------------------------------------------------------------------------
 
+interface Subgroup {
+  readonly threads: number;
+  readonly fence: Code;
+  readonly indexType: "int" | "long";
+}
+
 class SubgroupLanes extends LaneThreads {
   protected override readonly threads: number;
   protected override readonly thread = code`${LANE}`;
   protected override readonly laneFence: Code;
-
-  constructor(c: WarpExpressions, nest: LoopNest, threads: number, fence: Code) {
-    super(c, nest);
-    this.threads = threads;
-    this.laneFence = fence;
-  }
-
-  protected override foldOfLanes(name: Code, _: DType, own: Code): Code {
-    return code`${name}(item.get_sub_group(), ${own})`;
-  }
-}
-
-class OpenClLanes extends SubgroupLanes {
+  override readonly indexType: "int" | "long";
   /** Types that are folded. */
   readonly folded = new Set<DType>();
 
+  constructor(c: WarpExpressions, nest: LoopNest, { threads, fence, indexType }: Subgroup) {
+    super(c, nest);
+    this.threads = threads;
+    this.laneFence = fence;
+    this.indexType = indexType;
+  }
+
   protected override foldOfLanes(name: Code, dtype: DType, own: Code): Code {
     this.folded.add(dtype);
-    return code`${name}_${C_TYPES[dtype]}(${own})`;
+    return code`${name}_${C_TYPES[dtype]}(${list([...this.foldedAmong, own])})`;
   }
+
+  /** What a fold is told beside the value. */
+  protected readonly foldedAmong: readonly Code[] = [];
+}
+
+class SyclLanes extends SubgroupLanes {
+  protected override readonly foldedAmong = [code`item.get_sub_group()`];
+}
+
+/** The folds that functions call, for each type that is folded. @param among parameters ahead of the value */
+function foldsOf(
+  functions: readonly Code[],
+  types: ReadonlySet<DType>,
+  threads: number,
+  exchange: Code,
+  among: readonly Code[] = [],
+): Code[] {
+  const text = skeleton(functions);
+  return FOLDS.flatMap((fold) =>
+    [...types].flatMap((dtype) => {
+      const type = code`${C_TYPES[dtype]}`;
+      if (!text.includes(`${fold.name}_${C_TYPES[dtype]}(`)) return [];
+      const head = code`static inline ${type} ${fold.name}_${type}(${list([...among, code`${type} v`])})`;
+      const step = dtype === "s32" && "signed" in fold ? fold.signed : fold.step;
+      return [apart(foldFunction(head, type, threads, exchange, step))];
+    }),
+  );
 }
 
 /** What each sub-group runs of a phase: its share of the steps of the parallel loops around everything. */
@@ -245,16 +261,17 @@ function stepsOf(
   const groups = dealt.reduce((product, d) => product * d.extent, 1);
   const axes = [...new Set(laneLoops(body).map((l) => l.axis))];
   const text = printStatements(inner, printer, extents);
+  const { indexType } = printer;
   return {
     ...{ groups, named },
     text:
       body.length === 0
         ? []
         : [
-            code`for (int ${STEP} = part; ${STEP} < ${groups}; ${STEP} += parts) {`,
+            code`for (${indexType} ${STEP} = part; ${STEP} < ${groups}; ${STEP} += parts) {`,
             ...indented([
-              ...dealtIndices(dealt, code`${STEP}`).map((d) => d.line),
-              ...axes.map((axis) => code`const int ${axisName(axis)} = ${LANE};`),
+              ...dealtIndices(dealt, code`${STEP}`, indexType).map((d) => d.line),
+              ...axes.map((axis) => code`const ${indexType} ${axisName(axis)} = ${LANE};`),
               ...printer.declarations(named),
               ...text,
             ]),
@@ -263,8 +280,9 @@ function stepsOf(
   };
 }
 
-/** The smallest sub-group that has as many lanes. @throws UsageError where none has */
+/** The smallest sub-group that has as many lanes. @throws UsageError where none has, or none has as much local memory */
 function threadsFor(nest: LoopNest, language: "SYCL" | "OpenCL C"): number {
+  checkLocalMemory(nest, DEVICES);
   const loops = laneLoops([...nest.prepare, ...nest.body]).map((l) => l.extent);
   const most = Math.max(...(nest.vectors ?? []).map((v) => v.lanes), ...loops);
   const size = SIZES.find((s) => s >= most);
@@ -275,9 +293,4 @@ function threadsFor(nest: LoopNest, language: "SYCL" | "OpenCL C"): number {
       hint: "give the design fewer lanes, for example --lanes 32",
     },
   );
-}
-
-function foldsIn(functions: readonly Code[]): (typeof FOLDS)[number][] {
-  const text = skeleton(functions);
-  return FOLDS.filter(({ name }) => new RegExp(`\\b${name}`).test(text));
 }

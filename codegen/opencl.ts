@@ -36,7 +36,7 @@ import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.
 import { type Named, namedIn } from "./named.ts";
 import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
 import { divisorOf } from "./short-index.ts";
-import { LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
+import { checkLocalMemory, LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import { type Loop, type Of, phasesOf } from "./walk.ts";
 
@@ -61,6 +61,7 @@ export function generateOpenCl(
 
 /** Functions of C where C++ has templates. */
 class OpenClExpressions extends CExpressions {
+  override readonly overflowIsUndefined = true;
   readonly generics: Generics = new Map();
 
   override called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
@@ -128,6 +129,7 @@ class OpenClWriter extends SubgroupWriter {
 
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
     const { computation } = this.c;
+    if (this.width > 1) checkLocalMemory(this.nest, intrinsic.features);
     const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
     const phases = phasesOf(this.nest.body);
     const functions = [

@@ -10,11 +10,13 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Expr, number, printExpr } from "../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { LoopNest, RegisterAt, Scratch, Statement } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, indented, Name, type SourceText, tensorName } from "../abstraction/source-text.ts";
+import { localBytesOf } from "../targets/features.ts";
 import { declareRegister } from "../targets/registers.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { argumentsOf } from "./cpp-frame.ts";
@@ -27,8 +29,26 @@ import { type LanguagePrinter, type Loop, type Of, printStatements } from "./wal
 /** More elements than an `int` counts. */
 const MANY = 2 ** 31;
 
+/** What counts the elements of every tensor and buffer. */
+export function indexTypeOf(computation: Computation, { scratch }: LoopNest): "int" | "long" {
+  return [...argumentsOf(computation), ...scratch].some((a) => a.elements >= MANY) ? "long" : "int";
+}
+
 export const LANE = new Name("local", "lane");
 export const STEP = new Name("local", "step");
+
+/**
+ * Local memory that a nest keeps, on the machines that have one of some features.
+ * @throws UsageError for more than a work-group has
+ */
+export function checkLocalMemory({ scratch }: LoopNest, features: readonly string[]): void {
+  const most = localBytesOf(features);
+  const bytes = scratch.filter((s) => s.scope === "local").reduce((all, s) => all + s.elements * bytesOf(s.dtype), 0);
+  if (most !== undefined && bytes > most)
+    throw new UsageError(`a sub-group keeps ${bytes} bytes of its own, and a work-group has ${most} of local memory`, {
+      hint: "choose a schedule with smaller blocks",
+    });
+}
 
 /** The text of a kernel for a GPU; DG2 has no doubles, which emulations do have. @throws UsageError when it needs some */
 export function withoutDoubles(source: SourceText, { isa }: Intrinsic): SourceText {
@@ -55,8 +75,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
     this.c = c;
     this.width = lanes;
     this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
-    const sizes = [...argumentsOf(computation), ...nest.scratch].map((a) => a.elements);
-    this.indexType = sizes.some((n) => n >= MANY) ? "long" : "int";
+    this.indexType = indexTypeOf(computation, nest);
   }
 
   // ---- what a language says ---------------------------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ export function syclHelpers(text: readonly Code[]): Code[] {
 
 /** Functions of SYCL's library: section 4.17.5, math functions. */
 export class SyclExpressions extends CExpressions {
+  override readonly overflowIsUndefined = true;
+
   protected override library(name: LibraryFunction, _: DType): Code {
     return code`sycl::${name}`;
   }

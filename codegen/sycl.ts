@@ -22,7 +22,7 @@ import { spell } from "../abstraction/spelling.ts";
 import { subgroupOf } from "../targets/features.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { namedIn } from "./named.ts";
-import { LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
+import { checkLocalMemory, LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import { SyclExpressions, syclHelpers } from "./sycl-helpers.ts";
 import { type Of, phasesOf } from "./walk.ts";
@@ -54,6 +54,7 @@ class SyclWriter extends SubgroupWriter {
 
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
     const { computation } = this.c;
+    checkLocalMemory(this.nest, intrinsic.features);
     const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
     const phases = phasesOf(this.nest.body);
     const prepare = this.submission(code`prepare`, this.nest.prepare);
@@ -156,7 +157,7 @@ export function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>): Code
     );
 }
 
-/** A function that submits an ND-range behind what was submitted before. */
+/** A function that submits an ND-range; the queue is in order. */
 export function syclPhase(
   name: Code,
   pointers: readonly Code[],
@@ -165,10 +166,9 @@ export function syclPhase(
   body: readonly Code[],
 ): Code {
   return lines([
-    code`static sycl::event ${name}(sycl::queue& queue, sycl::event before, void* ${WORKSPACE}, const void* const* tensors) {`,
+    code`static sycl::event ${name}(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {`,
     ...indented([code`(void)${WORKSPACE}, (void)tensors;`, ...pointers]),
     code`  return queue.submit([&](sycl::handler& handler) {`,
-    code`    handler.depends_on(before);`,
     ...indented(indented(local)),
     code`    handler.parallel_for(sycl::nd_range<1>(${groups * width}, ${width}), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(${width})]] {`,
     ...indented(indented(indented(body))),
@@ -180,21 +180,32 @@ export function syclPhase(
 }
 
 /** The call of a phase, behind what was submitted last. */
-export const syclCall = (name: Code): Code => code`last = ${name}(queue, last, ${WORKSPACE}, tensors);`;
+export const syclCall = (name: Code): Code => code`last = ${name}(queue, ${WORKSPACE}, tensors);`;
+
+/** SYCL 2020, sections 4.6.5 (is_in_order) and 4.13.2 (errc). */
+const ORDERED = code`/* Phases, and calls that share a workspace, run one behind the other: in a queue that is in order they do. */
+static void require_order(const sycl::queue& queue) {
+  if (!queue.is_in_order())
+    throw sycl::exception(sycl::make_error_code(sycl::errc::invalid), "automap: make the queue with sycl::property::queue::in_order");
+}`;
 
 /** The functions of abstraction/kernel.ts: every phase behind the one before. */
 export function syclInterface(nest: LoopNest, calls: readonly Code[], prepares: boolean): Code[] {
   return [
+    apart(ORDERED),
+    NOTHING,
     code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspaceOf(nest).bytes}; }`,
     NOTHING,
     code`extern "C" sycl::event automap_prepare(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {`,
     code`  (void)tensors;`,
+    code`  require_order(queue);`,
     code`  sycl::event last = queue.memset(${WORKSPACE}, 0, automap_workspace_bytes());`,
     ...(prepares ? indented([syclCall(code`prepare`)]) : []),
     code`  return last;`,
     code`}`,
     NOTHING,
     code`extern "C" sycl::event automap_launch(sycl::queue& queue, void* ${WORKSPACE}, void* const* tensors) {`,
+    code`  require_order(queue);`,
     code`  sycl::event last;`,
     ...indented(calls),
     code`  return last;`,

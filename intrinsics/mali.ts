@@ -30,7 +30,7 @@ export const armDot = defineIntrinsic({
   compute: "c[] += s32(a[k]) * s32(b[k])",
   extents: { k: 4 },
   operands: { a: CHAR4, b: CHAR4, c: INT },
-  emit: "{c} += arm_dot({a}, {b});",
+  emit: "{c} = as_int(as_uint({c}) + as_uint(arm_dot({a}, {b})));",
   source: "OpenCL extension cl_arm_integer_dot_product_int8, int arm_dot(char4, char4)",
 });
 

@@ -2,7 +2,7 @@
  * @file Arithmetic on the vectors of OpenCL C, sixteen elements in one work-item: what any device that takes OpenCL C computes.
  *
  *     opencl.fma.f32.broadcast       c[n] += a[] * b[n]                {c} = fma({a}, {b}, {c});
- *     opencl.mad.s32.u8s8.broadcast  c[n] += s32(a[]) * s32(b[n])      {c} += convert_int16({a}) * convert_int16({b});
+ *     opencl.mad.s32.u8s8.broadcast  c[n] += s32(a[]) * s32(b[n])      {c} = as_int16(as_uint16({c}) + as_uint16(convert_int16({a}) * ...
  */
 
 import type { DType } from "../abstraction/dtype.ts";
@@ -46,7 +46,10 @@ function multiplyAdd(sum: "f32" | "s32", a: Type, b: Type, shared: boolean): Int
     compute,
     extents: { n: LANES },
     operands: { a: shared ? common(a) : sideBySide(a), b: sideBySide(b), c: result(sum) },
-    emit: isFloat ? "{c} = fma({a}, {b}, {c});" : "{c} += convert_int16({a}) * convert_int16({b});",
+    // A signed sum that overflows is undefined.
+    emit: isFloat
+      ? "{c} = fma({a}, {b}, {c});"
+      : "{c} = as_int16(as_uint16({c}) + as_uint16(convert_int16({a}) * convert_int16({b})));",
     cost: {
       issueCycles: isFloat ? 0.5 : 2,
       latencyCycles: isFloat ? 4 : 12,

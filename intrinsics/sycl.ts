@@ -48,7 +48,9 @@ function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, share
   const factors = isPlain ? "" : `.${a === b ? a : a + b}`;
   const [from, close] = isPlain ? ["", ""] : [`${sum}(`, ")"];
   const compute: string = `c[n] += ${from}a[${shared ? "" : "n"}]${close} * ${from}b[n]${close}`;
-  const [wide, narrow] = isFloat ? ["(float)", isPlain ? "" : "(float)"] : ["(int32_t)", "(int32_t)"];
+  const float = isPlain ? "" : "(float)";
+  // A signed sum that overflows is undefined.
+  const sumOfIntegers = "{c} = (int32_t)((uint32_t){c} + (uint32_t)((int32_t){a} * (int32_t){b}));";
   return defineIntrinsic({
     name: `sycl.fma.${lanes}.${sum}${factors}${shared ? ".broadcast" : ""}`,
     family: "sycl",
@@ -63,7 +65,7 @@ function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, share
       b: sideBySide(b),
       c: { ...sideBySide(sum), store: "({ptr})[{lane}] = {reg};" },
     },
-    emit: isFloat ? `{c} = sycl::fma(${narrow}{a}, ${narrow}{b}, {c});` : `{c} += ${wide}{a} * ${narrow}{b};`,
+    emit: isFloat ? `{c} = sycl::fma(${float}{a}, ${float}{b}, {c});` : sumOfIntegers,
     cost: lanesCost(lanes, isFloat),
     source: "SYCL 2020, section 4.17.5 (fma), 4.9.1.8 (sub_group)",
   });

@@ -42,7 +42,7 @@ import { casesOf } from "./conformance-cases.ts";
 import { conformanceData, openClRows, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
 import { type CoreOptions, coresOf } from "./cores.ts";
 import { ARM_COMPILER, ARM_CPU, ARM_EMULATOR } from "./cross.ts";
-import { emulationFolder } from "./emulation.ts";
+import { emulationFolder, overflowFlags } from "./emulation.ts";
 
 export interface CheckResult {
   readonly intrinsic: string;
@@ -142,8 +142,10 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
   const own = family.header === undefined ? NOTHING : trustedCode(family.header);
   const compiler = options.compiler ?? "g++";
   // -ffp-contract=off: emulated arithmetic rounds where it says so.
-  // -fwrapv: integers wrap, as in kernels.
-  const common = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`];
+  const overflow = overflowFlags(first.language);
+  // sycl.hpp tells the calls of an unoptimised program apart.
+  const level = first.language === "sycl" ? "-O0" : "-O1";
+  const common = ["-std=c++17", level, "-w", "-ffp-contract=off", ...overflow, `-I${emulationFolder()}`];
   switch (how) {
     case "this CPU":
       return { how, family, head: own, preludes: true, compile: [compiler, ...common, ...flags], run: [] };

@@ -34,7 +34,7 @@ import { cacheFolder } from "./cache.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type Compiler, compileSource, findCompiler } from "./compiler.ts";
 import { findArmTools } from "./cross.ts";
-import { emulationFlags } from "./emulation.ts";
+import { emulationFlags, overflowFlags } from "./emulation.ts";
 
 /** How the threads of an emulated GPU take turns between the places where they wait, and when asynchronous copies arrive. */
 export interface ThreadOrder {
@@ -139,7 +139,15 @@ async function runBatch(
   const features = extensionFlags([...new Set(needed)]);
   // The vectors and matrices of cm.h, opencl.h and sycl.hpp are many small templates: optimising them takes longer than running them.
   const level = language === "c++" || language === "cuda" ? "-O1" : "-O0";
-  const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", ...emulationFlags(), ...features];
+  const flags = [
+    "-std=c++17",
+    level,
+    "-w",
+    "-ffp-contract=off",
+    ...overflowFlags(language),
+    ...emulationFlags(),
+    ...features,
+  ];
   const kept = { compiler, timeLimitMs, workdir: cacheFolder("runtime") };
   const compiled = await compileSource(emulatedProgram(jobs, language), flags, ".out", kept);
   if (compiled.status !== "compiled") {
@@ -322,7 +330,7 @@ function syclRun({ sycl }: Kernel): Code {
   return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {
   emulation::required_lanes = ${sycl.lanes};
   emulation::reversed = turns[0] % 2;
-  sycl::queue queue;
+  sycl::queue queue{sycl::property::queue::in_order()};
   automap_prepare(queue, workspace, tensors).wait();
   automap_launch(queue, workspace, tensors).wait();
 }`;

@@ -8,6 +8,7 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import type { Language } from "../abstraction/intrinsic.ts";
 
 /** Where the headers lie, beside this file. */
 export function emulationFolder(): string {
@@ -25,6 +26,16 @@ export function emulationHash(): string {
     hash.update(name).update(readFileSync(join(emulationFolder(), name)));
   known = hash.digest("hex").slice(0, 16);
   return known;
+}
+
+/**
+ * What a compiler is told of signed integers that overflow. In SYCL and OpenCL C that is undefined whatever a compiler is told: it ends
+ * the program. Elsewhere integers wrap, as those who compile kernels are told.
+ */
+export function overflowFlags(language: Language): readonly string[] {
+  return language === "sycl" || language === "opencl"
+    ? ["-fsanitize=signed-integer-overflow", "-fsanitize-undefined-trap-on-error"]
+    : ["-fwrapv"];
 }
 
 /** What a compiler is told to find the headers, and to tell programs apart that only the headers tell apart. */

@@ -60,6 +60,12 @@ export function subgroupOf({ name, isa }: Pick<Intrinsic, "name" | "isa">): numb
   return lanes;
 }
 
+/** Bytes of local memory that a work-group has on every machine with one of some features; undefined where none says. */
+export function localBytesOf(features: readonly string[]): number | undefined {
+  const known = features.flatMap((name) => FEATURES.get(name)?.[0].localBytes ?? []);
+  return known.length > 0 ? Math.min(...known) : undefined;
+}
+
 /** Extensions a compiler must be allowed, as its flags name them, for what a machine or an instruction names; what has none is left out. */
 export function compilerFeatures(isa: readonly string[]): string[] {
   return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].extensions ?? []))];

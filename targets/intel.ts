@@ -6,6 +6,7 @@
 import type { Family, RegisterClass, Target } from "../abstraction/machine.ts";
 
 const SOURCE = "CM language specification";
+const LOCAL = `${SOURCE}; local memory: CL_DEVICE_LOCAL_MEM_SIZE as Intel's compute runtime gives it for DG2 and PVC`;
 
 /** Tiles that a sub-group holds, a component of a vector in each lane for a row, as OpenCL C declares them. */
 const fragments: readonly RegisterClass[] = [
@@ -102,8 +103,8 @@ export const INTEL: Family = {
   ],
   features: [
     { name: "gen9", summary: "vectors on EUs of Gen9", source: SOURCE },
-    { name: "xe_hpg", summary: "DPAS of eight lanes", subgroup: 8, source: SOURCE },
-    { name: "xe_hpc", summary: "DPAS of sixteen lanes", subgroup: 16, source: SOURCE },
+    { name: "xe_hpg", summary: "DPAS of eight lanes", subgroup: 8, localBytes: 64 * 1024, source: LOCAL },
+    { name: "xe_hpc", summary: "DPAS of sixteen lanes", subgroup: 16, localBytes: 128 * 1024, source: LOCAL },
   ],
 };
 

@@ -37,12 +37,15 @@ const SHAPES: readonly { readonly dtype: DType; readonly lanes: number }[] = [
   { dtype: "s32", lanes: 16 },
 ];
 
-/** Small whole numbers, so that sums are exact in every order. */
+/** Small whole numbers, so that sums are exact in every order; of s32 any, so that sums wrap. */
 function inputsFor(computation: Computation): Inputs {
+  const small = (i: number, n: number): number => ((i * (7 + 2 * n)) % 13) - (n === 0 ? 6 : -1);
   return Object.fromEntries(
     inputsOf(computation).map((t, n) => [
       t.name,
-      Array.from({ length: memoryElements(t) }, (_, i) => ((i * (7 + 2 * n)) % 13) - (n === 0 ? 6 : -1)),
+      Array.from({ length: memoryElements(t) }, (_, i) =>
+        t.dtype === "s32" ? Math.imul(small(i, n), 0x6b8b4567) : small(i, n),
+      ),
     ]),
   );
 }

@@ -1,6 +1,6 @@
 /** @file The header that stands for SYCL ends a program where the standard has no answer, and says what was wrong. */
 
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -21,6 +21,16 @@ const MISUSES = [
     "barriers of two kinds",
     "if (l < 8) sycl::group_barrier(item.get_group()); else sycl::group_barrier(item.get_sub_group());",
     "waits for",
+  ],
+  [
+    "one barrier from two branches",
+    "if (l % 2) sycl::group_barrier(item.get_sub_group()); else sycl::group_barrier(item.get_sub_group());",
+    "from another place",
+  ],
+  [
+    "one shuffle of a function that two branches call",
+    "x = l % 2 ? shifted(item.get_sub_group(), x) : shifted(item.get_sub_group(), 2 * x);",
+    "from another place",
   ],
   [
     "shuffles of two distances",
@@ -47,9 +57,13 @@ const MISUSES = [
   ],
 ] as const;
 
+/** A generated source, which asks for a queue that is in order. */
+const GENERATED = readFileSync(new URL("golden/lanes.conv1d.sycl.cpp", import.meta.url), "utf8");
+
 function program(statements: string): string {
-  return `#include <sycl/sycl.hpp>
+  return `${GENERATED}
 namespace m = sycl::ext::oneapi::experimental::matrix;
+static float shifted(sycl::sub_group lanes, float x) { return sycl::shift_group_left(lanes, x, 1); }
 static void run(int which) {
   emulation::required_lanes = 8;
   sycl::queue queue;
@@ -60,10 +74,11 @@ static void run(int which) {
       float x = l;
       switch (which) {
 ${statements}
-        default: sycl::group_barrier(item.get_group()); sycl::group_barrier(item.get_sub_group()); own[l % 8] = x;
+        default: for (int i = 0; i < 3; i++) x = shifted(item.get_sub_group(), x); sycl::group_barrier(item.get_group()); sycl::group_barrier(item.get_sub_group()); own[l % 8] = x;
       }
     });
   });
+  if (which == 101) automap_launch(queue, nullptr, nullptr);
   if (which == 100) queue.submit([&](sycl::handler&) {});
 }
 int main(int, char** argv) { run(atoi(argv[1])); }
@@ -86,6 +101,7 @@ describe("sycl.hpp", () => {
       expect(status, name).not.toBe("ok");
     }
     expect((await run(100)).stderr).toContain("depends on nothing that ends behind the one before");
+    expect((await run(101)).stderr).toContain("make the queue with sycl::property::queue::in_order");
     expect((await run(99)).status).toBe("ok");
   }, 60_000);
 });

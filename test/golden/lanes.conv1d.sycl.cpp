@@ -23,13 +23,12 @@
 #pragma clang fp contract(off)
 #endif
 
-static sycl::event phase_0(sycl::queue& queue, sycl::event before, void* workspace, const void* const* tensors) {
+static sycl::event phase_0(sycl::queue& queue, void* workspace, const void* const* tensors) {
   (void)workspace, (void)tensors;
   float* const out = (float*)tensors[0];
   const float* const x = (const float*)tensors[1];
   const float* const w = (const float*)tensors[2];
   return queue.submit([&](sycl::handler& handler) {
-    handler.depends_on(before);
     handler.parallel_for(sycl::nd_range<1>(144, 16), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(16)]] {
       const int part = item.get_group(0), parts = item.get_group_range(0);
       const int lane = item.get_sub_group().get_local_linear_id();
@@ -49,16 +48,24 @@ static sycl::event phase_0(sycl::queue& queue, sycl::event before, void* workspa
   });
 }
 
+/* Phases, and calls that share a workspace, run one behind the other: in a queue that is in order they do. */
+static void require_order(const sycl::queue& queue) {
+  if (!queue.is_in_order())
+    throw sycl::exception(sycl::make_error_code(sycl::errc::invalid), "automap: make the queue with sycl::property::queue::in_order");
+}
+
 extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
 
 extern "C" sycl::event automap_prepare(sycl::queue& queue, void* workspace, const void* const* tensors) {
   (void)tensors;
+  require_order(queue);
   sycl::event last = queue.memset(workspace, 0, automap_workspace_bytes());
   return last;
 }
 
 extern "C" sycl::event automap_launch(sycl::queue& queue, void* workspace, void* const* tensors) {
+  require_order(queue);
   sycl::event last;
-  last = phase_0(queue, last, workspace, tensors);
+  last = phase_0(queue, workspace, tensors);
   return last;
 }

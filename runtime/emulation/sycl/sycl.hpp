@@ -4,8 +4,10 @@
  * extension's text.
  *
  * The work-items of a group run one after another from one group function to the next, forward or reversed. What the standard calls undefined ends
- * the program: a group function that some items of the group do not come to, or come to with other arguments where all must have the same; an
- * accessor or a pointer to local memory beyond its elements; a command that does not wait for the one before.
+ * the program: a group function that some items of the group do not come to, come to from another place of the text, or with other arguments where
+ * all must have the same; an accessor or a pointer to local memory beyond its elements; a command that does not wait for the one before. Places of
+ * the text are the return addresses of the calls that led there: a program is compiled without optimisation, which keeps them and their frames.
+ * Items that come to one place in different rounds of a loop are not told apart.
  */
 #ifndef AUTOMAP_EMULATION_SYCL_HPP
 #define AUTOMAP_EMULATION_SYCL_HPP
@@ -19,11 +21,17 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <stdexcept>
+#include <system_error>
 #include <type_traits>
 
 #include "../fibers.h"
 
 #define AUTOMAP_EMULATED_LANES
+
+#ifdef __OPTIMIZE__
+#error "sycl.hpp tells calls apart by their frames: compile with -O0"
+#endif
 
 namespace emulation {
 
@@ -37,8 +45,10 @@ static void* argument;
 
 enum State { READY, WAITING, FINISHED };
 static State state[MOST_ITEMS];
-/* What an item waits at, with whom, and its arguments. */
+/* What an item waits at, called from where, with whom, and its arguments. */
 static const char* at[MOST_ITEMS];
+static size_t called_from[MOST_ITEMS];
+static char* stacks;
 static int partners[MOST_ITEMS];
 static void* given[MOST_ITEMS];
 
@@ -60,11 +70,26 @@ static void first_step() {
   hand_over(fibers[current], scheduler);
 }
 
+/* The return addresses of an item's frames, as one number. A frame begins with the one around it, on x86 and on Arm. */
+static size_t calls_of(int item) {
+  const char *from = stacks + (size_t)ITEM_STACK_BYTES * item, *to = from + ITEM_STACK_BYTES;
+  size_t sum = 0;
+  void** frame = (void**)__builtin_frame_address(0);
+  while ((const char*)frame >= from && (const char*)(frame + 2) <= to) {
+    sum = sum * 1099511628211u + (size_t)frame[1];
+    void** const around = (void**)frame[0];
+    if (around <= frame) break;
+    frame = around;
+  }
+  return sum;
+}
+
 /* Goes on when all items of its group of `count` have come here; `all` then works out what each gets. */
 template <class G, class F> static void meet(const char* name, int count, G& mine, F all) {
   if (!runs) misuse("is called outside of a kernel", name);
   const int self = current, first = self / count * count;
   at[self] = name, partners[self] = count, given[self] = &mine, state[self] = WAITING;
+  called_from[self] = calls_of(self);
   hand_over(fibers[self], scheduler);
   /* The first that goes on works it out for all: none of the others has left its arguments yet. */
   if (given[self] != nullptr) {
@@ -82,7 +107,7 @@ static bool release() {
     if (state[first] != WAITING || first % partners[first] != 0) continue;
     const int count = partners[first];
     bool here = true;
-    for (int i = first; i < first + count; i++) here = here && state[i] == WAITING && at[i] == at[first] && partners[i] == count;
+    for (int i = first; i < first + count; i++) here = here && state[i] == WAITING && at[i] == at[first] && called_from[i] == called_from[first] && partners[i] == count;
     if (!here) continue;
     for (int i = first; i < first + count; i++) state[i] = READY;
     any = true;
@@ -91,7 +116,7 @@ static bool release() {
 }
 
 template <class K> static void run_group(const K& kernel) {
-  static char* stacks = (char*)aligned_alloc(64, (size_t)ITEM_STACK_BYTES * MOST_ITEMS);
+  if (!stacks) stacks = (char*)aligned_alloc(64, (size_t)ITEM_STACK_BYTES * MOST_ITEMS);
   struct Call {
     const K* kernel;
   } call = {&kernel};
@@ -109,7 +134,7 @@ template <class K> static void run_group(const K& kernel) {
     }
     if (release()) continue;
     for (int i = 0; i < items; i++)
-      if (state[i] == WAITING) current = i, misuse("waits for items that come to another group function, or to none", at[i]);
+      if (state[i] == WAITING) current = i, misuse("waits for items that come to another group function, from another place, or to none", at[i]);
     return;
   }
 }
@@ -355,8 +380,26 @@ template <class T, int D> local_accessor<T, D>::local_accessor(range<D> n, handl
   detail::accessors[detail::accessor_count++] = {from, from + count * sizeof(T)};
 }
 
+enum class errc { success, runtime, kernel, accessor, nd_range, event, kernel_argument, build, invalid };
+static inline std::error_code make_error_code(errc e) noexcept { return std::error_code((int)e, std::generic_category()); }
+class exception : public std::runtime_error {
+ public:
+  exception(std::error_code e, const char* what) : std::runtime_error(what), held(e) {}
+  const std::error_code& code() const noexcept { return held; }
+
+ private:
+  std::error_code held;
+};
+
+namespace property::queue {
+class in_order {};
+}  // namespace property::queue
+
 class queue {
  public:
+  queue() = default;
+  explicit queue(property::queue::in_order) : ordered(true) {}
+  bool is_in_order() const { return ordered; }
   template <class F> event submit(F command) {
     handler h;
     detail::accessor_count = 0;
@@ -371,8 +414,9 @@ class queue {
 
  private:
   /* A queue is out of order unless it is asked to be in order: a command runs at any time behind what it depends on. */
+  bool ordered = false;
   event submitted(int behind) {
-    if (behind < detail::submitted && detail::awaited < detail::submitted) emulation::misuse("depends on nothing that ends behind the one before", "a command");
+    if (!ordered && behind < detail::submitted && detail::awaited < detail::submitted) emulation::misuse("depends on nothing that ends behind the one before", "a command");
     return event(++detail::submitted);
   }
 };
