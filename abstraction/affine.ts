@@ -76,11 +76,12 @@ export function exprOf({ constant, terms }: AffineForm): Expr {
 /**
  * The first part of an index that is not quasi-affine: sums and differences of axes, products with constants,
  * `/` and `%` by positive constants are allowed; a product of axes or a tensor read is not.
- * @param stands a storage formula may exclusive-or two indices (a swizzle), an index of a tensor may not
+ * @param stands a storage formula may exclusive-or two indices (a swizzle), and what an epilogue stores may lie at the rows of a packed
+ * triangle, `i*(i-1)/2 + j`; an index that is read may neither
  */
 export function offendingPart(
   e: Expr,
-  stands: "index" | "storage" = "index",
+  stands: "index" | "storage" | "stored" = "index",
 ): { part: Expr; because: string } | undefined {
   for (const node of walk(e)) {
     switch (node.kind) {
@@ -92,9 +93,10 @@ export function offendingPart(
         break;
       case "binary": {
         const constant = (side: Expr): boolean => side.kind === "number" || affineForm(side)?.terms.size === 0;
-        if (node.op === "*" && !constant(node.left) && !constant(node.right))
+        const isRows = stands === "stored" && largerBy(node.left, node.right) !== undefined;
+        if (node.op === "*" && !constant(node.left) && !constant(node.right) && !isRows)
           return { part: node, because: "it multiplies two axes; an index may multiply an axis by a constant only" };
-        if (node.op === "^" && stands === "index")
+        if (node.op === "^" && stands !== "storage")
           return { part: node, because: `"^" may stand in a storage formula only` };
         if ((node.op === "/" || node.op === "%") && !(node.right.kind === "number" && node.right.value > 0))
           return { part: node, because: `"${node.op}" in an index needs a positive constant on its right` };
@@ -119,6 +121,12 @@ export function offendingPart(
     }
   }
   return undefined;
+}
+
+/** The constant by which one number is larger than the other, as in `i*(i-1)`; undefined where their terms differ. */
+function largerBy(left: Expr, right: Expr): number | undefined {
+  const difference = affineForm(binary("-", left, right));
+  return difference?.terms.size === 0 ? difference.constant : undefined;
 }
 
 /** Smallest and largest value of an index while every axis runs over `0 .. extent-1`: exact for affine forms, safe for `/` and `%`. */
@@ -149,6 +157,13 @@ export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max:
     case "-":
       return [a - d, b - c];
     case "*": {
+      const larger = largerBy(e.left, e.right);
+      if (larger !== undefined) {
+        // x*(x + larger) is least at its vertex, or at the end that is nearest to it.
+        const at = (x: number): number => x * (x + larger);
+        const vertex = Math.min(d, Math.max(c, Math.floor(-larger / 2)));
+        return [at(vertex), Math.max(at(c), at(d))];
+      }
       const corners = [a * c, a * d, b * c, b * d];
       return [Math.min(...corners), Math.max(...corners)];
     }

@@ -89,3 +89,15 @@ function checkElements(subject: string, condition: Compare, inputs: DTypes): voi
     );
   typeOf({ kind: "call", fn: "max", args: sides }, inputs);
 }
+
+/** Where an axis first stands in the text of an equation. */
+export function placeOfAxis(
+  equation: Equation,
+  name: string,
+  hint: string,
+): { source?: string; span?: { start: number; end: number }; hint: string } {
+  const roots = [equation.target, equation.value, ...(equation.where === undefined ? [] : [equation.where])];
+  for (const root of roots)
+    for (const node of walk(root)) if (node.kind === "axis" && node.name === name) return { ...spanOf(node), hint };
+  return { hint };
+}

@@ -13,10 +13,17 @@
 
 import { boundsOf, type Extents } from "./affine.ts";
 import { reachOf, withExtents } from "./borders.ts";
-import { checkConditions, checkIndices } from "./check-equation.ts";
+import { checkConditions, checkIndices, placeOfAxis } from "./check-equation.ts";
 import { checkDependences, isRecurrent } from "./dependence.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
-import { checkEpilogue, checkEveryElementOnce, type Epilogue, elementExtents } from "./epilogue.ts";
+import {
+  checkEpilogue,
+  checkEveryElementOnce,
+  type Epilogue,
+  elementExtents,
+  isElementwise,
+  needed,
+} from "./epilogue.ts";
 import {
   accessesOf,
   axesOf,
@@ -27,12 +34,13 @@ import {
   tensorsOf,
 } from "./equation.ts";
 import { checkNames, suggestion, UsageError } from "./error.ts";
-import { type Access, type Expr, number, printAccess, printExpr, walk } from "./expression.ts";
+import { type Access, accessesIn, type Expr, number, printAccess, printExpr } from "./expression.ts";
 import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
 import { memoised } from "./memoised.ts";
-import { parseEquation, spanOf } from "./parse.ts";
+import { parseEpilogue, parseEquation, spanOf } from "./parse.ts";
 import { constantsOf, constantValue, inTime, type Time, timeOf } from "./time.ts";
 import { checkLiterals, dropIdleCasts, typeOf } from "./typing.ts";
+import { checkInside, checkWritten, writtenShape } from "./written.ts";
 
 /** A loop of the iteration domain. A reduce axis indexes no output: it is summed away. */
 export interface Axis {
@@ -189,7 +197,8 @@ function typesGiven(
 export function defineComputation(spec: ComputationSpec): Computation {
   const name = spec.name ?? "equation";
   checkNames(spec, SPEC, `${name}: the computation`);
-  const [parsed, ending] = readEquations(name, spec);
+  const [given, ending] = readEquations(name, spec);
+  const parsed = ending ? needed(given, ending) : given;
   const timed = timeOf(name, parsed, ending, spec);
   if (timed) return inTime(timed, defineComputation({ ...spec, ...timed.step }));
   const numbers = constantsOf(parsed).filter((constant) => !Object.hasOwn(spec.parameters ?? {}, constant));
@@ -245,26 +254,61 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const whole = withExtents(typed, tensors);
   if (!epilogue || !sum) return { name, equation: whole, axes, tensors };
 
-  // 4. The epilogue: the same over the elements of the target, which is not stored.
+  const made = { name, equation: whole, axes, tensors };
   const held = specs.get(target);
   if (held?.layout !== undefined || held?.storage !== undefined)
     throw new UsageError(`${name}: ${target} is never stored; ${epilogue.target.tensor} has the layout`);
   checkEveryElementOnce(name, typed.target, sum, axes);
-  const finished = typeTarget(name, epilogue, dtypes);
-  const elements = elementExtents(finished, sum);
-  const { [target]: _, ...inputs } = tensors;
-  const added = tensorsOf(finished).filter((tensor) => !(tensor in tensors));
+  return withEpilogue(made, sum, typeEpilogue(name, epilogue, dtypes), specs, dtypes);
+}
+
+/** Its tensors with those of an epilogue, which takes the place of the sum. */
+function withEpilogue(
+  made: Computation,
+  sum: Tensor,
+  epilogue: Equation,
+  specs: ReadonlyMap<string, TensorSpec>,
+  dtypes: Readonly<Record<string, DType>>,
+): Computation {
+  const { name, tensors } = made;
+
+  // 1. What is written: the elements of the sum, each where it stands or at a place of its own; and what stands beside them.
+  const extents = extentsOf(made);
+  const elements = elementExtents(epilogue, sum);
+  const equations = [
+    { equation: epilogue, extents: elements },
+    ...(epilogue.beside ?? []).map((equation) => ({ equation, extents })),
+  ];
+  const output = epilogue.target.tensor;
+  const about = specs.get(output);
+  const shape = isElementwise(epilogue) ? about?.shape : writtenShape(name, equations, about?.shape);
+
+  // 2. The output first, then inputs as the equations read them.
+  const completed = (tensor: string): Tensor => {
+    const own = tensor === output && shape ? { ...about, shape } : specs.get(tensor);
+    const accesses = equations.flatMap((e) => accessesOf(e.equation)).filter((a) => a.tensor === tensor);
+    return completeTensor(name, tensor, dtypes[tensor] ?? "f32", own, accesses, { ...extents, ...elements });
+  };
+  const { [sum.name]: _, ...inputs } = tensors;
+  const added = tensorsOf(epilogue).filter((tensor) => !(tensor in tensors));
   const all: Record<string, Tensor> = {};
   for (const tensor of [...added.slice(0, 1), ...Object.keys(inputs), ...added.slice(1)])
-    all[tensor] = inputs[tensor] ?? complete(tensor, finished, elements);
-  for (const read of accessesOf(finished)) checkInside(name, read, all[read.tensor] ?? sum, elements);
-  checkWritten(name, finished.target, all[finished.target.tensor] ?? sum, elements);
-  return { name, equation: whole, axes, tensors: all, epilogue: { equation: finished, sum } };
+    all[tensor] = inputs[tensor] ?? completed(tensor);
+  const placed = isElementwise(epilogue) ? accessesOf(epilogue) : accessesIn(epilogue.value);
+  for (const each of placed) checkInside(name, each, all[each.tensor] ?? sum, elements);
+  if (isElementwise(epilogue)) checkWritten(name, epilogue.target, all[output] ?? sum, elements);
+  return { ...made, tensors: all, epilogue: { equation: epilogue, sum } };
+}
+
+/** An epilogue and what stands beside it, without idle casts. */
+function typeEpilogue(subject: string, epilogue: Equation, dtypes: Record<string, DType>): Equation {
+  const typed = typeTarget(subject, epilogue, dtypes);
+  return typed.beside ? { ...typed, beside: typed.beside.map((e) => typeTarget(subject, e, dtypes)) } : typed;
 }
 
 /** The equation and its epilogue, from one text or two. */
 function readEquations(subject: string, { equation, epilogue }: ComputationSpec): [Equation, Equation | undefined] {
-  const read = (given: string | Equation): Equation => (typeof given === "string" ? parseEquation(given) : given);
+  const read = (given: string | Equation): Equation => (typeof given === "string" ? parseEpilogue(given) : given);
   if (typeof equation !== "string") return [equation, epilogue === undefined ? undefined : read(epilogue)];
   const [text = "", ...behind] = equation.split(";");
   const ending = epilogue ?? behind[0];
@@ -272,7 +316,7 @@ function readEquations(subject: string, { equation, epilogue }: ComputationSpec)
     throw new UsageError(
       `${subject}: there can be one epilogue, got ${behind.length + (epilogue === undefined ? 0 : 1)}`,
     );
-  return [read(text), ending === undefined ? undefined : read(ending)];
+  return [parseEquation(text), ending === undefined ? undefined : read(ending)];
 }
 
 /** The equation without idle casts; `dtypes` learns the type of its target. @throws UsageError when that and the value disagree */
@@ -288,29 +332,6 @@ function typeTarget(subject: string, equation: Equation, dtypes: Record<string, 
     });
   }
   return { ...equation, value: dropIdleCasts(equation.value, dtypes) };
-}
-
-/** An epilogue reads and writes inside its tensors: padding is what sums have. */
-function checkInside(subject: string, read: Access, tensor: Tensor, extents: Extents): void {
-  for (const [d, e] of read.index.entries()) {
-    const [, max] = boundsOf(e, extents);
-    const extent = tensor.dims[d]?.extent ?? 0;
-    if (read.index.length !== tensor.dims.length || max >= extent)
-      throw new UsageError(
-        `${subject}: epilogue: ${printAccess(read)} lies outside ${tensor.name}, of shape ${tensor.dims.map((x) => x.extent).join(" x ")}`,
-        spanOf(read) ?? {},
-      );
-  }
-}
-
-/** An epilogue writes each element of its target: beyond those of the sum nothing would. */
-function checkWritten(subject: string, target: Access, { name, dims }: Tensor, extents: Extents): void {
-  const sizes = target.index.map((e) => boundsOf(e, extents)[1] + 1);
-  if (dims.some((d, i) => d.extent !== sizes[i]))
-    throw new UsageError(
-      `${subject}: epilogue: ${name} has shape ${dims.map((d) => d.extent).join(" x ")}, and ${sizes.join(" x ")} elements are written`,
-      { ...spanOf(target), hint: "give it the shape of the sum" },
-    );
 }
 
 /** The canonical text of the equation, parameters bound and idle casts dropped; an epilogue follows behind a semicolon. */
@@ -421,15 +442,4 @@ function completeTensor(
         ? storageFormula(spec.storage, unique, `${subject}: storage of ${name}`)
         : rowMajor(unique);
   return { name, dtype, dims: unique, storage, constant: spec?.constant ?? false };
-}
-
-function placeOfAxis(
-  equation: Equation,
-  name: string,
-  hint: string,
-): { source?: string; span?: { start: number; end: number }; hint: string } {
-  const roots = [equation.target, equation.value, ...(equation.where === undefined ? [] : [equation.where])];
-  for (const root of roots)
-    for (const node of walk(root)) if (node.kind === "axis" && node.name === name) return { ...spanOf(node), hint };
-  return { hint };
 }

@@ -6,13 +6,30 @@
  *
  * `out` is the accumulator and never lies in memory: the output is `res`. The axes of an epilogue are the dimensions of `out`,
  * so that k counts all channels even where the equation writes `out[n,g*16+k,p,q]`.
+ *
+ *     z[b,i*(i-1)/2+j+8] = bf16(c[b,i,j]) where j < i, z[b,k] = x[b,0,k]
+ *
+ * A condition leaves out elements of the sum, which then need not be computed. What is stored may lie anywhere, as in the rows of a packed triangle,
+ * and what stands behind a comma assigns other elements of the same tensor. Together they write each element once (written.ts).
  */
 
-import { affineForm, type Extents } from "./affine.ts";
+import { affineForm, type Extents, offendingPart } from "./affine.ts";
 import type { Axis, Computation, Tensor } from "./computation.ts";
-import { accessesOf, axesOf, type Equation, tensorsOf } from "./equation.ts";
+import { conjunctsOf } from "./condition.ts";
+import { axesOf, type Equation, tensorsOf } from "./equation.ts";
 import { UsageError } from "./error.ts";
-import { type Access, accessesIn, type Expr, number, printAccess, rewrite, substitute } from "./expression.ts";
+import {
+  type Access,
+  accessesIn,
+  and,
+  axesIn,
+  type Expr,
+  number,
+  printAccess,
+  printExpr,
+  rewrite,
+  substitute,
+} from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
 /** What is made of each element before it is stored. */
@@ -33,8 +50,8 @@ export function checkEpilogue(subject: string, epilogue: Equation, equation: Equ
   const sum = equation.target.tensor;
   const problem = (because: string, place?: Expr): UsageError =>
     new UsageError(`${subject}: epilogue: ${because}`, (place && spanOf(place)) ?? {});
-  if (epilogue.op !== "=") throw problem(`it assigns each element once: "=", not "${epilogue.op}"`);
-  if (epilogue.where !== undefined) throw problem("a condition cannot leave out elements; use select(condition, a, b)");
+  for (const { op } of [epilogue, ...(epilogue.beside ?? [])])
+    if (op !== "=") throw problem(`it assigns each element once: "=", not "${op}"`);
   if (tensorsOf(equation).includes(epilogue.target.tensor))
     throw problem(
       `"${epilogue.target.tensor}" is already a tensor of the equation; name the output otherwise`,
@@ -56,19 +73,81 @@ export function checkEpilogue(subject: string, epilogue: Equation, equation: Equ
     if (printAccess(other) !== printAccess(first))
       throw problem(`it reads ${printAccess(other)} beside ${printAccess(first)}`, other);
 
-  // 2. What it writes and what else it reads: these axes, plain.
-  for (const access of accessesOf(epilogue)) {
+  // 2. What it reads besides: these axes, plain. What it writes: each of them, plain or in an index that tells them apart.
+  for (const access of accessesIn(epilogue.value)) {
     const crooked = access.index.find((e) => e.kind !== "axis" || !axes.includes(e.name));
     if (crooked) throw problem(`${printAccess(access)} may be indexed by ${axes.join(", ")} alone`, crooked);
   }
   const stray = axesOf(epilogue).find((name) => !axes.includes(name));
   if (stray !== undefined) throw problem(`it has no axis "${stray}"; its axes are ${axes.join(", ")}`);
-  const written = epilogue.target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
-  if (written.length !== axes.length || new Set(written).size !== axes.length)
+  const missing = axes.find((name) => !axesIn(epilogue.target).includes(name));
+  if (missing !== undefined)
+    throw problem(`${printAccess(epilogue.target)} must be indexed by each of ${axes.join(", ")}`, epilogue.target);
+  checkStored(epilogue.target, problem);
+  for (const other of epilogue.beside ?? []) checkBeside(other, epilogue, equation, problem);
+}
+
+type ProblemAt = (because: string, place?: Expr) => UsageError;
+
+function checkStored(target: Access, problem: ProblemAt): void {
+  for (const e of target.index) {
+    const offending =
+      e.kind === "border" ? { part: e, because: "only a read has a border" } : offendingPart(e, "stored");
+    if (offending) throw problem(`index of ${printAccess(target)}: ${offending.because}`, offending.part);
+  }
+}
+
+/** What is assigned beside an epilogue reads inputs, over axes of the equation. */
+function checkBeside(other: Equation, epilogue: Equation, equation: Equation, problem: ProblemAt): void {
+  const [written, sum] = [epilogue.target, equation.target.tensor];
+  if (other.target.tensor !== written.tensor || other.target.index.length !== written.index.length)
+    throw problem(`${printAccess(other.target)} is no element of ${printAccess(written)}`, other.target);
+  for (const read of accessesIn(other.value)) {
+    if (read.tensor === sum || read.tensor === written.tensor)
+      throw problem(`beside the sums ${printAccess(other.target)} is made of inputs alone`, read);
+    for (const e of read.index) {
+      const offending = e.kind === "border" ? { part: e, because: "it has a border" } : offendingPart(e);
+      if (offending) throw problem(`index of ${printAccess(read)}: ${offending.because}`, offending.part);
+    }
+  }
+  checkStored(other.target, problem);
+  const known = axesOf(equation);
+  const stray = axesOf(other).find((name) => !known.includes(name) || !axesIn(other.target).includes(name));
+  if (stray !== undefined)
     throw problem(
-      `${printAccess(epilogue.target)} must be indexed by each of ${axes.join(", ")} once`,
-      epilogue.target,
+      known.includes(stray)
+        ? `${printAccess(other.target)} is not indexed by ${stray}, which its value depends on`
+        : `the equation has no axis "${stray}"; its axes are ${known.join(", ")}`,
+      other.target,
     );
+}
+
+/** Whether an epilogue writes each element of the sum at its own place, as most do. */
+export function isElementwise({ target, where, beside }: Equation): boolean {
+  return where === undefined && beside === undefined && target.index.every((e) => e.kind === "axis");
+}
+
+/** Why what stores each element of a sum where it stands cannot store this epilogue; undefined where it can. */
+export function placedProblem({ epilogue }: Computation): string | undefined {
+  if (epilogue === undefined || isElementwise(epilogue.equation)) return undefined;
+  return `the epilogue stores ${printAccess(epilogue.equation.target)} at places of its own`;
+}
+
+/** The equation of a sum, without the points of elements that its epilogue leaves out. */
+export function needed(equation: Equation, { where, ...epilogue }: Equation): Equation {
+  if (where === undefined) return equation;
+  const before = equation.where === undefined ? [] : conjunctsOf(equation.where);
+  const known = new Set(before.map((e) => printExpr(e)));
+  const added = kept(equation, { ...epilogue, where }).filter((e) => !known.has(printExpr(e)));
+  return { ...equation, where: [...before, ...added].reduce(and) };
+}
+
+/** What must hold of the loops of an equation for its epilogue to store an element. */
+export function kept({ target }: Equation, epilogue: Equation): readonly Expr[] {
+  if (epilogue.where === undefined) return [];
+  const axes = elementAxes(epilogue, target.tensor);
+  const places = new Map(axes.map((name, d) => [name, target.index[d] ?? number(0)]));
+  return conjunctsOf(epilogue.where).map((e) => substitute(e, places, "index"));
 }
 
 /** @throws UsageError when an element of the sum is computed by no point, or by several */
@@ -97,6 +176,7 @@ export function checkEveryElementOnce(subject: string, target: Access, sum: Tens
 
 /** The epilogue as the one statement that stores an element: `index` is the element's, `held` stands for what was summed. */
 export function epilogueAt({ equation, sum }: Epilogue, index: readonly Expr[], held: Expr): Equation {
+  const { where } = equation;
   const axes = new Map(elementAxes(equation, sum.name).map((name, d) => [name, index[d] ?? number(0)]));
   const at = (e: Expr): Expr => {
     // Whole, as given: names in the index of `held` are no axes of the epilogue.
@@ -107,19 +187,27 @@ export function epilogueAt({ equation, sum }: Epilogue, index: readonly Expr[], 
     target: { ...equation.target, index: equation.target.index.map((e) => substitute(e, axes, "index")) },
     op: "=",
     value: rewrite(equation.value, at, "value"),
+    ...(where !== undefined && { where: substitute(where, axes, "index") }),
   };
 }
 
+/** An equation that holds only where further conditions do. */
+export function guarded(equation: Equation, conditions: readonly Expr[]): Equation {
+  const all = [...(equation.where === undefined ? [] : [equation.where]), ...conditions];
+  return all.length === 0 ? equation : { ...equation, where: all.reduce(and) };
+}
+
 /**
- * The sum and what is made of it, each a computation of its own: `epilogue` reads the sum as an input.
- * Without an epilogue the first is the computation itself.
+ * The sum and what is made of it, each a computation of its own: `epilogue` reads the sum as an input, and those `beside` it leave the elements
+ * that they do not assign at 0. Without an epilogue the first is the computation itself.
  */
 export function partsOf(computation: Computation): {
   readonly sum: Computation;
   readonly epilogue: Computation | undefined;
+  readonly beside: readonly Computation[];
 } {
   const { epilogue, ...rest } = computation;
-  if (!epilogue) return { sum: computation, epilogue: undefined };
+  if (!epilogue) return { sum: computation, epilogue: undefined, beside: [] };
   const held = { ...computation.tensors, [epilogue.sum.name]: epilogue.sum };
   const only = (equation: Equation): Record<string, Tensor> =>
     Object.fromEntries(
@@ -131,15 +219,24 @@ export function partsOf(computation: Computation): {
   const axes = elementAxes(epilogue.equation, epilogue.sum.name).map(
     (name, d): Axis => ({ name, extent: epilogue.sum.dims[d]?.extent ?? 1, kind: "spatial" }),
   );
+  const { beside = [], ...equation } = epilogue.equation;
+  const name = `${computation.name} (epilogue)`;
   return {
     sum: { ...rest, tensors: only(computation.equation) },
-    epilogue: {
-      name: `${computation.name} (epilogue)`,
-      equation: epilogue.equation,
-      axes,
-      tensors: only(epilogue.equation),
-    },
+    epilogue: { name, equation, axes, tensors: only(equation) },
+    beside: beside.map((other) => ({
+      ...{ name, equation: other, tensors: only(other) },
+      axes: axesIn(other.target).map((a) => ({
+        ...{ name: a, kind: "spatial" as const },
+        extent: computation.axes.find((x) => x.name === a)?.extent ?? 1,
+      })),
+    })),
   };
+}
+
+/** What several computations assign to elements of one tensor, each of its own: row-major. */
+export function together(first: Float64Array, others: readonly ArrayLike<number>[]): Float64Array {
+  return others.length === 0 ? first : first.map((x, i) => others.reduce((sum, other) => sum + (other[i] ?? 0), x));
 }
 
 /** Extents of an epilogue's axes. */

@@ -29,12 +29,14 @@ export interface Equation {
   readonly value: Expr;
   /** Points that it leaves out are not computed. */
   readonly where?: Expr;
+  /** Of an epilogue: what is assigned to other elements of the same tensor, read from inputs alone. */
+  readonly beside?: readonly Equation[];
 }
 
 /** The text `parseEquation` reads back: the cache key of a computation and the name of its test. */
-export function printEquation({ target, op, value, where }: Equation): string {
+export function printEquation({ target, op, value, where, beside = [] }: Equation): string {
   const condition = where === undefined ? "" : ` where ${printExpr(where)}`;
-  return `${printAccess(target)} ${op} ${printExpr(value)}${condition}`;
+  return [`${printAccess(target)} ${op} ${printExpr(value)}${condition}`, ...beside.map(printEquation)].join(", ");
 }
 
 /** Axes in order of first appearance, target first. */
@@ -52,9 +54,10 @@ export function accessesOf({ target, value, where }: Equation): Access[] {
   return [target, ...accessesIn(value), ...(where === undefined ? [] : accessesIn(where))];
 }
 
-/** Names of the tensors, target first, each once. */
+/** Names of the tensors, target first, each once; those that are read beside it last. */
 export function tensorsOf(equation: Equation): string[] {
-  return [...new Set(accessesOf(equation).map((a) => a.tensor))];
+  const all = [equation, ...(equation.beside ?? [])].flatMap(accessesOf);
+  return [...new Set(all.map((a) => a.tensor))];
 }
 
 /** What the target holds before anything joined it, and what a read outside a tensor gives. */
@@ -76,13 +79,17 @@ export function identityOf(op: CombineOp, dtype: DType): number {
 /** Replaces axes or parameters throughout. */
 export function substituteAxes(equation: Equation, replacements: ReadonlyMap<string, Expr>): Equation {
   const again = (e: Expr): Expr => substitute(e, replacements, "index");
-  const { target, op, value, where } = equation;
+  const { target, op, value, where, beside } = equation;
   const result = {
     target: { ...target, index: target.index.map(again) },
     op,
     value: substitute(value, replacements, "value"),
   };
-  return where === undefined ? result : { ...result, where: again(where) };
+  return {
+    ...result,
+    ...(where !== undefined && { where: again(where) }),
+    ...(beside && { beside: beside.map((other) => substituteAxes(other, replacements)) }),
+  };
 }
 
 function isFloat(dtype: DType): boolean {

@@ -9,7 +9,7 @@
  */
 
 import { type Axis, type Computation, elementCount, inputsOf, type Tensor, targetOf } from "./computation.ts";
-import { partsOf } from "./epilogue.ts";
+import { partsOf, together } from "./epilogue.ts";
 import { identityOf } from "./equation.ts";
 import {
   type Buffer,
@@ -41,8 +41,14 @@ export function interpret(computation: Computation, inputs: Inputs): Values {
     for (let step = 0; step < time.steps; step++) plane = interpret(time.step, { ...inputs, [time.first]: plane });
     return plane;
   }
-  const { sum, epilogue } = partsOf(computation);
-  if (epilogue) return interpret(epilogue, { ...inputs, [target.name]: interpret(sum, inputs) });
+  const { sum, epilogue, beside } = partsOf(computation);
+  if (epilogue) {
+    const finished = interpret(epilogue, { ...inputs, [target.name]: interpret(sum, inputs) });
+    return together(
+      finished,
+      beside.map((other) => interpret(other, inputs)),
+    );
+  }
   const buffers = bindInputs(computation, inputs);
   const output = new Float64Array(elementCount(target)).fill(identityOf(computation.equation.op, target.dtype));
   buffers.set(target.name, { values: output, shape: shapeOf(target), dtype: target.dtype });

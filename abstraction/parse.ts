@@ -61,12 +61,22 @@ export function spanOf(node: Expr): { source: string; span: Span } | undefined {
  */
 export function parseEquation(text: string): Equation {
   const parser = new Parser(text, "equation");
-  const target = parser.access();
-  const op = parser.combineOp();
-  const value = parser.expression();
-  const where = parser.accept("where") ? parser.expression() : undefined;
+  const equation = parser.equation();
   parser.end();
-  return where === undefined ? { target, op, value } : { target, op, value, where };
+  return equation;
+}
+
+/**
+ * Reads an epilogue: one equation, or several behind commas that assign elements of one tensor, `z[i,j+8] = c[i,j], z[i,k] = d[i,k]`.
+ * @throws UsageError when the text is not that, with the place marked.
+ */
+export function parseEpilogue(text: string): Equation {
+  const parser = new Parser(text, "equation");
+  const first = parser.equation();
+  const beside: Equation[] = [];
+  while (parser.accept(",")) beside.push(parser.equation());
+  parser.end();
+  return beside.length === 0 ? first : { ...first, beside };
 }
 
 /** Reads an expression; `subject` begins the message when it is malformed. @throws UsageError with the place marked. */
@@ -90,7 +100,14 @@ class Parser {
     this.tokens = this.tokenise();
   }
 
-  combineOp(): CombineOp {
+  equation(): Equation {
+    const target = this.access();
+    const op = this.combineOp();
+    const value = this.expression();
+    return this.accept("where") ? { target, op, value, where: this.expression() } : { target, op, value };
+  }
+
+  private combineOp(): CombineOp {
     const token = this.next();
     const op = COMBINE_OPS.find((known) => known === token.text);
     if (op === undefined)
@@ -98,7 +115,7 @@ class Parser {
     return op;
   }
 
-  access(): Access {
+  private access(): Access {
     const name = this.next();
     if (name.kind !== "name")
       this.fail(`must start with the tensor it assigns to, as in "c[m,n] += ...", got ${quote(name)}`, name.span);

@@ -8,8 +8,9 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, outputOf, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { placedProblem } from "../abstraction/epilogue.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import {
   type Access,
@@ -108,7 +109,8 @@ export class CExpressions {
     const described = buffer
       ? { dims: dimsOf(buffer), storage: storageOf(buffer) }
       : tensorOf(this.computation, tensor);
-    const guards = index.flatMap((e, d) => {
+    const isWritten = tensor === outputOf(this.computation).name && placedProblem(this.computation) !== undefined;
+    const guards = (isWritten ? [] : index).flatMap((e, d) => {
       const [min, max] = boundsOf(e, extents);
       const extent = described.dims[d]?.extent ?? 0;
       const tests: Expr[] = [];

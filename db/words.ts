@@ -9,7 +9,7 @@ import { outputOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { attempt, UsageError } from "../abstraction/error.ts";
 import { memoised } from "../abstraction/memoised.ts";
-import { parseEquation } from "../abstraction/parse.ts";
+import { parseEpilogue } from "../abstraction/parse.ts";
 import { describeWorkload, layoutName, type WorkloadWords, workloadLabel } from "../operators/describe.ts";
 import type { Database } from "./open.ts";
 import { computationOf, type WorkloadRecord } from "./record.ts";
@@ -53,7 +53,7 @@ export function workloadsWhere(db: Database, { dtype, layout, epilogue, name }: 
     .all()
     .map((row) => workloadOf(row, db.path));
   const named = new Set(all.filter((w) => w.name === name).map((w) => w.computation));
-  const wanted = epilogue?.includes("=") ? printEquation(parseEquation(epilogue)) : epilogue;
+  const wanted = epilogue?.includes("=") ? printEquation(parseEpilogue(epilogue)) : epilogue;
   const found = all.filter(
     (w) =>
       (inputs === undefined || w.dtype === inputs) &&

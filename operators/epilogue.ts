@@ -11,7 +11,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { accessesIn, childrenOf, type Expr, walk } from "../abstraction/expression.ts";
-import { parseEquation } from "../abstraction/parse.ts";
+import { parseEpilogue } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
 
 /** `out` is the operator's output, `[*]` its element, `[channel]` the channel of that element. */
@@ -47,12 +47,12 @@ export function epilogueFor(
   text: string,
   subject: EpilogueSubject,
 ): { readonly equation: Equation; readonly tensors: Readonly<Record<string, TensorSpec>> } {
-  const equation = parseEquation(text.includes("=") ? text : presetText(text, subject));
+  const equation = parseEpilogue(text.includes("=") ? text : presetText(text, subject));
   const known: Record<string, DType> = { [subject.target]: subject.dtype };
   learnTypes(equation.value, known);
   const output = equation.target.tensor;
   const inputs = tensorsOf(equation).filter((t) => t !== output && t !== subject.target);
-  const reads = accessesIn(equation.value);
+  const reads = [equation, ...(equation.beside ?? [])].flatMap((e) => accessesIn(e.value));
   return {
     equation,
     tensors: Object.fromEntries(

@@ -27,7 +27,7 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { dataName, type Holding, harnessText, referenceStruct } from "../runtime/reference-source.ts";
-import { describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
+import { checkPackaged, describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
 type Asset =
   | "binding.d.ts"
@@ -47,6 +47,7 @@ export function assetText(name: Asset): Code {
 }
 
 export function portableSource({ name: asked, computation }: EmitSubject): SourceText {
+  checkPackaged(asked, computation);
   const name = identifier(asked);
   const { sum, epilogue } = partsOf(computation);
   const held = epilogue ? targetOf(sum) : undefined;

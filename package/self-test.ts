@@ -36,7 +36,7 @@ import { printIndex } from "../runtime/reference-expressions.ts";
 import { dataName, harnessText, referenceStruct } from "../runtime/reference-source.ts";
 import { tensorsBeside } from "../runtime/verify.ts";
 import { assetText } from "./portable.ts";
-import { type EmitSubject, parametersOf } from "./subject.ts";
+import { checkPackaged, type EmitSubject, parametersOf } from "./subject.ts";
 
 /** Points of a sum's interval an epilogue is asked at, as shares of the way from its low to its high end. */
 const SHARES = [0, 0.25, 0.5, 0.75, 1] as const;
@@ -44,6 +44,7 @@ const SHARES = [0, 0.25, 0.5, 0.75, 1] as const;
 /** What the parts of the program have in common. */
 function factsOf(subject: EmitSubject) {
   const { name, computation, tuned } = subject;
+  checkPackaged(name, computation);
   const { sum, epilogue } = partsOf(computation);
   const target = targetOf(sum);
   const inputs = inputsOf(sum);

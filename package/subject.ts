@@ -7,6 +7,7 @@
 
 import { type Computation, inputsOf, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { placedProblem } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
@@ -61,6 +62,15 @@ export interface Parameter {
   readonly place: number;
   readonly elements: number;
   readonly bytes: number;
+}
+
+/** @throws UsageError for an epilogue that stores elements at places of its own: the program that proves a package cannot follow them yet */
+export function checkPackaged(name: string, computation: Computation): void {
+  const placed = placedProblem(computation);
+  if (placed !== undefined)
+    throw new UsageError(`${name}: ${placed}, of which no packages are written yet`, {
+      hint: "automap tune --to FILE writes the text of a kernel alone",
+    });
 }
 
 /** Inputs in the order the equation reads them, then the output. */

@@ -18,7 +18,7 @@ export async function expectedOn(
   options: ProgramOptions,
 ): Promise<{ readonly expected: Values; readonly tolerance: Float64Array }> {
   const evaluate = evaluatorWith(options);
-  const { sum, epilogue } = partsOf(computation);
+  const { sum, epilogue, beside } = partsOf(computation);
   const bound = await boundOf(sum, evaluate);
   const expected = await evaluate(sum, inputs);
   const sizes = bound && (await evaluate(bound.magnitude, inputsOfSizes(bound, inputs)));
@@ -26,6 +26,6 @@ export async function expectedOn(
   if (bound && sizes)
     for (let i = 0; i < sizes.length; i++) tolerance[i] = slackOf(bound, i, expected[i] ?? 0, sizes[i] ?? 0);
   return epilogue
-    ? finish(epilogue, inputs, targetOf(sum).name, { expected, tolerance }, evaluate)
+    ? finish({ epilogue, beside }, inputs, targetOf(sum).name, { expected, tolerance }, evaluate)
     : { expected, tolerance };
 }

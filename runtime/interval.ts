@@ -34,6 +34,7 @@ type Evaluate = (at: Point) => Interval;
  */
 export function intervalsOf(epilogue: Computation, inputs: Inputs, uncertain: string, ends: Ends): Ends {
   const { equation, axes } = epilogue;
+  const { where } = equation;
   const output = tensorOf(epilogue, equation.target.tensor);
   const types: DTypes = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
   const place = placeIn(epilogue, equation.target.tensor, equation.target.index);
@@ -52,6 +53,7 @@ export function intervalsOf(epilogue: Computation, inputs: Inputs, uncertain: st
   const descend = (depth: number): void => {
     const axis = axes[depth];
     if (!axis) {
+      if (where !== undefined && evaluateIndex(where, point) === 0) return;
       const at = place(point);
       const [least, most] = value(point);
       low[at] = wrap(output.dtype, least);
@@ -70,8 +72,7 @@ export function intervalsOf(epilogue: Computation, inputs: Inputs, uncertain: st
 /** Row-major place of an element; an epilogue never reads outside. */
 function placeIn(epilogue: Computation, tensor: string, index: readonly Expr[]): (at: Point) => number {
   const { dims } = tensorOf(epilogue, tensor);
-  const names = index.map((e) => (e.kind === "axis" ? e.name : ""));
-  return (at) => names.reduce((sum, name, d) => sum * (dims[d]?.extent ?? 1) + (at[name] ?? 0), 0);
+  return (at) => index.reduce((sum, e, d) => sum * (dims[d]?.extent ?? 1) + evaluateIndex(e, at), 0);
 }
 
 function compile(

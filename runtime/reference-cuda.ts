@@ -19,7 +19,7 @@ import {
 } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
-import { partsOf } from "../abstraction/epilogue.ts";
+import { partsOf, placedProblem } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import { apart, axisName, type Code, code, lines, list, NOTHING, type SourceText } from "../abstraction/source-text.ts";
@@ -55,6 +55,9 @@ export function setsOf(computation: Computation): readonly ("exact" | (typeof IN
 export function cudaReferenceSource(computation: Computation): SourceText {
   if (computation.time) return cudaStepsSource(computation, computation.time);
   const { sum, epilogue } = partsOf(computation);
+  const placed = placedProblem(computation);
+  if (placed !== undefined)
+    throw new UsageError(`${computation.name}: ${placed}, so it has no reference on a device yet`);
   const target = targetOf(sum);
   const output = outputOf(computation);
   if (accessesIn(sum.equation.value).some((a) => a.tensor === target.name))

@@ -11,7 +11,7 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { type Computation, inputsOf, targetOf } from "../abstraction/computation.ts";
-import { partsOf } from "../abstraction/epilogue.ts";
+import { partsOf, together } from "../abstraction/epilogue.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { compilerFlags, nativeTarget } from "../targets/index.ts";
@@ -43,10 +43,11 @@ export function interpretCompiled(computation: Computation, inputs: Inputs, opti
 }
 
 async function compileAndInterpret(given: Computation, values: Inputs, options: ProgramOptions): Promise<Values> {
-  const { sum, epilogue } = partsOf(given);
+  const { sum, epilogue, beside } = partsOf(given);
   if (epilogue) {
     const sums = await interpretCompiled(sum, values, options);
-    return interpretCompiled(epilogue, { ...values, [targetOf(sum).name]: sums }, options);
+    const finished = await interpretCompiled(epilogue, { ...values, [targetOf(sum).name]: sums }, options);
+    return together(finished, await Promise.all(beside.map((other) => interpretCompiled(other, values, options))));
   }
   const { computation, inputs: lay } = given.time
     ? { computation: given, inputs: (same: Inputs) => same }

@@ -35,7 +35,7 @@ import {
   targetOf,
 } from "../abstraction/computation.ts";
 import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
-import { partsOf } from "../abstraction/epilogue.ts";
+import { partsOf, together } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import { accessesIn, comparesElements, walk } from "../abstraction/expression.ts";
@@ -238,7 +238,7 @@ async function drawSet(
   bound: Bound | undefined,
   evaluate: Evaluate,
 ): Promise<DrawnSet> {
-  const { sum, epilogue } = partsOf(computation);
+  const { sum, epilogue, beside } = partsOf(computation);
   // Products of large values may leave the type: the values are drawn smaller until every sum fits.
   for (let large = largestInput(sum); ; large = Math.sqrt(large)) {
     const smaller = name === "extreme" && large > 2;
@@ -261,9 +261,10 @@ async function drawSet(
       }
     }
     if (!epilogue) return { inputs, expected, tolerance };
-    const drawn = drawEpilogueInputs(epilogue, targetOf(sum).name, expected, name, seed, { ...fixed, ...inputs });
-    const all = { ...inputs, ...drawn };
-    const finished = await finish(epilogue, all, targetOf(sum).name, { expected, tolerance }, evaluate);
+    const all = { ...inputs };
+    for (const part of [epilogue, ...beside])
+      Object.assign(all, drawEpilogueInputs(part, targetOf(sum).name, expected, name, seed, { ...fixed, ...all }));
+    const finished = await finish({ epilogue, beside }, all, targetOf(sum).name, { expected, tolerance }, evaluate);
     if (smaller && bound && ![finished.expected, finished.tolerance].every((all) => all.every(Number.isFinite)))
       continue;
     return { inputs: all, ...finished };
@@ -277,13 +278,14 @@ export function slackOf({ terms, operations, epsilon, smallest }: Bound, i: numb
 
 /** What an epilogue makes of sums, and of all they may be. */
 export async function finish(
-  epilogue: Computation,
+  { epilogue, beside }: { readonly epilogue: Computation; readonly beside: readonly Computation[] },
   inputs: Readonly<Record<string, Float64Array>>,
   sum: string,
   { expected, tolerance }: Pick<DrawnSet, "expected" | "tolerance">,
   evaluate: Evaluate,
 ): Promise<Pick<DrawnSet, "expected" | "tolerance">> {
-  const output = await evaluate(epilogue, { ...inputs, [sum]: expected });
+  const finished = await evaluate(epilogue, { ...inputs, [sum]: expected });
+  const output = together(finished, await Promise.all(beside.map((other) => evaluate(other, inputs))));
   if (tolerance.every((x) => x === 0) && !callsLibrary(epilogue.equation.value))
     return { expected: output, tolerance: new Float64Array(output.length) };
   const { low, high } = intervalsOf(epilogue, inputs, sum, {

@@ -11,9 +11,9 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
-import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
-import { type Access, access, and, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { storedSum } from "../match/conditions.ts";
@@ -131,7 +131,7 @@ export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr
   const assigned: Equation = epilogue
     ? epilogueAt(epilogue, index, sum)
     : { target: { ...equation.target, index }, op: "=", value: sum };
-  return guards.length === 0 ? assigned : { ...assigned, where: guards.reduce(and) };
+  return guarded(assigned, guards);
 }
 
 function stagedName(places: GridPlaces): string {

@@ -34,6 +34,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { clearOutput } from "../match/elements.ts";
+import { storedBeside } from "./beside.ts";
 import { type Cut, type Row, RowLoops } from "./loop-rows.ts";
 import { FreshNames } from "./names.ts";
 
@@ -85,7 +86,7 @@ class Lowering {
       : row?.run.kind === "reduce"
         ? this.partialSums(row)
         : this.rowsOfSums();
-    const cleared = clearOutput(computation, this.names);
+    const cleared = [...clearOutput(computation, this.names), ...storedBeside(computation, this.names)];
     const all = this.rows.overKept(body);
     const nest: LoopNest = {
       scratch: this.makesSums ? [this.sums] : [],

@@ -65,6 +65,12 @@ function overlap(body: readonly Statement[], before: readonly Statement[], spill
         pending = [...pending, s];
         break;
       case "blocks": {
+        if (s.kind === "when") {
+          // What is not always done is done by itself.
+          statements.push(...pending, s);
+          pending = [];
+          break;
+        }
         const inner = overlapLoop(s, pending, spilled);
         statements.push(...inner.statements);
         pending = inner.pending;

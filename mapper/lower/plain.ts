@@ -12,7 +12,7 @@
  * It uses the addresses of the physical mapping and nothing else, so that interpreting it proves them.
  */
 
-import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
 import { type Equation, identityOf } from "../../abstraction/equation.ts";
 import { access, and, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
@@ -23,6 +23,7 @@ import { conditionParts, partsPackedIn, storedCondition, storedSum } from "../ma
 import { clearOutput } from "../match/elements.ts";
 import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "../match/physical.ts";
 import { defineProblem } from "../match/problem.ts";
+import { storedBeside } from "./beside.ts";
 import { FreshNames } from "./names.ts";
 
 /** The loop nest of a mapping under the trivial schedule. */
@@ -96,14 +97,12 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   const unpacked: Equation = computation.epilogue
     ? epilogueAt(computation.epilogue, index, result)
     : { target: { ...equation.target, index }, op: equation.op, value: result };
-  const unpack = loops(walk.loops, [
-    { kind: "scalar", equation: walk.guards.length === 0 ? unpacked : { ...unpacked, where: walk.guards.reduce(and) } },
-  ]);
+  const unpack = loops(walk.loops, [{ kind: "scalar", equation: guarded(unpacked, walk.guards) }]);
 
   const kept = physical.outer.filter((a) => a.kind === "spatial");
   const summed = physical.outer.filter((a) => a.kind === "reduce");
   const all = loops(kept, [...clear, ...loops(summed, [...pack, ...issue]), ...unpack]);
-  const body = [...clearOutput(computation, names), ...all];
+  const body = [...clearOutput(computation, names), ...all, ...storedBeside(computation, names)];
   return { scratch, registers: [], prepare: [], body };
 }
 

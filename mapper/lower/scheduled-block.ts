@@ -73,6 +73,10 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const kept = tiles.last === true ? [] : move("store");
     const stored = tiles.last === false ? kept : when(tiles.last, this.storeBlock(parts, blocked, counter), kept);
     const { conditions } = this;
+    if (conditions && this.leavesOut) {
+      const worked = conditions.keepsOut ? conditions.worked(this.stretchIn(parts), all) : all;
+      return conditions.storedAtAll(this.stretchIn(parts), [...begin, ...worked, ...stored]);
+    }
     if (conditions === undefined || companions.length === 0)
       return [...begin, ...(conditions?.worked(this.stretchIn(parts), all) ?? all), ...stored];
     const emptied = (of: ReadonlyMap<string, Part>): readonly Statement[] => [

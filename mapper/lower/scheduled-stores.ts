@@ -12,7 +12,7 @@ import type { LoopDimension } from "../schedule/dimensions.ts";
 import { reachInPlace } from "../schedule/reach.ts";
 import { type Parts, ScheduledEdges } from "./scheduled-edges.ts";
 import { countOf } from "./scheduled-parts.ts";
-import { storeElements } from "./store.ts";
+import { type ResultBlock, storeElements } from "./store.ts";
 
 export abstract class ScheduledStores extends ScheduledEdges {
   /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block (store.ts). */
@@ -58,6 +58,11 @@ export abstract class ScheduledStores extends ScheduledEdges {
     return this.unrolled(blocked, parts, [store]);
   }
 
+  /** Whether an epilogue leaves out elements. */
+  protected get leavesOut(): boolean {
+    return this.computation.epilogue?.equation.where !== undefined;
+  }
+
   /** Tiles side by side in a scratch block, then scalar loops over it. */
   private storeSpilled(parts: Parts, blocked: readonly LoopDimension[], counter: Expr): readonly Statement[] {
     const size = tileElements(this.target);
@@ -74,7 +79,7 @@ export abstract class ScheduledStores extends ScheduledEdges {
     const spilled = { buffer, base: binary("*", counter, number(size)), stride: tileRowElements(this.target) };
     const spill = this.storeTiles(parts, blocked, counter, spilled);
     const spatial = this.dimensions.filter((d) => d.kind === "spatial");
-    const stored = storeElements({
+    const results: ResultBlock = {
       computation: this.computation,
       condition: this.conditions?.stored,
       target: this.target,
@@ -88,7 +93,10 @@ export abstract class ScheduledStores extends ScheduledEdges {
         partial: parts.get(d.name)?.partial ?? false,
       })),
       innerName: (name) => this.names.fresh(`${name}_inner`),
-    });
-    return [...spill, ...stored];
+    };
+    const stored = storeElements(results);
+    if (!this.leavesOut || this.conditions === undefined) return [...spill, ...stored];
+    const whole = storeElements({ ...results, condition: undefined, isWhole: true });
+    return [...spill, ...this.conditions.storedWhole(this.stretchIn(parts), whole, stored)];
   }
 }

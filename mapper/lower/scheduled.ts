@@ -34,6 +34,7 @@ import { blockOf, registersOf } from "../schedule/block.ts";
 import { type NestedLoop, printLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { scheduleProblem } from "../schedule/mapped.ts";
+import { storedBeside } from "./beside.ts";
 import type { BlockRange, Part, Tiles } from "./operands.ts";
 import { overlapStores } from "./overlap.ts";
 import { ScheduledBlock } from "./scheduled-block.ts";
@@ -69,7 +70,8 @@ class Lowering extends ScheduledBlock {
     if (this.zeros !== undefined)
       registers.push({ name: this.zeros, intrinsic: this.mapping.intrinsic, operand: this.target.name, count: 1 });
     const { scratch, prepare, zeros } = this.operands;
-    const pack = [...clearOutput(this.computation, this.names), ...this.operands.pack];
+    const { computation, names } = this;
+    const pack = [...clearOutput(computation, names), ...storedBeside(computation, names), ...this.operands.pack];
     const packed = pack.length > 0 ? [...pack, { kind: "barrier" as const }] : [];
     return { scratch, registers, prepare, body: [...packed, ...zeros, ...this.overlapped(compute)] };
   }

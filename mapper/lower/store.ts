@@ -14,19 +14,9 @@
 
 import { evaluateIndex } from "../../abstraction/affine.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
-import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
-import {
-  access,
-  and,
-  axesIn,
-  axis,
-  binary,
-  compare,
-  type Expr,
-  number,
-  substitute,
-} from "../../abstraction/expression.ts";
+import { access, axesIn, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
@@ -38,6 +28,8 @@ export interface ResultBlock {
   readonly computation: Computation;
   /** What must hold for an element to hold more than the identity; undefined when nothing must, or all of the block does. */
   readonly condition: Expr | undefined;
+  /** An epilogue stores all of its elements, whatever its condition says elsewhere. */
+  readonly isWhole?: true;
   /** The instruction's target. */
   readonly target: Operand;
   readonly buffer: string;
@@ -119,7 +111,8 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
   const assigned: Equation = computation.epilogue
     ? epilogueAt(computation.epilogue, index, held)
     : { target: { ...computation.equation.target, index }, op: "=", value: held };
-  const equation: Equation = guards.length === 0 ? assigned : { ...assigned, where: guards.reduce(and) };
+  const { where: _, ...always } = assigned;
+  const equation = guarded(block.isWhole ? always : assigned, guards);
 
   // 3. Loops, the one with the smallest step in the output innermost; or, where that is not a row, the one along the tiles' rows.
   const stored = sorted(walk, stridesOf(computation, equation));

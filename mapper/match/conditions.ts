@@ -33,6 +33,7 @@ import {
   somewhere,
   type Truth,
 } from "../../abstraction/condition.ts";
+import { kept } from "../../abstraction/epilogue.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import {
   and,
@@ -140,18 +141,24 @@ export function storedCondition(parts: readonly ConditionPart[]): Expr | undefin
   return stored.length === 0 ? undefined : stored.reduce(and);
 }
 
-/** A sum where it is stored: the identity of the combine where the condition on kept loops fails. @param counters where the loops stand */
+/**
+ * A sum where it is stored: the identity of the combine where the condition on kept loops fails, but for the elements that an epilogue leaves out.
+ * @param counters where the loops stand
+ */
 export function storedSum(
   computation: Computation,
   condition: Expr | undefined,
   counters: ReadonlyMap<string, Expr>,
   sum: Expr,
 ): Expr {
-  if (condition === undefined) return sum;
+  const { equation, epilogue } = computation;
+  const unstored = new Set(epilogue && kept(equation, epilogue.equation).map((e) => printExpr(e)));
+  const left = condition === undefined ? [] : conjunctsOf(condition).filter((e) => !unstored.has(printExpr(e)));
+  if (left.length === 0) return sum;
   const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
   return {
     kind: "select",
-    condition: substitute(condition, counters, "index"),
+    condition: substitute(left.reduce(and), counters, "index"),
     whenTrue: sum,
     whenFalse: number(identity),
   };
@@ -222,6 +229,11 @@ export class Conditions {
     this.dimensions = dimensions;
   }
 
+  /** Whether inputs keep points out. */
+  get keepsOut(): boolean {
+    return this.carried.size > 0;
+  }
+
   /** Undefined for a computation without a condition. */
   static of(mapping: Mapping, schedule: Schedule, dimensions: readonly LoopDimension[]): Conditions | undefined {
     const { computation, intrinsic, binding } = mapping;
@@ -276,6 +288,16 @@ export class Conditions {
   blocksOfInput(operand: string, d: LoopDimension, stretchOf: StretchOf, count: number): StepRange | undefined {
     const carried = this.carried.get(operand);
     return carried && this.range(this.tiedTo(d, carried), d, stretchOf, number(0), count);
+  }
+
+  /** Of a block whose elements an epilogue leaves out where the condition on kept loops fails: what is done where it stores some. */
+  storedAtAll(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
+    return this.kept === undefined ? work : when(somewhere(this.kept, this.spans(stretchOf)), work);
+  }
+
+  /** The same: stored `whole` where it holds everywhere. */
+  storedWhole(stretchOf: StretchOf, whole: readonly Statement[], some: readonly Statement[]): readonly Statement[] {
+    return this.kept === undefined ? some : when(everywhere(this.kept, this.spans(stretchOf)), whole, some);
   }
 
   /** Work of one block of a summed dimension, run where some of its points may take part. */

@@ -1,11 +1,19 @@
-/** @file Elements of an output that no point of a computation writes: they hold the identity of its combine. */
+/** @file Elements of an output that no point of a computation writes, or several do. On a CPU the former hold the identity of its combine. */
 
-import { type Computation, outputOf } from "../../abstraction/computation.ts";
-import { writesAll } from "../../abstraction/elements.ts";
+import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
+import { writesAll, writesApart } from "../../abstraction/elements.ts";
+import { placedProblem } from "../../abstraction/epilogue.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { access, axis, number } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { FreshNames } from "../lower/names.ts";
+
+/** Why threads that store a sum each do not write the output; undefined where they do. */
+export function outputProblem(computation: Computation): string | undefined {
+  const { name } = targetOf(computation);
+  if (!writesApart(computation)) return `several points of the kept loops join one element of ${name}`;
+  return writesAll(computation) ? placedProblem(computation) : `no point writes some elements of ${name}`;
+}
 
 /** What sets the output to the identity where some of its elements are written by no point; nothing where all are. */
 export function clearOutput(computation: Computation, names: FreshNames): readonly Statement[] {

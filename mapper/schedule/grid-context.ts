@@ -8,9 +8,8 @@
 
 import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { type Computation, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { writesAll, writesApart } from "../../abstraction/elements.ts";
 import { type Access, type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
@@ -19,6 +18,7 @@ import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { memoisedBy } from "../../abstraction/memoised.ts";
 import { bindingText } from "../match/bind.ts";
 import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
+import { outputProblem } from "../match/elements.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
 import { denseRun, formsIn, type MappedLoops, mappedLoops, placesAlong } from "./dense-runs.ts";
@@ -164,9 +164,8 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   const condition = conditionParts(problem, Object.values(mapping.matching).flat());
   const lost = conditionProblem(problem, condition);
   if (lost !== undefined) return lost;
-  const { name } = targetOf(computation);
-  if (!writesApart(computation)) return `several points of the kept loops join one element of ${name}`;
-  if (!writesAll(computation)) return `no point writes some elements of ${name}`;
+  const unwritten = outputProblem(computation);
+  if (unwritten !== undefined) return unwritten;
 
   // 2. Inputs.
   const loops = mappedLoops(mapping);

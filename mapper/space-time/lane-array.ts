@@ -8,7 +8,7 @@
 
 import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
-import { partsOf } from "../../abstraction/epilogue.ts";
+import { partsOf, placedProblem } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
 import type { Dot } from "../../targets/x86-dots.ts";
@@ -127,6 +127,8 @@ export function withBeside(computation: Computation, sum: Computation, judged: J
     .filter((name) => sum.axes.some((a) => a.name === name && a.kind === "reduce"));
   if (computation.epilogue && joined.length > 0)
     return refuse("form", `an epilogue follows a sum over ${joined.join(", ")}, which stands around the array`);
+  const placed = placedProblem(computation);
+  if (placed !== undefined) return refuse("form", placed);
   const result = outputOf(sum);
   const across = judged.design.flows.some(
     (f) => f.role === "output" && f.variables.some((v) => v.dependences.some((d) => d.steps === 0)),

@@ -5,14 +5,14 @@
  */
 
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
-import { type Axis, extentsOf, outputOf, type Tensor, targetOf, tensorOf } from "../../../abstraction/computation.ts";
+import { type Axis, extentsOf, outputOf, type Tensor, tensorOf } from "../../../abstraction/computation.ts";
 import { conjunctsOf } from "../../../abstraction/condition.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
-import { writesAll, writesApart } from "../../../abstraction/elements.ts";
 import { epilogueAt } from "../../../abstraction/epilogue.ts";
 import { type Access, accessesIn, axesIn, type Expr, printAccess } from "../../../abstraction/expression.ts";
 import type { Mapping } from "../../../abstraction/mapping.ts";
 import { beyondReads } from "../../match/conditions.ts";
+import { outputProblem } from "../../match/elements.ts";
 import { defineProblem } from "../../match/problem.ts";
 import type { Decision } from "../decision.ts";
 import { strideAlong } from "../dense-runs.ts";
@@ -53,9 +53,8 @@ const MOST_BYTES = 16;
 export function threadContext(mapping: Mapping, limits: GridLimits): ThreadContext | string {
   const { computation, intrinsic } = mapping;
   if (intrinsic.scope !== "thread") return `${intrinsic.name} is issued by a ${intrinsic.scope}, not by one thread`;
-  if (!writesApart(computation))
-    return `several points of the kept loops join one element of ${targetOf(computation).name}`;
-  if (!writesAll(computation)) return `no point writes some elements of ${targetOf(computation).name}`;
+  const unwritten = outputProblem(computation);
+  if (unwritten !== undefined) return unwritten;
   const distinct = new Map(accessesIn(computation.equation.value).map((a) => [printAccess(a), a]));
   const describe = (access: Access, tensor: Tensor): ThreadAccess => {
     const most = MOST_BYTES / bytesOf(tensor.dtype);

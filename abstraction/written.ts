@@ -1,0 +1,167 @@
+/**
+ * @file Which elements the equations of an epilogue write: together they must write each element of the output once.
+ *
+ *     z[b,i*(i-1)/2+j+128] = bf16(c[b,i,j]) where j < i, z[b,k] = d[b,k]         b 0..31, k 0..127, i and j 0..26: z is 32 x 479
+ *
+ * Indices that share an axis are looked at together, point by point; an axis that stands alone counts as a range.
+ */
+
+import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "./affine.ts";
+import type { Tensor } from "./computation.ts";
+import { conjunctsOf } from "./condition.ts";
+import type { Equation } from "./equation.ts";
+import { UsageError } from "./error.ts";
+import { type Access, axesIn, type Expr, printAccess } from "./expression.ts";
+import { spanOf } from "./parse.ts";
+
+/** Points of indices that share axes; more are not looked at. */
+const MOST_POINTS = 1_000_000;
+
+/** Dimensions whose indices share axes, and the places that are written along them. */
+interface Group {
+  readonly dimensions: readonly number[];
+  readonly count: number;
+  /** Places along each dimension, in the order of `dimensions`; undefined for all from 0 on. */
+  readonly places: readonly ReadonlySet<number>[] | undefined;
+}
+
+/**
+ * The least shape that holds what equations write.
+ * @param given shape of the output; where it is left out, the least
+ * @throws UsageError when an element is written by no point or by several, or lies outside
+ */
+export function writtenShape(
+  subject: string,
+  equations: readonly { readonly equation: Equation; readonly extents: Extents }[],
+  given?: readonly number[],
+): number[] {
+  const written = equations.map(({ equation, extents }) => ({
+    equation,
+    groups: groupsOf(equation).map((g) => placesOf(subject, equation, g, extents)),
+  }));
+  const first = written[0]?.equation.target;
+  const rank = first?.index.length ?? 0;
+  const fail = (because: string, { target }: Equation): never => {
+    throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(target) ?? {});
+  };
+  const shape = Array.from({ length: rank }, (_, d) =>
+    Math.max(...written.map(({ groups }) => endsOf(placesAlong(groups, d))[1] + 1)),
+  );
+  for (const { equation, groups } of written)
+    for (const [d, size] of (given ?? shape).entries())
+      for (const at of endsOf(placesAlong(groups, d)))
+        if (at < 0 || at >= size)
+          fail(
+            `${printAccess(equation.target)} is written at ${at} of dimension ${d + 1}, which has ${size}`,
+            equation,
+          );
+  const whole = given ?? shape;
+  for (const [i, { equation, groups }] of written.entries())
+    for (const before of written.slice(0, i))
+      if (!shape.some((_, d) => areApart(placesAlong(groups, d), placesAlong(before.groups, d))))
+        fail(
+          `${printAccess(equation.target)} and ${printAccess(before.equation.target)} write the same elements`,
+          equation,
+        );
+  const points = written.reduce((sum, { groups }) => sum + groups.reduce((n, g) => n * g.count, 1), 0);
+  const elements = whole.reduce((n, size) => n * size, 1);
+  if (points !== elements && written[0])
+    fail(
+      `${points} of the ${elements} elements of ${first?.tensor} are written, of shape ${whole.join(" x ")}`,
+      written[0].equation,
+    );
+  return [...whole];
+}
+
+/** Dimensions of a target, those whose indices share an axis together. */
+function groupsOf({ target }: Equation): number[][] {
+  const groups: { axes: Set<string>; dimensions: number[] }[] = [];
+  for (const [d, e] of target.index.entries()) {
+    const axes = axesIn(e);
+    const sharing = groups.filter((g) => axes.some((a) => g.axes.has(a)));
+    const joined = {
+      axes: new Set([...sharing.flatMap((g) => [...g.axes]), ...axes]),
+      dimensions: [...sharing.flatMap((g) => g.dimensions), d],
+    };
+    groups.splice(0, groups.length, ...groups.filter((g) => !sharing.includes(g)), joined);
+  }
+  return groups.map((g) => g.dimensions);
+}
+
+function placesOf(
+  subject: string,
+  { target, where }: Equation,
+  dimensions: readonly number[],
+  extents: Extents,
+): Group {
+  const indices = dimensions.map((d): Expr => target.index[d] ?? target);
+  const axes = [...new Set(indices.flatMap((e) => axesIn(e)))];
+  const conditions = where === undefined ? [] : conjunctsOf(where);
+  const own = conditions.filter((c) => axesIn(c).some((a) => axes.includes(a)));
+  const fail = (because: string, place: Expr): never => {
+    throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(place) ?? {});
+  };
+  const [index] = indices;
+  const count = axes.reduce((n, a) => n * extentOf(a, extents), 1);
+  if (own.length === 0 && indices.length === 1 && index?.kind === "axis")
+    return { dimensions, count, places: undefined };
+  const stray = own.find((c) => axesIn(c).some((a) => !axes.includes(a)));
+  if (stray) fail(`its condition ties axes that stand in dimensions apart of ${printAccess(target)}`, target);
+  if (count > MOST_POINTS)
+    fail(`${count} points of ${printAccess(target)} are too many to see whether each element is written once`, target);
+  const seen = new Set<string>();
+  const places = indices.map(() => new Set<number>());
+  for (const point of pointsOf(axes, extents)) {
+    if (own.some((c) => evaluateIndex(c, point) === 0)) continue;
+    const at = indices.map((e) => evaluateIndex(e, point));
+    if (seen.has(at.join())) fail(`several points write one element of ${printAccess(target)}`, target);
+    seen.add(at.join());
+    for (const [i, place] of at.entries()) places[i]?.add(place);
+  }
+  return { dimensions, count: seen.size, places };
+}
+
+type Places = ReadonlySet<number> | { readonly below: number };
+
+function placesAlong(groups: readonly Group[], dimension: number): Places {
+  const group = groups.find((g) => g.dimensions.includes(dimension));
+  return group?.places?.[group.dimensions.indexOf(dimension)] ?? { below: group?.count ?? 0 };
+}
+
+/** The first and the last place. */
+function endsOf(places: Places): readonly [number, number] {
+  if ("below" in places) return [0, places.below - 1];
+  return [...places].reduce(([low, high], at) => [Math.min(low, at), Math.max(high, at)], [0, -1] as readonly [
+    number,
+    number,
+  ]);
+}
+
+function areApart(some: Places, others: Places): boolean {
+  const [few, more] = "below" in some ? [others, some] : [some, others];
+  if ("below" in few) return Math.min(few.below, "below" in more ? more.below : 0) <= 0;
+  return [...few].every((at) => ("below" in more ? at < 0 || at >= more.below : !more.has(at)));
+}
+
+/** An epilogue reads and writes inside its tensors: padding is what sums have. */
+export function checkInside(subject: string, read: Access, tensor: Tensor, extents: Extents): void {
+  for (const [d, e] of read.index.entries()) {
+    const [, max] = boundsOf(e, extents);
+    const extent = tensor.dims[d]?.extent ?? 0;
+    if (read.index.length !== tensor.dims.length || max >= extent)
+      throw new UsageError(
+        `${subject}: epilogue: ${printAccess(read)} lies outside ${tensor.name}, of shape ${tensor.dims.map((x) => x.extent).join(" x ")}`,
+        spanOf(read) ?? {},
+      );
+  }
+}
+
+/** An epilogue writes each element of its target: beyond those of the sum nothing would. */
+export function checkWritten(subject: string, target: Access, { name, dims }: Tensor, extents: Extents): void {
+  const sizes = target.index.map((e) => boundsOf(e, extents)[1] + 1);
+  if (dims.some((d, i) => d.extent !== sizes[i]))
+    throw new UsageError(
+      `${subject}: epilogue: ${name} has shape ${dims.map((d) => d.extent).join(" x ")}, and ${sizes.join(" x ")} elements are written`,
+      { ...spanOf(target), hint: "give it the shape of the sum" },
+    );
+}
