@@ -8,7 +8,7 @@
  *     node dist/bench/stencils.js --type f64 --out bench/results/stencils-f64
  *
  * Ratios above 1 say automap is faster; they are medians of ratios of neighbouring batches. "gcc" is the faster of two forms of the same
- * loops (peers/loops.ts); OpenCV needs libopencv-imgproc-dev, and its column is missing without it; Halide is not in Debian 12. Bandwidth counts each input and each output once, beside a copy of as many bytes measured just before.
+ * loops (peers/loops.ts); OpenCV needs libopencv-imgproc-dev, Halide libhalide14-0-dev (peers/halide.ts), and their columns are missing without them. Bandwidth counts each input and each output once, beside a copy of as many bytes measured just before.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";
@@ -38,6 +38,7 @@ import type { Reference } from "../runtime/verify.ts";
 import { nativeTarget } from "../targets/native.ts";
 import { laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
 import { readOptions } from "./options.ts";
+import { HALIDE_SCHEDULES, halideKernel } from "./peers/halide.ts";
 import { filter2dKernel, loopsKernel, type Peer } from "./peers/loops.ts";
 
 const { values } = readOptions({
@@ -103,7 +104,8 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
   const made = await createRunner({
     threads,
     memoryBytes: 2 ** 33,
-    stepSeconds: 60,
+    // Halide compiles in its first call, one thread after another.
+    stepSeconds: 240,
     budgetSeconds: Number(values.seconds),
   });
   if (made.status === "environment") throw new EnvironmentError(made);
@@ -140,12 +142,7 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
     const copy = await copySeconds(elementCount(outputOf(computation)), runner);
 
     // 3. In turns with the peers.
-    const options = { compiler: runner.compiler, workdir: runner.workdir };
-    const peers: { name: string; peer: Peer }[] = [
-      { name: "gcc, window innermost", peer: await loopsKernel(computation, "window", options) },
-      { name: "gcc, row by row", peer: await loopsKernel(computation, "rows", options) },
-      ...(threads === 1 ? [{ name: "OpenCV", peer: await filter2dKernel(computation, options) }] : []),
-    ];
+    const peers = await peersOf(computation, runner);
     for (const { name, peer } of peers)
       if (peer.status === "refused" && !peer.reason.startsWith("dimensions"))
         console.error(`${id}: ${name}: ${peer.reason}`);
@@ -174,6 +171,24 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
   } finally {
     await runner.close();
   }
+}
+
+async function peersOf(
+  computation: Computation,
+  runner: Runner,
+): Promise<readonly { readonly name: string; readonly peer: Peer }[]> {
+  const options = { compiler: runner.compiler, workdir: runner.workdir };
+  const peers: { name: string; peer: Peer }[] = [
+    { name: "gcc, window innermost", peer: await loopsKernel(computation, "window", options) },
+    { name: "gcc, row by row", peer: await loopsKernel(computation, "rows", options) },
+    ...(threads === 1 ? [{ name: "OpenCV", peer: await filter2dKernel(computation, options) }] : []),
+  ];
+  for (const schedule of HALIDE_SCHEDULES)
+    peers.push({
+      name: `Halide, ${schedule}`,
+      peer: await halideKernel(computation, schedule, options),
+    });
+  return peers;
 }
 
 function kernelOf(computation: Computation, schedule: LaneSchedule): Kernel {
@@ -282,9 +297,9 @@ function text(m: Measurement): string {
   return `${(m.median * 1e6).toFixed(1)} ±${half.toFixed(1)}%`;
 }
 
-/** The smallest ratio among the forms of the compiler's loops. */
-function againstLoops(row: Row): number | undefined {
-  const ratios = row.peers.filter((p) => p.name.startsWith("gcc")).flatMap((p) => p.ratio ?? []);
+/** The smallest ratio among the forms of a peer. */
+function against(peer: string, row: Row): number | undefined {
+  const ratios = row.peers.filter((p) => p.name.startsWith(peer)).flatMap((p) => p.ratio ?? []);
   return ratios.length === 0 ? undefined : Math.min(...ratios);
 }
 
@@ -294,7 +309,7 @@ function geomean(ratios: readonly number[]): string {
 
 function report(): string {
   const names = [...new Set(rows.flatMap((r) => r.peers.map((p) => p.name)))];
-  const loops = rows.flatMap((r) => againstLoops(r) ?? []);
+  const [loops = [], halide = []] = ["gcc", "Halide"].map((peer) => rows.flatMap((r) => against(peer, r) ?? []));
   const opencv = rows.flatMap((r) => r.peers.filter((p) => p.name === "OpenCV").flatMap((p) => p.ratio ?? []));
   return [
     "# Lane kernels beside the compiler's loops",
@@ -315,7 +330,7 @@ function report(): string {
       return `| ${r.id} | ${text(r.ours)} | ${rate(r.operations)} | ${rate(r.bytes)} | ${((100 * r.copy) / seconds).toFixed(0)} % | ${cells.join(" | ")} | ${printLaneSchedule(r.schedule)} |`;
     }),
     "",
-    `Against the faster form of the compiler's loops: ${geomean(loops)}x by geomean of ${loops.length}; against OpenCV ${geomean(opencv)}x of ${opencv.length}.`,
+    `Against the faster form of the compiler's loops: ${geomean(loops)}x by geomean of ${loops.length}; against OpenCV ${geomean(opencv)}x of ${opencv.length}; against Halide by the fastest of its schedules ${geomean(halide)}x of ${halide.length}.`,
     "",
   ].join("\n");
 }

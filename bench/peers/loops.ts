@@ -15,7 +15,7 @@ import { printExpr } from "../../abstraction/expression.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { code, commentText, stringLiteral, trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { shiftAt, type TapSum, tapsOf } from "../../mapper/space-time/taps.ts";
+import { shiftAt, type Tap, type TapSum, tapsOf } from "../../mapper/space-time/taps.ts";
 import { type CompileOptions, compileSource } from "../../runtime/compiler.ts";
 
 export type Peer =
@@ -46,10 +46,7 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
   );
   const weights = weightPlaces(sum);
   const taps = sum.taps.map((t, k) => {
-    const [z, y, x] = pad(
-      t.shift.map((_, d) => shiftAt(t, d)),
-      0,
-    );
+    const [z, y, x] = pad(shiftsOf(t), 0);
     return { z: z ?? 0, y: y ?? 0, x: x ?? 0, weight: weights[k] ?? 0 };
   });
   const dtype = sum.output.dtype === "f64" ? "double" : "float";
@@ -114,10 +111,7 @@ export function filter2dKernel(computation: Computation, options: Options): Prom
   const weights = weightPlaces(sum);
   const window = new Array<number>((y1 - y0 + 1) * (x1 - x0 + 1)).fill(-1);
   for (const [k, t] of sum.taps.entries()) {
-    const [y = 0, x = 0] = pad(
-      t.shift.map((_, d) => shiftAt(t, d)),
-      0,
-    );
+    const [y = 0, x = 0] = pad(shiftsOf(t), 0);
     window[(y - y0) * (x1 - x0 + 1) + (x - x0)] = weights[k] ?? 0;
   }
   // The window hangs on the output's own place; where that is left of the window, the input is taken from further right.
@@ -137,14 +131,19 @@ export function filter2dKernel(computation: Computation, options: Options): Prom
   return opened(computation, source, flags, options);
 }
 
-function sumOf(computation: Computation): TapSum {
+export function sumOf(computation: Computation): TapSum {
   const verdict = tapsOf(computation);
   if (!verdict.ok) throw new Error(`${computation.name}: ${verdict.refusal.because}`);
   return verdict.sum;
 }
 
+/** How far from its output a tap reads, along each dimension. */
+export function shiftsOf(tap: Tap): number[] {
+  return tap.shift.map((_, d) => shiftAt(tap, d));
+}
+
 /** Element of the weights each tap takes, row-major. */
-function weightPlaces(sum: TapSum): number[] {
+export function weightPlaces(sum: TapSum): number[] {
   const weights = inputsOf(sum.computation).find((t) => t.name !== sum.input.name);
   return sum.taps.map(({ factor }) => {
     if (factor?.kind !== "access" || factor.tensor !== weights?.name)

@@ -1,0 +1,42 @@
+/**
+ * @file Halide as a peer of a sum of neighbours: its own schedulers, and a schedule as its tutorials write one.
+ *
+ *     const peer = await halideKernel(computation, "Adams2019", options)      out(x, y) = sum of w(k) * in(x + .., y + ..)
+ *
+ * Of Debian 12 it is version 14 (libhalide14-0-dev). A call is a realisation of a compiled pipeline: nothing is compiled in it but the first time.
+ */
+
+import { readFileSync } from "node:fs";
+import { type Computation, inputsOf } from "../../abstraction/computation.ts";
+import type { CompileOptions } from "../../runtime/compiler.ts";
+import { LOOP_FLAGS, opened, type Peer, shiftsOf, sumOf, weightPlaces } from "./loops.ts";
+
+export const HALIDE_SCHEDULES = ["Adams2019", "Mullapudi2016", "by hand"] as const;
+
+/** @throws Error when the computation has no taps */
+export function halideKernel(
+  computation: Computation,
+  schedule: (typeof HALIDE_SCHEDULES)[number],
+  options: Omit<CompileOptions, "flags">,
+): Promise<Peer> {
+  const sum = sumOf(computation);
+  const weights = weightPlaces(sum);
+  const taps = sum.taps.map((t, k) => `{{${shiftsOf(t).toReversed().join(", ")}}, ${weights[k]}}`);
+  const innermostFirst = (dims: readonly { readonly extent: number }[]): string =>
+    dims
+      .map((d) => d.extent)
+      .toReversed()
+      .join(", ");
+  const elements = inputsOf(computation)
+    .filter((t) => t.name !== sum.input.name)
+    .flatMap((t) => t.dims.map((d) => d.extent))
+    .reduce((all, n) => all * n, 1);
+  const source = readFileSync(new URL("./halide.cpp", import.meta.url), "utf8")
+    .replaceAll("@T", sum.output.dtype === "f64" ? "double" : "float")
+    .replaceAll("@WEIGHTS", String(elements))
+    .replaceAll("@SCHEDULE", schedule)
+    .replaceAll("/* @out */", innermostFirst(sum.output.dims))
+    .replaceAll("/* @in */", innermostFirst(sum.input.dims))
+    .replaceAll("/* @taps */", taps.join(", "));
+  return opened(computation, source, [...LOOP_FLAGS, "-I/usr/include/halide14", "-lHalide14", "-ldl"], options);
+}
