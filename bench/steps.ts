@@ -3,6 +3,7 @@
  *
  *     npm run build
  *     node dist/bench/steps.js                                    2d5pt and 3d7pt, f32, 48 steps, planes of 256 MB, one thread
+ *     node dist/bench/steps.js --threads 2 --steps 24
  *     node dist/bench/steps.js --cases 2d5pt --steps 100 --side 4096 --candidates 24
  *
  * Ratios above 1 say that several steps a pass are faster; they are medians of ratios of neighbouring batches. Every kernel is checked in every
@@ -33,6 +34,7 @@ const { values } = readOptions({
     type: { type: "string", default: "f32" },
     steps: { type: "string", default: "48" },
     side: { type: "string", default: "8192" },
+    threads: { type: "string", default: "1" },
     candidates: { type: "string", default: "16" },
     seconds: { type: "string", default: "3" },
     out: { type: "string", default: "steps" },
@@ -42,6 +44,7 @@ const { values } = readOptions({
 // Both are looked up before anything is measured.
 const cases = values.cases.split(",").map((name) => wordOf("cases", name, Object.keys(STEP_CASES)));
 const dtype = wordOf("type", values.type, ["f32", "f64"]);
+const threads = Number(values.threads);
 
 /** As many points as a square of so many a side. */
 function subject(name: string): Computation {
@@ -58,14 +61,14 @@ const lines = [
   "|---|---|---|---|---|---|---|",
 ];
 for (const name of cases) lines.push(await compare(name));
-const head = `${cpus()[0]?.model ?? "unknown processor"}, one thread, ${dtype}, ${values.steps} steps. Times in ms: least of all batches.`;
+const head = `${cpus()[0]?.model ?? "unknown processor"}, ${threads === 1 ? "one thread" : `${threads} threads`}, ${dtype}, ${values.steps} steps. Times in ms: least of all batches.`;
 writeFileSync(`${values.out}.md`, `${head}\n\n${lines.join("\n")}\n`);
 console.error(`written: ${values.out}.md`);
 
 async function compare(name: string): Promise<string> {
   const computation = subject(name);
   const made = await createRunner({
-    threads: 1,
+    threads,
     memoryBytes: 2 ** 33,
     stepSeconds: 120,
     budgetSeconds: Number(values.seconds),
@@ -74,7 +77,7 @@ async function compare(name: string): Promise<string> {
   if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   try {
-    const space = stepSpace(computation, { threads: 1, target: modelTarget(nativeTarget()) });
+    const space = stepSpace(computation, { threads, target: modelTarget(nativeTarget()) });
     if ("because" in space) throw new Error(`${name}: ${space.because}`);
     // One set of inputs: planes are large.
     const expected = randomSetOnly(await runner.reference(computation, 1));

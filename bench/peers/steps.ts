@@ -29,9 +29,10 @@ export function sweepsKernel(computation: Computation, options: Omit<CompileOpti
     if (e.kind === "access") return `now[${at(e.index.map((i) => affineForm(i)?.constant ?? 0))}]`;
     throw new Error(`${printExpr(e)} is not written as loops`);
   };
+  // Of the first loop a part does its own rows.
   const loops = (body: string): string =>
     extents
-      .map((extent, d) => `for (long i${d} = 0; i${d} < ${extent}; i${d}++)`)
+      .map((extent, d) => `for (long i${d} = ${d === 0 ? "begin" : 0}; i${d} < ${d === 0 ? "end" : extent}; i${d}++)`)
       .concat(body)
       .join(" ");
   const plane = extents
@@ -39,17 +40,29 @@ export function sweepsKernel(computation: Computation, options: Omit<CompileOpti
     .reduce((flat, [extent, d]) => (d === 0 ? "i0" : `(${flat}) * ${extent} + i${d}`), "");
   const inside = at(extents.map(() => 0));
   const size = wide.reduce((n, extent) => n * extent, 1);
-  const source = `#include <stdlib.h>
+  const source = `#include <atomic>
+#include <mutex>
+#include <stdlib.h>
 #include <string.h>
 using T = ${outputOf(computation).dtype === "f64" ? "double" : "float"};
 static T* planes[2];
-static void step(const T* __restrict now, T* __restrict next) { ${loops(`next[${inside}] = ${text(time.step.equation.value)};`)} }
-extern "C" void peer_run(void* const* tensors, int part, int) {
-  if (part != 0) return;
-  for (T*& plane : planes) if (!plane) { plane = (T*)aligned_alloc(64, (${size}L * sizeof(T) + 127) / 64 * 64); memset(plane, 0, ${size}L * sizeof(T)); }
+static std::atomic<long> arrived;
+static void step(const T* __restrict now, T* __restrict next, long begin, long end) { ${loops(`next[${inside}] = ${text(time.step.equation.value)};`)} }
+/* Parts are called at once, each by a thread of its own, and meet after every step. */
+static void meet(long parts) {
+  const long round = arrived++ / parts;
+  while (arrived / parts == round) __builtin_ia32_pause();
+}
+static void clear() {
+  for (T*& plane : planes) { plane = (T*)aligned_alloc(64, (${size}L * sizeof(T) + 127) / 64 * 64); memset(plane, 0, ${size}L * sizeof(T)); }
+}
+extern "C" void peer_run(void* const* tensors, int part, int parts) {
+  static std::once_flag once;
+  std::call_once(once, clear);
+  const long begin = ${extents[0]}L * part / parts, end = ${extents[0]}L * (part + 1) / parts;
   T* __restrict first = planes[0]; const T* __restrict given = (const T*)tensors[1];
   ${loops(`first[${inside}] = given[${plane}];`)}
-  for (int t = 0; t < ${time.steps}; t++) step(planes[t % 2], planes[(t + 1) % 2]);
+  for (int t = 0; t < ${time.steps}; t++) { meet(parts); step(planes[t % 2], planes[(t + 1) % 2], begin, end); }
   const T* __restrict last = planes[${time.steps % 2}]; T* __restrict out = (T*)tensors[0];
   ${loops(`out[${plane}] = last[${inside}];`)}
 }
