@@ -3,13 +3,12 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { interpret } from "../abstraction/interpret.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { formsOf, lettersAndNumbers, randomRecurrent, randomScheduleOf, scheduleOf } from "../bench/drawn/recurrent.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
-import { interpretCompiled } from "../runtime/reference-program.ts";
 import { generateArray } from "../session/array-space.ts";
+import { expectInterpreted } from "./support/compiled-reference.ts";
 import { inFull } from "./support/slow.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
@@ -55,16 +54,10 @@ const CASES: readonly (readonly [string, Computation, number, number])[] = [
 describe("the reference of a result that refers to itself", () => {
   it("equals the interpreter", async () => {
     const random = seededRandom(5);
-    const { compiler, workdir } = runner;
-    for (let i = 0; i < inFull(60, 3); i++) {
+    await expectInterpreted(runner, inFull(60, 3), () => {
       const computation = randomRecurrent(random);
-      const inputs = lettersAndNumbers(computation, random);
-      const compiled = await interpretCompiled(computation, inputs, { compiler, workdir });
-      expect(
-        [...compiled].map((x) => x + 0),
-        computationKey(computation),
-      ).toEqual([...interpret(computation, inputs)].map((x) => x + 0));
-    }
+      return [computation, lettersAndNumbers(computation, random)];
+    });
   });
 });
 

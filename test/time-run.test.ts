@@ -2,15 +2,14 @@
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
-import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
-import { interpret } from "../abstraction/interpret.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { smallInputs } from "../bench/drawn/drawn.ts";
 import { randomSchedule, randomStencil, STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
-import { interpretCompiled } from "../runtime/reference-program.ts";
 import { generateDesign } from "../session/lane-space.ts";
+import { expectInterpreted } from "./support/compiled-reference.ts";
 import { inFull } from "./support/slow.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
@@ -55,16 +54,10 @@ const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] 
 describe("the reference of a stencil in time", () => {
   it("equals the interpreter, whatever the borders", async () => {
     const random = seededRandom(5);
-    const { compiler, workdir } = runner;
-    for (let i = 0; i < inFull(60, 3); i++) {
+    await expectInterpreted(runner, inFull(60, 3), (i) => {
       const computation = randomStencil(random);
-      const inputs = smallInputs(computation, i);
-      const compiled = await interpretCompiled(computation, inputs, { compiler, workdir });
-      expect(
-        [...compiled].map((x) => x + 0),
-        computationKey(computation),
-      ).toEqual([...interpret(computation, inputs)].map((x) => x + 0));
-    }
+      return [computation, smallInputs(computation, i)];
+    });
   });
 });
 

@@ -1,0 +1,23 @@
+/** @file The compiled reference of random computations beside the interpreter. */
+
+import { expect } from "vitest";
+import { type Computation, computationKey } from "../../abstraction/computation.ts";
+import { interpret } from "../../abstraction/interpret.ts";
+import type { Runner } from "../../runtime/measure.ts";
+import { interpretCompiled } from "../../runtime/reference-program.ts";
+
+/** @param draw a computation and its inputs, of the i-th of `count` */
+export async function expectInterpreted(
+  { compiler, workdir }: Runner,
+  count: number,
+  draw: (i: number) => readonly [Computation, Record<string, Float64Array>],
+): Promise<void> {
+  for (let i = 0; i < count; i++) {
+    const [computation, inputs] = draw(i);
+    const compiled = await interpretCompiled(computation, inputs, { compiler, workdir });
+    expect(
+      [...compiled].map((x) => x + 0),
+      computationKey(computation),
+    ).toEqual([...interpret(computation, inputs)].map((x) => x + 0));
+  }
+}
