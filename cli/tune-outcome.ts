@@ -252,7 +252,7 @@ function surroundings({ best, trials, waitedSeconds, enumerationCut: cut, finals
       : []),
     ...(finalsCut && best
       ? [
-          "no finals: the fastest kernel of the search, as it was measured by itself; db best says whether an earlier search recorded a faster one",
+          "no finals: the fastest kernel that is recorded here, of this search or an earlier one, as it was measured then",
         ]
       : []),
     ...(where === undefined ? [] : [`${where}${final}`]),

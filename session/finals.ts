@@ -5,8 +5,8 @@
  *     in finals    b 10.1 us   a 10.6 us   c 10.7 us            b is used, and `db best` and `emit` take b
  *
  * The best kernel that the database holds of this computation in this world takes part: so finals decide over everything that was
- * measured before them, and a search never ends with less than was known. Only where finals are cut short does it end with its own fastest
- * kernel: times of different runs say less of which is faster, and `db best` and `emit` weigh what is recorded.
+ * measured before them, and a search never ends with less than was known. Where finals are cut short it ends with what `db best` names and
+ * `emit` takes: the fastest that is recorded, as it was measured then.
  */
 
 import { type Candidate, type CandidateKinds, candidateKey, isMapped } from "../abstraction/candidate.ts";
@@ -26,6 +26,7 @@ import {
   idOf,
   type NewTrial,
   recordTrial,
+  type TrialRecord,
   trialId,
   type Workload,
 } from "../db/index.ts";
@@ -66,8 +67,6 @@ export interface Finished {
   readonly kinds: CandidateKinds;
   /** Instructions that it could have taken from. */
   readonly offered: readonly Intrinsic[];
-  /** Of the record of a trial, by its key. */
-  readonly idOf: (key: string) => string | undefined;
 }
 
 export interface Decided {
@@ -75,7 +74,7 @@ export interface Decided {
   readonly winner?: TunedKernel;
   /** What kept the finals from being recorded: they stand all the same, but no record says so. */
   readonly unrecorded?: MachineFault;
-  /** The finals were cut short: the winner is the fastest trial of this search. */
+  /** The finals were cut short: the winner is the fastest that is recorded. */
   readonly isCut?: true;
 }
 
@@ -103,7 +102,7 @@ export async function decide(
   // 2. Batches in turns.
   const kernels = entrants.map(({ kernel }) => kernel);
   const measuring = late?.aborted ? undefined : bench.compare(kernels);
-  if (!measuring || !(await isDoneBefore(measuring, late))) return { isCut: true, ...fastestOf(contenders, search) };
+  if (!measuring || !(await isDoneBefore(measuring, late))) return { isCut: true, ...fastestKnown(own, search) };
   const measurements = await measuring;
   const at = Math.max(now(), ...entrants.map(({ trial }) => trial.at + 1));
   const judged = entrants.map(({ trial, kernel, mapping }, i) => {
@@ -129,15 +128,20 @@ export async function decide(
   return decided;
 }
 
-/** The fastest trial, as it was measured by itself. */
-function fastestOf(contenders: readonly TrialOf<Candidate>[], search: Finished): Pick<Decided, "winner"> {
-  const [trial] = rankingOf(contenders);
-  const id = trial && search.idOf(trial.key);
-  if (id === undefined || trial?.measurement.status !== "ok") return {};
-  const { kernel, mapping } = entrantOf(trial, search.space);
-  const { candidate, measurement, prediction } = trial;
+/** What `db best` names, of this search or an earlier one, as it was measured then. */
+function fastestKnown(own: readonly Entrant[], search: Finished): Pick<Decided, "winner"> {
   const { computation } = search.workload;
-  return { winner: { id, computation, candidate, mapping, measurement, prediction, kernel } };
+  for (const record of recordedBest(search)) {
+    const key = candidateKey(record.candidate);
+    const entrant =
+      own.find(({ trial }) => trial.key === key) ??
+      recordedEntrant({ ...record, key }, computation, gpuTargetNamed(search.environment.target))[0];
+    const { id, candidate, measurement, prediction } = record;
+    if (!entrant || measurement.status !== "ok") continue;
+    const { kernel, mapping } = entrant;
+    return { winner: { id, computation, candidate, mapping, measurement, prediction, kernel } };
+  }
+  return {};
 }
 
 interface Entrant {
@@ -167,6 +171,18 @@ function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation, ma
  * Kernels of imported records are not run unasked.
  */
 function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): readonly TrialOf<Candidate>[] {
+  const found = new Map<string, TrialOf<Candidate>>();
+  for (const decided of [true, false])
+    for (const known of recordedBest(search, decided)) {
+      const key = candidateKey(known.candidate);
+      found.set(key, { ...known, key });
+    }
+  for (const { key } of contenders) found.delete(key);
+  return [...found.values()];
+}
+
+/** What a search of these instructions may end with: measured here, in this world, with warm caches. @param decided only what finals decided */
+function recordedBest(search: Finished, decided = false): readonly TrialRecord[] {
   const { db, workload, environment, offered, threads, kinds } = search;
   const filter = {
     computation: workload.computation,
@@ -174,14 +190,7 @@ function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): 
     threads,
     trusted: { environment, intrinsics: offered, policy: "exact" },
   } as const;
-  const found = new Map<string, TrialOf<Candidate>>();
-  for (const decided of [true, false])
-    for (const known of best(db, filter, { kinds, decided })) {
-      const key = candidateKey(known.candidate);
-      if (known.provenance === "here" && known.conditions.cache === "warm") found.set(key, { ...known, key });
-    }
-  for (const { key } of contenders) found.delete(key);
-  return [...found.values()];
+  return best(db, filter, { kinds, decided }).filter((t) => t.provenance === "here" && t.conditions.cache === "warm");
 }
 
 function finalOf(

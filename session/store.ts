@@ -18,21 +18,14 @@ interface Searched {
   readonly threads: number;
 }
 
-/** The trials of a search, and the id of the record of each. */
-export interface RecordedTrials extends TrialStore<Candidate> {
-  readonly idOf: (key: string) => string | undefined;
-}
-
 /** The database as the search sees it: what this very world measured before is known. */
-export function storeIn(db: Database, { workload, environment, run, space, threads }: Searched): RecordedTrials {
+export function storeIn(db: Database, { workload, environment, run, space, threads }: Searched): TrialStore<Candidate> {
   // What was imported is a claim, and its kernel is not run unasked.
   const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
     (t) => t.conditions.threads === threads && t.provenance === "here",
   );
   const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
-  const ids = new Map([...known].map(([key, { id }]) => [key, id]));
   return {
-    idOf: (key) => ids.get(key),
     known: (key) => known.get(key),
     recorded: () => earlier.map((t) => t.candidate),
     record: (trial) => {
@@ -40,7 +33,7 @@ export function storeIn(db: Database, { workload, environment, run, space, threa
       const { candidate, prediction, measurement, at } = trial;
       const conditions = { threads, cache: "warm" as const };
       const made = { candidate, prediction, measurement, at };
-      ids.set(trial.key, recordTrial(db, { workload, environment, run, intrinsic, trial: made, conditions }));
+      recordTrial(db, { workload, environment, run, intrinsic, trial: made, conditions });
     },
   };
 }

@@ -126,7 +126,7 @@ export type TuneOutcome =
       readonly database: string;
       /** How far enumeration had come when the time cut it short: other mappings were not looked at. Left out where it was done. */
       readonly enumerationCut?: Step;
-      /** The signal left no time for finals, a second: `best` is the fastest trial, measured by itself. */
+      /** The signal left no time for finals, a second: `best` is the fastest that is recorded, as it was measured then. */
       readonly finalsCut?: true;
       /** What kept the end of the search from being recorded, such as a full disk. */
       readonly unrecorded?: MachineFault;
@@ -322,7 +322,7 @@ async function searchPrepared(
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
     // Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
-    const finished = { db, workload, environment, run, space, threads, kinds, offered, idOf: store.idOf };
+    const finished = { db, workload, environment, run, space, threads, kinds, offered };
     phase("deciding", result.contenders.length);
     const decided = await decide(result.contenders, finished, bench, Date.now, late.signal);
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);

@@ -194,7 +194,6 @@ describe("what a search ends with", () => {
       threads: 1,
       kinds: "all" as const,
       offered: usableIntrinsics(),
-      idOf: () => undefined,
     };
     const decided = await decide(outcome.trials.slice(0, 2), finished, { compare }, Date.now);
     db.close();

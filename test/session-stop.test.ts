@@ -8,7 +8,7 @@ import { candidateKey } from "../abstraction/candidate.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { conclude } from "../cli/tune-outcome.ts";
-import { openDatabase, runsIn, showTrial } from "../db/index.ts";
+import { best, openDatabase, runsIn, showTrial } from "../db/index.ts";
 import { runChild } from "../runtime/child.ts";
 import { type Compiled, type Compiler, findCompiler } from "../runtime/compiler.ts";
 import type { Runner } from "../runtime/measure.ts";
@@ -112,9 +112,35 @@ describe("a search", () => {
     expect(record.finals).toBeUndefined();
     const { code, out, err } = await captured(() => conclude(outcome, {}, 8));
     expect(code).toBe(130);
-    expect(err).toContain("no finals: the fastest kernel of the search");
-    expect(err).toContain("db best says whether an earlier search recorded a faster one");
+    expect(err).toContain("no finals: the fastest kernel that is recorded here, of this search or an earlier one");
     expect(out).toContain("1 us a call");
+  });
+
+  it.each([
+    ["an earlier search", 0.5e-6],
+    ["itself", 2e-6],
+  ])("whose finals are cut ends with what db best names: a kernel of %s", async (_, earlier) => {
+    const database = withCalibration(join(folder, `cut-${earlier}.db`), compiler);
+    const before = fakeRunner(compiler, {
+      alone: () => took(earlier),
+      inTurns: (all) => all.map(() => took(earlier)),
+    });
+    await tuneComputation({ computation: matmul }, { database, runner: before, trials: 8 });
+    const controller = new AbortController();
+    const { runner } = machine(() => Promise.resolve(DONE));
+    const compareKernels: Runner["compareKernels"] = () => {
+      controller.abort();
+      return never();
+    };
+    const outcome = await tuneComputation(
+      { computation: matmul },
+      { database, runner: { ...runner, compareKernels }, trials: 8, seed: 99, signal: controller.signal },
+    );
+    if (!("best" in outcome) || !outcome.best) throw new Error("no winner");
+    expect(outcome).toMatchObject({ finalsCut: true, best: { measurement: { median: Math.min(earlier, 1e-6) } } });
+    const db = openDatabase(database, { readonly: true });
+    expect(best(db, { computation: matmul }).map(({ id }) => id)).toEqual([outcome.best.id]);
+    db.close();
   });
 
   it("says by which inputs its kernels are not checked, and its run records it", async () => {
