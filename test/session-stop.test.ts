@@ -13,6 +13,7 @@ import { runChild } from "../runtime/child.ts";
 import { type Compiled, type Compiler, findCompiler } from "../runtime/compiler.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { tuneComputation } from "../session/tune.ts";
+import { random } from "../tuner/random.ts";
 import { captured } from "./support/command-line.ts";
 import { fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
 
@@ -125,7 +126,7 @@ describe("a search", () => {
       alone: () => took(earlier),
       inTurns: (all) => all.map(() => took(earlier)),
     });
-    await tuneComputation({ computation: matmul }, { database, runner: before, trials: 8 });
+    await tuneComputation({ computation: matmul }, { database, runner: before, strategy: random, trials: 8 });
     const controller = new AbortController();
     const { runner } = machine(() => Promise.resolve(DONE));
     const compareKernels: Runner["compareKernels"] = () => {
@@ -134,9 +135,17 @@ describe("a search", () => {
     };
     const outcome = await tuneComputation(
       { computation: matmul },
-      { database, runner: { ...runner, compareKernels }, trials: 8, seed: 99, signal: controller.signal },
+      {
+        database,
+        runner: { ...runner, compareKernels },
+        strategy: random,
+        trials: 1,
+        seed: 99,
+        signal: controller.signal,
+      },
     );
     if (!("best" in outcome) || !outcome.best) throw new Error("no winner");
+    expect(outcome.trials.map(({ measurement }) => measurement)).toMatchObject([{ median: 1e-6 }]);
     expect(outcome).toMatchObject({ finalsCut: true, best: { measurement: { median: Math.min(earlier, 1e-6) } } });
     const db = openDatabase(database, { readonly: true });
     expect(best(db, { computation: matmul }).map(({ id }) => id)).toEqual([outcome.best.id]);
