@@ -21,7 +21,7 @@ import { randomComputation, randomInputs } from "./support/random-computation.ts
 import { randomIntrinsic } from "./support/random-intrinsic.ts";
 import { inFull } from "./support/slow.ts";
 
-const OPERATORS = inFull(3000, 80);
+const OPERATORS = inFull(3000, 40);
 /** Inputs that must all give equal results before a match is called right. */
 const DRAWS = 8;
 /** Inputs that must all give equal results before a counterexample is called refuted: a product of small numbers is often zero. */
