@@ -2,8 +2,9 @@
 
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";
+import type { Statement } from "../abstraction/loop-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { laneScheduleProblem, writtenInAll } from "../mapper/schedule/lanes.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
@@ -64,6 +65,35 @@ describe("the space of lane kernels", () => {
     expect(best?.dataflow).toBe("FBS-load");
     expect(best && best.rows * best.vectors).toBeGreaterThanOrEqual(8);
     expect(rankLanes(space, 12)).toHaveLength(12);
+  });
+
+  it("holds no kernel whose blocks are thousands of texts beside one another, and still what is expected to be fastest", () => {
+    for (const [operator, parameters] of [
+      ["3d125pt", { d: 32, h: 64, w: 64 }],
+      ["2d121pt", { h: 256, w: 256 }],
+    ] as const) {
+      const [computation, space] = spaceOf(operator, parameters);
+      const written = [...space.all()].map((s) => {
+        const verdict = tapsOf(computation, s.rolled);
+        return verdict.ok ? writtenInAll(verdict.sum, s) : Number.NaN;
+      });
+      expect(Math.max(...written)).toBeLessThanOrEqual(1024);
+      const [best] = rankLanes(space, 1);
+      expect(best && best.rows * best.vectors).toBeGreaterThan(1);
+      // What is lowered is no more than what is counted: a product for each tap of each block.
+      const productsIn = (body: readonly Statement[]): number =>
+        body.reduce((n, s) => {
+          if (s.kind === "loop") return n + productsIn(s.body);
+          const { value } = s.kind === "scalar" ? s.equation : {};
+          return n + (value?.kind === "binary" && value.op === "*" ? 1 : 0);
+        }, 0);
+      for (const s of rankLanes(space, 3)) {
+        const verdict = tapsOf(computation, s.rolled);
+        const counted = verdict.ok ? writtenInAll(verdict.sum, s) : 0;
+        const products = productsIn(lowerLanes(computation, s).body);
+        expect(counted, JSON.stringify(s)).toBeGreaterThanOrEqual(products);
+      }
+    }
   });
 
   it("holds no block that takes a compiler seconds, and still one for long filters", () => {

@@ -13,6 +13,28 @@ import { sweptAxis } from "../space-time/window-sweep.ts";
 /** Multiply-adds of one block at most: what is searched has up to 3000, and beyond this a compiler takes minutes. */
 export const MOST_WRITTEN = 16_384;
 
+/** Multiply-adds that a kernel of windows on vectors is written as at most: its whole blocks, those beside them, and one row at each border. */
+export function writtenInAll(
+  sum: TapSum,
+  { rows, vectors, borders }: Pick<LaneSchedule, "rows" | "vectors" | "borders">,
+): number {
+  const { taps, computation, laneAxis, rowAxis, rowDimension, follows, shifts, input } = sum;
+  if (borders === "guarded") return taps.length * rows * vectors;
+  const extentOf = (name: string | undefined): number => computation.axes.find((a) => a.name === name)?.extent ?? 1;
+  // 1. One row, tested, on each side of an axis where neighbours lie outside.
+  const sides = follows.reduce((n, name, d) => {
+    if (name === undefined || name === laneAxis) return n;
+    const [least, most] = shifts[d] ?? [0, 0];
+    return n + (least < 0 ? 1 : 0) + (extentOf(name) + most > (input.dims[d]?.extent ?? 1) ? 1 : 0);
+  }, 0);
+  // 2. Blocks of rows, and of those left over: whole, of one vector, and tested at the left and at the right.
+  const [least, most] = shifts[rowDimension ?? -1] ?? [0, 0];
+  const places = input.dims[rowDimension ?? -1]?.extent ?? 1;
+  const inside = rowAxis === undefined ? 1 : Math.min(extentOf(rowAxis), places - most) - Math.max(0, -least);
+  const tall = (inside >= rows ? rows : 0) + (inside > 0 ? inside % rows : 0);
+  return taps.length * (sides + tall * (vectors + (vectors > 1 ? 3 : 2)));
+}
+
 /** Why a schedule does not fit, or undefined. */
 export function laneScheduleProblem(
   sum: TapSum,
