@@ -9,11 +9,15 @@ import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { MODELS } from "../network/models/index.ts";
 import { readOnnx, readTensor } from "../network/onnx/read.ts";
-import { type OpenNetwork, openGraph } from "../session/network.ts";
+import { gpuForNetworks } from "../session/gpu-network.ts";
+import { inHalfOnGpu, type OpenNetwork, openGraph } from "../session/network.ts";
 
 export const modelOptions = z.object({
+  target: z.string().min(1, "--target must name a machine").default("native"),
+  dtype: z.enum(["f32", "f16"], { error: "--dtype is f32 on a CPU, f16 on a GPU" }).optional(),
   dim: z.array(z.string()).default([]),
   constant: z.array(z.string()).default([]),
 });
@@ -24,6 +28,8 @@ export function addModel(command: Command): Command {
   return command
     .argument("<model>", `a file, model.onnx, or a network built here: ${Object.keys(MODELS).join(", ")}`)
     .option("--dim <name=size>", "size of a dimension that the model leaves open; may be given several times", collect)
+    .option("--target <machine>", "native (this CPU, the default), cuda (the GPU here), or a GPU by name: h100")
+    .option("--dtype <type>", "of values between steps: f32 on a CPU, f16 on a GPU, where sums are f32")
     .option("--constant <name=file>", "a tensor (.pb) for an input that is always the same, such as a shape", collect);
 }
 
@@ -42,11 +48,45 @@ export function openModel(word: string, { dim, constant }: z.infer<typeof modelO
     throw new UsageError(`there is no network "${word}"`, {
       hint: `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
     });
-  return openGraph(build ? build() : readOnnx(word), { dims, constants });
+  if (!build) return openGraph(readOnnx(word), { dims, constants });
+  // Networks that are built here leave one size open, which is 1 unless it is given.
+  const { batch = 1, ...others } = dims;
+  return openGraph(build({ batch }), { dims: others, constants });
 }
 
 function sizeOf(name: string, text: string): number {
   if (!/^[1-9]\d{0,14}$/.test(text))
     throw new UsageError(`--dim ${name}=${text}: a size is a whole number, 1 at least`);
   return Number(text);
+}
+
+/** The words of a command line that ask for the same network on the same machine. */
+export function targetWords({ target, dtype, dim, constant }: z.infer<typeof modelOptions>): string {
+  const words = [
+    ...(target === "native" ? [] : ["--target", target]),
+    ...(dtype === undefined ? [] : ["--dtype", dtype]),
+    ...dim.flatMap((word) => ["--dim", word]),
+    ...constant.flatMap((word) => ["--constant", word]),
+  ];
+  return words.map((word) => ` ${word}`).join("");
+}
+
+/** The GPU that is asked for; none where that is this machine's CPU. @throws UsageError for a type that it does not compute in */
+export async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<Target | undefined> {
+  if (target === "native") {
+    if (dtype === "f16")
+      throw new UsageError("--dtype f16: networks on a CPU compute in f32", { hint: "--target cuda computes in f16" });
+    return undefined;
+  }
+  if (dtype === "f32")
+    throw new UsageError("--dtype f32: networks on a GPU compute in f16, with sums in f32", {
+      hint: "leave --dtype out",
+    });
+  return gpuForNetworks(target);
+}
+
+/** The network as it runs on the CPU, or on a GPU. */
+export function openOn(word: string, given: z.infer<typeof modelOptions>, gpu: Target | undefined): OpenNetwork {
+  const opened = openModel(word, given);
+  return gpu ? inHalfOnGpu(opened) : opened;
 }

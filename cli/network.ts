@@ -8,6 +8,8 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
+import { EnvironmentError } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
@@ -18,11 +20,14 @@ import { packageName } from "../package/index.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { table, WIDTH } from "../report/text.ts";
 import { findCompiler } from "../runtime/compiler.ts";
+import { findNvcc } from "../runtime/run/cuda-device.ts";
 import { checkPackageFolder, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
-import { type Choice, choicesOf, networkSubject } from "../session/network.ts";
+import { capabilityFor, gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-network.ts";
+import { type Choice, choicesOf, networkSubject, type Records } from "../session/network.ts";
 import { proveNetwork } from "../session/prove-network.ts";
-import { addModel, modelOptions, openModel } from "./network-model.ts";
+import { checkThreads } from "../session/workplace.ts";
+import { addModel, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
 import { parseOptions, positiveInteger } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, showStatus, style } from "./output.ts";
 
@@ -87,14 +92,17 @@ export function registerNetwork(network: Command, finish: (code: ExitCode) => vo
     )
     .action(async (model: string, raw: unknown) => finish(await show(model, parseOptions(common, raw))));
   addJson(addModel(network.command("emit")), emitSchema)
-    .summary("write a network as one C library: header, sources, weights, CMake, a program that runs it")
+    .summary("write a network as one library: header for C, sources, weights, CMake, a program that runs it")
     .option("--to <folder>", "the folder to write")
     .option("--name <name>", "of files and C functions (default: the network's)")
     .option("--threads <n>", "threads of each kernel (default 1)")
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
     .option("--prove", "build it, run it, and compare the output of every step with its equation")
     .option("--force", "write into a folder that is not empty")
-    .addHelpText("after", "\nExample:\n  automap network emit resnet18 --to resnet18 --prove")
+    .addHelpText(
+      "after",
+      "\nExample:\n  automap network emit resnet18 --to resnet18 --prove\n  automap network emit resnet18 --target cuda --dtype f16 --to resnet18",
+    )
     .action(async (model: string, raw: unknown) => finish(await emit(model, parseOptions(emitOptions, raw))));
 }
 
@@ -115,19 +123,24 @@ function operators(json: boolean): ExitCode {
 async function chosenFor(
   program: Program,
   { db: file, threads }: z.infer<typeof common>,
+  gpu: Target | undefined,
 ): Promise<ReadonlyMap<Task, Choice>> {
-  if (!existsSync(file)) return choicesOf(program, undefined, threads);
-  const compiler = await findCompiler();
+  if (gpu) checkThreads(gpu, threads);
+  const choose = (records?: Records): ReadonlyMap<Task, Choice> =>
+    gpu ? gpuChoicesOf(program, gpu, records) : choicesOf(program, records, threads);
+  if (!existsSync(file)) return choose();
+  const environment = gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
   const db = openDatabase(file, { readonly: true });
   try {
-    return choicesOf(
-      program,
-      compiler.status === "environment" ? undefined : { db, environment: environmentOf({ compiler }) },
-      threads,
-    );
+    return choose(environment && { db, environment });
   } finally {
     db.close();
   }
+}
+
+async function environmentHere(): Promise<Records["environment"] | undefined> {
+  const compiler = await findCompiler();
+  return compiler.status === "environment" ? undefined : environmentOf({ compiler });
 }
 
 /** `conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1 Relu`, or the equation */
@@ -138,11 +151,14 @@ export function labelOfTask({ computation, operator, steps }: Task): string {
 }
 
 const kernelText = (choice: Choice): string =>
-  choice.kind === "loops" ? `plain loops: ${choice.because}` : choice.place;
+  choice.kind === "loops"
+    ? `${choice.kernel?.kernel.language === "cuda" ? "threads" : "plain loops"}: ${choice.because}`
+    : choice.place;
 
 async function show(model: string, given: z.infer<typeof common>): Promise<ExitCode> {
-  const { graph, program } = openModel(model, given);
-  const choices = await chosenFor(program, given);
+  const gpu = await gpuOf(given);
+  const { graph, program } = openOn(model, given, gpu);
+  const choices = await chosenFor(program, given, gpu);
   const { multiplyAdds, parameters } = totalsOf(graph, program);
   if (given.json) {
     printJson(showSchema, {
@@ -172,17 +188,24 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
   print(table([["times", "nodes", "multiply-adds", "", "computed by"], ...rows]));
   const untuned = [...choices].filter(([task, choice]) => task.multiplyAdds > 0 && choice.kind !== "record").length;
   if (untuned > 0)
-    print(style("dim", `\n${untuned} tasks are not tuned here: automap tune-network ${model} --time 60`));
+    print(
+      style(
+        "dim",
+        `\n${untuned} tasks are not tuned here: automap tune-network ${model}${targetWords(given)} --time 60`,
+      ),
+    );
   return EXIT.ok;
 }
 
 async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
   if (given.name !== undefined) packageName(given.name, given.name);
   checkPackageFolder(given.to, given.force);
-  const { program } = openModel(model, given);
-  const subject = networkSubject(program, await chosenFor(program, given), {
+  const gpu = await gpuOf(given);
+  const { program } = openOn(model, given, gpu);
+  const subject = networkSubject(program, await chosenFor(program, given, gpu), {
     name: given.name,
     threads: given.threads,
+    ...(gpu && { gpu: capabilityFor(gpu) }),
   });
   const files = networkFiles(subject);
   const parts = partsOfNetwork(subject);
@@ -195,7 +218,10 @@ async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<
       say(`automap: ${compiler.what}\n  the library is written but not proved\n  ${compiler.remedy}`);
       return EXIT.environment;
     }
+    const nvcc = gpu ? await findNvcc() : undefined;
+    if (nvcc && "status" in nvcc) throw new EnvironmentError(nvcc);
     const proved = await proveNetwork(given.to, parts, compiler, {
+      ...(nvcc && { builder: { command: [nvcc.path] } }),
       onStep: (name, place, of) => showStatus(`proving  ${place} of ${of}  ${name}`),
     });
     showStatus("");

@@ -12,7 +12,7 @@ import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network
 import { checkThreads } from "../session/workplace.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { labelOfTask } from "./network.ts";
-import { addModel, modelOptions, openModel } from "./network-model.ts";
+import { addModel, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
 import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 
@@ -54,17 +54,18 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
     .option("--db <file>", `database of trials (default ${DEFAULT_DATABASE})`)
     .addHelpText(
       "after",
-      "\nExamples:\n  automap tune-network resnet18 --time 120\n  automap tune-network model.onnx --dim batch=1 --time 600\n\nA network that was tuned before goes on from its records. Ctrl-C ends it; what was found is kept.",
+      "\nExamples:\n  automap tune-network resnet18 --time 120\n  automap tune-network model.onnx --dim batch=1 --time 600\n  automap tune-network resnet18 --target cuda --dtype f16 --dim batch=16\n\nA network that was tuned before goes on from its records. Ctrl-C ends it; what was found is kept.",
     )
     .action(async (model: string, raw: unknown) => finish(await run(model, parseOptions(options, raw))));
 }
 
 async function run(model: string, given: z.infer<typeof options>): Promise<ExitCode> {
   // What takes no time is looked at before a model is read.
-  checkThreads(nativeTarget(), given.threads);
+  const gpu = await gpuOf(given);
+  checkThreads(gpu ?? nativeTarget(), given.threads);
   const notice = checkDatabase(given.db);
   if (notice !== undefined) say(notice);
-  const { program } = openModel(model, given);
+  const { program } = openOn(model, given, gpu);
   const stop = new AbortController();
   const onInterrupt = (): void => stop.abort();
   process.once("SIGINT", onInterrupt);
@@ -79,6 +80,7 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
         transfer: given.transfer,
         signal: stop.signal,
       },
+      ...(gpu && { machine: gpu }),
       ...(given.seed !== undefined && { seed: given.seed }),
       onShare: (share) => {
         say(progressText(share));
@@ -104,7 +106,9 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
     else {
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
       const threads = given.threads === 1 ? "" : ` --threads ${given.threads}`;
-      print(`write it   automap network emit ${model} --to DIR --prove${threads} --db ${given.db}`);
+      print(
+        `write it   automap network emit ${model} --to DIR --prove${targetWords(given)}${threads} --db ${given.db}`,
+      );
     }
     if (stop.signal.aborted) return EXIT.interrupted;
     return tasks.some(({ failed }) => failed !== undefined) ? EXIT.failed : EXIT.ok;

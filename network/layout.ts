@@ -8,13 +8,17 @@
  */
 
 import { type Computation, outputOf, type Tensor } from "../abstraction/computation.ts";
-import { axis } from "../abstraction/expression.ts";
+import { accessesIn, axis } from "../abstraction/expression.ts";
 import { fuseRowMajor } from "../abstraction/layout.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
+import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
-/** The program with the images between its steps in NHWC. */
-export function channelsLast(program: Program): Program {
+/**
+ * The program with the images between its steps in NHWC.
+ * @param filters whether constant filters lie with their channels innermost too, KRSC: for kernels that pack nothing ahead of the run
+ */
+export function channelsLast(program: Program, filters = false): Program {
   const fixed = new Set<Value>([...program.inputs, ...program.outputs.map(({ value }) => rootOf(value))]);
   for (const step of program.steps)
     for (const value of Object.values(step.reads)) if (value.of) fixed.add(rootOf(value));
@@ -27,19 +31,35 @@ export function channelsLast(program: Program): Program {
       pixels.some((size) => size > 1)
     );
   };
-  return { ...program, steps: program.steps.map((step) => laidOut(step, turned)) };
+  return { ...program, steps: program.steps.map((step) => laidOut(step, turned, filters)) };
 }
 
-function laidOut(step: Step, turned: (value: Value) => boolean): Step {
+function laidOut(step: Step, turned: (value: Value) => boolean, filters: boolean): Step {
   const output = outputOf(step.computation).name;
+  const read = new Set(accessesIn(step.computation.equation.value).map((a) => a.tensor));
+  const laid = (name: string, tensor: Tensor): Tensor["storage"] => {
+    const value = name === output ? step.output : step.reads[name];
+    if (value && turned(value)) return channelsLastFormula(tensor);
+    const isFilter = filters && value?.constant !== undefined && read.has(name) && multiplyAddsOf(step.computation) > 0;
+    return isFilter ? filterFormula(tensor, step) : tensor.storage;
+  };
   const tensors = Object.fromEntries(
-    Object.entries(step.computation.tensors).map(([name, tensor]) => {
-      const value = name === output ? step.output : step.reads[name];
-      return [name, value && turned(value) ? { ...tensor, storage: channelsLastFormula(tensor) } : tensor];
-    }),
+    Object.entries(step.computation.tensors).map(([name, tensor]) => [
+      name,
+      { ...tensor, storage: laid(name, tensor) },
+    ]),
   );
   const computation: Computation = { ...step.computation, tensors };
   return { ...step, computation };
+}
+
+/** A filter KCRS as KRSC, and one that each channel has for itself, KRS, as RSK. */
+function filterFormula(tensor: Tensor, { operator }: Step): Tensor["storage"] {
+  const { dims, storage } = tensor;
+  if (dims.length === 4) return channelsLastFormula(tensor);
+  const [channel, ...pixels] = dims;
+  if (operator?.name !== "depthwise-conv2d" || !channel) return storage;
+  return fuseRowMajor([...pixels, channel].map(({ name, extent }) => ({ index: axis(name), extent })));
 }
 
 function channelsLastFormula({ dims }: Tensor) {

@@ -36,9 +36,11 @@ type Asset =
   | "memory.h"
   | "network-binding.d.ts"
   | "network-binding.js"
+  | "network-cuda.h"
   | "self-test.h"
   | "torch-check.h"
   | "torch_example.py"
+  | "torch_network.py"
   | "torch_ext.py";
 
 /** A file that lies beside this one. */

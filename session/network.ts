@@ -8,12 +8,13 @@
 
 import type { Candidate } from "../abstraction/candidate.ts";
 import { isOnGpu } from "../abstraction/candidate.ts";
-import { computationKey } from "../abstraction/computation.ts";
+import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { attempt } from "../abstraction/error.ts";
 import { best, type Database, type Environment, shortId } from "../db/index.ts";
 import { everyIntrinsic } from "../intrinsics/index.ts";
 import { fuse } from "../network/fuse.ts";
 import type { Graph } from "../network/graph.ts";
+import { inHalf } from "../network/half.ts";
 import { channelsLast } from "../network/layout.ts";
 import { type LowerOptions, lowerGraph } from "../network/lower.ts";
 import { readOnnx } from "../network/onnx/read.ts";
@@ -46,6 +47,11 @@ export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork
   return { graph, plain, program: channelsLast(fuse(plain)) };
 }
 
+/** A network for a GPU: values in f16, sums in f32, images and filters with their channels innermost. */
+export function inHalfOnGpu({ graph, plain }: OpenNetwork): OpenNetwork {
+  return { graph, plain, program: channelsLast(inHalf(fuse(plain)), true) };
+}
+
 /** How a task is computed: by a kernel of a record, by what the model expects to be fastest, or by plain loops. */
 export type Choice =
   | {
@@ -68,23 +74,26 @@ export interface Records {
 /** Candidates that the model ranks for a step that nobody tuned. */
 const UNTUNED_DRAWS = 100;
 
+/** The fastest kernel that was measured, if one was. @param onGpu which of the kinds of kernels */
+export function recordedKernel(
+  computation: Computation,
+  { db, environment }: Records,
+  { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
+): Choice | undefined {
+  const trusted = { environment, intrinsics: everyIntrinsic(), policy: "exact" } as const;
+  const trial = best(db, { computation, trusted, threads }).find((t) => isOnGpu(t.candidate) === onGpu);
+  if (trial?.measurement.status !== "ok") return undefined;
+  const id = shortId(trial.id);
+  return {
+    kind: "record",
+    kernel: { kernel: kernelOfRecord(trial), provenance: [`record    ${id}`, `made by   automap ${VERSION}`] },
+    ...{ id, seconds: trial.measurement.median, place: placeOf(trial.candidate) },
+  };
+}
+
 export function chooseKernel({ computation, multiplyAdds }: Task, records?: Records, threads = 1): Choice {
-  if (records) {
-    const trusted = { environment: records.environment, intrinsics: everyIntrinsic(), policy: "exact" } as const;
-    const trial = best(records.db, { computation, trusted, threads }).find((t) => !isOnGpu(t.candidate));
-    if (trial?.measurement.status === "ok") {
-      const id = shortId(trial.id);
-      const provenance = [`record    ${id}`, `made by   automap ${VERSION}`];
-      const seconds = trial.measurement.median;
-      return {
-        kind: "record",
-        kernel: { kernel: kernelOfRecord(trial), provenance },
-        id,
-        seconds,
-        place: placeOf(trial.candidate),
-      };
-    }
-  }
+  const recorded = records && recordedKernel(computation, records, { threads, onGpu: false });
+  if (recorded) return recorded;
   const ranked =
     multiplyAdds > 0 ? rankOf(computation, { count: 1, kinds: "mappings", threads }, UNTUNED_DRAWS) : undefined;
   const first = ranked && !("refused" in ranked) ? ranked[0] : undefined;
@@ -102,7 +111,7 @@ export function chooseKernel({ computation, multiplyAdds }: Task, records?: Reco
 }
 
 /** What a candidate is in few words. */
-const placeOf = (candidate: Candidate): string => `${candidate.intrinsic} ${placeText(candidate)}`.trim();
+export const placeOf = (candidate: Candidate): string => `${candidate.intrinsic} ${placeText(candidate)}`.trim();
 
 /** What a package of the network is made of, with the kernels that were chosen. */
 export function networkSubject(
@@ -111,8 +120,15 @@ export function networkSubject(
   {
     name,
     threads = 1,
+    gpu,
     provenance = [],
-  }: { readonly name?: string | undefined; readonly threads?: number; readonly provenance?: readonly string[] } = {},
+  }: {
+    readonly name?: string | undefined;
+    readonly threads?: number;
+    /** Where all kernels are in CUDA. */
+    readonly gpu?: NetworkSubject["gpu"];
+    readonly provenance?: readonly string[];
+  } = {},
 ): NetworkSubject {
   const kernels = new Map(
     [...choices].flatMap(([{ computation }, choice]) =>
@@ -124,6 +140,7 @@ export function networkSubject(
     program,
     kernels,
     threads,
+    ...(gpu && { gpu }),
     provenance: [...provenance, `made by   automap ${VERSION}`],
   };
 }

@@ -9,7 +9,9 @@
  */
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
+import pLimit from "p-limit";
 import { elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf as bytesOfType, isInteger } from "../abstraction/dtype.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -34,6 +36,8 @@ const RUN_LIMIT_MS = 300_000;
 export interface ProofOptions extends CoreOptions {
   /** Of the inputs; 1 by default. */
   readonly seed?: number;
+  /** What builds the package, where that is not the compiler of the references: nvcc. */
+  readonly builder?: Pick<Compiler, "command">;
   /** Told of each step that is right. */
   readonly onStep?: (name: string, place: number, of: number) => void;
 }
@@ -43,10 +47,10 @@ export async function proveNetwork(
   folder: string,
   parts: NetworkParts,
   compiler: Compiler,
-  { seed = 1, onStep, ...rest }: ProofOptions = {},
+  { seed = 1, builder = compiler, onStep, ...rest }: ProofOptions = {},
 ): Promise<NetworkProof> {
   const cores = coresOf(rest);
-  const problem = await buildNetwork(folder, parts, compiler, cores);
+  const problem = await buildNetwork(folder, parts, builder, cores);
   if (problem !== undefined) return { status: "not built", said: problem };
   const work = mkdtempSync(join(folder, "build", "proof-"));
   try {
@@ -109,7 +113,10 @@ async function runOn(
 }
 
 /** Numbers as images have them after they were normalised: between -2 and 2; integers over their range. */
-function drawInputs({ inputs }: Program, seed: number): { values: Map<Value, Float64Array>; bytes: Uint8Array[] } {
+export function drawInputs(
+  { inputs }: Program,
+  seed: number,
+): { values: Map<Value, Float64Array>; bytes: Uint8Array[] } {
   const random = seededRandom(seed);
   const values = new Map<Value, Float64Array>();
   const bytes = inputs.map((value) => {
@@ -140,24 +147,41 @@ async function firstWrong(
   options: Parameters<typeof expectedOn>[2],
   onStep: ProofOptions["onStep"],
 ): Promise<NetworkProof | undefined> {
-  for (const [i, step] of program.steps.entries()) {
-    const inputs = Object.fromEntries(
-      Object.entries(step.reads).map(([tensor, value]) => [tensor, elementsAt(value, values)] as const),
-    );
-    const { expected, tolerance } = await expectedOn(step.computation, inputs, options);
-    const got = outputIn(join(work, `step_${i}.bin`), outputOf(step.computation));
-    const name = nameOf(step);
-    for (let e = 0; e < expected.length; e++) {
-      const [wanted = Number.NaN, made = Number.NaN] = [expected[e], got[e]];
-      if (Object.is(wanted, made) || Math.abs(made - wanted) <= (tolerance[e] ?? 0)) continue;
-      return {
-        status: "wrong",
-        step: name,
-        said: `element ${e} is ${made}, and its equation gives ${wanted} within ${tolerance[e]}`,
-      };
-    }
-    values.set(step.output, got);
-    onStep?.(name, i + 1, program.steps.length);
+  // What every step made is there, so that all can be looked at side by side.
+  for (const [i, step] of program.steps.entries())
+    values.set(step.output, outputIn(join(work, `step_${i}.bin`), outputOf(step.computation)));
+  const limit = pLimit(availableParallelism());
+  let right = 0;
+  const found = await Promise.all(
+    program.steps.map((step) =>
+      limit(async () => {
+        const wrong = await wrongElement(step, values, options);
+        if (!wrong) onStep?.(nameOf(step), ++right, program.steps.length);
+        return wrong;
+      }),
+    ),
+  );
+  return found.find((wrong) => wrong !== undefined);
+}
+
+async function wrongElement(
+  step: Step,
+  values: ReadonlyMap<Value, Float64Array>,
+  options: Parameters<typeof expectedOn>[2],
+): Promise<NetworkProof | undefined> {
+  const inputs = Object.fromEntries(
+    Object.entries(step.reads).map(([tensor, value]) => [tensor, elementsAt(value, values)] as const),
+  );
+  const { expected, tolerance } = await expectedOn(step.computation, inputs, options);
+  const got = elementsAt(step.output, values);
+  for (let e = 0; e < expected.length; e++) {
+    const [wanted = Number.NaN, made = Number.NaN] = [expected[e], got[e]];
+    if (Object.is(wanted, made) || Math.abs(made - wanted) <= (tolerance[e] ?? 0)) continue;
+    return {
+      status: "wrong",
+      step: nameOf(step),
+      said: `element ${e} is ${made}, and its equation gives ${wanted} within ${tolerance[e]}`,
+    };
   }
   return undefined;
 }

@@ -9,10 +9,13 @@
  */
 
 import { reasonOf, UsageError } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import type { Program } from "../network/program.ts";
 import type { Task } from "../network/tasks.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
+import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
+import { isGpu } from "../targets/index.ts";
 import { tunedTasks } from "./network.ts";
 import { type TuneOutcome, tuneComputation } from "./tune.ts";
 
@@ -23,6 +26,8 @@ export interface TuneNetworkOptions {
   readonly seed?: number;
   /** Of each kernel; 1 by default. */
   readonly threads?: number;
+  /** This machine's CPU when left out, or its GPU. */
+  readonly machine?: Target;
   /** Whether a search begins with the fastest schedules of near tasks; true by default. */
   readonly transfer?: boolean;
   /** Whether every share is an equal one: to compare. */
@@ -104,8 +109,7 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
   // The task with the most work first: time that runs out is missed least by the others.
   const inOrder = states.toSorted((a, b) => workOf(b.task) - workOf(a.task));
   // Without one, for want of a compiler, each search says so itself.
-  const made = options.search ? undefined : await createRunner({ threads: options.threads ?? 1 });
-  const runner = made?.status === "ready" ? made.runner : undefined;
+  const runner = options.search ? undefined : await runnerFor(options);
   const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
   try {
     for (const [i, state] of inOrder.entries()) {
@@ -127,10 +131,16 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
   }));
 }
 
+/** Undefined for want of a compiler or a GPU. */
+async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<Runner | CudaRunner | undefined> {
+  const made = machine && isGpu(machine) ? await createCudaRunner() : await createRunner({ threads });
+  return made.status === "ready" ? made.runner : undefined;
+}
+
 /** Searches that compile and measure with one runner, which none of them closes. */
-function searchOn(runner: Runner | undefined): typeof tuneComputation {
+function searchOn(runner: Runner | CudaRunner | undefined): typeof tuneComputation {
   // The runner is a class: what is overridden stands before its prototype.
-  const shared = runner && (Object.create(runner, { close: { value: () => Promise.resolve() } }) as Runner);
+  const shared = runner && (Object.create(runner, { close: { value: () => Promise.resolve() } }) as typeof runner);
   return (subject, options) => tuneComputation(subject, { ...options, ...(shared && { runner: shared }) });
 }
 
@@ -145,7 +155,7 @@ interface SharedPlace {
 async function share(
   state: State,
   seconds: number,
-  { database, seed, threads = 1, transfer = true, signal, onShare, onNotice }: TuneNetworkOptions,
+  { database, seed, threads = 1, machine, transfer = true, signal, onShare, onNotice }: TuneNetworkOptions,
   { of, left, search }: SharedPlace,
 ): Promise<void> {
   const { task, place, best: before } = state;
@@ -155,6 +165,8 @@ async function share(
     {
       within: seconds,
       ...{ threads, transfer },
+      // Designs on lanes keep constants where all kernels of a program share them.
+      ...(machine && { machine, kinds: "mappings" as const }),
       ...(database !== undefined && { database }),
       ...(seed !== undefined && { seed }),
       ...(signal && { signal }),

@@ -26,7 +26,7 @@ export {
   subgroupOf,
   writesVectorRows,
 } from "./features.ts";
-export { gpuTargetNamed, gpuTargetOf, isGpu } from "./gpu.ts";
+export { capabilityOf, gpuTargetNamed, gpuTargetOf, isGpu } from "./gpu.ts";
 export { ATS, INTEL_GPUS, intelGpuNamed, isPredictedOnly } from "./intel-gpus.ts";
 export { LANE_TARGETS, laneTarget } from "./lanes.ts";
 export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -18,6 +18,7 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { loopsKernel } from "../session/plain-loops.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
+import { f32, NETWORK_STEPS } from "./support/network-steps.ts";
 import { randomComputation, randomInputs, SMALL_INTRINSICS } from "./support/random-computation.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -32,70 +33,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await runner.close();
 });
-
-const f32 = (
-  name: string,
-  equation: string,
-  extents: Readonly<Record<string, number>>,
-  shape?: readonly number[],
-): Computation =>
-  defineComputation({
-    ...{ name, equation, extents },
-    tensors: Object.fromEntries(
-      ["x", "b", "m"]
-        .filter((t) => equation.includes(`${t}[`))
-        .map((t) => [t, { dtype: "f32", ...(t === "x" && shape ? { shape } : {}) }]),
-    ),
-  });
-
-/** What networks compute beside their products. */
-const STEPS: readonly Computation[] = [
-  f32(
-    "largest of windows",
-    "y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]",
-    { n: 2, c: 3, p: 7, q: 9, r: 3, s: 3 },
-    [2, 3, 13, 17],
-  ),
-  f32(
-    "mean of windows",
-    "t[c,p,q] += x[c,p+r-1,q+s-1]; y[c,p,q] = t[c,p,q] / 9",
-    { c: 5, p: 6, q: 150, r: 3, s: 3 },
-    [5, 6, 150],
-  ),
-  f32("mean of images", "t[n,c] += x[n,c,h,w]; y[n,c] = t[n,c] / 49", { n: 2, c: 37, h: 7, w: 7 }),
-  f32("largest of rows", "m[i] max= x[i,j]", { i: 9, j: 1001 }),
-  f32("sums of powers", "s[i] += exp(x[i,j] - m[i])", { i: 9, j: 1001 }),
-  f32("gelu", "y[i,j] = 0.5 * x[i,j] * (1 + erf(x[i,j] * 0.70710678))", { i: 13, j: 97 }),
-  f32("sigmoid and tanh", "y[i] = tanh(x[i]) / (1 + exp(0 - x[i]))", { i: 5000 }),
-  f32("logarithm", "y[i] = log(1.5 + x[i] * x[i]) + sqrt(x[i] * x[i])", { i: 777 }),
-  f32("bias", "y[n,c,p,q] = max(x[n,c,p,q] + b[c], 0)", { n: 2, c: 7, p: 14, q: 14 }),
-  f32("transposed", "y[i,j,k] = x[k,i,j]", { i: 17, j: 33, k: 5 }),
-  f32("joined", "y[c,p] = select(c < 3, x[c,p], b[c-3,p])", { c: 5, p: 90 }),
-  f32("joined along rows", "y[c,p] = select(p < 33, x[c,p], b[c,p-33])", { c: 5, p: 90 }),
-  f32("positive alone", "y[i,j] = select(x[i,j] > 0, x[i,j], b[j] * x[i,j])", { i: 9, j: 130 }),
-  f32("compared and placed", "y[i,j] = select(x[i,j] >= m[i] and j < 100, exp(b[j]), 0)", { i: 9, j: 130 }),
-  defineComputation({
-    name: "place of the largest",
-    equation: "y[i] min= select(x[i,j] == m[i], j, 2147483647)",
-    extents: { i: 40, j: 70 },
-    tensors: { y: { dtype: "s32" }, x: { dtype: "s8" }, m: { dtype: "s8" } },
-  }),
-  defineComputation({
-    name: "rows of a table",
-    equation: "y[i,h] += select(ids[i] == v, table[v,h], 0)",
-    extents: { i: 11, h: 70, v: 9 },
-    tensors: { ids: { dtype: "s32" }, table: { dtype: "f32" } },
-  }),
-  f32("shifted twice", "y[c,p] = x[c-1,p-1] + b[c,p+1]", { c: 5, p: 90 }),
-  f32("padded", "y[i,j] = x[i-2,j-3]", { i: 20, j: 40 }, [16, 35]),
-  defineComputation({
-    name: "requantised",
-    equation: "y[i,j] = sat_u8(round(f32(x[i,j]) * 0.0625))",
-    ...{ extents: { i: 31, j: 70 }, tensors: { x: "s32" } },
-  }),
-  defineComputation({ name: "halves", equation: "y[i] = x[i] * x[i] + 1", extents: { i: 999 }, tensors: { x: "f16" } }),
-  defineComputation({ name: "bytes", equation: "m[c] max= x[c,p]", extents: { c: 6, p: 300 }, tensors: { x: "s8" } }),
-];
 
 /** The largest error of each function over floats of every size, in units of the last place, and what it makes of numbers that are none. */
 const SWEEP = `
@@ -169,7 +106,7 @@ describe("plain loops", () => {
   });
 
   it("test the borders of a window once a row", () => {
-    const [windows] = STEPS;
+    const [windows] = NETWORK_STEPS;
     if (!windows) throw new Error("the first step is gone");
     expect(printNest(lowerLoops(windows).nest).trim()).toBe(`local sums: f32[9]
 for parallel rest in 0..42
@@ -202,11 +139,14 @@ for parallel rest in 0..42
     expect(() => loopsKernel(f32("prefix", "y[i] = y[i-1] + x[i]", { i: 8 }), [])).toThrow(UsageError);
   });
 
-  it.each(STEPS.map((step) => [step.name, step] as const))("are right when compiled: %s", async (_, computation) => {
-    const reference = await runner.reference(computation, 3);
-    for (const isa of [nativeTarget().isa, []]) {
-      const measured = await runner.measure(loopsKernel(computation, isa), reference, { budgetSeconds: 0.01 });
-      expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
-    }
-  });
+  it.each(NETWORK_STEPS.map((step) => [step.name, step] as const))(
+    "are right when compiled: %s",
+    async (_, computation) => {
+      const reference = await runner.reference(computation, 3);
+      for (const isa of [nativeTarget().isa, []]) {
+        const measured = await runner.measure(loopsKernel(computation, isa), reference, { budgetSeconds: 0.01 });
+        expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
+      }
+    },
+  );
 });

@@ -1,14 +1,13 @@
 /** @file Networks that are built, by name. */
 
-import type { Graph } from "../graph.ts";
 import { bertBase } from "./bert.ts";
 import { miLstm } from "./milstm.ts";
 import { mobilenetV1 } from "./mobilenet.ts";
-import { quantisedModels } from "./quantised.ts";
+import { type BuildModel, quantisedModels } from "./quantised.ts";
 import { resnet18, resnet50 } from "./resnet.ts";
 import { shufflenet } from "./shufflenet.ts";
 
-const PLAIN: Readonly<Record<string, () => Graph>> = {
+const PLAIN: Readonly<Record<string, BuildModel>> = {
   resnet18,
   resnet50,
   "mobilenet-v1": mobilenetV1,
@@ -17,4 +16,4 @@ const PLAIN: Readonly<Record<string, () => Graph>> = {
   "mi-lstm": miLstm,
 };
 
-export const MODELS: Readonly<Record<string, () => Graph>> = { ...PLAIN, ...quantisedModels(PLAIN) };
+export const MODELS: Readonly<Record<string, BuildModel>> = { ...PLAIN, ...quantisedModels(PLAIN) };

@@ -8,9 +8,15 @@ import type { Graph } from "../graph.ts";
 import { quantise, type Ranges } from "../quantise.ts";
 import { RANGES } from "./ranges.ts";
 
+/** Builds a network for a batch, 1 by default. */
+export type BuildModel = (options?: { readonly batch?: number }) => Graph;
+
 /** Every network that has ranges, as `NAME-u8s8`. */
-export function quantisedModels(models: Readonly<Record<string, () => Graph>>): Record<string, () => Graph> {
-  const made = (build: () => Graph, ranges: Ranges) => (): Graph => quantise(build(), ranges);
+export function quantisedModels(models: Readonly<Record<string, BuildModel>>): Record<string, BuildModel> {
+  const made =
+    (build: BuildModel, ranges: Ranges): BuildModel =>
+    (options) =>
+      quantise(build(options), ranges);
   return Object.fromEntries(
     Object.entries(RANGES).flatMap(([name, ranges]) => {
       const build = models[name];

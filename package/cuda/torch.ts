@@ -31,7 +31,7 @@ import type { Parameter } from "../subject.ts";
 import { type CudaSubject, codeOf, constantsOf } from "./subject.ts";
 
 /** What PyTorch calls a type, in C++ (`at::`) and in Python (`torch.`). */
-const TYPES = {
+export const TORCH_TYPES = {
   u8: ["kByte", "uint8"],
   s8: ["kChar", "int8"],
   u16: ["kUInt16", "uint16"],
@@ -77,7 +77,7 @@ export function torchSource(cuda: CudaSubject, words: Spelling): SourceText {
   const declared = (p: Parameter): Code => {
     const { sizes, strides } = stridedOf(p);
     const said = stringLiteral(words.word(p.name));
-    return code`static const Layout ${layout(p)} = {${list([said, code`at::${TYPES[p.tensor.dtype][0]}`, braces(sizes), braces(strides), code`${p.elements}`])}};`;
+    return code`static const Layout ${layout(p)} = {${list([said, code`at::${TORCH_TYPES[p.tensor.dtype][0]}`, braces(sizes), braces(strides), code`${p.elements}`])}};`;
   };
   const given = list(inputs.map((p) => code`const at::Tensor& tensor_${p.place}`));
   const pointers = (some: readonly Parameter[]): Code[] =>
@@ -155,7 +155,7 @@ export function torchModule(cuda: CudaSubject, words: Spelling): SourceText {
   const { subject } = cuda;
   const rows = inputsIn(cuda).map((p) => {
     const { sizes, strides } = stridedOf(p);
-    return code`    ${jsonText([words.word(p.name), TYPES[p.tensor.dtype][1], sizes, strides])},`;
+    return code`    ${jsonText([words.word(p.name), TORCH_TYPES[p.tensor.dtype][1], sizes, strides])},`;
   });
   const flags = [architectureFlag(cuda.capability), ...NVCC_CODE.kernel];
   const text = linesOf([

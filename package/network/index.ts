@@ -2,7 +2,7 @@
  * @file The package of a network: one library that runs it, built by a compiler alone.
  *
  *     networkFiles(subject)      resnet18.h, resnet18.cpp, resnet18_k0.cpp ..., resnet18.weights, resnet18_main.cpp, build.sh, CMakeLists.txt,
- *                                 network.json, package.json, index.js, index.d.ts and what they import
+ *                                 network.json, package.json, index.js, index.d.ts and what they import; on a GPU those of cuda.ts
  */
 
 import {
@@ -19,9 +19,10 @@ import { spell } from "../../abstraction/spelling.ts";
 import { type BuildStep, PLAIN, tunedFlags } from "../build.ts";
 import { tunedSource } from "../library.ts";
 import { portableSource } from "../portable.ts";
+import { cudaNetworkBuild, cudaNetworkFiles } from "./cuda.ts";
 import { networkHeader, networkMain, networkSource } from "./library.ts";
 import { nodeFiles } from "./node.ts";
-import { type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
+import { type NetworkBuild, type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
 
 export {
   type BindNetworkOptions,
@@ -31,16 +32,20 @@ export {
   type NetworkTensor,
 } from "../files/network-binding.js";
 export { NETWORK_VERSION } from "./node.ts";
-export { type NetworkKernel, type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
+export {
+  type NetworkBuild,
+  type NetworkKernel,
+  type NetworkParts,
+  type NetworkSubject,
+  partsOfNetwork,
+} from "./subject.ts";
 
-/** How the library and its program are built: objects in any order, then these. */
-export interface NetworkBuild {
-  readonly objects: readonly BuildStep[];
-  readonly library: BuildStep;
-  readonly main: BuildStep;
-}
-
-export function networkBuildOf({ subject: { name, threads }, kernels }: NetworkParts): NetworkBuild {
+export function networkBuildOf(parts: NetworkParts): NetworkBuild {
+  if (parts.subject.gpu) return cudaNetworkBuild(parts);
+  const {
+    subject: { name, threads },
+    kernels,
+  } = parts;
   const parallel = threads > 1 ? ["-pthread"] : [];
   const compile = (source: string, flags: readonly string[]): BuildStep => ({
     flags: [...flags, "-fPIC", "-c"],
@@ -62,6 +67,7 @@ export function networkBuildOf({ subject: { name, threads }, kernels }: NetworkP
 /** Text of every file by name, and the weights. */
 export function networkFiles(given: NetworkSubject): ReadonlyMap<string, SourceText | Uint8Array> {
   const parts = partsOfNetwork(given);
+  if (given.gpu) return cudaNetworkFiles(parts);
   const { name } = given;
   return new Map<string, SourceText | Uint8Array>([
     [`${name}.h`, networkHeader(parts)],

@@ -24,7 +24,7 @@ import {
   stringLiteral,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { describeValue, heldAs } from "../../network/value.ts";
+import { describeValue, heldAs, type Value } from "../../network/value.ts";
 import { featureTests } from "../library.ts";
 import { POOL } from "../pool.ts";
 import { bytesOfValue, type NetworkParts, type Place } from "./subject.ts";
@@ -35,8 +35,19 @@ const CODES = ["OK", "NO_MEMORY", "NULL", "UNSUPPORTED", "NO_THREAD"] as const;
 const nameOf = (key: string, label: string): Name =>
   new Name("tensor", label.replaceAll(/\W/g, "_").replace(/^(?=[^A-Za-z])/, "v"), key);
 
+/** A pointer that run takes. */
+export interface NetworkParameter {
+  readonly name: Name;
+  readonly value: Value;
+  /** As the graph calls it. */
+  readonly label: string;
+  readonly isOutput: boolean;
+  /** Among the inputs, or among the outputs. */
+  readonly number: number;
+}
+
 /** Parameters of run: the inputs, then the outputs. */
-function parametersOf({ subject: { program } }: NetworkParts) {
+export function parametersOf({ subject: { program } }: NetworkParts): readonly NetworkParameter[] {
   return [
     ...program.inputs.map((value, number) => ({
       name: nameOf(`input ${number}`, value.name),
@@ -115,7 +126,7 @@ double ${name}_step_seconds(const ${name}_net* net, int step);
 }
 
 const KINDS = { arena: "ARENA", weights: "WEIGHTS", input: "INPUT", output: "OUTPUT" } as const;
-const placeText = (place: Place): Code =>
+export const placeText = (place: Place): Code =>
   code`{${KINDS[place.kind]}, ${"offset" in place ? place.offset : place.number}}`;
 
 /** Words of a kernel's functions: the tuned one has its name, plain loops another. */

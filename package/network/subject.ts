@@ -5,14 +5,18 @@
  *     parts.steps[0]      { kernel: 0, places: [{ kind: "arena", offset: 0 }, { kind: "input", number: 0 }, { kind: "weights", offset: 0 }] }
  */
 
-import { type Computation, computationKey, inputsOf, outputOf } from "../../abstraction/computation.ts";
+import { type Computation, computationKey, inputsOf, outputOf, type Tensor } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
+import { axis, printExpr, substitute } from "../../abstraction/expression.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
+
 import { type MemoryPlan, planMemory } from "../../network/memory.ts";
 import { type Program, rootOf } from "../../network/program.ts";
 import { describeValue, elementsOf, heldAs, type Value } from "../../network/value.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
+import { liesRowMajor, toMemory } from "../../runtime/verify.ts";
+import type { BuildStep } from "../build.ts";
 import type { EmitSubject } from "../subject.ts";
 
 export interface NetworkSubject {
@@ -23,6 +27,8 @@ export interface NetworkSubject {
   readonly kernels: ReadonlyMap<string, NetworkKernel>;
   /** That share every kernel. */
   readonly threads: number;
+  /** Where all kernels are in CUDA: the compute capability that they are compiled for, 90 for 9.0. */
+  readonly gpu?: { readonly capability: number };
   readonly provenance: readonly string[];
 }
 
@@ -60,6 +66,13 @@ export interface NetworkParts {
   readonly copies: readonly { readonly to: number; readonly from: Place; readonly bytes: number }[];
 }
 
+/** How the library and its program are built: objects in any order, then these. */
+export interface NetworkBuild {
+  readonly objects: readonly BuildStep[];
+  readonly library: BuildStep;
+  readonly main: BuildStep;
+}
+
 /** Of a cache line. */
 const ALIGNMENT = 64;
 
@@ -82,8 +95,8 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
   const [memory, kept] = [planMemory(program), planMemory(program, false)];
   const weights = new WeightsFile();
   const made = new Map(program.outputs.map(({ value }, i) => [rootOf(value), i] as const).reverse());
-  const placeIn = (plan: MemoryPlan, value: Value): Place => {
-    if (value.constant) return { kind: "weights", offset: weights.offsetOf(value) };
+  const placeIn = (plan: MemoryPlan, value: Value, tensor?: Tensor): Place => {
+    if (value.constant) return { kind: "weights", offset: weights.offsetOf(value, tensor) };
     const root = rootOf(value);
     const input = program.inputs.indexOf(root);
     if (input >= 0) return { kind: "input", number: input };
@@ -101,12 +114,15 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
       numbers.set(key, kernels.size);
       kernels.set(key, kernelSubject(subject, key, computation, kernels.size));
     }
-    const values = [output, ...inputsOf(computation).map((tensor) => readAs(reads, tensor.name))];
+    const values = [
+      [output, outputOf(computation)] as const,
+      ...inputsOf(computation).map((tensor) => [readAs(reads, tensor.name), tensor] as const),
+    ];
     return {
       name: `${nodes[0] ?? ""} (${ops.join(" ")})`,
       kernel: numbers.get(key) ?? 0,
-      places: values.map((value) => placeIn(memory, value)),
-      kept: values.map((value) => placeIn(kept, value)),
+      places: values.map(([value, tensor]) => placeIn(memory, value, tensor)),
+      kept: values.map(([value, tensor]) => placeIn(kept, value, tensor)),
       bytes: bytesOfTensor(computation),
     };
   });
@@ -139,7 +155,7 @@ function readAs(reads: Readonly<Record<string, Value>>, tensor: string): Value {
 }
 
 function kernelSubject(
-  { name, kernels, threads, provenance }: NetworkSubject,
+  { name, kernels, threads, gpu, provenance }: NetworkSubject,
   key: string,
   computation: Computation,
   number: number,
@@ -149,23 +165,37 @@ function kernelSubject(
     name: `${name}_k${number}`,
     computation,
     ...(chosen && { tuned: chosen.kernel }),
+    ...(gpu && { gpu }),
     threads,
     provenance: [...(chosen?.provenance ?? ["plain loops: nothing maps"]), ...provenance],
   };
 }
 
-/** Constants one behind the other, each once. */
+/** The order of a tensor's elements, whatever its dimensions are called. */
+function memoryText({ dims, storage }: Tensor): string {
+  const places = new Map(dims.map((d, i) => [d.name, axis(`d${i}`)]));
+  return `${printExpr(substitute(storage, places, "index"), "formula")} of ${dims.map((d) => d.extent).join(",")}`;
+}
+
+/** Constants one behind the other, each once in each order that it is read in. */
 class WeightsFile {
   private readonly parts: Uint8Array[] = [];
-  private readonly offsets = new Map<unknown, number>();
+  private readonly offsets = new Map<string, number>();
+  private readonly numbers = new Map<unknown, number>();
   private size = 0;
 
-  offsetOf({ constant, type }: Value): number {
-    const known = this.offsets.get(constant);
+  /** @param tensor that says how its elements lie; row-major when left out */
+  offsetOf({ constant, type }: Value, tensor?: Tensor): number {
+    const number = this.numbers.get(constant) ?? this.numbers.size;
+    this.numbers.set(constant, number);
+    const isOrdered = tensor !== undefined && !liesRowMajor(tensor);
+    const key = `${number} ${isOrdered ? memoryText(tensor) : ""}`;
+    const known = this.offsets.get(key);
     if (known !== undefined) return known;
-    const bytes = encodeElements(heldAs(type), constant ?? []);
+    const elements = isOrdered ? toMemory(tensor, constant ?? [], () => 0) : (constant ?? []);
+    const bytes = encodeElements(heldAs(type), elements);
     const offset = this.size;
-    this.offsets.set(constant, offset);
+    this.offsets.set(key, offset);
     this.parts.push(bytes);
     this.size += Math.ceil(bytes.length / ALIGNMENT) * ALIGNMENT;
     return offset;

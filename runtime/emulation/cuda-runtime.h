@@ -1,6 +1,7 @@
 /*
  * The rest of CUDA's runtime library that harness/cuda.cu and packages call, on a machine without a GPU: memory of host and device is one and ends at
- * a page that may not be touched; streams run at once; a graph remembers nothing and takes no time. Times mean nothing here.
+ * a page that may not be touched; streams run at once; a graph remembers nothing and takes no time, unless AUTOMAP_EMULATED_GRAPHS is defined: then what
+ * is launched while a stream is captured runs when its graph does. Times mean nothing here.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_RUNTIME_H
 #define AUTOMAP_EMULATION_CUDA_RUNTIME_H
@@ -14,7 +15,8 @@ typedef void* cudaGraph_t;
 typedef void* cudaGraphExec_t;
 typedef double* cudaEvent_t;
 enum { cudaStreamCaptureModeThreadLocal = 1 };
-static const cudaMemcpyKind cudaMemcpyHostToDevice = cudaMemcpyDefault, cudaMemcpyDeviceToHost = cudaMemcpyDefault;
+static const cudaMemcpyKind cudaMemcpyHostToDevice = cudaMemcpyDefault, cudaMemcpyDeviceToHost = cudaMemcpyDefault,
+                            cudaMemcpyDeviceToDevice = cudaMemcpyDefault;
 /* CUDA Runtime API, Data types, enum cudaError: those that mean something to the harness and that cuda.h has not. */
 #define AUTOMAP_CUDA_ERRORS(E)                                                                                        \
   E(MemoryAllocation, 2) E(InsufficientDriver, 35) E(DevicesUnavailable, 46) E(InvalidDeviceFunction, 98) E(NoDevice, 100) \
@@ -76,11 +78,43 @@ static inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cud
   return *ms = (float)(*end - *begin), cudaSuccess;
 }
 
+static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+static inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+static inline cudaError_t cudaFree(void*) { return cudaSuccess; }
+#ifdef AUTOMAP_EMULATED_GRAPHS
+static inline cudaError_t cudaStreamBeginCapture(cudaStream_t, int) { return emulation::captured = emulation::Recorded::none(), cudaSuccess; }
+static inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  *graph = emulation::captured;
+  emulation::captured = nullptr;
+  return cudaSuccess;
+}
+static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, int) { return *exec = graph, cudaSuccess; }
+static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
+  for (auto* one = ((emulation::Recorded*)exec)->next; one; one = one->next)
+    if (cudaError_t error = one->run(one->what)) return error;
+  return cudaSuccess;
+}
+static inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  struct Move {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  auto move = [](void* what) -> cudaError_t {
+    const Move* m = (const Move*)what;
+    return memcpy(m->to, m->from, m->bytes), cudaSuccess;
+  };
+  Move now = {to, from, bytes};
+  return emulation::captured ? emulation::record(move, new Move(now)) : move(&now);
+}
+#else
 static inline cudaError_t cudaStreamBeginCapture(cudaStream_t, int) { return cudaSuccess; }
 static inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) { return *graph = nullptr, cudaSuccess; }
 static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t, int) { return *exec = nullptr, cudaSuccess; }
-static inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
 static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+#endif
+static inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+static inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 
 template <class T> static T atomicAdd(T* at, T value) {
   const T old = *at;

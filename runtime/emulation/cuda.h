@@ -83,6 +83,27 @@ static size_t allowed_bytes(const void* kernel) {
 }
 }  // namespace emulation
 
+#ifdef AUTOMAP_EMULATED_GRAPHS
+#include <tuple>
+namespace emulation {
+/* What a graph runs, in order: the first is none. */
+struct Recorded {
+  cudaError_t (*run)(void* what);
+  void* what;
+  Recorded* next;
+  static Recorded* none() { return new Recorded{nullptr, nullptr, nullptr}; }
+};
+/* Of the stream that is captured: the same for all sources of a program. */
+inline Recorded* captured = nullptr;
+inline cudaError_t record(cudaError_t (*run)(void*), void* what) {
+  Recorded* last = captured;
+  while (last->next) last = last->next;
+  last->next = new Recorded{run, what, nullptr};
+  return cudaSuccess;
+}
+}  // namespace emulation
+#endif
+
 /* Kernels run one after another. */
 static inline void begin_next_kernel() {}
 static inline void await_kernel_ahead() {}
@@ -104,6 +125,26 @@ static cudaError_t launch_with(void (*kernel)(A...), unsigned cluster, int, dim3
   const unsigned threads = block.x * block.y * block.z;
   if (threads > emulation::MAX_BLOCK || threads * cluster > emulation::MAX_THREADS || cluster > emulation::MAX_CLUSTER || grid.x % cluster) return cudaErrorInvalidConfiguration;
   if (shared > emulation::allowed_bytes((const void*)kernel)) return cudaErrorInvalidValue;
+#ifdef AUTOMAP_EMULATED_GRAPHS
+  if (emulation::captured) {
+    struct Later {
+      void (*kernel)(A...);
+      unsigned cluster;
+      dim3 grid, block;
+      std::tuple<A...> values;
+      size_t shared;
+    };
+    auto values = [&]<size_t... I>(std::index_sequence<I...>) { return std::tuple<A...>(*(A*)arguments[I]...); }(std::make_index_sequence<sizeof...(A)>());
+    auto run = [](void* what) -> cudaError_t {
+      Later* l = (Later*)what;
+      return std::apply([&](A&... each) {
+        void* pointers[] = {(void*)&each..., nullptr};
+        return launch_with(l->kernel, l->cluster, 0, l->grid, l->block, pointers, l->shared, nullptr);
+      }, l->values);
+    };
+    return emulation::record(run, new Later{kernel, cluster, grid, block, values, shared});
+  }
+#endif
   auto body = [](void* c) {
     emulation::call(((Call*)c)->kernel, ((Call*)c)->arguments, std::make_index_sequence<sizeof...(A)>());
   };

@@ -5,11 +5,20 @@
  */
 
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
-import { type Axis, extentsOf, outputOf, type Tensor, tensorOf } from "../../../abstraction/computation.ts";
+import {
+  type Axis,
+  type Computation,
+  extentsOf,
+  outputOf,
+  type Tensor,
+  tensorOf,
+} from "../../../abstraction/computation.ts";
 import { conjunctsOf } from "../../../abstraction/condition.ts";
+import { isRecurrent } from "../../../abstraction/dependence.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
 import { epilogueAt } from "../../../abstraction/epilogue.ts";
 import { type Access, accessesIn, axesIn, type Expr, printAccess } from "../../../abstraction/expression.ts";
+import type { Intrinsic } from "../../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../../abstraction/mapping.ts";
 import { beyondReads } from "../../match/conditions.ts";
 import { outputProblem } from "../../match/elements.ts";
@@ -41,6 +50,8 @@ export interface ThreadContext {
   /** What is written. */
   readonly result: ThreadAccess;
   readonly limits: GridLimits;
+  /** Whether any number of threads may be idle: there are fewer points than lanes. */
+  readonly wasteful?: true;
 }
 
 /** What is decided about one key of the schedule. */
@@ -53,6 +64,32 @@ const MOST_BYTES = 16;
 export function threadContext(mapping: Mapping, limits: GridLimits): ThreadContext | string {
   const { computation, intrinsic } = mapping;
   if (intrinsic.scope !== "thread") return `${intrinsic.name} is issued by a ${intrinsic.scope}, not by one thread`;
+  const { where } = computation.equation;
+  const problem = defineProblem(computation, intrinsic, mapping.binding);
+  return contextOf(mapping, limits, beyondReads(problem, where === undefined ? [] : conjunctsOf(where)));
+}
+
+/**
+ * The context of a computation as its equation stands, which no instruction maps: each thread computes whatever the equation says of a point.
+ * @returns or why threads cannot share it, in one sentence
+ */
+export function plainContext(
+  computation: Computation,
+  intrinsic: Intrinsic,
+  limits: GridLimits,
+): ThreadContext | string {
+  const { time, equation } = computation;
+  if (time) return "it steps through time";
+  if (isRecurrent(equation)) return "its elements are made of one another";
+  if (equation.op === "sat+=") return "a sum of it saturates once, after all points";
+  if (equation.op === "=" && computation.axes.some((a) => a.kind === "reduce"))
+    return "it assigns an element more than once";
+  const mapping: Mapping = { id: "", computation, intrinsic, binding: {}, matching: {}, waste: 0 };
+  return contextOf(mapping, limits, equation.where === undefined ? [] : conjunctsOf(equation.where));
+}
+
+function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Expr[]): ThreadContext | string {
+  const { computation } = mapping;
   const unwritten = outputProblem(computation);
   if (unwritten !== undefined) return unwritten;
   const distinct = new Map(accessesIn(computation.equation.value).map((a) => [printAccess(a), a]));
@@ -66,9 +103,7 @@ export function threadContext(mapping: Mapping, limits: GridLimits): ThreadConte
     return { access, tensor, strides: stridesOf(access, tensor, loops), loops, widths: new Map(widths) };
   };
   const accesses = [...distinct.values()].map((a) => describe(a, tensorOf(computation, a.tensor)));
-  const { target, where } = computation.equation;
-  const problem = defineProblem(computation, intrinsic, mapping.binding);
-  const conditions = beyondReads(problem, where === undefined ? [] : conjunctsOf(where));
+  const { target } = computation.equation;
   const stored = computation.epilogue ? epilogueAt(computation.epilogue, target.index, target).target : target;
   const isKept = (a: Axis): boolean => a.kind === "spatial";
   const loops = [...computation.axes.filter(isKept), ...computation.axes.filter((a) => !isKept(a))];

@@ -108,7 +108,7 @@ function threadProblem(context: ThreadContext, schedule: ThreadSchedule): string
   const waste =
     productOf(dealt, (l) => l.lanes * l.warps * l.each * l.blocks * l.steps * l.split) /
     productOf(loops, (l) => l.extent);
-  if (waste > MOST_WASTE) return `${waste.toFixed(1)} times as many points as the loops have`;
+  if (waste > MOST_WASTE && !context.wasteful) return `${waste.toFixed(1)} times as many points as the loops have`;
   const registers = threadRegisters(context, dealt);
   if (registers > limits.threadRegisters) return `${registers} registers a thread, it has ${limits.threadRegisters}`;
   const threads = limits.lanes * productOf(dealt, (l) => l.warps);

@@ -1,0 +1,217 @@
+/**
+ * @file Whole networks on this machine's GPU in f16: tuned, built, proved step by step, then beside PyTorch in one process, samples in turns.
+ *
+ *     npm run build
+ *     node dist/bench/network-cuda.js --networks resnet18 --batches 1,16 --seconds 200 --db networks.db --out bench/results/networks-h100
+ *     node dist/bench/network-cuda.js --report bench/results/networks-h100.jsonl
+ *
+ * With `--seconds 0` nothing is searched: kernels are those of the database, else what the model likes best. Ratios above 1 say automap is faster. The
+ * time of a network is that of one CUDA graph among others of itself; a step's that of one launch among launches of itself. PyTorch's forms are
+ * those of bench/peers/torch-network.py, which reads the same weights from ONNX. Exit code 4 when a step is wrong.
+ */
+
+import { spawn } from "node:child_process";
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { z } from "zod";
+import { EnvironmentError } from "../abstraction/error.ts";
+import { openDatabase } from "../db/index.ts";
+import { MODELS } from "../network/models/index.ts";
+import { onnxBytes } from "../network/onnx/write.ts";
+import type { Program } from "../network/program.ts";
+import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { runChild } from "../runtime/child.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
+import { findCudaDevice } from "../runtime/run/cuda-device.ts";
+import { writePackage } from "../session/emit.ts";
+import { gpuEnvironment } from "../session/environment.ts";
+import { capabilityFor, gpuChoicesOf } from "../session/gpu-network.ts";
+import { type Choice, inHalfOnGpu, networkSubject, openGraph } from "../session/network.ts";
+import { buildNetwork, drawInputs, proveNetwork } from "../session/prove-network.ts";
+import { tuneNetwork } from "../session/tune-network.ts";
+import { gpuTargetOf } from "../targets/index.ts";
+import { type NetworkRow, networkRow, report } from "./network-cuda-report.ts";
+import { readOptions, wordOf } from "./options.ts";
+
+const FORMS = "eager;eager, folded;compile default;compile reduce-overhead;compile max-autotune";
+
+const { values } = readOptions({
+  options: {
+    networks: { type: "string", default: "resnet18" },
+    batches: { type: "string", default: "1,16" },
+    /** Of each search for a network at one batch; 0 for none. */
+    seconds: { type: "string", default: "200" },
+    seed: { type: "string", default: "1" },
+    db: { type: "string", default: "networks.db" },
+    /** Whether steps are compared with their equations: at the first batch, at all, or at none. */
+    prove: { type: "string", default: "first" },
+    /** Of PyTorch, with semicolons between. */
+    forms: { type: "string", default: FORMS },
+    /** Seconds that PyTorch may take for a network at one batch. */
+    patience: { type: "string", default: "240" },
+    rounds: { type: "string", default: "30" },
+    out: { type: "string", default: "networks-gpu" },
+    report: { type: "string" },
+    python: { type: "string", default: "python3" },
+  },
+});
+
+const SAMPLE_SECONDS = 0.01;
+const RUN_LIMIT_MS = 120_000;
+
+const answer = z.union([
+  z.object({ kind: z.literal("library"), torch: z.string(), cudnn: z.number(), gpu: z.string() }),
+  z.object({ kind: z.literal("ours"), seconds: z.number(), module: z.number(), off: z.number() }),
+  z.object({
+    ...{ kind: z.literal("form"), form: z.string(), ours: z.array(z.number()), theirs: z.array(z.number()) },
+    ...{ off: z.number(), prepared: z.number() },
+  }),
+  z.object({ kind: z.literal("form"), form: z.string(), failed: z.string() }),
+]);
+
+if (values.report !== undefined) console.log(report(rowsIn(values.report)));
+else await run();
+
+function rowsIn(path: string): NetworkRow[] {
+  const lines = readFileSync(path, "utf8").split("\n");
+  return lines.filter((text) => text !== "").map((text) => networkRow.parse(JSON.parse(text)));
+}
+
+async function run(): Promise<void> {
+  const device = await findCudaDevice();
+  if ("status" in device) throw new EnvironmentError(device);
+  const compiler = await findCompiler();
+  if (compiler.status === "environment") throw new EnvironmentError(compiler);
+  const machine = gpuTargetOf(device);
+  const environment = gpuEnvironment(device, machine);
+  const when = wordOf("prove", values.prove, ["first", "all", "none"]);
+  for (const name of values.networks.split(","))
+    for (const [i, batch] of values.batches.split(",").map(Number).entries()) {
+      const build = MODELS[wordOf("networks", name, Object.keys(MODELS))];
+      if (!build) continue;
+      const opened = inHalfOnGpu(openGraph(build({ batch })));
+      const { program } = opened;
+      const begun = Date.now();
+      const spent = (): number => (Date.now() - begun) / 1000;
+      if (Number(values.seconds) > 0)
+        await tuneNetwork(program, {
+          ...{
+            seconds: Number(values.seconds),
+            seed: Number(values.seed),
+            machine,
+            database: values.db,
+            transfer: true,
+          },
+          onShare: ({ task, place, of, seconds, secondsLeft }) =>
+            console.error(
+              `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${microseconds(seconds)} us, ${secondsLeft.toFixed(0)} s left`,
+            ),
+        });
+      const searched = spent();
+      const db = openDatabase(values.db);
+      const choices = gpuChoicesOf(program, machine, { db, environment });
+      db.close();
+      const subject = networkSubject(program, choices, { gpu: capabilityFor(machine) });
+      const folder = mkdtempSync(join(tmpdir(), "automap-network-gpu-"));
+      try {
+        writePackage(folder, networkFiles(subject));
+        const parts = partsOfNetwork(subject);
+        const builder = { command: [device.nvcc.path] };
+        const proves = when === "all" || (when === "first" && i === 0);
+        const problem = proves ? undefined : await buildNetwork(folder, parts, builder, shareCores());
+        if (problem !== undefined) throw new Error(`${name} does not compile\n${problem}`);
+        const proof = proves ? await proveNetwork(folder, parts, compiler, { builder }) : undefined;
+        const built = spent() - searched;
+        if (proof?.status === "wrong") process.exitCode = 4;
+        const steps = await stepsOf(folder, parts, program, choices);
+        writeFileSync(join(folder, "model.onnx"), onnxBytes(opened.graph));
+        const peers = await besidePyTorch(folder, subject.name);
+        const row: NetworkRow = {
+          ...{ network: name, batch, device: device.name, driver: device.driver, nvcc: device.nvcc.version },
+          ...{
+            seconds: searched,
+            building: built,
+            proof: proof && ("said" in proof ? `${proof.status}: ${proof.said}` : proof.status),
+          },
+          ...{ arena: parts.memory.bytes, weights: parts.weights.length, steps, ...peers },
+        };
+        appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
+        console.error(report([row]));
+      } finally {
+        rmSync(folder, { recursive: true, force: true });
+      }
+    }
+  writeFileSync(`${values.out}.md`, report(rowsIn(`${values.out}.jsonl`)));
+}
+
+const microseconds = (seconds: number | undefined): string =>
+  seconds === undefined ? "no" : (seconds * 1e6).toFixed(2);
+
+/** Each step by itself, as the package's own program tells it. */
+async function stepsOf(
+  folder: string,
+  parts: NetworkParts,
+  program: Program,
+  choices: ReadonlyMap<unknown, Choice>,
+): Promise<NetworkRow["steps"]> {
+  const work = join(folder, "work");
+  mkdirSync(work);
+  const inputs = drawInputs(program, 1).bytes.map((bytes, i) => {
+    const file = join(work, `input_${i}.bin`);
+    writeFileSync(file, bytes);
+    return file;
+  });
+  const outputs = program.outputs.map((_, i) => join(work, `output_${i}.bin`));
+  const command = [join(folder, networkBuildOf(parts).main.output), "--steps", "1", ...inputs, ...outputs];
+  const ran = await runChild(command, { timeLimitMs: RUN_LIMIT_MS });
+  if (ran.status !== "ok") throw new Error(`the network's program: ${ran.status}\n${ran.stderr}`);
+  const kinds = [...choices.entries()].flatMap(([task, choice]) =>
+    (task as { readonly steps: Program["steps"] }).steps.map((step) => [step.nodes[0] ?? "", choice] as const),
+  );
+  const byNode = new Map(kinds);
+  return ran.stdout
+    .trim()
+    .split("\n")
+    .map((line) => {
+      const [seconds = "", ...words] = line.split(" ");
+      const choice = byNode.get(words[0] ?? "");
+      const kernel = choice && "place" in choice ? `${choice.kind}: ${choice.place}` : "threads";
+      const record = choice?.kind === "record" ? choice.seconds : undefined;
+      return { name: words.join(" "), seconds: Number(seconds), kernel, ...(record !== undefined && { record }) };
+    });
+}
+
+/** Lines of the peer as they come; what it has not told when its time is up is left out. */
+async function besidePyTorch(folder: string, name: string): Promise<Pick<NetworkRow, "library" | "ours" | "forms">> {
+  const script = fileURLToPath(new URL("./peers/torch-network.py", import.meta.url));
+  const request = join(folder, "request.json");
+  const asked = {
+    model: join(folder, "model.onnx"),
+    package: folder,
+    name,
+    forms: values.forms.split(";").filter((form) => form !== ""),
+  };
+  writeFileSync(request, JSON.stringify({ ...asked, rounds: Number(values.rounds), seconds: SAMPLE_SECONDS }));
+  const python = spawn(values.python, [script, request], { stdio: ["ignore", "pipe", "inherit"], detached: true });
+  python.on("error", (error) => console.error(`PyTorch: ${error.message}`));
+  const late = setTimeout(() => {
+    console.error(`PyTorch took more than ${values.patience} s`);
+    // Its compiling children too.
+    if (python.pid !== undefined) process.kill(-python.pid, "SIGKILL");
+  }, 1000 * Number(values.patience));
+  const told: Pick<NetworkRow, "library" | "ours" | "forms"> = { forms: [] };
+  const found = { ...told, forms: [...told.forms] };
+  for await (const text of createInterface({ input: python.stdout })) {
+    const line = answer.safeParse(JSON.parse(text.startsWith("{") ? text : "{}"));
+    if (!line.success) continue;
+    if (line.data.kind === "library") Object.assign(found, { library: line.data });
+    else if (line.data.kind === "ours") Object.assign(found, { ours: line.data });
+    else found.forms.push(line.data);
+  }
+  clearTimeout(late);
+  return found;
+}

@@ -1,0 +1,210 @@
+/**
+ * @file A network in half precision: values between steps and what products read are f16, sums and what is made of them f32.
+ *
+ *     out[n,k,p,q] += in[n,c,p,q] * w[k,c]              out[n,k,p,q] += f32(in[n,c,p,q]) * f32(w[k,c])
+ *     res[n,k,p,q] = max(out[n,k,p,q] + b[k], 0)   ->   res[n,k,p,q] = f16(max(out[n,k,p,q] + b[k], 0))
+ *
+ * Biases and scales, which no product of a sum reads, stay f32, and so do statistics: sums without products, as a softmax or a layer norm
+ * has them, unless a product reads them.
+ */
+
+import {
+  type Computation,
+  defineComputation,
+  outputOf,
+  type Tensor,
+  type TensorSpec,
+  targetOf,
+} from "../abstraction/computation.ts";
+import { wrap } from "../abstraction/dtype.ts";
+import type { Equation } from "../abstraction/equation.ts";
+import { access, axis, type Expr, rewrite } from "../abstraction/expression.ts";
+import { numbersFor } from "./numbers.ts";
+import type { Program, Step } from "./program.ts";
+import { specOf } from "./rebuild.ts";
+import { multiplyAddsOf } from "./tasks.ts";
+import type { Value } from "./value.ts";
+
+/** The program with f16 in place of f32, inputs and outputs among it. */
+export function inHalf(program: Program): Program {
+  const types = new Types(program);
+  return {
+    ...program,
+    inputs: program.inputs.map((value) => types.of(value)),
+    outputs: program.outputs.map(({ name, value }) => ({ name, value: types.of(value) })),
+    steps: program.steps.map((step) => halved(step, types)),
+  };
+}
+
+const isSum = ({ equation: { op } }: Computation): boolean => op !== "=";
+
+/** Which values are held in f16: each of them once, however often it is read. */
+class Types {
+  private readonly known = new Map<Value, Value>();
+  private readonly wide: ReadonlySet<Value>;
+
+  constructor({ steps, outputs }: Program) {
+    const multiplied = new Set<Value>();
+    for (const { computation, reads } of steps)
+      if (multiplyAddsOf(computation) > 0) for (const value of Object.values(reads)) multiplied.add(rootIn(value));
+    const given = new Set(outputs.map(({ value }) => rootIn(value)));
+    this.wide = new Set(
+      steps.flatMap(({ computation, output }) =>
+        isSum(computation) && multiplyAddsOf(computation) === 0 && !multiplied.has(output) && !given.has(output)
+          ? [output]
+          : [],
+      ),
+    );
+  }
+
+  /** A value as the half network holds it. @param multiplied of a constant, whether a sum reads it */
+  of(value: Value, multiplied = true): Value {
+    const isWide = value.constant ? !multiplied : this.wide.has(rootIn(value));
+    if (value.type !== "f32" || isWide) return value;
+    const known = this.known.get(value);
+    if (known) return known;
+    const { constant, of } = value;
+    const made: Value = {
+      ...{ ...value, type: "f16" },
+      ...(constant && { constant: rounded(constant) }),
+      ...(of && { of: this.of(of) }),
+    };
+    this.known.set(value, made);
+    return made;
+  }
+}
+
+function rootIn(value: Value): Value {
+  return value.of ? rootIn(value.of) : value;
+}
+
+function rounded(elements: NonNullable<Value["constant"]>): NonNullable<Value["constant"]> {
+  const made = numbersFor("f16", elements.length, "a constant in half precision");
+  for (let i = 0; i < made.length; i++) made[i] = wrap("f16", elements[i] ?? 0);
+  return made;
+}
+
+function halved(step: Step, types: Types): Step {
+  const { computation, output } = step;
+  const { equation, epilogue } = computation;
+  const summed = new Set(isSum(computation) ? tensorsRead(equation.value) : []);
+  const reads = Object.fromEntries(
+    Object.entries(step.reads).map(([tensor, value]) => [tensor, types.of(value, summed.has(tensor))] as const),
+  );
+  const made = types.of(output);
+  const halves = new Set(Object.keys(reads).filter((tensor) => reads[tensor] !== step.reads[tensor]));
+  if (halves.size === 0 && made === output) return step;
+  const widened = (value: Expr): Expr =>
+    rewrite(
+      value,
+      (e) =>
+        e.kind === "access" && halves.has(e.tensor) ? { kind: "cast", dtype: "f32", saturate: false, value: e } : e,
+      "value",
+    );
+  const narrowed = (value: Expr): Expr =>
+    made === output ? value : { kind: "cast", dtype: "f16", saturate: false, value };
+  const parts = partsIn(computation, epilogue?.equation, { widened, narrowed, isHalf: made !== output });
+  const tensors: Record<string, TensorSpec> = {};
+  for (const [name, tensor] of Object.entries(computation.tensors)) {
+    const isOutput = name === outputOf(computation).name;
+    if (!isOutput) tensors[name] = { ...specOf(tensor), ...(halves.has(name) && { dtype: "f16" as const }) };
+    else if (parts.result === name)
+      tensors[name] = { ...specOf(tensor), ...(made !== output && { dtype: "f16" as const }) };
+    else {
+      // What was the output is held in registers now.
+      tensors[name] = specOf(tensor, false);
+      tensors[parts.result] = { ...specOf(renamed(tensor, parts.axes)), dtype: "f16" };
+    }
+  }
+  const held = epilogue && { [epilogue.sum.name]: specOf(epilogue.sum, false) };
+  return {
+    ...step,
+    computation: defineComputation({
+      name: computation.name,
+      equation: parts.equation,
+      ...(parts.epilogue && { epilogue: parts.epilogue }),
+      extents: Object.fromEntries(computation.axes.map((a) => [a.name, a.extent])),
+      tensors: { ...tensors, ...held },
+    }),
+    reads,
+    output: made,
+  };
+}
+
+interface Casts {
+  readonly widened: (value: Expr) => Expr;
+  readonly narrowed: (value: Expr) => Expr;
+  readonly isHalf: boolean;
+}
+
+interface Parts {
+  readonly equation: Equation;
+  readonly epilogue?: Equation;
+  /** What the output is called, and its axes where it is a new one. */
+  readonly result: string;
+  readonly axes: readonly string[];
+}
+
+function partsIn(
+  computation: Computation,
+  epilogue: Equation | undefined,
+  { widened, narrowed, isHalf }: Casts,
+): Parts {
+  const { equation } = computation;
+  const output = outputOf(computation);
+  const same = { result: output.name, axes: [] };
+  if (epilogue)
+    return {
+      ...same,
+      equation: { ...equation, value: widened(equation.value) },
+      epilogue: { ...epilogue, value: narrowed(widened(epilogue.value)) },
+    };
+  // What is moved is moved as it is.
+  if (equation.op === "=" && equation.value.kind === "access" && isHalf) return { ...same, equation };
+  if (equation.op === "=") return { ...same, equation: { ...equation, value: narrowed(widened(equation.value)) } };
+  const summing = { ...equation, value: widened(equation.value) };
+  if (!isHalf) return { ...same, equation: summing };
+  const sum = targetOf(computation);
+  const axes = axesAt(equation, sum);
+  const taken = new Set([...Object.keys(computation.tensors), ...axes]);
+  let result = "res";
+  for (let n = 1; taken.has(result); n++) result = `res${n}`;
+  const index = axes.map(axis);
+  const stored: Equation = { target: access(result, index), op: "=", value: narrowed(access(sum.name, index)) };
+  return { equation: summing, epilogue: stored, result, axes };
+}
+
+/** Names of the axes of an epilogue: those of the target where it has plain ones. */
+function axesAt({ target }: Equation, { dims }: Tensor): string[] {
+  const names: string[] = target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+  return target.index.map((e, d) => {
+    if (e.kind === "axis") return e.name;
+    let name = dims[d]?.name ?? `i${d}`;
+    while (names.includes(name)) name += "_";
+    names.push(name);
+    return name;
+  });
+}
+
+/** A tensor under other names of dimensions, which its storage is written in. */
+function renamed(tensor: Tensor, axes: readonly string[]): Tensor {
+  const names = new Map(tensor.dims.map((d, i) => [d.name, axes[i] ?? d.name]));
+  return {
+    ...tensor,
+    dims: tensor.dims.map((d, i) => ({ ...d, name: axes[i] ?? d.name })),
+    storage: rewrite(tensor.storage, (e) => (e.kind === "axis" ? axis(names.get(e.name) ?? e.name) : e), "index"),
+  };
+}
+
+function tensorsRead(value: Expr): string[] {
+  const read: string[] = [];
+  rewrite(
+    value,
+    (e) => {
+      if (e.kind === "access") read.push(e.tensor);
+      return e;
+    },
+    "value",
+  );
+  return read;
+}

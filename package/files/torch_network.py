@@ -1,0 +1,68 @@
+# NAME, INPUTS and OUTPUTS stand above: of each tensor its name, its type and its shape.
+
+import ctypes
+import os
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def library_path():
+    for folder in ("build", ""):
+        path = os.path.join(HERE, folder, f"lib{NAME}.so")
+        if os.path.exists(path):
+            return path
+    raise FileNotFoundError(f"lib{NAME}.so is not built: sh {os.path.join(HERE, 'build.sh')}")
+
+
+class Network(torch.nn.Module):
+    """Runs the network's library on the current stream: tensors of PyTorch in and out, no copy of them is made.
+
+    A call allocates its outputs unless `out` has them. The library keeps one CUDA graph for each of the last eight sets of addresses, so that a program
+    that calls it with the same tensors again pays one launch.
+    """
+
+    def __init__(self, device="cuda", library=None):
+        super().__init__()
+        self.handle = None
+        self.device = torch.device(device)
+        if self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        self.library = ctypes.CDLL(library or library_path())
+        self.message = getattr(self.library, f"{NAME}_message")
+        self.message.restype = ctypes.c_char_p
+        self.launch = getattr(self.library, f"{NAME}_run")
+        self.launch.argtypes = [ctypes.c_void_p] * (len(INPUTS) + len(OUTPUTS) + 2)
+        made = ctypes.c_void_p()
+        with torch.cuda.device(self.device):
+            self.check(getattr(self.library, f"{NAME}_create")(ctypes.byref(made), 0))
+        self.handle = made
+
+    def check(self, code):
+        if code:
+            raise RuntimeError(f"{NAME}: {self.message(code).decode()}")
+
+    def outputs(self):
+        return [torch.empty(shape, dtype=getattr(torch, dtype), device=self.device) for _, dtype, shape in OUTPUTS]
+
+    def forward(self, *inputs, out=None):
+        if len(inputs) != len(INPUTS):
+            raise TypeError(f"{NAME} takes {len(INPUTS)} inputs, got {len(inputs)}")
+        out = self.outputs() if out is None else list(out)
+        for tensor, (name, dtype, shape) in zip([*inputs, *out], [*INPUTS, *OUTPUTS]):
+            if list(tensor.shape) != shape or tensor.dtype != getattr(torch, dtype) or tensor.device != self.device:
+                raise ValueError(f"{NAME}: {name} is {dtype}{shape} on {self.device}, got {tensor.dtype}{list(tensor.shape)} on {tensor.device}")
+            if not tensor.is_contiguous():
+                raise ValueError(f"{NAME}: {name} must lie row-major: call contiguous()")
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        with torch.cuda.device(self.device):
+            self.check(self.launch(self.handle, *[tensor.data_ptr() for tensor in [*inputs, *out]], stream))
+        return out[0] if len(out) == 1 else tuple(out)
+
+    def __del__(self):
+        if getattr(self, "handle", None):
+            destroy = getattr(self.library, f"{NAME}_destroy")
+            destroy.argtypes = [ctypes.c_void_p]
+            destroy(self.handle)
+            self.handle = None

@@ -1,0 +1,76 @@
+/**
+ * @file A network on a GPU: of every task the fastest kernel that was measured, the one that the model likes best, or threads that share its equation.
+ *
+ *     const { program } = inHalfOnGpu(openGraph(resnet18()));
+ *     const subject = networkSubject(program, gpuChoicesOf(program, nvidiaTarget("h100")), { gpu: { capability: 90 } });
+ */
+
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
+import type { Program } from "../network/program.ts";
+import { type Task, tasksOf } from "../network/tasks.ts";
+import { findCudaDevice } from "../runtime/run/cuda-device.ts";
+import { capabilityOf, gpuTargetNamed, gpuTargetOf, isGpu } from "../targets/index.ts";
+import { gpuEnvironment } from "./environment.ts";
+import { kernelFor } from "./kernel.ts";
+import { type Choice, placeOf, type Records, recordedKernel } from "./network.ts";
+import { threadsKernel } from "./plain-threads.ts";
+import { rankOf } from "./rank.ts";
+import { VERSION } from "./version.ts";
+import { localGpu } from "./workplace.ts";
+
+/** The GPU that a network is made for. @throws UsageError for a target that is none, EnvironmentError where this machine's is asked for and missing */
+export async function gpuForNetworks(name: string): Promise<Target> {
+  const machine = name === "cuda" ? await localGpu() : gpuTargetNamed(name);
+  if (!machine || ("levels" in machine && !isGpu(machine)))
+    throw new UsageError(`--target ${name}: networks are made for this machine's CPU, and for GPUs in CUDA`, {
+      hint: "--target cuda is the GPU here, --target h100 one that need not be",
+    });
+  if ("status" in machine) throw new EnvironmentError(machine);
+  return machine;
+}
+
+/** What records of the GPU here name; undefined where it is another, or there is none. */
+export async function gpuEnvironmentHere(machine: Target): Promise<Records["environment"] | undefined> {
+  const device = await findCudaDevice();
+  if ("status" in device) return undefined;
+  return gpuTargetOf(device).name === machine.name ? gpuEnvironment(device, machine) : undefined;
+}
+
+export const capabilityFor = (machine: Target): { readonly capability: number } => ({
+  capability: capabilityOf(machine),
+});
+
+/** Candidates that the model ranks for a step that nobody tuned. */
+const UNTUNED_DRAWS = 400;
+
+/** Every task with how it is computed. @throws UsageError that names the node of a step that has no kernel in CUDA */
+export function gpuChoicesOf(program: Program, machine: Target, records?: Records): Map<Task, Choice> {
+  return new Map(tasksOf(program).map((task) => [task, chosen(task, machine, records)] as const));
+}
+
+function chosen(task: Task, machine: Target, records: Records | undefined): Choice {
+  const { computation, multiplyAdds, steps } = task;
+  const recorded = records && recordedKernel(computation, records, { threads: 1, onGpu: true });
+  if (recorded) return recorded;
+  const ranked =
+    multiplyAdds > 0 ? rankOf(computation, { count: 1, kinds: "mappings", machine }, UNTUNED_DRAWS) : undefined;
+  const best = ranked && !("refused" in ranked) ? ranked[0] : undefined;
+  if (best) {
+    const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
+    const kernel = { kernel: kernelFor(computation, best.candidate, machine), provenance };
+    return { kind: "model", kernel, place: placeOf(best.candidate) };
+  }
+  const because =
+    ranked && "refused" in ranked ? (ranked.refused[0]?.because ?? "nothing maps") : "it sums no products";
+  try {
+    return {
+      kind: "loops",
+      because,
+      kernel: { kernel: threadsKernel(computation, machine), provenance: [`made by   automap ${VERSION}`] },
+    };
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    throw new UsageError(`${steps[0]?.nodes[0] ?? computation.name}: ${error.message}`);
+  }
+}

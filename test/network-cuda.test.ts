@@ -1,0 +1,125 @@
+/** @file The library of a network on a GPU: on the emulated device every step gives what its equation says, and nvcc builds all of it. */
+
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { GraphBuilder } from "../network/builder.ts";
+import type { Graph } from "../network/graph.ts";
+import { SeededLayers } from "../network/models/layers.ts";
+import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { findProgram, runChild } from "../runtime/child.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { writePackage } from "../session/emit.ts";
+import { capabilityFor, gpuChoicesOf } from "../session/gpu-network.ts";
+import { inHalfOnGpu, networkSubject, openGraph } from "../session/network.ts";
+import { proveNetwork } from "../session/prove-network.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { emulatedNvcc } from "./support/emulated-nvcc.ts";
+import { NVCC } from "./support/grid-kernels.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
+import { inFull } from "./support/slow.ts";
+
+compileOnce();
+vi.setConfig({ testTimeout: 300_000 });
+
+const H100 = nvidiaTarget("h100");
+const folder = mkdtempSync(join(tmpdir(), "automap-network-cuda-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+let compiler: Compiler;
+let nvcc: string;
+beforeAll(async () => {
+  const found = await findCompiler();
+  if (found.status === "environment") throw new Error(found.what);
+  compiler = found;
+  nvcc = emulatedNvcc(folder);
+});
+
+/** A residual block, pooling, a product and a softmax. */
+function block(): Graph {
+  const net = new SeededLayers("block", 7);
+  const x = net.input("image", [1, 16, 6, 6]);
+  const pooled = net.node("MaxPool", [x], { kernel_shape: [3, 3], strides: [1, 1], pads: [1, 1, 1, 1] });
+  const a = net.convolved(pooled, "a", { from: 16, to: 16, kernel: 3, relu: false });
+  const sum = net.node("Relu", [net.node("Add", [a, pooled])]);
+  net.output(net.node("Softmax", [net.classified(sum, 16, 40)], { axis: 1 }));
+  return net.graph;
+}
+
+/** Nodes that move: outputs that are inputs, shapes of others, and values read twice. */
+function moves(): Graph {
+  const net = new GraphBuilder("moves");
+  const x = net.input("x", [2, 3, 4]);
+  const t = net.node("Transpose", [x], { perm: [2, 0, 1] });
+  const c = net.node("Concat", [t, net.node("Exp", [t])], { axis: 1 });
+  net.output(net.node("ReduceMean", [c], { axes: [1], keepdims: 0 }));
+  net.output(net.node("Reshape", [c, net.constant("shape", [2], Float64Array.of(8, 6), "s64")]));
+  net.output(net.node("Identity", [x]));
+  return net.graph;
+}
+
+function emitted(graph: Graph, name: string): { at: string; parts: NetworkParts } {
+  const { program } = inHalfOnGpu(openGraph(graph));
+  const subject = networkSubject(program, gpuChoicesOf(program, H100), { gpu: capabilityFor(H100) });
+  const at = join(folder, name);
+  writePackage(at, networkFiles(subject));
+  return { at, parts: partsOfNetwork(subject) };
+}
+
+describe("the library of a network on a GPU", () => {
+  it.each([
+    ["a residual block", block],
+    ["moves alone", moves],
+  ] as const)("computes what its equations say on the emulated device: %s", async (name, build) => {
+    const { at, parts } = emitted(build(), name.replaceAll(" ", "-"));
+    const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] } });
+    expect(proof).toEqual({ status: "right", steps: parts.steps.length });
+    expect(parts.kernels.map(({ tuned }) => tuned?.language)).toEqual(parts.kernels.map(() => "cuda"));
+  });
+
+  it("replays its graph on what the input holds then, and names a step that is wrong", async () => {
+    const { at, parts } = emitted(moves(), "again");
+    const main = join(at, "moves_main.cu");
+    // A second run of other numbers behind the first.
+    const twice = `if (int code = moves_run_host(net, $1)) return failed("run", code);\n  ((uint16_t*)data[0])[5] ^= 0x4000;\n  `;
+    writeFileSync(
+      main,
+      readFileSync(main, "utf8").replace(
+        /if \(int code = moves_run_host\(net, (.*)\)\) return/,
+        (all, given) => `${twice.replace("$1", given)}${all}`,
+      ),
+    );
+    const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] } });
+    // What it gives is what the changed input asks for: no step is right by the numbers of the first.
+    expect(proof).toMatchObject({ status: "wrong", step: expect.stringContaining("Transpose") });
+  });
+
+  it("has a module of PyTorch, a header and a script that say the same of its tensors", () => {
+    const { at, parts } = emitted(moves(), "files");
+    const text = (name: string): string => readFileSync(join(at, name), "utf8");
+    expect(text("moves.h")).toContain(
+      "int moves_run(moves_net* net, const uint16_t* x, uint16_t* reducemean3, uint16_t* reshape4, uint16_t* identity5, cudaStream_t stream);",
+    );
+    expect(text("moves_torch.py")).toContain('["x","float16",[2,3,4]],');
+    expect(text("build.sh").match(/-c moves\S*\.cu/g)).toHaveLength(parts.kernels.length + 1);
+    expect(networkBuildOf(parts).library.flags).toContain("-gencode=arch=compute_90a,code=sm_90a");
+  });
+
+  const python = findProgram("python3");
+  it.skipIf(python === undefined)(`is Python${python ? "" : " (skipped: no python3)"}`, async () => {
+    const { at } = emitted(moves(), "python");
+    const check = "import ast, sys\nast.parse(open(sys.argv[1]).read())";
+    const run = await runChild([python ?? "", "-c", check, join(at, "moves_torch.py")], { timeLimitMs: 20_000 });
+    expect(run).toMatchObject({ status: "ok" });
+  });
+
+  const isBuilt = NVCC !== undefined && inFull(true, false);
+  it.skipIf(!isBuilt)(`is built by its script${isBuilt ? "" : " (skipped: no nvcc, or AUTOMAP_SLOW)"}`, async () => {
+    const { at } = emitted(moves(), "script");
+    expect(await runChild(["sh", join(at, "build.sh")], { timeLimitMs: 300_000 })).toMatchObject({ status: "ok" });
+    const files = ["in", "mean", "shaped", "same"].map((name) => join(at, name));
+    writeFileSync(files[0] ?? "", new Uint8Array(48));
+    const ran = await runChild([join(at, "build/moves_main"), ...files], { timeLimitMs: 60_000 });
+    expect([0, 6]).toContain(ran.status === "failed" ? ran.exitCode : 0);
+  });
+});

@@ -1,0 +1,85 @@
+/** @file Networks in half precision: what is f16, what stays f32, and how near to the network in f32 it is. */
+
+import { describe, expect, it } from "vitest";
+import { equationText } from "../abstraction/computation.ts";
+import { fuse } from "../network/fuse.ts";
+import type { Graph } from "../network/graph.ts";
+import { inHalf } from "../network/half.ts";
+import { channelsLast } from "../network/layout.ts";
+import { lowerGraph } from "../network/lower.ts";
+import { bertBase } from "../network/models/bert.ts";
+import { SeededLayers } from "../network/models/layers.ts";
+import { miLstm } from "../network/models/milstm.ts";
+import { shufflenet } from "../network/models/shufflenet.ts";
+import type { Program } from "../network/program.ts";
+import { runNetwork } from "../network/run.ts";
+import { drawInputs } from "../session/prove-network.ts";
+import { inFull } from "./support/slow.ts";
+
+function residual(): Graph {
+  const net = new SeededLayers("residual", 7);
+  const x = net.input("x", [1, 4, 6, 6]);
+  const a = net.convolved(x, "a", { from: 4, to: 8, kernel: 3 });
+  const b = net.convolved(a, "b", { from: 8, to: 8, groups: 8, kernel: 3, relu: false });
+  const sum = net.node("Relu", [net.node("Add", [b, a])]);
+  net.output(net.node("Softmax", [net.classified(sum, 8, 10)], { axis: 1 }));
+  return net.graph;
+}
+
+const halfOf = (graph: Graph): { plain: Program; half: Program } => {
+  const plain = lowerGraph(graph);
+  return { plain, half: channelsLast(inHalf(fuse(plain)), true) };
+};
+
+const typesOf = ({ steps }: Program): string[] =>
+  steps.map(
+    ({ computation }) =>
+      `${equationText(computation)}   ${Object.values(computation.tensors)
+        .map(({ name, dtype }) => `${name} ${dtype}`)
+        .join(", ")}`,
+  );
+
+describe("a network in half precision", () => {
+  it("sums in f32, and keeps biases and statistics in it", () => {
+    expect(typesOf(halfOf(residual()).half)).toMatchInlineSnapshot(`
+      [
+        "out[n,k,p,q] += f32(in[n,c,p+r-1,q+s-1]) * f32(w[k,c,r,s]); res[n,k,p,q] = f16(max(out[n,k,p,q] + e1[k], 0))   res f16, in f16, w f16, e1 f32",
+        "out[n,c+m,p,q] += f32(in[n,c,p+r-1,q+s-1]) * f32(w[c+m,r,s]); res[n,d1,p,q] = f16(max(out[n,d1,p,q] + e1[d1] + f32(in[n,d1,p,q]), 0))   res f16, in f16, w f16, e1 f32",
+        "y[n,c,p,q] += f32(x[n,c,p+r,q+s]); res[n,c,p,q] = f16(y[n,c,p,q] / 36)   res f16, x f16",
+        "out[m,n] += f32(a[m,k]) * f32(b[n,k]); res[m,n] = f16(out[m,n] + e0[n])   res f16, a f16, b f16, e0 f32",
+        "y[i0] max= f32(x[i0,i1])   y f32, x f16",
+        "y[i0,i1] = f16(exp(f32(x0[i0,i1]) - x1[i0]))   y f16, x0 f16, x1 f32",
+        "y[i0] += f32(x[i0,i1])   y f32, x f16",
+        "y[i0,i1] = f16(f32(x0[i0,i1]) / x1[i0])   y f16, x0 f16, x1 f32",
+      ]
+    `);
+  });
+
+  it("has filters with their channels innermost, and those of one channel each too", () => {
+    const [a, b] = halfOf(residual()).half.steps;
+    expect(a?.computation.tensors["w"]?.storage).toMatchObject({ kind: "binary" });
+    expect([a, b].map((step) => step?.operator?.name)).toEqual(["conv2d", "depthwise-conv2d"]);
+  });
+
+  it.each([
+    ["convolutions", residual],
+    ...inFull([["shuffled channels", () => shufflenet({ size: 32 })] as const], []),
+    ["a recurrent one", () => miLstm({ steps: 2, inputs: 12, units: 8 })],
+    ["a transformer", () => bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 })],
+  ] as const)("gives what the network in f32 gives, but for the rounding of halves: %s", async (_, build) => {
+    const { plain, half } = halfOf(build());
+    const drawn = drawInputs(half, 1).values;
+    const inputs = Object.fromEntries([...drawn].map(([value, elements]) => [value.name, elements]));
+    const [exact, got] = [await runNetwork(plain, inputs), await runNetwork(half, inputs)];
+    for (const [name, wanted] of exact) {
+      const made = got.get(name) ?? [];
+      let [apart, size] = [0, 0];
+      for (let i = 0; i < wanted.length; i++) {
+        apart += ((made[i] ?? Number.NaN) - (wanted[i] ?? 0)) ** 2;
+        size += (wanted[i] ?? 0) ** 2;
+      }
+      const off = Math.sqrt(apart / size);
+      expect([name, off > 0 && off < 0.01]).toEqual([name, true]);
+    }
+  });
+});
