@@ -138,17 +138,17 @@ static inline __m512d least_lanes(__m512d a, __m512d b) {
 static inline __m512i least_lanes(__m512i a, __m512i b) { return _mm512_min_epi32(a, b); }`,
   },
   {
-    name: "dot_bytes",
+    name: "byte_dots",
     text: code`/* c + a*b of four bytes a lane: without a sign, with one. As assembly: g++ 12 copies accumulators of the intrinsic to the stack. */
-static inline __m512i dot_bytes(__m512i c, __m512i a, __m512i b) {
+static inline __m512i byte_dots(__m512i c, __m512i a, __m512i b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
   return c;
 }`,
   },
   {
-    name: "dot_words",
+    name: "word_dots",
     text: code`/* c + a*b of two words a lane. */
-static inline __m512i dot_words(__m512i c, __m512i a, __m512i b) {
+static inline __m512i word_dots(__m512i c, __m512i a, __m512i b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
   return c;
 }`,
@@ -230,7 +230,7 @@ static inline __m256i bf16_bits(__m512 x) {
   },
 ];
 
-/** The functions a text calls, and those that they call. */
+/** The functions a text calls, and those that they call. Preludes of instructions stand beside them, and share no name with them. */
 export function vectorHelpersFor(text: Code | readonly Code[]): Code[] {
   return calledIn(text, HELPERS);
 }

@@ -2,7 +2,7 @@
  * @file Lanes of narrow elements: loaded into lanes of 32 bits, multiplied and added there, narrowed where they are stored.
  *
  *     A[0,lane] += f32(x[16*b+lane]) * f32(w[q])      ->    A0 = _mm512_fmadd_ps(bf16_lanes(_mm256_loadu_si256(...)), ..., A0);
- *     A[0,lane] + s32(x[lane]) * s32(w[0]) + ...      ->    A0 = dot_bytes(A0, byte_windows<19>(x), _mm512_set1_epi32(word_of<4>(w)));
+ *     A[0,lane] + s32(x[lane]) * s32(w[0]) + ...      ->    A0 = byte_dots(A0, byte_windows<19>(x), _mm512_set1_epi32(word_of<4>(w)));
  */
 
 import { affineForm } from "../abstraction/affine.ts";
@@ -54,7 +54,7 @@ export class NarrowLanes extends Avx512Rows {
     const windows = code`${bytes ? "byte" : "word"}_windows<${lanes - 1 + factors.length}>(${data.from})`;
     const word = code`_mm512_set1_epi32(word_of<${factors.length * bytesOf(weights.dtype)}>(${weights.from}))`;
     const [left, right] = data.dtype === "s8" ? [word, windows] : [windows, word];
-    return code`dot_${bytes ? "bytes" : "words"}(${this.vector(before, context)}, ${left}, ${right})`;
+    return code`${bytes ? "byte" : "word"}_dots(${this.vector(before, context)}, ${left}, ${right})`;
   }
 
   /** The first of some elements that lie side by side and inside their tensor. */

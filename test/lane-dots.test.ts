@@ -133,8 +133,8 @@ describe.skipIf(!features.includes("avx512_vnni"))("kernels of dot products (ski
   it("say so, and hold what they promise", () => {
     const { source, promises, features: needed } = kernelOf(image("u8s8"));
     expect([promises, needed.includes("avx512vnni")]).toEqual(["vpdpbusd", true]);
-    expect(source).toMatch(/dot_bytes\(\w+, byte_windows<19>\(/);
-    expect(source).toMatch(/dot_bytes\(\w+, byte_windows<16>\(/);
+    expect(source).toMatch(/byte_dots\(\w+, byte_windows<19>\(/);
+    expect(source).toMatch(/byte_dots\(\w+, byte_windows<16>\(/);
     expect(kernelOf(image("s16")).promises).toBe("vpdpwssd");
     expect(() =>
       generateArray(image("s16"), {
