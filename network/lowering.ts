@@ -41,6 +41,12 @@ const MOST_FOLDED_POINTS = 50_000_000;
 /** Elements of constants that all nodes of a network may make together: a few bytes of a file can ask for any number. */
 const MOST_MADE_ELEMENTS = 2 ** 28;
 
+/** Operators that take or make s64 when the network runs: held in f64, they are exact below 2^53, and none of these computes new numbers. */
+const WHOLE_WHEN_RUN: readonly string[] = [
+  ...["ArgMax", "ArgMin", "Equal", "Gather", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"],
+  ...["Concat", "Expand", "Slice", "Split", "Tile", "Transpose", "Where"],
+];
+
 /** What all nodes of a network share while they are lowered. */
 export class SharedLowering {
   /** What they may still fold. */
@@ -269,7 +275,7 @@ export class Lowering {
     const folded = foldedBy(this, this.shared, computation, { reads, type });
     if (folded) return { name, type, shape, constant: folded };
     for (const value of [{ type, name }, ...Object.values(reads)])
-      if (value.type === "s64")
+      if (value.type === "s64" && !WHOLE_WHEN_RUN.includes(this.node.op))
         this.refuse(
           `${value.name} holds s64 elements that are known only when the network runs, which is not supported yet`,
           "convert the model to 32-bit integers, or bind the input: --constant NAME=FILE",

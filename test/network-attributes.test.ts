@@ -213,6 +213,7 @@ describe("bytes of bool that are neither 0 nor 1", () => {
 
   it.each([
     ["And", [1, 0, 0, 0]],
+    ["Equal", [1, 0, 0, 1]],
     ["Or", [1, 1, 1, 0]],
     ["Xor", [0, 1, 1, 0]],
     ["Not", [0, 0, 1, 1]],

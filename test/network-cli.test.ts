@@ -39,9 +39,10 @@ describe("automap network", () => {
                                     Tanh
       comparisons and choices       And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Shrink Sign
                                     ThresholdedRelu Where Xor
-      reductions and normalisation  BatchNormalization InstanceNormalization LRN LayerNormalization
-                                    LogSoftmax ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
-                                    ReduceMean ReduceMin ReduceSum ReduceSumSquare Softmax
+      reductions and normalisation  ArgMax ArgMin BatchNormalization Hardmax InstanceNormalization LRN
+                                    LayerNormalization LogSoftmax MeanVarianceNormalization ReduceL1
+                                    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
+                                    ReduceProd ReduceSum ReduceSumSquare Softmax
       moves of elements             Concat DepthToSpace Expand Gather Pad Slice SpaceToDepth Split Tile
                                     Transpose
       shapes and constants          Constant ConstantOfShape Dropout Flatten Identity Range Reshape Shape

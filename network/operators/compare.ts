@@ -23,6 +23,11 @@ function pairOf(node: Lowering): readonly [Value, Value] {
 function comparison(op: CompareOp) {
   return (node: Lowering): Value[] => {
     const [a, b] = pairOf(node);
+    // Two bytes of bool may differ and both be true.
+    const same = (x: string, y: string): string =>
+      `select(${x} != 0, select(${y} != 0, 1, 0), select(${y} == 0, 1, 0))`;
+    if (a.type === "bool" && op === "==") return [elementwise(node, [a, b], ([x = "", y = ""]) => same(x, y), "bool")];
+    if (a.type === "bool") node.refuse(`${a.name} holds bool, which has no order`);
     return [elementwise(node, [a, b], ([x = "", y = ""]) => `select(${x} ${op} ${y}, 1, 0)`, "bool")];
   };
 }
@@ -82,13 +87,15 @@ function shrink(node: Lowering): Value[] {
  * @param axis of the table that the numbers count
  */
 export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axis: number): Value {
-  if (picked.type !== "s32")
-    node.refuse(
-      `indices of ${picked.type} that are known only when the network runs are not supported; s32 are`,
-      "convert the indices to 32-bit integers, or bind them: --constant NAME=FILE",
-    );
+  if (picked.type !== "s32" && picked.type !== "s64")
+    node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
   const size = table.shape[axis] ?? 1;
-  const places = elementwise(node, [picked], ([i = ""]) => `select(${i} < 0, ${i} + ${size}, ${i})`);
+  // What lies outside stays outside.
+  const near =
+    picked.type === "s32"
+      ? picked
+      : elementwise(node, [picked], ([i = ""]) => `s32(max(min(${i}, ${size}), -${size} - 1))`, "s32");
+  const places = elementwise(node, [near], ([i = ""]) => `select(${i} < 0, ${i} + ${size}, ${i})`);
   const inner = axesOfRank(table.shape.length).map((name) => `t${name}`);
   const rows = axesOfRank(picked.shape.length);
   const kept = [...inner.slice(0, axis), ...rows, ...inner.slice(axis + 1)];

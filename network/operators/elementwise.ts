@@ -202,8 +202,10 @@ function cast(node: Lowering, to: ElementType): Value[] {
   if (x.constant) {
     return [node.constant({ type: to, shape: x.shape, values: node.numbersFrom(to, x.constant) })];
   }
-  if (to === "bool" || to === "s64" || x.type === "s64")
-    node.refuse(`a cast from ${x.type} to ${to} is supported for constants only`);
+  if (to === "s64" || x.type === "s64") node.refuse(`a cast from ${x.type} to ${to} is supported for constants only`);
+  if (to === "bool") return [elementwise(node, [x], ([at = ""]) => `select(${at} != 0, 1, 0)`, to)];
+  // Any byte but 0 is true.
+  if (x.type === "bool") return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(select(${at} != 0, 1, 0))`, to)];
   return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(${at})`, to)];
 }
 

@@ -5,6 +5,7 @@ import { CONVOLUTIONS } from "./convolution.ts";
 import { overIntegers } from "./dequantised.ts";
 import { ELEMENTWISE } from "./elementwise.ts";
 import { MOVES } from "./move.ts";
+import { PLACES } from "./place.ts";
 import { POOLING } from "./pooling.ts";
 import { PRODUCTS } from "./product.ts";
 import { QUANTISED } from "./quantised.ts";
@@ -18,7 +19,7 @@ const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["pooling", POOLING],
   ["element by element", ELEMENTWISE],
   ["comparisons and choices", COMPARISONS],
-  ["reductions and normalisation", REDUCTIONS_AND_NORMS],
+  ["reductions and normalisation", { ...REDUCTIONS_AND_NORMS, ...PLACES }],
   ["moves of elements", MOVES],
   ["shapes and constants", SHAPES],
   ["quantised", QUANTISED],

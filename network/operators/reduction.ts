@@ -43,7 +43,7 @@ export function reduced(
   return node.reshaped(value, shape);
 }
 
-const countOf = (x: Value, axes: readonly number[]): number =>
+export const countOf = (x: Value, axes: readonly number[]): number =>
   axes.reduce((product, d) => product * (x.shape[d] ?? 1), 1);
 
 interface Reduction {
@@ -67,7 +67,7 @@ const REDUCTIONS: Readonly<Record<string, Reduction>> = {
 };
 
 /** Axes of a reduction; all of them when none are given, or none at all where the node says so. */
-function axesOf(node: Lowering, x: Value, asInput: boolean): number[] {
+export function axesOf(node: Lowering, x: Value, asInput: boolean): number[] {
   const given = asInput ? node.known(1, "the list of axes") : node.ints("axes");
   const isIdle = asInput && node.int("noop_with_empty_axes", 0) !== 0;
   if (given && given.length > 0) return node.axes(given, x.shape.length);
@@ -103,7 +103,7 @@ function logSumExp(node: Lowering): Value[] {
   ];
 }
 
-function checkFloats(node: Lowering, x: Value): void {
+export function checkFloats(node: Lowering, x: Value): void {
   if (x.type === "bool" || x.type === "s64" || isInteger(heldAs(x.type)))
     node.refuse(`${x.type} is not supported; floats are`);
 }

@@ -91,8 +91,11 @@ function dropout(node: Lowering): (Value | undefined)[] {
   // What is dropped matters in training only.
   node.optional(1);
   if (node.opset >= 12 && node.known(2, "the training mode")?.[0] === 1) node.refuse("training is not supported");
-  if ((node.node.outputs[1] ?? "") !== "") node.refuse("its second output, the mask, is not supported");
-  return [node.input(0)];
+  const x = node.input(0);
+  if ((node.node.outputs[1] ?? "") === "") return [x];
+  // Nothing is dropped.
+  const kept = node.numbers("bool", elementsOf(x.shape, node.subject)).fill(1);
+  return [x, node.constant({ type: "bool", shape: x.shape, values: kept })];
 }
 
 function constant(node: Lowering): Value[] {

@@ -1,0 +1,151 @@
+/**
+ * @file Reductions that are no sum and no extreme: products, and where the extreme lies.
+ *
+ *     ReduceProd    y[i0,j] = x[i0,2*j] * x[i0,2*j+1]                 again, until one is left
+ *     ArgMax        m[i0] max= x[i0,i1],  y[i0] min= select(x[i0,i1] == m[i0], places[i1], 64)
+ *     Hardmax       y[i0,i1] = select(place[i0] == i1, 1, 0)
+ */
+
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { elementwise } from "./elementwise.ts";
+import { axesOf, checkFloats, countOf, reduced } from "./reduction.ts";
+import type { OperatorTable } from "./table.ts";
+
+/** Neighbours along an axis multiplied, until one is left. */
+function multiplied(node: Lowering, x: Value, axis: number): Value {
+  const size = x.shape[axis] ?? 1;
+  if (size === 1) return x;
+  const axes = axesOfRank(x.shape.length);
+  const own = axes[axis] ?? "";
+  const at = (index: string): string => `x[${axes.map((name, d) => (d === axis ? index : name)).join(",")}]`;
+  const second = size % 2 === 0 ? at(`2*${own}+1`) : `select(2*${own}+1 < ${size}, ${at(`2*${own}+1`)}, 1)`;
+  const half = node.equation(`y[${axes.join(",")}] = ${at(`2*${own}`)} * ${second}`, {
+    reads: { x },
+    shape: x.shape.map((n, d) => (d === axis ? Math.ceil(size / 2) : n)),
+    type: x.type,
+  });
+  return multiplied(node, half, axis);
+}
+
+function reduceProd(node: Lowering): Value[] {
+  const x = node.input(0);
+  if (x.type === "bool" || x.type === "s64") node.refuse(`${x.type} is not supported`);
+  const axes = axesOf(node, x, node.opset >= 18);
+  const all = axes.reduce((value, axis) => multiplied(node, value, axis), x);
+  if (node.int("keepdims", 1) !== 0) return [all];
+  return [
+    node.reshaped(
+      all,
+      all.shape.filter((_, d) => !axes.includes(d)),
+    ),
+  ];
+}
+
+/** The place of an extreme along one axis, which stays with one element. @param last of several that are equal */
+function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "max=" | "min="; last: boolean }): Value {
+  const size = x.shape[axis] ?? 1;
+  const extreme = reduced(node, x, [axis], { op, keepsAxes: false });
+  const axes = axesOfRank(x.shape.length);
+  const kept = axes.filter((_, d) => d !== axis);
+  const own = axes[axis] ?? "";
+  const places = node.constant(
+    {
+      type: "s32",
+      shape: [size],
+      values: node.numbersFrom(
+        "s32",
+        Array.from({ length: size }, (_, i) => i),
+      ),
+    },
+    "places",
+  );
+  const [combine, none] = last ? (["max=", "(-1)"] as const) : (["min=", String(size)] as const);
+  const found = node.equation(
+    `y[${kept.join(",")}] ${combine} select(x[${axes.join(",")}] == m[${kept.join(",")}], places[${own}], ${none})`,
+    {
+      reads: { x, m: extreme, places },
+      shape: x.shape.filter((_, d) => d !== axis),
+      type: "s32",
+      extents: { [own]: size },
+    },
+  );
+  return node.reshaped(
+    found,
+    x.shape.map((n, d) => (d === axis ? 1 : n)),
+  );
+}
+
+function checkOrdered(node: Lowering, { name, type, shape }: Value): void {
+  if (type === "bool" || type === "s64") node.refuse(`${name} holds ${type}, which is not supported`);
+  if (shape.length === 0) node.refuse(`${name} is one number`);
+}
+
+/** Places have 64 bits in ONNX. */
+function place(op: "max=" | "min=") {
+  return (node: Lowering): Value[] => {
+    const x = node.input(0);
+    checkOrdered(node, x);
+    const axis = node.axis(node.int("axis", 0), x.shape.length);
+    const found = placeOf(node, x, axis, { op, last: node.int("select_last_index", 0) !== 0 });
+    const wide = elementwise(node, [found], ([i = ""]) => `f64(${i})`, "s64");
+    if (node.int("keepdims", 1) !== 0) return [wide];
+    return [
+      node.reshaped(
+        wide,
+        wide.shape.filter((_, d) => d !== axis),
+      ),
+    ];
+  };
+}
+
+/** 1 at the first of the largest, 0 elsewhere. Before opset 13 the input was taken for a matrix whose columns begin at the axis. */
+function hardmax(node: Lowering): Value[] {
+  const given = node.input(0);
+  checkFloats(node, given);
+  const rank = given.shape.length;
+  const first = node.axis(node.int("axis", node.opset >= 13 ? -1 : 1), rank);
+  const product = (sizes: readonly number[]): number => sizes.reduce((all, n) => all * n, 1);
+  const x =
+    node.opset >= 13
+      ? given
+      : node.reshaped(given, [product(given.shape.slice(0, first)), product(given.shape.slice(first))]);
+  const axis = node.opset >= 13 ? first : 1;
+  const found = placeOf(node, x, axis, { op: "max=", last: false });
+  const axes = axesOfRank(x.shape.length);
+  const kept = node.reshaped(
+    found,
+    x.shape.filter((_, d) => d !== axis),
+  );
+  const index = axes.filter((_, d) => d !== axis).join(",");
+  const y = node.equation(`y[${axes.join(",")}] = select(place[${index}] == ${axes[axis]}, 1, 0)`, {
+    reads: { place: kept },
+    shape: x.shape,
+    type: x.type,
+  });
+  return [node.reshaped(y, given.shape)];
+}
+
+/** The small number that ONNX adds to a deviation: https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html. */
+const LEAST_DEVIATION = 1e-9;
+
+function meanVariance(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkFloats(node, x);
+  const axes = node.axes(node.ints("axes") ?? [0, 2, 3], x.shape.length);
+  const count = countOf(x, axes);
+  const mean = elementwise(node, [reduced(node, x, axes, { op: "+=" })], ([s = ""]) => `${s} / ${count}`);
+  const centred = elementwise(node, [x, mean], ([a = "", m = ""]) => `${a} - ${m}`);
+  const squares = reduced(node, centred, axes, { op: "+=", term: (e) => `square(${e})` });
+  return [
+    elementwise(node, [centred, squares], ([a = "", s = ""]) => `${a} / (sqrt(${s} / ${count}) + ${LEAST_DEVIATION})`),
+  ];
+}
+
+export const PLACES: OperatorTable = {
+  ArgMax: { lower: place("max=") },
+  ArgMin: { lower: place("min=") },
+  Hardmax: { lower: hardmax },
+  MeanVarianceNormalization: { lower: meanVariance },
+  ReduceProd: { lower: reduceProd },
+};
