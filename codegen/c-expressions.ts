@@ -156,8 +156,7 @@ export class CExpressions {
       case "call": {
         const args = e.args.map((arg) => this.number(arg, dtype, extents));
         const [first = NOTHING, second = NOTHING] = args;
-        const own = this.unsigned(first, dtype);
-        const type = calculationType(dtype);
+        const [own, type] = [this.unsigned(first, dtype), calculationType(dtype)];
         switch (e.fn) {
           case "square":
             return this.computed(code`${own} * ${own}`, dtype);
