@@ -22,6 +22,8 @@ export interface IsaFunction {
   readonly instructions: number;
   /** Of a thread, addresses included. */
   readonly registers: number;
+  /** Of registers that are kept in memory. */
+  readonly spilledBytes: number;
 }
 
 /** What a compilation ended in; `spilled` when a function keeps registers in memory. */
@@ -54,14 +56,28 @@ export async function compileForIntel(kernel: Kernel, device: string, ocloc: str
     if (run.status !== "ok") return { status: "compile-failed", log: `${explainRun(run)}\n${said}` };
     const spills = said.split("\n").filter((line) => line.includes("spilled"));
     if (spills.length > 0) return { status: "spilled", log: spills.join("\n") };
-    const texts = (await readdir(dump)).filter((name) => name.endsWith(".asm")).sort();
+    const texts = lastAttempts((await readdir(dump)).filter((name) => name.endsWith(".asm")));
     const functions = await Promise.all(
       texts.map(async (name) => functionIn(await readFile(join(dump, name), "utf8"))),
     );
+    const [worst] = functions.filter((f) => f.spilledBytes > 0);
+    if (worst)
+      return { status: "spilled", log: `${worst.name} keeps ${worst.spilledBytes} bytes of registers in memory` };
     return { status: "compiled", functions };
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
+}
+
+/** Of functions that were compiled again, since they spilled, the last: `x_simd8_entry_0003.asm`, then `x_1_simd8_entry_0003.asm`. */
+export function lastAttempts(names: readonly string[]): string[] {
+  const last = new Map<string, { readonly attempt: number; readonly name: string }>();
+  for (const name of [...names].sort()) {
+    const attempt = Number(/_(\d+)_simd\d+_/.exec(name)?.[1] ?? 0);
+    const key = name.replace(/(_\d+)?_simd\d+_/, "_");
+    if (attempt >= (last.get(key)?.attempt ?? 0)) last.set(key, { attempt, name });
+  }
+  return [...last.values()].map(({ name }) => name).sort();
 }
 
 /** What the assembly of one function says of itself in its head, and how many matrix products are in its text. */
@@ -77,6 +93,7 @@ export function functionIn(text: string): IsaFunction {
     dpas: [...text.matchAll(/^(?:\([^)]*\))?\s+dpasw?\./gm)].length,
     instructions: Number(word(/^\/\/\.instCount (\d+)/m)),
     registers: Number(word(/numGRF=(\d+)/)),
+    spilledBytes: Number(/^\/\/\.spill size (\d+)/m.exec(text)?.[1] ?? 0),
   };
 }
 

@@ -10,13 +10,21 @@ import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { compileForIntel, findOcloc, type IntelBuild, promisedDpas } from "../runtime/ocloc.ts";
+import { compileForIntel, findOcloc, type IntelBuild, type IsaFunction, promisedDpas } from "../runtime/ocloc.ts";
 import { isPredictedOnly } from "../targets/index.ts";
 import { kernelFor } from "./kernel.ts";
 import type { Expected } from "./rank.ts";
 
+/** A candidate whose kernel is what was asked for. */
+export interface Kept {
+  readonly expected: Expected;
+  readonly kernel: Kernel;
+  /** Its functions as they were compiled, where they were. */
+  readonly functions?: readonly IsaFunction[];
+}
+
 export interface Compiled {
-  readonly kept: { readonly expected: Expected; readonly kernel: Kernel } | undefined;
+  readonly kept: Kept | undefined;
   readonly dropped: readonly { readonly expected: Expected; readonly why: string }[];
   /** Why kernels were not compiled. */
   readonly unchecked?: string;
@@ -39,9 +47,11 @@ export async function firstThatCompiles(
     const unchecked = isPredictedOnly(machine) ? whyUnchecked(kernel, ocloc) : undefined;
     if (ocloc === undefined || unchecked !== undefined)
       return { kept: { expected, kernel }, dropped, ...(unchecked !== undefined && { unchecked }) };
-    const why = problemOf(kernel, await compileForIntel(kernel, machine.name, ocloc));
-    if (why === undefined) return { kept: { expected, kernel }, dropped };
-    dropped.push({ expected, why });
+    const built = await compileForIntel(kernel, machine.name, ocloc);
+    const why = problemOf(kernel, built);
+    if (built.status === "compiled" && why === undefined)
+      return { kept: { expected, kernel, functions: built.functions }, dropped };
+    dropped.push({ expected, why: why ?? built.status });
   }
   return { kept: undefined, dropped };
 }

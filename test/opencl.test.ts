@@ -4,8 +4,10 @@
  */
 
 import { describe, expect, it } from "vitest";
+import { layersNamed } from "../bench/suite.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { findProgram } from "../runtime/child.ts";
-import { compileForIntel, findOcloc, promisedDpas } from "../runtime/ocloc.ts";
+import { compileForIntel, findOcloc, functionIn, lastAttempts, promisedDpas } from "../runtime/ocloc.ts";
 import { cpuIn } from "../runtime/opencl-device.ts";
 import { problemOf } from "../session/offline.ts";
 import { tuneComputation } from "../session/tune.ts";
@@ -55,6 +57,18 @@ describe.each(DEVICES)("sub-groups of %s", (device, isa) => {
   );
 });
 
+describe("what ocloc writes down", () => {
+  it("is read of the last attempt at each function, with what it spills", () => {
+    const names = ["x_simd8_entry_0001.asm", "x_simd8_entry_0003.asm", "x_1_simd8_entry_0003.asm"];
+    expect(lastAttempts(names)).toEqual(["x_1_simd8_entry_0003.asm", "x_simd8_entry_0001.asm"]);
+    const head = "//.kernel automap_phase_1\n//.thread_config numGRF=128, numAcc=4\n//.instCount 452\n";
+    expect(functionIn(`${head}//.spill size 1888\n        dpas.8x8 (8|M0) r1:d\n`)).toEqual({
+      ...{ name: "automap_phase_1", dpas: 1, instructions: 452, registers: 128, spilledBytes: 1888 },
+    });
+    expect(functionIn(head).spilledBytes).toBe(0);
+  });
+});
+
 describe("work-items of any device", () => {
   it("equal the equation in random schedules", async () => {
     const made = ["f32", "u8s8"].flatMap((types) => [
@@ -78,6 +92,20 @@ describe("work-items of any device", () => {
     expect(cpuIn(text.join("\n"))).toBe("pthread-haswell");
     expect(cpuIn(text.slice(0, 2).join("\n"))).toBeUndefined();
   });
+
+  const layers = inFull(layersNamed("c2d"), []).flatMap((l) => ["f32", "u8s8"].map((t) => [l.id, t, l] as const));
+  it.skipIf(findProgram("clinfo") === undefined).each(layers)(
+    "of a CPU run the layer %s of ResNet-18 in %s, verified in every element",
+    async (_, types, { op, params }) => {
+      const machine = await localOpenCl();
+      if ("status" in machine) throw new Error(machine.what);
+      const layer = { parameters: params, types: parseDataTypes(types), layouts: "NHWC" };
+      const computation = instantiate(operatorNamed(op), layer);
+      const outcome = await tuneComputation({ computation }, { machine, trials: 2, seconds: 30, database: ":memory:" });
+      expect("trials" in outcome && outcome.trials.map((t) => t.measurement.status)).toContain("ok");
+    },
+    300_000,
+  );
 
   it.skipIf(findProgram("clinfo") === undefined)(
     "are measured, verified and recorded under the name of the device",
