@@ -16,7 +16,7 @@
 import { fork } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { UsageError } from "../abstraction/error.ts";
-import { type DrawnKernel, type DrawnKind, wrongKernels, wrongNest } from "./drawn/drawn.ts";
+import { type Drawn, type DrawnKernel, type DrawnKind, wrongKernels, wrongNest } from "./drawn/drawn.ts";
 import { DRAWN_KINDS, randomAt } from "./drawn/kinds.ts";
 import { readOptions } from "./options.ts";
 
@@ -81,7 +81,7 @@ async function judge(kind: DrawnKind, count: number, [shard, shards]: readonly [
   };
   const judged = (): number => tally.right + tally.wrong.length + waiting.length;
   for (let place = Number(values.from) + shard; judged() < count; place += shards) {
-    for (const drawn of kind.draw(randomAt(kind, Number(values.seed), place))) {
+    for (const drawn of drawnAt(kind, place, tell)) {
       if (judged() >= count) break;
       if (drawn.status === "refused") {
         const reason = reasonOf(drawn.because);
@@ -98,6 +98,21 @@ async function judge(kind: DrawnKind, count: number, [shard, shards]: readonly [
   if (waiting.length > 0) await compile();
   tally.seconds = (performance.now() - begun) / 1000;
   return tally;
+}
+
+/** The candidates at a place; what fails while it is drawn or printed is wrong. */
+function drawnAt(
+  kind: DrawnKind,
+  place: number,
+  tell: (place: number, said: string, problem: string) => void,
+): readonly Drawn[] {
+  let drawn: readonly Drawn[] = [];
+  const problem = problemOf(() => {
+    drawn = kind.draw(randomAt(kind, Number(values.seed), place));
+    return undefined;
+  });
+  if (problem !== undefined) tell(place, "not drawn", problem);
+  return drawn;
 }
 
 /** An error of the lowering or the interpreter is a wrong candidate like any other. */

@@ -11,6 +11,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
@@ -121,7 +122,9 @@ export abstract class LanePrinter {
   /** One statement on all lanes. */
   protected statement({ equation, together }: Of<"scalar">, { axis: lane, extent }: Loop, extents: Extents): Code[] {
     if (together)
-      throw new Error(`internal: ${printEquation(equation)} moves neighbours at once, which only threads do`);
+      throw new UsageError(
+        `${this.c.computation.name}: ${printEquation(equation)} moves neighbours at once, which only the threads of CUDA do`,
+      );
     const { target, op } = equation;
     const dtype = this.dtypeOf(target.tensor);
     const [alike, varying] = this.parted(conjunction(equation.where), lane);

@@ -48,6 +48,19 @@ describe("what is drawn at random on lanes", () => {
     expect(said()).toEqual(said());
   });
 
+  it("is refused as kernels of sub-groups where lanes move several neighbours at once, not broken off", () => {
+    const kind = DRAWN_KINDS.find((k) => k.name.includes("OpenCL"));
+    if (!kind) throw new Error("no kind");
+    const reasons = Array.from({ length: 40 }, (_, place) => kind.draw(randomAt(kind, 1, place))).flatMap((all) =>
+      all.flatMap((d) => (d.status === "refused" ? [d.because] : [])),
+    );
+    expect(reasons).toEqual(
+      expect.arrayContaining([
+        expect.stringMatching(/^window: .* moves neighbours at once, which only the threads of CUDA do$/),
+      ]),
+    );
+  });
+
   it("would be found wrong where a loop that carries a value is called parallel", () => {
     const computation = defineComputation({
       equation: "y[i] = y[i-1] + x[i]",
