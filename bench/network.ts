@@ -28,7 +28,7 @@ import { summarise, summariseRatio } from "../runtime/statistics.ts";
 import { writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { loadNetwork } from "../session/load-network.ts";
-import { type Choice, choicesOf, networkSubject, openGraph } from "../session/network.ts";
+import { type Choice, choicesOf, inRecordedForms, networkSubject, openGraph } from "../session/network.ts";
 import { buildNetwork } from "../session/prove-network.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { loadOnnxRuntime, type OnnxArray, type OnnxTensor, onnxNetwork, onnxType } from "./peers/onnxruntime.ts";
@@ -39,6 +39,7 @@ const { values } = readOptions({
     threads: { type: "string", default: "1" },
     batches: { type: "string", default: "40" },
     db: { type: "string", default: "networks.db" },
+    exact: { type: "boolean", default: false },
     onnxruntime: { type: "string" },
     out: { type: "string", default: "networks" },
   },
@@ -91,8 +92,10 @@ interface StepRow {
 
 async function compared(network: string) {
   const graph = (MODELS[network] as () => ReturnType<(typeof MODELS)[string]>)(); // wordOf has checked the name
-  const { program } = openGraph(graph);
-  const choices = choicesOf(program, { db, environment: environmentOf({ compiler }) }, threads);
+  const { program: direct } = openGraph(graph);
+  const records = { db, environment: environmentOf({ compiler }) };
+  const program = inRecordedForms(direct, records, threads, values.exact);
+  const choices = choicesOf(program, records, threads);
   const subject = networkSubject(program, choices, { threads });
   const folder = mkdtempSync(join(tmpdir(), "automap-network-bench-"));
   try {

@@ -22,6 +22,12 @@ export const modelOptions = z.object({
   constant: z.array(z.string()).default([]),
 });
 
+/** The option that forbids forms whose floats round otherwise. */
+export const EXACT = [
+  "--exact",
+  "sum the products of each convolution as the network says: none by fewer multiplications (Winograd), which round otherwise",
+] as const;
+
 const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];
 
 export function addModel(command: Command): Command {

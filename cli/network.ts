@@ -24,15 +24,16 @@ import { findNvcc } from "../runtime/run/cuda-device.ts";
 import { checkPackageFolder, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { capabilityFor, gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-network.ts";
-import { type Choice, choicesOf, networkSubject, type Records } from "../session/network.ts";
+import { type Choice, choicesOf, inRecordedForms, networkSubject, type Records } from "../session/network.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { checkThreads } from "../session/workplace.ts";
-import { addModel, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
+import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
 import { parseOptions, positiveInteger } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, showStatus, style } from "./output.ts";
 
 const common = modelOptions.extend({
   threads: positiveInteger("--threads").default(1),
+  exact: z.boolean().default(false),
   db: z.string().min(1).default(DEFAULT_DATABASE),
   json: z.boolean().optional(),
 });
@@ -85,6 +86,7 @@ export function registerNetwork(network: Command, finish: (code: ExitCode) => vo
   addJson(addModel(network.command("show")), showSchema)
     .summary("a network's tasks: equal steps merged, what each maps onto, multiply-adds, parameters")
     .option("--threads <n>", "threads of each kernel (default 1)")
+    .option(...EXACT)
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
     .addHelpText(
       "after",
@@ -96,6 +98,7 @@ export function registerNetwork(network: Command, finish: (code: ExitCode) => vo
     .option("--to <folder>", "the folder to write")
     .option("--name <name>", "of files and C functions (default: the network's)")
     .option("--threads <n>", "threads of each kernel (default 1)")
+    .option(...EXACT)
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
     .option("--prove", "build it, run it, and compare the output of every step with its equation")
     .option("--force", "write into a folder that is not empty")
@@ -119,20 +122,22 @@ function operators(json: boolean): ExitCode {
   return EXIT.ok;
 }
 
-/** How each task is computed, with the records that hold here where the database is there. */
+/** The forms of the steps and how each task is computed, by the records that hold here where the database is there. */
 async function chosenFor(
   program: Program,
-  { db: file, threads }: z.infer<typeof common>,
+  { db: file, threads, exact }: z.infer<typeof common>,
   gpu: Target | undefined,
-): Promise<ReadonlyMap<Task, Choice>> {
+): Promise<{ readonly program: Program; readonly choices: ReadonlyMap<Task, Choice> }> {
   if (gpu) checkThreads(gpu, threads);
-  const choose = (records?: Records): ReadonlyMap<Task, Choice> =>
-    gpu ? gpuChoicesOf(program, gpu, records) : choicesOf(program, records, threads);
-  if (!existsSync(file)) return choose();
-  const environment = gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
+  const environment = !existsSync(file) ? undefined : gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
+  if (!environment)
+    return { program, choices: gpu ? gpuChoicesOf(program, gpu) : choicesOf(program, undefined, threads) };
   const db = openDatabase(file, { readonly: true });
   try {
-    return choose(environment && { db, environment });
+    const records = { db, environment };
+    if (gpu) return { program, choices: gpuChoicesOf(program, gpu, records) };
+    const formed = inRecordedForms(program, records, threads, exact);
+    return { program: formed, choices: choicesOf(formed, records, threads) };
   } finally {
     db.close();
   }
@@ -157,9 +162,9 @@ const kernelText = (choice: Choice): string =>
 
 async function show(model: string, given: z.infer<typeof common>): Promise<ExitCode> {
   const gpu = await gpuOf(given);
-  const { graph, program } = openOn(model, given, gpu);
-  const choices = await chosenFor(program, given, gpu);
-  const { multiplyAdds, parameters } = totalsOf(graph, program);
+  const { graph, program: direct } = openOn(model, given, gpu);
+  const { program, choices } = await chosenFor(direct, given, gpu);
+  const { multiplyAdds, parameters } = totalsOf(graph, direct);
   if (given.json) {
     printJson(showSchema, {
       network: program.name,
@@ -201,8 +206,8 @@ async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<
   if (given.name !== undefined) packageName(given.name, given.name);
   checkPackageFolder(given.to, given.force);
   const gpu = await gpuOf(given);
-  const { program } = openOn(model, given, gpu);
-  const subject = networkSubject(program, await chosenFor(program, given, gpu), {
+  const { program, choices } = await chosenFor(openOn(model, given, gpu).program, given, gpu);
+  const subject = networkSubject(program, choices, {
     name: given.name,
     threads: given.threads,
     ...(gpu && { gpu: capabilityFor(gpu) }),

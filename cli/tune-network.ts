@@ -12,7 +12,7 @@ import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network
 import { checkThreads } from "../session/workplace.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { labelOfTask } from "./network.ts";
-import { addModel, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
+import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
 import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 
@@ -24,6 +24,7 @@ const options = modelOptions.extend({
   seed: wholeNumber("--seed").optional(),
   threads: positiveInteger("--threads").default(1),
   transfer: z.boolean().default(true),
+  exact: z.boolean().default(false),
   equalShares: z.boolean().default(false),
   db: z.string().min(1).default(DEFAULT_DATABASE),
   json: z.boolean().optional(),
@@ -37,7 +38,9 @@ const schema = documentOf({
       task: z.string(),
       nodes: z.array(z.string()).meta({ description: "the first node of each step" }),
       times: z.int(),
-      searched: z.boolean().meta({ description: "false where the time ended before its turn" }),
+      searched: z.boolean().meta({ description: "false where the time ended before its turn, or it needed none" }),
+      used: z.boolean().meta({ description: "whether it belongs to the fastest form of its steps" }),
+      beaten: z.boolean().meta({ description: "another form of its steps is faster than it could be" }),
       seconds: z.number().optional().meta({ description: "of one call of its best kernel" }),
       failed: z.string().optional().meta({ description: "the error that ended its search" }),
     }),
@@ -49,6 +52,7 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
     .option("--time <seconds>", `seconds for all tasks together (default ${DEFAULT_NETWORK_SECONDS})`)
     .option("--seed <n>", "seed of the searches (default 1)")
     .option("--threads <n>", "threads of each kernel (default 1)")
+    .option(...EXACT)
     .option("--no-transfer", "do not begin with the fastest schedules of near tasks, to compare")
     .option("--equal-shares", "give every task the same time, to compare")
     .option("--db <file>", `database of trials (default ${DEFAULT_DATABASE})`)
@@ -78,6 +82,7 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
         database: given.db,
         equal: given.equalShares,
         transfer: given.transfer,
+        exact: given.exact,
         signal: stop.signal,
       },
       ...(gpu && { machine: gpu }),
@@ -91,21 +96,23 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
       say(`automap: ${problem.problem.what}\n  ${problem.problem.why}\n  ${problem.problem.remedy}`);
       return EXIT.environment;
     }
-    const seconds = tasks.reduce((sum, each) => sum + (each.seconds ?? 0) * each.task.steps.length, 0);
+    const seconds = tasks
+      .filter(({ used }) => used)
+      .reduce((sum, each) => sum + (each.seconds ?? 0) * each.task.steps.length, 0);
     sayLeftOut(tasks);
     if (given.json)
       printJson(schema, {
         ...{ network: program.name, seconds },
-        tasks: tasks.map(({ task, searched, seconds: each, failed }) => ({
+        tasks: tasks.map(({ task, searched, used, beaten, seconds: each, failed }) => ({
           task: labelOfTask(task),
           nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
-          ...{ times: task.steps.length, searched, ...(each !== undefined && { seconds: each }) },
+          ...{ times: task.steps.length, searched, used, beaten, ...(each !== undefined && { seconds: each }) },
           ...(failed !== undefined && { failed }),
         })),
       });
     else {
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
-      const threads = given.threads === 1 ? "" : ` --threads ${given.threads}`;
+      const threads = `${given.threads === 1 ? "" : ` --threads ${given.threads}`}${given.exact ? " --exact" : ""}`;
       print(
         `write it   automap network emit ${model} --to DIR --prove${targetWords(given)}${threads} --db ${given.db}`,
       );
@@ -125,7 +132,7 @@ function progressText({ task, place, of, seconds, secondsLeft, outcome }: Share)
 
 /** Names the tasks whose turn did not come. */
 function sayLeftOut(tasks: readonly TunedTask[]): void {
-  const left = tasks.filter(({ searched }) => !searched);
+  const left = tasks.filter(({ searched, beaten }) => !searched && !beaten);
   if (left.length === 0) return;
   const lines = left.map(({ task }) => `  ${task.steps.length} times   ${labelOfTask(task)}`);
   say(

@@ -23,6 +23,8 @@ export interface Step {
   readonly output: Value;
   /** The row of the table of operators that it is, with its parameters: records are shared with `automap tune`. */
   readonly operator?: { readonly name: string; readonly parameters: Readonly<Record<string, number>> };
+  /** The step whose output it makes in another form, with those before it that are part of that form: equal in real numbers, not in floats. */
+  readonly insteadOf?: { readonly step: Step; readonly steps: readonly Step[] };
 }
 
 export interface Program {

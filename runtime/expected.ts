@@ -11,12 +11,22 @@ import { boundOf } from "./error-bound.ts";
 import type { ProgramOptions } from "./reference-program.ts";
 import { evaluatorWith, finish, inputsOfSizes, slackOf } from "./verify.ts";
 
-/** What a computation gives on these inputs, row-major, and how far a kernel may be off. */
+/** Row-major. */
+export interface Expected {
+  readonly expected: Values;
+  readonly tolerance: Float64Array;
+}
+
+/**
+ * What a computation gives on these inputs, and how far a kernel may be off.
+ * @param more what the sum of an element may be off besides
+ */
 export async function expectedOn(
   computation: Computation,
   inputs: Readonly<Record<string, Float64Array>>,
   options: ProgramOptions,
-): Promise<{ readonly expected: Values; readonly tolerance: Float64Array }> {
+  more: (element: number) => number = () => 0,
+): Promise<Expected> {
   const evaluate = evaluatorWith(options);
   const { sum, epilogue, beside } = partsOf(computation);
   const bound = await boundOf(sum, evaluate);
@@ -25,6 +35,7 @@ export async function expectedOn(
   const tolerance = new Float64Array(expected.length);
   if (bound && sizes)
     for (let i = 0; i < sizes.length; i++) tolerance[i] = slackOf(bound, i, expected[i] ?? 0, sizes[i] ?? 0);
+  for (let i = 0; i < tolerance.length; i++) tolerance[i] = (tolerance[i] ?? 0) + more(i);
   return epilogue
     ? finish({ epilogue, beside }, inputs, targetOf(sum).name, { expected, tolerance }, evaluate)
     : { expected, tolerance };

@@ -10,7 +10,7 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { attempt } from "../abstraction/error.ts";
-import { best, type Database, type Environment, shortId } from "../db/index.ts";
+import { best, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
 import { everyIntrinsic } from "../intrinsics/index.ts";
 import { fuse } from "../network/fuse.ts";
 import type { Graph } from "../network/graph.ts";
@@ -22,11 +22,14 @@ import type { Program } from "../network/program.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
+import { modelTarget } from "../perfmodel/target.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { formsIn, inBestForms } from "./forms.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
 import { loopsKernel } from "./plain-loops.ts";
 import { rankOf } from "./rank.ts";
+import { storedCalibration } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
 export interface OpenNetwork {
@@ -74,14 +77,33 @@ export interface Records {
 /** Candidates that the model ranks for a step that nobody tuned. */
 const UNTUNED_DRAWS = 100;
 
-/** The fastest kernel that was measured, if one was. @param onGpu which of the kinds of kernels */
-export function recordedKernel(
+/** The fastest kernel of a computation that was measured here. @param onGpu which of the kinds of kernels */
+function bestRecord(
   computation: Computation,
   { db, environment }: Records,
   { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
-): Choice | undefined {
+): TrialRecord | undefined {
   const trusted = { environment, intrinsics: everyIntrinsic(), policy: "exact" } as const;
-  const trial = best(db, { computation, trusted, threads }).find((t) => isOnGpu(t.candidate) === onGpu);
+  return best(db, { computation, trusted, threads }).find((t) => isOnGpu(t.candidate) === onGpu);
+}
+
+/** The program with each step in the form that the records say is fastest. @param exact whether each step is computed as its equation says */
+export function inRecordedForms(program: Program, records: Records, threads = 1, exact = false): Program {
+  const target = modelTarget(nativeTarget(), storedCalibration(records.db, records.environment)?.calibration);
+  const secondsOf = (computation: Computation): number | undefined => {
+    const measurement = bestRecord(computation, records, { threads, onGpu: false })?.measurement;
+    return measurement?.status === "ok" ? measurement.median : undefined;
+  };
+  return inBestForms(program, formsIn(program, exact), { secondsOf, target });
+}
+
+/** The fastest kernel that was measured, if one was. @param onGpu which of the kinds of kernels */
+export function recordedKernel(
+  computation: Computation,
+  records: Records,
+  of: { readonly threads: number; readonly onGpu: boolean },
+): Choice | undefined {
+  const trial = bestRecord(computation, records, of);
   if (trial?.measurement.status !== "ok") return undefined;
   const id = shortId(trial.id);
   return {

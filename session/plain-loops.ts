@@ -5,11 +5,13 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { generateLoops } from "../codegen/cpp-loops.ts";
 import { loopsRefused, lowerLoops } from "../mapper/lower/loops.ts";
+import { lowerModeProducts, modeProductsOf } from "../mapper/lower/mode-products.ts";
 import { compilerFeatures } from "../targets/features.ts";
 
 /** @param isa what the machine has, as targets name it; a compiler is allowed all of it @throws UsageError for what has no loops */
 export function loopsKernel(computation: Computation, isa: readonly string[]): Kernel {
   const because = loopsRefused(computation);
   if (because !== undefined) throw new UsageError(`${computation.name} has no plain loops: ${because}`);
-  return generateLoops(computation, lowerLoops(computation), compilerFeatures(isa), { lines: ["plain loops"] });
+  const loops = modeProductsOf(computation) ? lowerModeProducts(computation) : lowerLoops(computation);
+  return generateLoops(computation, loops, compilerFeatures(isa), { lines: ["plain loops"] });
 }

@@ -22,9 +22,10 @@ import { decodeElement, encodeElements } from "../runtime/bytes.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
-import { expectedOn } from "../runtime/expected.ts";
+import { type Expected, expectedOn } from "../runtime/expected.ts";
 import { fromMemory } from "../runtime/verify.ts";
 import { compileInFolder } from "./emit.ts";
+import { expectedOfForm } from "./form-bound.ts";
 
 export type NetworkProof =
   | { readonly status: "right"; readonly steps: number }
@@ -174,14 +175,18 @@ async function wrongElement(
   );
   const { expected, tolerance } = await expectedOn(step.computation, inputs, options);
   const got = elementsAt(step.output, values);
+  const said = firstOutside(got, { expected, tolerance }, "its equation");
+  if (said !== undefined) return { status: "wrong", step: nameOf(step), said };
+  const whole = await expectedOfForm(step, (value) => elementsAt(value, values), options);
+  const apart = whole && firstOutside(got, whole, "the equation that it is a form of");
+  return apart === undefined ? undefined : { status: "wrong", step: nameOf(step), said: apart };
+}
+
+function firstOutside(got: Float64Array, { expected, tolerance }: Expected, equation: string): string | undefined {
   for (let e = 0; e < expected.length; e++) {
     const [wanted = Number.NaN, made = Number.NaN] = [expected[e], got[e]];
     if (Object.is(wanted, made) || Math.abs(made - wanted) <= (tolerance[e] ?? 0)) continue;
-    return {
-      status: "wrong",
-      step: nameOf(step),
-      said: `element ${e} is ${made}, and its equation gives ${wanted} within ${tolerance[e]}`,
-    };
+    return `element ${e} is ${made}, and ${equation} gives ${wanted} within ${tolerance[e]}`;
   }
   return undefined;
 }

@@ -16,7 +16,7 @@ import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import {
   calibrationOf,
   type Database,
-  type EnvironmentRecord,
+  type Environment,
   type RunRecord,
   showRun,
   type TrialRecord,
@@ -68,7 +68,7 @@ export interface StoredCalibration {
 /** The newest calibration of exactly this environment, of those taken no later than `until`. One that is damaged counts as none. */
 export function storedCalibration(
   db: Database,
-  environment: EnvironmentRecord,
+  environment: Environment,
   until = Number.MAX_SAFE_INTEGER,
 ): StoredCalibration | undefined {
   const stored = calibrationOf(db, environment, { until });

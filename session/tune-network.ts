@@ -6,17 +6,31 @@
  * First every task has an equal share of half the time, those with the most multiply-adds before the others; where the time ends there, the rest get
  * nothing. Then each next share goes where the network's time is expected to fall most: a task's gain is what its last share saved, times how often
  * the network computes it. A search goes on from its records, so that nothing is measured twice.
+ *
+ * A step that has several forms (network/forms.ts) makes tasks of all that can still win: products of the likeliest other form come first, and the
+ * step's own equation only if a kernel could compute it faster than that form. Gains are those of forms that are in use.
  */
 
+import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import type { Program } from "../network/program.ts";
-import type { Task } from "../network/tasks.ts";
+import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../network/tasks.ts";
+import { modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
-import { isGpu } from "../targets/index.ts";
-import { tunedTasks } from "./network.ts";
+import { isGpu, nativeTarget } from "../targets/index.ts";
+import {
+  expectedSeconds,
+  type FormCosts,
+  type Forms,
+  formsIn,
+  inBestForms,
+  levelOfWeights,
+  likelyForms,
+  secondsOfForm,
+} from "./forms.ts";
 import { type TuneOutcome, tuneComputation } from "./tune.ts";
 
 export interface TuneNetworkOptions {
@@ -30,6 +44,8 @@ export interface TuneNetworkOptions {
   readonly machine?: Target;
   /** Whether a search begins with the fastest schedules of near tasks; true by default. */
   readonly transfer?: boolean;
+  /** Whether each step is computed as its equation says: no form of it that rounds otherwise. */
+  readonly exact?: boolean;
   /** Whether every share is an equal one: to compare. */
   readonly equal?: boolean;
   readonly signal?: AbortSignal;
@@ -66,6 +82,10 @@ export interface TunedTask {
   readonly searched: boolean;
   /** Of one call of its best kernel; undefined when none works, or none was searched. */
   readonly seconds: number | undefined;
+  /** Whether the network computes it: it belongs to the fastest form of its steps. */
+  readonly used: boolean;
+  /** Whether it got no time because another form of its steps is faster than it could be. */
+  readonly beaten: boolean;
   /** What ended its last search, where that was an error. */
   readonly failed?: string;
 }
@@ -74,6 +94,7 @@ interface State {
   readonly task: Task;
   readonly place: number;
   searched: boolean;
+  beaten: boolean;
   best: number | undefined;
   /** Seconds of the network's time that the last share saved. */
   gain: number;
@@ -91,43 +112,62 @@ const FIRST_GAIN = 0.1;
 /** A share that saved less than this of the network's time ends its task. */
 const LEAST_GAIN = 0.001;
 
+/** How much faster than all kernels so far one more may be: more than layers of one network differ by at the end of their searches. */
+const FASTER_YET = 1.25;
+
 /**
  * One task is searched for at least, however little the time.
  * @returns all tasks in the order of the network
  * @throws UsageError when no step of the network sums products
  */
 export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
-  const tasks = tunedTasks(program);
+  const { seconds, equal = false, exact = false, machine, signal } = options;
+  const target = modelTarget(nativeTarget());
+  const forms = likelyForms(
+    formsIn(program, exact || (machine !== undefined && isGpu(machine))),
+    target,
+    levelOfWeights(program, target),
+  );
+  const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
+  const tasks = tasksOf({ ...program, steps: every }).filter(isTuned);
   if (tasks.length === 0) throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
-  const { seconds, equal = false, signal } = options;
   // A file that is no database is no fault of a task.
   openDatabase(options.database ?? DEFAULT_DATABASE).close();
   const started = Date.now();
   const left = (): number => seconds - (Date.now() - started) / 1000;
-  const states = tasks.map((task, i): State => ({ task, place: i + 1, searched: false, best: undefined, gain: 0 }));
+  const states = tasks.map((task, i): State => {
+    return { task, place: i + 1, searched: false, beaten: false, best: undefined, gain: 0 };
+  });
+  const field = new Field(program, forms, states, target);
   const first = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / tasks.length);
-  // The task with the most work first: time that runs out is missed least by the others.
-  const inOrder = states.toSorted((a, b) => workOf(b.task) - workOf(a.task));
+  // Forms before what they stand for; then the task with the most work first: time that runs out is missed least by the others.
+  const inOrder = states.toSorted(
+    (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
+  );
   // Without one, for want of a compiler, each search says so itself.
   const runner = options.search ? undefined : await runnerFor(options);
   const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
   try {
     for (const [i, state] of inOrder.entries()) {
       if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
-      await share(state, Math.min(first, left()), options, place);
+      state.beaten = field.isBeaten(state);
+      if (!state.beaten) await share(state, Math.min(first, left()), options, place);
     }
     while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
-      const total = states.reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
-      const [next] = states.filter(({ gain }) => gain > LEAST_GAIN * total).sort((a, b) => b.gain - a.gain);
+      const used = field.inUse();
+      const total = [...used].reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
+      const [next] = [...used].filter(({ gain }) => gain > LEAST_GAIN * total).sort((a, b) => b.gain - a.gain);
       if (!next) break;
       await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), options, place);
     }
   } finally {
     await runner?.close();
   }
-  return states.map(({ task, searched, best, failed }) => ({
-    ...{ task, searched, seconds: best },
-    ...(failed !== undefined && { failed }),
+  const used = field.inUse();
+  return states.map((state) => ({
+    ...{ task: state.task, searched: state.searched, beaten: state.beaten, seconds: state.best },
+    used: used.has(state),
+    ...(state.failed !== undefined && { failed: state.failed }),
   }));
 }
 
@@ -135,6 +175,51 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
 async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<Runner | CudaRunner | undefined> {
   const made = machine && isGpu(machine) ? await createCudaRunner() : await createRunner({ threads });
   return made.status === "ready" ? made.runner : undefined;
+}
+
+/** What is known of the tasks of all forms, and which of them the network would be made of now. */
+class Field {
+  private readonly program: Program;
+  private readonly forms: Forms;
+  private readonly states: ReadonlyMap<string, State>;
+  private readonly costs: FormCosts;
+
+  constructor(program: Program, forms: Forms, states: readonly State[], target: FormCosts["target"]) {
+    this.program = program;
+    this.forms = forms;
+    this.states = new Map(states.map((state) => [computationKey(state.task.computation), state]));
+    this.costs = { secondsOf: (computation) => this.stateOf(computation)?.best, target };
+  }
+
+  /** Whether it is a part of a form other than a step's own equation. */
+  isOfForm({ task }: State): boolean {
+    return task.steps.every((step) => !this.program.steps.includes(step));
+  }
+
+  inUse(): ReadonlySet<State> {
+    const { steps } = inBestForms(this.program, this.forms, this.costs);
+    return new Set(steps.flatMap(({ computation }) => this.stateOf(computation) ?? []));
+  }
+
+  /**
+   * Whether each step of a task has another form that is faster than the task could be: at the best rate that any kernel has reached, and more, and by
+   * the model.
+   */
+  isBeaten({ task }: State): boolean {
+    const weights = levelOfWeights(this.program, this.costs.target);
+    const others = task.steps.map((step) => {
+      const forms = (this.forms.get(step) ?? []).filter((form) => !form.includes(step));
+      return Math.min(...forms.map((form) => secondsOfForm(form, this.costs, weights) ?? Number.POSITIVE_INFINITY));
+    });
+    const slowest = Math.max(...others);
+    const rates = [...this.states.values()].map(({ task: other, best }) => (best ? other.multiplyAdds / best : 0));
+    if (slowest >= task.multiplyAdds / (FASTER_YET * Math.max(...rates))) return false;
+    return slowest < (expectedSeconds(task.computation) ?? Number.POSITIVE_INFINITY);
+  }
+
+  private stateOf(computation: Computation): State | undefined {
+    return multiplyAddsOf(computation) > 0 ? this.states.get(computationKey(computation)) : undefined;
+  }
 }
 
 /** Searches that compile and measure with one runner, which none of them closes. */

@@ -1,0 +1,388 @@
+/**
+ * @file Products of an image's small windows with matrices of numbers, one dimension of the window after the other, as plain loops.
+ *
+ *     v[x,y,t,c] += B(x,i) * B(y,j) * in[4*t+i-1,j,c]        36 products for each of 36 elements; B is written out as numbers
+ *
+ *     ->  for parallel t, for each i, j:   window[i,j,row] = in[4*t+i-1,j,row]                              0 outside
+ *                        for each x, j:    half[x,j,row] = 4*window[0,j,row] - 5*window[2,j,row] + window[4,j,row]
+ *                        for each x, y:    v[x,y,t,row] = 4*half[x,0,row] - 5*half[x,2,row] + half[x,4,row]
+ *
+ * A sum of products of a tensor with one matrix a dimension, of which each has a summed and a kept index, can be taken dimension by dimension (mode
+ * products; Kolda and Bader, Tensor Decompositions and Applications, SIAM Review 2009, section 2.5). Terms whose number is 0 vanish. The transforms
+ * of Winograd's convolutions are such products (network/winograd.ts).
+ */
+
+import { affineForm, boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
+import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { isInteger } from "../../abstraction/dtype.ts";
+import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { accessesOf, type Equation, substituteAxes } from "../../abstraction/equation.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  and,
+  axesIn,
+  axis,
+  binary,
+  childrenOf,
+  compare,
+  type Expr,
+  number,
+  rewrite,
+} from "../../abstraction/expression.ts";
+import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import type { PlainLoops } from "./loops.ts";
+import { FreshNames } from "./names.ts";
+
+/** One matrix: `B(p%4,i)`, of a kept axis, or of its last digit, and a summed one. */
+interface Mode {
+  readonly value: Expr;
+  readonly summed: string;
+  readonly columns: number;
+  readonly kept: string;
+  /** Values of the kept index: all of the axis, or of its last digit. */
+  readonly rows: number;
+  /** Whether the kept index is the last digit of its axis; the others count blocks. */
+  readonly isDigit: boolean;
+}
+
+export interface ModeProducts {
+  readonly source: Access;
+  readonly modes: readonly Mode[];
+}
+
+/** Windows of more elements are no window that is written out. */
+const MOST_ELEMENTS = 64;
+/** Elements that are taken side by side: a window of them and its halves stay in the nearest cache. */
+const ROW = 64;
+
+/** The parts of such a computation; undefined where it is none. */
+export function modeProductsOf(computation: Computation): ModeProducts | undefined {
+  const { equation, axes, time } = computation;
+  if (time || equation.op !== "+=" || equation.where !== undefined || isInteger(targetOf(computation).dtype))
+    return undefined;
+  const factors = factorsOf(equation.value);
+  const [source, another] = factors.filter((e) => e.kind === "access");
+  if (source?.kind !== "access" || another || factors.length < 2) return undefined;
+  if (tensorOf(computation, source.tensor).dtype !== targetOf(computation).dtype) return undefined;
+  if (!equation.target.index.every((e) => e.kind === "axis")) return undefined;
+  const modes = factors.filter((e) => e !== source).map((value) => modeOf(value, computation, source));
+  const found = modes.flatMap((mode) => (mode ? [mode] : []));
+  const names = new Set(found.flatMap(({ summed, kept }) => [summed, kept]));
+  const summed = axes.filter((a) => a.kind === "reduce").length;
+  const window = found.reduce((product, { columns, rows }) => product * Math.max(columns, rows), 1);
+  if (found.length !== modes.length || found.length !== summed || names.size !== 2 * summed || window > MOST_ELEMENTS)
+    return undefined;
+  return { source, modes: found };
+}
+
+function factorsOf(value: Expr): Expr[] {
+  return value.kind === "binary" && value.op === "*" ? [...factorsOf(value.left), ...factorsOf(value.right)] : [value];
+}
+
+function modeOf(value: Expr, { axes }: Computation, source: Access): Mode | undefined {
+  if (accessesIn(value).length > 0 || !isOfNumbers(value)) return undefined;
+  const [first, second, third] = axesIn(value).map((name) => axes.find((a) => a.name === name));
+  if (!first || !second || third || first.kind === second.kind) return undefined;
+  const [summed, kept] = first.kind === "reduce" ? [first, second] : [second, first];
+  const digits = [...new Set(digitsOf(value, kept.name))];
+  const [digit] = digits;
+  if (digits.length > 1 || digit === undefined) return undefined;
+  const isDigit = digit < kept.extent;
+  // The tensor is read at a block of the axis, or wherever it is.
+  const reads = source.index.flatMap((e) => blocksOf(e, kept.name));
+  if (isDigit ? reads.some((by) => by !== digit) : reads.length > 0) return undefined;
+  return {
+    value,
+    summed: summed.name,
+    columns: summed.extent,
+    kept: kept.name,
+    rows: Math.min(digit, kept.extent),
+    isDigit,
+  };
+}
+
+/** Numbers chosen by indices. */
+const isOfNumbers = (e: Expr): boolean =>
+  e.kind === "number" || (e.kind === "select" && isOfNumbers(e.whenTrue) && isOfNumbers(e.whenFalse));
+
+/** What an index is taken modulo wherever it stands; infinite where it stands alone. */
+function digitsOf(e: Expr, name: string): number[] {
+  if (
+    e.kind === "binary" &&
+    e.op === "%" &&
+    e.left.kind === "axis" &&
+    e.left.name === name &&
+    e.right.kind === "number"
+  )
+    return [e.right.value];
+  if (e.kind === "axis") return e.name === name ? [Number.POSITIVE_INFINITY] : [];
+  return childrenOf(e).flatMap((part) => digitsOf(part, name));
+}
+
+/** What an index is divided by wherever it stands; 0 where it stands alone. */
+function blocksOf(e: Expr, name: string): number[] {
+  if (
+    e.kind === "binary" &&
+    e.op === "/" &&
+    e.left.kind === "axis" &&
+    e.left.name === name &&
+    e.right.kind === "number"
+  )
+    return [e.right.value];
+  if (e.kind === "axis") return e.name === name ? [0] : [];
+  return childrenOf(e).flatMap((part) => blocksOf(part, name));
+}
+
+/** @throws Error where `modeProductsOf` finds none */
+export function lowerModeProducts(computation: Computation): PlainLoops {
+  const found = modeProductsOf(computation);
+  if (!found) throw new Error(`internal: ${computation.name} is no product of windows with matrices`);
+  return new Lowering(computation, found).lower();
+}
+
+class Lowering {
+  private readonly computation: Computation;
+  private readonly source: Access;
+  private readonly modes: readonly Mode[];
+  private readonly names: FreshNames;
+  private readonly inside = new Set<Access>();
+  /** What each loop of the computation is in the loops of the nest; of a mode's kept axis the block, where its index is a digit. */
+  private readonly places = new Map<string, Expr>();
+  private readonly row: { readonly counter: string; readonly steps: number; readonly ends: readonly Expr[] };
+  private readonly rest: string;
+  private readonly dealt: number;
+
+  constructor(computation: Computation, { source, modes }: ModeProducts) {
+    this.computation = computation;
+    this.source = source;
+    this.modes = modes;
+    this.names = new FreshNames(computation);
+    this.rest = this.names.fresh("rest");
+    const kept = computation.axes.filter((a) => a.kind === "spatial");
+    const row = this.rowAmong(kept.map((a) => a.name));
+    const counter = this.names.fresh("row");
+    const extent = kept.find((a) => a.name === row)?.extent ?? 1;
+    const steps = Math.min(extent, divisorBelow(extent, ROW) ?? ROW);
+    const blocks = Math.ceil(extent / steps);
+    const digits = [
+      ...kept.flatMap(({ name, extent: all }) => {
+        const mode = modes.find((m) => m.kept === name);
+        if (name === row || (mode && !mode.isDigit)) return [];
+        return [{ name, extent: mode ? Math.ceil(all / mode.rows) : all }];
+      }),
+      ...(row === undefined ? [] : [{ name: row, extent: blocks }]),
+    ];
+    this.dealt = digits.reduce((product, d) => product * d.extent, 1);
+    let below = 1;
+    for (const { name, extent: own } of digits.toReversed()) {
+      const high = binary("/", axis(this.rest), number(below));
+      below *= own;
+      this.places.set(name, below === this.dealt ? high : binary("%", high, number(own)));
+    }
+    const begin = binary("*", this.places.get(row ?? "") ?? number(0), number(steps));
+    const isCut = blocks * steps !== extent;
+    this.row = { counter, steps, ends: isCut ? [binary("-", number(extent), begin)] : [] };
+    if (row !== undefined) this.places.set(row, binary("+", begin, axis(counter)));
+  }
+
+  lower(): PlainLoops {
+    const columns = this.modes.map((m) => m.columns);
+    const scratch: Scratch[] = [];
+    const body: Statement[] = [];
+    const buffer = (wish: string, shape: readonly number[]): Scratch => {
+      const made = {
+        name: this.names.fresh(wish),
+        dtype: targetOf(this.computation).dtype,
+        elements: sizeOf(shape) * this.row.steps,
+        scope: "local",
+      } as const;
+      scratch.push(made);
+      return made;
+    };
+    // 1. The window, where some of it may lie outside of its tensor.
+    let terms: (at: readonly number[]) => Access = (at) => this.read(at);
+    if (this.outside().length > 0) {
+      const window = buffer("window", columns);
+      for (const at of placesOf(columns)) body.push(...this.copied(at, this.held(window, columns, at)));
+      terms = (at) => this.held(window, columns, at);
+    }
+    // 2. One dimension after the other.
+    for (const [d, mode] of this.modes.entries()) {
+      const before = terms;
+      const shape = this.modes.map((m, i) => (i <= d ? m.rows : m.columns));
+      const isLast = d === this.modes.length - 1;
+      const half = isLast ? undefined : buffer(`half${d}`, shape);
+      for (const at of placesOf(shape)) {
+        const value = combined(
+          Array.from({ length: mode.columns }, (_, i) => [
+            numberAt(mode, at[d] ?? 0, i),
+            before(at.map((index, e) => (e === d ? i : index))),
+          ]),
+        );
+        if (half) body.push(this.overRow({ target: this.held(half, shape, at), op: "=", value }));
+        else body.push(...this.stored(at, value));
+      }
+      if (half) terms = (at) => this.held(half, shape, at);
+    }
+    return {
+      nest: { scratch, registers: [], prepare: [], body: [loop(this.rest, this.dealt, body, "parallel")] },
+      inside: this.inside,
+    };
+  }
+
+  private overRow(equation: Equation): Statement {
+    const { counter, steps, ends } = this.row;
+    const over = loop(counter, steps, [{ kind: "scalar", equation }]);
+    return ends.length > 0 ? { ...over, range: { from: [], to: ends } } : over;
+  }
+
+  /** An element of a buffer of windows, of the row's counter. */
+  private held({ name }: Scratch, shape: readonly number[], at: readonly number[]): Access {
+    const flat = at.reduce((sum, index, d) => sum * (shape[d] ?? 1) + index, 0);
+    return access(name, [binary("+", number(flat * this.row.steps), axis(this.row.counter))]);
+  }
+
+  /** The element of the tensor at a place of the window. */
+  private read(at: readonly number[]): Access {
+    const summed = new Map(this.modes.map(({ summed: name }, d) => [name, number(at[d] ?? 0)] as const));
+    // A kept index whose last digit a matrix has is read at its block.
+    const blocks = rewrite(this.source, (e) => (this.isBlock(e) ? e.left : e), "value");
+    const placed = substituteAxes(
+      { target: this.source, op: "=", value: blocks },
+      new Map([...this.places, ...summed]),
+    ).value;
+    if (placed.kind !== "access") throw new Error("internal: an element stays one");
+    this.inside.add(placed);
+    return placed;
+  }
+
+  private isBlock(e: Expr): e is Extract<Expr, { kind: "binary" }> {
+    return (
+      e.kind === "binary" &&
+      e.op === "/" &&
+      this.modes.some((m) => m.isDigit && e.left.kind === "axis" && e.left.name === m.kept)
+    );
+  }
+
+  /** Dimensions in which the window reaches over the edge of its tensor. */
+  private outside(): readonly number[] {
+    const extents = extentsOf(this.computation);
+    const { dims } = tensorOf(this.computation, this.source.tensor);
+    return this.source.index.flatMap((e, d) => {
+      const [min, max] = boundsOf(e, extents);
+      return min < 0 || max >= (dims[d]?.extent ?? 0) ? [d] : [];
+    });
+  }
+
+  private copied(at: readonly number[], target: Access): readonly Statement[] {
+    const read = this.read(at);
+    const { dims } = tensorOf(this.computation, this.source.tensor);
+    const conditions = this.outside().flatMap((d) => {
+      const e = read.index[d] ?? number(0);
+      return [compare(">=", e, number(0)), compare("<", e, number(dims[d]?.extent ?? 0))];
+    });
+    const [first, ...others] = conditions;
+    const body = [this.overRow({ target, op: "=", value: read })];
+    if (!first) return body;
+    return [
+      {
+        kind: "when",
+        condition: others.reduce(and, first),
+        body,
+        otherwise: [this.overRow({ target, op: "=", value: number(0) })],
+      },
+    ];
+  }
+
+  /** Stores an element of the output, unless its block reaches over the edge. */
+  private stored(at: readonly number[], value: Expr): readonly Statement[] {
+    const { equation, epilogue } = this.computation;
+    const kept = new Map(
+      this.modes.map(({ kept: name, rows, isDigit }, d) => {
+        const digit = number(at[d] ?? 0);
+        const block = this.places.get(name);
+        return [name, isDigit && block ? binary("+", binary("*", block, number(rows)), digit) : digit] as const;
+      }),
+    );
+    const places = new Map([...this.places, ...kept]);
+    const made: Equation = epilogue
+      ? epilogueAt(epilogue, equation.target.index, value)
+      : { target: equation.target, op: "=", value };
+    const whole = substituteAxes(made, places);
+    for (const element of accessesOf(whole)) this.inside.add(element);
+    const edges = this.modes.flatMap(({ kept: name, rows, isDigit }) => {
+      const extent = extentsOf(this.computation)[name] ?? 0;
+      const index = places.get(name);
+      return isDigit && extent % rows !== 0 && index ? [compare("<", index, number(extent))] : [];
+    });
+    const [first, ...others] = edges;
+    const body = [this.overRow(whole)];
+    return first ? [{ kind: "when", condition: others.reduce(and, first), body, otherwise: [] }] : body;
+  }
+
+  /** The loop whose neighbours lie side by side in the tensor that is read, or in the output; never one along which a window leaves its tensor. */
+  private rowAmong(names: readonly string[]): string | undefined {
+    const { source, modes } = this;
+    const leaving = this.outside().flatMap((d) => axesIn(source.index[d] ?? number(0)));
+    const free = names.filter((name) => !modes.some((m) => m.kept === name) && !leaving.includes(name));
+    const isPlain = (name: string): boolean =>
+      source.index.every((e) => !axesIn(e).includes(name) || e.kind === "axis");
+    const costOf = (name: string): number =>
+      [source, this.computation.epilogue?.equation.target ?? this.computation.equation.target].filter(
+        (a) => !this.isInnermost(a, name),
+      ).length;
+    return free.filter(isPlain).toSorted((a, b) => costOf(a) - costOf(b) || names.indexOf(b) - names.indexOf(a))[0];
+  }
+
+  private isInnermost({ tensor, index }: Access, name: string): boolean {
+    const { dims, storage } = tensorOf(this.computation, tensor);
+    const d = index.findIndex((e) => e.kind === "axis" && e.name === name);
+    const own = dims[d];
+    return own !== undefined && affineForm(storage)?.terms.get(own.name) === 1;
+  }
+}
+
+/** Every place of a box, last index fastest. */
+function placesOf(shape: readonly number[]): number[][] {
+  return shape.reduce<number[][]>(
+    (places, size) => places.flatMap((at) => Array.from({ length: size }, (_, i) => [...at, i])),
+    [[]],
+  );
+}
+
+const sizeOf = (shape: readonly number[]): number => shape.reduce((product, size) => product * size, 1);
+
+function numberAt({ value, summed, kept }: Mode, row: number, column: number): number {
+  const point = { [summed]: column, [kept]: row };
+  let e = value;
+  while (e.kind === "select") e = evaluateIndex(e.condition, point) !== 0 ? e.whenTrue : e.whenFalse;
+  if (e.kind !== "number") throw new Error("internal: a matrix holds numbers");
+  return e.value;
+}
+
+/** `4*a - 5*b + c`: what is multiplied by 0 is left out. */
+function combined(terms: readonly (readonly [factor: number, term: Access])[]): Expr {
+  // One that is added first: no sign is changed alone.
+  const counted = terms.filter(([factor]) => factor !== 0).toSorted(([a], [b]) => Number(b > 0) - Number(a > 0));
+  const [first, ...others] = counted;
+  if (!first) return number(0);
+  const scaled = (factor: number, term: Access): Expr =>
+    factor === 1 ? term : { kind: "binary", op: "*", left: number(factor), right: term };
+  return others.reduce<Expr>(
+    (sum, [factor, term]) => ({
+      kind: "binary",
+      op: factor < 0 ? "-" : "+",
+      left: sum,
+      right: scaled(Math.abs(factor), term),
+    }),
+    scaled(...first),
+  );
+}
+
+/** The largest divisor of a row that is one, not a short one. */
+function divisorBelow(extent: number, most: number): number | undefined {
+  for (let d = Math.min(most, extent); d >= most / 4; d--) if (extent % d === 0) return d;
+  return undefined;
+}

@@ -1,0 +1,145 @@
+/**
+ * @file Which form each step of a network is computed in: the one with the least time, of measured products and of what else it moves through memory.
+ *
+ *     inBestForms(program, { secondsOf: (computation) => best.get(key), target })      convolutions of 3 x 3 by Winograd's where that is faster
+ *
+ * Products have a record, or the form is not chosen. What a form moves besides, and weights that are not in the caches when their step begins, count
+ * at the rates of the memories that hold them.
+ */
+
+import {
+  type Computation,
+  computationKey,
+  inputsOf,
+  memoryElements,
+  outputOf,
+  type Tensor,
+} from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { type Form, formsOf, inForms } from "../network/forms.ts";
+import type { Program, Step } from "../network/program.ts";
+import { multiplyAddsOf } from "../network/tasks.ts";
+import type { MemoryLevel, ModelTarget } from "../perfmodel/target.ts";
+import { rankOf } from "./rank.ts";
+
+/** What decides between forms. */
+export interface FormCosts {
+  /** Of the best kernel, measured alone with warm caches; undefined where none is known. */
+  readonly secondsOf: (computation: Computation) => number | undefined;
+  readonly target: ModelTarget;
+}
+
+/** Forms of every step that has several, the step itself first. */
+export type Forms = ReadonlyMap<Step, readonly Form[]>;
+
+/** @param exact whether each step is computed as its equation says */
+export function formsIn(program: Program, exact = false): Forms {
+  if (exact) return new Map();
+  return new Map(
+    program.steps.flatMap((step) => {
+      const forms = formsOf(step);
+      return forms.length > 1 ? [[step, forms] as const] : [];
+    }),
+  );
+}
+
+/** Of the forms of each step its own and the likeliest other: time for searches is short. */
+export function likelyForms(forms: Forms, target: ModelTarget, weightsLevel: MemoryLevel): Forms {
+  // Equal layers have equal products.
+  const known = new Map<string, number | undefined>();
+  const secondsOf = (computation: Computation): number | undefined => {
+    const key = computationKey(computation);
+    if (!known.has(key)) known.set(key, expectedSeconds(computation));
+    return known.get(key);
+  };
+  return new Map(
+    [...forms].map(([step, [own = [step], ...others]]) => {
+      const expected = others.flatMap((form) => {
+        const seconds = secondsOfForm(form, { secondsOf, target }, weightsLevel);
+        return seconds === undefined ? [] : [{ form, seconds }];
+      });
+      return [
+        step,
+        [
+          own,
+          ...expected
+            .toSorted((a, b) => a.seconds - b.seconds)
+            .slice(0, 1)
+            .map((e) => e.form),
+        ],
+      ];
+    }),
+  );
+}
+
+/** Candidates that the model ranks to tell forms apart. */
+const DRAWS = 30;
+
+/** What the model expects of the best of some kernels; undefined where nothing maps. */
+export function expectedSeconds(computation: Computation): number | undefined {
+  const ranked = rankOf(computation, { count: 1, kinds: "mappings" }, DRAWS);
+  return "refused" in ranked ? undefined : ranked[0]?.prediction.seconds;
+}
+
+/** The program with each step in its fastest form; in its own where nothing is known of another. */
+export function inBestForms(program: Program, forms: Forms, costs: FormCosts): Program {
+  const weightsLevel = levelOfWeights(program, costs.target);
+  return inForms(program, (step) => {
+    const timed = (forms.get(step) ?? []).flatMap((form) => {
+      const seconds = secondsOfForm(form, costs, weightsLevel);
+      return seconds === undefined ? [] : [{ form, seconds }];
+    });
+    return timed.toSorted((a, b) => a.seconds - b.seconds)[0]?.form ?? [step];
+  });
+}
+
+/** Expected seconds of one run of a form within the network; undefined where a product of it has no kernel. */
+export function secondsOfForm(
+  form: Form,
+  { secondsOf, target }: FormCosts,
+  weightsLevel: MemoryLevel,
+): number | undefined {
+  let sum = 0;
+  for (const { computation } of form) {
+    const measured = multiplyAddsOf(computation) > 0 ? secondsOf(computation) : movedSeconds(computation, target);
+    if (measured === undefined) return undefined;
+    sum += measured + coldSeconds(computation, target, weightsLevel);
+  }
+  return sum;
+}
+
+const bytesIn = (tensor: Tensor): number => memoryElements(tensor) * bytesOf(tensor.dtype);
+
+/** Seconds to read the inputs and to write the output, each where it fits. */
+export function movedSeconds(computation: Computation, target: ModelTarget): number {
+  const output = bytesIn(outputOf(computation));
+  const cycles = inputsOf(computation).reduce((sum, tensor) => {
+    const bytes = bytesIn(tensor);
+    return sum + bytes / levelHolding(bytes, target).readBytesPerCycle.value;
+  }, output / levelHolding(output, target).writeBytesPerCycle.value);
+  return cycles / target.clockHz.value;
+}
+
+/** What reading weights takes longer in a network, whose other weights have displaced them, than in a kernel that is called again and again. */
+function coldSeconds(computation: Computation, target: ModelTarget, from: MemoryLevel): number {
+  const bytes = inputsOf(computation).reduce((sum, tensor) => sum + (tensor.constant ? bytesIn(tensor) : 0), 0);
+  const [far, near] = [from, levelHolding(bytes, target)].map((level) => level.readBytesPerCycle.value) as [
+    number,
+    number,
+  ];
+  return (bytes * Math.max(0, 1 / far - 1 / near)) / target.clockHz.value;
+}
+
+function levelHolding(bytes: number, { memory }: ModelTarget): MemoryLevel {
+  const level = memory.find((m) => m.bytes === undefined || m.bytes >= bytes) ?? memory.at(-1);
+  if (!level) throw new Error("internal: a machine without memory");
+  return level;
+}
+
+/** Where the weights of all steps fit together. */
+export function levelOfWeights({ steps }: Program, target: ModelTarget): MemoryLevel {
+  const bytes = steps
+    .flatMap(({ computation }) => inputsOf(computation))
+    .reduce((sum, tensor) => sum + (tensor.constant ? bytesIn(tensor) : 0), 0);
+  return levelHolding(bytes, target);
+}

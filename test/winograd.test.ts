@@ -1,0 +1,246 @@
+/** Convolutions by Winograd's transforms: equal to the convolution in whole numbers, bit for bit, and proved with the network that has them. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { lowerModeProducts, modeProductsOf } from "../mapper/lower/mode-products.ts";
+import { GraphBuilder } from "../network/builder.ts";
+import { type Form, formsOf, inForms } from "../network/forms.ts";
+import { type Program, rootOf, type Step } from "../network/program.ts";
+import { multiplyAddsOf } from "../network/tasks.ts";
+import type { Value } from "../network/value.ts";
+import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { writePackage } from "../session/emit.ts";
+import { formsIn, inBestForms } from "../session/forms.ts";
+import { networkSubject, openGraph } from "../session/network.ts";
+import { loopsKernel } from "../session/plain-loops.ts";
+import { proveNetwork } from "../session/prove-network.ts";
+import { type TuneNetworkOptions, tuneNetwork } from "../session/tune-network.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
+
+compileOnce();
+
+let folder: string;
+let compiler: Compiler;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "automap-winograd-"));
+  const found = await findCompiler();
+  if (found.status === "environment") throw new Error(found.what);
+  compiler = found;
+});
+afterAll(() => {
+  rmSync(folder, { recursive: true, force: true });
+});
+
+interface Layer {
+  readonly images?: number;
+  readonly from?: number;
+  readonly to?: number;
+  readonly height?: number;
+  readonly width?: number;
+  readonly pad?: number;
+  readonly stride?: number;
+  readonly groups?: number;
+}
+
+/** A convolution with a bias, a residual and a rectifier, between two steps that lie channels last. Filters are multiples of 576. */
+function layer({ images = 1, from = 16, to = 16, height = 7, width = 9, pad = 1, stride = 1, groups = 1 }: Layer = {}) {
+  const random = seededRandom(5);
+  const net = new GraphBuilder("layer");
+  const x = net.node("Relu", [net.input("x", [images, from, height, width])]);
+  const filters = Float32Array.from({ length: (to * from * 9) / groups }, () => 576 * randomInteger(random, -2, 2));
+  const w = net.constant("w", [to, from / groups, 3, 3], filters);
+  const bias = net.constant(
+    "b",
+    [to],
+    Float32Array.from({ length: to }, (_, i) => i - 8),
+  );
+  const pads = [pad, pad, pad, pad];
+  const out = net.node("Conv", [x, w, bias], { pads, strides: [stride, stride], group: groups });
+  const [high, wide] = [height, width].map((size) => Math.floor((size + 2 * pad - 3) / stride) + 1) as [number, number];
+  const added = net.node("Add", [out, net.input("e", [images, to, high, wide])]);
+  const rectified = net.node("Relu", [added]);
+  net.output(net.node("MaxPool", [rectified], { kernel_shape: [1, 1] }));
+  return openGraph(net.graph).program;
+}
+
+function convolutionIn({ steps }: Program): Step {
+  const found = steps.find(({ ops }) => ops[0] === "Conv");
+  if (!found) throw new Error("no convolution");
+  return found;
+}
+
+/** Whole numbers for whatever a step reads and nobody has made. */
+function drawn(computation: Computation): Record<string, Float64Array> {
+  const random = seededRandom(9);
+  return Object.fromEntries(
+    inputsOf(computation).map((tensor) => [
+      tensor.name,
+      Float64Array.from({ length: elementCount(tensor) }, () => randomInteger(random, -4, 4)),
+    ]),
+  );
+}
+
+/** What the last step of a form gives. @param run of one step: the interpreter of its equation, or of a nest */
+function computed(form: Form, given: Readonly<Record<string, Float64Array>>, run: typeof interpret): Float64Array {
+  const made = new Map<Value, Float64Array>();
+  let last: Float64Array = new Float64Array();
+  for (const { computation, reads, output } of form) {
+    const inputs = Object.fromEntries(
+      Object.entries(reads).map(([tensor, value]) => {
+        const known = made.get(rootOf(value)) ?? value.constant ?? given[tensor];
+        if (!known) throw new Error(`${tensor} is not there`);
+        return [tensor, Float64Array.from(known)] as const;
+      }),
+    );
+    last = run(computation, inputs);
+    made.set(output, last);
+  }
+  return last;
+}
+
+const SHAPES: readonly Layer[] = [
+  {},
+  { images: 2, height: 8, width: 8, to: 20 },
+  { pad: 0, height: 6, width: 11, from: 18 },
+  { pad: 2, height: 3, width: 4 },
+  { height: 4, width: 5, from: 96, to: 17 },
+];
+
+describe("a convolution in another form", () => {
+  it.each(SHAPES.map((shape) => [JSON.stringify(shape), shape] as const))(
+    "is equal in whole numbers: %s",
+    (_, shape) => {
+      const step = convolutionIn(layer(shape));
+      const [own, ...others] = formsOf(step);
+      expect(others.map((form) => form.length)).toEqual([3, 3]);
+      const inputs = drawn(step.computation);
+      const wanted = computed(own ?? [], inputs, interpret);
+      expect(new Set(wanted).size).toBeGreaterThan(20);
+      const byNests: typeof interpret = (computation, given) =>
+        modeProductsOf(computation)
+          ? interpretNest(lowerModeProducts(computation).nest, computation, given)
+          : interpret(computation, given);
+      for (const form of others) {
+        expect(computed(form, inputs, interpret)).toEqual(wanted);
+        expect(computed(form, inputs, byNests)).toEqual(wanted);
+      }
+    },
+  );
+
+  it("takes 16 products for 36, or 36 for 144", () => {
+    const step = convolutionIn(layer({ height: 8, width: 8 }));
+    const counts = formsOf(step).map((form) =>
+      form.reduce((sum, { computation }) => sum + multiplyAddsOf(computation), 0),
+    );
+    expect(counts).toEqual([8 * 8 * 9 * 256, 16 * 16 * 256, 4 * 36 * 256]);
+  });
+
+  it("is not had with strides, groups, few channels, or filters that are not known", () => {
+    for (const shape of [{ stride: 2 }, { groups: 2 }, { from: 8 }, { to: 15 }])
+      expect(formsOf(convolutionIn(layer(shape)))).toHaveLength(1);
+    const step = convolutionIn(layer());
+    const reads = Object.fromEntries(
+      Object.entries(step.reads).map(([name, { constant: _, ...value }]) => [name, value] as const),
+    );
+    expect(formsOf({ ...step, reads })).toHaveLength(1);
+  });
+
+  it("is computed by loops without products of zero", () => {
+    const [, , form] = formsOf(convolutionIn(layer()));
+    const source = String(
+      loopsKernel(form?.[0]?.computation ?? convolutionIn(layer()).computation, nativeTarget().isa).source,
+    );
+    expect(source).toContain("half0");
+    expect(source).not.toMatch(/[^.\d]0(?:\.0f?)? \*/);
+  });
+});
+
+describe("a network with forms", () => {
+  const inForm = (program: Program, number: number): Program =>
+    inForms(program, (step) => formsOf(step)[number] ?? [step]);
+  const emitted = (program: Program, name: string) => {
+    const subject = networkSubject(program, new Map(), { name });
+    const at = join(folder, name);
+    writePackage(at, networkFiles(subject));
+    return { at, parts: partsOfNetwork(subject) };
+  };
+
+  it.each([1, 2])("is proved step by step, and each form by the equation it stands for: form %d", async (number) => {
+    const program = inForm(layer(), number);
+    const { at, parts } = emitted(program, `form${number}`);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: program.steps.length });
+  });
+
+  it("is told apart where filters are transformed wrongly, though each step is right", async () => {
+    const program = inForm(layer(), 2);
+    for (const { reads } of program.steps) {
+      const filters = reads["filters"]?.constant;
+      if (filters) filters[7] = (filters[7] ?? 0) + 5;
+    }
+    const { at, parts } = emitted(program, "wrong");
+    const proof = await proveNetwork(at, parts, compiler);
+    expect(proof).toMatchObject({ status: "wrong", step: "conv1 (Conv Add Relu)" });
+    expect(proof.status === "wrong" && proof.said).toContain("the equation that it is a form of gives");
+  });
+});
+
+describe("the form that is chosen", () => {
+  const target = modelTarget(nativeTarget());
+  const program = layer({ from: 64, to: 64, height: 28, width: 28 });
+  const forms = formsIn(program);
+  const chosen = (secondsOf: (computation: Computation) => number | undefined): number =>
+    inBestForms(program, forms, { secondsOf, target }).steps.length - program.steps.length;
+  const isProducts = (computation: Computation): boolean => computation.name === "products";
+
+  it("is the step's own where nothing is known of others, or they are slower", () => {
+    expect(chosen(() => undefined)).toBe(0);
+    expect(chosen((computation) => (isProducts(computation) ? undefined : 1))).toBe(0);
+    expect(chosen(() => 1e-3)).toBe(0);
+  });
+
+  it("is another where its products and what it moves take less", () => {
+    expect(chosen((computation) => (isProducts(computation) ? 1e-4 : 1))).toBe(2);
+    expect(chosen((computation) => (isProducts(computation) ? 1e-4 : undefined))).toBe(2);
+    expect(formsIn(program, true).size).toBe(0);
+  });
+
+  it("is searched for first, and the equation itself only where it could be faster", async () => {
+    const names: string[] = [];
+    type Search = NonNullable<TuneNetworkOptions["search"]>;
+    /** Searches that only say what they found. */
+    const search =
+      (seconds: number): Search =>
+      ({ computation }) => {
+        names.push(computation.name);
+        const best = { measurement: { status: "ok", median: isProducts(computation) ? seconds : 1e-2 } };
+        // Of an outcome no more than the time is looked at.
+        return Promise.resolve({ status: "exhausted", computation, best } as unknown as Awaited<ReturnType<Search>>);
+      };
+    const options = { seconds: 3, database: ":memory:" };
+    const fast = await tuneNetwork(program, { ...options, search: search(1e-4) });
+    expect(names).toEqual(["products"]);
+    expect(fast.map(({ used, beaten }) => [used, beaten])).toEqual([
+      [false, true],
+      [true, false],
+    ]);
+    names.length = 0;
+    const slow = await tuneNetwork(program, { ...options, search: search(1) });
+    expect(names.map((name) => name === "products")).toEqual([true, false]);
+    expect(slow.map(({ used, beaten }) => [used, beaten])).toEqual([
+      [true, false],
+      [false, false],
+    ]);
+    names.length = 0;
+    await tuneNetwork(program, { ...options, search: search(1e-4), exact: true });
+    expect(names).not.toContain("products");
+  });
+});
