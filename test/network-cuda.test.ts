@@ -17,7 +17,7 @@ import { proveNetwork } from "../session/prove-network.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { emulatedNvcc } from "./support/emulated-nvcc.ts";
 import { NVCC } from "./support/grid-kernels.ts";
-import { compileOnce } from "./support/kept-compiler.ts";
+import { compileOnce, keptProgram } from "./support/kept-compiler.ts";
 import { inFull } from "./support/slow.ts";
 
 compileOnce();
@@ -111,6 +111,18 @@ describe("the library of a network on a GPU", () => {
     const check = "import ast, sys\nast.parse(open(sys.argv[1]).read())";
     const run = await runChild([python ?? "", "-c", check, join(at, "moves_torch.py")], { timeLimitMs: 20_000 });
     expect(run).toMatchObject({ status: "ok" });
+  });
+
+  it.skipIf(NVCC === undefined)(`is taken by nvcc${NVCC === undefined ? " (skipped: no nvcc)" : ""}`, async () => {
+    const { at, parts } = emitted(moves(), "taken");
+    const { objects, main } = networkBuildOf(parts);
+    const own = objects.find(({ sources }) => sources[0] === "moves.cu");
+    const compiled = [own?.flags ?? [], main.flags].map((flags, i) => {
+      const source = i === 0 ? "moves.cu" : "moves_main.cu";
+      const words = [...flags.filter((flag) => flag !== "-c"), "-c", source, "-o", `${source}.o`];
+      return runChild([keptProgram(NVCC ?? ""), ...words], { timeLimitMs: 120_000, cwd: at });
+    });
+    for (const run of await Promise.all(compiled)) expect([run.status, run.stderr]).toEqual(["ok", ""]);
   });
 
   const isBuilt = NVCC !== undefined && inFull(true, false);

@@ -152,7 +152,7 @@ const Moved moves[] = {
 ${lines(indented([...copies.map(({ to, from, bytes }) => code`{${to}, ${placeText(from)}, ${bytes}},`), code`{}`]))}
 };
 const unsigned long argument_bytes[] = {${list(parameters.map((p) => code`${bytesOfValue(p.value)}`))}};
-const Tables<MOST> all = {codes, steps, moves, ${steps.length}, ${copies.length}, ${subject.program.inputs.length}, ${subject.program.outputs.length}, ${memory.bytes}UL, ${kept.bytes}UL, ${weights.length}UL, ${name}_weights, argument_bytes};
+const Tables<MOST> network_tables = {codes, steps, moves, ${steps.length}, ${copies.length}, ${subject.program.inputs.length}, ${subject.program.outputs.length}, ${memory.bytes}UL, ${kept.bytes}UL, ${weights.length}UL, ${name}_weights, argument_bytes};
 } // namespace
 
 `;
@@ -164,7 +164,7 @@ function functionsText(parts: NetworkParts): Code {
   const parameters = parametersOf(parts);
   const pointers = list(parameters.map((p) => code`(void*)${p.name}`));
   return code`struct ${name}_net : Network<MOST> {
-  ${name}_net() : Network<MOST>(all) {}
+  ${name}_net() : Network<MOST>(network_tables) {}
 };
 
 extern "C" int ${name}_create(${name}_net** made, int flags) {
@@ -197,9 +197,9 @@ extern "C" const char* ${name}_message(int code) {
   return code >= 0 && code <= ${upper}_NO_STEP ? MESSAGES[code] : "an unknown code";
 }
 
-extern "C" int ${name}_steps(void) { return all.count; }
-extern "C" const char* ${name}_step_name(int step) { return step >= 0 && step < all.count ? steps[step].name : ""; }
-extern "C" unsigned long ${name}_step_bytes(int step) { return step >= 0 && step < all.count ? steps[step].bytes : 0; }
+extern "C" int ${name}_steps(void) { return network_tables.count; }
+extern "C" const char* ${name}_step_name(int step) { return step >= 0 && step < network_tables.count ? steps[step].name : ""; }
+extern "C" unsigned long ${name}_step_bytes(int step) { return step >= 0 && step < network_tables.count ? steps[step].bytes : 0; }
 extern "C" int ${name}_step_output(${name}_net* net, int step, void* to) { return net && to ? net->step_output(step, to) : ${upper}_NULL; }
 extern "C" int ${name}_step_seconds(${name}_net* net, int step, double* seconds) { return net && seconds ? net->step_seconds(step, seconds) : ${upper}_NULL; }
 `;
