@@ -107,6 +107,7 @@ function laid(
   identity: number,
 ): Float64Array {
   const result = new Float64Array(elementCount(after)).fill(identity);
+  const rows = values instanceof Float64Array ? values : undefined;
   let next = 0;
   const descend = (depth: number, place: number): void => {
     const extent = before.dims[depth]?.extent;
@@ -115,6 +116,11 @@ function laid(
       return;
     }
     const from = place * (after.dims[depth]?.extent ?? 1) - (low[depth] ?? 0);
+    if (rows && depth === before.dims.length - 1) {
+      result.set(rows.subarray(next, next + extent), from);
+      next += extent;
+      return;
+    }
     for (let i = 0; i < extent; i++) descend(depth + 1, from + i);
   };
   descend(0, 0);

@@ -34,14 +34,15 @@ import {
   type Tensor,
   targetOf,
 } from "../abstraction/computation.ts";
-import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
+import { isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { partsOf, together } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { accessesIn, comparesElements, walk } from "../abstraction/expression.ts";
+import { accessesIn } from "../abstraction/expression.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { encodeElements } from "./bytes.ts";
+import { drawInputs, type SetName } from "./draw-inputs.ts";
 import { type Bound, boundOf, type Evaluate } from "./error-bound.ts";
 import type { SetFiles } from "./harness/run.ts";
 import { intervalsOf } from "./interval.ts";
@@ -51,7 +52,7 @@ import { callsLibrary } from "./size.ts";
 import { valueNodes } from "./step-growth.ts";
 
 export interface ReferenceSet {
-  readonly name: "exact" | "random" | "extreme";
+  readonly name: SetName;
   /** Bytes of each input as it lies in memory, by tensor. */
   readonly inputs: Readonly<Record<string, Uint8Array>>;
   /** In the output's memory order. */
@@ -105,14 +106,7 @@ export async function referenceFor(
       leftOut.push({ name, because: "steps by fractions make no whole numbers of whole numbers" });
       continue;
     }
-    const { inputs, expected, tolerance } = await drawSet(
-      computation,
-      name,
-      seed,
-      options.fixed ?? {},
-      bound,
-      evaluate,
-    );
+    const { inputs, expected, tolerance } = await drawSet(computation, name, seed, options, bound, evaluate);
     // Of sums a tolerance is a share of the answer; steps may amplify rounding beyond it.
     if (time && !tells(expected, tolerance)) {
       leftOut.push({ name, because: `rounding of ${time.steps} steps may differ by as much as the answers do` });
@@ -234,7 +228,7 @@ async function drawSet(
   computation: Computation,
   name: ReferenceSet["name"],
   seed: number,
-  fixed: Inputs,
+  { fixed = {}, signal }: Pick<ReferenceOptions, "fixed" | "signal">,
   bound: Bound | undefined,
   evaluate: Evaluate,
 ): Promise<DrawnSet> {
@@ -242,7 +236,7 @@ async function drawSet(
   // Products of large values may leave the type: the values are drawn smaller until every sum fits.
   for (let large = largestInput(sum); ; large = Math.sqrt(large)) {
     const smaller = name === "extreme" && large > 2;
-    const inputs = drawInputs(sum, name, large, seed, fixed, bound?.growth?.scale);
+    const inputs = await drawInputs(sum, name, { large, seed, fixed, scale: bound?.growth?.scale, signal });
     // Side by side: large ones are programs of their own.
     const [expected, sizes] = await Promise.all([
       evaluate(sum, inputs),
@@ -345,78 +339,6 @@ export function tensorsBeside(op: "*" | "/", { equation }: Computation): Set<str
       .flatMap((e) => (e.kind === "binary" ? (op === "/" ? [e.right] : [e.left, e.right]) : []))
       .flatMap((side) => accessesIn(side).map((a) => a.tensor)),
   );
-}
-
-function drawInputs(
-  computation: Computation,
-  name: ReferenceSet["name"],
-  large: number,
-  seed: number,
-  fixed: Inputs,
-  scale = 1,
-): Record<string, Float64Array> {
-  const random = seededRandom(seed * 3 + { exact: 0, random: 1, extreme: 2 }[name]);
-  const { time } = computation;
-  const compared = new Set(
-    [...walk(computation.equation.value)]
-      .filter((e) => e.kind === "compare" && comparesElements(e))
-      .flatMap((e) => accessesIn(e).map((a) => a.tensor)),
-  );
-  const divides = [...walk(computation.equation.value)].some(
-    (e) => e.kind === "binary" && (e.op === "/" || e.op === "%"),
-  );
-  return Object.fromEntries(
-    inputsOf(computation).map((tensor) => {
-      const given = fixed[tensor.name];
-      if (given) return [tensor.name, Float64Array.from(given)];
-      // Coefficients of steps are multiplied once a step: large ones leave the type, fractions are as small as the bound asks.
-      const isCoefficient = time !== undefined && tensor.name !== time.first && name !== "exact";
-      // What is compared is drawn from few letters: of a whole range no two would be alike.
-      const draw = compared.has(tensor.name)
-        ? (random: Random): number => randomInteger(random, 0, LETTERS - 1)
-        : DRAW[isCoefficient ? "random" : name][isInteger(tensor.dtype) ? "integer" : "float"];
-      const values = new Float64Array(elementCount(tensor));
-      for (let i = 0; i < values.length; i++) {
-        const value = wrap(tensor.dtype, draw(random, tensor.dtype, large));
-        // Quotients of nothing are not numbers.
-        values[i] = (divides && Math.abs(value) < 0.5 ? 1 : value) * (isCoefficient ? scale : 1);
-      }
-      return [tensor.name, values];
-    }),
-  );
-}
-
-/** Of sequences that are compared letter by letter: those of DNA. */
-const LETTERS = 4;
-
-type Draw = (random: Random, dtype: DType, large: number) => number;
-
-const DRAW: Readonly<Record<ReferenceSet["name"], { readonly integer: Draw; readonly float: Draw }>> = {
-  exact: {
-    integer: (random, dtype) => Math.max(rangeOf(dtype)[0], smallInteger(random, dtype)),
-    float: smallInteger,
-  },
-  random: {
-    integer: (random, dtype) => randomInteger(random, ...rangeOf(dtype)),
-    float: (random) => 2 * random() - 1,
-  },
-  extreme: {
-    integer: (random, dtype) => {
-      const [min, max] = rangeOf(dtype);
-      // Most are the largest or the smallest: neighbours that both are saturate a sum of two products.
-      return pick(random, [max, max, max, max, min, min, min, max - 1, min + 1, 1]);
-    },
-    float: (random, dtype, large) => {
-      const size = pick(random, [large, large, 1, 2 ** -6, 0]);
-      return (random() < 0.5 ? -1 : 1) * Math.min(size * (0.5 + random() / 2), rangeOf(dtype)[1]);
-    },
-  },
-};
-
-/** Sums in f16 are exact to 2048 only, in bf16 to 256. */
-function smallInteger(random: Random, dtype: DType): number {
-  const most = epsilonOf(dtype) > 2 ** -12 ? 1 : 3;
-  return randomInteger(random, -most, most);
 }
 
 /** Where the size of a result is known from the largest element of its first plane. */

@@ -46,6 +46,14 @@ async function expectEqual(computation: Computation, seed: number): Promise<void
   expect(compiled).toEqual(interpret(computation, inputs));
 }
 
+it("is drawn with turns between, in which it hears that it is not wanted any more", async () => {
+  const copy = defineComputation({ equation: "y[i] = x[i]", extents: { i: 2 ** 22 }, tensors: { x: "s8", y: "s8" } });
+  const controller = new AbortController();
+  setTimeout(() => controller.abort(new Error("enough")), 1);
+  const { signal } = controller;
+  await expect(referenceFor(copy, 1, { compiler, workdir, signal })).rejects.toThrow("enough");
+});
+
 const SMALL = { n: 1, c: 4, k: 4, h: 5, w: 5, d: 3, m: 3, i: 4, j: 3, l: 5, b: 2, radius: 1 };
 
 type Operator = (typeof OPERATORS)[number];

@@ -1,0 +1,125 @@
+/**
+ * @file The inputs that kernels are checked by: small whole numbers, any numbers, or numbers that provoke saturation. The seed decides all of them.
+ *
+ *     await drawInputs(matmul, "extreme", { large: 1e4, seed: 1, fixed: {} })     { a: [127, -128, ...], b: ... }
+ */
+
+import { setImmediate } from "node:timers/promises";
+import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
+import { accessesIn, comparesElements, walk } from "../abstraction/expression.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+
+/** Of whole numbers whose sums are exact, of any numbers, of the largest and the smallest. */
+export type SetName = "exact" | "random" | "extreme";
+
+/**
+ * Inputs of a set, in memory order, a turn of the event loop now and then: many elements take seconds.
+ * @throws the reason of the signal
+ */
+export async function drawInputs(
+  computation: Computation,
+  name: SetName,
+  { large, seed, fixed, scale = 1, signal }: Drawing,
+): Promise<Record<string, Float64Array>> {
+  const random = seededRandom(seed * 3 + { exact: 0, random: 1, extreme: 2 }[name]);
+  const { time } = computation;
+  const compared = new Set(
+    [...walk(computation.equation.value)]
+      .filter((e) => e.kind === "compare" && comparesElements(e))
+      .flatMap((e) => accessesIn(e).map((a) => a.tensor)),
+  );
+  const divides = [...walk(computation.equation.value)].some(
+    (e) => e.kind === "binary" && (e.op === "/" || e.op === "%"),
+  );
+  const drawn: Record<string, Float64Array> = {};
+  for (const tensor of inputsOf(computation)) {
+    const given = fixed[tensor.name];
+    if (given) {
+      drawn[tensor.name] = Float64Array.from(given);
+      continue;
+    }
+    // Coefficients of steps are multiplied once a step: large ones leave the type, fractions are as small as the bound asks.
+    const isCoefficient = time !== undefined && tensor.name !== time.first && name !== "exact";
+    // What is compared is drawn from few letters: of a whole range no two would be alike.
+    const drawOne = compared.has(tensor.name)
+      ? (): number => randomInteger(random, 0, LETTERS - 1)
+      : DRAW[isCoefficient ? "random" : name][isInteger(tensor.dtype) ? "integer" : "float"](
+          tensor.dtype,
+          large,
+          random,
+        );
+    const values = new Float64Array(elementCount(tensor));
+    for (let i = 0; i < values.length; i++) {
+      if (i % DRAWN_AT_ONCE === 0 && i > 0) await turn(signal);
+      const value = wrap(tensor.dtype, drawOne());
+      // Quotients of nothing are not numbers.
+      values[i] = (divides && Math.abs(value) < 0.5 ? 1 : value) * (isCoefficient ? scale : 1);
+    }
+    drawn[tensor.name] = values;
+  }
+  return drawn;
+}
+
+export interface Drawing {
+  /** The largest of an extreme set. */
+  readonly large: number;
+  readonly seed: number;
+  readonly fixed: Inputs;
+  readonly scale: number | undefined;
+  readonly signal: AbortSignal | undefined;
+}
+
+/** Elements between two turns of the event loop, in which Ctrl-C is heard: some hundredths of a second. */
+const DRAWN_AT_ONCE = 2 ** 19;
+
+/** Lets others have their turn. @throws the reason of the signal */
+async function turn(signal: AbortSignal | undefined): Promise<void> {
+  await setImmediate();
+  signal?.throwIfAborted();
+}
+
+/** Of sequences that are compared letter by letter: those of DNA. */
+const LETTERS = 4;
+
+type Draw = (dtype: DType, large: number, random: Random) => () => number;
+
+const DRAW: Readonly<Record<SetName, { readonly integer: Draw; readonly float: Draw }>> = {
+  exact: {
+    integer: (dtype, _, random) => {
+      const [[least], small] = [rangeOf(dtype), smallInteger(dtype, random)];
+      return () => Math.max(least, small());
+    },
+    float: (dtype, _, random) => smallInteger(dtype, random),
+  },
+  random: {
+    integer: (dtype, _, random) => {
+      const [min, max] = rangeOf(dtype);
+      return () => randomInteger(random, min, max);
+    },
+    float: (_dtype, _large, random) => () => 2 * random() - 1,
+  },
+  extreme: {
+    integer: (dtype, _, random) => {
+      const [min, max] = rangeOf(dtype);
+      // Most are the largest or the smallest: neighbours that both are saturate a sum of two products.
+      const drawn = [max, max, max, max, min, min, min, max - 1, min + 1, 1];
+      return () => pick(random, drawn);
+    },
+    float: (dtype, large, random) => {
+      const [, most] = rangeOf(dtype);
+      const sizes = [large, large, 1, 2 ** -6, 0];
+      return () => {
+        const size = pick(random, sizes);
+        return (random() < 0.5 ? -1 : 1) * Math.min(size * (0.5 + random() / 2), most);
+      };
+    },
+  },
+};
+
+/** Sums in f16 are exact to 2048 only, in bf16 to 256. */
+function smallInteger(dtype: DType, random: Random): () => number {
+  const most = epsilonOf(dtype) > 2 ** -12 ? 1 : 3;
+  return () => randomInteger(random, -most, most);
+}
