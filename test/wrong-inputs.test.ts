@@ -4,7 +4,7 @@
  */
 
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
@@ -376,7 +376,10 @@ const MOST_SECONDS = 1.5;
 
 describe("as processes", () => {
   const program = `node_modules/.cache/automap-wrong-${process.pid}`;
-  beforeAll(() => compileProgram(program, ["cli/main.ts"]));
+  beforeAll(() => {
+    compileProgram(program, ["cli/main.ts"]);
+    cpSync("package/files", join(program, "package/files"), { recursive: true });
+  });
   afterAll(() => rmSync(program, { recursive: true, force: true }));
   const all = Object.entries(LINES).flatMap(([code, lines]) => lines.map(([line, says]) => ({ line, says, code })));
 
