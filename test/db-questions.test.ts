@@ -1,9 +1,10 @@
 /** @file What is asked of several records: the best of a list, two runs, two instructions, failures by reason; and the schemas of the answers. */
 
 import { writeFileSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { beginRun, openDatabase, recordTrial } from "../db/index.ts";
+import { widest } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
 
@@ -44,6 +45,25 @@ async function printed(line: string): Promise<{ out: string; err: string }> {
   expect({ code, err: code === 0 ? "" : err }).toEqual({ code: 0, err: "" });
   return { out: out.replace(/[0-9a-f]{12}/g, "ID"), err };
 }
+
+describe("a table of trials", () => {
+  const { stdout } = process;
+  const was = { isTTY: stdout.isTTY, columns: stdout.columns };
+  afterEach(() => void Object.assign(stdout, was));
+
+  it("fits a terminal, and says which columns it has no room for; a pipe gets all of them", async () => {
+    const piped = await printed("db query --status ok");
+    expect(piped.err).toBe("");
+    expect(widest(piped.out)).toBeGreaterThan(100);
+    Object.assign(stdout, { isTTY: true, columns: 80 });
+    const told = await commandLine(`db query --status ok --db ${FILE}`);
+    expect(widest(told.out)).toBeLessThanOrEqual(80);
+    expect(told.out).toMatch(/^id .* workload .* shape .* time/);
+    expect(told.err).toMatch(/^automap: no room on 80 columns for at \(UTC\), predicted, .*; --csv has everything\n$/);
+    Object.assign(stdout, { columns: 200 });
+    expect((await commandLine(`db query --status ok --db ${FILE}`)).err).toBe("");
+  });
+});
 
 describe("automap db best of a list", () => {
   it("takes names or what tune was given, in the order of the list, and says what has no record", async () => {

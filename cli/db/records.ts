@@ -158,7 +158,44 @@ export function printTrials(
       ...(more ? [more.of(trial)] : []),
     ];
   });
-  print(table(withoutEmptyColumns([[...head, ...(more ? [more.title] : [])], ...rows])));
+  const whole = withoutEmptyColumns([[...head, ...(more ? [more.title] : [])], ...rows]);
+  const { columns } = process.stdout;
+  const { rows: fitting, left } = process.stdout.isTTY ? fitted(whole, columns) : { rows: whole, left: [] };
+  print(table(fitting));
+  if (left.length > 0) say(`automap: no room on ${columns} columns for ${left.join(", ")}; --csv has everything`);
+}
+
+/** What a narrow terminal is spared, first to last: `db show` has it of each record. */
+const SPARED: readonly string[] = [
+  "at (UTC)",
+  "predicted",
+  "target",
+  "types",
+  "threads",
+  "layout",
+  "epilogue",
+  "origin",
+  "instruction",
+  "name",
+];
+
+/** A table without the columns for which a terminal has no room. @returns the titles of those, too */
+function fitted(rows: readonly string[][], width: number): { readonly rows: string[][]; readonly left: string[] } {
+  const left: string[] = [];
+  const [head = []] = rows;
+  const keep = (): string[][] => rows.map((row) => row.filter((_, column) => !left.includes(head[column] ?? "")));
+  for (const title of SPARED) {
+    if (
+      Math.max(
+        ...table(keep())
+          .split("\n")
+          .map((line) => line.length),
+      ) <= width
+    )
+      break;
+    if (head.includes(title)) left.push(title);
+  }
+  return { rows: keep(), left };
 }
 
 /** What {@link workloadCells} are of. */
