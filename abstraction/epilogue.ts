@@ -133,6 +133,11 @@ export function placedProblem({ epilogue }: Computation): string | undefined {
   return `the epilogue stores ${printAccess(epilogue.equation.target)} at places of its own`;
 }
 
+/** Whether a tensor is the output of such an epilogue: what it writes was found to lie inside where it was defined. */
+export function storesElsewhere(computation: Computation, tensor: string): boolean {
+  return computation.epilogue?.equation.target.tensor === tensor && placedProblem(computation) !== undefined;
+}
+
 /** The equation of a sum, without the points of elements that its epilogue leaves out. */
 export function needed(equation: Equation, { where, ...epilogue }: Equation): Equation {
   if (where === undefined) return equation;

@@ -8,9 +8,9 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, outputOf, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
-import { placedProblem } from "../abstraction/epilogue.ts";
+import { storesElsewhere } from "../abstraction/epilogue.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import {
   type Access,
@@ -109,8 +109,7 @@ export class CExpressions {
     const described = buffer
       ? { dims: dimsOf(buffer), storage: storageOf(buffer) }
       : tensorOf(this.computation, tensor);
-    const isWritten = tensor === outputOf(this.computation).name && placedProblem(this.computation) !== undefined;
-    const guards = (isWritten ? [] : index).flatMap((e, d) => {
+    const guards = (storesElsewhere(this.computation, tensor) ? [] : index).flatMap((e, d) => {
       const [min, max] = boundsOf(e, extents);
       const extent = described.dims[d]?.extent ?? 0;
       const tests: Expr[] = [];
