@@ -85,6 +85,20 @@ static inline void turn_rows(void* to, long to_pitch, const void* from, long pit
 }`,
   },
   {
+    name: "turn_columns",
+    text: code`/* Words of 16 rows become rows of 16 words; pitches in bytes. Of rows without a bit nothing is read, their words are zero. */
+static inline void turn_columns(void* to, long to_pitch, const void* from, long pitch, unsigned long long rows, long words) {
+  for (long k = 0; k < words; k += 16) {
+    const __mmask16 read = lanes_below(words - k);
+    __m512i r[16];
+    for (int i = 0; i < 16; i++)
+      r[i] = _mm512_maskz_loadu_epi32(rows >> i & 1 ? read : 0, (const char*)from + i * pitch + 4 * k);
+    turn_registers(r);
+    for (int i = 0; i < 16 && k + i < words; i++) _mm512_storeu_si512((char*)to + (k + i) * to_pitch, r[i]);
+  }
+}`,
+  },
+  {
     name: "lanes_from",
     text: code`/* As many lanes of low:high from the N-th on. */
 template <int N> static inline __m512 lanes_from(__m512 low, __m512 high) {

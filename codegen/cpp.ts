@@ -23,6 +23,7 @@ import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.
 import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
+import { turnedColumns } from "./cpp-turned-columns.ts";
 import { turnedRows, turnedTile } from "./cpp-turned-tiles.ts";
 import type { Named } from "./named.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
@@ -119,7 +120,8 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
       (this.rows.row(loop, extents) ??
         maskedRow(loop, this.c, extents) ??
         turnedTile(loop, this.c, extents) ??
-        turnedRows(loop, this.c, extents));
+        turnedRows(loop, this.c, extents) ??
+        turnedColumns(loop, this.c, extents));
     if (!vectors) return wide;
     const inside = (): Code[] => indented(printStatements(loop.body, this, extents));
     return [IF_AVX512, ...vectors, ELSE, ...(wide ?? [this.openLoop(loop, extents), ...inside(), code`}`]), END_IF];

@@ -168,6 +168,24 @@ it("is computed by plain loops", () => {
   expect([...interpretNest(nest, subject, inputs)], printNest(nest)).toEqual([...interpret(subject, inputs)]);
 });
 
+it.each([
+  ["avx512.vdpbf16ps", "bf16"],
+  ["avx512.fma.f32.broadcast", "f32"],
+] as const)("packs joined inputs for %s as they lie, sixteen rows at once", (name, dtype) => {
+  const [intrinsic] = intrinsicsNamed(name);
+  if (!intrinsic) throw new Error(`no ${name}`);
+  const subject = interaction(dtype, { b: 4, vectors: 27, k: 64 });
+  const mapping = mappings(subject, intrinsic, { reasons: false }).valid.find(
+    ({ matching }) => matching["n"]?.[0] === "j",
+  );
+  if (!mapping) throw new Error("no mapping");
+  const schedule = { ...plainSchedule(mapping), placement: { a: "in-place", b: "tiled" } } as const;
+  const { source } = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
+  expect(source).toMatch(/turn_columns\(b_tiles.*, e \+ .*row_below\(/);
+  // What is chosen at one step is written by itself: nothing is tested inside.
+  expect(source).not.toMatch(/ == 0 \? d\[/);
+});
+
 describe("compiled", () => {
   let runner: Runner;
   beforeAll(async () => {

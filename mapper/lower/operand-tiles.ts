@@ -74,7 +74,8 @@ export class OperandTiles {
     for (const d of own) {
       const inner = inTile.get(d.axis ?? "") ?? number(0);
       const element = binary("+", binary("*", stepOf(d), number(d.step)), inner);
-      if (d.steps !== d.wholeSteps) guards.push(compare("<", element, number(d.extent)));
+      const isInside = element.kind === "number" && element.value < d.extent;
+      if (d.steps !== d.wholeSteps && !isInside) guards.push(compare("<", element, number(d.extent)));
       for (const [name, digit] of digitsOf(d, element)) counters.set(name, digit);
     }
     for (const o of operand.dims)

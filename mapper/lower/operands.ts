@@ -34,6 +34,7 @@ import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dependsOn } from "../schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL } from "../schedule/within.ts";
+import { type Chosen, chosenIn, tileAxes, tileWalk } from "./chosen.ts";
 import { copyParts } from "./copies.ts";
 import { edgeLoops } from "./edges.ts";
 import type { FreshNames } from "./names.ts";
@@ -234,17 +235,13 @@ export class OperandPlacement {
     const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
     const { elements, base } = this.tiles.layout(own, tileElements(operand));
     const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, operand, elements);
-    const innerName = (name: string): string => this.names.fresh(`${name}_inner`);
-    const inner = operand.dims.map((o) => ({ name: innerName(o.name), extent: o.extent }));
-    const inTile = new Map(operand.dims.map((o) => [o.name, o.extent > 1 ? axis(innerName(o.name)) : number(0)]));
-    const offset = substitute(tileOffset(operand), inTile, "index");
+    const { inTile, inner } = tileAxes(operand, this.names);
     /** The element at a place within a tile, or what changes nothing. */
-    const packed = (stepOf: (d: LoopDimension) => Expr, at: Position): Statement => {
+    const packed = (stepOf: (d: LoopDimension) => Expr, at: Position, value = bound, within = inTile): Statement => {
+      const offset = substitute(tileOffset(operand), within, "index");
       const target = access(buffer, [binary("+", base(at), offset)]);
-      return {
-        kind: "scalar",
-        equation: { target, op: "=", value: this.tiles.element(operand, bound, own, stepOf, inTile) },
-      };
+      const element = this.tiles.element(operand, value, own, stepOf, within);
+      return { kind: "scalar", equation: { target, op: "=", value: element } };
     };
     const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
     if (edges && this.conditions) {
@@ -261,13 +258,17 @@ export class OperandPlacement {
         ),
       );
     } else {
-      const step = (d: LoopDimension): Expr => axis(this.names.fresh(`${d.name}_step`));
-      const statement = packed(step, (d) => {
-        const block = number(blockOf(this.schedule, d));
-        return this.tiles.placeIn(d, binary("/", step(d), block), binary("%", step(d), block));
-      });
-      const steps = own.map((d) => ({ name: this.names.fresh(`${d.name}_step`), extent: d.steps }));
-      this.packing(constant).push(...this.dealt([...steps, ...inner], [statement]));
+      const chosen = constant ? undefined : chosenIn(bound, own);
+      const all = (value: Expr, only?: Chosen): readonly Statement[] => {
+        const { step, within, walk } = tileWalk(operand, own, this.names, only);
+        const at: Position = (d) => {
+          const block = number(blockOf(this.schedule, d));
+          return this.tiles.placeIn(d, binary("/", step(d), block), binary("%", step(d), block));
+        };
+        return this.dealt(walk, [packed(step, at, value, within)]);
+      };
+      const apart = chosen && [...all(chosen.otherwise), { kind: "barrier" } as const, ...all(chosen.value, chosen)];
+      this.packing(constant).push(...(apart ?? all(bound)));
     }
     return { operand, buffer, stride: tileRowElements(operand), base };
   }

@@ -1,0 +1,64 @@
+/**
+ * @file A value that is another at one step of a loop: packed everywhere as the one, then written over by the other where that step is. So each of
+ * several inputs that are joined along a loop is copied as it lies, and nothing is tested inside.
+ *
+ *     select(j == 0, d[b,k], e[b,j-1,k])      ->      e[b,j-1,k] at every j, of which j = 0 lies outside;  then d[b,k] at j = 0
+ */
+
+import { axis, type Expr, number } from "../../abstraction/expression.ts";
+import type { Operand } from "../../abstraction/intrinsic.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
+import type { FreshNames } from "./names.ts";
+
+/** What is packed at one step of a loop that is a dimension by itself, and what everywhere else. */
+export interface Chosen {
+  readonly dimension: LoopDimension;
+  readonly at: number;
+  readonly value: Expr;
+  readonly otherwise: Expr;
+}
+
+/** Undefined for any other value. */
+export function chosenIn(value: Expr, dimensions: readonly LoopDimension[]): Chosen | undefined {
+  if (value.kind !== "select" || value.condition.kind !== "compare" || value.condition.op !== "==") return undefined;
+  const { left, right } = value.condition;
+  if (left.kind !== "axis" || right.kind !== "number") return undefined;
+  const dimension = dimensions.find((d) => d.loops.length === 1 && d.loops[0]?.name === left.name);
+  if (dimension === undefined || right.value < 0 || right.value >= dimension.extent) return undefined;
+  return { dimension, at: right.value, value: value.whenTrue, otherwise: value.whenFalse };
+}
+
+/** Where an element of a tile lies along each axis of the operand, and the loops over them. */
+export function tileAxes(
+  { dims }: Operand,
+  names: FreshNames,
+): { readonly inTile: ReadonlyMap<string, Expr>; readonly inner: readonly Dimension[] } {
+  const innerName = (name: string): string => names.fresh(`${name}_inner`);
+  return {
+    inTile: new Map(dims.map((o) => [o.name, o.extent > 1 ? axis(innerName(o.name)) : number(0)])),
+    inner: dims.map((o) => ({ name: innerName(o.name), extent: o.extent })),
+  };
+}
+
+/** Loops over the steps of dimensions and the elements of a tile, and where they stand. @param only of one dimension this place alone */
+export function tileWalk(
+  operand: Operand,
+  own: readonly LoopDimension[],
+  names: FreshNames,
+  only?: Pick<Chosen, "at" | "dimension">,
+): {
+  readonly step: (d: LoopDimension) => Expr;
+  readonly within: ReadonlyMap<string, Expr>;
+  readonly walk: readonly Dimension[];
+} {
+  const { inTile, inner } = tileAxes(operand, names);
+  const stepName = (d: LoopDimension): string => names.fresh(`${d.name}_step`);
+  const step = (d: LoopDimension): Expr =>
+    d === only?.dimension ? number(Math.floor(only.at / d.step)) : axis(stepName(d));
+  const fixed = only?.dimension.axis;
+  const within = new Map(inTile);
+  if (only && fixed !== undefined) within.set(fixed, number(only.at % only.dimension.step));
+  const steps = own.filter((d) => d !== only?.dimension).map((d) => ({ name: stepName(d), extent: d.steps }));
+  return { step, within, walk: [...steps, ...inner.filter((_, i) => operand.dims[i]?.name !== fixed)] };
+}
