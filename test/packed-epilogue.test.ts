@@ -1,6 +1,7 @@
 /** @file Epilogues that leave out elements and store the others at places of their own: packed triangles, and inputs beside them. */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { evaluateIndex } from "../abstraction/affine.ts";
 import {
   type Computation,
   computationKey,
@@ -108,14 +109,19 @@ describe("an epilogue with places of its own", () => {
   });
 });
 
-/** Loads, issues and stores of a nest, how often it runs them. */
+/** How often a nest issues the instruction. */
 function issuesIn(nest: LoopNest): number {
-  const count = (s: Statement): number => {
-    if (s.kind === "loop") return s.extent * s.body.reduce((sum, inner) => sum + count(inner), 0);
-    if (s.kind === "when") return s.body.reduce((sum, inner) => sum + count(inner), 0);
-    return s.kind === "register-issue" ? 1 : 0;
+  const inAll = (body: readonly Statement[], point: Readonly<Record<string, number>>): number =>
+    body.reduce((sum, s) => sum + count(s, point), 0);
+  const count = (s: Statement, point: Readonly<Record<string, number>>): number => {
+    if (s.kind === "when") return inAll(evaluateIndex(s.condition, point) ? s.body : s.otherwise, point);
+    if (s.kind !== "loop") return s.kind === "register-issue" ? 1 : 0;
+    return Array.from({ length: s.extent }, (_, at) => inAll(s.body, { ...point, [s.axis]: at })).reduce(
+      (sum, n) => sum + n,
+      0,
+    );
   };
-  return nest.body.reduce((sum, s) => sum + count(s), 0);
+  return inAll(nest.body, {});
 }
 
 const ROWS = ["avx512.fma.f32.broadcast", "avx512.vdpbf16ps", "amx.tdpbf16ps", "portable.mla.f32.broadcast"] as const;
@@ -155,9 +161,8 @@ it("skips blocks of which nothing is stored", () => {
   if (!mapping) throw new Error("no mapping");
   const nest = lowerSchedule(mapping, { ...plainSchedule(mapping), block: {} });
   const inputs = smallIntegers(subject);
-  const [whole] = nest.body.slice(-1);
-  expect(issuesIn(nest)).toBe(64);
-  expect(printNest({ ...nest, body: whole ? [whole] : [] })).toContain("when ");
+  // Of 32 rows and 2 tiles of 16 columns the upper half of the second tile is left out.
+  expect(issuesIn(nest)).toBe(48);
   expect([...interpretNest(nest, subject, inputs)]).toEqual([...interpret(subject, inputs)]);
 });
 
