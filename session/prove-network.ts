@@ -10,7 +10,7 @@
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import pLimit from "p-limit";
 import { elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf as bytesOfType, isInteger } from "../abstraction/dtype.ts";
@@ -53,7 +53,8 @@ export async function proveNetwork(
   const cores = coresOf(rest);
   const problem = await buildNetwork(folder, parts, builder, cores);
   if (problem !== undefined) return { status: "not built", said: problem };
-  const work = mkdtempSync(join(folder, "build", "proof-"));
+  // Compilers run in it.
+  const work = mkdtempSync(join(resolve(folder), "build", "proof-"));
   try {
     const { program } = parts.subject;
     const inputs = drawInputs(program, seed);

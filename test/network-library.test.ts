@@ -2,7 +2,7 @@
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
@@ -142,6 +142,15 @@ describe("the library of a network", () => {
   it.each(inFull(LARGE, []))("of %s computes what its equations say, by kernels", async (_, build) => {
     const { at, parts } = emitted({ ...build(), name: `${build().name}_large` }, true);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+  });
+
+  it("is proved in a folder that is named from where the process runs, also where programs compute what is expected", async () => {
+    const net = new GraphBuilder("wide");
+    // More products than the interpreter is given.
+    const x = net.input("x", [128, 130]);
+    net.output(net.node("MatMul", [x, net.constant("w", [130, 128], new Float32Array(130 * 128).fill(0.5))]));
+    const { at, parts } = emitted(net.graph, false);
+    expect(await proveNetwork(relative(process.cwd(), at), parts, compiler)).toEqual({ status: "right", steps: 1 });
   });
 
   it("is told apart where a step is wrong, by the step's name", async () => {
