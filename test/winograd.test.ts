@@ -17,6 +17,7 @@ import type { Value } from "../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { createRunner } from "../runtime/measure.ts";
 import { writePackage } from "../session/emit.ts";
 import { formsIn, inBestForms } from "../session/forms.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
@@ -152,6 +153,23 @@ describe("a convolution in another form", () => {
       Object.entries(step.reads).map(([name, { constant: _, ...value }]) => [name, value] as const),
     );
     expect(formsOf({ ...step, reads })).toHaveLength(1);
+  });
+
+  it.each([1, 2])("has kernels that write no element beyond the edge: form %d", async (number) => {
+    const form = formsOf(convolutionIn(layer()))[number] ?? [];
+    const made = await createRunner();
+    if (made.status === "environment") throw new Error(made.what);
+    try {
+      for (const { computation } of form) {
+        if (multiplyAddsOf(computation) > 0) continue;
+        const reference = await made.runner.reference(computation, 3);
+        const kernel = loopsKernel(computation, nativeTarget().isa);
+        const measured = await made.runner.measure(kernel, reference, { budgetSeconds: 0.01 });
+        expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
+      }
+    } finally {
+      await made.runner.close();
+    }
   });
 
   it("is computed by loops without products of zero", () => {
