@@ -15,7 +15,7 @@ import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
@@ -102,7 +102,7 @@ async function main(): Promise<void> {
   const dtype = wordOf("dtype", values.dtype, ["bf16", "f32"]);
   const name = dtype === "f32" ? "avx512.fma.f32.broadcast" : "avx512.vdpbf16ps";
   const made = await createRunner({});
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const folder = mkdtempSync(join(tmpdir(), "interaction-"));
   try {
     const libraries: string[] = [];
