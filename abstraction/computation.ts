@@ -296,6 +296,8 @@ function withEpilogue(
     all[tensor] = inputs[tensor] ?? completed(tensor);
   const placed = isElementwise(epilogue) ? accessesOf(epilogue) : accessesIn(epilogue.value);
   for (const each of placed) checkInside(name, each, all[each.tensor] ?? sum, elements);
+  for (const each of (epilogue.beside ?? []).flatMap((e) => accessesIn(e.value)))
+    checkInside(name, each, all[each.tensor] ?? sum, extents);
   if (isElementwise(epilogue)) checkWritten(name, epilogue.target, all[output] ?? sum, elements);
   return { ...made, tensors: all, epilogue: { equation: epilogue, sum } };
 }

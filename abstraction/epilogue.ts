@@ -124,7 +124,8 @@ function checkBeside(other: Equation, epilogue: Equation, equation: Equation, pr
 
 /** Whether an epilogue writes each element of the sum at its own place, as most do. */
 export function isElementwise({ target, where, beside }: Equation): boolean {
-  return where === undefined && beside === undefined && target.index.every((e) => e.kind === "axis");
+  const axes = target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+  return where === undefined && beside === undefined && new Set(axes).size === target.index.length;
 }
 
 /** Why what stores each element of a sum where it stands cannot store this epilogue; undefined where it can. */

@@ -35,15 +35,17 @@ export function writtenShape(
   equations: readonly { readonly equation: Equation; readonly extents: Extents }[],
   given?: readonly number[],
 ): number[] {
-  const written = equations.map(({ equation, extents }) => ({
-    equation,
-    groups: groupsOf(equation).map((g) => placesOf(subject, equation, g, extents)),
-  }));
-  const first = written[0]?.equation.target;
-  const rank = first?.index.length ?? 0;
   const fail = (because: string, { target }: Equation): never => {
     throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(target) ?? {});
   };
+  const written = equations.map(({ equation, extents }) => {
+    for (const c of equation.where === undefined ? [] : conjunctsOf(equation.where))
+      if (axesIn(c).length === 0 && evaluateIndex(c, {}) === 0)
+        fail(`no element of ${printAccess(equation.target)} is written: its condition never holds`, equation);
+    return { equation, groups: groupsOf(equation).map((g) => placesOf(subject, equation, g, extents)) };
+  });
+  const first = written[0]?.equation.target;
+  const rank = first?.index.length ?? 0;
   const shape = Array.from({ length: rank }, (_, d) =>
     Math.max(...written.map(({ groups }) => endsOf(placesAlong(groups, d))[1] + 1)),
   );
@@ -146,9 +148,9 @@ function areApart(some: Places, others: Places): boolean {
 /** An epilogue reads and writes inside its tensors: padding is what sums have. */
 export function checkInside(subject: string, read: Access, tensor: Tensor, extents: Extents): void {
   for (const [d, e] of read.index.entries()) {
-    const [, max] = boundsOf(e, extents);
+    const [min, max] = boundsOf(e, extents);
     const extent = tensor.dims[d]?.extent ?? 0;
-    if (read.index.length !== tensor.dims.length || max >= extent)
+    if (read.index.length !== tensor.dims.length || min < 0 || max >= extent)
       throw new UsageError(
         `${subject}: epilogue: ${printAccess(read)} lies outside ${tensor.name}, of shape ${tensor.dims.map((x) => x.extent).join(" x ")}`,
         spanOf(read) ?? {},

@@ -31,11 +31,18 @@ type Evaluate = (at: Point) => Interval;
  * The interval of every output element of an epilogue.
  * @param epilogue an element-wise computation, as `partsOf` gives it
  * @param uncertain the input known to lie between these ends; the others are exact
+ * @param output what the elements hold that it leaves to others, exactly
  */
-export function intervalsOf(epilogue: Computation, inputs: Inputs, uncertain: string, ends: Ends): Ends {
+export function intervalsOf(
+  epilogue: Computation,
+  inputs: Inputs,
+  uncertain: string,
+  ends: Ends,
+  output: ArrayLike<number> = [],
+): Ends {
   const { equation, axes } = epilogue;
   const { where } = equation;
-  const output = tensorOf(epilogue, equation.target.tensor);
+  const written = tensorOf(epilogue, equation.target.tensor);
   const types: DTypes = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
   const place = placeIn(epilogue, equation.target.tensor, equation.target.index);
   const read = (tensor: string, index: readonly Expr[]): Evaluate => {
@@ -46,9 +53,9 @@ export function intervalsOf(epilogue: Computation, inputs: Inputs, uncertain: st
       return [low[element] ?? Number.NaN, high[element] ?? Number.NaN];
     };
   };
-  const value = compile(equation.value, types, output.dtype, read);
-  const low = new Float64Array(elementCount(output));
-  const high = new Float64Array(elementCount(output));
+  const value = compile(equation.value, types, written.dtype, read);
+  const low = Float64Array.from({ length: elementCount(written) }, (_, i) => output[i] ?? Number.NaN);
+  const high = low.slice();
   const point: Record<string, number> = {};
   const descend = (depth: number): void => {
     const axis = axes[depth];
@@ -56,8 +63,8 @@ export function intervalsOf(epilogue: Computation, inputs: Inputs, uncertain: st
       if (where !== undefined && evaluateIndex(where, point) === 0) return;
       const at = place(point);
       const [least, most] = value(point);
-      low[at] = wrap(output.dtype, least);
-      high[at] = wrap(output.dtype, most);
+      low[at] = wrap(written.dtype, least);
+      high[at] = wrap(written.dtype, most);
       return;
     }
     for (let i = 0; i < axis.extent; i++) {

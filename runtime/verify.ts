@@ -282,10 +282,11 @@ export async function finish(
   const output = together(finished, await Promise.all(beside.map((other) => evaluate(other, inputs))));
   if (tolerance.every((x) => x === 0) && !callsLibrary(epilogue.equation.value))
     return { expected: output, tolerance: new Float64Array(output.length) };
-  const { low, high } = intervalsOf(epilogue, inputs, sum, {
+  const ends = {
     low: expected.map((x, i) => x - (tolerance[i] ?? 0)),
     high: expected.map((x, i) => x + (tolerance[i] ?? 0)),
-  });
+  };
+  const { low, high } = intervalsOf(epilogue, inputs, sum, ends, output);
   const reach = output.map((x, i) => {
     const [least = x, most = x] = [low[i], high[i]];
     return Number.isFinite(x) ? Math.max(x - least, most - x) : 0;

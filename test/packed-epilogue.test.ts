@@ -103,6 +103,10 @@ describe("an epilogue with places of its own", () => {
     ["z[b,i*4+j] = c[b,i,j], z[b,16] = x[b,0,k]", "z[b,16] is not indexed by k, which its value depends on"],
     ["z[b,i*4+j] = c[b,i,j], z[b,l+16] = x[b,0,l]", 'the equation has no axis "l"; its axes are b, i, j, k'],
     ["z[b,i*4+j] = c[b,i,j], y[b,k] = x[b,0,k]", "y[b,k] is no element of z[b,i*4+j]"],
+    ["z[b,i,j] = c[b,i,j] where 1 < 0", "no element of z[b,i,j] is written: its condition never holds"],
+    ["z[b,i,j,b] = c[b,i,j]", "32 of the 64 elements of z are written, of shape 2 x 4 x 4 x 2"],
+    ["z[b,i*4+j+3] = c[b,i,j], z[b,k] = x[b,4,k]", "x[b,4,k] lies outside x, of shape 2 x 4 x 3"],
+    ["z[b,i*4+j+3] = c[b,i,j], z[b,k] = x[b,k-1,k]", "x[b,k-1,k] lies outside x, of shape 2 x 4 x 3"],
     ["z[b,i*4+j] = c[b,i,j], z[b,k+16] += x[b,0,k]", 'it assigns each element once: "=", not "+="'],
   ])("is refused as %s", (epilogue, because) => {
     expect(refusal(epilogue)).toBe(`equation: epilogue: ${because}`);
@@ -153,6 +157,32 @@ describe.each(ROWS)("lowered onto %s", (name) => {
   });
 });
 
+it.each(["where j+1 < i", "where i <= 5", "where k <= i"])(
+  "stores the identity where a sum %s has no term, though other elements are left out",
+  (where) => {
+    const random = seededRandom(5);
+    for (const name of ROWS) {
+      const [intrinsic] = intrinsicsNamed(name);
+      if (!intrinsic) throw new Error(`no ${name}`);
+      const dtype = name.includes("bf16") ? "bf16" : "f32";
+      const subject = defineComputation({
+        equation: `c[b,i,j] += f32(x[b,i,k]) * f32(y[b,j,k]) ${where}`,
+        epilogue: "z[b,i*(i-1)/2+j] = c[b,i,j] + 1 where j < i",
+        extents: { b: 2, i: 21, j: 21, k: 4 },
+        tensors: { x: dtype, y: dtype },
+      });
+      const inputs = smallIntegers(subject, random);
+      const expected = [...interpret(subject, inputs)];
+      const [mapping] = mappings(subject, intrinsic, { reasons: false }).valid;
+      if (!mapping) throw new Error(`${name}: no mapping`);
+      for (const schedule of [plainSchedule(mapping), randomSchedule(mapping, random, 1)]) {
+        const nest = lowerSchedule(mapping, schedule);
+        expect([...interpretNest(nest, subject, inputs)], printNest(nest)).toEqual(expected);
+      }
+    }
+  },
+);
+
 it("skips blocks of which nothing is stored", () => {
   const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
   if (!intrinsic) throw new Error("no avx512.vdpbf16ps");
@@ -198,6 +228,16 @@ describe("compiled", () => {
     if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
     runner = made.runner;
   });
+  it.each(["c[b,i,j]", "exp(c[b,i,j])"])("what stands beside %s is compared bit by bit", async (stored) => {
+    const packed = product(`z[b,i*(i-1)/2+j+3] = ${stored} where j < i, z[b,k] = x[b,0,k]`);
+    const { sets } = await runner.reference(packed, 1);
+    for (const { expected, tolerance } of sets) {
+      const beside = [...expected.keys()].filter((at) => at % 9 < 3);
+      expect(beside.some((at) => expected[at] !== 0)).toBe(true);
+      expect(beside.map((at) => tolerance[at])).toEqual(beside.map(() => 0));
+    }
+  });
+
   afterAll(() => runner.close());
 
   const { isa } = nativeTarget();

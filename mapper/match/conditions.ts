@@ -210,12 +210,15 @@ export class Conditions {
   readonly stored: Expr | undefined;
   private readonly whole: Condition;
   private readonly kept: Condition | undefined;
+  /** What must hold for an epilogue to store an element; undefined where it stores all. */
+  private readonly leftOut: Condition | undefined;
   /** What an input keeps points out by, of the inputs that do. */
   private readonly carried: ReadonlyMap<string, Condition>;
   private readonly dimensions: readonly LoopDimension[];
   private readonly schedule: Schedule;
 
   private constructor(
+    computation: Computation,
     where: Expr,
     parts: readonly ConditionPart[],
     schedule: Schedule,
@@ -224,6 +227,9 @@ export class Conditions {
     this.whole = conditionOf(where);
     this.stored = storedCondition(parts);
     this.kept = this.stored && conditionOf(this.stored);
+    const { equation, epilogue } = computation;
+    const asked = epilogue ? kept(equation, epilogue.equation) : [];
+    this.leftOut = asked.length === 0 ? undefined : conditionOf(asked.reduce(and));
     this.carried = carriedConditions(parts);
     this.schedule = schedule;
     this.dimensions = dimensions;
@@ -239,7 +245,8 @@ export class Conditions {
     const { computation, intrinsic, binding } = mapping;
     const { where } = computation.equation;
     if (where === undefined) return undefined;
-    return new Conditions(where, scheduledParts(defineProblem(computation, intrinsic, binding)), schedule, dimensions);
+    const parts = scheduledParts(defineProblem(computation, intrinsic, binding));
+    return new Conditions(computation, where, parts, schedule, dimensions);
   }
 
   /** Work of a register block, run where some of its points may take part; what else is done where none does. */
@@ -290,12 +297,15 @@ export class Conditions {
     return carried && this.range(this.tiedTo(d, carried), d, stretchOf, number(0), count);
   }
 
-  /** Of a block whose elements an epilogue leaves out where the condition on kept loops fails: what is done where it stores some. */
+  /**
+   * Of a block of which an epilogue leaves out elements: what is done where it stores some. A sum that a condition of its own leaves empty is stored
+   * as the identity.
+   */
   storedAtAll(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
-    return this.kept === undefined ? work : when(somewhere(this.kept, this.spans(stretchOf)), work);
+    return this.leftOut === undefined ? work : when(somewhere(this.leftOut, this.spans(stretchOf)), work);
   }
 
-  /** The same: stored `whole` where it holds everywhere. */
+  /** The same: stored `whole` where all of its elements are, and each holds a sum. */
   storedWhole(stretchOf: StretchOf, whole: readonly Statement[], some: readonly Statement[]): readonly Statement[] {
     return this.kept === undefined ? some : when(everywhere(this.kept, this.spans(stretchOf)), whole, some);
   }
