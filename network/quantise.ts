@@ -103,8 +103,11 @@ class Quantiser {
 
   /** A convolution or a product with its batch norm in the weights. */
   private layer(node: Node, input: Scale): void {
-    const [x = "", w = "", given = ""] = node.inputs;
-    const weights = this.constantNamed(w, node);
+    const [x = "", tensor = "", given = ""] = node.inputs;
+    const [y = ""] = node.outputs;
+    const weights = this.constantNamed(tensor, node);
+    // Layers that share weights have scales of their own.
+    const w = this.constants.has(`${tensor}.s8`) ? `${y}.${tensor}` : tensor;
     const filters = weights.shape[0] ?? 1;
     const isRows = node.op === "Conv" || node.attributes["transB"] === 1;
     if (!isRows) throw new UsageError(`${node.name} (${node.op}): weights that lie by columns are not quantised`);
@@ -144,7 +147,6 @@ class Quantiser {
     );
     this.push("DequantizeLinear", `${w}.dequantize`, [`${w}.s8`, ...own], `${w}.shown`, { axis: 0 });
     this.push("DequantizeLinear", `${w}.bias.dequantize`, [`${w}.bias.s32`, ...ofBias], `${w}.bias.shown`, { axis: 0 });
-    const [y = ""] = node.outputs;
     const made = norm?.outputs[0] ?? y;
     this.nodes.push({ ...node, inputs: [this.now.get(x) ?? x, `${w}.shown`, `${w}.bias.shown`], outputs: [made] });
     if (norm) {
@@ -153,9 +155,13 @@ class Quantiser {
     }
   }
 
-  private normBehind({ outputs: [y = ""] }: Node): Node | undefined {
+  /** The batch norm that alone reads a layer, where it is a factor and an offset of what the layer's weights and bias make. */
+  private normBehind({ outputs: [y = ""], attributes }: Node): Node | undefined {
     const [reader, ...others] = this.readers.get(y) ?? [];
-    return reader?.op === "BatchNormalization" && others.length === 0 ? reader : undefined;
+    const isPlain = (attributes["alpha"] ?? 1) === 1 && (attributes["beta"] ?? 1) === 1;
+    if (reader?.op !== "BatchNormalization" || others.length > 0 || !isPlain || this.from.outputs.includes(y))
+      return undefined;
+    return reader;
   }
 
   /** A norm as a factor and an offset of each channel. */

@@ -53,6 +53,29 @@ describe("a network that is quantised", () => {
     expect(await runNetwork(lowerGraph(again), { x })).toEqual(await runNetwork(lowerGraph(graph), { x }));
   });
 
+  it.each(["shared weights", "an output before its norm", "a factor of the bias"])(
+    "comes near what it was: %s",
+    async (kind) => {
+      const net = new GraphBuilder("net");
+      const x = net.input("x", [4, 2]);
+      const four = (name: string, value: number): string => net.constant(name, [2], new Float32Array(2).fill(value));
+      const weights = [net.constant("w", [2, 2], Float32Array.of(1, 0.5, -1, 0.25)), four("b", 0.5)];
+      const beta = kind === "a factor of the bias" ? 0.5 : 1;
+      const product = net.node("Gemm", [x, ...weights], { transB: 1, beta }, "fc");
+      if (kind === "shared weights") net.output(net.node("Gemm", [x, ...weights], { transB: 1 }, "again"));
+      if (kind === "an output before its norm") net.output(product);
+      const norm = [four("scale", 2), four("offset", 1), four("mean", 0.5), four("variance", 4)];
+      net.output(net.node("BatchNormalization", [product, ...norm], {}, "norm"));
+      const inputs = { x: Float32Array.from({ length: 8 }, (_, i) => (i - 3) / 2) };
+      const before = [...(await runNetwork(lowerGraph(net.graph), inputs)).values()];
+      const after = [...(await runNetwork(fuse(lowerGraph(quantise(net.graph, { x: [-2, 2.5] }))), inputs)).values()];
+      expect(after).toHaveLength(before.length);
+      for (const [i, elements] of before.entries())
+        for (const [at, element] of Array.from(elements).entries())
+          expect(Math.abs((after[i]?.[at] ?? Number.NaN) - Number(element))).toBeLessThan(0.05);
+    },
+  );
+
   it("refuses weights that are not known, and a range that is none", () => {
     const net = new GraphBuilder("open");
     const x = net.input("x", [1, 4]);
