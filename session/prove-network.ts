@@ -13,8 +13,8 @@ import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import pLimit from "p-limit";
 import { elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
-import { bytesOf as bytesOfType, isInteger } from "../abstraction/dtype.ts";
-import { seededRandom } from "../abstraction/random.ts";
+import { bytesOf as bytesOfType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { type Program, rootOf, type Step } from "../network/program.ts";
 import { elementsOf, heldAs, type Value } from "../network/value.ts";
 import { type NetworkParts, networkBuildOf } from "../package/network/index.ts";
@@ -114,7 +114,9 @@ async function runOn(
   return run.status === "ok" ? undefined : `${explainRun(run)}\n${run.stderr}`.trimEnd();
 }
 
-/** Numbers as images have them after they were normalised: between -2 and 2; integers over their range. */
+/**
+ * Numbers as images have them after they were normalised: between -2 and 2; narrow integers over their range, and others as places in a table, below 128.
+ */
 export function drawInputs(
   { inputs }: Program,
   seed: number,
@@ -123,11 +125,12 @@ export function drawInputs(
   const values = new Map<Value, Float64Array>();
   const bytes = inputs.map((value) => {
     const dtype = heldAs(value.type);
+    const [least, most] = isInteger(dtype) && bytesOfType(dtype) < 4 ? rangeOf(dtype) : [0, 127];
     const drawn = Float64Array.from({ length: elementsOf(value.shape, value.name) }, () =>
       value.type === "bool"
         ? Math.round(random())
         : isInteger(dtype)
-          ? Math.floor(random() * 128)
+          ? randomInteger(random, least, most)
           : Math.fround(4 * random() - 2),
     );
     const encoded = encodeElements(dtype, drawn);
