@@ -212,7 +212,7 @@ template <int MOST> struct Network {
     if (!runs) return NOT_KEPT;
     cudaGraphExec_t exec = nullptr;
     if (int bad = captured(step, step + 1, LAUNCHES, last, &exec)) return bad;
-    cudaEvent_t begin, done;
+    cudaEvent_t begin = nullptr, done = nullptr;
     int error = cudaEventCreate(&begin);
     if (!error) error = cudaEventCreate(&done);
     *seconds = 0;
@@ -225,6 +225,8 @@ template <int MOST> struct Network {
       if (!error) error = cudaEventElapsedTime(&ms, begin, done);
       if (i == 0 || ms * 1e-3 / LAUNCHES < *seconds) *seconds = ms * 1e-3 / LAUNCHES;
     }
+    if (begin) cudaEventDestroy(begin);
+    if (done) cudaEventDestroy(done);
     cudaGraphExecDestroy(exec);
     return told(error);
   }

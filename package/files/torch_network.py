@@ -55,6 +55,8 @@ class Network(torch.nn.Module):
                 raise ValueError(f"{NAME}: {name} is {dtype}{shape} on {self.device}, got {tensor.dtype}{list(tensor.shape)} on {tensor.device}")
             if not tensor.is_contiguous():
                 raise ValueError(f"{NAME}: {name} must lie row-major: call contiguous()")
+            if tensor.data_ptr() % 16:
+                raise ValueError(f"{NAME}: {name} must begin at a multiple of 16 bytes: call clone()")
         stream = torch.cuda.current_stream(self.device).cuda_stream
         with torch.cuda.device(self.device):
             self.check(self.launch(self.handle, *[tensor.data_ptr() for tensor in [*inputs, *out]], stream))

@@ -57,6 +57,7 @@ export function cudaNetworkHeader(parts: NetworkParts): SourceText {
     `On the device values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time, on the device that was`,
     "current when it was made; make one for each stream that runs beside others.",
     "The steps are one CUDA graph for each set of arguments: the first call with new pointers captures it, which takes a moment.",
+    "Pointers are multiples of 16 bytes, as those of cudaMalloc are.",
     "With the flag KEEP every value has memory of its own, so that the output of each step can be looked at after a run.",
     "",
     ...subject.provenance,

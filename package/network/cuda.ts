@@ -123,7 +123,7 @@ function buildScript(parts: NetworkParts): SourceText {
     code`: "\${JOBS:=$(nproc 2>/dev/null || echo 1)}"`,
     code`export NVCC ARCH`,
     code`mkdir -p build`,
-    code`xargs -P "$JOBS" -I{} sh -c '{}' <<'END'`,
+    code`xargs -d '\\n' -P "$JOBS" -I{} sh -c '{}' <<'END'`,
     ...objects.map(command),
     code`END`,
     ...[library, main].map(command),
