@@ -14,6 +14,7 @@ import { type Form, formsOf, inForms } from "../network/forms.ts";
 import { type Program, rootOf, type Step } from "../network/program.ts";
 import { multiplyAddsOf } from "../network/tasks.ts";
 import type { Value } from "../network/value.ts";
+import { TRANSFORM_NAMES, winogradSteps } from "../network/winograd.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
@@ -107,6 +108,50 @@ function computed(form: Form, given: Readonly<Record<string, Float64Array>>, run
   }
   return last;
 }
+
+/** Where filters are polynomials, a row of G takes one at a place, or its last number; `scale` times. */
+const PLACES = {
+  winograd2: [
+    [0, 1],
+    [1, 1 / 2],
+    [-1, 1 / 2],
+    [Number.POSITIVE_INFINITY, 1],
+  ],
+  winograd4: [
+    [0, 1 / 4],
+    [1, -1 / 6],
+    [-1, -1 / 6],
+    [2, 1 / 24],
+    [-2, 1 / 24],
+    [Number.POSITIVE_INFINITY, 1],
+  ],
+} as const;
+
+it.each(TRANSFORM_NAMES)("filters of %s are values of polynomials, to the last bit but one", (name) => {
+  const random = seededRandom(3);
+  const step = convolutionIn(layer({ from: 17, to: 16 }));
+  const [tensor, weights] = Object.entries(step.reads).find(([, v]) => v.constant && v.shape.length === 4) ?? [];
+  if (!tensor || !weights?.constant) throw new Error("no filters");
+  const drawnWeights = Float32Array.from(weights.constant, () => random() - 0.5);
+  const reads = { ...step.reads, [tensor]: { ...weights, constant: drawnWeights } };
+  const made = winogradSteps({ ...step, reads }, name)?.[1]?.reads["filters"]?.constant ?? [];
+  const row = ([x, scale]: readonly [number, number], [a, b, c]: readonly [number, number, number]): number =>
+    scale * (x === Number.POSITIVE_INFINITY ? c : a + b * x + c * x * x);
+  const at = (k: number, c: number, r: number, s: number): number => drawnWeights[((k * 17 + c) * 3 + r) * 3 + s] ?? 0;
+  const places = PLACES[name];
+  expect(made).toHaveLength(places.length ** 2 * 17 * 16);
+  let worst = 0;
+  for (const [x, down] of places.entries())
+    for (const [y, along] of places.entries())
+      for (let c = 0; c < 17; c++)
+        for (let k = 0; k < 16; k++) {
+          const column = (s: number): number => row(down, [at(k, c, 0, s), at(k, c, 1, s), at(k, c, 2, s)]);
+          const wanted = row(along, [column(0), column(1), column(2)]);
+          const got = made[((x * places.length + y) * 17 + c) * 16 + k] ?? Number.NaN;
+          worst = Math.max(worst, Math.abs(got - wanted) / Math.max(Math.abs(wanted), 1e-3));
+        }
+  expect(worst).toBeLessThan(2 ** -23);
+});
 
 const SHAPES: readonly Layer[] = [
   {},
