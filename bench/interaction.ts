@@ -95,6 +95,8 @@ async function main(): Promise<void> {
     },
   });
   const { samples, chunk, rounds } = values;
+  for (const [name, given] of Object.entries({ samples, chunk, rounds }))
+    if (!/^[1-9]\d{0,7}$/.test(given)) throw new UsageError(`--${name}: ${given} is no number from 1 on`);
   if (Number(samples) % Number(chunk) !== 0)
     throw new UsageError(`--samples: ${samples} is no multiple of --chunk ${chunk}`, {
       hint: "one call takes a chunk",
@@ -159,7 +161,7 @@ export function reportOf(rows: readonly (readonly number[])[], { samples, chunk,
     `# DLRM's interaction in ${dtype} on a CPU, fused and as a sequence of kernels`,
     "",
     `${cpus()[0]?.model ?? "a CPU"}, one thread, ${new Date().toISOString().slice(0, 10)}. ${samples} samples of ${VECTORS} vectors of ${WIDTH}, ${name};`,
-    `medians of ${rounds} rounds, both sides in turns. Kernels of products take ${chunk} samples a call. Every element of both sides was checked.`,
+    `medians of ${rounds} rounds, both sides in turns. Kernels of products take ${chunk} samples a call. Every element of both sides was checked in a round ahead of them.`,
     "",
     `    node dist/bench/interaction.js --samples ${samples} --chunk ${chunk} --rounds ${rounds} --dtype ${dtype}`,
     "",
