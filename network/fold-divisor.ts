@@ -22,10 +22,11 @@ export function withoutDivision(step: Step): Step {
     (e) => {
       const term = dividedIn(e);
       if (!term) return e;
-      const without = divided(term.value, term.by, step, scaled);
+      const without = divided(term.value, term.by, step);
       if (!without) return e;
       found = true;
-      return { ...term.round, args: [without] };
+      for (const [name, tensor] of without.scaled) scaled.set(name, tensor);
+      return { ...term.round, args: [without.expr] };
     },
     "value",
   );
@@ -52,45 +53,53 @@ function dividedIn(e: Expr): { round: Extract<Expr, { kind: "call" }>; value: Ex
   return { round: e, value: arg.left, by: arg.right.value };
 }
 
+/** An expression over a number, and the tensors that are divided in it. */
+interface Divided {
+  readonly expr: Expr;
+  readonly scaled: ReadonlyMap<string, Value>;
+}
+
 /** The expression over a number, in its factors and terms; undefined where one of them is known only when the network runs. */
-function divided(e: Expr, by: number, step: Step, scaled: Map<string, Value>): Expr | undefined {
-  const inner = (part: Expr): Expr | undefined => divided(part, by, step, scaled);
+function divided(e: Expr, by: number, step: Step): Divided | undefined {
+  const inner = (part: Expr): Divided | undefined => divided(part, by, step);
   switch (e.kind) {
     case "number":
-      return e.value >= 0 ? { ...e, value: Math.fround(e.value / by) } : undefined;
-    case "access":
-      return scaledTensor(e.tensor, by, step, scaled) ? e : undefined;
+      return e.value >= 0 ? { expr: { ...e, value: Math.fround(e.value / by) }, scaled: new Map() } : undefined;
+    case "access": {
+      const value = scaledTensor(e.tensor, by, step);
+      return value && { expr: e, scaled: new Map([[e.tensor, value]]) };
+    }
     case "call": {
       if (e.fn !== "max" && e.fn !== "min") return undefined;
       const args = e.args.map(inner).filter((part) => part !== undefined);
-      return args.length === e.args.length ? { ...e, args } : undefined;
+      if (args.length !== e.args.length) return undefined;
+      return { expr: { ...e, args: args.map(({ expr }) => expr) }, scaled: together(args) };
     }
     case "binary": {
-      if (e.op === "*") {
-        const right = inner(e.right);
-        if (right) return { ...e, right };
-        const left = inner(e.left);
-        return left && { ...e, left };
-      }
-      if (e.op !== "+" && e.op !== "-") return undefined;
       const [left, right] = [inner(e.left), inner(e.right)];
-      return left && right && { ...e, left, right };
+      // One factor is divided, but each term.
+      if (e.op === "*" && right) return { ...right, expr: { ...e, right: right.expr } };
+      if (e.op === "*") return left && { ...left, expr: { ...e, left: left.expr } };
+      if ((e.op !== "+" && e.op !== "-") || !left || !right) return undefined;
+      return { expr: { ...e, left: left.expr, right: right.expr }, scaled: together([left, right]) };
     }
     default:
       return undefined;
   }
 }
 
-/** Whether a tensor is known, of f32, and read once: it is divided then. */
-function scaledTensor(name: string, by: number, { computation, reads }: Step, scaled: Map<string, Value>): boolean {
+const together = (parts: readonly Divided[]): ReadonlyMap<string, Value> =>
+  new Map(parts.flatMap(({ scaled }) => [...scaled]));
+
+/** A tensor over a number, where it is known, of f32, and read once. */
+function scaledTensor(name: string, by: number, { computation, reads }: Step): Value | undefined {
   const { equation, epilogue } = computation;
   const value = reads[name];
   const times = [equation.value, ...(epilogue ? [epilogue.equation.value] : [])]
     .flatMap((part) => accessesIn(part))
     .filter(({ tensor }) => tensor === name).length;
-  if (!value?.constant || value.type !== "f32" || times !== 1 || scaled.has(name)) return false;
+  if (!value?.constant || value.type !== "f32" || times !== 1) return undefined;
   const constant = numbersFor(value.type, value.constant.length, value.name);
   for (let i = 0; i < constant.length; i++) constant[i] = (value.constant[i] ?? 0) / by;
-  scaled.set(name, { ...value, name: `${value.name}.scaled`, constant });
-  return true;
+  return { ...value, name: `${value.name}.scaled`, constant };
 }
