@@ -69,6 +69,9 @@ export function say(text: string): void {
   aboveStatus(() => process.stderr.write(`${painted(text)}\n`));
 }
 
+/** How wide a terminal is; undefined where it does not say: one without a size has 0 columns. */
+export const columnsOf = ({ columns }: NodeJS.WriteStream): number | undefined => (columns > 0 ? columns : undefined);
+
 const ERASED = "\r\u001b[2K";
 let status = "";
 
@@ -76,7 +79,7 @@ let status = "";
 export function showStatus(text: string): void {
   if (process.stderr.isTTY !== true) return;
   // A line that wraps could not be written over.
-  status = visible(text).slice(0, (process.stderr.columns ?? WIDTH) - 1);
+  status = visible(text).slice(0, (columnsOf(process.stderr) ?? WIDTH) - 1);
   process.stderr.write(ERASED + status);
 }
 

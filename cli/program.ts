@@ -11,7 +11,7 @@ import { suggestion, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { table } from "../report/text.ts";
 import { VERSION } from "../session/version.ts";
-import { EXIT, type ExitCode, print, reportError } from "./output.ts";
+import { columnsOf, EXIT, type ExitCode, print, reportError } from "./output.ts";
 
 type Register = (command: Command, finish: (code: ExitCode) => void) => void;
 
@@ -119,7 +119,7 @@ const COMMANDS: readonly CommandFile[] = [
 
 /** Help is no wider than the terminal, nor than a README holds; a column of descriptions is no narrower than the second. */
 const [HELP_WIDTH, COLUMN_WIDTH] = [100, 20];
-const helpWidth = (): number => Math.min(HELP_WIDTH, process.stdout.columns ?? HELP_WIDTH);
+const helpWidth = (): number => Math.min(HELP_WIDTH, columnsOf(process.stdout) ?? HELP_WIDTH);
 
 /** Runs one command line; the words are those after `automap`. */
 export async function run(words: readonly string[]): Promise<ExitCode> {

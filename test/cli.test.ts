@@ -38,6 +38,18 @@ describe("automap", () => {
     }
   });
 
+  it("helps on a terminal that does not say how wide it is as anywhere", async () => {
+    const { columns } = process.stdout;
+    try {
+      process.stdout.columns = 100;
+      const usual = await printed("tune --help");
+      process.stdout.columns = 0;
+      expect(await printed("tune --help")).toBe(usual);
+    } finally {
+      process.stdout.columns = columns;
+    }
+  });
+
   it("gives the same help for `help map` as for `map --help`", async () => {
     expect(await printed("help map")).toBe(await printed("map --help"));
   });

@@ -63,6 +63,14 @@ describe("a table of trials", () => {
     Object.assign(stdout, { columns: 200 });
     expect((await commandLine(`db query --status ok --db ${FILE}`)).err).toBe("");
   });
+
+  it("has all of its columns on a terminal that does not say how wide it is", async () => {
+    const piped = await printed("db query --status ok");
+    for (const columns of [0, undefined]) {
+      Object.assign(stdout, { isTTY: true, columns });
+      expect(await printed("db query --status ok")).toEqual(piped);
+    }
+  });
 });
 
 describe("automap db best of a list", () => {

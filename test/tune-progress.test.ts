@@ -100,6 +100,16 @@ describe("the progress of a search", () => {
     expect(Math.max(...inPlace.map((line) => line.length))).toBe(39);
   });
 
+  it("is whole on a terminal that does not say how wide it is", async () => {
+    const { err } = await captured(() => {
+      Object.assign(process.stderr, { isTTY: true, columns: 0 });
+      showStatus("compiling");
+      showStatus("");
+      return 0;
+    });
+    expect(err).toBe(`${ERASED}compiling${ERASED}`);
+  });
+
   it("makes room for what is printed", async () => {
     const { out, err } = await captured(() => {
       Object.assign(process.stderr, { isTTY: true, columns: 80 });

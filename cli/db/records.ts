@@ -7,7 +7,7 @@ import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, words
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
 import { printTime, table } from "../../report/text.ts";
-import { partOf, print, say } from "../output.ts";
+import { columnsOf, partOf, print, say } from "../output.ts";
 
 const id = z.string().meta({ description: "hash of its facts: 32 hexadecimal digits" });
 const interval = z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" });
@@ -159,8 +159,8 @@ export function printTrials(
     ];
   });
   const whole = withoutEmptyColumns([[...head, ...(more ? [more.title] : [])], ...rows]);
-  const { columns } = process.stdout;
-  const { rows: fitting, left } = process.stdout.isTTY ? fitted(whole, columns) : { rows: whole, left: [] };
+  const columns = process.stdout.isTTY ? columnsOf(process.stdout) : undefined;
+  const { rows: fitting, left } = columns === undefined ? { rows: whole, left: [] } : fitted(whole, columns);
   print(table(fitting));
   if (left.length > 0) say(`automap: no room on ${columns} columns for ${left.join(", ")}; --csv has everything`);
 }
