@@ -159,6 +159,11 @@ const SHAPES: readonly Layer[] = [
   { pad: 0, height: 6, width: 11, from: 18 },
   { pad: 2, height: 3, width: 4 },
   { height: 4, width: 5, from: 96, to: 17 },
+  // Of one window along one dimension or both, and of less than one.
+  { height: 4, width: 4 },
+  { height: 2, width: 2, to: 18 },
+  { images: 2, height: 3, width: 4 },
+  { height: 1, width: 9 },
 ];
 
 describe("a convolution in another form", () => {
@@ -176,6 +181,7 @@ describe("a convolution in another form", () => {
           ? interpretNest(lowerModeProducts(computation).nest, computation, given)
           : interpret(computation, given);
       for (const form of others) {
+        expect(form.map(({ computation }) => modeProductsOf(computation) !== undefined)).toEqual([true, false, true]);
         expect(computed(form, inputs, interpret)).toEqual(wanted);
         expect(computed(form, inputs, byNests)).toEqual(wanted);
       }
@@ -200,8 +206,13 @@ describe("a convolution in another form", () => {
     expect(formsOf({ ...step, reads })).toHaveLength(1);
   });
 
-  it.each([1, 2])("has kernels that write no element beyond the edge: form %d", async (number) => {
-    const form = formsOf(convolutionIn(layer()))[number] ?? [];
+  it.each([
+    [1, {}],
+    [2, {}],
+    [1, { height: 2, width: 2 }],
+    [2, { height: 4, width: 3 }],
+  ] as const)("has kernels that write no element beyond the edge: form %d of %o", async (number, shape) => {
+    const form = formsOf(convolutionIn(layer(shape)))[number] ?? [];
     const made = await createRunner();
     if (made.status === "environment") throw new Error(made.what);
     try {

@@ -89,7 +89,8 @@ function modeOf(value: Expr, { axes }: Computation, source: Access): Mode | unde
   const digits = [...new Set(digitsOf(value, kept.name))];
   const [digit] = digits;
   if (digits.length > 1 || digit === undefined) return undefined;
-  const isDigit = digit < kept.extent;
+  // An axis that is no longer than its digit is one block.
+  const isDigit = Number.isFinite(digit);
   // The tensor is read at a block of the axis, or wherever it is.
   const reads = source.index.flatMap((e) => blocksOf(e, kept.name));
   if (isDigit ? reads.some((by) => by !== digit) : reads.length > 0) return undefined;
