@@ -103,7 +103,7 @@ function halved(step: Step, types: Types): Step {
     );
   const narrowed = (value: Expr): Expr =>
     made === output ? value : { kind: "cast", dtype: "f16", saturate: false, value };
-  const parts = partsIn(computation, epilogue?.equation, { widened, narrowed, isHalf: made !== output });
+  const parts = partsIn(computation, epilogue?.equation, { widened, narrowed, halves, isHalf: made !== output });
   const tensors: Record<string, TensorSpec> = {};
   for (const [name, tensor] of Object.entries(computation.tensors)) {
     const isOutput = name === outputOf(computation).name;
@@ -134,6 +134,8 @@ function halved(step: Step, types: Types): Step {
 interface Casts {
   readonly widened: (value: Expr) => Expr;
   readonly narrowed: (value: Expr) => Expr;
+  /** Tensors that are read in f16. */
+  readonly halves: ReadonlySet<string>;
   readonly isHalf: boolean;
 }
 
@@ -148,7 +150,7 @@ interface Parts {
 function partsIn(
   computation: Computation,
   epilogue: Equation | undefined,
-  { widened, narrowed, isHalf }: Casts,
+  { widened, narrowed, halves, isHalf }: Casts,
 ): Parts {
   const { equation } = computation;
   const output = outputOf(computation);
@@ -159,9 +161,11 @@ function partsIn(
       equation: { ...equation, value: widened(equation.value) },
       epilogue: { ...epilogue, value: narrowed(widened(epilogue.value)) },
     };
-  // What is moved is moved as it is.
-  if (equation.op === "=" && equation.value.kind === "access" && isHalf) return { ...same, equation };
-  if (equation.op === "=") return { ...same, equation: { ...equation, value: narrowed(widened(equation.value)) } };
+  if (equation.op === "=") {
+    const { value } = equation;
+    const isMoved = isHalf && value.kind === "access" && halves.has(value.tensor);
+    return { ...same, equation: isMoved ? equation : { ...equation, value: narrowed(widened(value)) } };
+  }
   const summing = { ...equation, value: widened(equation.value) };
   if (!isHalf) return { ...same, equation: summing };
   const sum = targetOf(computation);

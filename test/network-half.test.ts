@@ -2,6 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 import { equationText } from "../abstraction/computation.ts";
+import { wrap } from "../abstraction/dtype.ts";
+import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
 import type { Graph } from "../network/graph.ts";
 import { inHalf } from "../network/half.ts";
@@ -23,6 +25,19 @@ function residual(): Graph {
   const b = net.convolved(a, "b", { from: 8, to: 8, groups: 8, kernel: 3, relu: false });
   const sum = net.node("Relu", [net.node("Add", [b, a])]);
   net.output(net.node("Softmax", [net.classified(sum, 8, 10)], { axis: 1 }));
+  return net.graph;
+}
+
+/** What is held in f32, moved to where it is f16. */
+function moved(): Graph {
+  const net = new GraphBuilder("moved");
+  const x = net.input("x", [1, 2, 4, 4]);
+  const pooled = net.node("MaxPool", [x], { kernel_shape: [2, 2] });
+  net.output(net.node("Transpose", [pooled], { perm: [0, 2, 3, 1] }));
+  net.output(net.node("Slice", [pooled, net.whole("begin", [1]), net.whole("end", [2]), net.whole("of", [1])]));
+  const sums = net.node("ReduceSum", [x, net.whole("axes", [1])], { keepdims: 1 });
+  net.output(net.node("Transpose", [sums], { perm: [0, 1, 3, 2] }));
+  net.output(net.node("Mul", [x, sums]));
   return net.graph;
 }
 
@@ -59,6 +74,24 @@ describe("a network in half precision", () => {
     const [a, b] = halfOf(residual()).half.steps;
     expect(a?.computation.tensors["w"]?.storage).toMatchObject({ kind: "binary" });
     expect([a, b].map((step) => step?.operator?.name)).toEqual(["conv2d", "depthwise-conv2d"]);
+  });
+
+  it("rounds statistics where they are moved to what is f16", async () => {
+    const { plain, half } = halfOf(moved());
+    expect(typesOf(half)).toMatchInlineSnapshot(`
+      [
+        "y[n,c,p,q] max= f32(x[n,c,p+r,q+s])   y f32, x f16",
+        "y[i0,i2,i3] += f32(x[i0,i1,i2,i3])   y f32, x f16",
+        "y[i0,i1,i2,i3] = f16(x[i0,i3,i1,i2])   y f16, x f32",
+        "y[i0,i1,i2,i3] = f16(x[i0,i1+1,i2,i3])   y f16, x f32",
+        "y[i0,i1,i2,i3] = f16(x[i0,i1,i3,i2])   y f16, x f32",
+        "y[i0,i1,i2,i3] = f16(f32(x0[i0,i1,i2,i3]) * x1[i0,i2,i3])   y f16, x0 f16, x1 f32",
+      ]
+    `);
+    const inputs = Object.fromEntries([...drawInputs(half, 1).values].map(([value, drawn]) => [value.name, drawn]));
+    const got = await runNetwork(half, inputs);
+    for (const [name, wanted] of await runNetwork(plain, inputs))
+      expect([name, Array.from(got.get(name) ?? [])]).toEqual([name, Array.from(wanted, (x) => wrap("f16", x))]);
   });
 
   it.each([
