@@ -16,8 +16,9 @@ import {
   type TensorSpec,
   targetOf,
 } from "../abstraction/computation.ts";
-import { wrap } from "../abstraction/dtype.ts";
+import { rangeOf, wrap } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { access, axis, type Expr, rewrite } from "../abstraction/expression.ts";
 import { numbersFor } from "./numbers.ts";
 import type { Program, Step } from "./program.ts";
@@ -25,7 +26,7 @@ import { specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
-/** The program with f16 in place of f32, inputs and outputs among it. */
+/** The program with f16 in place of f32, inputs and outputs among it. @throws UsageError when a constant is beyond what f16 holds */
 export function inHalf(program: Program): Program {
   const types = new Types(program);
   return {
@@ -66,7 +67,7 @@ class Types {
     const { constant, of } = value;
     const made: Value = {
       ...{ ...value, type: "f16" },
-      ...(constant && { constant: rounded(constant) }),
+      ...(constant && { constant: rounded(value.name, constant) }),
       ...(of && { of: this.of(of) }),
     };
     this.known.set(value, made);
@@ -78,9 +79,17 @@ function rootIn(value: Value): Value {
   return value.of ? rootIn(value.of) : value;
 }
 
-function rounded(elements: NonNullable<Value["constant"]>): NonNullable<Value["constant"]> {
+function rounded(name: string, elements: NonNullable<Value["constant"]>): NonNullable<Value["constant"]> {
   const made = numbersFor("f16", elements.length, "a constant in half precision");
-  for (let i = 0; i < made.length; i++) made[i] = wrap("f16", elements[i] ?? 0);
+  for (let i = 0; i < made.length; i++) {
+    const element = elements[i] ?? 0;
+    const half = wrap("f16", element);
+    if (Number.isFinite(element) && !Number.isFinite(half))
+      throw new UsageError(`${name}: ${element} is beyond what f16 holds, which ends at ${rangeOf("f16")[1]}`, {
+        hint: "divide these constants, and multiply what is made of them by the same number",
+      });
+    made[i] = half;
+  }
   return made;
 }
 

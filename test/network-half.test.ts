@@ -3,6 +3,7 @@
 import { describe, expect, it } from "vitest";
 import { equationText } from "../abstraction/computation.ts";
 import { wrap } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
 import type { Graph } from "../network/graph.ts";
@@ -38,6 +39,13 @@ function moved(): Graph {
   const sums = net.node("ReduceSum", [x, net.whole("axes", [1])], { keepdims: 1 });
   net.output(net.node("Transpose", [sums], { perm: [0, 1, 3, 2] }));
   net.output(net.node("Mul", [x, sums]));
+  return net.graph;
+}
+
+function multiplied(by: number): Graph {
+  const net = new GraphBuilder("multiplied");
+  const weights = net.constant("weights", [4, 2], new Float32Array(8).fill(by));
+  net.output(net.node("MatMul", [net.input("x", [1, 4]), weights]));
   return net.graph;
 }
 
@@ -92,6 +100,18 @@ describe("a network in half precision", () => {
     const got = await runNetwork(half, inputs);
     for (const [name, wanted] of await runNetwork(plain, inputs))
       expect([name, Array.from(got.get(name) ?? [])]).toEqual([name, Array.from(wanted, (x) => wrap("f16", x))]);
+  });
+
+  it.each([1e6, -65520])("is refused where a sum reads a constant that f16 does not hold: %d", (by) => {
+    const refused = expect(() => halfOf(multiplied(by)));
+    refused.toThrow(UsageError);
+    refused.toThrow(`weights: ${by} is beyond what f16 holds, which ends at 65504`);
+  });
+
+  it.each([65519, 1e-9, Number.POSITIVE_INFINITY])("is had where f16 holds a constant or rounds it: %d", (by) => {
+    const { half } = halfOf(multiplied(by));
+    const held = half.steps.flatMap(({ reads }) => Object.values(reads));
+    expect(held.flatMap(({ constant }) => constant?.[0] ?? [])).toEqual([wrap("f16", by)]);
   });
 
   it.each([
