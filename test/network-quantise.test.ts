@@ -217,3 +217,70 @@ describe("integers under a scale", () => {
     }
   });
 });
+
+describe("QLinearMatMul", () => {
+  interface Given {
+    readonly aScale?: readonly number[];
+    readonly aZero?: readonly number[];
+    readonly yScale?: readonly number[];
+    readonly yZero?: readonly number[];
+    readonly columns?: number;
+  }
+
+  /** [[1, 2], [3, 4]] by ones along the diagonal. */
+  async function multiplied({ aScale = [1], aZero = [0], yScale = [1], yZero = [0], columns = 2 }: Given) {
+    const net = new GraphBuilder("rows");
+    const scale = (name: string, all: readonly number[]) => net.constant(name, [all.length], Float32Array.from(all));
+    const zero = (name: string, all: readonly number[]) => net.constant(name, [all.length], Uint8Array.from(all), "u8");
+    const ones = Int8Array.from({ length: 2 * columns }, (_, i) => (i % (columns + 1) === 0 ? 1 : 0));
+    net.output(
+      net.node("QLinearMatMul", [
+        net.input("a", [2, 2], "u8"),
+        scale("a.scale", aScale),
+        zero("a.zero", aZero),
+        net.constant("b", [2, columns], ones, "s8"),
+        scale("b.scale", [1]),
+        net.constant("b.zero", [], Int8Array.of(0), "s8"),
+        scale("y.scale", yScale),
+        zero("y.zero", yZero),
+      ]),
+    );
+    const [values = []] = (await runNetwork(lowerGraph(net.graph), { a: Uint8Array.of(1, 2, 3, 4) })).values();
+    return Array.from(values);
+  }
+
+  it.each([
+    ["a scale of each row", { aScale: [1, 10] }, [1, 2, 30, 40]],
+    ["a scale of each row of three columns", { aScale: [1, 10], columns: 3 }, [1, 2, 0, 30, 40, 0]],
+    ["a zero point of each row", { aZero: [0, 3] }, [1, 2, 0, 1]],
+    ["a scale of each row of the result", { yScale: [1, 0.5] }, [1, 2, 6, 8]],
+    ["a zero point of each row of the result", { yZero: [5, 100] }, [6, 7, 103, 104]],
+  ] as const)("lays %s along the rows", async (_, given, expected) => {
+    expect(await multiplied(given)).toEqual(expected);
+  });
+
+  it("refuses a list that is not as long as the rows", async () => {
+    await expect(multiplied({ yZero: [1, 2, 3] })).rejects.toThrow("y.zero of [3] for 2 elements of axis 0");
+  });
+});
+
+it("QLinearConv refuses a list where one number belongs", () => {
+  const net = new GraphBuilder("list");
+  const scale = (name: string, ...all: number[]) => net.constant(name, [all.length], Float32Array.from(all));
+  const zero = (name: string) => net.constant(name, [], Uint8Array.of(0), "u8");
+  const x = net.input("x", [1, 1, 2, 2], "u8");
+  const w = net.constant("w", [2, 1, 1, 1], Int8Array.of(1, 2), "s8");
+  const wZero = net.constant("w.zero", [], Int8Array.of(0), "s8");
+  const ins = [
+    x,
+    scale("x.scale", 1),
+    zero("x.zero"),
+    w,
+    scale("w.scale", 1),
+    wZero,
+    scale("y.scale", 1, 2),
+    zero("y.zero"),
+  ];
+  net.output(net.node("QLinearConv", ins));
+  expect(() => lowerGraph(net.graph)).toThrow("y.scale of [2] is not supported; one number is");
+});

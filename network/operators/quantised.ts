@@ -144,20 +144,36 @@ function qLinearConv(node: Lowering): Value[] {
   const zeros = { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 5, layer.w) };
   const sum = convolvedIntegers(node, layer, zeros, node.optional(8));
   const weightScale = along(node, node.input(4), sum, 1);
-  return [rescaled(node, sum, [node.input(1), weightScale, node.input(6)], node.input(7))];
+  const one = (place: number): Value => laid(node, node.input(place), sum);
+  return [rescaled(node, sum, [one(1), weightScale, one(6)], one(7))];
 }
 
-/** s32 in units of two scales, brought to integers in units of a third. */
-function rescaled(node: Lowering, sum: Value, [a, b, c]: readonly [Value, Value, Value], zero: Value): Value {
-  const scales = [a, b, c].map((scale) => (scale.constant?.length === 1 ? node.reshaped(scale, []) : scale));
+/** One number, a list along an axis where there is one, or what has the shape of the whole and one element across that axis. */
+function laid(node: Lowering, list: Value, x: Value, axis?: number): Value {
+  if (list.shape.every((size) => size === 1)) return node.reshaped(list, []);
+  const of = `${list.name} of [${list.shape.join(",")}]`;
+  if (axis === undefined) return node.refuse(`${of} is not supported; one number is`);
+  if (list.shape.length === 1) return along(node, list, x, axis);
+  const rank = x.shape.length;
+  const fits = list.shape.every((size, d) => size === x.shape[d] || (size === 1 && d !== axis));
+  if (list.shape.length !== rank || !fits || list.shape.some((size, d) => d >= rank - 2 && d !== axis && size !== 1))
+    node.refuse(`${of} is not laid along axis ${axis} of [${x.shape.join(",")}]`);
+  return list;
+}
+
+/** s32 in units of two scales, brought to integers in units of a third; all are laid along the sum already. */
+function rescaled(node: Lowering, sum: Value, scales: readonly [Value, Value, Value], zero: Value): Value {
   const factor = elementwise(node, scales, ([x = "", y = "", z = ""]) => `${x} * ${y} / ${z}`);
   const scaled = elementwise(node, [sum, factor], ([s = "", f = ""]) => `f32(${s}) * ${f}`, "f32");
   if (zero.type !== "u8" && zero.type !== "s8") return node.refuse(`${zero.type} is not supported; u8 and s8 are`);
-  const offset = node.known(7, "a zero point")?.[0] ?? 0;
+  const offsets = node.known(7, "a zero point") ?? [];
+  const [offset = 0] = offsets;
+  const isList = offsets.length > 1;
+  const one = offset === 0 ? "" : ` + ${numberText(offset)}`;
   return elementwise(
     node,
-    [scaled],
-    ([x = ""]) => `sat_${zero.type}(round(${x})${offset === 0 ? "" : ` + ${numberText(offset)}`})`,
+    isList ? [scaled, zero] : [scaled],
+    ([x = "", z = ""]) => `sat_${zero.type}(round(${x})${isList ? ` + f32(${z})` : one})`,
     zero.type,
   );
 }
@@ -170,7 +186,11 @@ function matMulInteger(node: Lowering): Value[] {
 function qLinearMatMul(node: Lowering): Value[] {
   const [a, b] = [node.input(0), node.input(3)];
   const sum = multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 5, b) });
-  return [rescaled(node, sum, [node.input(1), node.input(4), node.input(6)], node.input(7))];
+  const rank = sum.shape.length;
+  const columns = b.shape.length > 1 ? rank - 1 : undefined;
+  const rows = a.shape.length > 1 ? (columns ?? rank) - 1 : undefined;
+  const at = (place: number, axis: number | undefined): Value => laid(node, node.input(place), sum, axis);
+  return [rescaled(node, sum, [at(1, rows), at(4, columns), at(6, rows)], at(7, rows))];
 }
 
 export const QUANTISED: OperatorTable = {
