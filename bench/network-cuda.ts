@@ -148,8 +148,9 @@ async function run(): Promise<void> {
   writeFileSync(`${values.out}.md`, report(rowsIn(`${values.out}.jsonl`)));
 }
 
-const microseconds = (seconds: number | undefined): string =>
-  seconds === undefined ? "no" : (seconds * 1e6).toFixed(2);
+function microseconds(seconds: number | undefined): string {
+  return seconds === undefined ? "no" : (seconds * 1e6).toFixed(2);
+}
 
 /** Each step by itself, as the package's own program tells it. */
 async function stepsOf(
