@@ -21,6 +21,7 @@ export default defineConfig({
     // Nothing may fail because a machine has other work too: these end what hangs.
     testTimeout: 300_000,
     hookTimeout: 300_000,
+    expect: { poll: { timeout: 60_000 } },
     env: {
       // What tests measure is sealed with a key of their own.
       XDG_STATE_HOME: join(tmpdir(), "automap-test-state"),
