@@ -84,7 +84,7 @@ it("two searches at once take turns on every core, say what they wait for, and r
   const searches = await shareCores({ cores, realm }).measuring(cores.length, async () => {
     const both = ["one", "other"].map(start);
     const waiting = new RegExp(`^waiting for a free core: process ${process.pid} measures on core \\d+`, "m");
-    for (const { said } of both) await expect.poll(said, { timeout: 30_000 }).toMatch(waiting);
+    for (const { said } of both) await expect.poll(said).toMatch(waiting);
     return both;
   });
   await Promise.all(searches.map(({ ended }) => ended));

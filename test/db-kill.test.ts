@@ -110,7 +110,7 @@ it(`a search killed ${KILLS} times loses nothing, and ends as if it had never be
       if (kills < KILLS) {
         if (kills % 6 === 0) await later(randomInteger(random, 50, 350));
         else {
-          await Promise.race([search.begun, later(10_000)]);
+          await Promise.race([search.begun, later(100_000)]);
           await later(randomInteger(random, 0, 120));
         }
         search.child.kill("SIGKILL");

@@ -6,6 +6,7 @@ import type { Attribute, Constant, Graph, Input } from "../network/graph.ts";
 import { lowerGraph } from "../network/lower.ts";
 import type { Program } from "../network/program.ts";
 import { runNetwork } from "../network/run.ts";
+import { processorWatch } from "./support/processor-time.ts";
 
 const longs = (...values: number[]): Constant => ({
   type: "s64",
@@ -139,12 +140,12 @@ describe("windows", () => {
     const pool = (kernel: readonly number[], more: Readonly<Record<string, Attribute>>): One => ({
       ...{ op: "AveragePool", x: [1, 1, 224, 1], attributes: { kernel_shape: kernel, ...more } },
     });
-    const started = performance.now();
+    const seconds = processorWatch();
     expect(refused(pool([2 ** 31 - 1, 1], { auto_pad: "SAME_UPPER" }))).toBe(
       "act (AveragePool): its kernel [2147483647,1] must hold 2 numbers from 1 to 16777216",
     );
     expect(refused(pool([2 ** 24, 1], { auto_pad: "SAME_UPPER" }))).toBe("accepted");
-    expect(performance.now() - started).toBeLessThan(5000);
+    expect(seconds()).toBeLessThan(10);
   });
 
   it("cover as many elements as they are counted to", async () => {

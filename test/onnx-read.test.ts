@@ -247,14 +247,13 @@ describe("a constant", () => {
       externalData: [{ key: "location", value: "sparse.bin" }],
     });
     const together = /^m.onnx: its constants take more than 4 GiB together/;
-    const [before, started] = [process.memoryUsage().rss, Date.now()];
+    const before = process.memoryUsage().rss;
     expect(refused(modelWith({ initializer: Array.from({ length: 200 }, (_, i) => tensor(`w${i}`)) }))).toMatch(
       together,
     );
     const node = Array.from({ length: 5 }, (_, i) => ({ ...constantNode(tensor("")), output: [`y${i}`] }));
     expect(refused(modelWith({ node, output: [{ name: "y0" }] }))).toMatch(together);
     expect(process.memoryUsage().rss - before).toBeLessThan(2 ** 28);
-    expect(Date.now() - started).toBeLessThan(2000);
   });
 
   it("is read from a file beside the model, and from no other", async () => {

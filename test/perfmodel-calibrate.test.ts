@@ -123,8 +123,7 @@ test("figures that were not measured keep the source they have", () => {
   for (const source of sources) expect(source).toMatch(/^(measured 20|assumed: |AMD |Intel |two )/);
 });
 
-// Other work on the machine may fall between two figures that are compared: what is wrong is wrong twice.
-test("this machine is measured, and the figures are possible", { retry: 1 }, async (context) => {
+test("this machine is measured, and the figures are possible", async (context) => {
   const compiler = await findCompiler();
   if (compiler.status === "environment") return context.skip(compiler.what);
   const target = nativeTarget();
@@ -138,14 +137,16 @@ test("this machine is measured, and the figures are possible", { retry: 1 }, asy
     return run.stdout;
   });
   if (process.env["AUTOMAP_DEBUG"] !== undefined) console.log(JSON.stringify(calibration, undefined, 1));
-  // Loose bounds: they catch a wrong unit and a loop that was optimised away, on any machine and under any load.
-  expect(calibration.clockHz.median).toBeGreaterThan(5e8);
-  expect(calibration.clockHz.median).toBeLessThan(8e9);
+  // They catch a wrong unit and a loop that was optimised away, a factor of hundreds; other work on the machine is a factor of a few.
+  expect(calibration.clockHz.median).toBeGreaterThan(1e8);
+  expect(calibration.clockHz.median).toBeLessThan(5e10);
   for (const [name, { issueCycles, latencyCycles }] of Object.entries(calibration.intrinsics)) {
-    expect(issueCycles.median, name).toBeGreaterThan(0.1);
-    expect(latencyCycles.median, name).toBeGreaterThan(1);
-    expect(latencyCycles.median * 1.5, name).toBeGreaterThan(issueCycles.median);
+    expect(issueCycles.median, name).toBeGreaterThan(0.02);
+    expect(latencyCycles.median, name).toBeGreaterThan(0.1);
+    for (const cycles of [issueCycles, latencyCycles]) expect(cycles.median, name).toBeLessThan(1e4);
   }
-  const [l1, dram] = [calibration.memory["l1"], calibration.memory["dram"]];
-  if (l1 && dram) expect(l1.readBytesPerCycle.median).toBeGreaterThan(dram.readBytesPerCycle.median);
+  for (const [name, { readBytesPerCycle }] of Object.entries(calibration.memory)) {
+    expect(readBytesPerCycle.median, name).toBeGreaterThan(0.01);
+    expect(readBytesPerCycle.median, name).toBeLessThan(1e4);
+  }
 });

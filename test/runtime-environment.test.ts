@@ -186,12 +186,13 @@ describe("a runner", () => {
   it("is there before its measuring program, and says to who measures when that does not compile", async () => {
     const program = script(
       "g++",
-      `case "$*" in *-rdynamic*) sleep 0.3; echo no >> '${at("asked")}'; exit 1 ;; esac; exec g++ "$@"`,
+      `case "$*" in *-rdynamic*) while [ ! -e '${at("go")}' ]; do sleep 0.02; done; echo no >> '${at("asked")}'; exit 1 ;; esac; exec g++ "$@"`,
     );
     const own = { ...compiler, command: [program] };
     const made = await createRunner({ workdir: at("without"), compiler: own });
     if (made.status === "environment") throw new Error(made.what);
     expect(existsSync(at("asked"))).toBe(false);
+    writeFileSync(at("go"), "");
     expect(await fault(made.runner.baseline())).toMatch(/cannot compile the measuring program/);
     expect(existsSync(at("asked"))).toBe(true);
     await made.runner.close();

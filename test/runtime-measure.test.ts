@@ -70,7 +70,8 @@ describe("a right kernel", () => {
     const warm = await at.runner.measure(right, at.reference);
     const flushed = await at.runner.measure(right, at.reference, { cache: "flushed" });
     if (warm.status !== "ok" || flushed.status !== "ok") throw new Error(`${warm.status}, ${flushed.status}`);
-    expect(flushed.median).toBeGreaterThan(warm.median);
+    // The fastest of each: what else a machine does makes none faster.
+    expect(Math.min(...flushed.samples)).toBeGreaterThan(Math.min(...warm.samples));
   });
 
   it("passes when blocked layouts leave holes in memory, whatever it writes there", async () => {

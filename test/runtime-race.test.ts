@@ -11,7 +11,7 @@ import { compileKernel } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { createRunner, type RaceOptions, type Runner, type RunnerOptions } from "../runtime/measure.ts";
 import { coresHere } from "../runtime/processor.ts";
-import { kernelOf, Measuring, MULTIPLY, PATIENCE, QUICK, right } from "./support/measuring.ts";
+import { kernelOf, Measuring, MULTIPLY, QUICK, right } from "./support/measuring.ts";
 
 const at = new Measuring();
 
@@ -48,7 +48,7 @@ describe("a race", () => {
     for await (const { status } of made.runner.race([right, hang, right], at.reference, { signal })) {
       answers.push(status);
       // The watcher and the process of the kernels.
-      await expect.poll(at.harnesses, PATIENCE).toHaveLength(2);
+      await expect.poll(at.harnesses).toHaveLength(2);
       controller.abort();
     }
     expect(answers).toEqual(["ok"]);
@@ -106,7 +106,7 @@ describe("a race", () => {
       expect(one.status).toBe("ok");
       break;
     }
-    await expect.poll(at.harnesses, PATIENCE).toEqual([]);
+    await expect.poll(at.harnesses).toEqual([]);
   });
 });
 
@@ -159,7 +159,7 @@ describe("what goes on besides", () => {
       ]);
       const order: string[] = [];
       const first = a.measure(right, at.reference).then(() => order.push("first"));
-      await expect.poll(at.harnesses, PATIENCE).not.toEqual([]);
+      await expect.poll(at.harnesses).not.toEqual([]);
       await Promise.all([first, b.measure(right, at.reference).then(() => order.push("second"))]);
       expect(order).toEqual(["first", "second"]);
       await Promise.all([a.close(), b.close()]);
@@ -183,7 +183,7 @@ describe("what goes on besides", () => {
     const measurer = await runnerWith({ cores: cores(), budgetSeconds: 120, batches: [5, 10_000] });
     try {
       const measuring = measurer.measure(waiting, at.reference);
-      await expect.poll(at.harnesses, PATIENCE).not.toEqual([]);
+      await expect.poll(at.harnesses).not.toEqual([]);
       const options = { compiler, workdir: at.workdir, cores: cores() };
       await Promise.all([1, 2].map((i) => compileKernel(kernelOf({ run: `${MULTIPLY} /* beside ${i} */` }), options)));
       writeFileSync(compiled, "");

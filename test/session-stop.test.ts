@@ -93,17 +93,14 @@ describe("a search", () => {
     const controller = new AbortController();
     const { runner } = machine(() => Promise.resolve(DONE));
     const compareKernels: Runner["compareKernels"] = () => {
-      stopped = performance.now();
       controller.abort();
       return never();
     };
-    let stopped = Number.POSITIVE_INFINITY;
     const database = withCalibration(join(folder, "finals.db"), compiler);
     const outcome = await tuneComputation(
       { computation: matmul },
       { database, runner: { ...runner, compareKernels }, trials: 8, signal: controller.signal },
     );
-    expect(performance.now() - stopped).toBeLessThan(3000);
     if (!("best" in outcome) || !outcome.best) throw new Error("no winner");
     expect(outcome).toMatchObject({ status: "interrupted", finalsCut: true, best: { measurement: { median: 1e-6 } } });
     const db = openDatabase(database, { readonly: true });
@@ -183,13 +180,12 @@ describe("a search", () => {
 describe("a child", () => {
   it("is killed with all that it started, and one that is begun after the signal never is", async () => {
     const controller = new AbortController();
-    const started = performance.now();
     setTimeout(() => controller.abort(), 50);
-    const sleeping = await runChild(["sh", "-c", "sleep 30 & sleep 30"], {
-      ...{ timeLimitMs: 60_000, signal: controller.signal },
+    // Longer than a test may take.
+    const sleeping = await runChild(["sh", "-c", "sleep 1000 & sleep 1000"], {
+      ...{ timeLimitMs: 1_000_000, signal: controller.signal },
     });
     expect(sleeping.status).toBe("stopped");
-    expect(performance.now() - started).toBeLessThan(10_000);
     expect(await runChild(["true"], { timeLimitMs: 1000, signal: controller.signal })).toMatchObject({
       status: "stopped",
     });

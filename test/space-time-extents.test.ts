@@ -11,6 +11,7 @@ import { type ArrayProblem, occupiedExtent } from "../mapper/space-time/problem.
 import { dot, isZero, leastOfRow, plus, scaled, type Vector, vectorsWithin } from "../mapper/space-time/vector.ts";
 import { conv1d, conv2d, conv2dRows, gemm, problemOf } from "./support/arrays.ts";
 import { commandLine } from "./support/command-line.ts";
+import { processorWatch } from "./support/processor-time.ts";
 import fc from "./support/property.ts";
 
 const LONG = 2 ** 32;
@@ -195,16 +196,15 @@ describe("the designs of long loops", () => {
   it("take no more time to list, each loop long in turn and all of them", () => {
     const problem = problemOf(conv2d());
     const seconds = (loops: ArrayProblem["loops"]): number => {
-      const { user } = process.cpuUsage();
+      const watch = processorWatch();
       enumerateDesigns({ ...problem, loops }, { bound: 1, arrayRows: 1 });
-      return (process.cpuUsage().user - user) / 1e6;
+      return watch();
     };
-    seconds(problem.loops);
     const short = seconds(problem.loops);
     const all = problem.loops.map(({ name }) => ({ name, extent: LONG }));
     const each = problem.loops.map((_, long) => problem.loops.map((l, i) => (i === long ? { ...l, extent: LONG } : l)));
     // A walk over 2^32 steps takes minutes.
-    for (const loops of [all, ...each]) expect(seconds(loops)).toBeLessThan(5 * short + 0.5);
+    for (const loops of [all, ...each]) expect(seconds(loops)).toBeLessThan(10 * short + 10);
   });
 
   it("of conv2d over rows too are 252,616, as of short ones", () => {

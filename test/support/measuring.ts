@@ -82,12 +82,9 @@ export const QUICK: MeasureOptions = {
   budgetSeconds: 0.01,
   batches: [3, 10],
   batchSeconds: 20e-6,
-  stepSeconds: 1,
+  stepSeconds: 60,
   memoryBytes: 2 ** 27,
 };
-
-/** A busy machine may take its time to start a process. */
-export const PATIENCE = { timeout: 10_000 };
 
 /** A runner with its folder, made before the tests of a file and closed after them. */
 export class Measuring {
