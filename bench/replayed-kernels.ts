@@ -22,6 +22,7 @@ import { computationOf, openDatabase, queryTrials } from "../db/index.ts";
 import { compileKernel, findCompiler } from "../runtime/compiler.ts";
 import { madeHarness, runHarness } from "../runtime/harness/run.ts";
 import { createRunner } from "../runtime/measure.ts";
+import { OwnFolder } from "../runtime/own-folder.ts";
 import { referenceFiles } from "../runtime/reference-files.ts";
 import { median } from "../runtime/statistics.ts";
 import { kernelFor } from "../session/kernel.ts";
@@ -92,7 +93,7 @@ try {
   const compiler = await findCompiler();
   const made = await createRunner({ workdir: join(folder, "runner") });
   if (compiler.status === "environment" || made.status === "environment") throw new Error("no compiler");
-  const sets = await referenceFiles(folder)(await made.runner.reference(computation, 1));
+  const sets = await referenceFiles(new OwnFolder(folder))(await made.runner.reference(computation, 1));
   await made.runner.close();
   const harness = await madeHarness({ compiler, workdir: folder });
   const compiling = variants.map((): number[] => []);

@@ -11,7 +11,7 @@
  * kernel fails, the failure is its status; where the machine fails, an EnvironmentError is thrown.
  */
 
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { mkdir, mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
@@ -32,6 +32,7 @@ import {
   STOPPED,
   type Verdict,
 } from "./harness/run.ts";
+import { OwnFolder } from "./own-folder.ts";
 import { inOrder, raced } from "./race.ts";
 import { referenceFiles } from "./reference-files.ts";
 import { type Summary, summarise } from "./statistics.ts";
@@ -174,7 +175,7 @@ async function makeRunner(
   const workdir = options.workdir ?? cacheFolder("runtime");
   await mkdir(workdir, { recursive: true });
   await trimCache(workdir, cacheLimits());
-  const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
+  const scratch = new OwnFolder(await mkdtemp(join(workdir, `runner-${process.pid}-`)));
   // It takes two seconds of a core: who measures waits for it and hears of what is wrong with it, who enumerates a space does not.
   const harness = madeHarness({ compiler: target, workdir, cores, signal: stopping.signal });
   harness.catch(() => undefined);
@@ -193,7 +194,7 @@ interface Place {
   /** The measuring program, once it is compiled. */
   readonly harness: Promise<string>;
   /** A folder that only this runner needs. */
-  readonly scratch: string;
+  readonly scratch: OwnFolder;
   readonly stopping: AbortController;
 }
 
@@ -245,14 +246,14 @@ class LocalRunner implements Runner {
 
   reference(computation: Computation, seed: number, more: Pick<ReferenceOptions, "fixed"> = {}): Promise<Reference> {
     const { compiler, workdir, cores } = this;
-    const { signal } = this.place.stopping;
-    const options = { compiler, workdir, cores, signal };
-    const folder = join(this.place.scratch, "drawn");
+    const { scratch, stopping } = this.place;
+    const options = { compiler, workdir, cores, signal: stopping.signal, ...more };
+    const folder = join(scratch.path, "drawn");
     return onThisMachine(
       "drawing inputs",
       async () =>
-        (await drawnReference(computation, seed, { ...options, ...more, folder })) ??
-        referenceFor(computation, seed, { ...options, ...more }),
+        (await scratch.writing(() => drawnReference(computation, seed, { ...options, folder }))) ??
+        referenceFor(computation, seed, options),
     );
   }
 
@@ -336,7 +337,7 @@ class LocalRunner implements Runner {
     const { stopping, scratch, harness } = this.place;
     stopping.abort();
     await harness.catch(() => undefined);
-    await this.oneAtATime(() => rm(scratch, { recursive: true, force: true }));
+    await this.oneAtATime(() => scratch.remove());
   }
 
   private run(

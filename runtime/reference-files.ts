@@ -1,7 +1,7 @@
 /**
  * @file The inputs and answers of a reference as files, which the measuring program reads.
  *
- *     const filesOf = referenceFiles("/tmp/runner-1");
+ *     const filesOf = referenceFiles(new OwnFolder("/tmp/runner-1"));
  *     await filesOf(reference)      [{ name: "random", expected: "/tmp/runner-1/0/random.expected", ... }], written once
  */
 
@@ -10,33 +10,34 @@ import { join } from "node:path";
 import { inputsOf } from "../abstraction/computation.ts";
 import { onThisMachine } from "./environment.ts";
 import type { SetFiles } from "./harness/run.ts";
+import type { OwnFolder } from "./own-folder.ts";
 import type { Reference } from "./verify.ts";
 
 /**
  * Writes each reference that lies in no files yet into a folder of its own when it is first asked for.
  * @returns the files of its sets; rejected with an EnvironmentError when the machine cannot keep them, as on a full disk
  */
-export function referenceFiles(folder: string): (reference: Reference) => Promise<readonly SetFiles[]> {
+export function referenceFiles(folder: OwnFolder): (reference: Reference) => Promise<readonly SetFiles[]> {
   // A runner may outlive many searches: what a reference holds in memory goes with the search that asked for it.
   const written = new WeakMap<Reference, Promise<readonly SetFiles[]>>();
   let folders = 0;
   return (reference) => {
     const known = written.get(reference);
     if (known) return known;
-    const own = join(folder, String(folders++));
-    const files = onThisMachine("writing inputs", () => writeReference(reference, own));
+    const own = String(folders++);
+    const files = onThisMachine("writing inputs", () => writeReference(reference, folder, own));
     written.set(reference, files);
     return files;
   };
 }
 
-async function writeReference(reference: Reference, folder: string): Promise<readonly SetFiles[]> {
+async function writeReference(reference: Reference, folder: OwnFolder, own: string): Promise<readonly SetFiles[]> {
   const there = reference.sets.flatMap(({ files }) => files ?? []);
   if (there.length === reference.sets.length) return there;
-  await mkdir(folder, { recursive: true });
+  await folder.writing(() => mkdir(join(folder.path, own)));
   const write = async (name: string, bytes: Uint8Array): Promise<string> => {
-    const file = join(folder, name);
-    await writeFile(file, bytes);
+    const file = join(folder.path, own, name);
+    await folder.writing(() => writeFile(file, bytes));
     return file;
   };
   const checked = reference.checked && (await write("checked", reference.checked));

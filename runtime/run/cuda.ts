@@ -10,7 +10,7 @@
  * of the kernel.
  */
 
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -26,6 +26,7 @@ import { cacheFolder, cacheLimits, trimCache } from "../cache.ts";
 import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine } from "../environment.ts";
 import { type HarnessLimits, type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
+import { OwnFolder } from "../own-folder.ts";
 import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference-cuda.ts";
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
@@ -161,7 +162,7 @@ async function makeRunner(
         ? `put an nvcc first on the PATH that knows compute capability ${(device.capability / 10).toFixed(1)}: newer toolkits leave old GPUs out, older ones know no new ones`
         : "install a C++ compiler that this nvcc works with",
     };
-  const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
+  const scratch = new OwnFolder(await mkdtemp(join(workdir, `runner-${process.pid}-`)));
   // One search at a time measures on a device: its lock is like that of a core, which has no processors.
   const gpu = { name: `gpu ${device.id}`, cpus: [], isFastest: true };
   const place = {
@@ -197,7 +198,7 @@ interface Place {
   /** The measuring program. */
   readonly harness: string;
   /** A folder that only this runner needs. */
-  readonly scratch: string;
+  readonly scratch: OwnFolder;
   readonly stopping: AbortController;
   /** Who else measures on the device. */
   readonly gpu: Cores;
@@ -241,12 +242,12 @@ class LocalCudaRunner implements CudaRunner {
     if (built.status !== "built")
       throw new Error(`internal: the reference of ${computation.name} does not compile\n${built.log}`);
     return onThisMachine("writing inputs", async () => {
-      const folder = await mkdtemp(join(scratch, "reference-"));
+      const folder = await scratch.writing(() => mkdtemp(join(scratch.path, "reference-")));
       const files = Object.entries(fixed).map(async ([name, values]): Promise<[string, string]> => {
         const tensor = tensorOf(computation, name);
         const file = join(folder, `fixed-${inputsOf(computation).findIndex((t) => t.name === name)}`);
         const held = toMemory(tensor, Float64Array.from(values), () => 0);
-        await writeFile(file, encodeElements(tensor.dtype, held));
+        await scratch.writing(() => writeFile(file, encodeElements(tensor.dtype, held)));
         return [name, file];
       });
       return {
@@ -369,7 +370,7 @@ class LocalCudaRunner implements CudaRunner {
 
   async close(): Promise<void> {
     this.place.stopping.abort();
-    await this.oneAtATime(() => rm(this.place.scratch, { recursive: true, force: true }));
+    await this.oneAtATime(() => this.place.scratch.remove());
   }
 
   /** One process, alone on the device. What another process may not meet is tried once more. */

@@ -1,0 +1,38 @@
+/**
+ * @file A folder that one runner writes into, deleted when nothing writes into it any more.
+ *
+ *     const folder = new OwnFolder("/tmp/runner-1");
+ *     void folder.writing(() => writeFile(join(folder.path, "inputs"), bytes));
+ *     await folder.remove();                       waits for the file; who writes later is told that measuring was stopped
+ */
+
+import { rm } from "node:fs/promises";
+import { STOPPED } from "./harness/run.ts";
+
+export class OwnFolder {
+  readonly path: string;
+  private readonly writers = new Set<Promise<unknown>>();
+  private isLeft = false;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /** Does what writes into the folder. Rejected without doing it once the folder is to go. */
+  async writing<T>(work: () => Promise<T>): Promise<T> {
+    if (this.isLeft) throw new Error(STOPPED);
+    const writer = work();
+    this.writers.add(writer);
+    try {
+      return await writer;
+    } finally {
+      this.writers.delete(writer);
+    }
+  }
+
+  async remove(): Promise<void> {
+    this.isLeft = true;
+    await Promise.allSettled(this.writers);
+    await rm(this.path, { recursive: true, force: true });
+  }
+}
