@@ -29,6 +29,7 @@ import {
 } from "../abstraction/expression.ts";
 import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";
+import { liftedNumbers } from "./lift-numbers.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 import { isSameShape, type Value } from "./value.ts";
@@ -51,7 +52,7 @@ export function fuse(program: Program): Program {
       break;
     }
   }
-  return { ...program, steps: steps.map(scaledWeights).map(withoutDivision) };
+  return { ...program, steps: steps.map(scaledWeights).map(withoutDivision).map(liftedNumbers) };
 }
 
 /** How many steps read each value, in whatever shape. */

@@ -1,10 +1,13 @@
 /** @file Quantised networks: layers computed on integers give what their numbers give, each as one step of u8 and s8. */
 
 import { describe, expect, it } from "vitest";
-import { equationText } from "../abstraction/computation.ts";
+import { type Computation, computationKey, equationText } from "../abstraction/computation.ts";
+import { number, rewrite } from "../abstraction/expression.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
+import { liftedNumbers } from "../network/lift-numbers.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { MODELS } from "../network/models/index.ts";
 import { mobilenetV1 } from "../network/models/mobilenet.ts";
@@ -12,6 +15,7 @@ import type { NumberArray } from "../network/numbers.ts";
 import { parseOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import { quantise } from "../network/quantise.ts";
+import { computationWith, specOf } from "../network/rebuild.ts";
 import { runNetwork } from "../network/run.ts";
 import { openGraph } from "../session/network.ts";
 import { block, rangesOf } from "./support/quantised.ts";
@@ -31,9 +35,9 @@ describe("a network that is quantised", () => {
       [
         "QuantizeLinear: y[i0,i1,i2,i3] = sat_u8(round(x0[i0,i1,i2,i3] / S) + f32(128))",
         "Conv: y[i0,i1,i2,i3] = select(i2 >= 1 and i2 < 9 and i3 >= 1 and i3 < 9, x[i0,i1,i2-1,i3-1], 128)",
-        "Conv QuantizeLinear: out[n,k,p,q] += s32(in[n,c,p*2+r,q*2+s]) * s32(w[k,c,r,s]); res[n,k,p,q] = sat_u8(round(f32(out[n,k,p,q] + e0[k]) * e1[k]) + f32(117))",
+        "Conv QuantizeLinear: out[n,k,p,q] += s32(in[n,c,p*2+r,q*2+s]) * s32(w[k,c,r,s]); res[n,k,p,q] = sat_u8(round(f32(out[n,k,p,q] + e0[k]) * e1[k]) + e2[])",
         "Conv Relu QuantizeLinear: out[n,k,p,q] += s32(in[n,c,p*2+r,q*2+s]) * s32(w[k,c,r,s]); res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q] + e0[k]) * e1[k], 0)))",
-        "Conv QuantizeLinear Add Relu QuantizeLinear: out[n,c+m,p,q] += s32(in[n,c,p+r-1,q+s-1]) * s32(w[c+m,r,s]); res[n,d1,p,q] = sat_u8(round(max(f32(s32(sat_u8(round(f32(out[n,d1,p,q] + e0[d1]) * e1[d1]) + f32(110))) - 110) * S + f32(s32(e2[n,d1,p,q]) - 117) * S, 0)))",
+        "Conv QuantizeLinear Add Relu QuantizeLinear: out[n,c+m,p,q] += s32(in[n,c,p+r-1,q+s-1]) * s32(w[c+m,r,s]); res[n,d1,p,q] = sat_u8(round(max(f32(s32(sat_u8(round(f32(out[n,d1,p,q] + e0[d1]) * e1[d1]) + e3[])) - e4[]) * e5[] + f32(s32(e2[n,d1,p,q]) - e6[]) * e7[], 0)))",
         "MaxPool: y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]",
         "GlobalAveragePool: y[i0,i1] += s32(x[i0,i1,i2,i3])",
         "GlobalAveragePool QuantizeLinear: y[i0,i1,i2,i3] = sat_u8(round(f32(x0[i0,i1,i2,i3]) * S / 4 / S))",
@@ -98,9 +102,86 @@ describe("a network that is quantised", () => {
         .join();
     const layers = program.steps.filter(({ ops }) => ops.includes("Conv") && ops.length > 1);
     expect(layers.length).toBe(name.startsWith("resnet18") ? 20 : 27);
-    for (const layer of layers) expect(types(layer)).toMatch(/^u8,u8,s8,s32,f32(,u8)?$/);
+    for (const layer of layers) expect(types(layer)).toMatch(/^u8,u8,s8,s32,f32(,f32|,f32,s32,f32,u8,s32,f32)?$/);
   });
 });
+
+/** Two layers and what is added to the second, all of it under scales and zero points of its own. */
+function residual(seed: number): GraphBuilder {
+  const random = seededRandom(seed);
+  const net = new GraphBuilder("residual");
+  const scalar = (name: string, value: number): string => net.constant(name, [], Float32Array.of(value));
+  const shown = (of: string, zero: number): string => {
+    const parameters = [
+      scalar(`${of}.scale`, 0.1 + random()),
+      net.constant(`${of}.zero`, [], Uint8Array.of(zero), "u8"),
+    ];
+    const stored = net.node("QuantizeLinear", [of, ...parameters], {}, `${of}.q`);
+    return net.node("DequantizeLinear", [stored, ...parameters], {}, `${of}.d`);
+  };
+  const layer = (x: string, name: string): string => {
+    const w = net.constant(
+      `${name}.w`,
+      [8, 8],
+      new Int8Array(64).map(() => randomInteger(random, -127, 127)),
+      "s8",
+    );
+    const weights = net.node("DequantizeLinear", [w, scalar(`${name}.w.scale`, 0.01)], {}, `${name}.w.d`);
+    return net.node("MatMul", [x, weights], {}, name);
+  };
+  const x = shown(net.input("x", [4, 8]), randomInteger(random, 0, 255));
+  const first = shown(layer(x, "first"), randomInteger(random, 1, 255));
+  const second = shown(layer(first, "second"), randomInteger(random, 1, 255));
+  net.output(shown(net.node("Add", [second, first], {}, "sum"), randomInteger(random, 1, 255)));
+  return net;
+}
+
+describe("scales and zero points of layers", () => {
+  const seeds = [1, 2, 3];
+
+  it("are read as constants: layers that differ in them alone are one task", () => {
+    const keys = seeds.map((seed) =>
+      fuse(lowerGraph(residual(seed).graph))
+        .steps.filter(({ ops }) => ops.includes("MatMul"))
+        .map(({ computation }) => computationKey(computation)),
+    );
+    expect(new Set(keys.map((key) => key.join("\n"))).size).toBe(1);
+    expect(keys[0]).toHaveLength(2);
+  });
+
+  it("give the same to the last bit as numbers in the equation", () => {
+    for (const seed of seeds)
+      for (const step of fuse(lowerGraph(residual(seed).graph)).steps) {
+        const { computation, reads } = step;
+        if (!computation.epilogue) continue;
+        const random = seededRandom(seed);
+        const given = Object.fromEntries(
+          Object.entries(reads).map(([name, { constant, shape }]) => [
+            name,
+            constant ?? drawn({ type: "u8" }, shape[0] === 4 ? 32 : 64, random),
+          ]),
+        );
+        const numbers = withNumbers(computation, given);
+        expect(interpret(computation, given)).toEqual(interpret(numbers, given));
+        const kept = Object.entries(reads).filter(([name]) => Object.hasOwn(numbers.tensors, name));
+        expect(liftedNumbers({ ...step, computation: numbers, reads: Object.fromEntries(kept) }).reads).toEqual(reads);
+      }
+  });
+});
+
+/** Constants of no dimension put in as numbers. */
+function withNumbers(computation: Computation, given: Readonly<Record<string, ArrayLike<number>>>): Computation {
+  const { epilogue, tensors } = computation;
+  if (!epilogue) throw new Error("no epilogue");
+  const value = rewrite(epilogue.equation.value, (e) =>
+    e.kind === "access" && e.index.length === 0 ? number(given[e.tensor]?.[0] ?? Number.NaN) : e,
+  );
+  const held = [...Object.values(tensors).filter(({ dims }) => dims.length > 0), epilogue.sum];
+  return computationWith(computation, {
+    epilogue: { ...epilogue.equation, value },
+    tensors: Object.fromEntries(held.map((tensor) => [tensor.name, specOf(tensor, false)])),
+  });
+}
 
 interface Integers {
   readonly type: "u8" | "s8";
