@@ -12,6 +12,7 @@ import { accessesIn } from "../abstraction/expression.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { operationsOfStep } from "../abstraction/time.ts";
 import type { Steps } from "../mapper/space-time/plane.ts";
+import { keptRows } from "../mapper/space-time/step-memory.ts";
 import { depthOf } from "../mapper/space-time/steps.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
@@ -53,7 +54,7 @@ export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget):
     Math.max(arithmetic * FMA_CYCLES, (1.5 * reads) / target.loadsPerCycle.value, 1 / target.storesPerCycle.value) +
     VECTOR_CYCLES;
   const rowBytes = lane * bytes * (tiled ? high + 2 * (depth - 1) * tiled.reach : 1);
-  const workingSet = rowBytes * kept * (depth + 1);
+  const workingSet = rowBytes * (keptRows(steps) * (depth - 1) + kept);
   const level =
     target.memory.find((m) => m.bytes !== undefined && workingSet <= m.bytes * ROWS_SHARE) ?? target.memory.at(-1);
   const moved =

@@ -234,12 +234,46 @@ describe("rows of steps on vectors", () => {
   it("begin at lines of the cache, each stored once, where zeros lie around; others have columns of their own", () => {
     const text = textOf(stencil(""), { streaming: true });
     // Without the first neighbour of the first lane; of the last six lanes without the last.
-    expect(text).toContain("_mm512_maskz_loadu_ps(0xfffe, ");
+    expect(text).toContain("_mm512_maskz_loadu_ps(0x3f, ");
     expect(text).toContain("_mm512_maskz_loadu_ps(0x1f, ");
     expect(text).not.toContain("j_column");
     const ends = [...text.matchAll(/(?:stream_lanes\(|mask_storeu_ps\()u \+ .*?\* 70(?: \+ (\d+|\(j_block.*?\)))?, /g)];
-    expect(new Set(ends.map(([, column]) => column ?? "0"))).toEqual(new Set(["0", "(j_block * 16 + 16)", "64"]));
+    expect(new Set(ends.map(([, column]) => column ?? "0"))).toEqual(new Set(["0", "(j_block * 16 + 16)", "48", "64"]));
     expect(textOf(stencil("clamp"), { streaming: true })).toContain("j_column");
+  });
+
+  const plane = (sum: string): Computation =>
+    defineComputation({
+      equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*(${sum})`,
+      extents: { t: 8, i: 6, j: 128 },
+      tensors: { u: "f32" },
+    });
+
+  it("that are read at several columns come into registers, each line of the cache once", () => {
+    const text = textOf(plane("u[t-1,i,j-1] + u[t-1,i,j+1] + u[t-1,i-1,j] + u[t-1,i+1,j]"), { vectors: 2 });
+    // Of the middle blocks: two vectors and one at either side, and the rows above and below.
+    const block = text.slice(text.indexOf("j_block++"), text.indexOf("j_block++") + 2000);
+    const inner = block.slice(0, block.indexOf("}"));
+    expect(inner.match(/line0_\d = _mm512_loadu_ps/g)).toHaveLength(4);
+    expect(inner.match(/_mm512_loadu_ps/g)).toHaveLength(8);
+    expect(inner).toContain("lanes_from<15>(line0_1, line0_2)");
+    expect(inner).toContain("lanes_from<1>(line0_2, line0_3)");
+    // Of one column nothing is shared; too many rows do not fit.
+    expect(textOf(plane("u[t-1,i-1,j-1] + u[t-1,i+1,j+1]"), { vectors: 2 })).not.toContain("line0_");
+    const box = [-1, 0, 1].map((d) => `u[t-1,i${d < 0 ? d : `+${d}`},j-1] + u[t-1,i${d < 0 ? d : `+${d}`},j+1]`);
+    expect(textOf(plane(box.join(" + ")), { vectors: 4 })).toContain("line2_");
+    expect(textOf(plane(box.join(" + ")), { vectors: 8 })).not.toContain("line0_");
+  });
+
+  it("are written over rows that nothing else needs, where a stencil is a star", () => {
+    const rowsOf = (sum: string): number => {
+      const elements = /workspace rows: f32\[(\d+)\]/.exec(textOf(plane(sum), { depth: 4 }))?.[1];
+      return Number(elements) / 144;
+    };
+    // Three steps: two rows of each are kept, and the newest.
+    expect(rowsOf("u[t-1,i-1,j] + u[t-1,i+1,j]")).toBe(7);
+    expect(rowsOf("u[t-1,i-1,j] + u[t-1,i+1,j+1]")).toBe(9);
+    expect(rowsOf("u[t-1,i-1,j] + u[t-1,i,clamp(j+1)]")).toBe(9);
   });
 
   it("of the last step ask for the row that the first comes to next, a line at a time", () => {
@@ -249,9 +283,9 @@ describe("rows of steps on vectors", () => {
     expect(asked({ depth: 3 })).toMatchInlineSnapshot(`
       [
         "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70)",
-        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + (j_block * 32 + 16)",
-        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + (j_block * 32 + 16 + 16)",
-        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + (j_block * 16 + 48)",
+        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 16)",
+        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 32)",
+        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 48)",
         "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 64)",
       ]
     `);

@@ -16,27 +16,14 @@
  * Rows beyond the plane: zeros are kept as rows; clamped and mirrored ones are read where they lie; a plane that wraps is continued.
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import {
-  type Access,
-  access,
-  and,
-  axis,
-  binary,
-  border,
-  compare,
-  type Expr,
-  number,
-  rewrite,
-  substitute,
-} from "../../abstraction/expression.ts";
+import { axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { plus, times } from "../lower/arithmetic.ts";
 import type { PlaneAxis } from "./plane.ts";
 import type { Level, Source } from "./step-memory.ts";
-import { StepPasses } from "./step-passes.ts";
+import { between, StepRows } from "./step-rows.ts";
 import { depthOf, isSteps, stepProblem, stepsOf } from "./steps.ts";
 import { WarpSteps } from "./warp-steps.ts";
 
@@ -50,15 +37,15 @@ export function lowerSteps(computation: Computation, schedule: LaneSchedule): Lo
   return new (schedule.borders === "guarded" ? WarpSteps : StepLoops)(steps, schedule).nest();
 }
 
-class StepLoops extends StepPasses {
+class StepLoops extends StepRows {
   /** Threads wait for one another: a pass reads what all of them wrote. */
   protected override readonly between: readonly Statement[] = this.schedule.threads > 1 ? [{ kind: "barrier" }] : [];
 
-  protected held(): Pick<LoopNest, "scratch"> {
-    const steps = depthOf(this.schedule) - 1;
-    if (steps === 0 || this.rows.length === 0) return { scratch: [] };
-    const elements = this.schedule.threads * steps * this.ringElements();
-    return { scratch: [{ name: this.names.fresh("rows"), elements, dtype: this.dtype, scope: "workspace" }] };
+  protected held(): Pick<LoopNest, "scratch" | "vectors"> {
+    const vectors = this.lineRegisters();
+    if (depthOf(this.schedule) === 1 || this.rows.length === 0) return { scratch: [], vectors };
+    const elements = this.schedule.threads * this.ringElements();
+    return { scratch: [{ name: this.names.fresh("rows"), elements, dtype: this.dtype, scope: "workspace" }], vectors };
   }
 
   // ---- loops over rows ---------------------------------------------------------------------------------------------------------------
@@ -162,148 +149,4 @@ class StepLoops extends StepPasses {
     if (isEverywhere) return inside;
     return [{ kind: "when", condition: between(place, 0, along.extent), body: inside, otherwise: beyond }];
   }
-
-  // ---- one row -----------------------------------------------------------------------------------------------------------------------
-
-  /** The columns of a row: whole vectors where all neighbours are inside, and the others one by one. */
-  private columns(level: Level, isInterior: boolean): readonly Statement[] {
-    // Of a plane's rows those at its border are tested.
-    if (level.from.kind === "plane" && !isInterior) {
-      const tests = this.rows.flatMap((along, d) => {
-        const place = level.places[d];
-        return along.border === "zero" && along.reach > 0 && place
-          ? [between(place, along.reach, along.extent - along.reach)]
-          : [];
-      });
-      const [test, ...others] = tests;
-      if (test)
-        return [
-          {
-            kind: "when",
-            condition: others.reduce(and, test),
-            body: this.columns(level, true),
-            otherwise: this.line(level, false),
-          },
-        ];
-    }
-    return this.line(level, true);
-  }
-
-  /**
-   * Whole vectors that begin at lines of the cache. Of a row with zeros around it lanes at its ends read nothing. Of others columns that reach beyond
-   * the row are done one by one, and a vector more at either end, which overlaps its neighbours, does the rest.
-   */
-  private line(level: Level, isInterior: boolean): readonly Statement[] {
-    const { extent, reach, name, border: how } = this.lane;
-    const { lanes, vectors } = this.schedule;
-    const body: Statement[] = [];
-    const columns = (from: number, to: number): void => {
-      const column = this.names.fresh(`${name}_column`);
-      const at = binary("+", axis(column), number(from));
-      if (to > from) body.push(loop(column, to - from, [this.statement(level, at, isInterior, "one")]));
-    };
-    const vector = (from: Expr, width: number, place: "inside" | "end"): Statement => {
-      const lane = this.names.fresh("lane");
-      const vectors = Array.from({ length: Math.ceil(width / lanes) }, (_, v) => plus(from, number(v * lanes)));
-      const body = vectors.map((first) => ({
-        ...this.statement(level, plus(first, axis(lane)), isInterior, place),
-        ...(level.ahead && { prefetch: this.element(level.ahead.plane, level, [...level.ahead.places, first]) }),
-      }));
-      return loop(lane, Math.min(width, lanes), body, "lanes");
-    };
-    const whole = (from: number, to: number): number => {
-      let done = from;
-      for (const width of new Set([lanes * vectors, lanes])) {
-        const block = this.names.fresh(`${name}_block`);
-        const count = Math.floor((to - done) / width);
-        if (count <= 0) continue;
-        const at = binary("+", binary("*", axis(block), number(width)), number(done));
-        body.push(loop(block, count, [vector(at, width, "inside")]));
-        done += count * width;
-      }
-      return done;
-    };
-    const [head, end] = [Math.ceil(reach / lanes) * lanes, extent - reach];
-    if (how === "zero") {
-      const ends = (from: number, to: number): void => {
-        for (let at = from; at < to; at += lanes) body.push(vector(number(at), Math.min(lanes, to - at), "end"));
-      };
-      ends(0, Math.min(head, extent));
-      ends(whole(head, end), extent);
-      return body;
-    }
-    if (end - reach < lanes) {
-      columns(0, extent);
-      return body;
-    }
-    columns(0, reach);
-    if (head > reach) body.push(vector(number(reach), lanes, "inside"));
-    if (whole(head, end) < end) body.push(vector(number(end - lanes), lanes, "inside"));
-    columns(end, extent);
-    return body;
-  }
-
-  private statement(level: Level, column: Expr, isInterior: boolean, of: Columns): Scalar {
-    const { time } = this.steps;
-    const places = [...level.places, column];
-    // Rows lie inside by the loops; what is written says it to whoever proves bounds.
-    const coordinates = new Map(
-      this.steps.axes.map(({ name, extent, border: how }, d) => {
-        const place = places[d] ?? number(0);
-        const kept = place === column ? place : border(how === "wrap" ? "wrap" : "clamp", place, extent);
-        return [name, kept] as const;
-      }),
-    );
-    // Reads of the plane first, whose indices are the places themselves.
-    const reads: Expr[] = [];
-    const held = this.names.fresh("held");
-    const apart = rewrite(
-      time.step.equation.value,
-      (e) => {
-        if (e.kind !== "access" || e.tensor !== time.first) return e;
-        reads.push(this.read(e, level, places, isInterior, of));
-        return access(held, [number(reads.length - 1)]);
-      },
-      "value",
-    );
-    const put = (e: Expr): Expr =>
-      e.kind === "access" && e.tensor === held && e.index[0]?.kind === "number" ? (reads[e.index[0].value] ?? e) : e;
-    const value = rewrite(substitute(apart, coordinates, "value"), put, "value");
-    const target = this.element(level.to, level, places);
-    return { kind: "scalar", equation: { target, op: "=", value } };
-  }
-
-  /** An element of the step before. */
-  private read({ index }: Access, level: Level, places: readonly Expr[], isInterior: boolean, of: Columns): Expr {
-    const tests: Expr[] = [];
-    const at = this.steps.axes.map((along, d) => {
-      const shift = affineForm(index[d]?.kind === "border" ? index[d].index : (index[d] ?? number(0)))?.constant ?? 0;
-      const raw = binary("+", places[d] ?? number(0), number(shift));
-      const isColumn = along === this.lane;
-      if (isColumn && (of === "inside" || along.reach === 0)) return raw;
-      const how = along.border;
-      // A ring has the rows beyond the plane, of zeros or continued.
-      if (!isColumn && level.from.kind === "ring")
-        return how === "zero" || how === "wrap" ? raw : border(how, raw, along.extent);
-      if (how !== "zero") return border(how, raw, along.extent);
-      if (shift !== 0 && (isColumn || !isInterior)) tests.push(between(raw, 0, along.extent));
-      // Lanes beyond the row load nothing.
-      return isColumn && (shift === 0 || of === "end") ? raw : border("clamp", raw, along.extent);
-    });
-    const element = this.element(level.from, level, at);
-    const [test, ...others] = tests;
-    return test
-      ? { kind: "select", condition: others.reduce(and, test), whenTrue: element, whenFalse: number(0) }
-      : element;
-  }
-}
-
-/** Columns of one statement: one of them, lanes whose neighbours lie inside the row, or lanes at an end of it. */
-type Columns = "one" | "inside" | "end";
-
-type Scalar = Extract<Statement, { kind: "scalar" }>;
-
-/** `from <= place < to` */
-function between(place: Expr, from: number, to: number): Expr {
-  return and(compare(">=", place, number(from)), compare("<", place, number(to)));
 }

@@ -1,7 +1,8 @@
 /**
- * @file Where the rows of steps in time lie: in planes, or in rings that hold the newest rows of a step.
+ * @file Where the rows of steps in time lie: in planes, or in a ring that holds the newest rows of all steps of a pass but the last.
  *
- *     rows[size * step + (row + 6) % 3 * pitch + column]             3 rows of a step, of a stencil that reaches one row
+ *     rows[(row - step + 14) % 7 * pitch + column]          3 steps, of a star that reaches one row: each overwrites what it alone still needs
+ *     rows[(row - 2 * step + 18) % 9 * pitch + column]      of another stencil
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
@@ -17,7 +18,7 @@ import { depthOf } from "./steps.ts";
 export type Source =
   /** A whole plane: a tensor, or memory of the kernel's own in the same order. */
   | { readonly kind: "plane"; readonly name: string }
-  /** The newest rows of a step of a pass, which is counted from 0; each thread has rows of its own. */
+  /** The newest rows of a step of a pass, which is counted from 0; each thread has a ring of its own. */
   | { readonly kind: "ring"; readonly name: string; readonly step: Expr };
 
 /** One step of a pass, at a row. */
@@ -36,6 +37,21 @@ export interface Level {
 
 /** A line of the cache, which rows keep their distance by: rows of a power of two would share their sets. */
 const LINE_BYTES = 64;
+
+/**
+ * Whether a row of a step is written over the row of the step before that it is the last to read. Element by element that is right where rows
+ * of other places are read in the same column only, and where no vector overlaps its neighbour: zeros end the rows.
+ */
+export function overwrites({ axes, time }: Steps): boolean {
+  const swept = axes[0]?.reach ?? 0;
+  if (axes.length === 1 || swept === 0 || axes.at(-1)?.border !== "zero") return false;
+  return time.dependences.every(([, row, ...others]) => row === 0 || others.every((d) => d === 0));
+}
+
+/** Rows of a step that the next one has yet to read, when it begins a row. */
+export function keptRows(steps: Steps): number {
+  return 2 * (steps.axes[0]?.reach ?? 0) + (overwrites(steps) ? 0 : 1);
+}
 
 export abstract class StepMemory {
   protected readonly steps: Steps;
@@ -81,13 +97,14 @@ export abstract class StepMemory {
     const [row = number(0), middle] = at;
     const column = at.at(-1) ?? number(0);
     const [swept, tiled] = this.rows;
-    const kept = this.kept();
+    const [slots, reach] = [this.slots(), swept?.reach ?? 0];
+    const later = keptRows(this.steps) - reach;
     // Places of rows above the plane are counted from a number above 0, so that the rest is that of a positive one.
-    const before = kept * Math.ceil((2 * level.depth * (swept?.reach ?? 0)) / kept);
-    const slot = binary("%", binary("+", row, number(before)), number(kept));
+    const before = slots * Math.ceil(((2 * reach + later) * level.depth) / slots);
+    const place = binary("-", plus(row, number(before)), binary("*", of.step, number(later)));
+    const slot = binary("%", place, number(slots));
     const pitch = this.pitch();
-    const own = plus(binary("*", this.chunk, number(depthOf(this.schedule) - 1)), of.step);
-    const ring = binary("*", own, number(this.ringElements()));
+    const ring = binary("*", this.chunk, number(this.ringElements()));
     if (!tiled || middle === undefined)
       return access(of.name, [plus(plus(ring, binary("*", slot, number(pitch))), column)]);
     const halo = (level.depth - 1) * tiled.reach;
@@ -104,15 +121,16 @@ export abstract class StepMemory {
     return [loop(column, this.lane.extent, [{ kind: "scalar", equation: { target, op: "=", value: number(0) } }])];
   }
 
-  /** The rows of one step, in passes of any depth. */
+  /** The rows of all steps but the last, in passes of any depth. */
   protected ringElements(): number {
     const [, tiled] = this.rows;
     const high = tiled ? this.tileOf() + 2 * (depthOf(this.schedule) - 1) * tiled.reach : 1;
-    return this.kept() * high * this.pitch();
+    return this.slots() * high * this.pitch();
   }
 
-  protected kept(): number {
-    return 2 * (this.rows[0]?.reach ?? 0) + 1;
+  private slots(): number {
+    const kept = keptRows(this.steps);
+    return kept * (depthOf(this.schedule) - 1) + (overwrites(this.steps) ? 1 : 0);
   }
 
   /** Elements from a row to the next: whole lines of the cache, an odd number of them. */

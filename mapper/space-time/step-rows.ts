@@ -1,0 +1,319 @@
+/**
+ * @file The columns of a row of a step: whole vectors, and what is done at the ends of the row.
+ *
+ *     line0_0 = u[row,j,k-16 .. k-1]; line0_1 = u[row,j,k .. k+15]; line0_2 = u[row,j,k+16 .. k+31]      each line of the cache is read once
+ *     next[row,j,k .. k+15] = f(lanes_from<15>(line0_0, line0_1), line0_1, lanes_from<1>(line0_1, line0_2), u[row-1,j,k .. k+15], ...)
+ *
+ * A row that is read at several columns comes into registers, where zeros end it: a load that crosses a line costs as much as two.
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  and,
+  axis,
+  binary,
+  border,
+  compare,
+  type Expr,
+  number,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { plus } from "../lower/arithmetic.ts";
+import type { Steps } from "./plane.ts";
+import type { Level } from "./step-memory.ts";
+import { StepPasses } from "./step-passes.ts";
+
+/** Registers that rows in registers may take, of the 32 that AVX-512 has: sums and other rows need some besides. */
+const MOST_LINE_REGISTERS = 20;
+
+/**
+ * Columns of one statement: one of them, lanes whose neighbours lie inside the row, lanes at an end of it, or lanes that may lie beyond an end
+ * themselves.
+ */
+type Columns = "one" | "inside" | "end" | "beyond";
+
+type Scalar = Extract<Statement, { kind: "scalar" }>;
+
+/** Of a block of vectors whose lines are in registers: one of its vectors, and of which of its rows. */
+interface InBlock {
+  readonly rows: number;
+  readonly vector: number;
+  readonly row: number;
+  readonly lane: Expr;
+}
+
+/** A row that is read at several columns: its distance from the first row of a block along each axis but the last, and the columns. */
+interface Line {
+  readonly rows: readonly number[];
+  readonly columns: readonly number[];
+}
+
+/**
+ * Lines that blocks of so many rows have in registers: those that are read at several columns. None where what ends the row is no zero, or where
+ * there are too many for the registers.
+ */
+export function linesOf(steps: Steps, { lanes, vectors }: LaneSchedule, rows: number): readonly Line[] {
+  const lane = steps.axes.at(-1);
+  if (lane?.border !== "zero" || lane.reach > lanes) return [];
+  const lines = new Map<string, Line>();
+  for (const shifts of readsOf(steps).map(shiftsOf))
+    for (let row = 0; row < rows; row++) {
+      const at = inBlock(shifts, row);
+      const columns = lines.get(at.join())?.columns ?? [];
+      lines.set(at.join(), { rows: at, columns: [...new Set([...columns, shifts.at(-1) ?? 0])] });
+    }
+  const several = [...lines.values()].filter(({ columns }) => columns.length > 1);
+  return several.length * (vectors + 2) <= MOST_LINE_REGISTERS ? several : [];
+}
+
+function readsOf({ time }: Steps): readonly Access[] {
+  return accessesIn(time.step.equation.value).filter((e) => e.tensor === time.first);
+}
+
+/** How far from the element that it makes a read lies, along each axis of the plane. */
+function shiftsOf({ index }: Access): readonly number[] {
+  return index.map((e) => affineForm(e.kind === "border" ? e.index : e)?.constant ?? 0);
+}
+
+/** The row of a read, from the first row of a block. */
+function inBlock(shifts: readonly number[], row: number): readonly number[] {
+  return shifts.slice(0, -1).map((shift, d) => (d === 1 ? shift + row : shift));
+}
+
+export abstract class StepRows extends StepPasses {
+  private readonly lineFile = this.names.fresh("line");
+
+  protected lineRegisters(): readonly VectorFile[] {
+    const { lanes, vectors, rows } = this.schedule;
+    const count = linesOf(this.steps, this.schedule, rows).length;
+    return count === 0 ? [] : [{ name: this.lineFile, dtype: this.dtype, lanes: lanes * (vectors + 2), count }];
+  }
+
+  /** The columns of a row: whole vectors where all neighbours are inside, and the others one by one. */
+  protected columns(level: Level, isInterior: boolean): readonly Statement[] {
+    // Of a plane's rows those at its border are tested.
+    if (level.from.kind === "plane" && !isInterior) {
+      const tests = this.rows.flatMap((along, d) => {
+        const place = level.places[d];
+        return along.border === "zero" && along.reach > 0 && place
+          ? [between(place, along.reach, along.extent - along.reach)]
+          : [];
+      });
+      const [test, ...others] = tests;
+      if (test)
+        return [
+          {
+            kind: "when",
+            condition: others.reduce(and, test),
+            body: this.columns(level, true),
+            otherwise: this.line(level, false),
+          },
+        ];
+    }
+    return this.line(level, true);
+  }
+
+  /**
+   * Whole vectors that begin at lines of the cache. Of a row with zeros around it lanes at its ends read nothing. Of others columns that reach beyond
+   * the row are done one by one, and a vector more at either end, which overlaps its neighbours, does the rest.
+   */
+  private line(level: Level, isInterior: boolean): readonly Statement[] {
+    if (linesOf(this.steps, this.schedule, 1).length > 0) return this.blocks(level, isInterior, 1);
+    const { extent, reach, name, border: how } = this.lane;
+    const { lanes, vectors } = this.schedule;
+    const body: Statement[] = [];
+    const columns = (from: number, to: number): void => {
+      const column = this.names.fresh(`${name}_column`);
+      const at = binary("+", axis(column), number(from));
+      if (to > from) body.push(loop(column, to - from, [this.statement(level, at, isInterior, "one")]));
+    };
+    const vector = (from: Expr, width: number, place: "inside" | "end"): Statement => {
+      const lane = this.names.fresh("lane");
+      const vectors = Array.from({ length: Math.ceil(width / lanes) }, (_, v) => plus(from, number(v * lanes)));
+      const body = vectors.map((first) => ({
+        ...this.statement(level, plus(first, axis(lane)), isInterior, place),
+        ...(level.ahead && { prefetch: this.element(level.ahead.plane, level, [...level.ahead.places, first]) }),
+      }));
+      return loop(lane, Math.min(width, lanes), body, "lanes");
+    };
+    const whole = (from: number, to: number): number => {
+      let done = from;
+      for (const width of new Set([lanes * vectors, lanes])) {
+        const block = this.names.fresh(`${name}_block`);
+        const count = Math.floor((to - done) / width);
+        if (count <= 0) continue;
+        const at = binary("+", binary("*", axis(block), number(width)), number(done));
+        body.push(loop(block, count, [vector(at, width, "inside")]));
+        done += count * width;
+      }
+      return done;
+    };
+    const [head, end] = [Math.ceil(reach / lanes) * lanes, extent - reach];
+    if (how === "zero") {
+      const ends = (from: number, to: number): void => {
+        for (let at = from; at < to; at += lanes) body.push(vector(number(at), Math.min(lanes, to - at), "end"));
+      };
+      ends(0, Math.min(head, extent));
+      ends(whole(head, end), extent);
+      return body;
+    }
+    if (end - reach < lanes) {
+      columns(0, extent);
+      return body;
+    }
+    columns(0, reach);
+    if (head > reach) body.push(vector(number(reach), lanes, "inside"));
+    if (whole(head, end) < end) body.push(vector(number(end - lanes), lanes, "inside"));
+    columns(end, extent);
+    return body;
+  }
+
+  /**
+   * Blocks of vectors, of one row or of several that follow one another along the middle axis. What is read at several columns comes into registers
+   * first: the vectors of the block, and one more at either side.
+   */
+  protected blocks(level: Level, isInterior: boolean, rows: number): readonly Statement[] {
+    const { extent, name } = this.lane;
+    const width = this.schedule.lanes * this.schedule.vectors;
+    // Those whose neighbours on both sides lie inside, and the others.
+    const inner = Math.max(0, Math.floor((extent - this.schedule.lanes) / width) - 1);
+    const block = this.names.fresh(`${name}_block`);
+    const at = binary("+", binary("*", axis(block), number(width)), number(width));
+    const edge = (from: number) =>
+      this.block(level, number(from), isInterior, rows, Math.min(width, extent - from), "beyond");
+    const after = Array.from({ length: Math.ceil(extent / width) - 1 - inner }, (_, i) => (inner + 1 + i) * width);
+    return [
+      ...edge(0),
+      ...(inner > 0 ? [loop(block, inner, this.block(level, at, isInterior, rows, width, "inside"))] : []),
+      ...after.flatMap(edge),
+    ];
+  }
+
+  /** So many columns from one on. */
+  private block(
+    level: Level,
+    at: Expr,
+    isInterior: boolean,
+    rows: number,
+    width: number,
+    of: "inside" | "beyond",
+  ): readonly Statement[] {
+    const { lanes } = this.schedule;
+    const lane = { kind: "axis", name: this.names.fresh("lane") } as const;
+    const column = (vector: number): Expr => plus(at, number(vector * lanes));
+    const vectors = Math.ceil(width / lanes);
+    const loads = linesOf(this.steps, this.schedule, rows).flatMap((line, i) => {
+      const first = Math.min(...line.columns) < 0 ? -1 : 0;
+      const last = vectors - (Math.max(...line.columns) > 0 ? 0 : 1);
+      return Array.from({ length: last - first + 1 }, (_, part): Scalar => {
+        const places = [...level.places, plus(column(first + part), lane)];
+        const value = this.read([...line.rows, 0], level, places, isInterior, of);
+        const target = access(this.lineFile, [number(i), plus(lane, number((first + part + 1) * lanes))]);
+        return { kind: "scalar", equation: { target, op: "=", value } };
+      });
+    });
+    const computed = (vector: number): Statement[] =>
+      Array.from({ length: rows }, (_, row) => {
+        const own = this.below(level, row);
+        return {
+          ...this.statement(own, plus(column(vector), lane), isInterior, of, { rows, vector, row, lane }),
+          ...(own.ahead && { prefetch: this.element(own.ahead.plane, own, [...own.ahead.places, column(vector)]) }),
+        };
+      });
+    const whole = Math.floor(width / lanes);
+    const full = Array.from({ length: whole }, (_, vector) => computed(vector)).flat();
+    const rest = width % lanes;
+    const body = loop(lane.name, lanes, [...loads, ...full], "lanes");
+    return rest === 0 ? [body] : [body, loop(lane.name, rest, computed(whole), "lanes")];
+  }
+
+  /** The row so many further on along the middle axis. */
+  private below(level: Level, row: number): Level {
+    if (row === 0) return level;
+    const at = (places: readonly Expr[]) => places.map((e, d) => (d === 1 ? binary("+", e, number(row)) : e));
+    const { ahead } = level;
+    return { ...level, places: at(level.places), ...(ahead && { ahead: { ...ahead, places: at(ahead.places) } }) };
+  }
+
+  private statement(level: Level, column: Expr, isInterior: boolean, of: Columns, block?: InBlock): Scalar {
+    const { time } = this.steps;
+    const places = [...level.places, column];
+    // Rows lie inside by the loops; what is written says it to whoever proves bounds.
+    const coordinates = new Map(
+      this.steps.axes.map(({ name, extent, border: how }, d) => {
+        const place = places[d] ?? number(0);
+        const kept = place === column ? place : border(how === "wrap" ? "wrap" : "clamp", place, extent);
+        return [name, kept] as const;
+      }),
+    );
+    // Reads of the plane first, whose indices are the places themselves.
+    const reads: Expr[] = [];
+    const held = this.names.fresh("held");
+    const apart = rewrite(
+      time.step.equation.value,
+      (e) => {
+        if (e.kind !== "access" || e.tensor !== time.first) return e;
+        const shifts = shiftsOf(e);
+        reads.push(this.lineAt(shifts, block) ?? this.read(shifts, level, places, isInterior, of));
+        return access(held, [number(reads.length - 1)]);
+      },
+      "value",
+    );
+    const put = (e: Expr): Expr =>
+      e.kind === "access" && e.tensor === held && e.index[0]?.kind === "number" ? (reads[e.index[0].value] ?? e) : e;
+    const value = rewrite(substitute(apart, coordinates, "value"), put, "value");
+    const target = this.element(level.to, level, places);
+    return { kind: "scalar", equation: { target, op: "=", value } };
+  }
+
+  /** An element of the step before in a register, if it is in one. */
+  private lineAt(shifts: readonly number[], block: InBlock | undefined): Expr | undefined {
+    if (!block) return undefined;
+    const key = inBlock(shifts, block.row).join();
+    const line = linesOf(this.steps, this.schedule, block.rows).findIndex(({ rows }) => rows.join() === key);
+    const lane = (block.vector + 1) * this.schedule.lanes + (shifts.at(-1) ?? 0);
+    return line < 0 ? undefined : access(this.lineFile, [number(line), plus(block.lane, number(lane))]);
+  }
+
+  /** An element of the step before. */
+  private read(
+    shifts: readonly number[],
+    level: Level,
+    places: readonly Expr[],
+    isInterior: boolean,
+    of: Columns,
+  ): Expr {
+    const tests: Expr[] = [];
+    const at = this.steps.axes.map((along, d) => {
+      const shift = shifts[d] ?? 0;
+      const raw = binary("+", places[d] ?? number(0), number(shift));
+      const isColumn = along === this.lane;
+      if (isColumn && (of === "inside" || along.reach === 0)) return raw;
+      const how = along.border;
+      // A ring has the rows beyond the plane, of zeros or continued.
+      if (!isColumn && level.from.kind === "ring")
+        return how === "zero" || how === "wrap" ? raw : border(how, raw, along.extent);
+      if (how !== "zero") return border(how, raw, along.extent);
+      const isTested = isColumn ? shift !== 0 || of === "beyond" : shift !== 0 && !isInterior;
+      if (isTested) tests.push(between(raw, 0, along.extent));
+      // Lanes beyond the row load nothing.
+      return isColumn && (shift === 0 || of !== "one") ? raw : border("clamp", raw, along.extent);
+    });
+    const element = this.element(level.from, level, at);
+    const [test, ...others] = tests;
+    return test
+      ? { kind: "select", condition: others.reduce(and, test), whenTrue: element, whenFalse: number(0) }
+      : element;
+  }
+}
+
+/** `from <= place < to` */
+export function between(place: Expr, from: number, to: number): Expr {
+  return and(compare(">=", place, number(from)), compare("<", place, number(to)));
+}
