@@ -1,15 +1,20 @@
 /**
- * @file A design on lanes as SVG: one row of its window on one vector, as the transform lays it out.
+ * @file A design on lanes as SVG: which element of each operand every lane has in hand, step by step.
  *
- *     drawLanesSvg({ dataflow: "SBM", lanes: 16, columns: 3 })      sums move a lane a step, 14 of 16 lanes end with a whole one
+ *     drawLanesSvg({ dataflow: "SBM", lanes: 16, columns: 3 })                    one row of a window: sums move a lane a step, 14 of 16 lanes end with a whole one
+ *     drawTransformSvg({ sum, transform: { loops, allocation, schedule }, ... })     the first steps of a design that is given by its transform
  */
 
-import { axis, binary } from "../abstraction/expression.ts";
-import { designOf } from "../mapper/space-time/design.ts";
+import { extentsOf } from "../abstraction/computation.ts";
+import { type Access, axesIn, axis, binary, number, substitute } from "../abstraction/expression.ts";
+import { printTransform } from "../mapper/schedule/array-decisions.ts";
+import { type Design, designOf } from "../mapper/space-time/design.ts";
+import { spaceTimeOf } from "../mapper/space-time/lane-array.ts";
+import { type ArrayProblem, arrayProblem, operandAccesses } from "../mapper/space-time/problem.ts";
 import { trace } from "../mapper/space-time/trace.ts";
 import { placeWindow, WINDOW_DESIGNS, windowProblem } from "../mapper/space-time/window.ts";
 import { drawArraySvg } from "./draw-array-svg.ts";
-import type { LaneDrawing } from "./report-data.ts";
+import type { ArrayDrawing, LaneDrawing } from "./report-data.ts";
 
 /** More columns look the same again. */
 const MOST_COLUMNS = 6;
@@ -44,5 +49,54 @@ export function drawLanesSvg({ dataflow, lanes, columns }: LaneDrawing): string 
     array,
     trace(problem, array, accesses),
     "",
+  );
+}
+
+/** More lanes and steps repeat what these show. */
+const MOST_DRAWN = { lanes: 8, steps: 9 } as const;
+
+/**
+ * The first lanes and steps of an array, whose loops are cut short until they fit a page.
+ * @throws UsageError for a computation without a uniform recurrence on these loops
+ */
+export function drawTransformSvg({ sum, transform, lanes, tile }: ArrayDrawing): string {
+  const extents = extentsOf(sum);
+  const whole = transform.loops.map((name) => {
+    const extent = extents[name] ?? 1;
+    return { name, extent: Math.min(tile[name] ?? extent, extent) };
+  });
+  const designWith = (loops: ArrayProblem["loops"]): { problem: ArrayProblem; design: Design } => {
+    const problem = arrayProblem(sum, { inside: loops, outside: [], tiled: [], dropped: [] });
+    return { problem, design: designOf(problem, spaceTimeOf(transform)) };
+  };
+  let loops = whole;
+  let { problem, design } = designWith(loops);
+  while (design.pes > MOST_DRAWN.lanes || design.steps > MOST_DRAWN.steps) {
+    // While lanes are too many, what lies across them; else what the slowest row of time counts.
+    const rows = design.pes > MOST_DRAWN.lanes ? [transform.allocation] : transform.schedule;
+    const counted = rows.flatMap((row) => loops.filter(({ extent }, i) => row[i] !== 0 && extent > 1));
+    const [cut] = counted;
+    if (!cut) break;
+    loops = loops.map((loop) => (loop === cut ? { ...loop, extent: Math.ceil(loop.extent / 2) } : loop));
+    ({ problem, design } = designWith(loops));
+  }
+  const shortened = whole.flatMap(({ name, extent }, i) => {
+    const shown = loops[i]?.extent ?? extent;
+    return shown < extent ? [`${name} ${shown} of ${extent}`] : [];
+  });
+  // Loops around the array stand still at their first step, as do those that were cut to it.
+  const moving = new Set(loops.flatMap(({ name, extent }) => (extent > 1 ? [name] : [])));
+  const still = new Map(sum.axes.flatMap(({ name }) => (moving.has(name) ? [] : [[name, number(0)] as const])));
+  const { inputs, output } = operandAccesses(sum);
+  const accesses = [...inputs, output].map((access): Access => {
+    const index = access.index.map((e) => (axesIn(e).some((a) => moving.has(a)) ? substitute(e, still) : number(0)));
+    return { ...access, index };
+  });
+  return drawArraySvg(
+    `${design.dataflow} on ${lanes} lanes`,
+    printTransform(transform),
+    design,
+    trace(problem, design, accesses),
+    shortened.length === 0 ? "" : `drawn with ${shortened.join(", ")}`,
   );
 }

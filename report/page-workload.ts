@@ -4,7 +4,7 @@ import { convergenceChart, runsChart } from "./charts.ts";
 import { type Column, dataTable } from "./data-table.ts";
 import { haveShares, importanceChart, parallelChart } from "./decision-charts.ts";
 import { gridChart } from "./draw-grid.ts";
-import { drawLanesSvg } from "./draw-lanes.ts";
+import { drawLanesSvg, drawTransformSvg } from "./draw-lanes.ts";
 import { drawMappingSvg } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
 import type { DecisionShare } from "./importance.ts";
@@ -65,8 +65,10 @@ ${drawing.grid && gridChart(drawing.mapping, drawing.grid, series)}
 <figcaption>Loops of the operator feed axes of the instruction, which index its operands.${drawing.grid && " Below, how blocks, and what issues instructions in them, share the output."}</figcaption></figure>`;
     case "lanes":
       return html`<figure class="drawing">${trusted(drawLanesSvg(drawing.design))}<figcaption>One row of the window on one vector: which element of data x, weights w and sums z each lane has in hand, step by step. An element keeps its colour, so that what moves is a slant and what stays a bar.</figcaption></figure>`;
+    case "array":
+      return html`<figure class="drawing">${trusted(drawTransformSvg(drawing.array))}<figcaption>The first steps of the array on one vector: which element of each operand every lane has in hand, by the indices that change. An element keeps its colour, so that what moves is a slant and what stays a bar.</figcaption></figure>`;
     case "none":
-      return html`<p>It cannot be drawn: ${drawing.because}</p>`;
+      return html`<p>There is no drawing: ${drawing.because}.</p>`;
     default:
       return drawing satisfies never;
   }

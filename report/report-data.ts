@@ -4,7 +4,8 @@
  *     const page = await reportPage(reportData(db, { operator: "conv2d" }));
  */
 
-import type { GridSchedule, LaneDataflow } from "../abstraction/candidate.ts";
+import type { GridSchedule, LaneDataflow, LaneTransform } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { DeviceClock, LevelCost } from "../abstraction/trial.ts";
 import type { DecisionShare } from "./importance.ts";
@@ -108,6 +109,7 @@ export type Drawing =
       readonly grid: Pick<GridSchedule, "tile" | "warps" | "stage"> | undefined;
     }
   | { readonly kind: "lanes"; readonly design: LaneDrawing }
+  | { readonly kind: "array"; readonly array: ArrayDrawing }
   | { readonly kind: "none"; readonly because: string };
 
 /** A window on lanes: one row of it, on one vector. */
@@ -116,6 +118,14 @@ export interface LaneDrawing {
   readonly lanes: number;
   /** Columns of the window; a step is a column. */
   readonly columns: number;
+}
+
+/** A sum or a recurrence on lanes under a transform, in the tiles of its schedule. */
+export interface ArrayDrawing {
+  readonly sum: Computation;
+  readonly transform: LaneTransform;
+  readonly lanes: number;
+  readonly tile: Readonly<Record<string, number>>;
 }
 
 export interface Accuracy {

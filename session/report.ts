@@ -4,8 +4,10 @@
  *     const data = gatherReport(db, { operator: "conv2d" }, Date.now());
  */
 
-import { isArray } from "../abstraction/candidate.ts";
+import { type ArrayCandidate, isArray } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
 import { attempt, UsageError } from "../abstraction/error.ts";
 import {
   best,
@@ -22,8 +24,10 @@ import {
 } from "../db/index.ts";
 import { instructionsOf } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
+import { isSteps, stepsOf } from "../mapper/space-time/steps.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { candidateRows, decisionValues } from "../report/describe-candidate.ts";
+import { drawTransformSvg } from "../report/draw-lanes.ts";
 import { decisionShares } from "../report/importance.ts";
 import type {
   Accuracy,
@@ -168,7 +172,8 @@ function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
     seconds: measurement.median,
     interval: measurement.interval,
     operationsPerSecond: rate,
-    candidate: candidateRows(candidate),
+    // What a design by its transform is, the rows of its schedule say.
+    candidate: candidateRows(candidate).filter(([name]) => !(isArray(candidate) && name === "design")),
     predicted: prediction?.seconds,
     levels: prediction?.levels ?? [],
     ofRoof: leastSeconds === undefined ? undefined : leastSeconds / measurement.median,
@@ -184,8 +189,12 @@ function drawingOf({ workload, candidate }: TrialRecord): Drawing {
       const grid = candidate.kind === "grid" ? candidate.schedule : undefined;
       return { kind: "mapping", mapping: mappingOf(computation, candidate), grid };
     }
-    if (isArray(candidate)) return { kind: "none", because: "a design by its transform: automap systolic draws it" };
+    if (isArray(candidate)) return arrayDrawing(computation, candidate);
     const { dataflow, lanes, rolled } = candidate.schedule;
+    const steps = stepsOf(computation);
+    // A step in time sweeps a window as wide as its reach to both sides.
+    if (isSteps(steps))
+      return { kind: "lanes", design: { dataflow, lanes, columns: 2 * (steps.axes.at(-1)?.reach ?? 0) + 1 } };
     const taps = tapsOf(computation, rolled);
     if (!taps.ok) return { kind: "none", because: taps.refusal.because };
     return { kind: "lanes", design: { dataflow, lanes, columns: taps.sum.columns } };
@@ -193,6 +202,18 @@ function drawingOf({ workload, candidate }: TrialRecord): Drawing {
     if (error instanceof UsageError) return { kind: "none", because: error.message };
     throw error;
   }
+}
+
+function arrayDrawing(computation: Computation, { schedule: { transform, lanes, tile } }: ArrayCandidate): Drawing {
+  const { sum } = partsOf(computation);
+  const array = { sum, transform, lanes, tile };
+  if (transform.schedule.every((row) => row.every((x) => x === 0)))
+    return {
+      kind: "none",
+      because: "a prefix takes no steps of time; its lanes are joined by shifts of 1, 2, 4 and so on",
+    };
+  drawTransformSvg(array); // what cannot be drawn says why
+  return { kind: "array", array };
 }
 
 // ---- The model
