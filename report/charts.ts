@@ -133,8 +133,11 @@ interface Placed {
 const paceTitle = (pace: Pace): string => (pace === "trials" ? "trial" : "seconds since the run began");
 
 function paceScale(values: readonly number[], pace: Pace, right: number): Scale {
-  const [least, most] = [pace === "trials" ? 1 : 0, Math.max(1, ...values)];
-  const scale = linear([least, Math.max(most, least + 1)], [LEFT + 6, right - 2]);
+  const most = Math.max(1, ...values);
+  const first = Math.min(most, ...values);
+  // A search that prepares for most of its time has its trials at the end: the axis begins just before them.
+  const least = pace === "trials" ? 1 : first > most / 3 ? Math.max(0, first - (most - first) / 10) : 0;
+  const scale = linear([least, Math.max(most, pace === "trials" ? least + 1 : most)], [LEFT + 6, right - 2]);
   const whole = pace === "trials" ? scale.ticks.filter(Number.isInteger) : scale.ticks;
   return { ...scale, range: [LEFT, right], ticks: whole };
 }
