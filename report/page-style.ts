@@ -14,7 +14,7 @@ const DARK =
 const SERIES = Array.from({ length: 8 }, (_, i) => `.s${i}{--series:var(--series-${i + 1})}`).join("");
 
 const TEXT = `
-body{margin:0 auto;max-width:68rem;padding:1.5rem 1.25rem 4rem;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+body{margin:0 auto;max-width:74rem;padding:1.5rem 1.25rem 4rem;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.6rem;margin:0;overflow-wrap:anywhere}h2{font-size:1.25rem;margin:2.5rem 0 .5rem;border-bottom:1px solid var(--line)}
 h3{font-size:1.05rem;margin:2.5rem 0 .25rem}h3 small{font-weight:400;color:var(--soft)}h4{margin:1.25rem 0 .25rem;font-size:1rem}h4 small{font-weight:400;color:var(--soft)}
 p{max-width:46rem;overflow-wrap:anywhere}a{color:var(--link)}
@@ -31,7 +31,7 @@ const TABLES = `
 table{border-collapse:collapse;font-size:.875rem;margin:.75rem 0}
 caption{text-align:left;color:var(--soft);padding-bottom:.35rem;max-width:46rem}
 th,td{padding:.25rem 1rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line);font-weight:400}
-thead th{color:var(--soft);vertical-align:bottom}tbody th{font-weight:600}
+thead th{color:var(--soft);vertical-align:bottom}tbody th{font-weight:600}.cards tbody th{min-width:12rem}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .whole{white-space:nowrap}.facts th{color:var(--soft);font-weight:400;white-space:nowrap}.facts td{overflow-wrap:anywhere}
 .wide,.carded{overflow-x:auto}.wide caption{white-space:normal;max-width:min(46rem,calc(100vw - 2rem))}.pair caption{max-width:min(24rem,calc(100vw - 2rem))}.wide td,.wide th{white-space:nowrap}.wide td.text{white-space:normal;min-width:16rem}
@@ -67,7 +67,7 @@ body{padding:1rem .875rem 3rem}
 .cards thead tr{display:flex;flex-wrap:wrap;gap:.25rem .75rem;border-bottom:1px solid var(--line);padding-bottom:.25rem}.cards thead th{border:0;padding:0}
 .cards tbody tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
 .cards tbody th,.cards tbody td{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.05rem 0;text-align:right;white-space:normal;overflow-wrap:anywhere}
-.cards tbody th{text-align:left;font-size:1rem}.cards tbody td::before{content:attr(data-label);color:var(--soft);text-align:left;white-space:nowrap}
+.cards tbody th{min-width:0;text-align:left;font-size:1rem}.cards tbody td::before{content:attr(data-label);color:var(--soft);text-align:left;white-space:nowrap}
 .cards tbody td:empty{display:none}
 }
 `;
@@ -75,7 +75,7 @@ body{padding:1rem .875rem 3rem}
 const PAPER = `
 @media print{
 html{font-size:9.5pt}body{max-width:none;padding:0;font-size:1rem}nav,.downloads{display:none}a{color:inherit;text-decoration:none}
-details::details-content{content-visibility:visible;display:block;block-size:auto}summary{color:inherit;list-style:none}
+.cards tbody th{min-width:0}details::details-content{content-visibility:visible;display:block;block-size:auto}summary{color:inherit;list-style:none}
 h2,h3,h4,h3+p,caption,summary{break-after:avoid}figure,tr,.pair{break-inside:avoid}
 table{font-size:7.5pt}th,td{padding-right:.5rem}thead button::after{content:""}
 .wide,.drawing{overflow:visible}.wide td.text{min-width:0}.pair{grid-template-columns:1fr 1fr}.drawing>svg{min-width:0!important}

@@ -49,6 +49,10 @@ ${slopeNames(slopes)}
 ${flatNames(
   peaks.map((p) => ({ name: p.name, rate: p.operationsPerSecond })),
   y.at,
+  {
+    winners: points.filter((p) => p.best).map((p) => ({ x: x.at(p.intensity), y: y.at(p.operationsPerSecond) })),
+    left: (rate) => Math.max(LEFT, x.at(rate / fastest)),
+  },
 )}
 ${marks.map((p) => mark(seriesOf(p.dtype), x.at(p.intensity), y.at(p.operationsPerSecond), p.best ? 5 : 2.4, p.best ? "winner" : "trial"))}`,
   );
@@ -85,30 +89,56 @@ function apart(a: Slope, b: Slope): number {
   return Math.abs((b.endX - a.x) * dy - (b.endY - a.y) * dx) / Math.max(1e-9, Math.hypot(dx, dy));
 }
 
+/** Of a large mark, from its middle, with its outline. */
+const MARK = 8;
+
+/** What names of flat lines keep clear of. */
+interface Around {
+  /** Middles of large marks. */
+  readonly winners: readonly { readonly x: number; readonly y: number }[];
+  /** Where the line of a rate begins. */
+  readonly left: (rate: number) => number;
+}
+
 /**
- * At the right ends, each above its line; below it where the line above would strike it through, and where one below would too it shares the name of
+ * At the right ends, or as far left of them as large marks ask for, each above its line; below it where the line above would strike it through, and where one below would too it shares the name of
  * the line above. A name that is moved away from its line is led back.
  */
-function flatNames(lines: readonly Named[], at: (rate: number) => number): Markup[] {
-  const shared: { names: string[]; y: number; wanted: number }[] = [];
-  const sorted = lines.toSorted((a, b) => b.rate - a.rate).map(({ name, rate }) => ({ name, y: at(rate) }));
-  for (const [i, { name, y }] of sorted.entries()) {
+function flatNames(lines: readonly Named[], at: (rate: number) => number, { winners, left }: Around): Markup[] {
+  const shared: { names: string[]; y: number; wanted: number; from: number }[] = [];
+  const sorted = lines
+    .toSorted((a, b) => b.rate - a.rate)
+    .map(({ name, rate }) => ({ name, y: at(rate), from: left(rate) }));
+  for (const [i, { name, y, from }] of sorted.entries()) {
     const fromAbove = y - (sorted[i - 1]?.y ?? Number.NEGATIVE_INFINITY);
     const toBelow = (sorted[i + 1]?.y ?? Number.POSITIVE_INFINITY) - y;
     const above = shared.at(-1);
     if (above && (fromAbove < 3 || (fromAbove < LINE && toBelow < LINE))) above.names.push(name);
-    else shared.push({ names: [name], y, wanted: fromAbove < LINE ? y + LINE - 2 : y - 4 });
+    else shared.push({ names: [name], y, from, wanted: fromAbove < LINE ? y + LINE - 2 : y - 4 });
   }
   const places = spread(
     shared.map((s) => s.wanted),
     TOP + 8,
     BOTTOM - 4,
   );
-  return shared.map(({ names: [first = "", ...more], y, wanted }, i) => {
+  return shared.map(({ names: [first = "", ...more], y, wanted, from }, i) => {
     const place = places[i] ?? y;
     const label = more.length === 0 ? first : `${first} and ${more.length} more`;
     const moved = Math.abs(place - wanted) > 3;
-    const end = RIGHT - 4 - widthOf(label);
-    return html`${moved ? html`<path class="leader" d="M${n(end - 2)} ${n(place - 4)}L${n(end - 14)} ${n(y)}"/>` : undefined}${text(RIGHT - 4, place, label, { anchor: "end", kind: "flat" })}`;
+    const beside = winners.filter((w) => w.y > place - LINE - MARK + 3 && w.y < place + MARK);
+    const end = clearOf(beside, widthOf(label), from);
+    const start = end - widthOf(label);
+    return html`${moved ? html`<path class="leader" d="M${n(start - 2)} ${n(place - 4)}L${n(start - 14)} ${n(y)}"/>` : undefined}${text(end, place, label, { anchor: "end", kind: "flat" })}`;
   });
+}
+
+/** Widths of labels are reckoned wide: a label that seems to begin so far before its line does not. */
+const SLACK = 20;
+
+/** Where a label ends that no mark covers, as far right as can be; at the very right where there is no such place. */
+function clearOf(marks: readonly { readonly x: number }[], width: number, from: number): number {
+  const most = RIGHT - 4;
+  const ends = [most, ...marks.map((m) => m.x - MARK)].filter((end) => end <= most && end - width >= from - SLACK);
+  const free = ends.filter((end) => marks.every((m) => m.x + MARK <= end - width || m.x - MARK >= end));
+  return free.length === 0 ? most : Math.max(...free);
 }

@@ -4,6 +4,7 @@ import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
+import type { Roofline } from "../report/report-data.ts";
 import { gatherReport } from "../session/report.ts";
 import { BROWSER, Browser, openPage, type Page } from "./support/browser.ts";
 import { workshop } from "./support/database.ts";
@@ -11,6 +12,7 @@ import { recordSearches } from "./support/searches.ts";
 
 const shop = workshop();
 const HTML = shop.path("report.html");
+const AT_THE_ROOF = shop.path("at-the-roof.html");
 let browser: Browser;
 
 /** Labels of a chart that touch: their corners as they are drawn, turned ones included, held against each other by separating axes. */
@@ -49,6 +51,16 @@ const STRUCK = `[...document.querySelectorAll("svg.chart")].flatMap((chart) => {
   }).map((text) => text.textContent);
 })`;
 
+/** Names of ceilings that the mark of a workload's best covers. */
+const COVERED = `[...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  const winners = [...chart.querySelectorAll("path.winner")].map((path) => path.getBoundingClientRect());
+  return [...chart.querySelectorAll("text.flat")].filter((text) => {
+    const own = text.getBoundingClientRect();
+    // Of a line of text the upper fifth is empty.
+    return winners.some((w) => w.left < own.right - 1 && w.right > own.left + 1 && w.top < own.bottom - 2 && w.bottom > own.top + own.height / 5);
+  }).map((text) => text.textContent);
+})`;
+
 const COLUMN = (title: string) =>
   `[...document.querySelectorAll("#best thead th")].findIndex((th) => th.textContent === "${title}")`;
 const VALUES = (title: string) =>
@@ -59,7 +71,9 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     const file = shop.path("searches.db");
     recordSearches(file);
     const db = openDatabase(file, { readonly: true });
-    writeFileSync(HTML, reportPage(gatherReport(db, {}, 1)));
+    const data = gatherReport(db, {}, 1);
+    writeFileSync(HTML, reportPage(data));
+    writeFileSync(AT_THE_ROOF, reportPage({ ...data, rooflines: data.rooflines.map(atTheRoof) }));
     db.close();
     browser = new Browser(BROWSER ?? "");
   }, 60_000);
@@ -95,6 +109,18 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
       "[...document.querySelectorAll('.wide, .carded')].filter((e) => e.scrollWidth > e.clientWidth).length";
     expect(await page.evaluate(scrolled)).toBe(0);
   }, 60_000);
+
+  it.each([1280, 400])(
+    "keeps names of ceilings clear of the best that reach them, %i pixels wide",
+    async (width) => {
+      const page = await openPage(browser, AT_THE_ROOF, { width });
+      expect(await page.evaluate("document.querySelectorAll('path.winner').length")).toBeGreaterThan(2);
+      expect(await page.evaluate(COVERED)).toEqual([]);
+      expect(await page.evaluate(TOUCHING)).toEqual([]);
+      expect(await page.evaluate(OUTSIDE)).toEqual([]);
+    },
+    60_000,
+  );
 
   it("would see labels that touch, and one that stands out", async () => {
     const page = await openPage(browser, HTML, { width: 1280 });
@@ -154,6 +180,16 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     expect(page.complaints.join()).toContain("Content Security Policy");
   }, 60_000);
 });
+
+/** The best of a workload at 98 % of each ceiling, where its name would stand. */
+const atTheRoof = (roofline: Roofline): Roofline => {
+  const [first] = roofline.points;
+  const farthest = Math.max(...roofline.points.map((p) => p.intensity));
+  const best = roofline.peaks.flatMap(({ operationsPerSecond }) =>
+    first ? [{ ...first, operationsPerSecond: 0.98 * operationsPerSecond, intensity: farthest, best: true }] : [],
+  );
+  return { ...roofline, points: [...roofline.points, ...best] };
+};
 
 const focusOn = (page: Page, title: string): Promise<unknown> =>
   page.evaluate(`document.querySelectorAll("#best thead th")[${COLUMN(title)}].querySelector("button").focus()`);
