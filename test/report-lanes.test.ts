@@ -104,7 +104,7 @@ describe("a stencil in time", () => {
     const workload = computed("u[t,i] = 0.25*u[t-1,i-1] + 0.5*u[t-1,i] + 0.25*u[t-1,i+1]", { t: 16, i: 1000 });
     const { subject } = reported("steps", workload, {
       ...LANES,
-      schedule: { ...LANES.schedule, dataflow: "FBS-load" },
+      schedule: { ...LANES.schedule, dataflow: "FBS-load" as const },
     });
     expect(subject.best?.drawing).toEqual({ kind: "lanes", design: { dataflow: "FBS-load", lanes: 16, columns: 3 } });
   });
