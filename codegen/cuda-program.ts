@@ -34,6 +34,8 @@ export interface Pointer {
   readonly type: Code;
   readonly restrict: boolean;
   readonly from: Code;
+  /** Whether it points into the workspace. */
+  readonly inWorkspace: boolean;
 }
 
 export interface CudaKernel {
@@ -78,15 +80,30 @@ export interface CudaParts {
   readonly aligned: ReadonlyMap<string, number>;
 }
 
-/** The tensors and buffers of the workspace that are named. */
-export function pointersOf(computation: Computation, nest: LoopNest, { memory }: Pick<Named, "memory">): Pointer[] {
+/**
+ * The tensors and buffers of the workspace that are named.
+ * @param waits for the kernel ahead: what that one may write is read as memory that changes, so that no read is moved ahead of the wait
+ */
+export function pointersOf(
+  computation: Computation,
+  nest: LoopNest,
+  { memory }: Pick<Named, "memory">,
+  waits = false,
+): Pointer[] {
   const output = outputOf(computation).name;
-  const tensors = Object.values(computation.tensors).map(({ name, dtype }, i) => {
+  const tensors = Object.values(computation.tensors).map(({ name, dtype, constant }, i) => {
     const type = code`${name === output ? "" : "const "}${C_TYPES[dtype]}*`;
-    return { name, type, restrict: true, from: code`tensors[${i}]` };
+    return {
+      name,
+      type,
+      restrict: !waits || constant || name === output,
+      from: code`tensors[${i}]`,
+      inWorkspace: false,
+    };
   });
   const buffers = workspaceOf(nest).buffers.map(({ name, dtype, offset }) => {
-    return { name, type: code`${C_TYPES[dtype]}*`, restrict: false, from: code`((char*)workspace + ${offset})` };
+    const from = code`((char*)workspace + ${offset})`;
+    return { name, type: code`${C_TYPES[dtype]}*`, restrict: false, from, inWorkspace: true };
   });
   return [...tensors, ...buffers]
     .filter(({ name }) => memory.has(name))
@@ -105,7 +122,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
   const prepares = prepare.length > 0 || constants.length > 0;
   const kernels = [...prepare, ...run].map(kernelText);
   const asked = [...prepare, ...run].filter((k) => k.sharedBytes > 0).map(allowance);
-  const uses = (all: readonly CudaKernel[]): boolean => all.some((k) => k.pointers.some((p) => !p.restrict));
+  const uses = (all: readonly CudaKernel[]): boolean => all.some((k) => k.pointers.some((p) => p.inWorkspace));
   const text = linesOf([
     headOf(computation, parts.comments),
     code`#include <stdint.h>`,

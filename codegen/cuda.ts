@@ -72,6 +72,7 @@ const MOST_THREADS = 1024;
 
 /**
  * The kernel of a nest of blocks and warps.
+ * @param chained whether it is one of several in a stream that each begin while the one ahead runs, and then await its end (sm_90)
  * @throws Error when the instruction is not reached from CUDA
  * @throws UsageError when a block has too many threads
  */
@@ -79,14 +80,14 @@ export function generateCuda(
   computation: Computation,
   intrinsic: Intrinsic,
   nest: LoopNest,
-  notes: SourceNotes,
+  { lines, chained = false }: SourceNotes & { readonly chained?: boolean },
 ): Kernel {
   if (intrinsic.language !== "cuda")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CUDA`);
   const prepare = nest.prepare.map((s, i) =>
     new KernelPrinter(computation, nest).kernel(new Name("local", `prepare_${i}`), s),
   );
-  const run = runKernels(computation, nest);
+  const run = runKernels(computation, nest, chained);
   const kernels = [...prepare, ...run];
   // What the host calls beside the kernels.
   const host = kernels.flatMap(({ kernel: { boxes = [], cluster, early } }) => [
@@ -100,7 +101,7 @@ export function generateCuda(
   for (const k of kernels)
     for (const [tensor, bytes] of k.aligned) aligned.set(tensor, Math.max(bytes, aligned.get(tensor) ?? 0));
   const program = cudaProgram(computation, nest, {
-    comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
+    comments: [`${intrinsic.name}: ${storage}`, ...lines],
     prelude: [...forDevice([...preludeOf(intrinsic, nest), ...device]), ...portable],
     replaced,
     prepare: prepare.map((k) => k.kernel),
@@ -117,8 +118,8 @@ export function generateCuda(
 }
 
 /** A kernel for each loop over blocks; those around an early barrier run side by side until the second awaits the first. */
-function runKernels(computation: Computation, nest: LoopNest): PrintedKernel[] {
-  const meets = (s: Statement | undefined): boolean => s?.kind === "barrier" && s.early === true;
+function runKernels(computation: Computation, nest: LoopNest, chained: boolean): PrintedKernel[] {
+  const meets = (s: Statement | undefined): boolean => chained || (s?.kind === "barrier" && s.early === true);
   return nest.body
     .flatMap((s, i) =>
       s.kind === "barrier" ? [] : [{ s, early: meets(nest.body[i - 1]), next: meets(nest.body[i + 1]) }],
@@ -192,7 +193,7 @@ class KernelPrinter implements LanguagePrinter {
     const named = namedIn(inner, this.nest);
     const shared = sharedMemory(this.nest, named, cluster, this.inTeams / WARP);
     const indices = mentionedIn(new Set([...names, ...namesIn(constants)]), this.indices(blocks, warps));
-    const pointers = pointersOf(this.c.computation, this.nest, named);
+    const pointers = pointersOf(this.c.computation, this.nest, named, early);
     return {
       aligned: this.aligned,
       kernel: {

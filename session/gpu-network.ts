@@ -58,7 +58,7 @@ function chosen(task: Task, machine: Target, records: Records | undefined): Choi
   const best = ranked && !("refused" in ranked) ? ranked[0] : undefined;
   if (best) {
     const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
-    const kernel = { kernel: kernelFor(computation, best.candidate, machine), provenance };
+    const kernel = { kernel: kernelFor(computation, best.candidate, machine, { chained: true }), provenance };
     return { kind: "model", kernel, place: placeOf(best.candidate) };
   }
   const because =
@@ -67,7 +67,10 @@ function chosen(task: Task, machine: Target, records: Records | undefined): Choi
     return {
       kind: "loops",
       because,
-      kernel: { kernel: threadsKernel(computation, machine), provenance: [`made by   automap ${VERSION}`] },
+      kernel: {
+        kernel: threadsKernel(computation, machine, { chained: true }),
+        provenance: [`made by   automap ${VERSION}`],
+      },
     };
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;

@@ -177,8 +177,14 @@ function judged(mapping: Mapping, candidate: GridCandidate | ThreadCandidate, ma
   return problemIn(THREAD_KIND, context, schedule) ?? { kind: "threads", context, schedule };
 }
 
+/** How a kernel stands among others. */
+export interface InStream {
+  /** One of several that each begin while the one ahead runs, and then await its end, where the machine can do that. */
+  readonly chained?: boolean;
+}
+
 /** The kernel of a mapping, lowered under its schedule and printed. */
-export function generateOnGpu(choice: GpuChoice): Kernel {
+export function generateOnGpu(choice: GpuChoice, { chained = false }: InStream = {}): Kernel {
   const { mapping } = choice.context;
   const isGrid = choice.kind === "grid";
   const printed = isGrid ? printGridSchedule(choice.schedule) : printThreadSchedule(choice.schedule);
@@ -189,5 +195,8 @@ export function generateOnGpu(choice: GpuChoice): Kernel {
     `made by   automap ${VERSION}`,
   ];
   const nest = isGrid ? lowerGrid(choice.context, choice.schedule) : lowerThreads(choice.context, choice.schedule);
-  return generateCuda(mapping.computation, mapping.intrinsic, nest, { lines: notes });
+  return generateCuda(mapping.computation, mapping.intrinsic, nest, {
+    lines: notes,
+    chained: chained && choice.context.limits.dependentLaunch,
+  });
 }

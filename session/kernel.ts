@@ -23,7 +23,7 @@ import { isWritten } from "../targets/features.ts";
 import { gpuTargetNamed } from "../targets/gpu.ts";
 import { generateArray } from "./array-space.ts";
 import { declaredAs } from "./declared.ts";
-import { choiceOnGpu, generateOnGpu } from "./grid-space.ts";
+import { choiceOnGpu, generateOnGpu, type InStream } from "./grid-space.ts";
 import { generateDesign } from "./lane-space.ts";
 import { mappingOf, rewritingNotes } from "./recorded.ts";
 import { VERSION } from "./version.ts";
@@ -43,10 +43,15 @@ export const isPrinted = (language: Language): boolean => PRINTERS[language] !==
  * @param machine the GPU that a grid was made for; the first of the table that can run it when left out
  * @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of a CPU
  */
-export function kernelFor(computation: Computation, candidate: Candidate, machine?: Target): Kernel {
+export function kernelFor(
+  computation: Computation,
+  candidate: Candidate,
+  machine?: Target,
+  inStream: InStream = {},
+): Kernel {
   if (isArray(candidate)) return generateArray(computation, candidate);
   if (candidate.kind === "lanes") return generateDesign(computation, candidate);
-  if (isOnGpu(candidate)) return generateOnGpu(choiceOnGpu(computation, candidate, machine));
+  if (isOnGpu(candidate)) return generateOnGpu(choiceOnGpu(computation, candidate, machine), inStream);
   const mapping = mappingOf(computation, candidate);
   const { language, isa, name } = mapping.intrinsic;
   if (PRINTERS[language] === undefined || !isWritten(isa))
@@ -63,14 +68,17 @@ export function kernelFor(computation: Computation, candidate: Candidate, machin
 }
 
 /** The kernel of a record, for the machine that it was measured on. @throws UsageError as {@link kernelFor} */
-export function kernelOfRecord({
-  workload,
-  candidate,
-  environment,
-  declaration,
-}: Pick<TrialRecord, "workload" | "candidate" | "environment" | "declaration">): Kernel {
+export function kernelOfRecord(
+  {
+    workload,
+    candidate,
+    environment,
+    declaration,
+  }: Pick<TrialRecord, "workload" | "candidate" | "environment" | "declaration">,
+  inStream: InStream = {},
+): Kernel {
   declaredAs(candidate.intrinsic, declaration);
-  return kernelFor(computationOf(workload), candidate, gpuTargetNamed(environment.target));
+  return kernelFor(computationOf(workload), candidate, gpuTargetNamed(environment.target), inStream);
 }
 
 /** The kernel of a mapping, lowered under its schedule and printed. */

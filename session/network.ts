@@ -108,7 +108,10 @@ export function recordedKernel(
   const id = shortId(trial.id);
   return {
     kind: "record",
-    kernel: { kernel: kernelOfRecord(trial), provenance: [`record    ${id}`, `made by   automap ${VERSION}`] },
+    kernel: {
+      kernel: kernelOfRecord(trial, { chained: true }),
+      provenance: [`record    ${id}`, `made by   automap ${VERSION}`],
+    },
     ...{ id, seconds: trial.measurement.median, place: placeOf(trial.candidate) },
   };
 }

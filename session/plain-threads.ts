@@ -19,7 +19,7 @@ import { drawSchedule, problemIn } from "../mapper/schedule/schedules.ts";
 import { plainContext, type ThreadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { predictThreads } from "../perfmodel/threads.ts";
-import { type GpuChoice, generateOnGpu } from "./grid-space.ts";
+import { type GpuChoice, generateOnGpu, type InStream } from "./grid-space.ts";
 
 /** What a thread does where nothing is mapped: it stands for no instruction, so that no search is offered it. */
 const ANYTHING = defineIntrinsic({
@@ -43,8 +43,8 @@ const DRAWS = 300;
 const SEED = 1;
 
 /** @param machine a GPU @throws UsageError that says why threads cannot share the computation */
-export function threadsKernel(computation: Computation, machine: Target): Kernel {
-  return generateOnGpu(threadsChoice(computation, machine));
+export function threadsKernel(computation: Computation, machine: Target, inStream: InStream = {}): Kernel {
+  return generateOnGpu(threadsChoice(computation, machine), inStream);
 }
 
 /** What {@link threadsKernel} is lowered by. */

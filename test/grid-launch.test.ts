@@ -37,8 +37,9 @@ const COPIES: GridSchedule = { ...plain, repack: ["a", "b"] };
 const THREE: GridSchedule = { ...COPIES, split: { parts: 2, through: "memory" }, launch: "early" };
 const CLUSTER: GridSchedule = { ...COPIES, split: { parts: 2, through: "cluster" }, launch: "early" };
 
-const sourceOf = (schedule: GridSchedule): string =>
-  generateCuda(context.mapping.computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] }).source;
+const sourceOf = (schedule: GridSchedule, chained = false): string =>
+  generateCuda(context.mapping.computation, context.intrinsic, lowerGrid(context, schedule), { lines: [], chained })
+    .source;
 
 describe("kernels launched while the one ahead runs", () => {
   it.each([
@@ -69,6 +70,24 @@ describe("kernels launched while the one ahead runs", () => {
     ]);
     expect(sourceOf(CLUSTER)).toContain("launch_with(phase_1, 2, 1");
     expect(sourceOf(COPIES)).not.toMatch(/begin_next_kernel|await_kernel_ahead|launch_with/);
+  });
+
+  it("are all of a call among others, which read what others write as memory that changes", () => {
+    const { launch: _, ...late } = THREE;
+    const source = sourceOf(late, true);
+    const kernels = source.split("static __global__ ").slice(1);
+    expect(kernels).toHaveLength(3);
+    for (const text of kernels) {
+      const body = text.split("\n}\n")[0] ?? "";
+      expect(body.match(/begin_next_kernel|await_kernel_ahead/g)).toEqual(["begin_next_kernel", "await_kernel_ahead"]);
+      const [ahead = ""] = body.split("await_kernel_ahead");
+      expect(ahead).not.toMatch(/copy_box|_packed\[|parts\[/);
+      // Reads of memory that nobody writes may be moved ahead of the wait by the compiler.
+      expect(body.match(/const \w+\* __restrict__ \w+/g) ?? []).not.toContainEqual(expect.stringMatching(/ in$/));
+    }
+    expect(source.match(/launch_with\(phase_\d, 1, 1/g)).toHaveLength(3);
+    expect(sourceOf(late)).not.toMatch(/begin_next_kernel/);
+    expect(sourceOf(late)).toMatch(/const \w+\* __restrict__ in\b/);
   });
 
   it("are expected to end earlier", () => {
