@@ -17,16 +17,16 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { EnvironmentError } from "../abstraction/error.ts";
+import { EnvironmentError, reasonOf } from "../abstraction/error.ts";
 import { openDatabase } from "../db/index.ts";
 import { MODELS } from "../network/models/index.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import type { Program } from "../network/program.ts";
 import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { runChild } from "../runtime/child.ts";
-import { findCompiler } from "../runtime/compiler.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
-import { findCudaDevice } from "../runtime/run/cuda-device.ts";
+import { type CudaDevice, findCudaDevice } from "../runtime/run/cuda-device.ts";
 import { writePackage } from "../session/emit.ts";
 import { gpuEnvironment } from "../session/environment.ts";
 import { capabilityFor, gpuChoicesOf } from "../session/gpu-network.ts";
@@ -86,66 +86,84 @@ async function run(): Promise<void> {
   if ("status" in device) throw new EnvironmentError(device);
   const compiler = await findCompiler();
   if (compiler.status === "environment") throw new EnvironmentError(compiler);
-  const machine = gpuTargetOf(device);
-  const environment = gpuEnvironment(device, machine);
   const when = wordOf("prove", values.prove, ["first", "all", "none"]);
   for (const name of values.networks.split(","))
     for (const [i, batch] of values.batches.split(",").map(Number).entries()) {
-      const build = MODELS[wordOf("networks", name, Object.keys(MODELS))];
-      if (!build) continue;
-      const opened = inHalfOnGpu(openGraph(build({ batch })));
-      const { program } = opened;
-      const begun = Date.now();
-      const spent = (): number => (Date.now() - begun) / 1000;
-      if (Number(values.seconds) > 0)
-        await tuneNetwork(program, {
-          ...{
-            seconds: Number(values.seconds),
-            seed: Number(values.seed),
-            machine,
-            database: values.db,
-            transfer: true,
-          },
-          onShare: ({ task, place, of, seconds, secondsLeft }) =>
-            console.error(
-              `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${microseconds(seconds)} us, ${secondsLeft.toFixed(0)} s left`,
-            ),
-        });
-      const searched = spent();
-      const db = openDatabase(values.db);
-      const choices = gpuChoicesOf(program, machine, { db, environment });
-      db.close();
-      const subject = networkSubject(program, choices, { gpu: capabilityFor(machine) });
-      const folder = mkdtempSync(join(tmpdir(), "automap-network-gpu-"));
+      const proves = when === "all" || (when === "first" && i === 0);
       try {
-        writePackage(folder, networkFiles(subject));
-        const parts = partsOfNetwork(subject);
-        const builder = { command: [device.nvcc.path] };
-        const proves = when === "all" || (when === "first" && i === 0);
-        const problem = proves ? undefined : await buildNetwork(folder, parts, builder, shareCores());
-        if (problem !== undefined) throw new Error(`${name} does not compile\n${problem}`);
-        const proof = proves ? await proveNetwork(folder, parts, compiler, { builder }) : undefined;
-        const built = spent() - searched;
-        if (proof?.status === "wrong") process.exitCode = 4;
-        const steps = await stepsOf(folder, parts, program, choices);
-        writeFileSync(join(folder, "model.onnx"), onnxBytes(opened.graph));
-        const peers = await besidePyTorch(folder, subject.name);
-        const row: NetworkRow = {
-          ...{ network: name, batch, device: device.name, driver: device.driver, nvcc: device.nvcc.version },
-          ...{
-            seconds: searched,
-            building: built,
-            proof: proof && ("said" in proof ? `${proof.status}: ${proof.said}` : proof.status),
-          },
-          ...{ arena: parts.memory.bytes, weights: parts.weights.length, steps, ...peers },
-        };
+        const row = await measured({ name, batch, proves, device, compiler });
         appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
         console.error(report([row]));
-      } finally {
-        rmSync(folder, { recursive: true, force: true });
+      } catch (error) {
+        // The others go on.
+        process.exitCode = 1;
+        console.error(`${name}@${batch}: ${reasonOf(error)}`);
       }
     }
   writeFileSync(`${values.out}.md`, report(rowsIn(`${values.out}.jsonl`)));
+}
+
+/** A network at one batch. */
+async function measured({
+  name,
+  batch,
+  proves,
+  device,
+  compiler,
+}: {
+  readonly name: string;
+  readonly batch: number;
+  readonly proves: boolean;
+  readonly device: CudaDevice;
+  readonly compiler: Compiler;
+}): Promise<NetworkRow> {
+  const machine = gpuTargetOf(device);
+  const environment = gpuEnvironment(device, machine);
+  const build = MODELS[wordOf("networks", name, Object.keys(MODELS))];
+  if (!build) throw new Error(`internal: no network ${name}`);
+  const opened = inHalfOnGpu(openGraph(build({ batch })));
+  const { program } = opened;
+  const begun = Date.now();
+  const spent = (): number => (Date.now() - begun) / 1000;
+  if (Number(values.seconds) > 0)
+    await tuneNetwork(program, {
+      ...{ seconds: Number(values.seconds), seed: Number(values.seed), machine, database: values.db, transfer: true },
+      onShare: ({ task, place, of, seconds, secondsLeft }) =>
+        console.error(
+          `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${microseconds(seconds)} us, ${secondsLeft.toFixed(0)} s left`,
+        ),
+    });
+  const searched = spent();
+  const db = openDatabase(values.db);
+  const choices = gpuChoicesOf(program, machine, { db, environment });
+  db.close();
+  const chosen = spent() - searched;
+  const subject = networkSubject(program, choices, { gpu: capabilityFor(machine) });
+  const folder = mkdtempSync(join(tmpdir(), "automap-network-gpu-"));
+  try {
+    writePackage(folder, networkFiles(subject));
+    const parts = partsOfNetwork(subject);
+    const builder = { command: [device.nvcc.path] };
+    const problem = proves ? undefined : await buildNetwork(folder, parts, builder, shareCores());
+    if (problem !== undefined) throw new Error(`${name} does not compile\n${problem}`);
+    const proof = proves ? await proveNetwork(folder, parts, compiler, { builder }) : undefined;
+    const built = spent() - searched - chosen;
+    if (proof?.status === "wrong") process.exitCode = 4;
+    console.error(
+      `${name}@${batch} searched ${searched.toFixed(1)} s, chosen ${chosen.toFixed(1)} s, built${proves ? " and proved" : ""} ${built.toFixed(1)} s`,
+    );
+    const steps = await stepsOf(folder, parts, program, choices);
+    writeFileSync(join(folder, "model.onnx"), onnxBytes(opened.graph));
+    const peers = await besidePyTorch(folder, subject.name);
+    return {
+      ...{ network: name, batch, device: device.name, driver: device.driver, nvcc: device.nvcc.version },
+      ...{ seconds: searched, building: built },
+      ...(proof && { proof: "said" in proof ? `${proof.status}: ${proof.said}` : proof.status }),
+      ...{ arena: parts.memory.bytes, weights: parts.weights.length, steps, ...peers },
+    };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
 
 function microseconds(seconds: number | undefined): string {

@@ -7,10 +7,13 @@
  * nothing. Then each next share goes where the network's time is expected to fall most: a task's gain is what its last share saved, times how often
  * the network computes it. A search goes on from its records, so that nothing is measured twice.
  *
+ * On a GPU several searches run side by side: one enumerates and another compiles while a third has the device, which measures one at a time.
+ *
  * A step that has several forms (network/forms.ts) makes tasks of all that can still win: products of the likeliest other form come first, and the
  * step's own equation only if a kernel could compute it faster than that form. Gains are those of forms that are in use.
  */
 
+import { availableParallelism } from "node:os";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -48,6 +51,8 @@ export interface TuneNetworkOptions {
   readonly exact?: boolean;
   /** Whether every share is an equal one: to compare. */
   readonly equal?: boolean;
+  /** Searches at once; by default one, and on a GPU one for every four processors, four at most. */
+  readonly beside?: number;
   readonly signal?: AbortSignal;
   /** Searches for one task: `tuneComputation` when left out. */
   readonly search?: typeof tuneComputation;
@@ -122,6 +127,7 @@ const FASTER_YET = 1.25;
  */
 export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
   const { seconds, equal = false, exact = false, machine, signal } = options;
+  const { beside = machine && isGpu(machine) ? besideOnGpu() : 1 } = options;
   const target = modelTarget(nativeTarget());
   const forms = likelyForms(
     formsIn(program, exact || (machine !== undefined && isGpu(machine))),
@@ -139,7 +145,7 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
     return { task, place: i + 1, searched: false, beaten: false, best: undefined, gain: 0 };
   });
   const field = new Field(program, forms, states, target);
-  const first = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / tasks.length);
+  const first = Math.max(LEAST_SHARE_SECONDS, (beside * (equal ? 1 : EQUAL_SHARE) * seconds) / tasks.length);
   // Forms before what they stand for; then the task with the most work first: time that runs out is missed least by the others.
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
@@ -148,18 +154,29 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
   const runner = options.search ? undefined : await runnerFor(options);
   const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
   try {
-    for (const [i, state] of inOrder.entries()) {
-      if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
-      state.beaten = field.isBeaten(state);
-      if (!state.beaten) await share(state, Math.min(first, left()), options, place);
-    }
-    while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
-      const used = field.inUse();
-      const total = [...used].reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
-      const [next] = [...used].filter(({ gain }) => gain > LEAST_GAIN * total).sort((a, b) => b.gain - a.gain);
-      if (!next) break;
-      await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), options, place);
-    }
+    const waiting = [...inOrder.entries()];
+    await sideBySide(beside, async () => {
+      for (let next = waiting.shift(); next; next = waiting.shift()) {
+        const [i, state] = next;
+        if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
+        state.beaten = field.isBeaten(state);
+        if (!state.beaten) await share(state, Math.min(first, left()), options, place);
+      }
+    });
+    const searching = new Set<State>();
+    await sideBySide(beside, async () => {
+      while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
+        const used = field.inUse();
+        const total = [...used].reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
+        const [next] = [...used]
+          .filter((state) => state.gain > LEAST_GAIN * total && !searching.has(state))
+          .sort((a, b) => b.gain - a.gain);
+        if (!next) break;
+        searching.add(next);
+        await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), options, place);
+        searching.delete(next);
+      }
+    });
   } finally {
     await runner?.close();
   }
@@ -169,6 +186,13 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
     used: used.has(state),
     ...(state.failed !== undefined && { failed: state.failed }),
   }));
+}
+
+/** A search keeps about four compilers busy, and more than four wait for the device. */
+const besideOnGpu = (): number => Math.max(1, Math.min(4, Math.floor(availableParallelism() / 4)));
+
+async function sideBySide(count: number, work: () => Promise<void>): Promise<void> {
+  await Promise.all(Array.from({ length: count }, work));
 }
 
 /** Undefined for want of a compiler or a GPU. */

@@ -28,6 +28,28 @@ const nothing = (computation: Computation): Awaited<ReturnType<Search>> => ({
 });
 
 describe("the network's time", () => {
+  it.each([1, 2])("is spent on %i searches at once, each task by one", async (beside) => {
+    const program = products([8, 16, 32, 64, 24]);
+    const waiting: (() => void)[] = [];
+    const begun: string[] = [];
+    let most = 0;
+    const search: Search = async ({ computation }) => {
+      begun.push(computationKey(computation));
+      // Nobody ends before as many have begun as may.
+      await new Promise<void>((resolve) => {
+        waiting.push(resolve);
+        most = Math.max(most, waiting.length);
+        if (waiting.length === beside) for (const end of waiting.splice(0)) end();
+      });
+      return nothing(computation);
+    };
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, beside });
+    expect(tasks.map(({ searched }) => searched)).toEqual([true, true, true, true]);
+    expect(new Set(begun).size).toBe(4);
+    expect(begun).toHaveLength(4);
+    expect(most).toBe(beside);
+  });
+
   it("goes on to the other tasks when the search for one ends with an error, and tells which", async () => {
     const program = products([8, 16, 32]);
     const [, wide] = tunedTasks(program);

@@ -38,28 +38,38 @@ class Network(torch.nn.Module):
         with torch.cuda.device(self.device):
             self.check(getattr(self.library, f"{NAME}_create")(ctypes.byref(made), 0))
         self.handle = made
+        # Looked up once: a call of a small network takes less time than these.
+        self.tensors = [(name, getattr(torch, dtype), torch.Size(shape)) for name, dtype, shape in [*INPUTS, *OUTPUTS]]
 
     def check(self, code):
         if code:
             raise RuntimeError(f"{NAME}: {self.message(code).decode()}")
 
     def outputs(self):
-        return [torch.empty(shape, dtype=getattr(torch, dtype), device=self.device) for _, dtype, shape in OUTPUTS]
+        return [torch.empty(shape, dtype=dtype, device=self.device) for _, dtype, shape in self.tensors[len(INPUTS) :]]
 
     def forward(self, *inputs, out=None):
         if len(inputs) != len(INPUTS):
             raise TypeError(f"{NAME} takes {len(INPUTS)} inputs, got {len(inputs)}")
         out = self.outputs() if out is None else list(out)
-        for tensor, (name, dtype, shape) in zip([*inputs, *out], [*INPUTS, *OUTPUTS]):
-            if list(tensor.shape) != shape or tensor.dtype != getattr(torch, dtype) or tensor.device != self.device:
-                raise ValueError(f"{NAME}: {name} is {dtype}{shape} on {self.device}, got {tensor.dtype}{list(tensor.shape)} on {tensor.device}")
+        if len(out) != len(OUTPUTS):
+            raise TypeError(f"{NAME} has {len(OUTPUTS)} outputs, got room for {len(out)}")
+        pointers = []
+        for tensor, (name, dtype, shape) in zip([*inputs, *out], self.tensors):
+            if tensor.shape != shape or tensor.dtype != dtype or tensor.device != self.device:
+                raise ValueError(f"{NAME}: {name} is {dtype}{list(shape)} on {self.device}, got {tensor.dtype}{list(tensor.shape)} on {tensor.device}")
             if not tensor.is_contiguous():
                 raise ValueError(f"{NAME}: {name} must lie row-major: call contiguous()")
-            if tensor.data_ptr() % 16:
+            pointer = tensor.data_ptr()
+            if pointer % 16:
                 raise ValueError(f"{NAME}: {name} must begin at a multiple of 16 bytes: call clone()")
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        with torch.cuda.device(self.device):
-            self.check(self.launch(self.handle, *[tensor.data_ptr() for tensor in [*inputs, *out]], stream))
+            pointers.append(pointer)
+        pointers.append(torch.cuda.current_stream(self.device).cuda_stream)
+        if torch.cuda.current_device() == self.device.index:
+            self.check(self.launch(self.handle, *pointers))
+        else:
+            with torch.cuda.device(self.device):
+                self.check(self.launch(self.handle, *pointers))
         return out[0] if len(out) == 1 else tuple(out)
 
     def __del__(self):
