@@ -27,6 +27,7 @@ import { capabilityFor, gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-
 import { type Choice, choicesOf, inRecordedForms, networkSubject, type Records } from "../session/network.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { checkThreads } from "../session/workplace.ts";
+import { nativeTarget } from "../targets/index.ts";
 import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
 import { parseOptions, positiveInteger } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, showStatus, style } from "./output.ts";
@@ -122,13 +123,19 @@ function operators(json: boolean): ExitCode {
   return EXIT.ok;
 }
 
+/** The GPU that is asked for, or none. @throws UsageError before a model is read, where the machine has not so many threads */
+async function machineOf(given: z.infer<typeof common>): Promise<Target | undefined> {
+  const gpu = await gpuOf(given);
+  checkThreads(gpu ?? nativeTarget(), given.threads);
+  return gpu;
+}
+
 /** The forms of the steps and how each task is computed, by the records that hold here where the database is there. */
 async function chosenFor(
   program: Program,
   { db: file, threads, exact }: z.infer<typeof common>,
   gpu: Target | undefined,
 ): Promise<{ readonly program: Program; readonly choices: ReadonlyMap<Task, Choice> }> {
-  if (gpu) checkThreads(gpu, threads);
   const environment = !existsSync(file) ? undefined : gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
   if (!environment)
     return { program, choices: gpu ? gpuChoicesOf(program, gpu) : choicesOf(program, undefined, threads) };
@@ -161,7 +168,7 @@ const kernelText = (choice: Choice): string =>
     : choice.place;
 
 async function show(model: string, given: z.infer<typeof common>): Promise<ExitCode> {
-  const gpu = await gpuOf(given);
+  const gpu = await machineOf(given);
   const { graph, program: direct } = openOn(model, given, gpu);
   const { program, choices } = await chosenFor(direct, given, gpu);
   const { multiplyAdds, parameters } = totalsOf(graph, direct);
@@ -205,7 +212,7 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
 async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
   if (given.name !== undefined) packageName(given.name, given.name);
   checkPackageFolder(given.to, given.force);
-  const gpu = await gpuOf(given);
+  const gpu = await machineOf(given);
   const { program, choices } = await chosenFor(openOn(model, given, gpu).program, given, gpu);
   const subject = networkSubject(program, choices, {
     name: given.name,

@@ -50,16 +50,30 @@ export async function drawInputs(
           large,
           random,
         );
-    const values = new Float64Array(elementCount(tensor));
-    for (let i = 0; i < values.length; i++) {
-      if (i % DRAWN_AT_ONCE === 0 && i > 0) await turn(signal);
+    drawn[tensor.name] = await drawElements(elementCount(tensor), signal, () => {
       const value = wrap(tensor.dtype, drawOne());
       // Quotients of nothing are not numbers.
-      values[i] = (divides && Math.abs(value) < 0.5 ? 1 : value) * (isCoefficient ? scale : 1);
-    }
-    drawn[tensor.name] = values;
+      return (divides && Math.abs(value) < 0.5 ? 1 : value) * (isCoefficient ? scale : 1);
+    });
   }
   return drawn;
+}
+
+/**
+ * So many elements, one drawn after the other, a turn of the event loop now and then.
+ * @throws the reason of the signal
+ */
+export async function drawElements(
+  count: number,
+  signal: AbortSignal | undefined,
+  draw: () => number,
+): Promise<Float64Array> {
+  const values = new Float64Array(count);
+  for (let i = 0; i < count; i++) {
+    if (i % DRAWN_AT_ONCE === 0 && i > 0) await turn(signal);
+    values[i] = draw();
+  }
+  return values;
 }
 
 export interface Drawing {
@@ -75,7 +89,7 @@ export interface Drawing {
 const DRAWN_AT_ONCE = 2 ** 19;
 
 /** Lets others have their turn. @throws the reason of the signal */
-async function turn(signal: AbortSignal | undefined): Promise<void> {
+export async function turn(signal: AbortSignal | undefined): Promise<void> {
   await setImmediate();
   signal?.throwIfAborted();
 }

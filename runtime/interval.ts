@@ -16,6 +16,7 @@ import type { BinaryOp, Expr, FunctionName } from "../abstraction/expression.ts"
 import { FLOAT_VALUES } from "../abstraction/float-functions.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { turn } from "./draw-inputs.ts";
 import { LIBRARY_UNITS } from "./size.ts";
 
 export interface Ends {
@@ -27,19 +28,24 @@ type Interval = readonly [low: number, high: number];
 type Point = Readonly<Record<string, number>>;
 type Evaluate = (at: Point) => Interval;
 
+/** Elements between two turns of the event loop, in which Ctrl-C is heard: some hundredths of a second. */
+const BOUND_AT_ONCE = 2 ** 16;
+
 /**
- * The interval of every output element of an epilogue.
+ * The interval of every output element of an epilogue, a turn of the event loop now and then.
  * @param epilogue an element-wise computation, as `partsOf` gives it
  * @param uncertain the input known to lie between these ends; the others are exact
  * @param output what the elements hold that it leaves to others, exactly
+ * @throws the reason of the signal
  */
-export function intervalsOf(
+export async function intervalsOf(
   epilogue: Computation,
   inputs: Inputs,
   uncertain: string,
   ends: Ends,
   output: ArrayLike<number> = [],
-): Ends {
+  signal?: AbortSignal,
+): Promise<Ends> {
   const { equation, axes } = epilogue;
   const { where } = equation;
   const written = tensorOf(epilogue, equation.target.tensor);
@@ -72,7 +78,21 @@ export function intervalsOf(
       descend(depth + 1);
     }
   };
-  descend(0);
+  const inSlices = async (depth: number): Promise<void> => {
+    const axis = axes[depth];
+    if (!axis) return descend(depth);
+    const inner = axes.slice(depth + 1).reduce((product, { extent }) => product * extent, 1);
+    const together = Math.ceil(BOUND_AT_ONCE / inner);
+    for (let i = 0; i < axis.extent; i++) {
+      point[axis.name] = i;
+      if (inner > BOUND_AT_ONCE) await inSlices(depth + 1);
+      else {
+        if (i % together === 0) await turn(signal);
+        descend(depth + 1);
+      }
+    }
+  };
+  await inSlices(0);
   return { low, high };
 }
 

@@ -42,7 +42,7 @@ import { accessesIn } from "../abstraction/expression.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { encodeElements } from "./bytes.ts";
-import { drawInputs, type SetName } from "./draw-inputs.ts";
+import { drawElements, drawInputs, type SetName } from "./draw-inputs.ts";
 import { type Bound, boundOf, type Evaluate } from "./error-bound.ts";
 import type { SetFiles } from "./harness/run.ts";
 import { intervalsOf } from "./interval.ts";
@@ -257,8 +257,12 @@ async function drawSet(
     if (!epilogue) return { inputs, expected, tolerance };
     const all = { ...inputs };
     for (const part of [epilogue, ...beside])
-      Object.assign(all, drawEpilogueInputs(part, targetOf(sum).name, expected, name, seed, { ...fixed, ...all }));
-    const finished = await finish({ epilogue, beside }, all, targetOf(sum).name, { expected, tolerance }, evaluate);
+      Object.assign(
+        all,
+        await drawEpilogueInputs(part, targetOf(sum).name, expected, name, seed, { ...fixed, ...all }, signal),
+      );
+    const sums = { expected, tolerance };
+    const finished = await finish({ epilogue, beside }, all, targetOf(sum).name, sums, evaluate, signal);
     if (smaller && bound && ![finished.expected, finished.tolerance].every((all) => all.every(Number.isFinite)))
       continue;
     return { inputs: all, ...finished };
@@ -277,6 +281,7 @@ export async function finish(
   sum: string,
   { expected, tolerance }: Pick<DrawnSet, "expected" | "tolerance">,
   evaluate: Evaluate,
+  signal?: AbortSignal,
 ): Promise<Pick<DrawnSet, "expected" | "tolerance">> {
   const finished = await evaluate(epilogue, { ...inputs, [sum]: expected });
   const output = together(finished, await Promise.all(beside.map((other) => evaluate(other, inputs))));
@@ -286,7 +291,7 @@ export async function finish(
     low: expected.map((x, i) => x - (tolerance[i] ?? 0)),
     high: expected.map((x, i) => x + (tolerance[i] ?? 0)),
   };
-  const { low, high } = intervalsOf(epilogue, inputs, sum, ends, output);
+  const { low, high } = await intervalsOf(epilogue, inputs, sum, ends, output, signal);
   const reach = output.map((x, i) => {
     const [least = x, most = x] = [low[i], high[i]];
     return Number.isFinite(x) ? Math.max(x - least, most - x) : 0;
@@ -294,15 +299,19 @@ export async function finish(
   return { expected: output, tolerance: reach };
 }
 
-/** Factors and terms of such a size that the sums reach the whole range of the output, both ends and what lies between. */
-function drawEpilogueInputs(
+/**
+ * Factors and terms of such a size that the sums reach the whole range of the output, both ends and what lies between.
+ * @throws the reason of the signal
+ */
+async function drawEpilogueInputs(
   epilogue: Computation,
   sum: string,
   sums: Values,
   name: ReferenceSet["name"],
   seed: number,
   known: Inputs,
-): Record<string, Float64Array> {
+  signal: AbortSignal | undefined,
+): Promise<Record<string, Float64Array>> {
   const random = seededRandom(seed * 3 + { exact: 0, random: 1, extreme: 2 }[name] + 1000);
   const spread = Math.sqrt(sums.reduce((total, x) => total + (x / sums.length) * x, 0)) || 1;
   const output = outputOf(epilogue).dtype;
@@ -321,15 +330,13 @@ function drawEpilogueInputs(
         : (2 * random() - 1) * aim;
     return wrap(tensor.dtype, Math.min(max, Math.max(min, isInteger(tensor.dtype) ? Math.round(drawn) || 1 : drawn)));
   };
-  return Object.fromEntries(
-    inputsOf(epilogue)
-      .filter((t) => t.name !== sum)
-      .map((t) => {
-        const given = known[t.name];
-        if (given) return [t.name, Float64Array.from(given)];
-        return [t.name, Float64Array.from({ length: elementCount(t) }, () => value(t))];
-      }),
-  );
+  const drawn: Record<string, Float64Array> = {};
+  for (const t of inputsOf(epilogue)) {
+    if (t.name === sum) continue;
+    const given = known[t.name];
+    drawn[t.name] = given ? Float64Array.from(given) : await drawElements(elementCount(t), signal, () => value(t));
+  }
+  return drawn;
 }
 
 /** Tensors that a value multiplies, or divides by. */

@@ -59,7 +59,7 @@ describe("a table of trials", () => {
     const told = await commandLine(`db query --status ok --db ${FILE}`);
     expect(widest(told.out)).toBeLessThanOrEqual(80);
     expect(told.out).toMatch(/^id .* workload .* shape .* time/);
-    expect(told.err).toMatch(/^automap: no room on 80 columns for at \(UTC\), predicted, .*; --csv has everything\n$/);
+    expect(told.err).toMatch(/^automap: no room on 80 columns for at \(UTC\), predicted, .*; --json has everything\n$/);
     Object.assign(stdout, { columns: 200 });
     expect((await commandLine(`db query --status ok --db ${FILE}`)).err).toBe("");
   });

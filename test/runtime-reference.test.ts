@@ -1,7 +1,7 @@
 /** @file The compiled reference equals the interpreter; tolerances accept every honest order of summation and little more. */
 
 import pLimit from "p-limit";
-import { beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, vi } from "vitest";
 import { type Computation, defineComputation, elementCount, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
@@ -52,6 +52,29 @@ it("is drawn with turns between, in which it hears that it is not wanted any mor
   setTimeout(() => controller.abort(new Error("enough")), 1);
   const { signal } = controller;
   await expect(referenceFor(copy, 1, { compiler, workdir, signal })).rejects.toThrow("enough");
+});
+
+it("is drawn and bounded with turns between under an epilogue too, and ends at any of them", async () => {
+  const computation = defineComputation({
+    equation: "s[i,j] += x[i,j,k]",
+    epilogue: "y[i,j] = s[i,j] * w[i,j] + b[i,j]",
+    extents: { i: 520, j: 1024, k: 1 },
+    tensors: { x: "f32", w: "f32", b: "f32", y: "f32" },
+  });
+  // Looked at in each turn.
+  const { signal } = new AbortController();
+  let looks = 0;
+  const ending = (at: number): Promise<unknown> => {
+    looks = 0;
+    vi.spyOn(signal, "throwIfAborted").mockImplementation(() => {
+      if (++looks === at) throw new Error("enough");
+    });
+    return referenceFor(computation, 1, { compiler, workdir, signal });
+  };
+  await ending(0);
+  // Of three sets: 2^19 elements of four inputs at once, and in two of them 2^16 elements of sums that are not exact.
+  expect(looks).toBe(3 * (1 + 1 + 1) + 2 * 9);
+  await expect(ending(2)).rejects.toThrow("enough");
 });
 
 const SMALL = { n: 1, c: 4, k: 4, h: 5, w: 5, d: 3, m: 3, i: 4, j: 3, l: 5, b: 2, radius: 1 };

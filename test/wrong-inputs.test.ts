@@ -236,6 +236,8 @@ const LINES: Readonly<Record<number, readonly (readonly [line: string, says: str
     ["tune-network resnet18 --time 0", 'got "0"'],
     ["tune-network resnet18 --seed -1", '--seed must be a whole number, got "-1"'],
     ["tune-network resnet18 --threads 4000", "processors"],
+    ["network show resnet18 --threads 4000", "processors"],
+    ["network emit resnet18 --threads 4000 --to never", "processors"],
     [`tune-network resnet18 --db ${FOLDER}`, "is a directory"],
     [`tune-network resnet18 --db ${GARBAGE}`, "is not a SQLite database"],
     // Languages and machines.

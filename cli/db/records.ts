@@ -162,7 +162,7 @@ export function printTrials(
   const columns = process.stdout.isTTY ? columnsOf(process.stdout) : undefined;
   const { rows: fitting, left } = columns === undefined ? { rows: whole, left: [] } : fitted(whole, columns);
   print(table(fitting));
-  if (left.length > 0) say(`automap: no room on ${columns} columns for ${left.join(", ")}; --csv has everything`);
+  if (left.length > 0) say(`automap: no room on ${columns} columns for ${left.join(", ")}; --json has everything`);
 }
 
 /** What a narrow terminal is spared, first to last: `db show` has it of each record. */
