@@ -1,0 +1,81 @@
+/**
+ * @file What becomes of a model that is read: a refusal in a sentence, or a network whose fused steps compute what its nodes say.
+ *
+ *     await judgedModel(bytes, folder)      { status: "refused", says: "conv1 (Conv): ..." }
+ */
+
+import { UsageError } from "../../abstraction/error.ts";
+import { fuse } from "../../network/fuse.ts";
+import { inHalf } from "../../network/half.ts";
+import { channelsLast } from "../../network/layout.ts";
+import { lowerGraph } from "../../network/lower.ts";
+import { parseOnnx } from "../../network/onnx/read.ts";
+import type { Program } from "../../network/program.ts";
+import { runNetwork } from "../../network/run.ts";
+import { drawInputs } from "../../session/prove-network.ts";
+
+export type JudgedModel =
+  | { readonly status: "refused"; readonly says: string }
+  /** @property compared whether it was computed twice, as it is read and fused */
+  | { readonly status: "read"; readonly compared: boolean }
+  | { readonly status: "wrong"; readonly says: string };
+
+/** Points of a network's equations that are interpreted, twice; a larger network is read only. */
+const MOST_POINTS = 3_000_000;
+/** Characters of a refusal: a sentence and a hint, with the names that the model gives. */
+const MOST_SAID = 2000;
+
+/** @throws whatever is no refusal: a fault of automap */
+export async function judgedModel(bytes: Uint8Array, folder: string): Promise<JudgedModel> {
+  try {
+    const graph = parseOnnx(bytes, "model.onnx", folder);
+    const isOpen = graph.inputs.some(({ shape }) => shape.includes("batch"));
+    const plain = lowerGraph(graph, isOpen ? { dims: { batch: 1 } } : {});
+    const program = channelsLast(fuse(plain));
+    inHalfIfItFits(plain);
+    const points = pointsOf(plain) + pointsOf(program);
+    if (!(points <= MOST_POINTS)) return { status: "read", compared: false };
+    const says = await differenceOf(plain, program);
+    return says === undefined ? { status: "read", compared: true } : { status: "wrong", says };
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    const says = error.explain();
+    if (says.trim() === "" || says.length > MOST_SAID || says.includes("internal:"))
+      return { status: "wrong", says: `refused by ${says.length} characters: ${says.slice(0, MOST_SAID)}` };
+    return { status: "refused", says };
+  }
+}
+
+/** As a GPU computes it; numbers beyond f16 are refused there. */
+function inHalfIfItFits(plain: Program): void {
+  try {
+    channelsLast(inHalf(fuse(plain)), true);
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+  }
+}
+
+const pointsOf = ({ steps, inputs }: Program): number =>
+  steps.reduce((sum, { computation }) => sum + computation.axes.reduce((all, a) => all * a.extent, 1), 0) +
+  inputs.reduce((sum, { shape }) => sum + shape.reduce((all, size) => all * size, 1), 0);
+
+/** Of the largest number of an output, which roundings in another order may change. */
+const TOLERANCE = 1e-3;
+
+/** The first output that the fused network computes otherwise. */
+async function differenceOf(plain: Program, program: Program): Promise<string | undefined> {
+  const { values } = drawInputs(plain, 1);
+  const inputs = Object.fromEntries(plain.inputs.map((input) => [input.name, values.get(input) ?? []]));
+  const [expected, got] = [await runNetwork(plain, inputs), await runNetwork(program, inputs)];
+  for (const { name, value } of plain.outputs) {
+    const [a, b] = [Array.from(expected.get(name) ?? []), Array.from(got.get(name) ?? [])];
+    if (a.length !== b.length) return `${name}: ${b.length} elements and not ${a.length}`;
+    // What overflows or has no order says nothing of the others.
+    const largest = a.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0);
+    if (largest > 1e30 || !a.every(Number.isFinite)) continue;
+    const bound = TOLERANCE * largest + (value.type.startsWith("f") ? 1e-6 : 1);
+    const e = a.findIndex((x, i) => !(Math.abs(x - (b[i] ?? Number.NaN)) <= bound));
+    if (e >= 0) return `${name}: element ${e} is ${b[e]} fused and ${a[e]} as it is read`;
+  }
+  return undefined;
+}

@@ -1,0 +1,44 @@
+/** @file A sample of bench/mutated-models.ts: models spoilt at random are read or refused in a sentence, and computed as they are read. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { pickWeighted, seededRandom } from "../abstraction/random.ts";
+import { judgedModel } from "../bench/drawn/judged-model.ts";
+import { MUTATIONS, mutatedModel } from "../bench/drawn/model-mutations.ts";
+import { baseModels } from "../bench/drawn/models.ts";
+import { inFull } from "./support/slow.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-mutated-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Their weights are most of the time. */
+const LARGE = /^(?:resnet18|mobilenet|shufflenet)/;
+
+describe("a model spoilt at random", () => {
+  const bases = baseModels(folder).filter(({ name }) => !LARGE.test(name));
+
+  it("is read or refused, and where it is read computes as its nodes say", async () => {
+    const kinds = new Set<string>();
+    const found = { refused: 0, read: 0, wrong: [] as string[] };
+    for (let seed = 0; seed < inFull(1000, 120); seed++) {
+      const random = seededRandom(seed);
+      const base = pickWeighted(random, bases, ({ share }) => share);
+      const { kind, bytes } = mutatedModel(random, base.bytes());
+      kinds.add(kind);
+      const judged = await judgedModel(bytes, folder);
+      if (judged.status === "wrong") found.wrong.push(`${seed} ${base.name}, ${kind}: ${judged.says}`);
+      else found[judged.status]++;
+    }
+    expect(found.wrong).toEqual([]);
+    expect(found.refused).toBeGreaterThan(20);
+    expect(found.read).toBeGreaterThan(10);
+    expect([...kinds].toSorted()).toEqual([...MUTATIONS].toSorted());
+  });
+
+  it("was read before it was spoilt", async () => {
+    for (const { name, bytes } of bases.slice(0, 4))
+      expect(await judgedModel(bytes(), folder), name).toEqual({ status: "read", compared: true });
+  });
+});
