@@ -44,7 +44,8 @@ const MOST_MADE_ELEMENTS = 2 ** 28;
 /** Operators that take or make s64 when the network runs: held in f64, they are exact below 2^53, and none of these computes new numbers. */
 const WHOLE_WHEN_RUN: readonly string[] = [
   ...["ArgMax", "ArgMin", "Equal", "Gather", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"],
-  ...["Concat", "Expand", "Slice", "Split", "Tile", "Transpose", "Where"],
+  ...["Concat", "Expand", "MaxPool", "Slice", "Split", "Tile", "Transpose", "Where"],
+  ...["GatherElements", "NegativeLogLikelihoodLoss", "OneHot", "SoftmaxCrossEntropyLoss", "Trilu"],
 ];
 
 /** What all nodes of a network share while they are lowered. */
@@ -179,7 +180,8 @@ export class Lowering {
   text(name: string, otherwise: string, known: readonly string[]): string {
     const given = this.attribute(name) ?? otherwise;
     if (typeof given !== "string") this.refuse(`${name} must be a word`);
-    if (!known.includes(given)) this.refuse(`${name} "${given}" is not supported`, `supported: ${known.join(", ")}`);
+    if (!known.includes(given))
+      this.refuse(`${name} "${given.slice(0, 40)}" is not supported`, `supported: ${known.join(", ")}`);
     return given;
   }
 
@@ -239,6 +241,9 @@ export class Lowering {
    */
   equation(text: string, { reads, shape, type, extents = {}, dims = {} }: EquationOptions): Value {
     const elements = elementsOf(shape, this.subject);
+    // Lists of nothing are parts of shapes that a model computes.
+    if (elements === 0 && Object.values(reads).every(({ constant }) => constant))
+      return this.constant({ type, shape, values: this.numbers(type, 0) });
     if (elements === 0) this.refuse(`its output [${shape.join(",")}] has no elements, which is not supported`);
     const target = text.slice(0, text.indexOf("["));
     const spec = (tensor: string, value: Pick<Value, "type" | "shape" | "constant">): TensorSpec => ({

@@ -14,6 +14,12 @@ const longs = (...values: number[]): Constant => ({
   values: Float64Array.from(values),
 });
 
+const floats = (...values: number[]): Constant => ({
+  type: "f32",
+  shape: [values.length],
+  values: Float32Array.from(values),
+});
+
 interface One {
   readonly op: string;
   readonly opset?: number;
@@ -222,4 +228,37 @@ describe("bytes of bool that are neither 0 nor 1", () => {
     const values = await runNetwork(of(op), { a: [128, 255, 0, 0], b: [2, 0, 7, 0] });
     expect(Array.from(values.get("y") ?? [])).toEqual(expected);
   });
+});
+
+/** What one node makes of `x`. */
+async function madeOf(one: One, x: readonly number[]): Promise<number[]> {
+  const made = await runNetwork(lowered(one), { x });
+  return Array.from(made.get("y") ?? []);
+}
+
+describe("a place in a row with what is no number", () => {
+  const rows = [1, Number.NaN, 3, Number.NaN, 4, 7, 7, 5];
+  const place = (op: string, last: number) =>
+    madeOf({ op, x: [2, 4], attributes: { axis: 1, keepdims: 0, select_last_index: last } }, rows);
+
+  it("is that of the first such, or of the last, as in NumPy", async () => {
+    expect(await place("ArgMax", 0)).toEqual([1, 1]);
+    expect(await place("ArgMax", 1)).toEqual([3, 2]);
+    expect(await place("ArgMin", 0)).toEqual([1, 0]);
+    expect(await place("ArgMin", 1)).toEqual([3, 0]);
+  });
+
+  it("lies in the window of a MaxPool", async () => {
+    const attributes = { kernel_shape: [2, 2], strides: [2, 2] };
+    const one = { op: "MaxPool", x: [1, 1, 2, 4], attributes, outputs: ["most", "y"] };
+    expect(await madeOf(one, rows)).toEqual([1, 3]);
+  });
+});
+
+it("an image outside of which a crop looks has the value that is given there", async () => {
+  const more = [floats(0, 0, 0, -0.5, 1, 1, 1, 1.5), undefined, longs(1, 1, 1, 5)];
+  const attributes = { mode: "linear", coordinate_transformation_mode: "tf_crop_and_resize", extrapolation_value: 9 };
+  expect(await madeOf({ op: "Resize", opset: 13, x: [1, 1, 1, 3], more, attributes }, [1, 2, 3])).toEqual([
+    9, 1, 2, 3, 9,
+  ]);
 });

@@ -21,7 +21,7 @@ export type JudgedModel =
   | { readonly status: "wrong"; readonly says: string };
 
 /** Points of a network's equations that are interpreted, twice; a larger network is read only. */
-const MOST_POINTS = 3_000_000;
+const MOST_POINTS = 1_000_000;
 /** Characters of a refusal: a sentence and a hint, with the names that the model gives. */
 const MOST_SAID = 2000;
 

@@ -100,6 +100,7 @@ function opsetOf({ opsetImport }: ModelProto, subject: string): number {
 }
 
 function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
+  checkNames(graph, place.subject);
   checkTogether(tensorsIn(graph), place.subject);
   const constants = new Map<string, Constant>();
   for (const tensor of graph.initializer) {
@@ -124,6 +125,20 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
     constants,
     nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
   };
+}
+
+/** Characters of a name; messages, headers and sources repeat names. */
+const MOST_NAME = 1000;
+
+/** @throws UsageError when anything has a name that no exporter gives */
+function checkNames({ name, node, initializer, input, output }: GraphProto, subject: string): void {
+  const named = [...node, ...initializer, ...input, ...output, ...node.flatMap((n) => n.attribute)];
+  const others = node.flatMap((n) => [n.opType, n.domain, ...n.input, ...n.output]);
+  const long = [name, ...named.map((each) => each.name), ...others].find((text) => text.length > MOST_NAME);
+  if (long !== undefined)
+    throw new UsageError(`${subject}: the name "${long.slice(0, 40)}..." has ${long.length} characters`, {
+      hint: `names have ${MOST_NAME} at most`,
+    });
 }
 
 /** All tensors that reading the graph makes constants of, with what messages call them. */
@@ -157,7 +172,8 @@ function inputOf({ name, type }: ValueInfoProto, subject: string): Input {
 const sizesIn = (name: string, { dim }: TensorShapeProto): Dimension[] =>
   dim.map(({ value: size }, d) => {
     if (size.case === "dimValue") return Number(size.value);
-    return size.case === "dimParam" && size.value !== "" ? size.value : `${name}.${d}`;
+    const isNamed = size.case === "dimParam" && size.value !== "" && size.value.length <= MOST_NAME;
+    return isNamed ? size.value : `${name}.${d}`;
   });
 
 /** The shape of an output by its name, where the model has it. Some exporters write 0 or -1 for a size that they do not know. */

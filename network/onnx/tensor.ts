@@ -169,7 +169,7 @@ function externalBytes(tensor: TensorProto, bytes: number, subject: string, { fo
   const [offset, length] = [numberOf("offset", 0), numberOf("length", bytes)];
   if (length !== bytes)
     throw new UsageError(`${subject}: it takes ${bytes} bytes, and its external file is said to hold ${length}`);
-  const called = `${subject}: its external file ${location}`;
+  const called = `${subject}: its external file ${location.slice(0, 200)}`;
   return withFile(fileWithin(folder, location, subject), called, (handle, size) => {
     if (offset + length > size) throw new UsageError(`${called} has ${size} bytes, and ${offset + length} are needed`);
     const data = new Uint8Array(length);
@@ -188,7 +188,7 @@ function fileWithin(folder: string, location: string, subject: string): string {
   const lies = (path: string): boolean =>
     path !== "" && !isAbsolute(path) && path !== ".." && !path.startsWith(`..${sep}`);
   const refuse = (because: string): never => {
-    throw new UsageError(`${subject}: its external file "${location}" ${because}`, {
+    throw new UsageError(`${subject}: its external file "${location.slice(0, 200)}" ${because}`, {
       hint: "it must lie in the folder of the model",
     });
   };

@@ -8,9 +8,9 @@
 
 import type { CompareOp } from "../../abstraction/expression.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
+import type { ElementType, Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { elementwise } from "./elementwise.ts";
+import { checkFloats, elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** @throws UsageError when the inputs are not of one type */
@@ -54,6 +54,29 @@ function where(node: Lowering): Value[] {
   return [elementwise(node, [condition, a, b], ([c = "", x = "", y = ""]) => `select(${c} != 0, ${x}, ${y})`, a.type)];
 }
 
+function isNaNumber(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkFloats(node, x);
+  return [elementwise(node, [x], ([a = ""]) => `select(${a} == ${a}, 0, 1)`, "bool")];
+}
+
+/** The largest finite number of each type. */
+const LARGEST: Readonly<Partial<Record<ElementType, number>>> = {
+  f16: 65_504,
+  bf16: (2 - 2 ** -7) * 2 ** 127,
+  f32: (2 - 2 ** -23) * 2 ** 127,
+  f64: Number.MAX_VALUE,
+};
+
+function isInfinite(node: Lowering): Value[] {
+  const x = node.input(0);
+  const most = LARGEST[x.type];
+  if (most === undefined) return node.refuse(`${x.type} is not supported; floats are`);
+  const [above, below] = [node.int("detect_positive", 1), node.int("detect_negative", 1)].map((x) => (x === 0 ? 0 : 1));
+  const formula = (a: string): string => `select(${a} > ${most}, ${above}, select(${a} < (-${most}), ${below}, 0))`;
+  return [elementwise(node, [x], ([a = ""]) => formula(a), "bool")];
+}
+
 function thresholdedRelu(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
@@ -82,6 +105,15 @@ function shrink(node: Lowering): Value[] {
   ];
 }
 
+/** Places among so many, those counted from the end brought to the front. What lies outside stays outside. @param picked s32 or s64 */
+export function placesIn(node: Lowering, picked: Value, size: number): Value {
+  const near =
+    picked.type === "s32"
+      ? picked
+      : elementwise(node, [picked], ([i = ""]) => `s32(max(min(${i}, ${size}), -${size} - 1))`, "s32");
+  return elementwise(node, [near], ([i = ""]) => `select(${i} < 0, ${i} + ${size}, ${i})`);
+}
+
 /**
  * Rows of a table by numbers that are known only when the network runs; -1 is the last. What lies outside gives zeros.
  * @param axis of the table that the numbers count
@@ -90,12 +122,7 @@ export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axi
   if (picked.type !== "s32" && picked.type !== "s64")
     node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
   const size = table.shape[axis] ?? 1;
-  // What lies outside stays outside.
-  const near =
-    picked.type === "s32"
-      ? picked
-      : elementwise(node, [picked], ([i = ""]) => `s32(max(min(${i}, ${size}), -${size} - 1))`, "s32");
-  const places = elementwise(node, [near], ([i = ""]) => `select(${i} < 0, ${i} + ${size}, ${i})`);
+  const places = placesIn(node, picked, size);
   const inner = axesOfRank(table.shape.length).map((name) => `t${name}`);
   const rows = axesOfRank(picked.shape.length);
   const kept = [...inner.slice(0, axis), ...rows, ...inner.slice(axis + 1)];
@@ -115,6 +142,8 @@ export const COMPARISONS: OperatorTable = {
   Equal: { lower: comparison("==") },
   Greater: { lower: comparison(">") },
   GreaterOrEqual: { lower: comparison(">=") },
+  IsInf: { lower: isInfinite },
+  IsNaN: { lower: isNaNumber },
   Less: { lower: comparison("<") },
   LessOrEqual: { lower: comparison("<=") },
   Not: { lower: negation },

@@ -105,6 +105,11 @@ function checkNumbers(node: Lowering, { name, type }: Value, integers: boolean):
     node.refuse(`${name} holds ${type}, and it is supported for ${integers ? "numbers" : "floats"} only`);
 }
 
+export function checkFloats(node: Lowering, x: Value): void {
+  if (x.type === "bool" || x.type === "s64" || isInteger(heldAs(x.type)))
+    node.refuse(`${x.type} is not supported; floats are`);
+}
+
 function unary({ formula, attributes = {}, integers = false }: Unary) {
   return (node: Lowering): Value[] => {
     const x = node.input(0);
@@ -147,12 +152,18 @@ function dividedWhole(node: Lowering, operands: readonly Value[]): Value {
 /** Powers of a known small exponent are products, which every language has. */
 function power(node: Lowering): Value[] {
   const [base, exponent] = [node.input(0), node.input(1)];
-  checkNumbers(node, base, false);
-  const [only] = exponent.constant ?? [];
-  if (exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
-    return [elementwise(node, [base], ([x = ""]) => `${x} * ${x}`)];
+  checkNumbers(node, base, true);
   if (exponent.type === "bool") node.refuse(`its exponent holds ${exponent.type}`);
-  return [elementwise(node, [base, exponent], ([x = "", y = ""]) => `pow(${x}, ${heldAs(base.type)}(${y}))`)];
+  const isWhole = base.type === "s64" || isInteger(heldAs(base.type));
+  const [only] = exponent.constant ?? [];
+  if (!isWhole && exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
+    return [elementwise(node, [base], ([x = ""]) => `${x} * ${x}`)];
+  if (!isWhole)
+    return [elementwise(node, [base, exponent], ([x = "", y = ""]) => `pow(${x}, ${heldAs(base.type)}(${y}))`)];
+  // Fractions are cut off towards 0.
+  const raised = (x: string, y: string): string => `pow(f64(${x}), f64(${y}))`;
+  const whole = (z: string): string => `${heldAs(base.type)}(max(floor(${z}), 0) + min(ceil(${z}), 0))`;
+  return [elementwise(node, [base, exponent], ([x = "", y = ""]) => whole(raised(x, y)), base.type)];
 }
 
 function clip(node: Lowering): Value[] {

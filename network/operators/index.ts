@@ -1,15 +1,18 @@
 /** @file The table of operators that networks may have, by ONNX's names. What is not here is refused with the node's name. */
 
+import { CHOICES } from "./choice.ts";
 import { COMPARISONS } from "./compare.ts";
 import { CONVOLUTIONS } from "./convolution.ts";
 import { overIntegers } from "./dequantised.ts";
 import { ELEMENTWISE } from "./elementwise.ts";
+import { LOSSES } from "./loss.ts";
 import { MOVES } from "./move.ts";
 import { PLACES } from "./place.ts";
 import { POOLING } from "./pooling.ts";
 import { PRODUCTS } from "./product.ts";
 import { QUANTISED } from "./quantised.ts";
 import { REDUCTIONS_AND_NORMS } from "./reduction.ts";
+import { RESIZING } from "./resize.ts";
 import { SHAPES } from "./shape.ts";
 import type { NetworkOperator, OperatorTable } from "./table.ts";
 
@@ -20,7 +23,9 @@ const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["element by element", ELEMENTWISE],
   ["comparisons and choices", COMPARISONS],
   ["reductions and normalisation", { ...REDUCTIONS_AND_NORMS, ...PLACES }],
-  ["moves of elements", MOVES],
+  ["losses", LOSSES],
+  ["moves of elements", { ...MOVES, ...CHOICES }],
+  ["resizing", RESIZING],
   ["shapes and constants", SHAPES],
   ["quantised", QUANTISED],
 ];

@@ -152,13 +152,9 @@ function concat(node: Lowering): Value[] {
     shape.every((size, d) => d === axis || size === first.shape[d]);
   const other = values.find((value) => !fits(value));
   if (other) node.refuse(`${other.name} has another type or shape than ${first?.name}`);
-  return [
-    joined(
-      node,
-      values.filter((value) => value.shape[axis] !== 0),
-      axis,
-    ),
-  ];
+  const filled = values.filter((value) => value.shape[axis] !== 0);
+  // Nothing joined to nothing is nothing.
+  return [joined(node, filled.length === 0 ? values.slice(0, 1) : filled, axis)];
 }
 
 const BORDERS: Readonly<Record<string, string>> = { edge: "clamp", reflect: "reflect", wrap: "wrap" };

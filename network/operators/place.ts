@@ -6,10 +6,11 @@
  *     Hardmax       y[i0,i1] = select(place[i0] == i1, 1, 0)
  */
 
+import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
-import { elementwise } from "./elementwise.ts";
-import { axesOf, checkFloats, countOf, reduced } from "./reduction.ts";
+import { heldAs, type Value } from "../value.ts";
+import { checkFloats, elementwise } from "./elementwise.ts";
+import { axesOf, countOf, reduced } from "./reduction.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** Neighbours along an axis multiplied, until one is left. */
@@ -60,16 +61,18 @@ function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "ma
     },
     "places",
   );
+  const at = `x[${axes.join(",")}]`;
   const [combine, none] = last ? (["max=", "(-1)"] as const) : (["min=", String(size)] as const);
-  const found = node.equation(
-    `y[${kept.join(",")}] ${combine} select(x[${axes.join(",")}] == m[${kept.join(",")}], places[${own}], ${none})`,
-    {
-      reads: { x, m: extreme, places },
-      shape: x.shape.filter((_, d) => d !== axis),
-      type: "s32",
-      extents: { [own]: size },
-    },
-  );
+  // Where a number is none, ONNX takes the first such number for the extreme: none equals itself, and the extreme of a row with one is none.
+  const equal = `select(${at} == m[${kept.join(",")}], places[${own}], ${none})`;
+  const isFloat = !isInteger(heldAs(x.type));
+  const chosen = isFloat ? `select(${at} == ${at}, ${equal}, places[${own}])` : equal;
+  const found = node.equation(`y[${kept.join(",")}] ${combine} ${chosen}`, {
+    reads: { x, m: extreme, places },
+    shape: x.shape.filter((_, d) => d !== axis),
+    type: "s32",
+    extents: { [own]: size },
+  });
   return node.reshaped(
     found,
     x.shape.map((n, d) => (d === axis ? 1 : n)),

@@ -48,10 +48,53 @@ function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=
 }
 
 function maxPool(node: Lowering): Value[] {
-  if (node.node.outputs.slice(1).some((name) => name !== ""))
-    node.refuse("its second output, the indices, is not supported");
-  if (node.int("storage_order", 0) !== 0) node.refuse("storage_order 1 is not supported");
-  return [pooled(node, poolOf(node), "max=")];
+  const pool = poolOf(node);
+  const byColumns = node.int("storage_order", 0) !== 0;
+  const most = pooled(node, pool, "max=");
+  if (!node.node.outputs[1]) return [most];
+  return [most, placesOf(node, pool, most, byColumns)];
+}
+
+/** Where in the whole input each of the largest lies: the first of equal ones. @param byColumns whether neighbours in memory lie along the first spatial axis */
+function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most: Value, byColumns: boolean): Value {
+  if (x.type !== "f32" && x.type !== "f64")
+    node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
+  const rank = spatial.length;
+  const all = spatial.reduce((product, size) => product * size, 1);
+  const order = byColumns ? [...spatial.keys()] : [...spatial.keys()].reverse();
+  const within = node.numbers("s32", all);
+  for (let i = 0; i < all; i++) {
+    const coordinates = spatial.map(
+      (size, d) => Math.floor(i / spatial.slice(d + 1).reduce((a, b) => a * b, 1)) % size,
+    );
+    let [place, stride] = [0, 1];
+    for (const d of order) {
+      place += (coordinates[d] ?? 0) * stride;
+      stride *= spatial[d] ?? 1;
+    }
+    within[i] = place;
+  }
+  const places = node.constant({ type: "s32", shape: spatial, values: within }, `${x.name}.places`);
+  const [outputs, kernels] = [lettersOf("output", rank), lettersOf("kernel", rank)];
+  const at = outputs.map((o, d) =>
+    slidIndex(o, kernels[d] ?? "", window.strides[d] ?? 1, window.dilations[d] ?? 1, window.begins[d] ?? 0),
+  );
+  const [read, target] = [`x[n,c,${at.join(",")}]`, `n,c,${outputs.join(",")}`];
+  const chosen = `select(${read} == most[${target}], places[${at.join(",")}], ${all})`;
+  // The largest of a window with what is no number is none; the first of them lies there.
+  const found = node.equation(`y[${target}] min= select(${read} == ${read}, ${chosen}, places[${at.join(",")}])`, {
+    reads: { x, most, places },
+    shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...positions],
+    type: "s32",
+    extents: Object.fromEntries(kernels.map((k, d) => [k, window.kernel[d] ?? 1])),
+  });
+  const images = (x.shape[0] ?? 1) * (x.shape[1] ?? 1);
+  const starts = node.numbers("f64", images).map((_, i) => i * all);
+  const start = node.constant(
+    { type: "f64", shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...spatial.map(() => 1)], values: starts },
+    `${x.name}.starts`,
+  );
+  return elementwise(node, [found, start], ([i = "", s = ""]) => `f64(${i}) + ${s}`, "s64");
 }
 
 function averagePool(node: Lowering): Value[] {

@@ -106,7 +106,71 @@ function gemm(node: Lowering): Value[] {
   return [elementwise(node, [sum, c], ([x = "", y = ""]) => `${times(alpha, x)} + ${times(beta, y)}`)];
 }
 
+/** Letters that a formula may have, in the order of the axes they become. */
+const LETTERS = [..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"];
+
+/** The letters of each operand and of the result, where the formula says dots those of the dimensions it leaves out. */
+function einsumTerms(
+  node: Lowering,
+  operands: readonly Value[],
+): { readonly terms: string[][]; readonly result: string[] } {
+  const given = node.attribute("equation");
+  const formula = typeof given === "string" ? given.replaceAll(" ", "") : "";
+  if (!/^[A-Za-z.,]+(?:->[A-Za-z.]*)?$/.test(formula) || formula.length > 200) node.refuse("its equation is none");
+  const [left = "", right] = formula.split("->");
+  const sides = left.split(",");
+  if (sides.length !== operands.length) node.refuse(`${sides.length} terms for ${operands.length} inputs`);
+  const hidden = operands.map((x, i) => (sides[i]?.includes("...") ? x.shape.length - (sides[i]?.length ?? 0) + 3 : 0));
+  const most = Math.max(0, ...hidden);
+  const dots = Array.from({ length: most }, (_, d) => `e${d}`);
+  const lettersOf = (side: string, own: number): string[] => {
+    const parts = side.split("...");
+    if (parts.length > 2 || parts.some((part) => part.includes(".")) || own < 0) node.refuse(`"${side}" is no term`);
+    return [...(parts[0] ?? ""), ...(parts.length === 2 ? dots.slice(most - own) : []), ...(parts[1] ?? "")];
+  };
+  const terms = sides.map((side, i) => lettersOf(side, hidden[i] ?? 0));
+  const all = terms.flat();
+  // Without a result: what stands once, in the order of the alphabet.
+  const once = LETTERS.filter((letter) => all.filter((each) => each === letter).length === 1);
+  return { terms, result: right === undefined ? [...dots, ...once] : lettersOf(right, most) };
+}
+
+/** https://onnx.ai/onnx/operators/onnx__Einsum.html: an equation of the notation but for the names of the tensors. */
+function einsum(node: Lowering): Value[] {
+  const operands = node.inputs();
+  const [first] = operands;
+  const type = first?.type ?? "f32";
+  if ((type !== "f32" && type !== "f64") || operands.some((x) => x.type !== type))
+    node.refuse("its inputs must all be f32 or f64");
+  const { terms, result } = einsumTerms(node, operands);
+  const sizes = new Map<string, number>();
+  for (const [i, x] of operands.entries()) {
+    const term = terms[i] ?? [];
+    if (term.length !== x.shape.length) node.refuse(`${term.join("")} for ${x.shape.length} dimensions`);
+    for (const [d, letter] of term.entries()) {
+      const [known, size = 1] = [sizes.get(letter), x.shape[d]];
+      if (known !== undefined && known !== size) node.refuse(`${letter} has ${known} elements and ${size}`);
+      sizes.set(letter, size);
+    }
+  }
+  if (new Set(result).size !== result.length || result.some((letter) => !sizes.has(letter)))
+    node.refuse(`its result ${result.join("")} names what no input has, or one axis twice`);
+  // Names of the notation are case-sensitive words: no letter is taken for a tensor.
+  const named = (letters: readonly string[]): string => letters.map((letter) => `i_${letter}`).join(",");
+  const product = terms.map((term, i) => `x${i}[${named(term)}]`).join(" * ");
+  const isMove = terms.length === 1 && [...sizes.keys()].every((letter) => result.includes(letter));
+  const y = node.equation(`y[${named(result)}] ${isMove ? "=" : "+="} ${product}`, {
+    reads: Object.fromEntries(operands.map((x, i) => [`x${i}`, x])),
+    ...{ shape: result.map((letter) => sizes.get(letter) ?? 1), type },
+    extents: Object.fromEntries(
+      [...sizes].flatMap(([letter, size]) => (result.includes(letter) ? [] : [[`i_${letter}`, size]])),
+    ),
+  });
+  return [y];
+}
+
 export const PRODUCTS: OperatorTable = {
+  Einsum: { lower: einsum },
   MatMul: {
     lower: (node) => [matmul(node, node.input(0), node.input(1), floats(node, node.input(0), node.input(1)))],
   },

@@ -9,7 +9,7 @@ import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { type ElementType, heldAs, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { elementwise } from "./elementwise.ts";
+import { checkFloats, elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 type Combine = "+=" | "max=" | "min=";
@@ -103,9 +103,15 @@ function logSumExp(node: Lowering): Value[] {
   ];
 }
 
-export function checkFloats(node: Lowering, x: Value): void {
-  if (x.type === "bool" || x.type === "s64" || isInteger(heldAs(x.type)))
-    node.refuse(`${x.type} is not supported; floats are`);
+/** The parts of a softmax: the largest element over the axes, exponentials of what lies below it, and their sum. */
+export function softened(
+  node: Lowering,
+  x: Value,
+  axes: readonly number[],
+): { most: Value; raised: Value; sum: Value } {
+  const most = reduced(node, x, axes, { op: "max=" });
+  const raised = elementwise(node, [x, most], ([a = "", m = ""]) => `exp(${a} - ${m})`);
+  return { most, raised, sum: reduced(node, raised, axes, { op: "+=" }) };
 }
 
 /** Before opset 13 the input was taken for a matrix whose columns begin at the axis. */
@@ -116,9 +122,7 @@ function softmax(finish: (x: string, most: string, sum: string) => string) {
     const rank = x.shape.length;
     const first = node.axis(node.int("axis", node.opset >= 13 ? -1 : 1), rank);
     const axes = node.opset >= 13 ? [first] : x.shape.flatMap((_, d) => (d >= first ? [d] : []));
-    const most = reduced(node, x, axes, { op: "max=" });
-    const raised = elementwise(node, [x, most], ([a = "", m = ""]) => `exp(${a} - ${m})`);
-    const sum = reduced(node, raised, axes, { op: "+=" });
+    const { most, raised, sum } = softened(node, x, axes);
     if (node.node.op === "Softmax") return [elementwise(node, [raised, sum], ([e = "", s = ""]) => `${e} / ${s}`)];
     return [elementwise(node, [x, most, sum], ([a = "", m = "", s = ""]) => finish(a, m, s))];
   };

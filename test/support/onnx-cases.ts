@@ -58,8 +58,13 @@ export function dataOf({ folder }: OnnxCase, kind: "input" | "output"): Constant
 }
 
 /** Inputs that say how to compute rather than what with: shapes, axes, thresholds. They are known before a network of ours runs. */
-const isSetting = ({ type, shape }: Constant): boolean =>
-  type === "s64" || type === "bool" || shape.length === 0 || (shape.length === 1 && shape[0] === 1);
+const SETTINGS: readonly string[] = ["roi", "scales", "sizes"];
+const isSetting = (name: string, { type, shape }: Constant): boolean =>
+  SETTINGS.includes(name) ||
+  type === "s64" ||
+  type === "bool" ||
+  shape.length === 0 ||
+  (shape.length === 1 && shape[0] === 1);
 
 /** NumPy knows no bf16: such data were saved as u16. */
 function asDeclared(data: Constant, type: ElementType): Constant {
@@ -85,7 +90,7 @@ export function programOf(onnxCase: OnnxCase): {
     // The cases of CastLike have one element of the tensor whose type is wanted.
     const sizes = name === "like" ? shape.map(Number) : data.shape;
     const values = name === "like" ? repeated(data, sizes) : data.values;
-    if (isSetting(data)) bound.set(name, { type, shape: sizes, values });
+    if (isSetting(name, data)) bound.set(name, { type, shape: sizes, values });
     else inputs[name] = data;
   }
   return { program: lowerGraph(graph, { constants: bound }), inputs };

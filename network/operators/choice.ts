@@ -1,0 +1,135 @@
+/**
+ * @file Operators that choose elements by where they lie, or by numbers.
+ *
+ *     Trilu             y[i0,i1] = select(i1 - i0 >= 1, x[i0,i1], 0)
+ *     OneHot            y[i0,i1] = select(ids[i0] == i1, values[1], values[0])
+ *     GatherElements    y[i0,i1] += select(ids[i0,i1] == v, x[v,i1], 0)
+ *     CumSum            y[i0,i1] += x[i0,v] where v <= i1
+ */
+
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { placesIn } from "./compare.ts";
+import { elementwise, NUMBERED_TYPES } from "./elementwise.ts";
+import type { OperatorTable } from "./table.ts";
+
+function trilu(node: Lowering): Value[] {
+  const x = node.input(0);
+  const above = node.known(1, "the diagonal")?.[0] ?? 0;
+  const upper = node.int("upper", 1) !== 0;
+  const axes = axesOfRank(x.shape.length);
+  const [row, column] = axes.slice(-2);
+  if (row === undefined || column === undefined) return node.refuse(`${x.name} is no matrix`);
+  // Beyond the matrix all diagonals are alike.
+  const most = Math.max(...x.shape);
+  const diagonal = Math.max(-most, Math.min(most, above));
+  const kept = `${column} - ${row} ${upper ? ">=" : "<="} ${diagonal < 0 ? `(${diagonal})` : diagonal}`;
+  const at = `[${axes.join(",")}]`;
+  return [node.equation(`y${at} = select(${kept}, x${at}, 0)`, { reads: { x }, shape: x.shape, type: x.type })];
+}
+
+/** https://onnx.ai/onnx/operators/onnx__OneHot.html: what lies outside chooses nothing. */
+function oneHot(node: Lowering): Value[] {
+  const picked = node.input(0);
+  const [depth, values] = [node.known(1, "the depth"), node.input(2)];
+  const size = depth?.[0] ?? 0;
+  if (depth?.length !== 1 || values.shape.join() !== "2" || !Number.isSafeInteger(size) || size < 1)
+    return node.refuse("it takes a depth of 1 at least and two values");
+  if (picked.type === "bool") node.refuse("indices of bool are not supported");
+  const rank = picked.shape.length + 1;
+  const axis = node.axis(node.int("axis", -1), rank);
+  const axes = axesOfRank(rank);
+  const shape = [...picked.shape.slice(0, axis), size, ...picked.shape.slice(axis)];
+  const places = picked.type === "s32" || picked.type === "s64" ? picked : whole(node, picked);
+  const read = `ids[${axes.filter((_, d) => d !== axis).join(",")}]`;
+  const ids = placesIn(node, places, size);
+  return [
+    node.equation(`y[${axes.join(",")}] = select(${read} == ${axes[axis]}, values[1], values[0])`, {
+      ...{ reads: { ids, values }, shape, type: values.type },
+    }),
+  ];
+}
+
+const whole = (node: Lowering, x: Value): Value => elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
+
+function gatherElements(node: Lowering): Value[] {
+  const [x, picked] = [node.input(0), node.input(1)];
+  const rank = x.shape.length;
+  const axis = node.axis(node.int("axis", 0), rank);
+  if (picked.type !== "s32" && picked.type !== "s64")
+    node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
+  if (picked.shape.length !== rank || picked.shape.some((n, d) => d !== axis && n > (x.shape[d] ?? 1)))
+    node.refuse(`indices of [${picked.shape.join(",")}] for [${x.shape.join(",")}]`);
+  const size = x.shape[axis] ?? 1;
+  const axes = axesOfRank(rank);
+  const from = axes.map((name, d) => (d === axis ? "v" : name));
+  return [
+    node.equation(`y[${axes.join(",")}] += select(ids[${axes.join(",")}] == v, x[${from.join(",")}], 0)`, {
+      ...{ reads: { ids: placesIn(node, picked, size), x }, shape: picked.shape, type: x.type },
+      extents: { v: size },
+    }),
+  ];
+}
+
+function cumSum(node: Lowering): Value[] {
+  const x = node.input(0);
+  if (x.type === "bool") node.refuse("bool is not supported");
+  const given = node.known(1, "the axis")?.[0];
+  if (given === undefined) return node.refuse("the axis is missing");
+  const axis = node.axis(given, x.shape.length);
+  const [exclusive, reverse] = [node.int("exclusive", 0) !== 0, node.int("reverse", 0) !== 0];
+  const axes = axesOfRank(x.shape.length);
+  const op = `${reverse ? ">" : "<"}${exclusive ? "" : "="}`;
+  const from = axes.map((name, d) => (d === axis ? "v" : name)).join(",");
+  return [
+    node.equation(`y[${axes.join(",")}] += x[${from}] where v ${op} ${axes[axis]}`, {
+      ...{ reads: { x }, shape: x.shape, type: x.type },
+      extents: { v: x.shape[axis] ?? 1 },
+    }),
+  ];
+}
+
+function eyeLike(node: Lowering): Value[] {
+  const x = node.input(0);
+  const number = node.int("dtype");
+  const type = number === undefined ? x.type : NUMBERED_TYPES[number];
+  if (!type) return node.refuse(`elements of type ${number} are not supported`);
+  const [rows = 1, columns = 1] = x.shape;
+  if (x.shape.length !== 2) node.refuse(`${x.name} is no matrix`);
+  const above = node.int("k", 0);
+  const values = node.numbers(type, rows * columns);
+  for (let i = 0; i < rows; i++) if (i + above >= 0 && i + above < columns) values[i * columns + i + above] = 1;
+  return [node.constant({ type, shape: x.shape, values })];
+}
+
+/**
+ * The remainder of integers has the sign of the divisor, or with `fmod` that of the dividend. In f64 the quotient of integers of 32 bits is rounded to
+ * no whole number that it is not.
+ */
+function modulo(node: Lowering): Value[] {
+  const [a, b] = [node.input(0), node.input(1)];
+  if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
+  if (!["u8", "s8", "u16", "s16", "u32", "s32", "s64"].includes(a.type))
+    node.refuse(`${a.type} is not supported; integers are`);
+  const truncates = node.int("fmod", 0) !== 0;
+  const wide = (x: string): string => `f64(${x})`;
+  const quotient = (x: string, y: string): string => {
+    const exact = `${wide(x)} / ${wide(y)}`;
+    return truncates ? `(max(floor(${exact}), 0) + min(ceil(${exact}), 0))` : `floor(${exact})`;
+  };
+  const held = a.type === "s64" ? "f64" : a.type;
+  if (a.type === "s64" && ![a, b].every(({ constant }) => constant?.every((x) => Math.abs(x) < 2 ** 31)))
+    node.refuse("s64 numbers are divided only where they are known and have 32 bits");
+  return [
+    elementwise(node, [a, b], ([x = "", y = ""]) => `${held}(${wide(x)} - ${wide(y)} * ${quotient(x, y)})`, a.type),
+  ];
+}
+
+export const CHOICES: OperatorTable = {
+  CumSum: { lower: cumSum },
+  EyeLike: { lower: eyeLike },
+  GatherElements: { lower: gatherElements },
+  Mod: { lower: modulo },
+  OneHot: { lower: oneHot },
+  Trilu: { lower: trilu },
+};

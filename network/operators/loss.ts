@@ -1,0 +1,82 @@
+/**
+ * @file Losses of a classification: what was expected picks an element of each row of scores.
+ *
+ *     NegativeLogLikelihoodLoss    picked[n,d] += select(target[n,d] == c, x[n,c,d] * weight[c], 0),   y = -sum(picked) / sum(weights)
+ *     SoftmaxCrossEntropyLoss      the same of the logarithms of a softmax
+ *
+ * https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html. A target outside of the classes gives 0.
+ */
+
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { checkFloats, elementwise } from "./elementwise.ts";
+import { reduced, softened } from "./reduction.ts";
+import type { OperatorTable } from "./table.ts";
+
+/** What a loss is told besides the scores. */
+interface Expected {
+  readonly target: Value;
+  readonly weight: Value | undefined;
+}
+
+function expectedOf(node: Lowering, { shape, name }: Value): Expected {
+  const [given, weight] = [node.input(1), node.optional(2)];
+  const [rows = 1, classes = 1, ...rest] = shape;
+  if (shape.length < 2) node.refuse(`${name} of ${shape.length} dimensions has no classes`);
+  if (given.type !== "s32" && given.type !== "s64") node.refuse(`targets of ${given.type} are not supported`);
+  if (given.shape.join() !== [rows, ...rest].join())
+    node.refuse(`targets of [${given.shape.join(",")}] for scores of [${shape.join(",")}]`);
+  if (weight && weight.shape.join() !== String(classes))
+    node.refuse(`weights of [${weight.shape.join(",")}] for ${classes} classes`);
+  // What no class has, no class shall get.
+  const within = (t: string): string => `s32(max(min(${t}, ${2 ** 31 - 1}), -${2 ** 31 - 1}))`;
+  const target = given.type === "s32" ? given : elementwise(node, [given], ([t = ""]) => within(t), "s32");
+  return { target, weight };
+}
+
+function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
+  const ignored = node.int("ignore_index");
+  const reduction = node.text("reduction", "mean", ["none", "sum", "mean"]);
+  const axes = axesOfRank(x.shape.length);
+  const kept = axes.filter((_, d) => d !== 1).join(",");
+  const shape = x.shape.filter((_, d) => d !== 1);
+  const [own = "", size = 1] = [axes[1], x.shape[1]];
+  /** Of each row what stands at its target. */
+  const picked = (text: string, reads: Readonly<Record<string, Value>>): Value => {
+    const here = `select(target[${kept}] == ${own}, ${text}, 0)`;
+    const counted = ignored === undefined ? here : `select(target[${kept}] == ${ignored}, 0, ${here})`;
+    return node.equation(`y[${kept}] += ${counted}`, {
+      ...{ reads: { target, ...reads }, shape, type: x.type },
+      extents: { [own]: size },
+    });
+  };
+  const score = `x[${axes.join(",")}]`;
+  const all = weight ? picked(`${score} * weight[${own}]`, { x, weight }) : picked(score, { x });
+  const losses = elementwise(node, [all], ([a = ""]) => `-${a}`);
+  if (reduction === "none") return losses;
+  const every = shape.map((_, d) => d);
+  const total = (value: Value): Value => reduced(node, value, every, { op: "+=", keepsAxes: false });
+  if (reduction === "sum") return total(losses);
+  const counts = total(weight ? picked(`weight[${own}]`, { weight }) : picked("1", {}));
+  return elementwise(node, [total(losses), counts], ([sum = "", count = ""]) => `${sum} / ${count}`);
+}
+
+function negativeLogLikelihood(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkFloats(node, x);
+  return [loss(node, x, expectedOf(node, x))];
+}
+
+function crossEntropy(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkFloats(node, x);
+  const expected = expectedOf(node, x);
+  const { most, sum } = softened(node, x, [1]);
+  const logarithms = elementwise(node, [x, most, sum], ([a = "", m = "", s = ""]) => `${a} - ${m} - log(${s})`);
+  return [loss(node, logarithms, expected), logarithms];
+}
+
+export const LOSSES: OperatorTable = {
+  NegativeLogLikelihoodLoss: { lower: negativeLogLikelihood },
+  SoftmaxCrossEntropyLoss: { lower: crossEntropy },
+};
