@@ -17,11 +17,10 @@ import { type Computation, elementCount, outputOf } from "../abstraction/computa
 import { EnvironmentError } from "../abstraction/error.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { depthOf } from "../mapper/space-time/steps.ts";
-import { modelTarget } from "../perfmodel/target.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
+import { calibrateMachine } from "../session/calibrate.ts";
 import { generateDesign } from "../session/lane-space.ts";
-import { nativeTarget } from "../targets/native.ts";
 import { stepSpace } from "../tuner/step-candidates.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { randomSetOnly } from "./peers/reference.ts";
@@ -45,6 +44,11 @@ const { values } = readOptions({
 const cases = values.cases.split(",").map((name) => wordOf("cases", name, Object.keys(STEP_CASES)));
 const dtype = wordOf("type", values.type, ["f32", "f64"]);
 const threads = Number(values.threads);
+
+// Figures of this machine decide which schedules are tried.
+const calibrated = await calibrateMachine(":memory:", {}, (text) => console.error(text));
+if (calibrated.status === "environment") throw new EnvironmentError(calibrated.problem);
+const { target } = calibrated;
 
 /** As many points as a square of so many a side. */
 function subject(name: string): Computation {
@@ -77,7 +81,7 @@ async function compare(name: string): Promise<string> {
   if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   try {
-    const space = stepSpace(computation, { threads, target: modelTarget(nativeTarget()) });
+    const space = stepSpace(computation, { threads, target });
     if ("because" in space) throw new Error(`${name}: ${space.because}`);
     // One set of inputs: planes are large.
     const expected = randomSetOnly(await runner.reference(computation, 1));

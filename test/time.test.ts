@@ -206,6 +206,31 @@ describe("refusals of time", () => {
     expect(seconds(clamped)).toBeGreaterThan(1.5 * seconds(computation));
   });
 
+  it("are expected to wait for memory and for the caches in turns, and for lines that are fetched to be overwritten", () => {
+    const deep = (of: Computation, depth: number): number => {
+      const schedule = { ...STEP_SCHEDULE, lanes: 16, vectors: 4, streaming: true, depth };
+      return (
+        predict(
+          { computation: of, candidate: { kind: "lanes", intrinsic: "avx512.fma.f32", schedule } },
+          nativeTarget(),
+        )?.seconds ?? 0
+      );
+    };
+    const of = (sum: string): Computation =>
+      defineComputation({
+        equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(${sum})`,
+        extents: { t: 64, i: 8192, j: 8192 },
+        tensors: { u: "f32" },
+      });
+    const star = of("u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1]");
+    // As many reads, but nothing is written over what was read.
+    const slanted = of("u[t-1,i-1,j-1] + u[t-1,i-1,j] + u[t-1,i+1,j-1] + u[t-1,i+1,j]");
+    expect(deep(slanted, 8)).toBeGreaterThan(deep(star, 8));
+    // Memory is passed over half as often: what is left besides the steps is halved, and the steps stay.
+    const [eight, four, two] = [deep(star, 8), deep(star, 4), deep(star, 2)];
+    expect((two - four) / (four - eight)).toBeCloseTo(2, 1);
+  });
+
   it("leaves recurrences that have no time alone", () => {
     const scan = defineComputation({
       equation: "y[t] = y[t-1] + x[t]",

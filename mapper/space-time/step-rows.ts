@@ -72,12 +72,13 @@ export function linesOf(steps: Steps, { lanes, vectors }: LaneSchedule, rows: nu
   return several.length * (vectors + 2) <= MOST_LINE_REGISTERS ? several : [];
 }
 
-function readsOf({ time }: Steps): readonly Access[] {
+/** Where a step reads the plane. */
+export function readsOf({ time }: Steps): readonly Access[] {
   return accessesIn(time.step.equation.value).filter((e) => e.tensor === time.first);
 }
 
 /** How far from the element that it makes a read lies, along each axis of the plane. */
-function shiftsOf({ index }: Access): readonly number[] {
+export function shiftsOf({ index }: Access): readonly number[] {
   return index.map((e) => affineForm(e.kind === "border" ? e.index : e)?.constant ?? 0);
 }
 
