@@ -14,6 +14,7 @@ import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { LANE_FORMS, laneNest, scalar } from "./support/lane-forms.ts";
+import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
 
 /** Compilers on a busy machine. */
@@ -125,8 +126,10 @@ describe("a convolution on lanes", () => {
 describe(`every form of a statement on lanes${SKIPPED}`, () => {
   it.each(RUNNING)("in %s, compiled and run, gives what the interpreter gives", async (dialect) => {
     const jobs: (EmulatedJob & { readonly label: string; readonly want: readonly number[] })[] = [];
-    for (const form of LANE_FORMS)
-      for (const { dtype, lanes } of SHAPES) {
+    for (const [turn, form] of LANE_FORMS.entries())
+      for (const [i, { dtype, lanes }] of SHAPES.entries()) {
+        // Every form in every language, and each shape of it in some language; in full each in each.
+        if ((turn + i + DIALECTS.indexOf(dialect)) % inFull(1, 2) > 0) continue;
         if (form.dtypes && !form.dtypes.includes(dtype)) continue;
         if (dialect === "cm" && form.scratch !== undefined) continue;
         const { computation, nest } = laneNest(form, dtype, lanes);
@@ -143,7 +146,7 @@ describe(`every form of a statement on lanes${SKIPPED}`, () => {
       return at < 0 ? [] : [`${label}: out[${at}] is ${run.output[at]}, the interpreter gives ${want[at]}`];
     });
     expect(problems).toEqual([]);
-    expect(jobs.length).toBeGreaterThan(100);
+    expect(jobs.length).toBeGreaterThan(inFull(100, 50));
   });
 });
 

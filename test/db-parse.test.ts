@@ -192,7 +192,7 @@ describe("a text of a record", () => {
       .filter(({ kind }) => kind !== "header")
       .flatMap((of) => textsIn(of).map((place) => ({ of, place })))
       .filter(({ place }) => !["kind", "id"].includes(String(place.path[0])))
-      .filter((_place, i) => (i + turn) % inFull(1, 3) === 0);
+      .filter((_place, i) => (i + turn) % inFull(1, 6) === 0);
     const { other, report, taken } = importForged(
       all,
       places.map(({ of, place }) => ({ of, change: (line) => plant(line, place, text) })),
@@ -258,7 +258,7 @@ describe("a number of a record", () => {
       .filter(({ kind }) => kind !== "header")
       .flatMap((of) => numbersIn(of).map((path) => ({ of, path })))
       .flatMap(({ of, path }, i) =>
-        NUMBERS.filter((_number, at) => (i + at) % inFull(1, 3) === 0).map((number) => ({
+        NUMBERS.filter((_number, at) => (i + at) % inFull(1, 5) === 0).map((number) => ({
           of,
           change: (line: Line) => plant(line, { path, isName: false }, number),
         })),

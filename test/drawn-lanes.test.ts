@@ -12,8 +12,8 @@ import { scalar } from "./support/lane-forms.ts";
 import { inFull } from "./support/slow.ts";
 
 /** Of kinds that are compiled so many; of those that are interpreted so many times their share of a thousand. */
-const COMPILED = inFull(100, 2);
-const OF_SHARE = inFull(10, 0.12);
+const COMPILED = inFull(100, 1);
+const OF_SHARE = inFull(10, 0.06);
 
 async function wrongOf(kind: DrawnKind, seed: number): Promise<readonly string[]> {
   const kernels: DrawnKernel[] = [];

@@ -48,7 +48,7 @@ vi.setConfig({ testTimeout: 7_200_000, hookTimeout: 120_000 });
 const shop = workshop();
 afterAll(() => shop.remove());
 
-const RECORDS = Number(process.env["AUTOMAP_TEST_CASES"] ?? inFull(20_000, 60));
+const RECORDS = Number(process.env["AUTOMAP_TEST_CASES"] ?? inFull(20_000, 40));
 /** Lines imported at once: each with all it refers to. */
 const AT_ONCE = 100;
 /** Kernels of what was taken that are built and run, fenced. */

@@ -124,6 +124,9 @@ describe("every refusal", () => {
   // Not fewer in a short run: some rules are seldom the first to refuse.
   const REFUSALS = Number(process.env["AUTOMAP_TEST_CASES"] ?? 2400);
 
+  /** Of a rule that refuses often only some of those behind them are judged in a short run. */
+  const OF_A_RULE = 40;
+
   it("names one of the rules and says why in one sentence, and under access-matrix shows a wrong result that is one", () => {
     const problems: string[] = [];
     const rules = new Map<string, number>();
@@ -135,7 +138,9 @@ describe("every refusal", () => {
         for (const refusal of refused.slice(0, 20)) {
           if (problems.length >= 5) break;
           checked++;
-          rules.set(refusal.rule, (rules.get(refusal.rule) ?? 0) + 1);
+          const before = rules.get(refusal.rule) ?? 0;
+          rules.set(refusal.rule, before + 1);
+          if (before > OF_A_RULE && before % inFull(1, 8) > 0) continue;
           const problem = refusalProblem(given, refusal);
           if (problem !== undefined)
             problems.push(

@@ -372,9 +372,9 @@ describe.each(Object.entries(LINES))("exit code %s", (code, lines) => {
 });
 
 /** All of the table as processes when tests run in full; a spread of it otherwise. */
-const EACH = inFull(1, 40);
-/** On a machine with nothing else to do a refusal takes half a second; a core shared with another thread stretches what it is told here. */
-const MOST_SECONDS = 1.5;
+const EACH = inFull(1, 60);
+/** A refusal takes half a second of a processor where nothing else runs: in full, it is held to that, and otherwise to no search having begun. */
+const MOST_SECONDS = inFull(1.5, 15);
 
 describe("as processes", () => {
   const program = `node_modules/.cache/automap-wrong-${process.pid}`;
