@@ -7,7 +7,7 @@
  * Thread t takes the pieces t, t + threads, ...: written out where they are few, else a loop of so many that all threads have one.
  */
 
-import { affineForm, type Extents } from "../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import {
@@ -203,6 +203,12 @@ function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Cod
       ]);
     }
   }
+  if (movesOneOfSeveral(pieces, context, extents)) {
+    const first = stepped(value, ELEMENT, 0);
+    if (copy.transfer === "async") return guarded(to.guards, asyncChoice(pieces, first, to.at, [], context, extents));
+    const piece = vectorAt(context, pieces.target, dtype, copy.width, to.at, extents, true);
+    return guarded(to.guards, [code`${piece} = ${choiceOf(pieces, first, context, extents)};`]);
+  }
   if (copy.transfer === "async") throw new Error(`internal: an asynchronous copy cannot compute ${printExpr(value)}`);
   return computedPiece(pieces, context, to, extents);
 }
@@ -222,6 +228,86 @@ function asyncPiece(
   const [shared, source] = [context.c.tensor(target.tensor), context.c.tensor(read.tensor)];
   if (inside.length === 0) return [code`copy_async<${bytes}>(&${shared}[${to}], &${source}[${from}]);`];
   return [code`copy_async_where<${bytes}>(${allOf(inside)}, &${shared}[${to}], ${source}, ${from});`];
+}
+
+/** Whether a piece is one of several in memory as a whole, or nothing but a number: what says which holds for all of its elements alike. */
+function movesOneOfSeveral({ copy, target, value }: Pieces, { c }: CopyContext, extents: Extents): boolean {
+  const { width } = copy;
+  const dtype = typeOf(c, target);
+  const isWhole = (e: Expr): boolean => {
+    if (e.kind === "select") {
+      const { condition, whenTrue, whenFalse } = e;
+      const known = accessesIn(condition).length === 0 && holdsTogether(condition, ELEMENT, width, extents);
+      return known && isWhole(whenTrue) && isWhole(whenFalse);
+    }
+    if (e.kind === "number") return true;
+    if (e.kind !== "access" || typeOf(c, e) !== dtype) return false;
+    return sideBySide(c, e, ELEMENT, width, extents) && insideTogether(c, e, ELEMENT, width, extents);
+  };
+  return value.kind === "select" && !copy.gathered && width > 1 && isWhole(value);
+}
+
+/** Which side of a choice a piece is: one where that is known of it, else what tells. */
+function sideOf(
+  value: Extract<Expr, { kind: "select" }>,
+  { c }: CopyContext,
+  extents: Extents,
+): Expr | readonly Code[] {
+  const conditions = c.untested(conjunction(value.condition), extents);
+  if (conditions.length === 0) return value.whenTrue;
+  const never = conditions.some((e) => {
+    if (e.kind !== "compare" || e.op !== "==") return false;
+    const [min, max] = boundsOf(binary("-", e.left, e.right), extents);
+    return min > 0 || max < 0;
+  });
+  return never ? value.whenFalse : conditions.map((e) => c.condition(e, extents));
+}
+
+/** The piece that is chosen, as a value. */
+function choiceOf(pieces: Pieces, value: Expr, context: CopyContext, extents: Extents): Code {
+  const { c } = context;
+  const { width } = pieces.copy;
+  const dtype = typeOf(c, pieces.target);
+  const of = (e: Expr): Code => choiceOf(pieces, e, context, extents);
+  if (value.kind === "select") {
+    const side = sideOf(value, context, extents);
+    return "kind" in side ? of(side) : code`${allOf(side)} ? (${of(value.whenTrue)}) : (${of(value.whenFalse)})`;
+  }
+  const filled = (e: Code): Code => code`filled<${pieceType(dtype, width)}>(${e})`;
+  if (value.kind !== "access") return filled(c.value(value, dtype, extents));
+  const { at: from, guards } = c.place(value, extents, "from");
+  const loaded = vectorAt(context, value, dtype, width, from, extents);
+  return guards.length === 0 ? loaded : code`${allOf(guards)} ? ${loaded} : ${filled(c.outside(value.tensor, dtype))}`;
+}
+
+/** The same, sent off from where it lies. @param inside what must hold for it to be more than zeros */
+function asyncChoice(
+  pieces: Pieces,
+  value: Expr,
+  to: Code,
+  inside: readonly Expr[],
+  context: CopyContext,
+  extents: Extents,
+): Code[] {
+  const { c } = context;
+  if (value.kind === "access") {
+    const { at: from, guards } = c.place(value, extents, "from");
+    const tested = c.untested(inside, extents, c.guardsOf(value, extents)).map((e) => c.condition(e, extents));
+    return asyncPiece(pieces, value, to, from, [...tested, ...guards], context);
+  }
+  if (value.kind !== "select") throw new Error("internal: an asynchronous copy of nothing");
+  const send = (e: Expr, where: readonly Expr[]): Code[] => asyncChoice(pieces, e, to, where, context, extents);
+  // Zeros are the fill of what is sent otherwise.
+  if (value.whenFalse.kind === "number") return send(value.whenTrue, [...inside, ...conjunction(value.condition)]);
+  const side = sideOf(value, context, extents);
+  if ("kind" in side) return send(side, inside);
+  return [
+    code`if (${allOf(side)}) {`,
+    ...indented(send(value.whenTrue, inside)),
+    code`} else {`,
+    ...indented(send(value.whenFalse, inside)),
+    code`}`,
+  ];
 }
 
 /** Each element computed by itself; what lies side by side in memory is loaded at once, and the piece stored at once. */

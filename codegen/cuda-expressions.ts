@@ -9,6 +9,7 @@
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import { type Computation, inputsOf, memoryElements, tensorOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
+import { storesElsewhere } from "../abstraction/epilogue.ts";
 import {
   type Access,
   axesIn,
@@ -114,7 +115,7 @@ export class CudaExpressions extends WarpExpressions {
   /** The indices of a tensor that may lie outside it. */
   private tested(tensor: string, index: readonly Expr[], extents: Extents): Tested[] {
     const scratch = this.scratch.get(tensor);
-    if (scratch && !scratch.outside) return [];
+    if (scratch ? !scratch.outside : storesElsewhere(this.computation, tensor)) return [];
     const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
     return dims.flatMap(({ name, extent: own }, i): Tested[] => {
       // x/9 < 64 is x < 576.

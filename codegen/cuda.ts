@@ -48,6 +48,7 @@ import {
   NOTHING,
   namesIn,
 } from "../abstraction/source-text.ts";
+import { allOf } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type CopyContext, printCopy } from "./cuda-copies.ts";
@@ -257,6 +258,11 @@ class KernelPrinter implements LanguagePrinter {
     const lines = guarded([code`threadIdx.x % ${WARP} == 0`], printStatements(loop.body, this, extents), true);
     this.alone = false;
     return [headOf(loop), ...guarded([code`threadIdx.x >= ${this.inTeams}`], [...lines, code`__syncwarp();`], true)];
+  }
+
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    const tests = this.c.tests(conjunction(condition), extents);
+    return tests.length === 0 ? code`{` : code`if (${allOf(tests)}) {`;
   }
 
   openLoop({ axis }: Loop): Code {

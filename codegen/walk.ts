@@ -7,8 +7,8 @@
  * A language says how a loop, a scalar statement, a move and an issue read; the rest is here.
  */
 
-import type { Extents } from "../abstraction/affine.ts";
-import { number } from "../abstraction/expression.ts";
+import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import { axesIn, number } from "../abstraction/expression.ts";
 import type { Copy, Loop, Statement } from "../abstraction/loop-nest.ts";
 import { printHead } from "../abstraction/print-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
@@ -78,6 +78,13 @@ export function printStatements(
         return row ?? [language.openLoop(s, within), ...bodyOf(s.body, within), code`}`];
       }
       case "when": {
+        // Issues are left out while printing where that is known; other bodies need a scope of their own.
+        const names = axesIn(s.condition);
+        const known = names.every((name) => extents[name] === 1) && s.otherwise.length === 0;
+        if (known && s.body.every((inner) => inner.kind === "register-issue")) {
+          const holds = evaluateIndex(s.condition, Object.fromEntries(names.map((name) => [name, 0]))) !== 0;
+          return holds ? printStatements(s.body, language, extents, writtenOut) : [];
+        }
         const otherwise = s.otherwise.length > 0 ? [code`} else {`, ...bodyOf(s.otherwise)] : [];
         return [language.openWhen?.(s, extents) ?? strange(s), ...bodyOf(s.body), ...otherwise, code`}`];
       }

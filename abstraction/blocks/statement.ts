@@ -5,6 +5,7 @@
  *     wait 1                                            what its older groups copied is there now
  */
 
+import { compileIndex } from "../evaluate.ts";
 import { compileLanes } from "../interpret-lanes.ts";
 import { WARP } from "../intrinsic.ts";
 import type { Statement } from "../loop-nest.ts";
@@ -65,10 +66,7 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
     case "arrive":
       throw new Error(`internal: ${s.kind} is a step of the program`);
     case "when":
-      throw malformed(
-        site,
-        "a choice between statements does not stand inside a block: copies and equations have conditions",
-      );
+      return compileIssuesWhere(s, site, context);
     case "scalar":
       throw malformed(site, "a scalar statement of a warp stands in a loop over its lanes");
     case "issue":
@@ -76,6 +74,22 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
     default:
       return s satisfies never;
   }
+}
+
+/** Issues of a warp that a condition leaves out: all of its lanes agree, for a condition names loops around them. */
+function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Standing, context: BlockContext): WarpRun {
+  const isIssue = (inner: Statement): boolean =>
+    inner.kind === "register-issue" && inner.intrinsic.asynchronous === undefined;
+  if (s.otherwise.length > 0 || !s.body.every(isIssue))
+    throw malformed(
+      site,
+      "a choice between statements does not stand inside a block but for issues: copies and equations have conditions",
+    );
+  const holds = compileIndex(s.condition, context.scope);
+  const runs = s.body.map((inner) => compileWarpStatement(inner, { ...site, statement: inner }, context));
+  return (warp) => {
+    if (holds(warp.env) !== 0) for (const run of runs) run(warp);
+  };
 }
 
 /** Lanes of a warp compute on its own vectors; what they read and write in memory is watched lane by lane. */

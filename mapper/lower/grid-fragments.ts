@@ -7,9 +7,13 @@
  *       c{8*m_fragment + n_fragment} <- mma(a{m_fragment}, b{n_fragment})
  */
 
+import { extentOf } from "../../abstraction/affine.ts";
+import { conditionOf, type Span, somewhere } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { kept } from "../../abstraction/epilogue.ts";
+import { access, and, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Statement, TileAccess } from "../../abstraction/loop-nest.ts";
+import { spanOf, when } from "../match/conditions.ts";
 import { partsOf, setsOf } from "../schedule/fragments.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
@@ -144,7 +148,28 @@ function issuesOf(places: GridPlaces, part: Expr): readonly Statement[] {
     }),
   );
   const sums = { [target.name]: { file: target.name, index: places.sumIndex() } };
-  return places.eachSum([{ kind: "register-issue", intrinsic, registers: { ...sums, ...registers } }]);
+  const issue: Statement = { kind: "register-issue", intrinsic, registers: { ...sums, ...registers } };
+  return places.eachSum(whereStored(places, [issue]));
+}
+
+/** What is done for a tile of sums, where an epilogue stores some of it. */
+function whereStored(places: GridPlaces, work: readonly Statement[]): readonly Statement[] {
+  const { rows, columns, mapping } = places.context;
+  const { equation, epilogue } = mapping.computation;
+  const asked = epilogue ? kept(equation, epilogue.equation) : [];
+  if (asked.length === 0) return work;
+  const outer = places.outerCounters();
+  const along = [
+    { a: rows, tile: places.rowTile },
+    { a: columns, tile: places.columnTile },
+  ];
+  const span = (name: string): Span => {
+    const found = along.find(({ a }) => a.dimension?.loops.some((l) => l.name === name));
+    if (!found?.a.dimension) return { low: outer.get(name) ?? axis(name), span: 1 };
+    const low = plus(times(extentOf(found.a.axis, places.size), found.tile), places.fragmentAt(found.a));
+    return spanOf(found.a.dimension, name, { low, elements: found.a.extent, grain: found.a.extent });
+  };
+  return when(somewhere(conditionOf(asked.reduce(and)), span), work);
 }
 
 /** The set of fragments that a part of the sum uses: its first register. */

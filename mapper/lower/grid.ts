@@ -32,6 +32,7 @@ import type { GridContext, GridInput } from "../schedule/grid-context.ts";
 import { repackedContext } from "../schedule/repack.ts";
 import { keptTiles } from "../schedule/taps.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
+import { besideResults } from "./grid-beside.ts";
 import { awaitOf, copiesAsync, copyOf, ringOf, sendOf, stepInputs } from "./grid-copies.ts";
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
 import { boxCopy, boxScratch } from "./grid-gather.ts";
@@ -50,14 +51,17 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
   const { rows, columns, target, intrinsic, inputs } = context;
   const places = new GridPlaces(context, schedule);
   const cleared = places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]);
-  const stored = schedule.split ? storeParts : storeResults;
+  const stored = (there: GridPlaces): readonly Statement[] => [
+    ...besideResults(there),
+    ...(schedule.split ? storeParts(there) : storeResults(there)),
+  ];
   const oneTeamsTile = (): readonly Statement[] => [
     ...[...cleared, ...(intrinsic.asynchronous ? oneTile(places) : pipeline(places))],
     ...[...stored(places), ...addMet(places)],
   ];
   const roles = schedule.producer
     ? withProducer(places, cleared, stored)
-    : { teams: schedule.persistent === undefined ? oneTeamsTile() : tilesInTurn(places, cleared) };
+    : { teams: schedule.persistent === undefined ? oneTeamsTile() : tilesInTurn(places, cleared, stored) };
   return {
     scratch: [
       ...inputs.map((i) => stagedInput(places, i)),
@@ -154,9 +158,13 @@ function oneTile(places: GridPlaces): readonly Statement[] {
  *     for turn
  *       clear sums;   for step: the step turn * steps + step;   drain sums to the tile of the turn
  */
-function tilesInTurn(places: GridPlaces, cleared: readonly Statement[]): readonly Statement[] {
+function tilesInTurn(
+  places: GridPlaces,
+  cleared: readonly Statement[],
+  stored: (there: GridPlaces) => readonly Statement[],
+): readonly Statement[] {
   const { before, steps } = pipelineSentOff(places);
-  return [...before, ...inTurns(places, (there) => [...cleared, ...steps, ...storeResults(there)])];
+  return [...before, ...inTurns(places, (there) => [...cleared, ...steps, ...stored(there)])];
 }
 
 /** What a block does with each of the tiles that it takes. */

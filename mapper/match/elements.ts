@@ -2,7 +2,6 @@
 
 import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
-import { placedProblem } from "../../abstraction/epilogue.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { access, axis, number } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
@@ -12,7 +11,7 @@ import type { FreshNames } from "../lower/names.ts";
 export function outputProblem(computation: Computation): string | undefined {
   const { name } = targetOf(computation);
   if (!writesApart(computation)) return `several points of the kept loops join one element of ${name}`;
-  return writesAll(computation) ? placedProblem(computation) : `no point writes some elements of ${name}`;
+  return writesAll(computation) ? undefined : `no point writes some elements of ${name}`;
 }
 
 /** What sets the output to the identity where some of its elements are written by no point; nothing where all are. */

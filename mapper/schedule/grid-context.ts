@@ -10,7 +10,7 @@ import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { type Access, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
@@ -183,7 +183,9 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
       conditions.length > 0
         ? 0
         : runs(computation, `${operand.name} ${a.axis} ${most} ${alike}`, () =>
-            runAlong(value, a.dimension, (name) => tensorOf(computation, name), most, loops),
+            runOfChoice(value, a.dimension, most, (read) =>
+              runAlong(read, a.dimension, (name) => tensorOf(computation, name), most, loops),
+            ),
           );
     const [alongKept, alongSum] = [run(kept), run(sum)];
     // What the instruction loads by itself it wants in rows along its own last dimension.
@@ -193,7 +195,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     const contiguous = forced ?? (alongKept > alongSum ? "kept" : "sum");
     const width = Math.max(1, contiguous === "kept" ? alongKept : alongSum);
     const bytes = limits.asyncBytes.find((b) => b === width * bytesOf(operand.dtype));
-    const asyncWidth = bytes === undefined || value.kind !== "access" ? undefined : width;
+    const asyncWidth = bytes === undefined || !movesWhole(value) ? undefined : width;
     return { operand, value, kept, contiguous, width, asyncWidth, conditions };
   });
   const refused = described.find((d) => typeof d === "string");
@@ -209,6 +211,28 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     padding: problem.padding,
     stored: storedCondition(condition),
   };
+}
+
+/** Elements along a dimension that move at once of whichever read is chosen: where loops of the dimension choose, neighbours are of different reads. */
+function runOfChoice(
+  value: Expr,
+  dimension: LoopDimension | undefined,
+  most: number,
+  runOf: (read: Expr) => number,
+): number {
+  if (value.kind === "number") return most;
+  if (value.kind !== "select") return runOf(value);
+  const { condition, whenTrue, whenFalse } = value;
+  const chosenWithin = axesIn(condition).some((l) => dimension?.loops.some((loop) => loop.name === l));
+  if (chosenWithin || accessesIn(condition).length > 0) return 0;
+  return Math.min(...[whenTrue, whenFalse].map((e) => runOfChoice(e, dimension, most, runOf)));
+}
+
+/** Whether a value is an element of memory, or one of several, or 0 otherwise: what a copy moves without computing. */
+function movesWhole(e: Expr): boolean {
+  if (e.kind !== "select") return e.kind === "access";
+  const { whenTrue, whenFalse } = e;
+  return movesWhole(whenTrue) && (movesWhole(whenFalse) || (whenFalse.kind === "number" && whenFalse.value === 0));
 }
 
 function placeAt(tensor: Tensor, name: string, place: number): number {

@@ -16,7 +16,7 @@ import {
 import { conjunctsOf } from "../../../abstraction/condition.ts";
 import { isRecurrent } from "../../../abstraction/dependence.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
-import { epilogueAt } from "../../../abstraction/epilogue.ts";
+import { epilogueAt, placedProblem } from "../../../abstraction/epilogue.ts";
 import { type Access, accessesIn, axesIn, type Expr, printAccess } from "../../../abstraction/expression.ts";
 import type { Intrinsic } from "../../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../../abstraction/mapping.ts";
@@ -90,7 +90,7 @@ export function plainContext(
 
 function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Expr[]): ThreadContext | string {
   const { computation } = mapping;
-  const unwritten = outputProblem(computation);
+  const unwritten = outputProblem(computation) ?? placedProblem(computation);
   if (unwritten !== undefined) return unwritten;
   const distinct = new Map(accessesIn(computation.equation.value).map((a) => [printAccess(a), a]));
   const describe = (access: Access, tensor: Tensor): ThreadAccess => {

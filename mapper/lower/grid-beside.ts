@@ -1,0 +1,51 @@
+/**
+ * @file What an epilogue assigns beside the sums, on blocks and warps: by the first warp of the first tile at each point of the loops outside.
+ *
+ *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
+ *
+ *       copy k_beside 8 by warp       z[b_block,k_beside] = x[b_block,0,k_beside]       where m_warp == 0 and n_warp == 0
+ */
+
+import { partsOf } from "../../abstraction/epilogue.ts";
+import { substituteAxes } from "../../abstraction/equation.ts";
+import { and, axis, compare, type Expr, number } from "../../abstraction/expression.ts";
+import type { Statement } from "../../abstraction/loop-nest.ts";
+import { partsOfSum } from "../schedule/split.ts";
+import { keptTiles } from "../schedule/taps.ts";
+import type { GridPlaces } from "./grid-places.ts";
+
+/** Copies of those elements, a warp each; none where there are none. */
+export function besideResults(places: GridPlaces): readonly Statement[] {
+  const { context, schedule, computation } = places;
+  const { rows, columns, team } = context;
+  const outer = places.outerCounters();
+  const isFirst = (e: Expr): Expr => compare("==", e, number(0));
+  const tiles = [
+    { at: places.rowTile, count: keptTiles(context, rows, schedule) },
+    { at: places.columnTile, count: keptTiles(context, columns, schedule) },
+    { at: places.part, count: partsOfSum(schedule) },
+    ...[rows, columns].map((a) => ({ at: axis(places.name(a, team)), count: schedule.warps[a.axis] ?? 1 })),
+  ];
+  return partsOf(computation).beside.map(({ equation, axes }): Statement => {
+    const inside = axes.filter((a) => !outer.has(a.name));
+    const named = new Map(inside.map((a) => [a.name, places.fresh(`${a.name}_beside`)]));
+    const counters = new Map([...outer, ...[...named].map(([name, counter]) => [name, axis(counter)] as const)]);
+    // Of the loops outside that it is not indexed by, the first step.
+    const others = computation.axes.flatMap(({ name, extent }) => {
+      const at = axes.some((a) => a.name === name) ? undefined : outer.get(name);
+      return at === undefined ? [] : [{ at, count: extent }];
+    });
+    const first = [...others, ...tiles].flatMap(({ at, count }) => (count > 1 ? [isFirst(at)] : []));
+    const placed = substituteAxes(equation, counters);
+    const where = [...(placed.where === undefined ? [] : [placed.where]), ...first];
+    return {
+      kind: "copy",
+      axes:
+        inside.length === 0
+          ? [{ name: places.fresh("beside"), extent: 1 }]
+          : inside.map((a) => ({ name: named.get(a.name) ?? a.name, extent: a.extent })),
+      equation: { ...placed, ...(where.length > 0 && { where: where.reduce(and) }) },
+      ...{ width: 1, transfer: "plain", group: team },
+    };
+  });
+}
