@@ -30,7 +30,7 @@ export const VECTORS = 27;
 export const WIDTH = 128;
 
 /** The fused computation of some samples. */
-export function interaction(b: number, dtype: "f32" | "bf16"): Computation {
+export function interaction(b: number, dtype: "f32" | "bf16" | "f16"): Computation {
   const sum = dtype === "f32" ? "c[b,i,j]" : `${dtype}(c[b,i,j])`;
   return defineComputation({
     name: "interaction",
@@ -42,11 +42,11 @@ export function interaction(b: number, dtype: "f32" | "bf16"): Computation {
 }
 
 /** All products, of vectors that lie side by side. */
-export function products(b: number, dtype: "f32" | "bf16"): Computation {
+export function products(b: number, dtype: "f32" | "bf16" | "f16"): Computation {
   return defineComputation({
     name: "products",
     equation: "c[b,i,j] += f32(x[b,i,k]) * f32(x[b,j,k])",
-    ...(dtype === "bf16" && { epilogue: "y[b,i,j] = bf16(c[b,i,j])" }),
+    ...(dtype !== "f32" && { epilogue: `y[b,i,j] = ${dtype}(c[b,i,j])` }),
     extents: { b, i: VECTORS, j: VECTORS, k: WIDTH },
     tensors: { x: dtype },
   });

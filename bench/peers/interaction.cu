@@ -1,0 +1,94 @@
+/*
+ * The interaction of a recommendation model as the sequence cat, product, index, cat, behind the interface of one kernel, so that it is checked and timed
+ * in turns with the fused one: z from e and d, in 16-bit floats.
+ *
+ *     nvcc -shared -Xcompiler -fPIC -DSAMPLES=32768 -DPRODUCT='"product.cu"' -o sequence.so interaction.cu
+ *
+ * The product is a generated kernel; what moves elements is written here, 16 bytes at once where neighbours lie so. With -DTWICE=mask some steps
+ * run twice, which changes nothing but the time: 1 cat0, 2 product, 4 index, 8 cat1.
+ */
+
+#define automap_workspace_bytes product_workspace_bytes
+#define automap_allow product_allow
+#define automap_prepare product_prepare
+#define automap_launch product_launch
+#include PRODUCT
+#undef automap_workspace_bytes
+#undef automap_allow
+#undef automap_prepare
+#undef automap_launch
+
+#ifndef TWICE
+#define TWICE 0
+#endif
+
+enum { VECTORS = 27, WIDTH = 128, ALL = VECTORS * VECTORS, PAIRS = VECTORS * (VECTORS - 1) / 2, OUT = WIDTH + PAIRS };
+/* Threads of a block, and samples that each takes in turn. */
+enum { THREADS = 256, TURNS = 8 };
+
+/* Pieces of 16 bytes: 16 a vector. */
+static __global__ void cat0(uint4* __restrict__ x, const uint4* __restrict__ d, const uint4* __restrict__ e) {
+  const int row = WIDTH / 8;
+  for (long piece = blockIdx.x * (long)THREADS + threadIdx.x; piece < (long)SAMPLES * VECTORS * row; piece += (long)gridDim.x * THREADS) {
+    const long vector = piece / row, sample = vector / VECTORS;
+    const int i = vector % VECTORS, at = piece % row;
+    x[piece] = i == 0 ? d[sample * row + at] : e[(sample * (VECTORS - 1) + i - 1) * row + at];
+  }
+}
+
+static __global__ void index_pairs(uint16_t* __restrict__ pairs, const uint16_t* __restrict__ all) {
+  const int pair = threadIdx.x;
+  if (pair >= PAIRS) return;
+  int i = 1;
+  while (i * (i + 1) / 2 <= pair) i++;
+  const int from = i * VECTORS + pair - i * (i - 1) / 2;
+  for (int turn = 0; turn < TURNS; turn++) {
+    const long sample = blockIdx.x * (long)TURNS + turn;
+    if (sample < SAMPLES) pairs[sample * PAIRS + pair] = all[sample * ALL + from];
+  }
+}
+
+static __global__ void cat1(uint16_t* __restrict__ z, const uint16_t* __restrict__ d, const uint16_t* __restrict__ pairs) {
+  const int at = threadIdx.x;
+  if (at >= OUT) return;
+  for (int turn = 0; turn < TURNS; turn++) {
+    const long sample = blockIdx.x * (long)TURNS + turn;
+    if (sample < SAMPLES) z[sample * OUT + at] = at < WIDTH ? d[sample * WIDTH + at] : pairs[sample * PAIRS + at - WIDTH];
+  }
+}
+
+template <class... Given, class... Taken> static void launch(void (*kernel)(Taken...), int blocks, int threads, cudaStream_t stream, Given... given) {
+  const auto with = [&](Taken... taken) {
+    void* arguments[] = {(void*)&taken...};
+    cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream);
+  };
+  with((Taken)given...);
+}
+
+static unsigned long whole(unsigned long bytes) { return (bytes + 255) / 256 * 256; }
+static const unsigned long X = whole(2ul * SAMPLES * VECTORS * WIDTH), SQUARES = whole(2ul * SAMPLES * ALL), PACKED = whole(2ul * SAMPLES * PAIRS);
+
+extern "C" unsigned long automap_workspace_bytes(void) { return X + SQUARES + PACKED + product_workspace_bytes(); }
+
+extern "C" int automap_prepare(void* workspace, const void* const*, cudaStream_t stream) {
+  char* const own = (char*)workspace;
+  const void* const tensors[] = {own + X, own};
+  return product_prepare(own + X + SQUARES + PACKED, tensors, stream);
+}
+
+extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) {
+  char* const own = (char*)workspace;
+  uint16_t* const squares = (uint16_t*)(own + X);
+  uint16_t* const pairs = (uint16_t*)(own + X + SQUARES);
+  const int blocks = (SAMPLES + TURNS - 1) / TURNS;
+  const auto times = [](int step) { return TWICE & step ? 2 : 1; };
+  for (int n = 0; n < times(1); n++) launch(cat0, 132 * 8, THREADS, stream, own, tensors[2], tensors[1]);
+  for (int n = 0; n < times(2); n++) {
+    void* const products[] = {squares, own};
+    const int error = product_launch(own + X + SQUARES + PACKED, products, stream);
+    if (error != cudaSuccess) return error;
+  }
+  for (int n = 0; n < times(4); n++) launch(index_pairs, blocks, 384, stream, pairs, squares);
+  for (int n = 0; n < times(8); n++) launch(cat1, blocks, 480, stream, tensors[0], tensors[2], pairs);
+  return cudaGetLastError();
+}
