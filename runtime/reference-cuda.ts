@@ -19,12 +19,13 @@ import {
 } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
-import { partsOf, placedProblem } from "../abstraction/epilogue.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import { apart, axisName, type Code, code, lines, list, NOTHING, type SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { type BoundRule, boundRule } from "./error-bound.ts";
+import { besideKernel, besideLaunch } from "./reference-cuda-beside.ts";
 import {
   argumentsOf,
   bind,
@@ -54,10 +55,7 @@ export function setsOf(computation: Computation): readonly ("exact" | (typeof IN
  */
 export function cudaReferenceSource(computation: Computation): SourceText {
   if (computation.time) return cudaStepsSource(computation, computation.time);
-  const { sum, epilogue } = partsOf(computation);
-  const placed = placedProblem(computation);
-  if (placed !== undefined)
-    throw new UsageError(`${computation.name}: ${placed}, so it has no reference on a device yet`);
+  const { sum, epilogue, beside } = partsOf(computation);
   const target = targetOf(sum);
   const output = outputOf(computation);
   if (accessesIn(sum.equation.value).some((a) => a.tensor === target.name))
@@ -101,6 +99,7 @@ export function cudaReferenceSource(computation: Computation): SourceText {
     ...(rule ? [foldStruct("Size", sum, rule.magnitude.equation.value, "double", "f64", true)] : []),
     placeStruct(output),
     ...(epilogue ? [epilogueStruct(epilogue, target)] : []),
+    ...beside.map((other, i) => besideKernel(other, output, i)),
     code`__global__ void bounds(${list(parameters)}) {`,
     code`  const Int point = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
     code`  if (point >= Int(${points})) return;`,
@@ -122,6 +121,7 @@ export function cudaReferenceSource(computation: Computation): SourceText {
     ...bind(code`sum_of`, inputsOf(sum), tensors),
     ...(rule ? [code`  Size size_of;`, ...bind(code`size_of`, inputsOf(sum), tensors)] : []),
     ...(epilogue ? [code`  Result result_of = {};`, ...bind(code`result_of`, others, tensors)] : []),
+    ...beside.flatMap((other, i) => besideLaunch(other, tensors, i)),
     code`  void* arguments[] = {${list(passed)}};`,
     code`  return (int)cudaLaunchKernel(bounds, dim3(${Math.ceil(points / THREADS)}), dim3(${THREADS}), arguments, 0, stream);`,
     code`}`,
@@ -145,7 +145,7 @@ function toleranceLines(rule: BoundRule, kept: readonly Axis[]): Code[] {
 
 /** A struct whose `at(i, j)` is what an epilogue makes of a sum at an element of it, and `place(i, j)` where that lies. */
 function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
-  const { target, value } = epilogue.equation;
+  const { target, value, where } = epilogue.equation;
   const output = targetOf(epilogue);
   const dtypes = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
   const others = inputsOf(epilogue).filter((t) => t.name !== sum.name);
@@ -163,6 +163,7 @@ function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
     code`    return double(${output.dtype}::wrap(${printValue(value, dtypes, output.dtype)}));`,
     code`  }`,
     code`  AUTOMAP_FUNCTION Int place(${axes}) const {`,
+    ...(where === undefined ? [] : [code`    if (!${printIndex(where)}) return -1;`]),
     code`    return Place().${placeName(output.name)}(${place});`,
     code`  }`,
     code`};`,

@@ -26,8 +26,12 @@ enum { VECTORS = 27, WIDTH = 128, ALL = VECTORS * VECTORS, PAIRS = VECTORS * (VE
 /* Threads of a block, and samples that each takes in turn. */
 enum { THREADS = 256, TURNS = 8 };
 
+struct alignas(16) Sixteen {
+  uint16_t values[8];
+};
+
 /* Pieces of 16 bytes: 16 a vector. */
-static __global__ void cat0(uint4* __restrict__ x, const uint4* __restrict__ d, const uint4* __restrict__ e) {
+static __global__ void cat0(Sixteen* __restrict__ x, const Sixteen* __restrict__ d, const Sixteen* __restrict__ e) {
   const int row = WIDTH / 8;
   for (long piece = blockIdx.x * (long)THREADS + threadIdx.x; piece < (long)SAMPLES * VECTORS * row; piece += (long)gridDim.x * THREADS) {
     const long vector = piece / row, sample = vector / VECTORS;
@@ -57,12 +61,12 @@ static __global__ void cat1(uint16_t* __restrict__ z, const uint16_t* __restrict
   }
 }
 
-template <class... Given, class... Taken> static void launch(void (*kernel)(Taken...), int blocks, int threads, cudaStream_t stream, Given... given) {
+template <class... Given, class... Taken> static cudaError_t launch(void (*kernel)(Taken...), int blocks, int threads, cudaStream_t stream, Given... given) {
   const auto with = [&](Taken... taken) {
     void* arguments[] = {(void*)&taken...};
-    cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream);
+    return cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream);
   };
-  with((Taken)given...);
+  return with((Taken)given...);
 }
 
 static unsigned long whole(unsigned long bytes) { return (bytes + 255) / 256 * 256; }
@@ -81,14 +85,14 @@ extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_
   uint16_t* const squares = (uint16_t*)(own + X);
   uint16_t* const pairs = (uint16_t*)(own + X + SQUARES);
   const int blocks = (SAMPLES + TURNS - 1) / TURNS;
+  const long needed = ((long)SAMPLES * VECTORS * WIDTH / 8 + THREADS - 1) / THREADS;
+  const int dealt = needed < 132 * 8 ? (int)needed : 132 * 8;
   const auto times = [](int step) { return TWICE & step ? 2 : 1; };
-  for (int n = 0; n < times(1); n++) launch(cat0, 132 * 8, THREADS, stream, own, tensors[2], tensors[1]);
-  for (int n = 0; n < times(2); n++) {
-    void* const products[] = {squares, own};
-    const int error = product_launch(own + X + SQUARES + PACKED, products, stream);
-    if (error != cudaSuccess) return error;
-  }
-  for (int n = 0; n < times(4); n++) launch(index_pairs, blocks, 384, stream, pairs, squares);
-  for (int n = 0; n < times(8); n++) launch(cat1, blocks, 480, stream, tensors[0], tensors[2], pairs);
-  return cudaGetLastError();
+  int error = cudaSuccess;
+  for (int n = 0; n < times(1) && error == cudaSuccess; n++) error = launch(cat0, dealt, THREADS, stream, own, tensors[2], tensors[1]);
+  void* const products[] = {squares, own};
+  for (int n = 0; n < times(2) && error == cudaSuccess; n++) error = product_launch(own + X + SQUARES + PACKED, products, stream);
+  for (int n = 0; n < times(4) && error == cudaSuccess; n++) error = launch(index_pairs, blocks, 384, stream, pairs, squares);
+  for (int n = 0; n < times(8) && error == cudaSuccess; n++) error = launch(cat1, blocks, 480, stream, tensors[0], tensors[2], pairs);
+  return error;
 }
