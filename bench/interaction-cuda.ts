@@ -11,16 +11,19 @@
  * (bench/peers/torch-interaction.py) runs in a process of its own on the same GPU, ahead of the searches and behind them; the faster of both counts.
  */
 
-import { execFileSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { createCudaRunner, type Prebuilt } from "../runtime/run/cuda.ts";
+import { kernelFlagsOf } from "../runtime/run/cuda-build.ts";
+import type { CudaDevice } from "../runtime/run/cuda-device.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { localGpu } from "../session/workplace.ts";
@@ -85,20 +88,20 @@ async function searched(computation: Computation, seconds: number, seed: number)
 }
 
 /** The sequence as a kernel that is measured beside others. @param twice steps that run twice */
-function sequence(
+async function sequence(
   folder: string,
-  nvcc: string,
+  device: CudaDevice,
   samples: number,
   { kernel }: TunedKernel,
   like: TunedKernel,
   twice = 0,
-): Prebuilt {
-  const product = join(folder, "product.cu");
+): Promise<Prebuilt> {
+  const product = join(folder, `product-${twice}.cu`);
   writeFileSync(product, kernel.source);
   const file = join(folder, `sequence-${twice}.so`);
   const source = fileURLToPath(new URL("./peers/interaction.cu", import.meta.url));
-  execFileSync(nvcc, [
-    ...["-shared", "-Xcompiler", "-fPIC", "-std=c++17", "-O3", "-arch=native", "-lcuda"],
+  await promisify(execFile)(device.nvcc.path, [
+    ...kernelFlagsOf(device),
     ...[`-DSAMPLES=${samples}`, `-DPRODUCT="${product}"`, `-DTWICE=${twice}`],
     ...["-o", file, source],
   ]);
@@ -150,9 +153,9 @@ async function measured(
   if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   try {
-    const built = (twice?: number): Prebuilt =>
-      sequence(folder, runner.device.nvcc.path, samples, product.best, fused.best, twice);
-    const kernels = [fused.best.kernel, built(), ...Object.values(STEPS).map(built)];
+    const built = (twice?: number): Promise<Prebuilt> =>
+      sequence(folder, runner.device, samples, product.best, fused.best, twice);
+    const kernels = [fused.best.kernel, ...(await Promise.all([undefined, ...Object.values(STEPS)].map(built)))];
     const all = await runner.measureTogether(kernels, runner.reference(computation, options.seed), TIMING);
     const [own = Number.NaN, other = Number.NaN, ...again] = all.map((m) => {
       if (m.status !== "ok") throw new Error(`${dtype}: ${m.status}: ${m.log}`);
