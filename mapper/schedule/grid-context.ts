@@ -183,9 +183,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
       conditions.length > 0
         ? 0
         : runs(computation, `${operand.name} ${a.axis} ${most} ${alike}`, () =>
-            runOfChoice(value, a.dimension, most, (read) =>
-              runAlong(read, a.dimension, (name) => tensorOf(computation, name), most, loops),
-            ),
+            runOfChoice(value, a.dimension, (name) => tensorOf(computation, name), most, loops),
           );
     const [alongKept, alongSum] = [run(kept), run(sum)];
     // What the instruction loads by itself it wants in rows along its own last dimension.
@@ -214,19 +212,16 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
 }
 
 /** Elements along a dimension that move at once of whichever read is chosen: where loops of the dimension choose, neighbours are of different reads. */
-function runOfChoice(
-  value: Expr,
-  dimension: LoopDimension | undefined,
-  most: number,
-  runOf: (read: Expr) => number,
-): number {
+function runOfChoice(value: Expr, ...[dimension, tensorNamed, most, mapped]: RunArguments): number {
   if (value.kind === "number") return most;
-  if (value.kind !== "select") return runOf(value);
+  if (value.kind !== "select") return runAlong(value, dimension, tensorNamed, most, mapped);
   const { condition, whenTrue, whenFalse } = value;
   const chosenWithin = axesIn(condition).some((l) => dimension?.loops.some((loop) => loop.name === l));
   if (chosenWithin || accessesIn(condition).length > 0) return 0;
-  return Math.min(...[whenTrue, whenFalse].map((e) => runOfChoice(e, dimension, most, runOf)));
+  return Math.min(...[whenTrue, whenFalse].map((e) => runOfChoice(e, dimension, tensorNamed, most, mapped)));
 }
+
+type RunArguments = Parameters<typeof runAlong> extends [Expr, ...infer Rest] ? Rest : never;
 
 /** Whether a value is an element of memory, or one of several, or 0 otherwise: what a copy moves without computing. */
 function movesWhole(e: Expr): boolean {
