@@ -1,17 +1,18 @@
 /**
- * @file What `automap tune` says of kernels for a CPU that is not at hand: which the model likes best, and which of them an emulator finds right.
+ * @file What `automap tune` says of kernels for a machine that is not at hand: which the model likes best, and which of them an emulator finds right.
  */
 
 import { isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { LANGUAGES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, databaseOption, shortId } from "../db/index.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type JudgedKernel, judgeByModel } from "../session/judge.ts";
-import { writeOutput } from "./files.ts";
+import { writeKernel } from "./files.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import type { TuneWords } from "./tune.ts";
 import { conclude, judgedSchema } from "./tune-outcome.ts";
@@ -36,6 +37,7 @@ export async function judge(
       ...(given.seed === undefined ? {} : { seed: given.seed }),
       ...(given.threads === undefined ? {} : { threads: given.threads }),
       ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
+      onDropped: (why) => say(`dropped: ${why}`),
       onJudged: ({ measurement, prediction }) => {
         if (!given.quiet) say(style("dim", `predicted ${printTime(prediction.seconds)}: ${measurement.status}`));
       },
@@ -61,12 +63,16 @@ export async function judge(
     return judged.some(({ measurement }) => measurement.status === "wrong") ? EXIT.verification : EXIT.failed;
   }
   if (given.to !== undefined) {
-    writeOutput("--to", given.to, right.kernel.source);
+    const written = writeKernel("--to", given.to, right.kernel);
     say(
-      `written: ${given.to}, predicted to take ${printTime(right.prediction.seconds)}; right under ${emulator}, not timed`,
+      `written: ${written}, predicted to take ${printTime(right.prediction.seconds)}; right under ${emulator}, not timed`,
     );
   }
-  if (!given.quiet) say(`package it   automap emit ${shortId(right.id)} --to DIR${databaseOption(database)}`);
+  if (!given.quiet) {
+    const { language } = right.kernel;
+    const [does, to] = language === "c++" ? ["package it", "DIR"] : ["write it", `kernel${LANGUAGES[language].ending}`];
+    say(`${does}   automap emit ${shortId(right.id)} --to ${to}${databaseOption(database)}`);
+  }
   return signal.aborted ? EXIT.interrupted : EXIT.ok;
 }
 

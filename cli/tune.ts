@@ -22,6 +22,7 @@ import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
 import { isPlain, languagesFor, usableIntrinsics } from "../session/choose.ts";
+import { checkEmulated } from "../session/emulators.ts";
 import { checkCores } from "../session/judge.ts";
 import { checkMemory } from "../session/memory.ts";
 import { timelineOf } from "../session/timeline.ts";
@@ -65,6 +66,7 @@ const options = subjectOptions.extend({
     .optional(),
   to: z.string().min(1).optional(),
   modelOnly: z.boolean().optional(),
+  emulate: z.boolean().optional(),
   trace: z.string().min(1).optional(),
   quiet: z.boolean().default(false),
   verbose: z.boolean().default(false),
@@ -98,6 +100,10 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
     )
     .option("--to <file>", "write the source of the fastest kernel there")
     .option("--model-only", "rank candidates by the model and measure nothing: needs no compiler and no device")
+    .option(
+      "--emulate",
+      "for a GPU that is not at hand: run the kernels that the model likes best under emulation, and keep them as emulated, without a time",
+    )
     .option("--trace <file>", "write what the search did when, as a trace that Perfetto and chrome://tracing open")
     .option("-q, --quiet", "say nothing on the way: only the result, and what is wrong")
     .option("-v, --verbose", "say what became of every kernel, with the log of those that failed")
@@ -130,7 +136,8 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   );
   const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
-  checkSearched(given, machine);
+  const isJudged = given.emulate === true || isElsewhere(machine);
+  checkSearched(given, machine, isJudged);
   const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
   if (given.to !== undefined)
     checkKernelFiles("--to", given.to, intrinsics.some(({ language }) => language === "cm") ? "cm" : "c++");
@@ -138,14 +145,14 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   if (isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
   else checkThreads(machine, given.threads ?? 1);
   if (!given.modelOnly) {
-    const unmeasured = measuringProblem(machine);
+    const unmeasured = isJudged ? undefined : measuringProblem(machine);
     if (unmeasured) throw new EnvironmentError(unmeasured);
-    if (!isGpu(machine)) checkMemory(chosen.computation);
+    if (isJudged || !isGpu(machine)) checkMemory(chosen.computation);
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
     if (notice !== undefined) remark(notice);
   }
   // From the first line that is read on, Ctrl-C ends a search and says how to go on.
-  const isSearch = !given.modelOnly && !isElsewhere(machine);
+  const isSearch = !given.modelOnly && !isJudged;
   const interrupts = heardInterrupts(isSearch ? "search" : "ranking");
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
   const choice = instructions > 0 ? counted(instructions, "instruction") : `${intrinsics.length} rows of plain C++`;
@@ -200,8 +207,17 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
 }
 
 /** @throws UsageError for an option that nothing would come of, because nothing is measured */
-function checkSearched({ strategy, trace, trials, name, modelOnly }: TuneWords, machine: Target): void {
-  if (!modelOnly && !isElsewhere(machine)) return;
+function checkSearched(
+  { strategy, trace, trials, name, modelOnly, emulate }: TuneWords,
+  machine: Target,
+  isJudged: boolean,
+): void {
+  if (modelOnly && emulate)
+    throw new UsageError("--model-only and --emulate exclude each other", {
+      hint: "the first runs nothing, the second runs the kernels that the model likes best",
+    });
+  if (emulate) checkEmulated(machine);
+  if (!modelOnly && !isJudged) return;
   const given = Object.entries({ strategy, trace, ...(modelOnly && { trials, name }) });
   const [lone] = given.find(([, value]) => value !== undefined) ?? [];
   if (lone !== undefined)

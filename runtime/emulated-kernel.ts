@@ -66,7 +66,7 @@ export interface EmulatedJob {
 
 export type EmulatedRun =
   | { readonly status: "ok"; readonly output: Values }
-  | { readonly status: "compile-failed" | "failed"; readonly log: string };
+  | { readonly status: "compile-failed" | "failed" | "timed-out"; readonly log: string };
 
 export interface EmulationOptions {
   /** For one compilation or one run. */
@@ -75,6 +75,8 @@ export interface EmulationOptions {
   readonly batch?: number;
   /** Program and arguments that run what was compiled for Arm; qemu with all its features by default. */
   readonly emulator?: readonly string[];
+  /** Ends what compiles and runs; the promise is rejected. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 const BATCH = 100;
@@ -87,6 +89,7 @@ interface Place {
   /** What runs a program; nothing does for one of this machine. */
   readonly emulator: readonly string[];
   readonly timeLimitMs: number;
+  readonly signal: AbortSignal | undefined;
 }
 
 /**
@@ -110,7 +113,8 @@ export async function runEmulated(
       if (own.length === 0) continue;
       const tools = language === "arm" ? await findArmTools() : ({ status: "found", compiler, emulator: [] } as const);
       if (tools.status === "environment") throw new EnvironmentError(tools);
-      const place = { folder, timeLimitMs, compiler: tools.compiler, emulator: options.emulator ?? tools.emulator };
+      const emulator = options.emulator ?? tools.emulator;
+      const place = { folder, timeLimitMs, compiler: tools.compiler, emulator, signal: options.signal };
       const size = options.batch ?? BATCH;
       for (let i = 0; i < own.length; i += size) {
         const batch = own.slice(i, i + size);
@@ -129,7 +133,7 @@ async function runBatch(
   language: Kernel["language"],
   place: Place,
 ): Promise<readonly EmulatedRun[]> {
-  const { folder, compiler, emulator, timeLimitMs } = place;
+  const { folder, compiler, emulator, timeLimitMs, signal } = place;
   const data = join(folder, "data");
   const outputs = join(folder, "outputs");
 
@@ -148,7 +152,7 @@ async function runBatch(
     ...emulationFlags(),
     ...features,
   ];
-  const kept = { compiler, timeLimitMs, workdir: cacheFolder("runtime") };
+  const kept = { compiler, timeLimitMs, signal, workdir: cacheFolder("runtime") };
   const compiled = await compileSource(emulatedProgram(jobs, language), flags, ".out", kept);
   if (compiled.status !== "compiled") {
     if (jobs.length === 1) return [{ status: "compile-failed", log: compiled.log }];
@@ -162,7 +166,8 @@ async function runBatch(
   const results: EmulatedRun[] = [];
   while (results.length < jobs.length) {
     const first = results.length;
-    const run = await runChild([...emulator, compiled.file, data, outputs, String(first)], { timeLimitMs });
+    const run = await runChild([...emulator, compiled.file, data, outputs, String(first)], { timeLimitMs, signal });
+    if (run.status === "stopped") throw new Error("emulating was stopped");
     const finished = run.stdout.split("\n").filter((line) => line !== "").length;
     const bytes = await readFile(outputs);
     let at = 0;
@@ -177,7 +182,10 @@ async function runBatch(
       });
       at += output.elements * size;
     }
-    if (results.length < jobs.length) results.push({ status: "failed", log: `${explainRun(run)}\n${run.stderr}` });
+    if (results.length < jobs.length) {
+      const status = run.status === "timed out" ? "timed-out" : "failed";
+      results.push({ status, log: `${explainRun(run)}\n${run.stderr}` });
+    }
   }
   return results;
 }

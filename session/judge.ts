@@ -1,23 +1,22 @@
 /**
- * @file Kernels for a CPU that is not at hand: ranked by the model, compiled for it, run under an emulator, kept as `emulated` and never as measured.
+ * @file Kernels for a machine that is not at hand: ranked by the model, run under an emulator, kept as `emulated` and never as measured.
  *
  *     const judged = await judgeByModel({ computation }, { machine: armTargetNamed("neoverse-n1"), database: "automap.db" });
  *     if ("judged" in judged) judged.judged[0]?.measurement      { status: "emulated", log: "every element right ... under qemu-aarch64 7.2" }
+ *
+ * An Arm CPU is emulated by qemu, an Intel or NVIDIA GPU by headers of ours (emulators.ts).
  */
 
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { beginRun, DEFAULT_DATABASE, type Environment, endRun, openDatabase, recordTrial } from "../db/index.ts";
+import { beginRun, DEFAULT_DATABASE, endRun, openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
-import { kernelFlags } from "../runtime/compiler.ts";
-import { type ArmTools, findArmTools } from "../runtime/cross.ts";
-import { createRunner, type MeasureOptions } from "../runtime/measure.ts";
-import { usableIntrinsics } from "./choose.ts";
-import { softwareHere } from "./environment.ts";
-import { kernelFor } from "./kernel.ts";
-import { type Expected, type RankInTimeOptions, rankByModelInTime } from "./rank.ts";
+import { languagesFor, usableIntrinsics } from "./choose.ts";
+import { emulatorFor } from "./emulators.ts";
+import { writtenKernel } from "./offline.ts";
+import { type Expected, enginesOf, type RankInTimeOptions, rankByModelInTime } from "./rank.ts";
 import type { Reason } from "./session-space.ts";
 import type { TuneSubject } from "./tune.ts";
 
@@ -27,6 +26,8 @@ export interface JudgeOptions extends Omit<RankInTimeOptions, "machine"> {
   readonly database?: string;
   /** Told of each kernel. */
   readonly onJudged?: (kernel: JudgedKernel) => void;
+  /** Told why the language has no words for a candidate. */
+  readonly onDropped?: (why: string) => void;
 }
 
 /** A kernel that was run where nothing can be timed. */
@@ -42,45 +43,42 @@ export type JudgeOutcome =
   | { readonly refused: readonly Reason[] }
   | { readonly problem: EnvironmentProblem };
 
-/** Under an emulator one call says whether a kernel is right; it takes some hundred times as long as on the processor. */
-const ONCE: MeasureOptions = { budgetSeconds: 0, batchSeconds: 1e-9, batches: [1, 1], stepSeconds: 300 };
 /** Kernels that are run unless another number is asked for: those that the model likes best. */
 export const JUDGED_KERNELS = 4;
+/** Candidates drawn for each of them: a language may have no words for some. */
+const DRAWN = 4;
 
 /** @throws UsageError when the database is none of automap's, or more threads are asked for than the machine has cores */
 export async function judgeByModel(subject: TuneSubject, options: JudgeOptions): Promise<JudgeOutcome> {
-  const { machine, onJudged, database = DEFAULT_DATABASE, count = JUDGED_KERNELS, ...ranking } = options;
-  const { threads = 1, seed = 1 } = ranking;
-  const { computation, parameters = {}, name, fixed } = subject;
-  const tools = await findArmTools();
-  if (tools.status === "environment") return { problem: tools };
-  const { ranking: ranked } = await rankByModelInTime(computation, { ...ranking, machine, count });
-  if ("refused" in ranked) return { refused: ranked.refused };
-  const db = openDatabase(database);
+  const { machine, onJudged, onDropped, database = DEFAULT_DATABASE, count = JUDGED_KERNELS, ...ranking } = options;
+  const { threads = enginesOf(machine), seed = 1, signal } = ranking;
+  const { computation, parameters = {}, name, fixed = {} } = subject;
+  const offered = options.intrinsics ?? usableIntrinsics(machine);
+  const language = languagesFor(machine).find((one) => one === offered[0]?.language) ?? languagesFor(machine)[0];
+  const emulator = await emulatorFor(machine, language, { threads, signal });
+  if (emulator.status === "environment") return { problem: emulator };
+  const { environment } = emulator;
   try {
-    const made = await createRunner({ threads, emulated: tools });
-    if (made.status === "environment") return { problem: made };
-    const { runner } = made;
+    const { ranking: ranked } = await rankByModelInTime(computation, { ...ranking, machine, count: DRAWN * count });
+    if ("refused" in ranked) return { refused: ranked.refused };
+    const db = openDatabase(database);
     try {
-      const environment = emulatedEnvironment(tools, machine);
       const workload = { computation, parameters, name };
-      const offered = (options.intrinsics ?? usableIntrinsics(machine)).map((i) => i.name);
-      const told = { strategy: "model", threads, offered, emulated: tools.emulatorVersion ?? true };
       const run = beginRun(db, {
-        workload,
-        environment,
-        seed,
-        options: told,
-        budget: { trials: count },
-        started: Date.now(),
+        ...{ workload, environment, seed, budget: { trials: count }, started: Date.now() },
+        options: { strategy: "model", threads, offered: offered.map((i) => i.name), emulated: emulator.name },
       });
-      const reference = await runner.reference(computation, 1, fixed ? { fixed } : {});
+      const reference = await emulator.reference(computation, fixed);
       const judged: JudgedKernel[] = [];
       for (const expected of ranked) {
-        if (ranking.signal?.aborted) break;
+        if (signal?.aborted || judged.length === count) break;
         const { candidate, prediction } = expected;
-        const kernel = kernelFor(computation, candidate, machine);
-        const measurement = await runner.measure(kernel, reference, ONCE);
+        const kernel = writtenKernel(computation, expected, machine);
+        if (typeof kernel === "string") {
+          onDropped?.(kernel);
+          continue;
+        }
+        const measurement = await emulator.judge(kernel, reference);
         const intrinsic = intrinsicNamed(candidate.intrinsic);
         const id = recordTrial(db, {
           ...{ workload, environment, run, conditions: { threads, cache: "warm" } },
@@ -91,16 +89,16 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
         judged.push(one);
         onJudged?.(one);
       }
-      endRun(db, run, { status: ranking.signal?.aborted ? "interrupted" : "done", ended: Date.now() });
-      return { judged, database: db.path, emulator: tools.emulatorVersion ?? machine.name };
+      endRun(db, run, { status: signal?.aborted ? "interrupted" : "done", ended: Date.now() });
+      return { judged, database: db.path, emulator: emulator.name };
     } finally {
-      await runner.close();
+      db.close();
     }
   } catch (error) {
     if (error instanceof EnvironmentError) return { problem: error.problem };
     throw error;
   } finally {
-    db.close();
+    await emulator.close();
   }
 }
 
@@ -108,16 +106,4 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
 export function checkCores(machine: Target, threads: number): void {
   const { units } = levelOf(machine, "core");
   if (threads > units) throw new UsageError(`threads ${threads}: ${machine.name} has ${units} cores`);
-}
-
-/** An emulated CPU and the tools here: no record of a processor says that it is one. */
-function emulatedEnvironment({ compiler, emulatorVersion }: ArmTools, machine: Target): Environment {
-  return {
-    target: machine.name,
-    cpu: emulatorVersion === undefined ? `${machine.name}, not timed` : `${machine.name} under ${emulatorVersion}`,
-    cores: levelOf(machine, "core").units,
-    isa: machine.isa,
-    compiler: { path: compiler.path, version: compiler.version, flags: kernelFlags({ features: [] }) },
-    ...softwareHere(),
-  };
 }

@@ -57,7 +57,7 @@ export async function firstThatCompiles(
 }
 
 /** The kernel of a candidate, or why its language has no words for it. */
-function writtenKernel(computation: Computation, { candidate }: Expected, machine: Target): Kernel | string {
+export function writtenKernel(computation: Computation, { candidate }: Expected, machine: Target): Kernel | string {
   try {
     return kernelFor(computation, candidate, machine);
   } catch (error) {

@@ -28,7 +28,7 @@ export interface Expected {
 }
 
 /** Threads that share a kernel unless another number is asked for: all engines of a GPU whose threads are the schedule's. */
-const enginesOf = (machine: Target): number => (isPredictedOnly(machine) ? levelOf(machine, "core").units : 1);
+export const enginesOf = (machine: Target): number => (isPredictedOnly(machine) ? levelOf(machine, "core").units : 1);
 
 /** Candidates drawn when nothing is measured. */
 const MODEL_DRAWS = 2000;

@@ -107,7 +107,7 @@ export function measuringProblem(machine: Target): EnvironmentProblem | undefine
     status: "environment",
     what: `nothing here measures kernels for ${machine.name}`,
     why: "kernels for Intel GPUs are compiled by ocloc, run under emulation and predicted by the model",
-    remedy: "--model-only ranks them, and --to writes the best",
+    remedy: "--emulate runs the best under emulation, --model-only ranks alone; --to writes the best",
   };
 }
 

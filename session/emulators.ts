@@ -1,0 +1,130 @@
+/**
+ * @file What runs the kernels of a machine that is not at hand: qemu for an Arm CPU, our own headers for the languages of GPUs.
+ *
+ *     const emulator = await emulatorFor(armTargetNamed("neoverse-n1"), "c++", { threads: 1 });
+ *     if (emulator.status === "environment") ...                     no compiler, no qemu: what to install
+ *     await emulator.judge(kernel, reference)                        { status: "emulated", log: "every element right ..." }
+ */
+
+import type { Computation } from "../abstraction/computation.ts";
+import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
+import { levelOf, type Target } from "../abstraction/machine.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import type { Environment } from "../db/index.ts";
+import { cacheFolder } from "../runtime/cache.ts";
+import { type Compiler, findCompiler, kernelFlags } from "../runtime/compiler.ts";
+import { coresOf } from "../runtime/cores.ts";
+import { findArmTools } from "../runtime/cross.ts";
+import { emulatedVerdict, emulatorOf } from "../runtime/emulated-verdict.ts";
+import { createRunner, type MeasureOptions } from "../runtime/measure.ts";
+import { compileForIntel, findOcloc } from "../runtime/ocloc.ts";
+import { type Reference, referenceFor } from "../runtime/verify.ts";
+import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
+import { softwareHere } from "./environment.ts";
+import { problemOf } from "./offline.ts";
+
+export interface Emulator {
+  readonly status: "ready";
+  /** What it is called in records. */
+  readonly name: string;
+  /** As records have it: no record of a processor says that it is one. */
+  readonly environment: Environment;
+  readonly reference: (computation: Computation, fixed: Inputs) => Promise<Reference>;
+  /** Right in every element, or how it failed; never a time. */
+  readonly judge: (kernel: Kernel, reference: Reference) => Promise<Measurement>;
+  readonly close: () => Promise<void>;
+}
+
+export interface EmulatorOptions {
+  readonly threads: number;
+  /** Of one kernel, seconds. */
+  readonly patience?: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Under an emulator one call says whether a kernel is right; it takes some hundred times as long as on the processor. */
+const ONCE: MeasureOptions = { budgetSeconds: 0, batchSeconds: 1e-9, batches: [1, 1], stepSeconds: 300 };
+/** Seconds that the emulation of one kernel may take. */
+const PATIENCE = 300;
+const INPUT_SEED = 1;
+
+/** Whether kernels for a machine can be run here although it is not at hand. */
+export const isEmulated = (machine: Target): boolean =>
+  isElsewhere(machine) || isPredictedOnly(machine) || isGpu(machine);
+
+/** @throws UsageError for a machine whose kernels nothing emulates */
+export function checkEmulated(machine: Target): void {
+  if (isEmulated(machine)) return;
+  throw new UsageError(`--emulate: kernels for ${machine.name} run on this machine`, {
+    hint: "leave --emulate out, and they are measured; or name a machine that is not at hand: --target dg2",
+  });
+}
+
+/** What runs kernels of a machine in a language, or what is missing for it. */
+export async function emulatorFor(
+  machine: Target,
+  language: KernelLanguage,
+  options: EmulatorOptions,
+): Promise<Emulator | EnvironmentProblem> {
+  if (isElsewhere(machine)) return underQemu(machine, options);
+  const compiler = await findCompiler();
+  return compiler.status === "environment" ? compiler : byHeaders(machine, language, compiler, options);
+}
+
+async function underQemu(machine: Target, { threads }: EmulatorOptions): Promise<Emulator | EnvironmentProblem> {
+  const tools = await findArmTools();
+  if (tools.status === "environment") return tools;
+  const made = await createRunner({ threads, emulated: tools });
+  if (made.status === "environment") return made;
+  const { runner } = made;
+  const { compiler, emulatorVersion } = tools;
+  return {
+    status: "ready",
+    name: emulatorVersion ?? machine.name,
+    environment: environmentUnder(emulatorVersion, machine, compiler),
+    reference: (computation, fixed) => runner.reference(computation, INPUT_SEED, { fixed }),
+    judge: (kernel, reference) => runner.measure(kernel, reference, ONCE),
+    close: () => runner.close(),
+  };
+}
+
+/** Kernels in OpenCL C go through the vendor's compiler first, where it is here: one that spills is not what was asked for. */
+function byHeaders(
+  machine: Target,
+  language: KernelLanguage,
+  compiler: Compiler,
+  { patience = PATIENCE, signal }: EmulatorOptions,
+): Emulator {
+  const name = emulatorOf(language);
+  const ocloc = isPredictedOnly(machine) && language === "opencl" ? findOcloc() : undefined;
+  const drawing = { compiler, workdir: cacheFolder("runtime"), cores: coresOf({}, signal), signal };
+  return {
+    status: "ready",
+    name,
+    environment: environmentUnder(name, machine, compiler),
+    reference: (computation, fixed) => referenceFor(computation, INPUT_SEED, { ...drawing, fixed }),
+    judge: async (kernel, reference) => {
+      if (ocloc !== undefined) {
+        const built = await compileForIntel(kernel, machine.name, ocloc);
+        if (built.status !== "compiled") return built;
+        const log = problemOf(kernel, built);
+        if (log !== undefined) return { status: "missing-instruction", log };
+      }
+      return emulatedVerdict(kernel, reference, { timeLimitMs: 1000 * patience, signal });
+    },
+    close: () => Promise.resolve(),
+  };
+}
+
+function environmentUnder(emulator: string | undefined, machine: Target, { path, version }: Compiler): Environment {
+  return {
+    target: machine.name,
+    cpu: emulator === undefined ? `${machine.name}, not timed` : `${machine.name} under ${emulator}`,
+    cores: levelOf(machine, isGpu(machine) ? "block" : "core").units,
+    isa: machine.isa,
+    compiler: { path, version, flags: kernelFlags({ features: [] }) },
+    ...softwareHere(),
+  };
+}
