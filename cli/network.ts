@@ -5,30 +5,25 @@
  *     automap network emit model.onnx --dim batch=1 --to model --prove
  */
 
-import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { EnvironmentError } from "../abstraction/error.ts";
-import type { Target } from "../abstraction/machine.ts";
-import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
+import { DEFAULT_DATABASE } from "../db/index.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
-import type { Program } from "../network/program.ts";
-import { multiplyAddsOf, type Task, totalsOf } from "../network/tasks.ts";
-import { describeWorkload, workloadLabel } from "../operators/describe.ts";
+import { multiplyAddsOf, totalsOf } from "../network/tasks.ts";
 import { packageName } from "../package/index.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { table, WIDTH } from "../report/text.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { findNvcc } from "../runtime/run/cuda-device.ts";
 import { checkPackageFolder, writePackage } from "../session/emit.ts";
-import { environmentOf } from "../session/environment.ts";
-import { capabilityFor, gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-network.ts";
-import { type Choice, choicesOf, inRecordedForms, networkSubject, type Records } from "../session/network.ts";
+import { capabilityFor } from "../session/gpu-network.ts";
+import { type Choice, networkSubject } from "../session/network.ts";
+import { labelOfTask, shareOf } from "../session/network-report.ts";
 import { proveNetwork } from "../session/prove-network.ts";
-import { checkThreads } from "../session/workplace.ts";
-import { nativeTarget } from "../targets/index.ts";
-import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
+import { chosenFor, machineOf } from "./network-choices.ts";
+import { addModel, EXACT, modelOptions, openOn, targetWords } from "./network-model.ts";
 import { parseOptions, positiveInteger } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, showStatus, style } from "./output.ts";
 
@@ -55,6 +50,10 @@ const showSchema = documentOf({
   steps: z.int(),
   multiplyAdds: z.number(),
   parameters: z.number(),
+  operators: z.strictObject({
+    counted: z.int().meta({ description: "as AMOS's Table 2 counts them; docs/networks.md has the rule" }),
+    mapped: z.int().meta({ description: "of these computed by an instruction" }),
+  }),
   tasks: z.array(
     z.strictObject({
       task: z.string(),
@@ -123,45 +122,6 @@ function operators(json: boolean): ExitCode {
   return EXIT.ok;
 }
 
-/** The GPU that is asked for, or none. @throws UsageError before a model is read, where the machine has not so many threads */
-async function machineOf(given: z.infer<typeof common>): Promise<Target | undefined> {
-  const gpu = await gpuOf(given);
-  checkThreads(gpu ?? nativeTarget(), given.threads);
-  return gpu;
-}
-
-/** The forms of the steps and how each task is computed, by the records that hold here where the database is there. */
-async function chosenFor(
-  program: Program,
-  { db: file, threads, exact }: z.infer<typeof common>,
-  gpu: Target | undefined,
-): Promise<{ readonly program: Program; readonly choices: ReadonlyMap<Task, Choice> }> {
-  const environment = !existsSync(file) ? undefined : gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
-  if (!environment)
-    return { program, choices: gpu ? gpuChoicesOf(program, gpu) : choicesOf(program, undefined, threads) };
-  const db = openDatabase(file, { readonly: true });
-  try {
-    const records = { db, environment };
-    if (gpu) return { program, choices: gpuChoicesOf(program, gpu, records) };
-    const formed = inRecordedForms(program, records, threads, exact);
-    return { program: formed, choices: choicesOf(formed, records, threads) };
-  } finally {
-    db.close();
-  }
-}
-
-async function environmentHere(): Promise<Records["environment"] | undefined> {
-  const compiler = await findCompiler();
-  return compiler.status === "environment" ? undefined : environmentOf({ compiler });
-}
-
-/** `conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1 Relu`, or the equation */
-export function labelOfTask({ computation, operator, steps }: Task): string {
-  if (!operator) return workloadLabel(describeWorkload({ computation }));
-  const parameters = Object.entries(operator.parameters).map(([name, value]) => `${name} ${value}`);
-  return [operator.name, ...parameters, ...(steps[0]?.ops ?? []).slice(1)].join(" ");
-}
-
 const kernelText = (choice: Choice): string =>
   choice.kind === "loops"
     ? `${choice.kernel?.kernel.language === "cuda" ? "threads" : "plain loops"}: ${choice.because}`
@@ -169,13 +129,15 @@ const kernelText = (choice: Choice): string =>
 
 async function show(model: string, given: z.infer<typeof common>): Promise<ExitCode> {
   const gpu = await machineOf(given);
-  const { graph, program: direct } = openOn(model, given, gpu);
-  const { program, choices } = await chosenFor(direct, given, gpu);
-  const { multiplyAdds, parameters } = totalsOf(graph, direct);
+  const opened = openOn(model, given, gpu);
+  const { program, choices } = await chosenFor(opened.program, given, gpu);
+  const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
+  const { counted, mapped, instructions } = shareOf(opened, { program, choices });
   if (given.json) {
     printJson(showSchema, {
       network: program.name,
       ...{ nodes: program.nodes, steps: program.steps.length, multiplyAdds, parameters },
+      operators: { counted, mapped },
       tasks: [...choices].map(([task, choice]) => ({
         task: labelOfTask(task),
         nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
@@ -188,8 +150,10 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
     return EXIT.ok;
   }
   print(
-    `${program.name}: ${program.nodes} nodes in ${program.steps.length} steps, ${choices.size} different; ${(multiplyAdds / 1e9).toFixed(3)} G multiply-adds, ${(parameters / 1e6).toFixed(2)} M parameters\n`,
+    `${program.name}: ${program.nodes} nodes in ${program.steps.length} steps, ${choices.size} different; ${(multiplyAdds / 1e9).toFixed(3)} G multiply-adds, ${(parameters / 1e6).toFixed(2)} M parameters`,
   );
+  const by = instructions.map(([name, operators]) => `${operators} onto ${name}`).join(", ");
+  print(`${mapped} of ${counted} operators are mapped onto instructions${by === "" ? "" : `: ${by}`}\n`);
   const rows = [...choices].map(([task, choice]) => [
     String(task.steps.length),
     (task.steps[0]?.ops ?? []).join(" "),

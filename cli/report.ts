@@ -3,16 +3,18 @@
  *
  *     automap report --db automap.db -o report.html
  *     automap report --op conv2d --dtype u8s8 -o - > page.html
+ *     automap report --network resnet18 --db networks.db -o resnet18.html
  */
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { UsageError } from "../abstraction/error.ts";
 import { DEFAULT_DATABASE, operatorsIn, showRun } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import { parseOptions } from "./options.ts";
+import { parseOptions, positiveInteger } from "./options.ts";
 import { EXIT, type ExitCode, print, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -22,6 +24,12 @@ const options = z.object({
   op: z.string().optional(),
   dtype: z.string().optional(),
   run: z.array(z.string().min(1)).optional(),
+  network: z.string().min(1, "--network must name a model").optional(),
+  target: z.string().min(1, "--target must name a machine").optional(),
+  dim: z.array(z.string()).optional(),
+  constant: z.array(z.string()).optional(),
+  threads: positiveInteger("--threads").optional(),
+  exact: z.boolean().optional(),
 });
 type Options = z.infer<typeof options>;
 
@@ -31,11 +39,19 @@ export function registerReport(command: Command, finish: (code: ExitCode) => voi
     .option("-o, --output <file>", "where to write it; - for stdout (default: report.html)")
     .option("--op <operator>", "only this operator, by name or alias")
     .option("--dtype <types>", "only these types of the inputs: f16, u8s8")
+    .option("--run <id>", "only this run; given again, runs beside the first one", collect)
     .option(
-      "--run <id>",
-      "only this run; given again, runs beside the first one",
-      (id: string, before: readonly string[] = []) => [...before, id],
+      "--network <model>",
+      "the report of a network instead: a file, model.onnx, or one that is built here: resnet18",
     )
+    .option("--dim <name=size>", "of the network: size of a dimension that the model leaves open", collect)
+    .option("--constant <name=file>", "of the network: a tensor (.pb) for an input that is always the same", collect)
+    .option(
+      "--target <machine>",
+      "of the network: native (this CPU, the default), cuda (the GPU here), or a GPU by name",
+    )
+    .option("--threads <n>", "of the network: threads of each kernel (default 1)")
+    .option("--exact", "of the network: no convolution by fewer multiplications (Winograd)")
     .addHelpText(
       "after",
       [
@@ -44,6 +60,7 @@ export function registerReport(command: Command, finish: (code: ExitCode) => voi
         "  automap report -o report.html",
         "  automap report --op conv2d --dtype u8s8 --db automap.db -o conv2d.html",
         "  automap report --run d731c22881a0 --run 3ba774d9c87a -o compared.html",
+        "  automap report --network resnet18 --db networks.db -o resnet18.html",
         "",
         "The page is one file that fetches nothing: it can be mailed, archived and printed.",
         "Its tables sort, and its trials can be saved from it as CSV and JSON.",
@@ -52,8 +69,27 @@ export function registerReport(command: Command, finish: (code: ExitCode) => voi
     .action(async (raw: unknown) => finish(await report(parseOptions(options, raw))));
 }
 
-async function report({ db: file, output, op, dtype, run }: Options): Promise<ExitCode> {
+const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];
+
+async function report({ db: file, output, op, dtype, run, network, ...ofNetwork }: Options): Promise<ExitCode> {
   if (output !== "-") checkWritable("--output", output);
+  const alone = (option: string): UsageError =>
+    new UsageError(
+      `--${option} is of ${network === undefined ? "the report of a network" : "the report of a database"}`,
+      {
+        hint: network === undefined ? "name the network: --network resnet18" : "leave out --network, or this option",
+      },
+    );
+  if (network === undefined) {
+    const [given] = Object.entries(ofNetwork).find(([, value]) => value !== undefined) ?? [];
+    if (given !== undefined) throw alone(given);
+  } else {
+    const [given] = Object.entries({ op, dtype, run }).find(([, value]) => value !== undefined) ?? [];
+    if (given !== undefined) throw alone(given);
+    const { networkReport } = await import("./report-network.ts");
+    const { target = "native", dim = [], constant = [], threads = 1, exact = false } = ofNetwork;
+    return deliver(output, await networkReport({ network, db: file, target, dim, constant, threads, exact }));
+  }
   return withDatabase(file, async (db) => {
     const filter = {
       ...(op === undefined ? {} : { operator: readOperator(op, operatorsIn(db)) }),
@@ -62,13 +98,15 @@ async function report({ db: file, output, op, dtype, run }: Options): Promise<Ex
     };
     const data = gatherReport(db, filter, Date.now());
     if (data.subjects.length === 0) say("automap: no trial matches; the page says so");
-    const page = reportPage(data);
-    if (output === "-") {
-      print(page.trimEnd());
-      return EXIT.ok;
-    }
+    return deliver(output, reportPage(data));
+  });
+}
+
+function deliver(output: string, page: string): ExitCode {
+  if (output === "-") print(page.trimEnd());
+  else {
     writeOutput("--output", output, page);
     say(`written: ${output}, ${(page.length / 1024).toFixed(0)} KiB`);
-    return EXIT.ok;
-  });
+  }
+  return EXIT.ok;
 }

@@ -8,10 +8,10 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
+import { labelOfTask } from "../session/network-report.ts";
 import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
 import { checkThreads } from "../session/workplace.ts";
 import { nativeTarget } from "../targets/index.ts";
-import { labelOfTask } from "./network.ts";
 import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
 import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";

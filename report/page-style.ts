@@ -33,7 +33,7 @@ caption{text-align:left;color:var(--soft);padding-bottom:.35rem;max-width:46rem}
 th,td{padding:.25rem 1rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line);font-weight:400}
 thead th{color:var(--soft);vertical-align:bottom}tbody th{font-weight:600}.cards tbody th{min-width:12rem}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.whole{white-space:nowrap}.facts th{color:var(--soft);font-weight:400;white-space:nowrap}.facts td{overflow-wrap:anywhere}
+.whole,.whole code{white-space:nowrap;overflow-wrap:normal}.facts th{color:var(--soft);font-weight:400;white-space:nowrap}.facts td{overflow-wrap:anywhere}
 .wide,.carded{overflow-x:auto}.wide caption{white-space:normal;max-width:min(46rem,calc(100vw - 2rem))}.pair caption{max-width:min(24rem,calc(100vw - 2rem))}.wide td,.wide th{white-space:nowrap}.wide td.text{white-space:normal;min-width:16rem}
 thead button{all:unset;cursor:pointer}.wide thead th{white-space:normal}thead button:hover{color:var(--link)}
 thead button:focus-visible,.wide:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--link);outline-offset:2px}

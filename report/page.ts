@@ -1,21 +1,14 @@
 /**
- * @file A report as one HTML page: nothing fetched, readable in light, in dark, on a narrow screen, on paper and by a screen reader.
+ * @file The report of a database as one HTML page.
  *
  *     writeFileSync("report.html", reportPage(data))
- *
- * Its content policy allows the page's own script and styles by their hashes and nothing else, so that even a mistake in escaping could
- * not run anything.
  */
 
-import { createHash } from "node:crypto";
 import { predictionChart } from "./charts.ts";
 import { type Column, dataTable } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
-import { ARRAY_STYLE } from "./draw-array-svg.ts";
-import { MAPPING_STYLE } from "./draw-svg.ts";
-import { html, type Markup, trusted } from "./html.ts";
-import { PAGE_SCRIPT } from "./page-script.ts";
-import { PAGE_STYLE } from "./page-style.ts";
+import { html, type Markup } from "./html.ts";
+import { wholePage } from "./page-shell.ts";
 import { comparisonPart, subjectSection } from "./page-workload.ts";
 import type { Accuracy, ReportData, Roofline, Subject } from "./report-data.ts";
 import { rooflineChart } from "./roofline-chart.ts";
@@ -28,25 +21,11 @@ export function reportPage(data: ReportData): string {
   const title = filter === undefined ? "automap report" : `automap report: ${filter}`;
   const series = seriesOfTypes(subjects.map((s) => s.dtype));
   const trials = subjects.reduce((sum, s) => sum + s.trials.length, 0);
-  const page = html`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="${POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>${title}</title>
-<style>${trusted(PAGE_STYLE)}</style>
-</head>
-<body>
-<header>
-<h1>${title}</h1>
+  const header = html`<h1>${title}</h1>
 <p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${count(subjects.length, "workload")}, ${count(trials, "trial")}.</p>
 ${contents(data)}
-${subjects.length === 0 ? undefined : downloadLinks(data)}
-</header>
-<main>
-<section id="best">
+${subjects.length === 0 ? undefined : downloadLinks(data)}`;
+  const main = html`<section id="best">
 <h2>The best of each workload</h2>
 ${bestTable(data, series)}
 </section>
@@ -58,7 +37,7 @@ ${
   rooflines.some(isDrawable)
     ? html`<section id="roofline">
 <h2>Roofline</h2>
-${rooflines.filter(isDrawable).map((r) => rooflinePart(r, data, series))}
+${rooflines.filter(isDrawable).map((r) => rooflinePart(r, environments[r.environment]?.name ?? "", series))}
 </section>`
     : undefined
 }
@@ -88,25 +67,9 @@ ${environments.map(
 ${fields.map(([field, value]) => html`<tr><th scope="row">${field}</th><td>${value}</td></tr>`)}
 </tbody></table>`,
 )}
-</section>
-</main>
-<script>${trusted(PAGE_SCRIPT)}</script>
-</body>
-</html>
-`;
-  return page.text;
+</section>`;
+  return wholePage(title, header, main);
 }
-
-/** Of an inline script or style, as a content policy names it. */
-const hashOf = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
-
-const POLICY = [
-  "default-src 'none'",
-  `script-src ${hashOf(PAGE_SCRIPT)}`,
-  `style-src ${[PAGE_STYLE, MAPPING_STYLE, ARRAY_STYLE].map(hashOf).join(" ")}`,
-  "base-uri 'none'",
-  "form-action 'none'",
-].join("; ");
 
 function contents({ subjects, rooflines, comparisons }: ReportData): Markup {
   const parts = [
@@ -206,13 +169,12 @@ function contradictedPart(because: string): Markup {
   return html`<p class="verdict noisy"><strong>roofs not usable</strong>: ${because}.</p>`;
 }
 
-function isDrawable({ points, bandwidths }: Roofline): boolean {
+export function isDrawable({ points, bandwidths }: Roofline): boolean {
   return points.length > 0 && bandwidths.length > 0;
 }
 
-function rooflinePart(roofline: Roofline, { environments }: ReportData, series: Series): Markup {
+export function rooflinePart(roofline: Roofline, name: string, series: Series): Markup {
   const { contradicted, points, peaks, bandwidths, rates, source, of } = roofline;
-  const name = environments[roofline.environment]?.name ?? "";
   const rows = [
     ...peaks.map((p) => [p.name, `${rateText(p.operationsPerSecond)} op/s`] as const),
     ...bandwidths.map((b) => [`${b.name}, read`, `${rateText(b.bytesPerSecond)}B/s`] as const),

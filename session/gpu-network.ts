@@ -59,7 +59,7 @@ function chosen(task: Task, machine: Target, records: Records | undefined): Choi
   if (best) {
     const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
     const kernel = { kernel: kernelFor(computation, best.candidate, machine, { chained: true }), provenance };
-    return { kind: "model", kernel, place: placeOf(best.candidate) };
+    return { kind: "model", kernel, place: placeOf(best.candidate), expected: best.prediction.seconds };
   }
   const because =
     ranked && "refused" in ranked ? (ranked.refused[0]?.because ?? "nothing maps") : "it sums no products";

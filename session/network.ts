@@ -64,7 +64,8 @@ export type Choice =
       readonly seconds: number;
       readonly place: string;
     }
-  | { readonly kind: "model"; readonly kernel: NetworkKernel; readonly place: string }
+  /** `expected` are seconds of a call, by the model. */
+  | { readonly kind: "model"; readonly kernel: NetworkKernel; readonly place: string; readonly expected: number }
   /** Vectorised, or where that is not to be had by the equation as it is written. */
   | { readonly kind: "loops"; readonly kernel?: NetworkKernel; readonly because: string };
 
@@ -125,7 +126,8 @@ export function chooseKernel({ computation, multiplyAdds }: Task, records?: Reco
   const kernel = first && attempt(() => kernelFor(computation, first.candidate));
   if (first && kernel) {
     const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
-    return { kind: "model", kernel: { kernel, provenance }, place: placeOf(first.candidate) };
+    const { candidate, prediction } = first;
+    return { kind: "model", kernel: { kernel, provenance }, place: placeOf(candidate), expected: prediction.seconds };
   }
   const loops = attempt(() => loopsKernel(computation, nativeTarget().isa));
   return {

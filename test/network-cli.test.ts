@@ -66,6 +66,9 @@ describe("automap network", () => {
       tasks: object[];
     };
     expect(again.tasks).toMatchObject([{ kind: "record" }]);
+    const report = await printed(`report --network ${model} --dim batch=4 --db ${at("net.db")} -o -`);
+    expect(report).toContain("100.0 % of it is measured");
+    expect(report).toContain("<strong>1 of 1 operators</strong>");
     const written = await printed(`network emit ${model} --dim batch=4 --db ${at("net.db")} --to ${at("lib")} --prove`);
     expect(written).toContain("right: 1 steps");
     // The records of four rows are near those of five.

@@ -3,15 +3,18 @@
 import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase } from "../db/index.ts";
+import { networkPage } from "../report/network-page.ts";
 import { reportPage } from "../report/page.ts";
 import type { Roofline } from "../report/report-data.ts";
 import { gatherReport } from "../session/report.ts";
 import { BROWSER, Browser, openPage, type Page } from "./support/browser.ts";
 import { workshop } from "./support/database.ts";
+import { NETWORK_REPORT } from "./support/network-report.ts";
 import { recordSearches } from "./support/searches.ts";
 
 const shop = workshop();
 const HTML = shop.path("report.html");
+const NETWORK = shop.path("network.html");
 const AT_THE_ROOF = shop.path("at-the-roof.html");
 let browser: Browser;
 
@@ -75,6 +78,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     writeFileSync(HTML, reportPage(data));
     writeFileSync(AT_THE_ROOF, reportPage({ ...data, rooflines: data.rooflines.map(atTheRoof) }));
     db.close();
+    writeFileSync(NETWORK, networkPage(NETWORK_REPORT));
     browser = new Browser(BROWSER ?? "");
   }, 60_000);
   afterAll(async () => {
@@ -98,6 +102,24 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
       expect(await page.evaluate(TOUCHING)).toEqual([]);
       expect(await page.evaluate(OUTSIDE)).toEqual([]);
       expect(await page.evaluate(STRUCK)).toEqual([]);
+      expect(page.complaints).toEqual([]);
+    },
+    60_000,
+  );
+
+  it.each([
+    ["a wide screen", { width: 1280 }],
+    ["a narrow one in the dark", { width: 400, dark: true }],
+    ["paper", { width: 720, paper: true }],
+  ])(
+    "fits the report of a network onto %s",
+    async (_, how) => {
+      const page = await openPage(browser, NETWORK, how);
+      expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBe(3);
+      expect(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")).toBe(
+        0,
+      );
+      for (const fault of [TOUCHING, OUTSIDE, STRUCK, COVERED]) expect(await page.evaluate(fault)).toEqual([]);
       expect(page.complaints).toEqual([]);
     },
     60_000,

@@ -1,0 +1,56 @@
+/** @file How each task of a network that a command line names is computed, by the records that hold here. */
+
+import { existsSync } from "node:fs";
+import type { z } from "zod";
+import type { Target } from "../abstraction/machine.ts";
+import { openDatabase } from "../db/index.ts";
+import type { Program } from "../network/program.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { environmentOf } from "../session/environment.ts";
+import { gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-network.ts";
+import { choicesOf, inRecordedForms, type Records } from "../session/network.ts";
+import type { ChosenNetwork } from "../session/network-report.ts";
+import { checkThreads } from "../session/workplace.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { gpuOf, type modelOptions } from "./network-model.ts";
+
+/** The GPU that is asked for, or none. @throws UsageError before a model is read, where the machine has not so many threads */
+export async function machineOf(
+  given: z.infer<typeof modelOptions> & { readonly threads: number },
+): Promise<Target | undefined> {
+  const gpu = await gpuOf(given);
+  checkThreads(gpu ?? nativeTarget(), given.threads);
+  return gpu;
+}
+
+export interface ChoiceOptions {
+  /** The database, which need not be there. */
+  readonly db: string;
+  readonly threads: number;
+  readonly exact: boolean;
+}
+
+/** The forms of the steps and how each task is computed; by the model alone where there is no database, or nothing can be measured here. */
+export async function chosenFor(
+  program: Program,
+  { db: file, threads, exact }: ChoiceOptions,
+  gpu: Target | undefined,
+): Promise<ChosenNetwork & { readonly environment: Records["environment"] | undefined }> {
+  const environment = !existsSync(file) ? undefined : gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
+  if (!environment)
+    return { program, environment, choices: gpu ? gpuChoicesOf(program, gpu) : choicesOf(program, undefined, threads) };
+  const db = openDatabase(file, { readonly: true });
+  try {
+    const records = { db, environment };
+    if (gpu) return { program, environment, choices: gpuChoicesOf(program, gpu, records) };
+    const formed = inRecordedForms(program, records, threads, exact);
+    return { program: formed, environment, choices: choicesOf(formed, records, threads) };
+  } finally {
+    db.close();
+  }
+}
+
+async function environmentHere(): Promise<Records["environment"] | undefined> {
+  const compiler = await findCompiler();
+  return compiler.status === "environment" ? undefined : environmentOf({ compiler });
+}

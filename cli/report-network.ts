@@ -1,0 +1,33 @@
+/**
+ * @file `automap report --network`: where a network's time goes, what tuning changed, and what no instruction maps, as one HTML page.
+ *
+ *     automap report --network resnet18 --db networks.db -o resnet18.html
+ */
+
+import type { z } from "zod";
+import { networkPage } from "../report/network-page.ts";
+import { gatherNetworkReport } from "../session/network-report.ts";
+import { chosenFor, machineOf } from "./network-choices.ts";
+import { type modelOptions, openOn } from "./network-model.ts";
+import { withDatabase } from "./with-database.ts";
+
+export interface NetworkReportOptions extends z.infer<typeof modelOptions> {
+  readonly network: string;
+  readonly db: string;
+  readonly threads: number;
+  readonly exact: boolean;
+}
+
+/** @returns the page */
+export async function networkReport(given: NetworkReportOptions): Promise<string> {
+  // A database that is missing is said before the network is read.
+  withDatabase(given.db, () => undefined);
+  const gpu = await machineOf(given);
+  const opened = openOn(given.network, given, gpu);
+  const chosen = await chosenFor(opened.program, given, gpu);
+  return withDatabase(given.db, (db) => {
+    const { environment } = chosen;
+    const world = { db, environment, threads: given.threads, onGpu: gpu !== undefined, now: Date.now() };
+    return networkPage(gatherNetworkReport(opened, chosen, world));
+  });
+}

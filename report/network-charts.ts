@@ -1,0 +1,79 @@
+/** @file The charts of a network's report: where its time goes, step by step, and how tuning shortened it. */
+
+import { html, type Markup } from "./html.ts";
+import type { NetworkReportData, NetworkTask, TimeSource } from "./network-data.ts";
+import { axes, chart, fitted, linear, mark, n, seriesClass, text, timeUnit, WIDTH } from "./plot.ts";
+import { count, percent, printTime } from "./text.ts";
+
+/** Steps that have bars of their own; the shorter others share one. */
+const MOST_BARS = 48;
+const BAR = 18;
+const NAMES = 170;
+/** Room behind the longest bar for its time and its share. */
+const FIGURES = 118;
+
+/** A colour for how a time is known. */
+export const SOURCES: readonly (readonly [TimeSource, series: number, meaning: string])[] = [
+  ["measured", 0, "measured: a record of this machine"],
+  ["predicted", 1, "predicted: not tuned, by the model"],
+  ["estimated", 2, "estimated: plain loops, by what they move through memory"],
+];
+const seriesOf = (time: TimeSource): number => SOURCES.find(([source]) => source === time)?.[1] ?? 0;
+
+interface Bar {
+  readonly name: string;
+  readonly seconds: number;
+  readonly time: TimeSource;
+}
+
+/** A bar for each step, in the order they run. Undefined where no time is known. */
+export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | undefined {
+  const timed = steps.flatMap(({ node, task }): Bar[] => {
+    const { seconds, time } = tasks[task] ?? {};
+    return seconds === undefined || time === undefined ? [] : [{ name: node, seconds, time }];
+  });
+  if (timed.length === 0) return undefined;
+  const least = timed.map((bar) => bar.seconds).sort((a, b) => b - a)[MOST_BARS - 1] ?? 0;
+  const shown = timed.filter((bar) => bar.seconds >= least).slice(0, MOST_BARS);
+  const rest = timed.filter((bar) => !shown.includes(bar));
+  const sum = (bars: readonly Bar[]): number => bars.reduce((total, bar) => total + bar.seconds, 0);
+  const bars =
+    rest.length === 0
+      ? shown
+      : [...shown, { name: count(rest.length, "other step"), seconds: sum(rest), time: "estimated" as const }];
+  const total = sum(timed);
+  const longest = Math.max(...bars.map((bar) => bar.seconds));
+  return chart(
+    `Time of each step of ${name}: ${count(timed.length, "step")}, ${printTime(total)} together`,
+    bars.length * BAR + 14,
+    html`<path class="frame" d="M${NAMES} 4V${bars.length * BAR + 8}"/>
+${bars.map((bar, i) => {
+  const y = 8 + i * BAR;
+  const width = (bar.seconds / longest) * (WIDTH - NAMES - FIGURES);
+  return html`${text(NAMES - 6, y + 11, fitted(bar.name, NAMES - 6), { anchor: "end" })}<rect class="bar ${seriesClass(seriesOf(bar.time))}" x="${NAMES}" y="${y}" width="${n(width)}" height="${BAR - 4}"/>${text(NAMES + width + 5, y + 11, `${printTime(bar.seconds)}, ${percent(bar.seconds / total)}`)}`;
+})}`,
+  );
+}
+
+/** The tuned steps together, trial by trial. Undefined with fewer than two trials. */
+export function progressChart({ name, progress }: NetworkReportData): Markup | undefined {
+  const [first] = progress;
+  const last = progress.at(-1);
+  if (first === undefined || last === undefined || progress.length < 2) return undefined;
+  const unit = timeUnit(last);
+  const [left, right, top, bottom] = [52, WIDTH - 10, 30, 210];
+  const x = linear([1, progress.length], [left, right]);
+  const y = linear([0, (first * 1.05) / unit.size], [bottom, top]);
+  const points = progress.map((seconds, i) => [n(x.at(i + 1)), n(y.at(seconds / unit.size))] as const);
+  return chart(
+    `Time of the tuned steps of ${name} over ${count(progress.length, "trial")}: ${printTime(first)} at first, ${printTime(last)} at last`,
+    250,
+    html`${axes({ scale: { ...x, ticks: x.ticks.filter(Number.isInteger) }, title: "trials that worked, of all tasks" }, { scale: y, title: `${unit.name}, all tuned steps` })}
+<path class="best" fill="none" d="${points.map(([px, py], i) => (i === 0 ? `M${px} ${py}` : `H${px}V${py}`)).join("")}"/>
+${[points[0], points.at(-1)].map((p) => p && mark(0, p[0], p[1], 3.4))}`,
+  );
+}
+
+/** How many times as long the first kernel of a search took as its best. */
+export const gainOf = ({ first, best }: NetworkTask): number | undefined =>
+  first === undefined || best === undefined ? undefined : first / best;

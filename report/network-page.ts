@@ -1,0 +1,197 @@
+/**
+ * @file The report of a network as one HTML page: where its time goes, what tuning changed, how near each task is to its roof, what no instruction maps.
+ *
+ *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, chosen, world)))
+ */
+
+import { type Column, dataTable } from "./data-table.ts";
+import { html, type Markup } from "./html.ts";
+import { gainOf, progressChart, SOURCES, stepsChart } from "./network-charts.ts";
+import type { NetworkReportData, NetworkTask } from "./network-data.ts";
+import { isDrawable, rooflinePart } from "./page.ts";
+import { wholePage } from "./page-shell.ts";
+import { mark } from "./plot.ts";
+import { seriesOfTypes } from "./series.ts";
+import { count, instant, percent, printTime, threeDigits } from "./text.ts";
+
+/** One HTML page of a network, with nothing to load from elsewhere. @returns its text */
+export function networkPage(data: NetworkReportData): string {
+  const { name, source, madeAt, version, machine, nodes, multiplyAdds, parameters, steps, tasks, roofline } = data;
+  const title = `automap report: ${name}`;
+  const header = html`<h1>${title}</h1>
+<p>${source}, made ${instant(madeAt)} UTC by automap ${version}, for ${machine}.</p>
+<p>${count(nodes, "node")} in ${count(steps.length, "step")}, ${tasks.length} of them different; ${threeDigits(multiplyAdds / 1e9)} G multiply-adds, ${threeDigits(parameters / 1e6)} M parameters.</p>
+<nav aria-label="Contents"><ul>${[
+    ["time", "Time"],
+    ["tuning", "Tuning"],
+    ...(roofline && isDrawable(roofline) ? [["roofline", "Roofline"]] : []),
+    ["mapped", "Mapped share"],
+    ["fallback", "Fallbacks"],
+  ].map(([id = "", word = ""]) => html`<li><a href="#${id}">${word}</a></li>`)}</ul></nav>
+<p class="downloads">Data: ${dataLink(data)}, all that this page shows.</p>`;
+  const main = html`<section id="time">
+<h2>Where the time goes</h2>
+${timePart(data)}
+</section>
+<section id="tuning">
+<h2>Before and after tuning</h2>
+${tuningPart(data)}
+</section>
+${
+  roofline && isDrawable(roofline)
+    ? html`<section id="roofline">
+<h2>Roofline</h2>
+${rooflinePart(roofline, machine, seriesOfTypes(roofline.points.map((p) => p.dtype)))}
+</section>`
+    : undefined
+}
+<section id="mapped">
+<h2>Mapped share</h2>
+${mappedPart(data)}
+</section>
+<section id="fallback">
+<h2>What no instruction maps</h2>
+${fallbackPart(tasks)}
+</section>`;
+  return wholePage(title, header, main);
+}
+
+function dataLink(data: NetworkReportData): Markup {
+  const base64 = Buffer.from(JSON.stringify(data), "utf8").toString("base64");
+  return html`<a download="network.json" href="data:application/json;charset=utf-8;base64,${base64}">network.json</a>`;
+}
+
+function timePart(data: NetworkReportData): Markup {
+  const { steps, tasks } = data;
+  const rows = steps.flatMap(({ node, ops, task }) => {
+    const found = tasks[task];
+    return found ? [{ ...found, node, ops }] : [];
+  });
+  const known = rows.flatMap((r) => (r.seconds === undefined ? [] : [{ ...r, seconds: r.seconds }]));
+  const total = known.reduce((sum, r) => sum + r.seconds, 0);
+  const measured = known.reduce((sum, r) => sum + (r.time === "measured" ? r.seconds : 0), 0);
+  const unknown = rows.length - known.length;
+  const columns: readonly Column<(typeof rows)[number]>[] = [
+    { title: "step", head: true, cell: (r) => html`<span>${r.node}<small>${r.ops.join(" ")}</small></span>` },
+    {
+      title: "multiply-adds",
+      number: true,
+      value: (r) => r.multiplyAdds,
+      cell: (r) => (r.multiplyAdds === 0 ? "" : `${threeDigits(r.multiplyAdds / 1e6)} M`),
+    },
+    {
+      title: "time",
+      number: true,
+      value: (r) => r.seconds,
+      cell: (r) => (r.seconds === undefined ? "" : printTime(r.seconds)),
+    },
+    {
+      title: "share",
+      number: true,
+      value: (r) => r.seconds,
+      cell: (r) => (r.seconds === undefined ? "" : percent(r.seconds / total)),
+    },
+    {
+      title: "G op/s",
+      number: true,
+      value: rateOf,
+      cell: (r) => {
+        const rate = rateOf(r);
+        return rate === undefined ? "" : threeDigits(rate / 1e9);
+      },
+    },
+    { title: "known by", cell: (r) => r.time },
+    {
+      title: "computed by",
+      cell: (r) =>
+        html`<span>${r.kernel ?? "plain loops"}${r.record === undefined ? undefined : html`<small><code>${r.record}</code></small>`}</span>`,
+    },
+  ];
+  const bars = stepsChart(data);
+  return html`<p>The steps take ${printTime(total)} together; ${total === 0 ? "0 %" : percent(measured / total)} of it is measured${unknown === 0 ? "" : `, and of ${count(unknown, "step")} nothing is known`}. Each kernel was measured alone with warm caches: a whole run also moves values between steps.</p>
+${
+  bars &&
+  html`<figure>${bars}
+<ul class="legend">${SOURCES.map(([source, series, meaning]) => (tasks.some((t) => t.time === source) ? html`<li><svg class="swatch" viewBox="0 0 12 12" width="12" height="12" role="img" aria-label="${source}">${mark(series, 6, 6, 4.2)}</svg>${meaning}</li>` : undefined))}</ul>
+<figcaption>Steps in the order they run, each with its time and its share.</figcaption></figure>`
+}
+<details><summary>Every step as numbers: ${rows.length}</summary>${dataTable("Steps in the order they run; operations count a multiply and an add as two.", columns, rows, "cards")}</details>`;
+}
+
+const rateOf = ({ multiplyAdds, seconds }: NetworkTask): number | undefined =>
+  multiplyAdds === 0 || seconds === undefined ? undefined : (2 * multiplyAdds) / seconds;
+
+function tuningPart(data: NetworkReportData): Markup {
+  const tuned = data.tasks.filter((t) => t.time === "measured");
+  if (tuned.length === 0) return html`<p>No task has a record here: <code>automap tune-network</code> makes them.</p>`;
+  const together = (of: (t: NetworkTask) => number | undefined): number =>
+    tuned.reduce((sum, t) => sum + (of(t) ?? 0) * t.times, 0);
+  const [first, best] = [together((t) => t.first), together((t) => t.best)];
+  const saved = (t: NetworkTask): number => ((t.first ?? 0) - (t.best ?? 0)) * t.times;
+  const time = (title: string, of: (t: NetworkTask) => number | undefined): Column<NetworkTask> => ({
+    ...{ title, number: true, value: of },
+    cell: (t) => {
+      const seconds = of(t);
+      return seconds === undefined ? "" : printTime(seconds);
+    },
+  });
+  const columns: readonly Column<NetworkTask>[] = [
+    { title: "task", head: true, cell: (t) => html`<span>${t.ops.join(" ")}<small>${t.label}</small></span>` },
+    { title: "times", number: true, cell: (t) => t.times },
+    time("first", (t) => t.first),
+    time("fastest", (t) => t.best),
+    { title: "first / fastest", number: true, value: gainOf, cell: (t) => gainOf(t)?.toFixed(2) ?? "" },
+    time("saved", saved),
+    { title: "trials", number: true, cell: (t) => t.trials },
+    { title: "record", whole: true, cell: (t) => html`<code>${t.record}</code>` },
+  ];
+  const chart = progressChart(data);
+  const steps = count(
+    tuned.reduce((sum, t) => sum + t.times, 0),
+    "tuned step",
+  );
+  return html`<p>The ${steps} took ${printTime(first)} with the first kernel of each search that worked, and ${printTime(best)} with the fastest: ${(first / best).toFixed(2)} times as fast. Both are single measurements made during the search; the times above are those of the records in use, which were measured again in finals.</p>
+${chart && html`<figure>${chart}<figcaption>The time of all tuned steps with the best kernel so far of each task. A task counts by its first kernel until its search begins.</figcaption></figure>`}
+${dataTable("First: the kernel that a search measured first, proposed by the model or by the record of a near task. Saved: in one run of the network.", columns, tuned, "cards")}`;
+}
+
+function mappedPart({ share: { counted, mapped, instructions } }: NetworkReportData): Markup {
+  return html`<p>Instructions compute <strong>${mapped} of ${counted} operators</strong>${counted === 0 ? "" : ` (${percent(mapped / counted)})`}.</p>
+<p>Counted are the nodes that sum products of two tensors, pool over windows, add two computed values, concatenate, or normalise (softmax, layer normalisation). Biases, batch norms and activations belong to the node before them; global pooling, and nodes that rename, move or convert elements, are not counted. By this rule AMOS's Table 2 has 50 of 70 for ShuffleNet and 54 of 71 for ResNet-50.</p>
+${
+  instructions.length === 0
+    ? undefined
+    : dataTable(
+        "Mapped operators by instruction.",
+        [
+          { title: "instruction", head: true, cell: ([name]) => name },
+          { title: "operators", number: true, cell: ([, n]) => n },
+        ],
+        instructions,
+      )
+}`;
+}
+
+function fallbackPart(tasks: readonly NetworkTask[]): Markup {
+  const fallen = tasks.filter((t) => t.because !== undefined);
+  if (fallen.length === 0) return html`<p>Nothing: every step is computed by an instruction.</p>`;
+  const columns: readonly Column<NetworkTask>[] = [
+    { title: "nodes", head: true, cell: (t) => html`<span>${t.ops.join(" ")}<small>${namesOf(t)}</small></span>` },
+    { title: "times", number: true, cell: (t) => t.times },
+    {
+      title: "time",
+      number: true,
+      value: (t) => t.seconds,
+      cell: (t) => (t.seconds === undefined ? "" : `${printTime(t.seconds)}, estimated`),
+    },
+    { title: "why no instruction", cell: (t) => t.because },
+  ];
+  return html`${dataTable("Generated loops compute these steps.", columns, fallen, "cards")}`;
+}
+
+const MOST_NAMES = 4;
+
+function namesOf({ nodes }: NetworkTask): string {
+  const more = nodes.length - MOST_NAMES;
+  return more > 0 ? `${nodes.slice(0, MOST_NAMES).join(", ")} and ${more} more` : nodes.join(", ");
+}

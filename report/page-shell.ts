@@ -1,0 +1,49 @@
+/**
+ * @file What surrounds a report: one HTML page that fetches nothing, readable in light, in dark, on a narrow screen, on paper and by a screen reader.
+ *
+ * Its content policy allows the page's own script and styles by their hashes and nothing else, so that even a mistake in escaping could
+ * not run anything.
+ */
+
+import { createHash } from "node:crypto";
+import { ARRAY_STYLE } from "./draw-array-svg.ts";
+import { MAPPING_STYLE } from "./draw-svg.ts";
+import { html, type Markup, trusted } from "./html.ts";
+import { PAGE_SCRIPT } from "./page-script.ts";
+import { PAGE_STYLE } from "./page-style.ts";
+
+/** @returns the text of the page */
+export function wholePage(title: string, header: Markup, main: Markup): string {
+  return html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${title}</title>
+<style>${trusted(PAGE_STYLE)}</style>
+</head>
+<body>
+<header>
+${header}
+</header>
+<main>
+${main}
+</main>
+<script>${trusted(PAGE_SCRIPT)}</script>
+</body>
+</html>
+`.text;
+}
+
+/** Of an inline script or style, as a content policy names it. */
+const hashOf = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
+
+const POLICY = [
+  "default-src 'none'",
+  `script-src ${hashOf(PAGE_SCRIPT)}`,
+  `style-src ${[PAGE_STYLE, MAPPING_STYLE, ARRAY_STYLE].map(hashOf).join(" ")}`,
+  "base-uri 'none'",
+  "form-action 'none'",
+].join("; ");

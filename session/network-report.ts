@@ -1,0 +1,192 @@
+/**
+ * @file Gathers what the report of a network shows: how each step is computed and how long it takes, what tuning changed, what no instruction maps.
+ *
+ *     const data = gatherNetworkReport(opened, chosen, { db, environment, threads: 1, now: Date.now() });
+ */
+
+import { isOnGpu } from "../abstraction/candidate.ts";
+import { type Computation, computationKey } from "../abstraction/computation.ts";
+import { type Database, type Environment, queryTrials, shortId } from "../db/index.ts";
+import { everyIntrinsic } from "../intrinsics/index.ts";
+import { keyOfStep, type MappedShare, mappedShare } from "../network/mapped-share.ts";
+import type { Program } from "../network/program.ts";
+import { type Task, totalsOf } from "../network/tasks.ts";
+import { describeWorkload, workloadLabel } from "../operators/describe.ts";
+import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
+import type { NetworkReportData, NetworkTask, TimeSource } from "../report/network-data.ts";
+import { count } from "../report/text.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { movedSeconds } from "./forms.ts";
+import type { Choice, OpenNetwork } from "./network.ts";
+import { storedCalibration } from "./recorded.ts";
+import { ceilingsOf, rooflineOf } from "./report-roofline.ts";
+import { isTimed, type TimedRecord } from "./report-trials.ts";
+import { VERSION } from "./version.ts";
+
+/** A network in its forms, with what computes each task. */
+export interface ChosenNetwork {
+  readonly program: Program;
+  readonly choices: ReadonlyMap<Task, Choice>;
+}
+
+export interface NetworkReportWorld {
+  readonly db: Database;
+  /** Whose records count; none where nothing can be measured here. */
+  readonly environment: Environment | undefined;
+  readonly threads: number;
+  readonly onGpu: boolean;
+  /** Milliseconds since 1970. */
+  readonly now: number;
+}
+
+/** Everything that the report of a network shows. */
+export function gatherNetworkReport(
+  opened: OpenNetwork,
+  chosen: ChosenNetwork,
+  { db, environment, threads, onGpu, now }: NetworkReportWorld,
+): NetworkReportData {
+  const { program, choices } = chosen;
+  const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
+  const machine = onGpu || !environment ? undefined : estimatesOf(db, environment);
+  const timedOf = (computation: Computation): TimedRecord[] =>
+    environment === undefined
+      ? []
+      : queryTrials(db, { computation, threads, trusted: trustedIn(environment), sort: "at", status: "ok" })
+          .filter(isTimed)
+          .filter((t) => isOnGpu(t.candidate) === onGpu);
+  const gathered = [...choices].map(([task, choice]) => {
+    const trials = choice.kind === "record" ? timedOf(task.computation) : [];
+    return { task, trials, row: taskRow(task, choice, trials, machine) };
+  });
+  gathered.sort((a, b) => Number(b.row.multiplyAdds > 0) - Number(a.row.multiplyAdds > 0));
+  const placeOf = new Map(gathered.map(({ task }, i) => [computationKey(task.computation), i]));
+  const winners = new Set(gathered.flatMap(({ row, trials }) => winnersOf(row, trials)));
+  const [someTrial] = gathered.flatMap(({ trials }) => trials);
+  const ceilings = someTrial && ceilingsOf(db, someTrial.environment);
+  return {
+    name: program.name,
+    source: db.path,
+    madeAt: now,
+    version: VERSION,
+    machine: `${environment?.cpu ?? "a machine that is not here"}, ${count(threads, "thread")}`,
+    ...{ nodes: program.nodes, multiplyAdds, parameters },
+    share: shareOf(opened, chosen),
+    steps: program.steps.map((step) => ({
+      ...{ node: step.nodes[0] ?? "", ops: step.ops },
+      task: placeOf.get(keyOfStep(step)) ?? 0,
+    })),
+    tasks: gathered.map(({ row }) => row),
+    progress: progressOf(gathered),
+    roofline:
+      ceilings &&
+      rooflineOf(
+        0,
+        gathered.flatMap(({ trials }) => (trials.length > 0 ? [trials] : [])),
+        winners,
+        ceilings,
+      ),
+  };
+}
+
+/** Of the operators of a network, those that instructions compute. */
+export function shareOf(
+  opened: Pick<OpenNetwork, "graph" | "plain">,
+  { program, choices }: ChosenNetwork,
+): MappedShare {
+  const instructions = new Map(
+    [...choices].flatMap(([{ computation }, choice]) =>
+      choice.kind === "loops" ? [] : [[computationKey(computation), choice.place.split(" ", 1)[0] ?? ""] as const],
+    ),
+  );
+  return mappedShare(opened.graph, { plain: opened.plain, program }, (step) => instructions.get(keyOfStep(step)));
+}
+
+/** `conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1 Relu`, or the equation */
+export function labelOfTask({ computation, operator, steps }: Task): string {
+  if (!operator) return workloadLabel(describeWorkload({ computation }));
+  const parameters = Object.entries(operator.parameters).map(([name, value]) => `${name} ${value}`);
+  return [operator.name, ...parameters, ...(steps[0]?.ops ?? []).slice(1)].join(" ");
+}
+
+/** Equations of transforms are pages long. */
+const LONGEST_LABEL = 120;
+const brief = (label: string): string =>
+  label.length <= LONGEST_LABEL ? label : `${label.slice(0, LONGEST_LABEL - 1)}…`;
+
+const estimatesOf = (db: Database, environment: Environment): ModelTarget =>
+  modelTarget(nativeTarget(), storedCalibration(db, environment)?.calibration);
+
+const trustedIn = (environment: Environment) =>
+  ({ environment, intrinsics: everyIntrinsic(), policy: "exact" }) as const;
+
+function taskRow(
+  task: Task,
+  choice: Choice,
+  trials: readonly TimedRecord[],
+  machine: ModelTarget | undefined,
+): NetworkTask {
+  const { time, seconds } = timeOf(task, choice, machine);
+  return {
+    label: brief(labelOfTask(task)),
+    nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
+    ops: task.steps[0]?.ops ?? [],
+    times: task.steps.length,
+    multiplyAdds: task.multiplyAdds,
+    ...{ time, seconds },
+    kernel: choice.kind === "loops" ? undefined : choice.place,
+    because: choice.kind === "loops" ? choice.because : undefined,
+    record: choice.kind === "record" ? choice.id : undefined,
+    first: trials[0]?.measurement.median,
+    best: trials.length === 0 ? undefined : Math.min(...trials.map((t) => t.measurement.median)),
+    trials: trials.length,
+  };
+}
+
+function timeOf(
+  { computation, multiplyAdds }: Task,
+  choice: Choice,
+  machine: ModelTarget | undefined,
+): { readonly time: TimeSource; readonly seconds: number | undefined } {
+  switch (choice.kind) {
+    case "record":
+      return { time: "measured", seconds: choice.seconds };
+    case "model":
+      return { time: "predicted", seconds: choice.expected };
+    case "loops":
+      // What sums products by plain loops takes longer than it takes to move.
+      return machine && multiplyAdds === 0
+        ? { time: "estimated", seconds: movedSeconds(computation, machine) }
+        : { time: "unknown", seconds: undefined };
+    default:
+      return choice satisfies never;
+  }
+}
+
+function winnersOf({ record }: NetworkTask, trials: readonly TimedRecord[]): string[] {
+  return trials.filter(({ id }) => shortId(id) === record).map(({ id }) => id);
+}
+
+interface Gathered {
+  readonly task: Task;
+  readonly trials: readonly TimedRecord[];
+}
+
+/** The sum over all tuned steps of the best so far, trial by trial. */
+function progressOf(gathered: readonly Gathered[]): number[] {
+  const tried = gathered.flatMap(({ task, trials }) =>
+    trials.map((t) => ({ task, at: t.at, seconds: t.measurement.median })),
+  );
+  tried.sort((a, b) => a.at - b.at);
+  const best = new Map(
+    gathered.flatMap(({ task, trials: [first] }) => (first ? [[task, first.measurement.median] as const] : [])),
+  );
+  let sum = [...best].reduce((total, [{ steps }, seconds]) => total + seconds * steps.length, 0);
+  return tried.map(({ task, seconds }) => {
+    const before = best.get(task) ?? seconds;
+    if (seconds < before) {
+      sum -= (before - seconds) * task.steps.length;
+      best.set(task, seconds);
+    }
+    return sum;
+  });
+}

@@ -1,0 +1,118 @@
+/** @file The report of a network: its mapped share as AMOS counts it, what is said of each step, names that are markup, and words that make no sense. */
+
+import { beforeAll, describe, expect, it } from "vitest";
+import { GraphBuilder } from "../network/builder.ts";
+import { mappedShare } from "../network/mapped-share.ts";
+import { MODELS } from "../network/models/index.ts";
+import { networkPage } from "../report/network-page.ts";
+import { PAGE_SCRIPT } from "../report/page-script.ts";
+import { openGraph } from "../session/network.ts";
+import { commandLine } from "./support/command-line.ts";
+import { type Line, plant, textsIn } from "./support/forge.ts";
+import { NETWORK_REPORT } from "./support/network-report.ts";
+import { inFull } from "./support/slow.ts";
+
+describe("the mapped share", () => {
+  // AMOS, Table 2: 50 of 70 and 54 of 71.
+  it.each<[string, number, number]>([
+    ["shufflenet", 50, 70],
+    ["resnet18", 21, 30],
+    ...inFull<[string, number, number][]>([["resnet50", 54, 71]], []),
+  ])("of %s is %i of %i operators, where everything that sums products maps", (name, mapped, counted) => {
+    const { graph, plain, program } = openGraph((MODELS[name] ?? failed(name))({ batch: 1 }));
+    expect(mappedShare(graph, { plain, program }, () => "fma")).toEqual({
+      mapped,
+      counted,
+      instructions: [["fma", mapped]],
+    });
+    expect(mappedShare(graph, { plain, program }, () => undefined)).toMatchObject({ mapped: 0, counted });
+  });
+
+  it("counts a sum of two values and a softmax, and neither a bias nor a rectifier", () => {
+    const net = new GraphBuilder("small");
+    const x = net.input("x", [4, 16]);
+    const w = net.constant("w", [16, 16], new Float32Array(256).fill(0.5));
+    const bias = net.constant("bias", [16], new Float32Array(16).fill(1));
+    const hidden = net.node("Relu", [net.node("Add", [net.node("MatMul", [x, w]), bias])]);
+    net.output(net.node("Softmax", [net.node("Add", [hidden, x])]));
+    const { graph, plain, program } = openGraph(net.graph);
+    expect(mappedShare(graph, { plain, program }, () => "fma")).toMatchObject({ mapped: 1, counted: 3 });
+  });
+});
+
+describe("the page of a network", () => {
+  let page = "";
+  beforeAll(() => {
+    page = networkPage(NETWORK_REPORT);
+  });
+
+  it("says where the time goes, what is measured, and what is not known", () => {
+    // 20 steps of 1.9 ms, 20 of 0.4 ms, 20 of 20 us.
+    expect(page).toContain("The steps take 46.4 ms together; 81.9 % of it is measured");
+    expect(page).toContain("12 other steps");
+  });
+
+  it("sets the first kernels of searches beside the fastest", () => {
+    expect(page).toContain(
+      "The 10 tuned steps took 26 ms with the first kernel of each search that worked, and 18 ms with the fastest: 1.44 times as fast",
+    );
+  });
+
+  it("says what falls back and why", () => {
+    expect(page).toContain("it sums no products");
+    expect(page).toContain("a, b, c, d and 2 more");
+    expect(page).toContain("<strong>21 of 30 operators</strong> (70.0 %)");
+  });
+
+  it("holds its data in a link", () => {
+    const [, data = ""] =
+      /download="network.json" href="data:application\/json;charset=utf-8;base64,([^"]*)"/.exec(page) ?? [];
+    expect(JSON.parse(Buffer.from(data, "base64").toString())).toMatchObject({
+      name: "resnet18",
+      share: { mapped: 21 },
+    });
+  });
+
+  it("takes no name of a node, a kernel or a file for markup", () => {
+    const tagsOf = (text: string): string => {
+      const tags = text.replace(`<script>${PAGE_SCRIPT}</script>`, "").match(/<(?:[^<>"']|"[^"]*"|'[^']*')*>?/g) ?? [];
+      return tags.map((tag) => tag.replaceAll(/"[^"]*"|'[^']*'/g, '""')).join("\n");
+    };
+    const expected = tagsOf(page);
+    expect(expected).toContain("<svg");
+    const wrong: string[] = [];
+    let made = 0;
+    for (const [i, place] of textsIn(NETWORK_REPORT).entries()) {
+      // What a step is named shows alike in all of them; words of the data's own choose what is shown.
+      if (
+        place.isName ||
+        (place.path[0] === "steps" && i % 20 !== 0) ||
+        ["time", "of", "dtype"].includes(String(place.path.at(-1)))
+      )
+        continue;
+      const copy = structuredClone(NETWORK_REPORT) as unknown as Line;
+      plant(copy, place, `<img src=x onerror="planted()">"'><script>planted()</script>`);
+      made++;
+      if (tagsOf(networkPage(copy as unknown as typeof NETWORK_REPORT)) !== expected) wrong.push(place.path.join("."));
+    }
+    expect(wrong).toEqual([]);
+    expect(made).toBeGreaterThan(20);
+  });
+});
+
+describe("automap report --network", () => {
+  it.each([
+    ["--dim batch=1", "--dim is of the report of a network"],
+    ["--exact", "--exact is of the report of a network"],
+    ["--network resnet18 --op conv2d", "--op is of the report of a database"],
+    ["--network resnet18 --run ffff", "--run is of the report of a database"],
+  ])("%s is refused", async (words, because) => {
+    const ran = await commandLine(`report ${words} --db none.db -o -`);
+    expect([ran.code, ran.out]).toEqual([2, ""]);
+    expect(ran.err).toContain(because);
+  });
+});
+
+function failed(name: string): never {
+  throw new Error(`no network ${name}`);
+}
