@@ -17,10 +17,14 @@ export const networkRow = z.object({
   ),
   library: z.object({ torch: z.string(), cudnn: z.number(), gpu: z.string() }).optional(),
   /** Of one graph, of one call of the module, and how far from the network in f32. */
-  ours: z.object({ seconds: z.number(), module: z.number(), off: z.number() }).optional(),
+  ours: z.object({ seconds: z.number(), module: z.number(), off: z.number().nullable() }).optional(),
   forms: z.array(
     z.union([
-      z.object({ ...{ form: z.string(), ours: quantiles, theirs: quantiles }, off: z.number(), prepared: z.number() }),
+      z.object({
+        ...{ form: z.string(), ours: quantiles, theirs: quantiles },
+        off: z.number().nullable(),
+        prepared: z.number(),
+      }),
       z.object({ form: z.string(), failed: z.string() }),
     ]),
   ),
@@ -32,6 +36,9 @@ type Timed = Extract<NetworkRow["forms"][number], { ours: number[] }>;
 const timedIn = ({ forms }: NetworkRow): Timed[] => forms.flatMap((f) => ("ours" in f ? [f] : []));
 const median = (samples: readonly number[]): number => samples[1] ?? Number.NaN;
 const us = (seconds: number): string => (seconds * 1e6).toFixed(1);
+
+/** Null where an output is no number. */
+const offText = (off: number | null): string => (off === null ? "no number" : off.toExponential(1));
 
 /** The form of PyTorch that takes the least time. */
 const bestOf = (row: NetworkRow): Timed | undefined =>
@@ -76,7 +83,7 @@ function sectionOf(row: NetworkRow): string[] {
     "",
     ...(ours
       ? [
-          `Off by ${ours.off.toExponential(1)} of the network in f32. A call of the module, one after another: ${us(ours.module)} us.`,
+          `Off by ${offText(ours.off)} of the network in f32. A call of the module, one after another: ${us(ours.module)} us.`,
           "",
         ]
       : []),
@@ -85,7 +92,7 @@ function sectionOf(row: NetworkRow): string[] {
     ...row.forms.map((f) =>
       "failed" in f
         ? `| ${f.form} | failed: ${f.failed.replaceAll("|", "/").replaceAll("\n", " ").slice(0, 200)} | | | | |`
-        : `| ${f.form} | ${us(median(f.theirs))} | ${us(median(f.ours))} | ${(median(f.theirs) / median(f.ours)).toFixed(2)} | ${f.off.toExponential(1)} | ${f.prepared.toFixed(0)} |`,
+        : `| ${f.form} | ${us(median(f.theirs))} | ${us(median(f.ours))} | ${(median(f.theirs) / median(f.ours)).toFixed(2)} | ${offText(f.off)} | ${f.prepared.toFixed(0)} |`,
     ),
     "",
     "| step | us | record, us | kernel |",

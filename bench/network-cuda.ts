@@ -65,10 +65,10 @@ const RUN_LIMIT_MS = 120_000;
 
 const answer = z.union([
   z.object({ kind: z.literal("library"), torch: z.string(), cudnn: z.number(), gpu: z.string() }),
-  z.object({ kind: z.literal("ours"), seconds: z.number(), module: z.number(), off: z.number() }),
+  z.object({ kind: z.literal("ours"), seconds: z.number(), module: z.number(), off: z.number().nullable() }),
   z.object({
     ...{ kind: z.literal("form"), form: z.string(), ours: z.array(z.number()), theirs: z.array(z.number()) },
-    ...{ off: z.number(), prepared: z.number() },
+    ...{ off: z.number().nullable(), prepared: z.number() },
   }),
   z.object({ kind: z.literal("form"), form: z.string(), failed: z.string() }),
 ]);
@@ -220,7 +220,7 @@ async function besidePyTorch(folder: string, name: string): Promise<Pick<Network
   const late = setTimeout(() => {
     console.error(`PyTorch took more than ${values.patience} s`);
     // Its compiling children too.
-    if (python.pid !== undefined) process.kill(-python.pid, "SIGKILL");
+    if (python.pid !== undefined && python.exitCode === null) process.kill(-python.pid, "SIGKILL");
   }, 1000 * Number(values.patience));
   const told: Pick<NetworkRow, "library" | "ours" | "forms"> = { forms: [] };
   const found = { ...told, forms: [...told.forms] };

@@ -32,6 +32,7 @@ import { scaledWeights } from "./fold-scale.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
+import { shapeOf, underShape } from "./reshape.ts";
 import { isSameShape, type Value } from "./value.ts";
 
 /** Nodes of a value that may be computed again at each place it is read, rather than kept. */
@@ -76,17 +77,28 @@ function joinedWithProducer(
   const { equation, epilogue } = consumer.computation;
   if (epilogue || !isElementwise(equation)) return undefined;
   for (const [tensor, value] of Object.entries(consumer.reads)) {
-    const producer = makers.get(value);
+    const root = rootOf(value);
+    const producer = makers.get(root);
     // Plain axes alone do not say that it reads each element once: Concat and Pad have more elements, Slice has fewer.
-    if (!isSameShape(value.shape, consumer.output.shape)) continue;
-    if (!producer || readers.get(value) !== 1 || outputs.has(value)) continue;
-    if (Object.values(consumer.reads).filter((other) => rootOf(other) === value).length > 1) continue;
+    if (!isSameShape(value.shape, shapeOf(outputOf(consumer.computation)))) continue;
+    if (!producer || readers.get(root) !== 1 || outputs.has(root)) continue;
+    if (Object.values(consumer.reads).filter((other) => rootOf(other) === root).length > 1) continue;
     const reads = accessesIn(equation.value).filter((a) => a.tensor === tensor);
     if (!reads.every((read) => isSameElement(read, equation.target))) continue;
-    const step = attempt(() => joined(producer, consumer, tensor, reads.length));
+    const shaped = inShapeOf(producer, consumer);
+    const step = shaped && attempt(() => joined(producer, shaped, tensor, reads.length));
     if (step) return { step, producer };
   }
   return undefined;
+}
+
+/** The consumer over the dimensions that the producer's equation has. Images keep theirs: how they lie is chosen by their dimensions. */
+function inShapeOf(producer: Step, consumer: Step): Step | undefined {
+  const [made, read] = [producer, consumer].map(({ computation }) => shapeOf(outputOf(computation)));
+  if (!made || !read) return undefined;
+  if (isSameShape(made, read) && isSameShape(made, producer.output.shape)) return consumer;
+  if ([made, read, consumer.output.shape, producer.output.shape].some((shape) => shape.length === 4)) return undefined;
+  return isSameShape(made, read) ? consumer : attempt(() => underShape(consumer, made));
 }
 
 /** One term for each element, at plain axes. */

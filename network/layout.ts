@@ -31,7 +31,24 @@ export function channelsLast(program: Program, filters = false): Program {
       pixels.some((size) => size > 1)
     );
   };
-  return { ...program, steps: program.steps.map((step) => laidOut(step, turned, filters)) };
+  const images = imagesIn(program);
+  const isTurned = (value: Value): boolean => images.has(value) && turned(value);
+  return { ...program, steps: program.steps.map((step) => laidOut(step, isTurned, filters)) };
+}
+
+/** What convolutions and pooling read and make, and what is made of it without products: heads of attention, of four dimensions too, are no images. */
+function imagesIn({ steps }: Program): ReadonlySet<Value> {
+  const images = new Set<Value>();
+  for (let before = -1; before !== images.size; ) {
+    before = images.size;
+    for (const { ops, computation, reads, output } of steps) {
+      const four = [output, ...Object.values(reads)].filter(({ shape, constant }) => shape.length === 4 && !constant);
+      const isOne = ops.some((op) => /Conv|Pool/.test(op));
+      if (isOne || (multiplyAddsOf(computation) === 0 && four.some((value) => images.has(value))))
+        for (const value of four) images.add(value);
+    }
+  }
+  return images;
 }
 
 function laidOut(step: Step, turned: (value: Value) => boolean, filters: boolean): Step {

@@ -57,6 +57,26 @@ describe("fused steps", () => {
     `);
   });
 
+  it("join products whose rows are shown as sentences, and keep what reads a part of a longer tensor apart", async () => {
+    const net = new SeededLayers("sentences", 3);
+    const x = net.input("x", [2, 3, 4]);
+    const product = net.node("MatMul", [x, net.drawn("w", [4, 5], 1)]);
+    const both = net.input("both", [4, 3, 5]);
+    const [first = ""] = net.split(both, 0, 2, "half");
+    const biased = net.node("Add", [net.node("MatMul", [x, net.drawn("v", [4, 5], 1)]), net.drawn("b", [5], 1)]);
+    net.output(net.node("Add", [first, product]));
+    net.output(biased);
+    const program = lowerGraph(net.graph);
+    const fused = fuse(program);
+    const random = seededRandom(1);
+    const drawn = (count: number): Float32Array => Float32Array.from({ length: count }, () => 2 * random() - 1);
+    const inputs = { x: drawn(24), both: drawn(60) };
+    const [plain, joined] = [await runNetwork(program, inputs), await runNetwork(fused, inputs)];
+    for (const [name, values] of plain)
+      for (let i = 0; i < values.length; i++) expect(joined.get(name)?.[i]).toBeCloseTo(values[i] ?? Number.NaN, 5);
+    expect(fused.steps.map(({ ops }) => ops)).toEqual([["MatMul"], ["Split", "Add"], ["MatMul", "Add"]]);
+  });
+
   it("leave 23 of the 69 nodes of ResNet-18, in 18 tasks", () => {
     const fused = channelsLast(fuse(lowerGraph(resnet18({ size: 64 }))));
     expect(fused.steps.map(({ ops }) => ops.join(" "))).toMatchInlineSnapshot(`

@@ -13,6 +13,7 @@ A line of JSON for each form, as it ends: seconds of both, and how far the outpu
 
 import importlib
 import json
+import math
 import statistics
 import sys
 import time
@@ -242,7 +243,9 @@ def distance(outputs, exact):
 
 
 def tell(**facts):
-    print(json.dumps(facts), flush=True)
+    """Numbers that JSON has no word for are null."""
+    known = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in facts.items()}
+    print(json.dumps(known), flush=True)
 
 
 def form_of(name, half):

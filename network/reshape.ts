@@ -1,0 +1,102 @@
+/**
+ * @file An element-wise step written over another shape of the same elements, so that it can join the step that makes them.
+ *
+ *     y[i0,i1,i2] = x[i0,i1,i2] + b[i2]   1 x 128 x 768   ->   y[d0,d1] = x[d0,d1] + b[d1]   128 x 768
+ */
+
+import { defineComputation, outputOf, type Tensor, type TensorSpec } from "../abstraction/computation.ts";
+import { type Access, access, accessesIn, axis, type Expr, rewrite, walk } from "../abstraction/expression.ts";
+import { rootOf, type Step } from "./program.ts";
+import { specOf } from "./rebuild.ts";
+import { isSameShape, type Value } from "./value.ts";
+
+export const shapeOf = ({ dims }: Pick<Tensor, "dims">): number[] => dims.map((d) => d.extent);
+
+/** The same elements in the same order under another shape. */
+export function shownAs(value: Value, shape: readonly number[]): Value {
+  if (isSameShape(value.shape, shape)) return value;
+  if (value.constant) return { ...value, shape };
+  const root = rootOf(value);
+  return isSameShape(root.shape, shape) ? root : { name: value.name, type: value.type, shape, of: root };
+}
+
+/**
+ * Dimensions that two shapes of the same elements have in common: of each that stands for itself in both, where it is in the other.
+ *
+ *     [16,128,768] and [2048,768]     2 -> 1
+ */
+export function commonDimensions(from: readonly number[], to: readonly number[]): ReadonlyMap<number, number> {
+  const common = new Map<number, number>();
+  let [i, j] = [0, 0];
+  while (i < from.length && j < to.length) {
+    const [firstOf, firstIn] = [i, j];
+    let [before, after] = [from[i++] ?? 1, to[j++] ?? 1];
+    while (before !== after) {
+      if (before < after && i < from.length) before *= from[i++] ?? 1;
+      else if (after < before && j < to.length) after *= to[j++] ?? 1;
+      else return common;
+    }
+    const wide = (shape: readonly number[], begin: number, end: number): number[] =>
+      shape.flatMap((size, d) => (d >= begin && d < end && size > 1 ? [d] : []));
+    const [a, b] = [wide(from, firstOf, i), wide(to, firstIn, j)];
+    if (a.length === 1 && b.length === 1 && a[0] !== undefined && b[0] !== undefined) common.set(a[0], b[0]);
+  }
+  return common;
+}
+
+/**
+ * @param step with one term for each element, at plain axes
+ * @returns undefined where a tensor is read at a part of a dimension that the other shape has not
+ */
+export function underShape(step: Step, shape: readonly number[]): Step | undefined {
+  const { computation, reads } = step;
+  const { equation } = computation;
+  const output = outputOf(computation);
+  const own = equation.target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+  // Other names than those before, so that one that stays is seen.
+  const letter = own.some((name) => /^d\d/.test(name)) ? "i" : "d";
+  const axes = shape.map((_, d) => axis(`${letter}${d}`));
+  const common = commonDimensions(shapeOf(output), shape);
+  const isWhole = ({ tensor, index }: Access): boolean =>
+    // The first part of a longer tensor is read at plain axes too.
+    isSameShape(shapeOf(computation.tensors[tensor] ?? output), shapeOf(output)) &&
+    index.every((e, d) => e.kind === "axis" && e.name === own[d]);
+  const whole = new Set(accessesIn(equation.value).flatMap((a) => (isWhole(a) ? [a.tensor] : [])));
+  let fits = true;
+  const moved = (e: Expr): Expr => {
+    const at = e.kind === "axis" ? common.get(own.indexOf(e.name)) : undefined;
+    const found = at === undefined ? undefined : axes[at];
+    if (e.kind !== "number" && !found) fits = false;
+    return found ?? e;
+  };
+  const value = rewrite(
+    equation.value,
+    (e: Expr): Expr => {
+      if (e.kind !== "access") return e;
+      if (whole.has(e.tensor) !== isWhole(e)) fits = false;
+      return { ...e, index: isWhole(e) ? axes : e.index.map(moved) };
+    },
+    "value",
+  );
+  const isLeft = (e: Expr): boolean => e.kind === "axis" && own.includes(e.name);
+  if (!fits || [...walk(value)].some(isLeft)) return undefined;
+  const tensors: Record<string, TensorSpec> = { [output.name]: { dtype: output.dtype, shape } };
+  for (const name of Object.keys(reads)) {
+    const tensor = computation.tensors[name];
+    if (!tensor) return undefined;
+    const { dtype, constant } = tensor;
+    tensors[name] = whole.has(name) ? { dtype, shape, ...(constant && { constant }) } : specOf(tensor, false);
+  }
+  return {
+    ...step,
+    computation: defineComputation({
+      name: computation.name,
+      equation: { target: access(output.name, axes), op: equation.op, value },
+      extents: Object.fromEntries(shape.map((size, d) => [`${letter}${d}`, size])),
+      tensors,
+    }),
+    reads: Object.fromEntries(
+      Object.entries(reads).map(([name, read]) => [name, whole.has(name) ? shownAs(read, shape) : read] as const),
+    ),
+  };
+}
