@@ -42,8 +42,10 @@ export class SeededLayers extends GraphBuilder {
     { from, to, kernel = 1, stride = 1, groups = 1, relu = true }: LayerShape,
   ): string {
     const terms = (from / groups) * kernel * kernel;
-    // He's initialisation, of a uniform distribution: activations keep their size from layer to layer.
-    const weights = this.drawn(`${name}.weight`, [to, from / groups, kernel, kernel], Math.sqrt(6 / terms));
+    // He's initialisation, of a uniform distribution: activations keep their size from layer to layer, within f16 too.
+    // A rectifier halves their mean square, so a layer without one has half the variance.
+    const limit = Math.sqrt((relu ? 6 : 3) / terms);
+    const weights = this.drawn(`${name}.weight`, [to, from / groups, kernel, kernel], limit);
     const pad = (kernel - 1) / 2;
     const y = this.node(
       "Conv",
