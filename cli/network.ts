@@ -177,7 +177,8 @@ async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<
   if (given.name !== undefined) packageName(given.name, given.name);
   checkPackageFolder(given.to, given.force);
   const gpu = await machineOf(given);
-  const { program, choices } = await chosenFor(openOn(model, given, gpu).program, given, gpu);
+  const opened = openOn(model, given, gpu);
+  const { program, choices } = await chosenFor(opened.program, given, gpu);
   const subject = networkSubject(program, choices, {
     name: given.name,
     threads: given.threads,
@@ -197,7 +198,8 @@ async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<
     const nvcc = gpu ? await findNvcc() : undefined;
     if (nvcc && "status" in nvcc) throw new EnvironmentError(nvcc);
     const proved = await proveNetwork(given.to, parts, compiler, {
-      ...(nvcc && { builder: { command: [nvcc.path] } }),
+      // Half precision is further from what was read than any mistake of joining is small.
+      ...(nvcc ? { builder: { command: [nvcc.path] } } : { asRead: opened.plain }),
       onStep: (name, place, of) => showStatus(`proving  ${place} of ${of}  ${name}`),
     });
     showStatus("");

@@ -48,7 +48,7 @@ export interface Graph {
   readonly opset: number;
   readonly inputs: readonly Input[];
   readonly outputs: readonly string[];
-  /** Shapes that the graph itself says its outputs have. */
+  /** Shapes that the graph itself says its values have. */
   readonly declared?: ReadonlyMap<string, readonly Dimension[]>;
   readonly constants: ReadonlyMap<string, Constant>;
   readonly nodes: readonly Node[];

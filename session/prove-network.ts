@@ -5,7 +5,7 @@
  *
  * Steps are compared one by one, each within the bound of its own rounding, so that no error hides behind those of the steps before. Each output must
  * hold its value, also where no step makes it: an input, a constant, a second name. The run in which values share memory must then give the same
- * outputs, bit for bit.
+ * outputs, bit for bit. Where the network as it was read is at hand, outputs are held to it too (as-read.ts).
  */
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -24,6 +24,7 @@ import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { type Expected, expectedOn } from "../runtime/expected.ts";
 import { fromMemory } from "../runtime/verify.ts";
+import { differenceAsRead } from "./as-read.ts";
 import { compileInFolder } from "./emit.ts";
 import { expectedOfForm } from "./form-bound.ts";
 
@@ -39,6 +40,8 @@ export interface ProofOptions extends CoreOptions {
   readonly seed?: number;
   /** What builds the package, where that is not the compiler of the references: nvcc. */
   readonly builder?: Pick<Compiler, "command">;
+  /** The network as it was read: what joining its steps made of it is compared with it. */
+  readonly asRead?: Program;
   /** Told of each step that is right. */
   readonly onStep?: (name: string, place: number, of: number) => void;
 }
@@ -48,7 +51,7 @@ export async function proveNetwork(
   folder: string,
   parts: NetworkParts,
   compiler: Compiler,
-  { seed = 1, builder = compiler, onStep, ...rest }: ProofOptions = {},
+  { seed = 1, builder = compiler, asRead, onStep, ...rest }: ProofOptions = {},
 ): Promise<NetworkProof> {
   const cores = coresOf(rest);
   const problem = await buildNetwork(folder, parts, builder, cores);
@@ -65,6 +68,8 @@ export async function proveNetwork(
     if (wrong) return wrong;
     const lost = wrongOutput(program, inputs.values, work);
     if (lost) return lost;
+    const other = asRead && (await wrongAsRead(asRead, inputs.values, work, { compiler, workdir: work, cores }));
+    if (other) return other;
     const outputs = program.outputs.map((_, i) => readFileSync(join(work, `output_${i}.bin`)));
     const again = await runOn(folder, parts, work, cores, false);
     if (again !== undefined) return { status: "not run", said: again };
@@ -213,6 +218,20 @@ function wrongOutput(
       };
   }
   return undefined;
+}
+
+async function wrongAsRead(
+  plain: Program,
+  values: ReadonlyMap<Value, Float64Array>,
+  work: string,
+  options: Parameters<typeof expectedOn>[2],
+): Promise<NetworkProof | undefined> {
+  const inputs = Object.fromEntries([...values].map(([value, elements]) => [value.name, elements] as const));
+  const outputs = plain.outputs.map(({ name, value }, i) =>
+    decoded(readFileSync(join(work, `output_${i}.bin`)), elementsOf(value.shape, name), heldAs(value.type)),
+  );
+  const found = await differenceAsRead(plain, inputs, outputs, options);
+  return found && { status: "wrong", step: `output ${found.output}`, said: found.said };
 }
 
 const nameOf = ({ nodes, ops }: Step): string => `${nodes[0]} (${ops.join(" ")})`;

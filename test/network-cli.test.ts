@@ -31,20 +31,22 @@ describe("automap network", () => {
   it("lists the operators that networks may have", async () => {
     expect(await printed("network operators")).toMatchInlineSnapshot(`
       "convolutions                  Conv ConvTranspose
-      products                      Gemm MatMul
+      products                      Einsum Gemm MatMul
       pooling                       AveragePool GlobalAveragePool GlobalMaxPool MaxPool
       element by element            Abs Add Cast CastLike Ceil Celu Clip Div Elu Erf Exp Floor Gelu
                                     HardSigmoid HardSwish LeakyRelu Log Max Mean Min Mish Mul Neg PRelu
                                     Pow Reciprocal Relu Round Selu Sigmoid Softplus Softsign Sqrt Sub Sum
                                     Tanh
-      comparisons and choices       And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Shrink Sign
-                                    ThresholdedRelu Where Xor
+      comparisons and choices       And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or
+                                    Shrink Sign ThresholdedRelu Where Xor
       reductions and normalisation  ArgMax ArgMin BatchNormalization Hardmax InstanceNormalization LRN
                                     LayerNormalization LogSoftmax MeanVarianceNormalization ReduceL1
                                     ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
                                     ReduceProd ReduceSum ReduceSumSquare Softmax
-      moves of elements             Concat DepthToSpace Expand Gather Pad Slice SpaceToDepth Split Tile
-                                    Transpose
+      losses                        NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
+      moves of elements             Concat CumSum DepthToSpace Expand EyeLike Gather GatherElements Mod
+                                    OneHot Pad Slice SpaceToDepth Split Tile Transpose Trilu
+      resizing                      Resize
       shapes and constants          Constant ConstantOfShape Dropout Flatten Identity Range Reshape Shape
                                     Size Squeeze Unsqueeze
       quantised                     ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger

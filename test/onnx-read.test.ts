@@ -162,6 +162,17 @@ describe("a model that cannot be computed", () => {
     );
   });
 
+  it("is refused when a value between nodes has another shape than it says", () => {
+    const node = [
+      { opType: "Relu", name: "a", input: ["x"], output: ["h"] },
+      { opType: "Neg", name: "b", input: ["h"], output: ["y"] },
+    ];
+    expect(refused(modelWith({ node, valueInfo: [inputOf("h", ["n", 3])] }))).toBe("accepted");
+    expect(refused(modelWith({ node, valueInfo: [inputOf("h", [3, 2])] }))).toBe(
+      "a (Relu): its output h is f32[2,3], and the model says [3,2]",
+    );
+  });
+
   it("is refused when its nodes wait for one another", () => {
     const ring = modelWith({
       node: [

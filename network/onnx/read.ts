@@ -121,7 +121,7 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
     opset,
     inputs,
     outputs,
-    declared: new Map(graph.output.flatMap((info) => declaredOf(info))),
+    declared: new Map([...graph.valueInfo, ...graph.output].flatMap((info) => declaredOf(info))),
     constants,
     nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
   };
@@ -176,7 +176,7 @@ const sizesIn = (name: string, { dim }: TensorShapeProto): Dimension[] =>
     return isNamed ? size.value : `${name}.${d}`;
   });
 
-/** The shape of an output by its name, where the model has it. Some exporters write 0 or -1 for a size that they do not know. */
+/** The shape of a value by its name, where the model has it. Some exporters write 0 or -1 for a size that they do not know. */
 function declaredOf({ name, type }: ValueInfoProto): (readonly [string, readonly Dimension[]])[] {
   const shape = type?.value.case === "tensorType" ? type.value.value.shape : undefined;
   const open = (size: Dimension, d: number): Dimension =>

@@ -1,0 +1,60 @@
+/**
+ * @file The outputs of a library beside those of the network as it was read: each node by its own equations, before steps were joined, constants
+ * divided, or layouts chosen.
+ *
+ *     await differenceAsRead(plain, inputs, outputs, { compiler, workdir })      "y: element 3 is 4.1, and the nodes as they were read give 2.5"
+ *
+ * A step is held to its equation within the bound of its rounding elsewhere (prove-network.ts); what made the equation wrong is found here. Roundings of
+ * all steps add up, so the bound is a share of the largest number of an output.
+ */
+
+import { type Program, rootOf } from "../network/program.ts";
+import { runNetwork } from "../network/run.ts";
+import type { Value } from "../network/value.ts";
+import type { ProgramOptions } from "../runtime/reference-program.ts";
+import { evaluatorWith } from "../runtime/verify.ts";
+
+/** Of the largest number of an output. Integers of 8 bits that were rounded either way moved the output of resnet18-u8s8 by 0.0075 of it. */
+const TOLERANCE = 0.03;
+
+/**
+ * @param plain every node as its equations
+ * @param outputs what the library gave, row-major, in the order of the network's
+ * @returns the first element that differs; undefined where there is none
+ */
+export async function differenceAsRead(
+  plain: Program,
+  inputs: Readonly<Record<string, Float64Array>>,
+  outputs: readonly ArrayLike<number>[],
+  options: ProgramOptions,
+): Promise<{ readonly output: string; readonly said: string } | undefined> {
+  const evaluate = evaluatorWith(options);
+  const wanted = await runNetwork(plain, inputs, {
+    evaluate: (computation, reads) =>
+      evaluate(
+        computation,
+        Object.fromEntries(Object.entries(reads).map(([name, values]) => [name, Float64Array.from(values)])),
+      ),
+  });
+  for (const [i, { name, value }] of plain.outputs.entries()) {
+    const said = isPlace(value) ? undefined : differenceOf(wanted.get(name) ?? [], outputs[i] ?? []);
+    if (said !== undefined) return { output: name, said };
+  }
+  return undefined;
+}
+
+/** Whether a rounding may change it to any other: places and truths are no measures. */
+const isPlace = (value: Value): boolean => ["s64", "bool"].includes(rootOf(value).type);
+
+function differenceOf(wanted: ArrayLike<number>, got: ArrayLike<number>): string | undefined {
+  let largest = 0;
+  for (let e = 0; e < wanted.length; e++)
+    if (Number.isFinite(wanted[e])) largest = Math.max(largest, Math.abs(wanted[e] ?? 0));
+  for (let e = 0; e < wanted.length; e++) {
+    const [made = Number.NaN, given = Number.NaN] = [got[e], wanted[e]];
+    // Where the sum of each rounding may overflow, one order of them may and another not.
+    if (!Number.isFinite(given) || Math.abs(made - given) <= TOLERANCE * largest) continue;
+    return `element ${e} is ${made}, and the nodes as they were read give ${given}`;
+  }
+  return undefined;
+}

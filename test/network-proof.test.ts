@@ -1,0 +1,90 @@
+/** @file The proof of a network's library: what it draws, and that it finds a step that was made wrong before there was a library. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { GraphBuilder } from "../network/builder.ts";
+import type { Program } from "../network/program.ts";
+import type { ElementType } from "../network/value.ts";
+import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { writePackage } from "../session/emit.ts";
+import { networkSubject, openGraph } from "../session/network.ts";
+import { drawInputs, proveNetwork } from "../session/prove-network.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-proof-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe("inputs that are drawn for a proof", () => {
+  const drawn = (type: ElementType, seed = 1): Float64Array => {
+    const inputs = [{ name: "x", type, shape: [40, 50] }];
+    const { values } = drawInputs({ name: "n", inputs, outputs: [], steps: [], nodes: 0 }, seed);
+    return [...values.values()][0] ?? new Float64Array();
+  };
+
+  it.each([
+    ["u8", 0, 255],
+    ["s8", -128, 127],
+    ["s32", 0, 127],
+    ["bool", 0, 1],
+  ] as const)("of %s reach from %d to %d, both ends among them", (type, least, most) => {
+    const values = drawn(type);
+    expect([Math.min(...values), Math.max(...values)]).toEqual([least, most]);
+    expect(values.every(Number.isInteger)).toBe(true);
+  });
+
+  it("of f32 lie between -2 and 2 on both sides, and are what an f32 holds", () => {
+    const values = drawn("f32");
+    expect(values.every((x) => Math.abs(x) <= 2 && Math.fround(x) === x)).toBe(true);
+    expect(values.some((x) => x < -1.5) && values.some((x) => x > 1.5)).toBe(true);
+  });
+
+  it("are the same for a seed, and others for another", () => {
+    expect(drawn("u8", 3)).toEqual(drawn("u8", 3));
+    expect(drawn("u8", 3)).not.toEqual(drawn("u8", 4));
+  });
+});
+
+describe("a step whose weights were changed as its nodes were joined", () => {
+  const net = new GraphBuilder("tail");
+  const x = net.input("x", [4, 6]);
+  const w = net.constant(
+    "w",
+    [6, 3],
+    Float32Array.from({ length: 18 }, (_, i) => (i - 9) / 9),
+  );
+  net.output(net.node("Relu", [net.node("MatMul", [x, w])]));
+  const { plain, program } = openGraph(net.graph);
+
+  /** The same program with every constant doubled: each step still equals its own equation. */
+  const doubled: Program = {
+    ...program,
+    steps: program.steps.map((step) => ({
+      ...step,
+      reads: Object.fromEntries(
+        Object.entries(step.reads).map(([tensor, value]) => [
+          tensor,
+          value.constant ? { ...value, constant: value.constant.map((c) => 2 * c) } : value,
+        ]),
+      ),
+    })),
+  };
+
+  it("is found beside the network as it was read, and by nothing else", async () => {
+    const compiler = await findCompiler();
+    if (compiler.status === "environment") throw new Error(compiler.what);
+    const proof = async (made: Program, name: string, asRead?: Program) => {
+      const subject = networkSubject(made, new Map(), { name });
+      writePackage(join(folder, name), networkFiles(subject), true);
+      return proveNetwork(join(folder, name), partsOfNetwork(subject), compiler, { ...(asRead && { asRead }) });
+    };
+    expect(await proof(program, "right", plain)).toMatchObject({ status: "right" });
+    expect(await proof(doubled, "doubled")).toMatchObject({ status: "right" });
+    expect(await proof(doubled, "doubled", plain)).toMatchObject({
+      status: "wrong",
+      step: expect.stringMatching(/^output /),
+      said: expect.stringMatching(/^element \d+ is .*, and the nodes as they were read give /),
+    });
+  });
+});
