@@ -93,7 +93,7 @@ async function versionOf(ocloc: string): Promise<string> {
   const cwd = mkdtempSync(join(tmpdir(), "automap-ocloc-"));
   try {
     await runChild([ocloc, "query", "OCL_DRIVER_VERSION"], { timeLimitMs: 20_000, cwd });
-    return readFileSync(join(cwd, "OCL_DRIVER_VERSION"), "utf8").trim();
+    return readFileSync(join(cwd, "OCL_DRIVER_VERSION"), "utf8").replaceAll("\0", "").trim();
   } finally {
     rmSync(cwd, { recursive: true });
   }
