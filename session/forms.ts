@@ -16,18 +16,32 @@ import {
   type Tensor,
 } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import type { Database, Environment } from "../db/index.ts";
 import { type Form, formsOf, inForms } from "../network/forms.ts";
 import type { Program, Step } from "../network/program.ts";
 import { multiplyAddsOf } from "../network/tasks.ts";
-import type { MemoryLevel, ModelTarget } from "../perfmodel/target.ts";
+import { type MemoryLevel, type ModelTarget, modelTarget } from "../perfmodel/target.ts";
+import { nativeTarget } from "../targets/index.ts";
 import { rankOf } from "./rank.ts";
+import { storedCalibration } from "./recorded.ts";
 
 /** What decides between forms. */
 export interface FormCosts {
   /** Of the best kernel, measured alone with warm caches; undefined where none is known. */
   readonly secondsOf: (computation: Computation) => number | undefined;
   readonly target: ModelTarget;
+  /** Of each kernel; 1 by default. What moves elements is dealt among them too. */
+  readonly threads?: number;
 }
+
+/** What forms are told apart by: rates of memories as they were measured here, where they were. */
+export const targetOfForms = ({
+  db,
+  environment,
+}: {
+  readonly db: Database;
+  readonly environment: Environment;
+}): ModelTarget => modelTarget(nativeTarget(), storedCalibration(db, environment)?.calibration);
 
 /** Forms of every step that has several, the step itself first. */
 export type Forms = ReadonlyMap<Step, readonly Form[]>;
@@ -44,18 +58,22 @@ export function formsIn(program: Program, exact = false): Forms {
 }
 
 /** Of the forms of each step its own and the likeliest other: time for searches is short. */
-export function likelyForms(forms: Forms, target: ModelTarget, weightsLevel: MemoryLevel): Forms {
+export function likelyForms(
+  forms: Forms,
+  { target, threads = 1 }: Omit<FormCosts, "secondsOf">,
+  weightsLevel: MemoryLevel,
+): Forms {
   // Equal layers have equal products.
   const known = new Map<string, number | undefined>();
   const secondsOf = (computation: Computation): number | undefined => {
     const key = computationKey(computation);
-    if (!known.has(key)) known.set(key, expectedSeconds(computation));
+    if (!known.has(key)) known.set(key, expectedSeconds(computation, threads));
     return known.get(key);
   };
   return new Map(
     [...forms].map(([step, [own = [step], ...others]]) => {
       const expected = others.flatMap((form) => {
-        const seconds = secondsOfForm(form, { secondsOf, target }, weightsLevel);
+        const seconds = secondsOfForm(form, { secondsOf, target, threads }, weightsLevel);
         return seconds === undefined ? [] : [{ form, seconds }];
       });
       return [
@@ -76,8 +94,8 @@ export function likelyForms(forms: Forms, target: ModelTarget, weightsLevel: Mem
 const DRAWS = 30;
 
 /** What the model expects of the best of some kernels; undefined where nothing maps. */
-export function expectedSeconds(computation: Computation): number | undefined {
-  const ranked = rankOf(computation, { count: 1, kinds: "mappings" }, DRAWS);
+export function expectedSeconds(computation: Computation, threads = 1): number | undefined {
+  const ranked = rankOf(computation, { count: 1, kinds: "mappings", threads }, DRAWS);
   return "refused" in ranked ? undefined : ranked[0]?.prediction.seconds;
 }
 
@@ -96,12 +114,13 @@ export function inBestForms(program: Program, forms: Forms, costs: FormCosts): P
 /** Expected seconds of one run of a form within the network; undefined where a product of it has no kernel. */
 export function secondsOfForm(
   form: Form,
-  { secondsOf, target }: FormCosts,
+  { secondsOf, target, threads = 1 }: FormCosts,
   weightsLevel: MemoryLevel,
 ): number | undefined {
   let sum = 0;
   for (const { computation } of form) {
-    const measured = multiplyAddsOf(computation) > 0 ? secondsOf(computation) : movedSeconds(computation, target);
+    const measured =
+      multiplyAddsOf(computation) > 0 ? secondsOf(computation) : movedSeconds(computation, target) / threads;
     if (measured === undefined) return undefined;
     sum += measured + coldSeconds(computation, target, weightsLevel);
   }
@@ -110,7 +129,7 @@ export function secondsOfForm(
 
 const bytesIn = (tensor: Tensor): number => memoryElements(tensor) * bytesOf(tensor.dtype);
 
-/** Seconds to read the inputs and to write the output, each where it fits. */
+/** Seconds that one core takes to read the inputs and to write the output, each where it fits. */
 export function movedSeconds(computation: Computation, target: ModelTarget): number {
   const output = bytesIn(outputOf(computation));
   const cycles = inputsOf(computation).reduce((sum, tensor) => {

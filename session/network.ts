@@ -22,14 +22,12 @@ import type { Program } from "../network/program.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
-import { modelTarget } from "../perfmodel/target.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { nativeTarget } from "../targets/index.ts";
-import { formsIn, inBestForms } from "./forms.ts";
+import { formsIn, inBestForms, targetOfForms } from "./forms.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
 import { loopsKernel } from "./plain-loops.ts";
 import { rankOf } from "./rank.ts";
-import { storedCalibration } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
 export interface OpenNetwork {
@@ -90,12 +88,11 @@ function bestRecord(
 
 /** The program with each step in the form that the records say is fastest. @param exact whether each step is computed as its equation says */
 export function inRecordedForms(program: Program, records: Records, threads = 1, exact = false): Program {
-  const target = modelTarget(nativeTarget(), storedCalibration(records.db, records.environment)?.calibration);
   const secondsOf = (computation: Computation): number | undefined => {
     const measurement = bestRecord(computation, records, { threads, onGpu: false })?.measurement;
     return measurement?.status === "ok" ? measurement.median : undefined;
   };
-  return inBestForms(program, formsIn(program, exact), { secondsOf, target });
+  return inBestForms(program, formsIn(program, exact), { secondsOf, target: targetOfForms(records), threads });
 }
 
 /** The fastest kernel that was measured, if one was. @param onGpu which of the kinds of kernels */

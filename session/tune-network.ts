@@ -18,12 +18,14 @@ import { type Computation, computationKey } from "../abstraction/computation.ts"
 import { reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Program } from "../network/program.ts";
 import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../network/tasks.ts";
-import { modelTarget } from "../perfmodel/target.ts";
+import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
+import { environmentOf } from "./environment.ts";
 import {
   expectedSeconds,
   type FormCosts,
@@ -33,7 +35,9 @@ import {
   levelOfWeights,
   likelyForms,
   secondsOfForm,
+  targetOfForms,
 } from "./forms.ts";
+import { calibrationFor } from "./predict.ts";
 import { type TuneOutcome, tuneComputation } from "./tune.ts";
 
 export interface TuneNetworkOptions {
@@ -126,60 +130,67 @@ const FASTER_YET = 1.25;
  * @throws UsageError when no step of the network sums products
  */
 export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
-  const { seconds, equal = false, exact = false, machine, signal } = options;
+  if (!tasksOf(program).some(isTuned))
+    throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
+  // Without one, for want of a compiler, each search says so itself.
+  const runner = options.search ? undefined : await runnerFor(options);
+  try {
+    return await tuneOn(runner, program, options);
+  } finally {
+    await runner?.close();
+  }
+}
+
+async function tuneOn(
+  runner: Runner | CudaRunner | undefined,
+  program: Program,
+  options: TuneNetworkOptions,
+): Promise<readonly TunedTask[]> {
+  const { seconds, threads = 1, equal = false, exact = false, machine, signal } = options;
+  const target = await targetFor(runner, options);
   const { beside = machine && isGpu(machine) ? besideOnGpu() : 1 } = options;
-  const target = modelTarget(nativeTarget());
   const forms = likelyForms(
     formsIn(program, exact || (machine !== undefined && isGpu(machine))),
-    target,
+    { target, threads },
     levelOfWeights(program, target),
   );
   const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
   const tasks = tasksOf({ ...program, steps: every }).filter(isTuned);
-  if (tasks.length === 0) throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
-  // A file that is no database is no fault of a task.
-  openDatabase(options.database ?? DEFAULT_DATABASE).close();
   const started = Date.now();
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const states = tasks.map((task, i): State => {
     return { task, place: i + 1, searched: false, beaten: false, best: undefined, gain: 0 };
   });
-  const field = new Field(program, forms, states, target);
+  const field = new Field(program, forms, states, { target, threads });
   const first = Math.max(LEAST_SHARE_SECONDS, (beside * (equal ? 1 : EQUAL_SHARE) * seconds) / tasks.length);
   // Forms before what they stand for; then the task with the most work first: time that runs out is missed least by the others.
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
-  // Without one, for want of a compiler, each search says so itself.
-  const runner = options.search ? undefined : await runnerFor(options);
   const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
-  try {
-    const waiting = [...inOrder.entries()];
-    await sideBySide(beside, async () => {
-      for (let next = waiting.shift(); next; next = waiting.shift()) {
-        const [i, state] = next;
-        if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
-        state.beaten = field.isBeaten(state);
-        if (!state.beaten) await share(state, Math.min(first, left()), options, place);
-      }
-    });
-    const searching = new Set<State>();
-    await sideBySide(beside, async () => {
-      while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
-        const used = field.inUse();
-        const total = [...used].reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
-        const [next] = [...used]
-          .filter((state) => state.gain > LEAST_GAIN * total && !searching.has(state))
-          .sort((a, b) => b.gain - a.gain);
-        if (!next) break;
-        searching.add(next);
-        await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), options, place);
-        searching.delete(next);
-      }
-    });
-  } finally {
-    await runner?.close();
-  }
+  const waiting = [...inOrder.entries()];
+  await sideBySide(beside, async () => {
+    for (let next = waiting.shift(); next; next = waiting.shift()) {
+      const [i, state] = next;
+      if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
+      state.beaten = field.isBeaten(state);
+      if (!state.beaten) await share(state, Math.min(first, left()), options, place);
+    }
+  });
+  const searching = new Set<State>();
+  await sideBySide(beside, async () => {
+    while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
+      const used = field.inUse();
+      const total = [...used].reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
+      const [next] = [...used]
+        .filter((state) => state.gain > LEAST_GAIN * total && !searching.has(state))
+        .sort((a, b) => b.gain - a.gain);
+      if (!next) break;
+      searching.add(next);
+      await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), options, place);
+      searching.delete(next);
+    }
+  });
   const used = field.inUse();
   return states.map((state) => ({
     ...{ task: state.task, searched: state.searched, beaten: state.beaten, seconds: state.best },
@@ -201,6 +212,26 @@ async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<
   return made.status === "ready" ? made.runner : undefined;
 }
 
+/** The rates of this CPU's memories as `network emit` will have them: those of its calibration, which is made first. */
+async function targetFor(
+  runner: Runner | CudaRunner | undefined,
+  { database, signal, onNotice = () => undefined }: TuneNetworkOptions,
+): Promise<ModelTarget> {
+  // A file that is no database is no fault of a task.
+  const db = openDatabase(database ?? DEFAULT_DATABASE);
+  try {
+    if (!runner || "device" in runner) return modelTarget(nativeTarget());
+    const environment = environmentOf(runner);
+    // Where it fails, the searches ask for it again and say why.
+    await calibrationFor(db, environment, INTRINSICS, runner, onNotice, { ...(signal && { signal }) }).catch(
+      () => undefined,
+    );
+    return targetOfForms({ db, environment });
+  } finally {
+    db.close();
+  }
+}
+
 /** What is known of the tasks of all forms, and which of them the network would be made of now. */
 class Field {
   private readonly program: Program;
@@ -208,11 +239,11 @@ class Field {
   private readonly states: ReadonlyMap<string, State>;
   private readonly costs: FormCosts;
 
-  constructor(program: Program, forms: Forms, states: readonly State[], target: FormCosts["target"]) {
+  constructor(program: Program, forms: Forms, states: readonly State[], rates: Omit<FormCosts, "secondsOf">) {
     this.program = program;
     this.forms = forms;
     this.states = new Map(states.map((state) => [computationKey(state.task.computation), state]));
-    this.costs = { secondsOf: (computation) => this.stateOf(computation)?.best, target };
+    this.costs = { secondsOf: (computation) => this.stateOf(computation)?.best, ...rates };
   }
 
   /** Whether it is a part of a form other than a step's own equation. */
@@ -238,7 +269,7 @@ class Field {
     const slowest = Math.max(...others);
     const rates = [...this.states.values()].map(({ task: other, best }) => (best ? other.multiplyAdds / best : 0));
     if (slowest >= task.multiplyAdds / (FASTER_YET * Math.max(...rates))) return false;
-    return slowest < (expectedSeconds(task.computation) ?? Number.POSITIVE_INFINITY);
+    return slowest < (expectedSeconds(task.computation, this.costs.threads) ?? Number.POSITIVE_INFINITY);
   }
 
   private stateOf(computation: Computation): State | undefined {

@@ -20,7 +20,7 @@ import { modelTarget } from "../perfmodel/target.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { writePackage } from "../session/emit.ts";
-import { formsIn, inBestForms } from "../session/forms.ts";
+import { formsIn, inBestForms, levelOfWeights, movedSeconds, secondsOfForm } from "../session/forms.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
 import { loopsKernel } from "../session/plain-loops.ts";
 import { proveNetwork } from "../session/prove-network.ts";
@@ -287,6 +287,19 @@ describe("the form that is chosen", () => {
     expect(formsIn(program, true).size).toBe(0);
   });
 
+  it("counts what is moved by the threads that move it", () => {
+    const [[, [, form = []] = []] = []] = forms;
+    const level = levelOfWeights(program, target);
+    const [one = 0, two = 0] = [1, 2].map((threads) =>
+      secondsOfForm(form, { secondsOf: () => 0, target, threads }, level),
+    );
+    const moved = form
+      .filter(({ computation }) => !isProducts(computation))
+      .reduce((sum, { computation }) => sum + movedSeconds(computation, target), 0);
+    expect(moved).toBeGreaterThan(0);
+    expect(one - two).toBeCloseTo(moved / 2, 12);
+  });
+
   it("is searched for first, and the equation itself only where it could be faster", async () => {
     const names: string[] = [];
     type Search = NonNullable<TuneNetworkOptions["search"]>;
@@ -299,7 +312,8 @@ describe("the form that is chosen", () => {
         // Of an outcome no more than the time is looked at.
         return Promise.resolve({ status: "exhausted", computation, best } as unknown as Awaited<ReturnType<Search>>);
       };
-    const options = { seconds: 3, database: ":memory:" };
+    // However long the model takes to rank kernels, the time does not end.
+    const options = { seconds: 3600, equal: true, database: ":memory:" };
     const fast = await tuneNetwork(program, { ...options, search: search(1e-4) });
     expect(names).toEqual(["products"]);
     expect(fast.map(({ used, beaten }) => [used, beaten])).toEqual([
