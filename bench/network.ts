@@ -5,15 +5,17 @@
  *     node dist/cli/main.js tune-network resnet18 --time 360 --db networks.db
  *     node dist/bench/network.js --networks resnet18 --db networks.db
  *     node dist/bench/network.js --threads 2 --onnxruntime /opt/ort/node_modules/onnxruntime-node --out bench/results/networks
+ *     node dist/bench/network.js --networks all --tune 60 --db networks.db           every network that is built here, each tuned for a minute first
  *
  * Kernels are those of the database, untuned steps as `automap network emit` has them. Weights are seeded. Ratios above 1 say automap is faster.
+ * Of several networks one that fails is told of, and the others go on.
  * A step's time is the median of calls in which every step is timed, in place in the network; `record` is what its kernel took alone, with warm caches.
  */
 
 import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
-import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { openDatabase } from "../db/index.ts";
 import { MODELS } from "../network/models/index.ts";
@@ -30,6 +32,7 @@ import { environmentOf } from "../session/environment.ts";
 import { loadNetwork } from "../session/load-network.ts";
 import { type Choice, choicesOf, inRecordedForms, networkSubject, openGraph } from "../session/network.ts";
 import { buildNetwork } from "../session/prove-network.ts";
+import { tuneNetwork } from "../session/tune-network.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { loadOnnxRuntime, type OnnxArray, type OnnxTensor, onnxNetwork, onnxType } from "./peers/onnxruntime.ts";
 
@@ -40,6 +43,8 @@ const { values } = readOptions({
     batches: { type: "string", default: "40" },
     db: { type: "string", default: "networks.db" },
     exact: { type: "boolean", default: false },
+    /** Seconds of each network, before it is timed; 0 takes the records as they are. */
+    tune: { type: "string", default: "0" },
     onnxruntime: { type: "string" },
     out: { type: "string", default: "networks" },
   },
@@ -57,18 +62,26 @@ const found = await findCompiler();
 if (found.status === "environment") throw new EnvironmentError(found);
 const compiler = found;
 const ort = await loadOnnxRuntime(values.onnxruntime);
-const db = openDatabase(values.db, { readonly: true });
+const networks =
+  values.networks === "all"
+    ? Object.keys(MODELS)
+    : values.networks.split(",").map((name) => wordOf("networks", name, Object.keys(MODELS)));
 const ratios: number[] = [];
 const sections: string[] = [];
 writeFileSync(`${values.out}.jsonl`, "");
-for (const name of values.networks.split(",")) {
-  const row = await compared(wordOf("networks", name, Object.keys(MODELS)));
-  ratios.push(row.ratio);
-  appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
-  sections.push(sectionOf(row));
+for (const name of networks) {
+  const row = await compared(name).catch((error: unknown) => {
+    if (networks.length === 1) throw error;
+    process.exitCode = 1;
+    return reasonOf(error);
+  });
+  if (typeof row !== "string") {
+    ratios.push(row.ratio);
+    appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
+  }
+  sections.push(typeof row === "string" ? `## ${name}\n\nfailed: ${row}\n` : sectionOf(row));
   console.error(sections.at(-1));
 }
-db.close();
 const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
 const text = `# Networks beside ONNX Runtime
 
@@ -91,11 +104,16 @@ interface StepRow {
 }
 
 async function compared(network: string) {
-  const graph = (MODELS[network] as () => ReturnType<(typeof MODELS)[string]>)(); // wordOf has checked the name
+  const graph = (MODELS[network] as () => ReturnType<(typeof MODELS)[string]>)(); // checked above
   const { program: direct } = openGraph(graph);
+  const tuning = Number(values.tune);
+  const { exact, db: database } = values;
+  if (tuning > 0) await tuneNetwork(direct, { seconds: tuning, threads, database, exact });
+  const db = openDatabase(database, { readonly: true });
   const records = { db, environment: environmentOf({ compiler }) };
-  const program = inRecordedForms(direct, records, threads, values.exact);
+  const program = inRecordedForms(direct, records, threads, exact);
   const choices = choicesOf(program, records, threads);
+  db.close();
   const subject = networkSubject(program, choices, { threads });
   const folder = mkdtempSync(join(tmpdir(), "automap-network-bench-"));
   try {
@@ -119,7 +137,7 @@ async function compared(network: string) {
     const ratio = summariseRatio(b, a, 1);
     return {
       ...{ network, threads, automap: own.median, onnxruntime: other.median, ratio: ratio.median, difference },
-      ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, choices) },
+      ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, { program, choices }) },
     };
   } finally {
     rmSync(folder, { recursive: true, force: true });
@@ -173,7 +191,7 @@ async function sampled(ours: () => unknown, theirs: () => Promise<unknown>): Pro
 async function stepsOf(
   folder: string,
   inputs: Readonly<Record<string, OnnxArray>>,
-  choices: ReadonlyMap<Task, Choice>,
+  { program, choices }: { readonly program: Program; readonly choices: ReadonlyMap<Task, Choice> },
 ): Promise<readonly StepRow[]> {
   const net = await loadNetwork(folder, { times: true });
   net.run(inputs);
@@ -184,10 +202,12 @@ async function stepsOf(
     for (const [i, { seconds }] of net.steps().entries()) samples[i]?.push(seconds - (before[i]?.seconds ?? 0));
   }
   const tasks = new Map(
-    [...choices].flatMap(([task, choice]) => task.steps.map(({ nodes }) => [nodes[0], { task, choice }] as const)),
+    [...choices].flatMap(([task, choice]) => task.steps.map((step) => [step, { task, choice }] as const)),
   );
+  if (net.steps().length !== program.steps.length) throw new Error("internal: times of other steps");
   const rows = net.steps().map(({ name }, i): StepRow => {
-    const known = tasks.get(name.split(" ")[0] ?? "");
+    const step = program.steps[i];
+    const known = step && tasks.get(step);
     const record = known?.choice.kind === "record" ? known.choice.seconds : undefined;
     const seconds = summarise(samples[i] ?? [], 1).median;
     return { name, seconds, multiplyAdds: known?.task.multiplyAdds ?? 0, record };
