@@ -24,7 +24,7 @@ import {
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { type Copy, type Group, MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
-import { type Code, code, indented, keyOf, tensorName } from "../abstraction/source-text.ts";
+import { type Code, code, indented, keyOf, type Name, tensorName } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
@@ -364,6 +364,31 @@ export function vectorAt(
 ): Code {
   aligned(access.tensor, Math.min(MOST_BYTES, width * bytesOf(dtype)));
   return code`*(${written ? "" : "const "}${pieceType(dtype, width)}*)&${c.memory(access, extents)}[${at}]`;
+}
+
+/**
+ * What registers make, written beside one another by one access: `*(Piece<float, 2>*)&y[at] = {{sum0, sum1,}};`.
+ * @param to as {@link vectorAt} has it
+ */
+export function writtenPiece(to: Code, values: readonly Code[], guards: readonly Code[]): Code[] {
+  return guarded(guards, [code`${to} = {{`, ...indented(values.map((v) => code`${v},`)), code`}};`], true);
+}
+
+/**
+ * Elements beside one another read by one access, into registers: `const Piece<float, 2> x_piece = inside ? *(const Piece<float, 2>*)&x[at] : ...`.
+ * @param from as {@link vectorAt} has it, and what elements are where a guard does not hold
+ * @param registers of the elements in turn; undefined for one that is left out
+ */
+export function readPiece(
+  tensor: string,
+  type: Code,
+  { from, guards, outside }: { readonly from: Code; readonly guards: readonly Code[]; readonly outside: Code },
+  registers: readonly (Name | undefined)[],
+): Code[] {
+  const piece = tensorName(tensor).with("_piece");
+  const chosen = guards.length === 0 ? from : code`${allOf(guards)} ? ${from} : filled<${type}>(${outside})`;
+  const moved = registers.flatMap((to, i) => (to === undefined ? [] : [code`${to} = ${piece}.values[${i}];`]));
+  return guarded([], [code`const ${type} ${piece} = ${chosen};`, ...moved], true);
 }
 
 export function pieceType(dtype: DType, width: number): Code {

@@ -8,16 +8,15 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { type Access, axis, type Expr, number, substitute } from "../abstraction/expression.ts";
+import { type Access, axis } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
-import { type Code, code, indented, list, tensorName } from "../abstraction/source-text.ts";
-import { allOf } from "./c-expressions.ts";
-import { type CopyContext, pieceType, vectorAt } from "./cuda-copies.ts";
-import { requireTogether } from "./cuda-pieces.ts";
+import { type Code, code, list } from "../abstraction/source-text.ts";
+import { type CopyContext, pieceType, readPiece, vectorAt, writtenPiece } from "./cuda-copies.ts";
+import { requireTogether, stepped, steppedAccess } from "./cuda-pieces.ts";
 import { LANE } from "./fragment.ts";
-import { conjunction, guarded, registerName } from "./lane-statement.ts";
+import { conjunction, registerName } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 import type { Loop, Of } from "./walk.ts";
 import { WarpLanes } from "./warp-lanes.ts";
@@ -63,35 +62,26 @@ function neighbours(
 ): Code[] {
   const { c } = context;
   const { target, value, where } = equation;
-  const stepped = (e: Expr, i: number): Expr => substitute(e, new Map([[name, number(i)]]));
-  const at = (a: Access, i: number): Access => ({ ...a, index: a.index.map((e) => stepped(e, i)) });
+  const at = (a: Access, i: number): Access => steppedAccess(a, name, i);
   const first = c.ownRegister(at(target, 0));
   const memory = first === undefined ? target : value;
   if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
   requireTogether(c, memory, name, extent, { ...extents, [name]: extent });
   const dtype = c.dtypes[memory.tensor] ?? "f32";
-  const type = pieceType(dtype, extent);
   const places = Array.from({ length: extent }, (_, i) => i);
   if (first === undefined) {
     const to = c.placeWhere(at(target, 0), conjunction(where), extents);
-    const values = places.map((i) => c.value(stepped(value, i), dtype, extents));
+    const values = places.map((i) => c.value(stepped(value, name, i), dtype, extents));
     const written = vectorAt(context, at(target, 0), dtype, extent, to.at, extents, true);
-    return guarded(
-      [...beyond, ...to.guards],
-      [code`${written} = {{`, ...indented(values.map((v) => code`${v},`)), code`}};`],
-      true,
-    );
+    return writtenPiece(written, values, [...beyond, ...to.guards]);
   }
   const read = at(memory, 0);
   const from = c.place(read, extents, "from");
-  const guards = [...beyond, ...from.guards];
-  const piece = tensorName(memory.tensor).with("_piece");
-  const loaded = vectorAt(context, read, dtype, extent, from.at, extents);
-  const outside = code`filled<${type}>(${c.outside(memory.tensor, dtype)})`;
-  const chosen = guards.length === 0 ? loaded : code`${allOf(guards)} ? ${loaded} : ${outside}`;
-  const moved = places.map((i) => {
-    const register = c.ownRegister(at(target, i)) ?? first;
-    return code`${register} = ${piece}.values[${i}];`;
-  });
-  return [code`{`, ...indented([code`const ${type} ${piece} = ${chosen};`, ...moved]), code`}`];
+  const loaded = {
+    from: vectorAt(context, read, dtype, extent, from.at, extents),
+    guards: [...beyond, ...from.guards],
+    outside: c.outside(memory.tensor, dtype),
+  };
+  const registers = places.map((i) => c.ownRegister(at(target, i)) ?? first);
+  return readPiece(memory.tensor, pieceType(dtype, extent), loaded, registers);
 }

@@ -10,14 +10,13 @@ import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
-import { type Access, accessesIn, type Expr, number, printAccess, substitute } from "../abstraction/expression.ts";
+import { type Access, accessesIn, type Expr, printAccess } from "../abstraction/expression.ts";
 import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { type Code, code, indented, tensorName } from "../abstraction/source-text.ts";
-import { allOf } from "./c-expressions.ts";
-import { pieceType } from "./cuda-copies.ts";
-import { holdsTogether } from "./cuda-pieces.ts";
-import { conjunction, equationsIn, guarded } from "./lane-statement.ts";
+import { type Code, code, tensorName } from "../abstraction/source-text.ts";
+import { pieceType, readPiece, writtenPiece } from "./cuda-copies.ts";
+import { holdsTogether, stepped, steppedAccess } from "./cuda-pieces.ts";
+import { conjunction, equationsIn } from "./lane-statement.ts";
 import { LaneThreads } from "./lane-threads.ts";
 import { isRun } from "./short-index.ts";
 import type { Loop, Of } from "./walk.ts";
@@ -76,8 +75,7 @@ export class CudaLanes extends LaneThreads {
   /** Elements side by side in memory that a lane moves at once: into registers of its own, or out of them. */
   private neighbours(equation: Equation, { name, extent: count }: Dimension, loop: Loop, extents: Extents): Code[] {
     const { target, value, where } = equation;
-    const stepped = (e: Expr, i: number): Expr => substitute(e, new Map([[name, number(i)]]));
-    const at = (a: Access, i: number): Access => ({ ...a, index: a.index.map((e) => stepped(e, i)) });
+    const at = (a: Access, i: number): Access => steppedAccess(a, name, i);
     const first = this.c.ownRegister(at(target, 0));
     const memory = first ? value : target;
     if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
@@ -90,20 +88,20 @@ export class CudaLanes extends LaneThreads {
     const guards = [...this.beyond(loop.axis, loop.extent), ...place.guards];
     const element = code`${this.c.tensor(memory.tensor)}[${place.at}]`;
     if (!first) {
-      const values = places.map((i) => code`${this.c.value(stepped(value, i), dtype, extents)},`);
-      return guarded(guards, [code`*(${type}*)&${element} = {{`, ...indented(values), code`}};`], true);
+      const values = places.map((i) => this.c.value(stepped(value, name, i), dtype, extents));
+      return writtenPiece(code`*(${type}*)&${element}`, values, guards);
     }
-    const piece = tensorName(memory.tensor).with("_piece");
-    const loaded = code`*(const ${type}*)&${element}`;
-    const outside = code`filled<${type}>(${this.c.outside(memory.tensor, dtype)})`;
-    const chosen = guards.length === 0 ? loaded : code`${allOf(guards)} ? ${loaded} : ${outside}`;
-    const moved = places.flatMap((i) => {
+    const registers = places.map((i) => {
       const to = at(target, i);
-      if (this.read.has(registerText(to))) return [code`${this.c.ownRegister(to) ?? first} = ${piece}.values[${i}];`];
+      if (this.read.has(registerText(to))) return this.c.ownRegister(to) ?? first;
       this.unread.add(registerText(to));
-      return [];
+      return undefined;
     });
-    return guarded([], [code`const ${type} ${piece} = ${chosen};`, ...moved], true);
+    const loaded = {
+      ...{ from: code`*(const ${type}*)&${element}`, guards },
+      outside: this.c.outside(memory.tensor, dtype),
+    };
+    return readPiece(memory.tensor, type, loaded, registers);
   }
 
   /** @throws Error unless neighbours lie side by side from a multiple of their number on, and are inside their tensor or outside together */
