@@ -12,7 +12,7 @@ import type {
   ThreadCandidate,
   ThreadSchedule,
 } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
+import { type Computation, extentsOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -28,6 +28,7 @@ import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/gr
 import { problemIn } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { printThreadSchedule, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
+import { windowsOf } from "../mapper/space-time/loops.ts";
 import type { Costs } from "../perfmodel/correct.ts";
 import { type Correction, fit as fitCorrection } from "../perfmodel/correct.ts";
 import { gridCosts, predictGrid } from "../perfmodel/grid.ts";
@@ -179,7 +180,7 @@ function judged(mapping: Mapping, candidate: GridCandidate | ThreadCandidate, ma
 
 /** How a kernel stands among others. */
 export interface InStream {
-  /** One of several that each begin while the one ahead runs, and then await its end, where the machine can do that. */
+  /** Whether it is one of several that may each begin while the one ahead runs, and then await its end. */
   readonly chained?: boolean;
 }
 
@@ -197,6 +198,16 @@ export function generateOnGpu(choice: GpuChoice, { chained = false }: InStream =
   const nest = isGrid ? lowerGrid(choice.context, choice.schedule) : lowerThreads(choice.context, choice.schedule);
   return generateCuda(mapping.computation, mapping.intrinsic, nest, {
     lines: notes,
-    chained: chained && choice.context.limits.dependentLaunch,
+    chained: chained && choice.context.limits.dependentLaunch && gainsByBeginningEarly(choice),
   });
+}
+
+/**
+ * Products of matrix instructions over a window lose more than they gain: on an H100 the first convolution of ResNet-18 took 6.7 us for 4.9 and its others
+ * up to 0.6 us more, as their inputs are then read as memory that changes. Other steps gain 0.1 to 0.3 us (bench/results/networks-h100.md).
+ */
+function gainsByBeginningEarly({ kind, context }: GpuChoice): boolean {
+  const { computation } = context.mapping;
+  const extents = extentsOf(computation);
+  return kind !== "grid" || windowsOf(computation).every(([, reduce]) => extents[reduce] === 1);
 }

@@ -12,6 +12,7 @@ import { lowerGrid } from "../mapper/lower/grid.ts";
 import { GRID, gridProblem } from "../mapper/schedule/grid.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { predictGrid } from "../perfmodel/grid.ts";
+import { generateOnGpu } from "../session/grid-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import {
   convolutionF16,
@@ -88,6 +89,17 @@ describe("kernels launched while the one ahead runs", () => {
     expect(source.match(/launch_with\(phase_\d, 1, 1/g)).toHaveLength(3);
     expect(sourceOf(late)).not.toMatch(/begin_next_kernel/);
     expect(sourceOf(late)).toMatch(/const \w+\* __restrict__ in\b/);
+  });
+
+  it("are all steps of a network but products over a window, which are slower so", () => {
+    const pointwise = gridContextOf(
+      convolutionF16("conv2d", { n: 2, c: 128, k: 64, h: 4, w: 5, r: 1, s: 1, pad: 0 }, false),
+      "wgmma.m64n16k16.f32.f16",
+      "m <- k; n <- n,p,q; k <- c",
+    );
+    const waits = (at: typeof context, schedule: GridSchedule): boolean =>
+      generateOnGpu({ kind: "grid", context: at, schedule }, { chained: true }).source.includes("await_kernel_ahead");
+    expect([waits(context, COPIES), waits(pointwise, { ...COPIES, repack: ["b"] })]).toEqual([false, true]);
   });
 
   it("are expected to end earlier", () => {
