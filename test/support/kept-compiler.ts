@@ -5,7 +5,7 @@
  *     compileOnce();                                           of all tests of a file
  *     await runChild([keptProgram("g++"), ...words], ...)      of one call
  *
- * A file counts by its text, and with it the headers beside it that it asks for; so does a folder of headers. Where they lie does not count.
+ * A file counts by its text, and with it the headers and weights beside it that it asks for; so does a folder of headers. Where they lie does not count.
  * A compilation that fails is not kept.
  */
 
@@ -23,7 +23,10 @@ texts() {
     if [ "$previous" = -o ]; then :
     elif [ -f "$word" ]; then
       cat "$word"
-      if grep -q '^ *#include "' "$word"; then case $word in */*) cat "\${word%/*}"/*.h ;; *) cat ./*.h ;; esac; fi
+      case $word in */*) beside=\${word%/*} ;; *) beside=. ;; esac
+      if grep -q '^ *#include "' "$word"; then cat "$beside"/*.h; fi
+      # Weights of a network, which its text includes as bytes.
+      if grep -q incbin "$word"; then cat "$beside"/*.weights; fi
     elif [ -d "$word" ]; then cat "$word"/*.h
     else case $word in -I?*) cat "\${word#-I}"/*.h ;; *) echo "$word" ;; esac
     fi
