@@ -90,7 +90,7 @@ ${cpus()[0]?.model.trim()}, batch 1, ${threads} thread${threads === 1 ? "" : "s"
     node dist/bench/network.js ${process.argv.slice(2).join(" ")}
 
 ${sections.join("\n")}
-ONNX Runtime's time over ours, geomean: ${geomean.toFixed(2)}
+ONNX Runtime's time over ours, geomean of ${ratios.length} of ${sections.length} networks: ${geomean.toFixed(2)}
 `;
 writeFileSync(`${values.out}.md`, text);
 

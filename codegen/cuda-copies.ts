@@ -298,7 +298,10 @@ function asyncChoice(
   if (value.kind !== "select") throw new Error("internal: an asynchronous copy of nothing");
   const send = (e: Expr, where: readonly Expr[]): Code[] => asyncChoice(pieces, e, to, where, context, extents);
   // Zeros are the fill of what is sent otherwise.
-  if (value.whenFalse.kind === "number") return send(value.whenTrue, [...inside, ...conjunction(value.condition)]);
+  if (value.whenFalse.kind === "number") {
+    if (value.whenFalse.value !== 0) throw new Error("internal: an asynchronous copy filled with other numbers than 0");
+    return send(value.whenTrue, [...inside, ...conjunction(value.condition)]);
+  }
   const side = sideOf(value, context, extents);
   if ("kind" in side) return send(side, inside);
   return [

@@ -96,7 +96,7 @@ export function pointersOf(
     return {
       name,
       type,
-      restrict: !waits || constant || name === output,
+      restrict: !waits || constant,
       from: code`tensors[${i}]`,
       inWorkspace: false,
     };

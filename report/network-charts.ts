@@ -26,6 +26,15 @@ interface Bar {
   readonly time: TimeSource;
 }
 
+/** Steps that have no bar of their own, one bar for each way their times are known. */
+function restBySource(rest: readonly Bar[]): Bar[] {
+  return SOURCES.flatMap(([time]) => {
+    const bars = rest.filter((bar) => bar.time === time);
+    const seconds = bars.reduce((total, bar) => total + bar.seconds, 0);
+    return bars.length === 0 ? [] : [{ name: count(bars.length, "other step"), seconds, time }];
+  });
+}
+
 /** A bar for each step, in the order they run. Undefined where no time is known. */
 export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | undefined {
   const timed = steps.flatMap(({ node, task }): Bar[] => {
@@ -40,7 +49,7 @@ export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | 
   const bars =
     rest.length === 0
       ? shown
-      : [...shown, { name: count(rest.length, "other step"), seconds: sum(rest), time: "estimated" as const }];
+      : [...shown, ...restBySource(rest)];
   const total = sum(timed);
   const longest = Math.max(...bars.map((bar) => bar.seconds));
   return chart(

@@ -47,7 +47,7 @@ export function gatherNetworkReport(
 ): NetworkReportData {
   const { program, choices } = chosen;
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
-  const machine = onGpu || !environment ? undefined : estimatesOf(db, environment);
+  const machine = onGpu || !environment ? undefined : { target: estimatesOf(db, environment), threads };
   const timedOf = (computation: Computation): TimedRecord[] =>
     environment === undefined
       ? []
@@ -119,11 +119,17 @@ const estimatesOf = (db: Database, environment: Environment): ModelTarget =>
 const trustedIn = (environment: Environment) =>
   ({ environment, intrinsics: everyIntrinsic(), policy: "exact" }) as const;
 
+/** By what plain loops are estimated. */
+interface Estimating {
+  readonly target: ModelTarget;
+  readonly threads: number;
+}
+
 function taskRow(
   task: Task,
   choice: Choice,
   trials: readonly TimedRecord[],
-  machine: ModelTarget | undefined,
+  machine: Estimating | undefined,
 ): NetworkTask {
   const { time, seconds } = timeOf(task, choice, machine);
   return {
@@ -145,7 +151,7 @@ function taskRow(
 function timeOf(
   { computation, multiplyAdds }: Task,
   choice: Choice,
-  machine: ModelTarget | undefined,
+  machine: Estimating | undefined,
 ): { readonly time: TimeSource; readonly seconds: number | undefined } {
   switch (choice.kind) {
     case "record":
@@ -155,7 +161,7 @@ function timeOf(
     case "loops":
       // What sums products by plain loops takes longer than it takes to move.
       return machine && multiplyAdds === 0
-        ? { time: "estimated", seconds: movedSeconds(computation, machine) }
+        ? { time: "estimated", seconds: movedSeconds(computation, machine.target) / machine.threads }
         : { time: "unknown", seconds: undefined };
     default:
       return choice satisfies never;

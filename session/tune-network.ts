@@ -162,15 +162,15 @@ async function tuneOn(
     return { task, place: i + 1, searched: false, beaten: false, best: undefined, gain: 0 };
   });
   const field = new Field(program, forms, states, { target, threads });
-  const first = Math.max(LEAST_SHARE_SECONDS, (beside * (equal ? 1 : EQUAL_SHARE) * seconds) / tasks.length);
+  const first = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / Math.ceil(tasks.length / beside));
   // Forms before what they stand for; then the task with the most work first: time that runs out is missed least by the others.
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
   const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
   const waiting = [...inOrder.entries()];
-  await sideBySide(beside, async () => {
-    for (let next = waiting.shift(); next; next = waiting.shift()) {
+  await sideBySide(beside, async (goesOn) => {
+    for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
       const [i, state] = next;
       if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
       state.beaten = field.isBeaten(state);
@@ -178,8 +178,8 @@ async function tuneOn(
     }
   });
   const searching = new Set<State>();
-  await sideBySide(beside, async () => {
-    while (!equal && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
+  await sideBySide(beside, async (goesOn) => {
+    while (!equal && goesOn() && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
       const used = field.inUse();
       const total = [...used].reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
       const [next] = [...used]
@@ -202,8 +202,18 @@ async function tuneOn(
 /** A search keeps about four compilers busy, and more than four wait for the device. */
 const besideOnGpu = (): number => Math.max(1, Math.min(4, Math.floor(availableParallelism() / 4)));
 
-async function sideBySide(count: number, work: () => Promise<void>): Promise<void> {
-  await Promise.all(Array.from({ length: count }, work));
+/** Ends when all have ended: one that fails stops the others after what they do now. @throws what the first of them threw */
+async function sideBySide(count: number, work: (goesOn: () => boolean) => Promise<void>): Promise<void> {
+  let failed = false;
+  const ends = await Promise.allSettled(
+    Array.from({ length: count }, () =>
+      work(() => !failed).catch((error: unknown) => {
+        failed = true;
+        throw error;
+      }),
+    ),
+  );
+  for (const end of ends) if (end.status === "rejected") throw end.reason;
 }
 
 /** Undefined for want of a compiler or a GPU. */
