@@ -12,27 +12,20 @@
  * A step's time is the median of calls in which every step is timed, in place in the network; `record` is what its kernel took alone, with warm caches.
  */
 
-import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
-import { join } from "node:path";
-import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
-import { seededRandom } from "../abstraction/random.ts";
-import { openDatabase } from "../db/index.ts";
+import { appendFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { EnvironmentError, reasonOf } from "../abstraction/error.ts";
 import { MODELS } from "../network/models/index.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import type { Program } from "../network/program.ts";
 import type { Task } from "../network/tasks.ts";
-import { heldAs, type Value } from "../network/value.ts";
-import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { heldAs } from "../network/value.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { shareCores } from "../runtime/cores.ts";
 import { summarise, summariseRatio } from "../runtime/statistics.ts";
-import { writePackage } from "../session/emit.ts";
-import { environmentOf } from "../session/environment.ts";
 import { loadNetwork } from "../session/load-network.ts";
-import { type Choice, choicesOf, inRecordedForms, networkSubject, openGraph } from "../session/network.ts";
-import { buildNetwork } from "../session/prove-network.ts";
+import { type Choice, openGraph } from "../session/network.ts";
 import { tuneNetwork } from "../session/tune-network.ts";
+import { builtNetwork, drawnInputs, inTurns } from "./built-network.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { loadOnnxRuntime, type OnnxArray, type OnnxTensor, onnxNetwork, onnxType } from "./peers/onnxruntime.ts";
 
@@ -54,8 +47,6 @@ const [threads, batches] = [Number(values.threads), Number(values.batches)];
 const TOLERANCE = 1e-4;
 /** The same of networks in u8, where a value that lies between two integers may be rounded to either. */
 const ROUNDED_TOLERANCE = 0.1;
-/** A batch is as many calls as fit. */
-const BATCH_SECONDS = 0.03;
 const PROFILED_CALLS = 50;
 
 const found = await findCompiler();
@@ -109,19 +100,9 @@ async function compared(network: string) {
   const tuning = Number(values.tune);
   const { exact, db: database } = values;
   if (tuning > 0) await tuneNetwork(direct, { seconds: tuning, threads, database, exact });
-  const db = openDatabase(database, { readonly: true });
-  const records = { db, environment: environmentOf({ compiler }) };
-  const program = inRecordedForms(direct, records, threads, exact);
-  const choices = choicesOf(program, records, threads);
-  db.close();
-  const subject = networkSubject(program, choices, { threads });
-  const folder = mkdtempSync(join(tmpdir(), "automap-network-bench-"));
+  const { folder, program, choices } = await builtNetwork(direct, { database, threads, exact, compiler });
   try {
-    writePackage(folder, networkFiles(subject));
-    const problem = await buildNetwork(folder, partsOfNetwork(subject), compiler, shareCores());
-    if (problem !== undefined) throw new UsageError(`${network} does not compile\n${problem}`);
-    const random = seededRandom(1);
-    const inputs = Object.fromEntries(program.inputs.map((value) => [value.name, drawn(value, random)] as const));
+    const inputs = drawnInputs(program);
     const ours = await loadNetwork(folder);
     const peer = await onnxNetwork(ort, onnxBytes(graph), { inputs, tensors: tensorsOf(program), threads });
     const outputs = ours.run(inputs);
@@ -130,7 +111,7 @@ async function compared(network: string) {
     const difference = Math.max(
       ...Object.entries(outputs).map(([name, got]) => differenceOf(got, peer.outputs[name], tolerance)),
     );
-    const [a, b] = await sampled(() => ours.run(inputs, outputs), peer.run);
+    const [a, b] = await inTurns(() => ours.run(inputs, outputs), peer.run, batches);
     ours.close();
     await peer.close();
     const [own, other] = [summarise(a, 1), summarise(b, 1)];
@@ -142,14 +123,6 @@ async function compared(network: string) {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
-}
-
-/** Images between -2 and 2; integers are numbers of words or of kinds, of which every network here has two. */
-function drawn({ type, shape, name }: Value, random: () => number): OnnxArray {
-  const length = shape.reduce((product, size) => product * size, 1);
-  if (type === "f32") return Float32Array.from({ length }, () => 4 * random() - 2);
-  if (type === "s32") return Int32Array.from({ length }, () => Math.floor(2 * random()));
-  throw new UsageError(`the input ${name} holds ${type}; inputs are drawn in f32 and s32`);
 }
 
 function tensorsOf({ inputs, outputs }: Program): Readonly<Record<string, OnnxTensor>> {
@@ -170,22 +143,6 @@ function differenceOf(ours: ArrayLike<number>, theirs: ArrayLike<number> = [], t
   }
   if (!(most <= tolerance * largest)) throw new Error(`outputs differ by ${most}, where the largest is ${largest}`);
   return most / largest;
-}
-
-/** Seconds a call of each, batch by batch in turns; who begins changes. */
-async function sampled(ours: () => unknown, theirs: () => Promise<unknown>): Promise<[number[], number[]]> {
-  const sides = [ours, theirs] as const;
-  const samples: [number[], number[]] = [[], []];
-  const calls = [1, 1];
-  const timed = async (side: 0 | 1): Promise<number> => {
-    const begun = performance.now();
-    for (let call = 0; call < (calls[side] ?? 1); call++) await sides[side]();
-    return (performance.now() - begun) / 1000 / (calls[side] ?? 1);
-  };
-  for (const side of [0, 1] as const) calls[side] = Math.max(1, Math.round(BATCH_SECONDS / (await timed(side))));
-  for (let batch = 0; batch < batches; batch++)
-    for (const side of batch % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) samples[side].push(await timed(side));
-  return samples;
 }
 
 async function stepsOf(

@@ -1,0 +1,87 @@
+/**
+ * @file Networks as libraries of the fastest kernels that are recorded, built in a folder of their own and called in turns.
+ *
+ *     const { folder } = await builtNetwork(program, { database: "networks.db", threads: 1, compiler });
+ *     const net = await loadNetwork(folder);
+ *     const [a, b] = await inTurns(() => net.run(inputs), () => other.run(inputs), 40);
+ */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { UsageError } from "../abstraction/error.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { openDatabase } from "../db/index.ts";
+import type { Program } from "../network/program.ts";
+import type { Task } from "../network/tasks.ts";
+import type { Value } from "../network/value.ts";
+import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import type { Compiler } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
+import { writePackage } from "../session/emit.ts";
+import { environmentOf } from "../session/environment.ts";
+import { type Choice, choicesOf, inRecordedForms, networkSubject } from "../session/network.ts";
+import { buildNetwork } from "../session/prove-network.ts";
+import type { OnnxArray } from "./peers/onnxruntime.ts";
+
+/** A batch is as many calls as fit. */
+const BATCH_SECONDS = 0.03;
+
+interface BuiltOptions {
+  readonly database: string;
+  readonly threads: number;
+  readonly exact?: boolean;
+  readonly compiler: Compiler;
+}
+
+/** The folder is the caller's to delete. @throws UsageError when it does not compile */
+export async function builtNetwork(
+  direct: Program,
+  { database, threads, exact = false, compiler }: BuiltOptions,
+): Promise<{ readonly folder: string; readonly program: Program; readonly choices: ReadonlyMap<Task, Choice> }> {
+  const db = openDatabase(database, { readonly: true });
+  const records = { db, environment: environmentOf({ compiler }) };
+  const program = inRecordedForms(direct, records, threads, exact);
+  const choices = choicesOf(program, records, threads);
+  db.close();
+  const subject = networkSubject(program, choices, { threads });
+  const folder = mkdtempSync(join(tmpdir(), "automap-network-bench-"));
+  writePackage(folder, networkFiles(subject));
+  const problem = await buildNetwork(folder, partsOfNetwork(subject), compiler, shareCores());
+  if (problem === undefined) return { folder, program, choices };
+  rmSync(folder, { recursive: true, force: true });
+  throw new UsageError(`${direct.name} does not compile\n${problem}`);
+}
+
+export function drawnInputs({ inputs }: Program): Record<string, OnnxArray> {
+  const random = seededRandom(1);
+  return Object.fromEntries(inputs.map((value) => [value.name, drawn(value, random)] as const));
+}
+
+/** Images between -2 and 2; integers are numbers of words or of kinds, of which every network here has two. */
+function drawn({ type, shape, name }: Value, random: () => number): OnnxArray {
+  const length = shape.reduce((product, size) => product * size, 1);
+  if (type === "f32") return Float32Array.from({ length }, () => 4 * random() - 2);
+  if (type === "s32") return Int32Array.from({ length }, () => Math.floor(2 * random()));
+  throw new UsageError(`the input ${name} holds ${type}; inputs are drawn in f32 and s32`);
+}
+
+/** Seconds a call of each, batch by batch in turns; who begins changes. */
+export async function inTurns(
+  ours: () => unknown,
+  theirs: () => unknown,
+  batches: number,
+): Promise<[number[], number[]]> {
+  const sides = [ours, theirs] as const;
+  const samples: [number[], number[]] = [[], []];
+  const calls = [1, 1];
+  const timed = async (side: 0 | 1): Promise<number> => {
+    const begun = performance.now();
+    for (let call = 0; call < (calls[side] ?? 1); call++) await sides[side]();
+    return (performance.now() - begun) / 1000 / (calls[side] ?? 1);
+  };
+  for (const side of [0, 1] as const) calls[side] = Math.max(1, Math.round(BATCH_SECONDS / (await timed(side))));
+  for (let batch = 0; batch < batches; batch++)
+    for (const side of batch % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) samples[side].push(await timed(side));
+  return samples;
+}

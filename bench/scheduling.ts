@@ -1,0 +1,119 @@
+/**
+ * @file Time for searches dealt among the tasks of a network by gain, beside equal shares of the same time: both from an empty database, then both
+ * libraries in one process, batches in turns.
+ *
+ *     npm run build
+ *     node dist/bench/scheduling.js --out scheduling                                  three networks, 80 s for each way of each: nine minutes
+ *     node dist/bench/scheduling.js --networks mobilenet-v1 --seconds 20 --out small
+ *
+ * What was searched stays in OUT-NETWORK-by-gain.db and OUT-NETWORK-equal.db: a command that was cut short goes on where it was, networks that are
+ * done are not begun again. `times` is the time of equal shares over that by gain: above 1 says that gain was the better guide.
+ */
+
+import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { z } from "zod";
+import { EnvironmentError } from "../abstraction/error.ts";
+import { MODELS } from "../network/models/index.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { summarise, summariseRatio } from "../runtime/statistics.ts";
+import { loadNetwork } from "../session/load-network.ts";
+import { openGraph } from "../session/network.ts";
+import { tuneNetwork } from "../session/tune-network.ts";
+import { builtNetwork, drawnInputs, inTurns } from "./built-network.ts";
+import { readOptions, wordOf } from "./options.ts";
+
+const { values } = readOptions({
+  options: {
+    networks: { type: "string", default: "resnet18,mobilenet-v1,mobilenet-v1-u8s8" },
+    /** Of each search of a network. */
+    seconds: { type: "string", default: "80" },
+    threads: { type: "string", default: "1" },
+    batches: { type: "string", default: "40" },
+    out: { type: "string", default: "scheduling" },
+  },
+});
+const [seconds, threads, batches] = [Number(values.seconds), Number(values.threads), Number(values.batches)];
+const found = await findCompiler();
+if (found.status === "environment") throw new EnvironmentError(found);
+const compiler = found;
+
+const ROW = z.object({
+  network: z.string(),
+  seconds: z.number(),
+  threads: z.number(),
+  byGain: z.number().meta({ description: "seconds of one call" }),
+  equal: z.number(),
+  times: z.number(),
+  unsearched: z.array(z.number()).meta({ description: "tasks in use that got no time: by gain, with equal shares" }),
+});
+type Row = z.infer<typeof ROW>;
+
+const file = `${values.out}.jsonl`;
+const rows: Row[] = existsSync(file)
+  ? readFileSync(file, "utf8")
+      .split("\n")
+      .filter((line) => line !== "")
+      .map((line) => ROW.parse(JSON.parse(line)))
+  : [];
+const isDone = (network: string): boolean =>
+  rows.some((row) => row.network === network && row.seconds === seconds && row.threads === threads);
+for (const word of values.networks.split(",")) {
+  const network = wordOf("networks", word, Object.keys(MODELS));
+  if (isDone(network)) continue;
+  const row = await compared(network);
+  rows.push(row);
+  appendFileSync(file, `${JSON.stringify(row)}\n`);
+  console.error(lineOf(row));
+}
+const geomean = Math.exp(rows.reduce((sum, { times }) => sum + Math.log(times), 0) / rows.length);
+writeFileSync(
+  `${values.out}.md`,
+  `# Time dealt by gain, beside equal shares
+
+${cpus()[0]?.model.trim()}, batch 1; both from an empty database, then ${batches} batches in turns; medians.
+
+    node dist/bench/scheduling.js ${process.argv.slice(2).join(" ")}
+
+| network | seconds of search | threads | by gain, ms | equal shares, ms | times | tasks without time: by gain | equal |
+|---|---|---|---|---|---|---|---|
+${rows.map(lineOf).join("\n")}
+
+Equal shares' time over that by gain, geomean: ${geomean.toFixed(3)}
+`,
+);
+
+async function compared(network: string): Promise<Row> {
+  const { program } = openGraph((MODELS[network] as () => ReturnType<(typeof MODELS)[string]>)()); // checked above
+  const built: Awaited<ReturnType<typeof builtNetwork>>[] = [];
+  const unsearched: number[] = [];
+  try {
+    for (const equal of [false, true]) {
+      const database = `${values.out}-${network}-${equal ? "equal" : "by-gain"}.db`;
+      const tasks = await tuneNetwork(program, { seconds, threads, database, equal });
+      unsearched.push(tasks.filter(({ searched, beaten }) => !searched && !beaten).length);
+      built.push(await builtNetwork(program, { database, threads, compiler }));
+    }
+    const nets: Awaited<ReturnType<typeof loadNetwork>>[] = [];
+    for (const { folder } of built) nets.push(await loadNetwork(folder));
+    const [gain, same] = nets;
+    if (!gain || !same) throw new Error("internal: two networks were built");
+    const inputs = drawnInputs(program);
+    const [a, b] = await inTurns(
+      () => gain.run(inputs),
+      () => same.run(inputs),
+      batches,
+    );
+    for (const net of nets) net.close();
+    const [byGain, equal] = [summarise(a, 1).median, summarise(b, 1).median];
+    return { ...{ network, seconds, threads, byGain, equal, unsearched }, times: summariseRatio(b, a, 1).median };
+  } finally {
+    for (const { folder } of built) rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function lineOf({ network, seconds: dealt, threads: of, byGain, equal, times, unsearched }: Row): string {
+  const [mine = 0, others = 0] = unsearched;
+  const ms = (time: number): string => (time * 1e3).toFixed(2);
+  return `| ${[network, dealt, of, ms(byGain), ms(equal), times.toFixed(3), mine, others].join(" | ")} |`;
+}

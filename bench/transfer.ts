@@ -1,0 +1,141 @@
+/**
+ * @file Trials that a search needs to come within 5 % of the best that is known, with the records of near layers and without them.
+ *
+ *     npm run build
+ *     node dist/bench/transfer.js --out transfer                                     30 layers, 9 s for each of both searches: ten minutes
+ *     node dist/bench/transfer.js --layers 4 --seconds 5 --networks resnet18 --out small
+ *
+ * Layers are the different tasks of the networks, in the order these compute them. A search with transfer begins with the records of the layers before
+ * it, which lie in OUT.db; one without has an empty database. Who comes first changes from layer to layer. The best is that of both searches; a search
+ * that does not come near it counts with all its trials, one more than it made. The first layer has no others to learn from and is left out of the sums.
+ * Layers that are done are not begun again: a command that was cut short goes on where it was.
+ */
+
+import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { z } from "zod";
+import { computationKey } from "../abstraction/computation.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { MODELS } from "../network/models/index.ts";
+import type { Task } from "../network/tasks.ts";
+import { openGraph, tunedTasks } from "../session/network.ts";
+import { tuneComputation } from "../session/tune.ts";
+import { readOptions, wordOf } from "./options.ts";
+
+const { values } = readOptions({
+  options: {
+    networks: { type: "string", default: "resnet18,resnet50,mobilenet-v1" },
+    layers: { type: "string", default: "30" },
+    /** Of each search. */
+    seconds: { type: "string", default: "9" },
+    /** Of the best, that a search must come near. */
+    percent: { type: "string", default: "5" },
+    seed: { type: "string", default: "1" },
+    out: { type: "string", default: "transfer" },
+  },
+});
+const [seconds, near, seed] = [Number(values.seconds), 1 + Number(values.percent) / 100, Number(values.seed)];
+
+const SEARCH = z.object({
+  trials: z.number(),
+  best: z.number().meta({ description: "seconds of a call" }),
+  needed: z.number().optional().meta({ description: "trials to come near the best of both; none where it did not" }),
+});
+const ROW = z.object({ layer: z.string(), key: z.string(), with: SEARCH, without: SEARCH });
+type Row = z.infer<typeof ROW>;
+
+const file = `${values.out}.jsonl`;
+const known = new Map(
+  (existsSync(file) ? readFileSync(file, "utf8").split("\n") : []).flatMap((line) => {
+    if (line === "") return [];
+    const row = ROW.parse(JSON.parse(line));
+    return [[row.key, row] as const];
+  }),
+);
+const rows: Row[] = [];
+for (const [place, layer] of layersOf(values.networks.split(",")).entries()) {
+  const row = known.get(computationKey(layer.computation)) ?? (await compared(layer, place));
+  rows.push(row);
+  console.error(lineOf(row));
+}
+const judged = rows.slice(1);
+const total = (of: "with" | "without"): number => judged.reduce((sum, row) => sum + countOf(row[of]), 0);
+const ratios = judged.map((row) => Math.log(countOf(row.with) / countOf(row.without)));
+const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length);
+const reached = (of: "with" | "without"): number => judged.filter((row) => row[of].needed !== undefined).length;
+writeFileSync(
+  `${values.out}.md`,
+  `# Trials to come within ${values.percent} % of the best, with the records of near layers and without
+
+${cpus()[0]?.model.trim()}, one thread, ${seconds} s for each search.
+
+    node dist/bench/transfer.js ${process.argv.slice(2).join(" ")}
+
+| layer | with: needed | of trials | best, us | without: needed | of trials | best, us |
+|---|---|---|---|---|---|---|
+${rows.map(lineOf).join("\n")}
+
+Behind the first layer: ${total("with")} trials with transfer, ${total("without")} without, ${(total("with") / total("without")).toFixed(2)} times as many; geomean of layers ${geomean.toFixed(2)}.
+Near the best came ${reached("with")} of ${judged.length} searches with it, ${reached("without")} without. The goal is a third.
+`,
+);
+
+/** Different tasks of all networks, as far as they are asked for. */
+function layersOf(words: readonly string[]): readonly Task[] {
+  const layers = new Map<string, Task>();
+  for (const word of words) {
+    const name = wordOf("networks", word, Object.keys(MODELS));
+    const { program } = openGraph((MODELS[name] as () => ReturnType<(typeof MODELS)[string]>)()); // checked above
+    for (const task of tunedTasks(program)) layers.set(computationKey(task.computation), task);
+  }
+  const asked = Number(values.layers);
+  if (asked < 2) throw new UsageError("--layers must be 2 at least: the first has no others to learn from");
+  return [...layers.values()].slice(0, asked);
+}
+
+async function compared(task: Task, place: number): Promise<Row> {
+  const searches = new Map<boolean, readonly number[]>();
+  for (const transfer of place % 2 === 0 ? [true, false] : [false, true])
+    searches.set(transfer, await searched(task, transfer));
+  const best = Math.min(...[...searches.values()].flat());
+  const told = (transfer: boolean): Row["with"] => {
+    const trials = searches.get(transfer) ?? [];
+    const at = trials.findIndex((time) => time <= near * best);
+    return { trials: trials.length, best: Math.min(...trials), ...(at >= 0 && { needed: at + 1 }) };
+  };
+  const row = {
+    ...{ layer: task.steps[0]?.nodes[0] ?? "", key: computationKey(task.computation) },
+    ...{ with: told(true), without: told(false) },
+  };
+  appendFileSync(file, `${JSON.stringify(row)}\n`);
+  return row;
+}
+
+/** Seconds of each trial in turn; one that failed is never the best. */
+async function searched({ computation, operator }: Task, transfer: boolean): Promise<readonly number[]> {
+  const outcome = await tuneComputation(
+    { computation, ...(operator && { parameters: operator.parameters }) },
+    {
+      ...{ within: seconds, seed, transfer, kinds: "mappings" },
+      database: transfer ? `${values.out}.db` : ":memory:",
+    },
+  );
+  if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);
+  if (outcome.status === "nothing-maps") throw new Error(`nothing maps onto ${computation.name}`);
+  return outcome.trials.map(({ measurement }) =>
+    measurement.status === "ok" ? measurement.median : Number.POSITIVE_INFINITY,
+  );
+}
+
+function countOf({ needed, trials }: Row["with"]): number {
+  return needed ?? trials + 1;
+}
+
+function lineOf({ layer, with: mine, without }: Row): string {
+  const cells = (search: Row["with"]): string[] => [
+    search.needed === undefined ? "never" : String(search.needed),
+    String(search.trials),
+    (search.best * 1e6).toFixed(1),
+  ];
+  return `| ${[layer, ...cells(mine), ...cells(without)].join(" | ")} |`;
+}
