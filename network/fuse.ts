@@ -53,7 +53,13 @@ export function fuse(program: Program): Program {
       break;
     }
   }
-  return { ...program, steps: steps.map(scaledWeights).map(withoutDivision).map((step) => attempt(() => liftedNumbers(step)) ?? step) };
+  return {
+    ...program,
+    steps: steps
+      .map(scaledWeights)
+      .map(withoutDivision)
+      .map((step) => attempt(() => liftedNumbers(step)) ?? step),
+  };
 }
 
 /** How many steps read each value, in whatever shape. */

@@ -46,10 +46,7 @@ export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | 
   const shown = timed.filter((bar) => bar.seconds >= least).slice(0, MOST_BARS);
   const rest = timed.filter((bar) => !shown.includes(bar));
   const sum = (bars: readonly Bar[]): number => bars.reduce((total, bar) => total + bar.seconds, 0);
-  const bars =
-    rest.length === 0
-      ? shown
-      : [...shown, ...restBySource(rest)];
+  const bars = rest.length === 0 ? shown : [...shown, ...restBySource(rest)];
   const total = sum(timed);
   const longest = Math.max(...bars.map((bar) => bar.seconds));
   return chart(
