@@ -23,23 +23,23 @@ import { architectureOf } from "../targets/features.ts";
 import { architectureFor } from "./library.ts";
 import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
-/** One call of the compiler, in the folder of the package. */
+/** One compiler call, run in the package's folder. */
 export interface BuildStep {
   readonly flags: readonly string[];
   readonly sources: readonly string[];
   readonly output: string;
 }
 
-/** What a build depends on. */
+/** What build steps are generated from. */
 export interface BuildSubject {
   readonly name: string;
   readonly threads: number;
-  /** Of the tuned kernel, as compiler flags name them; undefined where there is none. */
+  /** Features the tuned kernel needs, spelled as compiler flags; undefined when there is no tuned kernel. */
   readonly features: readonly string[] | undefined;
 }
 
 export interface Build {
-  /** Objects: in any order. */
+  /** Compile steps. They may run in any order. */
   readonly objects: readonly BuildStep[];
   readonly library: BuildStep;
   readonly test: BuildStep;
@@ -47,7 +47,7 @@ export interface Build {
 
 export const PLAIN = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv"];
 
-/** Of the tuned kernel; how it is linked is the build's to say. */
+/** Compile flags of the tuned kernel. How it is linked is left to the build. */
 export function tunedFlags(features: readonly string[]): string[] {
   return codeFlags({ features }).filter((flag) => flag !== "-fPIC");
 }
@@ -72,7 +72,7 @@ export function buildOf({ name, features, threads }: BuildSubject): Build {
   };
 }
 
-/** Where both builds put the library. */
+/** Where both builds put the shared library. */
 export function libraryFile(name: string): string {
   return `build/lib${name}.so`;
 }
@@ -88,7 +88,7 @@ function buildSubjectOf({ name, threads, tuned }: EmitSubject): BuildSubject {
 
 const isForArm = ({ tuned }: EmitSubject): boolean => architectureOf(tuned?.features ?? []) === "arm";
 
-/** What CMake is told where the machine is none of Arm's: the compiler, and what runs the test. */
+/** CMake settings for building an Arm package on another kind of machine: the compiler, and the emulator that runs the test. */
 const CROSS = [
   ...["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"],
   ...["-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++", "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64"],
@@ -165,7 +165,7 @@ install(EXPORT ${name} FILE ${name}-config.cmake DESTINATION \${CMAKE_INSTALL_LI
   return spell(text, "c++");
 }
 
-/** @param words of the package's parameters (public.ts) */
+/** @param words spelling of the package's parameters (public.ts) */
 export function readmeText(subject: EmitSubject, words: Spelling): SourceText {
   const { tuned, provenance, computation } = subject;
   const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];

@@ -1,5 +1,5 @@
 /**
- * @file The header of a package in C.
+ * @file The C header of a package.
  *
  *     int conv2d_create(conv2d_plan** plan, int which);
  *     int conv2d_run(conv2d_plan* plan, const uint8_t* in, int32_t* out);
@@ -9,7 +9,7 @@ import { equationText } from "../abstraction/computation.ts";
 import { type Code, code, comment, identifier, join, list, NOTHING } from "../abstraction/source-text.ts";
 import { aboutParameter, type EmitSubject, type Parameter, parametersOf, pointerTo } from "./subject.ts";
 
-/** What functions return, in the order of their numbers. */
+/** Messages for the return codes, in the order of the codes. */
 export const MESSAGES = [
   ["OK", "ok"],
   ["NO_MEMORY", "no memory for the workspace"],
@@ -19,7 +19,7 @@ export const MESSAGES = [
   ["NO_THREAD", "a thread could not be started"],
 ] as const;
 
-/** What run and prepare take, by role. */
+/** Parameter lists of run and prepare, each with the tensors of its role. */
 export function signatures(parameters: readonly Parameter[]): { prepare: Code; run: Code } {
   const behind = (chosen: readonly Parameter[]): Code => join(chosen.map((p) => code`, ${pointerTo(p)}`));
   return {
@@ -28,12 +28,12 @@ export function signatures(parameters: readonly Parameter[]): { prepare: Code; r
   };
 }
 
-/** The name of a package, for functions and for macros. */
+/** The package's name, as a prefix for functions and for macros. */
 export function namesOf({ name }: EmitSubject): { name: Code; upper: Code } {
   return { name: identifier(name), upper: identifier(name.toUpperCase()) };
 }
 
-/** The header; its parameters are spelled with what else others read of a package (public.ts). */
+/** The header. Parameter names are spelled as in the package's other public files (public.ts). */
 export function headerText(subject: EmitSubject): Code {
   const { computation, tuned, threads, provenance } = subject;
   const { name, upper } = namesOf(subject);

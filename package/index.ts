@@ -1,5 +1,5 @@
 /**
- * @file A package: everything needed to build, prove and call one kernel, as files that need nothing of automap's.
+ * @file A package: all files needed to build, test and call one kernel. They do not depend on automap.
  *
  *     packageFiles(subject)      conv2d.h, conv2d.cpp, conv2d_tuned.cpp, conv2d_portable.cpp, conv2d_test.cpp, build.sh, CMakeLists.txt,
  *                                README.md, package.json, kernel.json, index.js, index.d.ts, binding.js, binding.d.ts

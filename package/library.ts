@@ -1,5 +1,5 @@
 /**
- * @file The source of a package in C that chooses between the tuned and the portable code; its header is in header.ts.
+ * @file The C source of a package, which chooses between the tuned and the portable code. Its header is in header.ts.
  *
  *     conv2d_plan* plan;
  *     if (conv2d_create(&plan, CONV2D_BEST)) ...            the CPU is asked here
@@ -31,7 +31,7 @@ import { MESSAGES, namesOf, signatures } from "./header.ts";
 import { POOL } from "./pool.ts";
 import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
-/** The tuned kernel with names of its own, so that two packages fit into one program. */
+/** The tuned kernel with its functions renamed, so that two packages can be linked into one program. */
 export function tunedSource(
   subject: EmitSubject,
   { source, language }: Pick<Kernel, "source" | "language">,
@@ -46,16 +46,16 @@ export function tunedSource(
   return spell(linesOf([comment(subject.provenance), quoted(hidden)]), language);
 }
 
-/** Of the C interfaces of kernels (abstraction/kernel.ts), and of a reference on a device. */
+/** Functions of a kernel's C interface (abstraction/kernel.ts), and those of a reference on a device. */
 const FUNCTIONS = ["workspace_bytes", "allow", "prepare", "phases", "run", "launch", "reference"] as const;
 
-/** Whether a kernel reads tensor `place` when it runs, and not only when it is prepared. */
+/** Whether a kernel reads tensor `place` at run time, and not only during preparation. */
 export function readsAtRun({ source }: Kernel, place: number): boolean {
   const prepare = /^extern "C" void automap_prepare\([\s\S]*?^}$/m;
   return source.replace(prepare, "").includes(`tensors[${place}]`);
 }
 
-/** The test for an extension, in C: by name where every compiler knows it, else by the bit of the CPUID leaf. */
+/** The C test for a CPU extension: by name where every compiler knows the name, else by its CPUID bit. */
 function testOf(name: string): Code {
   const { cpuid, asked } = extensionNamed(name) ?? {};
   if (cpuid === undefined) return code`__builtin_cpu_supports(${stringLiteral(name)})`;
@@ -64,7 +64,7 @@ function testOf(name: string): Code {
   return asked === "tiles" ? code`${test} && tiles_allowed()` : test;
 }
 
-/** The same on Arm: by the words that Linux tells programs, and how long it lets vectors be. */
+/** The same for Arm: tests the hardware capabilities that Linux reports to programs, and the vector length it allows. */
 function armTestOf(name: string): Code {
   const { hwcap, vectorBytes } = armExtensionNamed(name) ?? {};
   if (hwcap === undefined) throw new Error(`internal: ${name} is no extension of Arm`);
@@ -72,7 +72,10 @@ function armTestOf(name: string): Code {
   return vectorBytes === undefined ? test : code`(${test}) && vector_bytes() >= ${vectorBytes}`;
 }
 
-/** What tells of the CPU of a package: in one word for a system that is none of these, and what its tests ask. */
+/**
+ * For each architecture: its name, which other systems get as the missing feature; the macro that detects it; what CPU tests need to run first;
+ * and its names in CMake.
+ */
 const ARCHITECTURES = {
   x86: {
     word: "x86-64",
@@ -88,10 +91,10 @@ const ARCHITECTURES = {
   },
 } as const;
 
-/** The CPU that a tuned kernel is for. What needs no extension was written for x86. */
+/** The architecture a tuned kernel is for. A kernel that needs no extension counts as x86. */
 export const architectureFor = (features: readonly string[]) => ARCHITECTURES[architectureOf(features) ?? "x86"];
 
-/** `missing_words()`: the extensions of `features` that the CPU lacks, as a text of C. */
+/** Emits `missing_words()`, which returns the extensions of `features` that the CPU lacks as a C string. */
 export function featureTests(features: readonly string[]): Code {
   if (features.length === 0) return code`static const char* missing_words(void) { return ""; }`;
   const isArm = architectureOf(features) === "arm";
@@ -129,7 +132,7 @@ static const char* missing_words(void) { return ${stringLiteral(word)}; }
   ]);
 }
 
-/** 51 is PR_SVE_GET_VL, whose answer holds the bytes in its low 16 bits. */
+/** 51 is PR_SVE_GET_VL. The low 16 bits of its result hold the vector length in bytes. */
 const VECTOR_BYTES = code`#include <sys/prctl.h>
 static int vector_bytes(void) {
   const int answer = prctl(51);
@@ -153,17 +156,17 @@ static bool tiles_allowed(void) {
   return (low & 0x60000) == 0x60000 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
 }`;
 
-/** What the functions of a library are written from. */
+/** What the library's functions are generated from. */
 interface Library {
   readonly subject: EmitSubject;
   readonly name: Code;
   readonly upper: Code;
-  /** In the order of the function, and in that of the kernel's tensors. */
+  /** The parameters in the order of the function's arguments, and in the order of the kernel's tensors. */
   readonly parameters: readonly Parameter[];
   readonly places: readonly Parameter[];
   readonly constants: readonly Parameter[];
   readonly pooled: boolean;
-  /** Whether a plan of either code keeps a copy of a constant, and not only one of the portable code. */
+  /** Whether a plan keeps a copy of a constant whichever code it runs, and not only in the portable code. */
   readonly kept: (p: Parameter) => boolean;
 }
 
@@ -181,7 +184,7 @@ export function librarySource(subject: EmitSubject): SourceText {
   return spell(join(parts.map((part) => part(library))), "c++");
 }
 
-/** The head, and what the kernels are called. */
+/** The head of the file, and the kernels' names. */
 function kernelsText({ subject, name, upper, pooled }: Library): Code {
   const { tuned, threads } = subject;
   const declared = (
@@ -342,7 +345,7 @@ ${join(MESSAGES.map(([, message]) => code`    ${stringLiteral(message)},\n`))}  
 `;
 }
 
-/** Whether one of the pointers that a function is given is null. */
+/** A C condition that is true when one of the given pointers is null. */
 function nulls(chosen: readonly Parameter[]): Code {
   return join([code`!plan`, ...chosen.map((p) => code`!${p.name}`)], code` || `);
 }

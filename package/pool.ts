@@ -1,5 +1,5 @@
 /**
- * @file The threads of a library in C: each takes one part of every phase of a kernel.
+ * @file The thread pool of a C library: each thread runs one part of every phase of a kernel.
  *
  *     pool->code = &code, pool->workspace = ..., pool->tensors = ...;
  *     for (int phase = 0; phase < phases; phase++) pool->run(phase);
@@ -9,7 +9,7 @@
 
 import { code } from "../abstraction/source-text.ts";
 
-/** Threads that wait for the parts of a phase; they spin for a moment before they sleep. */
+/** Threads that wait for the parts of a phase. They spin briefly before they sleep. */
 export const POOL = code`
 #include <atomic>
 #include <condition_variable>

@@ -1,5 +1,5 @@
 /**
- * @file The equation as plain C++ for any machine, used where the CPU lacks the features of the tuned kernel.
+ * @file The equation as plain C++ for any machine, used when the CPU lacks features that the tuned kernel needs.
  *
  *     extern "C" void conv2d_portable_run(void* workspace, void* const* tensors, int phase, int part, int parts)
  *
@@ -43,7 +43,7 @@ type Asset =
   | "torch_network.py"
   | "torch_ext.py";
 
-/** A file that lies beside this one. */
+/** The text of a file in this folder's assets. */
 export function assetText(name: Asset): Code {
   return trustedCode(readFileSync(new URL(`./files/${name}`, import.meta.url), "utf8"));
 }

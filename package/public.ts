@@ -1,5 +1,5 @@
 /**
- * @file The public names of the tensors of a package, the same in the C header, in TypeScript, in kernel.json and in the README.
+ * @file The public names of a package's tensors. They are the same in the C header, in TypeScript, in kernel.json and in the README.
  *
  *     publicWords(subject).word(parameter.name)      `input` for a tensor `in`, `new_` for one called `new`
  */
@@ -9,7 +9,7 @@ import { headerText } from "./header.ts";
 import type { EmitSubject } from "./subject.ts";
 import { indexTypes } from "./wrapper.ts";
 
-/** One spelling for all of them: what neither C, C++ nor TypeScript takes for something else, and no other word of these files. */
+/** One spelling for all these files: names that are not keywords in C, C++ or TypeScript and do not clash with other names in the files. */
 export function publicWords(subject: EmitSubject): Spelling {
   return spellingOf([headerText(subject), indexTypes(subject)], ["c++", "typescript"]);
 }

@@ -1,5 +1,5 @@
 /**
- * @file A program that proves a package on the machine it is on: every element against the equation by plain loops.
+ * @file A program that tests a package on the machine it runs on: every element is compared with the equation, computed by plain loops.
  *
  *     $ build/conv2d_test
  *     conv2d tuned: random right, extreme right
@@ -38,10 +38,10 @@ import { tensorsBeside } from "../runtime/verify.ts";
 import { assetText } from "./portable.ts";
 import { checkPackaged, type EmitSubject, parametersOf } from "./subject.ts";
 
-/** Points of a sum's interval an epilogue is asked at, as shares of the way from its low to its high end. */
+/** Points of a sum's interval at which the epilogue is evaluated, as fractions of the way from its low end to its high end. */
 const SHARES = [0, 0.25, 0.5, 0.75, 1] as const;
 
-/** What the parts of the program have in common. */
+/** What the parts of the program share. */
 function factsOf(subject: EmitSubject) {
   const { name, computation, tuned } = subject;
   checkPackaged(name, computation);
@@ -51,7 +51,7 @@ function factsOf(subject: EmitSubject) {
   const beside = epilogue ? inputsOf(epilogue).filter((t) => t.name !== target.name) : [];
   return {
     name: identifier(name),
-    /** The same within the format of a printf. */
+    /** The same, escaped for a printf format. */
     said: formatText(name),
     upper: identifier(name.toUpperCase()),
     tuned: tuned !== undefined,
@@ -63,7 +63,7 @@ function factsOf(subject: EmitSubject) {
     rule: boundRule(sum),
     inputs,
     beside,
-    /** What is drawn for the epilogue: inputs the sum has not read already. */
+    /** Inputs drawn for the epilogue: those the sum has not already read. */
     later: beside.filter((t) => !inputs.some((i) => i.name === t.name)),
     divides: tensorsBeside("/", sum).size > 0,
     count: elementCount(target),
@@ -71,7 +71,7 @@ function factsOf(subject: EmitSubject) {
 }
 type Facts = ReturnType<typeof factsOf>;
 
-/** Memory as the package is given it. */
+/** The array that holds a tensor as the package receives it. */
 const memoryName = (tensor: Tensor): Name => new Name("tensor", `memory_${tensor.name}`, `memory of ${tensor.name}`);
 
 /** Loops over the elements of a tensor, row-major. */
@@ -129,13 +129,13 @@ export function selfTestSource(subject: EmitSubject): SourceText {
   return spell(text, "c++");
 }
 
-/** A set of data: inputs drawn, the answer and how far off it may be. */
+/** Draws one data set: the inputs, the expected output and its tolerance. */
 function drawing(facts: Facts): Code[] {
   const { inputs, later, target, count, sum, divides, epilogue, rule } = facts;
   const { time } = sum;
   const answer = dataName(target.name);
   const drawn = inputs.map((t) => {
-    // Coefficients of steps in time are drawn as verify.ts draws them.
+    // // Coefficients of time steps are drawn as in verify.ts.
     const isCoefficient = time !== undefined && t.name !== time.first;
     const value = code`draw<${t.dtype}>(${isCoefficient ? code`data == EXTREME ? RANDOM : data` : code`data`}, large)`;
     const whole = divides ? code`not_small(${value})` : value;
@@ -174,7 +174,7 @@ function drawing(facts: Facts): Code[] {
   ];
 }
 
-/** Whether wrong answers would show: `tells` of verify.ts. */
+/** Whether the data would reveal wrong results: `tells` of verify.ts. */
 function telling({ target, count }: Facts): Code[] {
   const answer = dataName(target.name);
   return [
@@ -188,7 +188,7 @@ function telling({ target, count }: Facts): Code[] {
   ];
 }
 
-/** How far off a float sum may be, and whether sums of extreme inputs fit their type. */
+/** The tolerance of a float sum, and whether sums of extreme inputs fit their type. */
 function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
   if (!rule) return [];
   const answer = dataName(target.name);
@@ -237,7 +237,7 @@ function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
 
 const truth = (is: boolean): "true" | "false" => (is ? "true" : "false");
 
-/** The epilogue's inputs, and what it makes of all a sum may be. */
+/** The epilogue's inputs, and its results over the interval of each sum. */
 function finishing(
   { later, beside, target, output, count, rule }: Facts,
   epilogue: NonNullable<Facts["epilogue"]>,
@@ -275,7 +275,7 @@ function finishing(
   ];
 }
 
-/** The package on that data, in memory it may not overstep. */
+/** Runs the package on that data, in memory guarded against writes out of bounds. */
 function running({ name, said, parameters, inputs, output }: Facts): Code[] {
   const held = (tensor: Tensor): "sum" | "finish" => (inputs.some((t) => t.name === tensor.name) ? "sum" : "finish");
   const pointers = (roles: readonly string[]): Code =>

@@ -1,5 +1,5 @@
 /**
- * @file What a package is made of: the computation, its tuned kernel, and the names its files and functions get.
+ * @file The contents of a package: the computation, its tuned kernel, and the names of its files and functions.
  *
  *     subjectOf({ name: "conv2d", computation, tuned, threads: 1, provenance: ["record 3f9a1c77d0e2"] })
  *     conv2d_run(plan, in, out)      inputs in the order the equation reads them, the output last
@@ -15,30 +15,30 @@ import { isReserved } from "../abstraction/keywords.ts";
 import { type Code, code, Name, NOTHING } from "../abstraction/source-text.ts";
 
 export interface EmitSubject {
-  /** Of files and functions: an identifier of C. */
+  /** Name of the files and functions: a C identifier. */
   readonly name: string;
   readonly computation: Computation;
-  /** Undefined where nothing maps: the package then holds the portable code alone. */
+  /** Undefined when nothing maps. The package then holds only the portable code. */
   readonly tuned?: Kernel;
   /** Threads the kernel is scheduled for. */
   readonly threads: number;
-  /** Lines that say where the kernel comes from, what it was measured at, and the command that remakes it. */
+  /** Lines that tell the kernel's origin, its measured time, and the command that reproduces it. */
   readonly provenance: readonly string[];
-  /** Id of the record, when there is one. */
+  /** Id of the record, if any. */
   readonly record?: string;
-  /** Where the tuned kernel is one in CUDA. */
+  /** Set when the tuned kernel is a CUDA kernel. */
   readonly gpu?: GpuFacts;
 }
 
-/** What a package in CUDA is built for. */
+/** The GPU that a CUDA package is built for. */
 export interface GpuFacts {
-  /** Of the GPU that it was measured on, 90 for 9.0. */
+  /** Compute capability of the GPU it was measured on, 90 for 9.0. */
   readonly capability: number;
-  /** What the kernel was made of; PyTorch may have it too. */
+  /** The operator the kernel was made from. PyTorch may have the same one. */
   readonly operator?: { readonly name: string; readonly parameters: Readonly<Record<string, number>> };
 }
 
-/** The typed array of JavaScript that holds elements as C does; 16-bit floats are their bits. */
+/** The JavaScript typed array with the same element layout as the C type. 16-bit floats are kept as bits. */
 export const ARRAYS = {
   u8: "Uint8Array",
   s8: "Int8Array",
@@ -55,16 +55,16 @@ export const ARRAYS = {
 
 export interface Parameter {
   readonly tensor: Tensor;
-  /** Of a parameter in C and TypeScript: one word in all that others read (public.ts). */
+  /** The parameter's name in C and TypeScript, the same in every public file (public.ts). */
   readonly name: Name;
   readonly role: "input" | "constant" | "output";
-  /** Place among the pointers a kernel is given: the output first. */
+  /** Position among the pointers that the kernel receives: the output is first. */
   readonly place: number;
   readonly elements: number;
   readonly bytes: number;
 }
 
-/** @throws UsageError for an epilogue that stores elements at places of its own: the program that proves a package cannot follow them yet */
+/** @throws UsageError when the epilogue chooses where it stores elements: the package's test cannot check that yet */
 export function checkPackaged(name: string, computation: Computation): void {
   const placed = placedProblem(computation);
   if (placed !== undefined)
@@ -87,7 +87,7 @@ export function parametersOf(computation: Computation): Parameter[] {
   return [...inputs, describe(outputOf(computation), 0, "output")];
 }
 
-/** `in` is a word of TypeScript. */
+/** `in` is a TypeScript keyword. */
 function nameOf({ name }: Tensor): Name {
   return new Name("tensor", name === "in" ? "input" : name, name);
 }
@@ -96,7 +96,7 @@ function nameOf({ name }: Tensor): Name {
 export const pointerTo = ({ tensor, name, role }: Parameter): Code =>
   code`${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}* ${name}`;
 
-/** What a header says of a parameter. */
+/** The header's description of a parameter. */
 export function aboutParameter({ name, role, elements, bytes, tensor }: Parameter): (Code | string)[] {
   const { dtype } = tensor;
   const bits = dtype === "f16" || dtype === "bf16" ? code` (the bits of a ${dtype})` : NOTHING;
@@ -106,13 +106,16 @@ export function aboutParameter({ name, role, elements, bytes, tensor }: Paramete
   ];
 }
 
-/** Targets that CMake makes itself. Manual, add_custom_target and CMP0037. */
+/** Targets that CMake defines itself. See the manual, add_custom_target and CMP0037. */
 const CMAKE_TARGETS = new Set([
   ...["all", "clean", "depend", "edit_cache", "help", "install", "list_install_components", "package"],
   ...["package_source", "preinstall", "rebuild_cache", "test"],
 ]);
 
-/** The name of a package: what was asked for, or the operator's, `kernel_2d5pt` where C asks for a letter. @throws UsageError when it is no identifier */
+/**
+ * The name of a package: the one asked for, or the operator's. It becomes `kernel_2d5pt` where C requires a leading letter. @throws UsageError
+ * when it is not an identifier
+ */
 export function packageName(operator: string, asked?: string): string {
   const name = asked ?? operator.replaceAll(/[^A-Za-z0-9_]/g, "_").replace(/^(?=\d)/, "kernel_");
   if (!/^[A-Za-z][A-Za-z0-9_]{0,62}$/.test(name) || isReserved(name, ["c++", "python"]))

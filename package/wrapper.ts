@@ -1,5 +1,5 @@
 /**
- * @file The package for Node: kernel.json describes it, index.js calls it through koffi, index.d.ts types it.
+ * @file The Node package: kernel.json describes it, index.js calls it through koffi, and index.d.ts types it.
  *
  *     import { load } from "./conv2d/index.js";
  *     const conv2d = load();
@@ -27,7 +27,7 @@ import { ARRAYS, describeTensor, type EmitSubject, parametersOf } from "./subjec
 /** koffi's interface has been stable since its third major version. */
 export const KOFFI = "^3.3.4";
 
-/** @param words of the package's parameters (public.ts) */
+/** @param words spelling of the package's parameters (public.ts) */
 export function descriptionOf({ name, computation, tuned, threads }: EmitSubject, words: Spelling): KernelDescription {
   return {
     name,
@@ -96,7 +96,7 @@ export function load(options = {}) {
   return spell(text, "typescript");
 }
 
-/** index.d.ts; its parameters are spelled with what else others read of a package (public.ts). */
+/** The text of index.d.ts. Parameter names are spelled as in the package's other public files (public.ts). */
 export function indexTypes({ name, computation }: EmitSubject): Code {
   const parameters = parametersOf(computation);
   const arrays = list(parameters.map((p) => code`${p.name}: ${ARRAYS[p.tensor.dtype]}`));

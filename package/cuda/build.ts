@@ -24,7 +24,7 @@ import { type CudaSubject, constantsOf } from "./subject.ts";
 
 const LANGUAGE = "-std=c++17";
 const HOST = ["-O2"];
-/** Sources of the library, and of the test beside it, with how nvcc makes their code. */
+/** Sources of the library and of its test, each with the nvcc flag that compiles it. */
 const LIBRARY = [
   ["", HOST],
   ["_tuned", NVCC_CODE.kernel],
@@ -34,7 +34,7 @@ const TEST = [
   ["_reference", NVCC_CODE.reference],
 ] as const;
 
-/** Calls of nvcc, in the folder of the package. @param architecture the flag of a GPU, where a script says no other */
+/** The nvcc calls, run in the package's folder. @param architecture GPU architecture flag used when the script is given no other */
 export function buildFor(name: string, architecture: readonly string[]): Build {
   const compile = ([part, flags]: (typeof LIBRARY)[number] | (typeof TEST)[number]): BuildStep => ({
     flags: [...architecture, LANGUAGE, ...flags, "-Xcompiler", "-fPIC", "-c"],
@@ -125,7 +125,7 @@ install(FILES \${CMAKE_BINARY_DIR}/${name}-config.cmake DESTINATION \${CMAKE_INS
   return spell(text, "cuda");
 }
 
-/** @param words of the package's parameters */
+/** @param words spelling of the package's parameters */
 export function readmeText(cuda: CudaSubject, words: Spelling): SourceText {
   const { subject, name, upper, parameters, call, architecture } = cuda;
   const named = (some: readonly Parameter[]): Code => list(some.map((p) => p.name));

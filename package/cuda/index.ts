@@ -1,5 +1,5 @@
 /**
- * @file A package of a kernel in CUDA, as files that need nothing of automap's.
+ * @file A package for a CUDA kernel. Its files do not depend on automap.
  *
  *     cudaPackageFiles(subject)      conv2d.h, conv2d.cu, conv2d_tuned.cu, conv2d_test.cu, conv2d_reference.cu, conv2d_torch.cpp, torch_ext.py,
  *                                    torch_example.py, build.sh, CMakeLists.txt, README.md
@@ -17,12 +17,12 @@ import { referenceSource, selfTestSource } from "./self-test.ts";
 import { cudaSubject } from "./subject.ts";
 import { torchExample, torchModule, torchSource } from "./torch.ts";
 
-/** How a package is built for the GPU that its record was measured on. */
+/** Build steps for the GPU that the record was measured on. */
 export function cudaBuildOf(subject: EmitSubject): Build {
   return buildFor(subject.name, [architectureFlag(cudaSubject(subject).capability)]);
 }
 
-/** Text of every file by name. */
+/** The text of every file, by file name. */
 export function cudaPackageFiles(subject: EmitSubject): ReadonlyMap<string, SourceText> {
   const cuda = cudaSubject(subject);
   const { name } = subject;

@@ -1,5 +1,5 @@
 /**
- * @file The public face of a package in CUDA: a header for C, and the host code that asks the GPU before it launches.
+ * @file The public interface of a CUDA package: a C header, and host code that checks the GPU before it launches.
  *
  *     conv2d_run(in, w, out, workspace, conv2d_workspace_bytes(), stream);      0, or a code that conv2d_message puts in words
  *
@@ -40,7 +40,7 @@ function needsText({ needs: { least, only } }: CudaSubject): string {
   return `compute capability ${capabilityText(least)}${only ? " and no other" : " or later"}`;
 }
 
-/** The header; its parameters are spelled with what else others read of a package. */
+/** The header. Parameter names are spelled as in the package's other public files. */
 export function headerText(cuda: CudaSubject): Code {
   const { subject, name, upper, parameters, call, architecture } = cuda;
   const about = (p: Parameter): (Code | string)[] => {
@@ -105,7 +105,7 @@ ${upper}_API const char* ${name}_message(int code);
 `;
 }
 
-/** Asks the current device once, and lets its kernels have the shared memory they want. */
+/** Code that queries the current device once and lets its kernels use the shared memory they need. */
 function readyText(cuda: CudaSubject): Code {
   const { name, needs } = cuda;
   const able = needs.only ? code`capability == ${needs.least}` : code`capability >= ${needs.least}`;
@@ -144,7 +144,7 @@ static int ready(int* device) {
 }`;
 }
 
-/** Tensors as the kernel takes them, the output first; those that a function is not given are null. */
+/** The kernel's tensor pointers, the output first. Those that the calling function does not receive are null. */
 function tensorsText({ parameters }: CudaSubject, given: readonly Parameter[]): Code {
   const places = [...parameters].sort((a, b) => a.place - b.place);
   return code`void* const tensors[] = {${list(places.map((p) => (given.includes(p) ? code`(void*)${p.name}` : code`nullptr`)))}};`;

@@ -1,5 +1,5 @@
 /**
- * @file A program that proves a package on the GPU it is on: every element against a plain kernel of the equation.
+ * @file A program that tests a package on the GPU it runs on: every element is compared with a plain kernel of the equation.
  *
  *     $ build/conv2d_test
  *     conv2d: right on exact, random and extreme data, called, in a graph and from two threads
@@ -44,7 +44,7 @@ const TYPES = {
 } as const satisfies Record<DType, string>;
 const SETS = { exact: "EXACT", random: "RANDOM", extreme: "EXTREME" } as const;
 
-/** The equation as a kernel, in a file of its own. */
+/** The equation as a plain kernel, in its own file. */
 export function referenceSource({ subject }: CudaSubject): SourceText {
   const source = cudaReferenceSource(subject.computation);
   return tunedSource({ ...subject, provenance: [] }, { source, language: "cuda" });

@@ -1,5 +1,5 @@
 /**
- * @file What the files of a package in CUDA have in common: the subject with the facts that only a kernel on a GPU has, and its words.
+ * @file What the files of a CUDA package share: the subject, the facts that only a GPU kernel has, and the names.
  *
  *     cudaSubject({ ..., tuned, gpu: { capability: 90 } }).architecture      "90a"
  */
@@ -14,19 +14,19 @@ export interface CudaSubject {
   readonly subject: EmitSubject;
   readonly kernel: Kernel;
   readonly call: CudaCall;
-  /** Of the GPU that it was measured on, 90 for 9.0, and what nvcc calls it: `90a`. */
+  /** Compute capability of the GPU it was measured on, 90 for 9.0, and nvcc's name for that architecture: `90a`. */
   readonly capability: number;
   readonly architecture: string;
-  /** Least compute capability that has what the kernel uses, 80 for 8.0; `only`, where no later one has. */
+  /** Lowest compute capability that has the features the kernel uses, 80 for 8.0. `only` is set when no later one has them. */
   readonly needs: { readonly least: number; readonly only: boolean };
   readonly operator: GpuFacts["operator"];
   readonly parameters: readonly Parameter[];
-  /** Of the package, for functions and for macros. */
+  /** The package's name, as a prefix for functions and for macros. */
   readonly name: Code;
   readonly upper: Code;
 }
 
-/** @throws Error when the tuned kernel is none in CUDA */
+/** @throws Error when the tuned kernel is not a CUDA kernel */
 export function cudaSubject(subject: EmitSubject): CudaSubject {
   const { tuned, gpu, computation } = subject;
   if (tuned?.call === undefined || gpu === undefined) throw new Error(`internal: ${subject.name} is no kernel in CUDA`);
@@ -41,7 +41,7 @@ export function cudaSubject(subject: EmitSubject): CudaSubject {
   };
 }
 
-/** Functions of the public interface take every tensor in the order of a call; those that prepare only constants. */
+/** The constant tensors. Public functions take every tensor in call order; the prepare functions take only these. */
 export const constantsOf = ({ parameters }: CudaSubject): Parameter[] =>
   parameters.filter((p) => p.role === "constant");
 
@@ -49,14 +49,14 @@ export const constantsOf = ({ parameters }: CudaSubject): Parameter[] =>
 export const capabilityText = (capability: number): string =>
   `${Math.floor(capability / 10)}.${Math.round(capability % 10)}`;
 
-/** Bytes at whose multiples a workspace begins: what cudaMalloc gives. CUDA C++ Programming Guide, Device Memory Accesses. */
+/** Alignment of the workspace in bytes, as cudaMalloc guarantees it. CUDA C++ Programming Guide, Device Memory Accesses. */
 export const WORKSPACE_ALIGNMENT = 256;
 
-/** Bytes at whose multiples a tensor begins; undefined where its elements' own suffice. */
+/** Alignment a tensor needs in bytes; undefined when the alignment of its elements is enough. */
 export const alignmentOf = ({ call }: CudaSubject, { tensor }: Parameter): number | undefined =>
   Object.hasOwn(call.aligned, tensor.name) ? call.aligned[tensor.name] : undefined;
 
-/** What functions of the package return. The numbers beyond the last are errors of CUDA. */
+/** Return codes of the package's functions. Numbers beyond the last are CUDA errors. */
 export const CODES = [
   ["OK", "ok"],
   ["NULL", "a pointer is null"],
@@ -66,7 +66,7 @@ export const CODES = [
   ["NOT_PREPARED", "run before prepare: the constants are not there yet"],
 ] as const;
 
-/** What an error of CUDA is told as: this, plus its `cudaError_t`. */
+/** Offset added to a `cudaError_t` when a function returns a CUDA error. */
 export const CUDA_ERRORS = 1000;
 
 export const codeOf = ({ upper }: CudaSubject, word: (typeof CODES)[number][0] | "CUDA"): Code =>

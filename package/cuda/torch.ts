@@ -1,5 +1,6 @@
 /**
- * @file A package as an operator of PyTorch: its registration in C++, what builds and loads it, and an example beside PyTorch's own.
+ * @file A package as a PyTorch operator: its registration in C++, a module that builds and loads it, and an example that runs it beside
+ * PyTorch's own operator.
  *
  *     torch.ops.automap.conv2d(input, w)      checked, on the current stream, known to meta tensors and to torch.compile
  */
@@ -30,7 +31,7 @@ import { assetText } from "../portable.ts";
 import type { Parameter } from "../subject.ts";
 import { type CudaSubject, codeOf, constantsOf } from "./subject.ts";
 
-/** What PyTorch calls a type, in C++ (`at::`) and in Python (`torch.`). */
+/** PyTorch's name for each type, in C++ (`at::`) and in Python (`torch.`). */
 export const TORCH_TYPES = {
   u8: ["kByte", "uint8"],
   s8: ["kChar", "int8"],
@@ -50,7 +51,10 @@ interface Strided {
   readonly strides: readonly number[];
 }
 
-/** A tensor of the notation as one of PyTorch: dimension by dimension where the storage is linear in them, else its memory as one. */
+/**
+ * A tensor of the notation as a PyTorch tensor: one stride for each dimension where the storage formula is linear in them, else its memory as
+ * one dimension.
+ */
 function stridedOf({ tensor, elements }: Parameter): Strided {
   const form = affineForm(tensor.storage);
   const flat: Strided = { sizes: [elements], strides: [1] };
@@ -68,7 +72,7 @@ function outputIn({ parameters }: CudaSubject): Parameter {
   return output;
 }
 
-/** The registration. Its parameters are spelled with those of the header: they are the operator's too. */
+/** The C++ registration. Its parameter names match the header's, since they become the operator's argument names. */
 export function torchSource(cuda: CudaSubject, words: Spelling): SourceText {
   const { subject, name, parameters, call } = cuda;
   const [inputs, output] = [inputsIn(cuda), outputIn(cuda)];
@@ -147,10 +151,10 @@ TORCH_LIBRARY_IMPL(automap, Autograd, library) {
   return spell(text, "cuda");
 }
 
-/** A comment of Python. */
+/** A Python comment. */
 const remarks = (texts: readonly string[]): Code => linesOf(texts.map((text) => code`# ${commentText(text)}`));
 
-/** The module that builds the operator and loads it. */
+/** The Python module that builds and loads the operator. */
 export function torchModule(cuda: CudaSubject, words: Spelling): SourceText {
   const { subject } = cuda;
   const rows = inputsIn(cuda).map((p) => {
@@ -174,7 +178,7 @@ export function torchModule(cuda: CudaSubject, words: Spelling): SourceText {
   return spell(text, "python");
 }
 
-/** PyTorch's own operator with the same arguments, as an expression of `x` and `w`; undefined where it has none. */
+/** PyTorch's own operator with the same arguments, as an expression in `x` and `w`; undefined when PyTorch has none. */
 function ofTorch({ operator, subject }: CudaSubject): Code | undefined {
   const { epilogue } = partsOf(subject.computation);
   // A cast of the sum is what PyTorch does as well.
@@ -189,7 +193,7 @@ function ofTorch({ operator, subject }: CudaSubject): Code | undefined {
     groups = "groups",
   ): Code | undefined => {
     const values = [...step, ...border, "dilation", groups].map(number);
-    // A record of a program need not tell all of them.
+    // // The record of a program may leave some of them out.
     if (!values.every(Number.isSafeInteger)) return undefined;
     const all = values.map((value) => code`${value ?? 1}`);
     const rank = step.length;

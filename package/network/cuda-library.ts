@@ -1,5 +1,5 @@
 /**
- * @file The library of a network on a GPU: a header for C, and tables for what is the same for all networks (package/files/network-cuda.h).
+ * @file The library of a network on a GPU: a C header, and tables for the code that all networks share (package/files/network-cuda.h).
  *
  *     resnet18_net* net;
  *     if (int bad = resnet18_create(&net, 0)) puts(resnet18_message(bad));        weights go to the device
@@ -36,7 +36,7 @@ const wordsOf = ({ subject }: NetworkParts): { readonly name: Code; readonly upp
 const pointer = ({ name, value, isOutput }: NetworkParameter): Code =>
   code`${isOutput ? "" : "const "}${C_TYPES[heldAs(value.type)]}* ${name}`;
 
-/** What a GPU must have for all kernels. */
+/** The compute capability that all kernels of the network need. */
 export function neededBy({ kernels }: NetworkParts): { readonly least: number; readonly only: boolean } {
   return capabilityFor([...new Set(kernels.flatMap(({ tuned }) => tuned?.features ?? []))]);
 }
@@ -106,7 +106,7 @@ export function cudaNetworkSource(parts: NetworkParts): SourceText {
   return spell(code`${tablesText(parts)}${functionsText(parts)}`, "cuda");
 }
 
-/** The kernels' functions, the steps, and what is the same for all networks. */
+/** The kernels' functions, the steps, and the code that all networks share. */
 function tablesText(parts: NetworkParts): Code {
   const { subject, kernels, memory, kept, weights, steps, copies } = parts;
   const { name } = wordsOf(parts);
@@ -206,7 +206,7 @@ extern "C" int ${name}_step_seconds(${name}_net* net, int step, double* seconds)
 `;
 }
 
-/** The weights as an object, put in by the assembler. */
+/** The weights as an object file, embedded by the assembler. */
 export function cudaWeightsSource(parts: NetworkParts): SourceText {
   const { name } = wordsOf(parts);
   const text = code`__asm__(".section .rodata\\n.balign 64\\n.globl ${name}_weights\\n.hidden ${name}_weights\\n${name}_weights:\\n.incbin \\"${name}.weights\\"\\n.previous\\n");
@@ -214,12 +214,12 @@ export function cudaWeightsSource(parts: NetworkParts): SourceText {
   return spell(text, "c++");
 }
 
-/** The program of the CPU's package, on the device: see networkMain in library.ts. */
+/** The test program, like that of a CPU package but on the device: see networkMain in library.ts. */
 export function cudaNetworkMain(parts: NetworkParts): SourceText {
   return spell(code`${mainHead(parts)}${mainBody(parts)}`, "cuda");
 }
 
-/** Arrays of the program as arguments of a run. */
+/** The program's arrays as arguments of a run. */
 const given = (parts: NetworkParts, from: Code): Code =>
   list(
     parametersOf(parts).map(

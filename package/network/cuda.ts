@@ -1,5 +1,5 @@
 /**
- * @file The package of a network on a GPU, built by nvcc alone.
+ * @file The package of a network on a GPU. nvcc alone builds it.
  *
  *     cudaNetworkFiles(parts)      resnet18.h, resnet18.cu, resnet18_k0.cu ..., resnet18.weights, resnet18_weights.cpp, resnet18_main.cu,
  *                                  resnet18_torch.py, build.sh, CMakeLists.txt, network.json
@@ -32,7 +32,7 @@ import type { NetworkBuild, NetworkParts } from "./subject.ts";
 const LANGUAGE = "-std=c++17";
 const HOST = ["-O2"];
 
-/** @param architecture the flag of a GPU, where a script says no other */
+/** @param architecture GPU architecture flag used when the script is given no other */
 function buildFor({ subject: { name }, kernels }: NetworkParts, architecture: readonly string[]): NetworkBuild {
   const compile = (source: string, flags: readonly string[]): BuildStep => ({
     flags: [...architecture, LANGUAGE, ...flags, "-Xcompiler", "-fPIC", "-c"],
@@ -56,7 +56,7 @@ function buildFor({ subject: { name }, kernels }: NetworkParts, architecture: re
   };
 }
 
-/** How it is built for the GPU that it was made for. */
+/** Build steps for the GPU that the package was made for. */
 export const cudaNetworkBuild = (parts: NetworkParts): NetworkBuild =>
   buildFor(parts, [architectureFlag(capabilityIn(parts))]);
 
@@ -65,7 +65,7 @@ function capabilityIn({ subject }: NetworkParts): number {
   return subject.gpu.capability;
 }
 
-/** Text of every file by name, and the weights. @throws Error where a step has no kernel in CUDA */
+/** The text of every file by name, and the weights. @throws Error when a step has no CUDA kernel */
 export function cudaNetworkFiles(parts: NetworkParts): ReadonlyMap<string, SourceText | Uint8Array> {
   const { subject, kernels, weights } = parts;
   const { name, provenance } = subject;
@@ -89,7 +89,7 @@ export function cudaNetworkFiles(parts: NetworkParts): ReadonlyMap<string, Sourc
   ]);
 }
 
-/** A module of PyTorch that calls the library. */
+/** A PyTorch module that calls the library. */
 function torchModule({ subject: { name, program, provenance } }: NetworkParts): SourceText {
   const row = (label: string, { type, shape }: Value) =>
     code`    ${jsonText([label, TORCH_TYPES[heldAs(type)][1], shape])},`;

@@ -64,7 +64,7 @@ export function networkBuildOf(parts: NetworkParts): NetworkBuild {
   };
 }
 
-/** Text of every file by name, and the weights. */
+/** The text of every file by name, and the weights. */
 export function networkFiles(given: NetworkSubject): ReadonlyMap<string, SourceText | Uint8Array> {
   const parts = partsOfNetwork(given);
   if (given.gpu) return cudaNetworkFiles(parts);

@@ -1,5 +1,5 @@
 /**
- * @file The library of a network in C: one function runs all steps, on an arena that is planned ahead.
+ * @file The C library of a network. One function runs all steps, on an arena whose layout is planned ahead.
  *
  *     resnet18_net* net;
  *     if (resnet18_create(&net, 0)) ...                weights are packed here
@@ -29,20 +29,20 @@ import { featureTests } from "../library.ts";
 import { POOL } from "../pool.ts";
 import { bytesOfValue, type NetworkParts, type Place } from "./subject.ts";
 
-/** What functions return. */
+/** Return codes of the library's functions. */
 const CODES = ["OK", "NO_MEMORY", "NULL", "UNSUPPORTED", "NO_THREAD"] as const;
 
 const nameOf = (key: string, label: string): Name =>
   new Name("tensor", label.replaceAll(/\W/g, "_").replace(/^(?=[^A-Za-z])/, "v"), key);
 
-/** A pointer that run takes. */
+/** A pointer parameter of run. */
 export interface NetworkParameter {
   readonly name: Name;
   readonly value: Value;
-  /** As the graph calls it. */
+  /** Its name in the graph. */
   readonly label: string;
   readonly isOutput: boolean;
-  /** Among the inputs, or among the outputs. */
+  /** Its position among the inputs, or among the outputs. */
   readonly number: number;
 }
 
@@ -129,7 +129,7 @@ const KINDS = { arena: "ARENA", weights: "WEIGHTS", input: "INPUT", output: "OUT
 export const placeText = (place: Place): Code =>
   code`{${KINDS[place.kind]}, ${"offset" in place ? place.offset : place.number}}`;
 
-/** Words of a kernel's functions: the tuned one has its name, plain loops another. */
+/** Prefix of a kernel's functions. The tuned kernel and its plain-loop version have different ones. */
 const codeOf = ({ name, tuned }: NetworkParts["kernels"][number]): Code =>
   code`${identifier(name)}_${tuned ? "tuned" : "portable"}`;
 
@@ -143,7 +143,7 @@ const wordsOf = ({ subject }: NetworkParts): { readonly name: Code; readonly upp
   upper: identifier(subject.name.toUpperCase()),
 });
 
-/** The head, the weights, and what the kernels are called. */
+/** The head of the file, the weights, and the kernels' names. */
 function kernelsText(parts: NetworkParts): Code {
   const { subject, kernels } = parts;
   const { name } = wordsOf(parts);
@@ -191,7 +191,7 @@ namespace {
 
 const isPooled = ({ subject }: NetworkParts): boolean => subject.threads > 1;
 
-/** Where the tensors of each step lie. */
+/** The place of each step's tensors in memory. */
 function stepsText({ steps }: NetworkParts): Code {
   const most = Math.max(1, ...steps.map((s) => s.places.length));
   return code`enum Kind { ARENA, WEIGHTS, INPUT, OUTPUT };
@@ -233,7 +233,7 @@ unsigned long aligned(unsigned long bytes) { return (bytes + ALIGNMENT - 1) / AL
 `;
 }
 
-/** What a network holds, and the pointers of a step. */
+/** The fields of a network object, and the tensor pointers of a step. */
 function stateText(parts: NetworkParts): Code {
   const { subject } = parts;
   const { name } = wordsOf(parts);
@@ -269,7 +269,7 @@ static void collect(const ${name}_net* net, const Step& step, void** tensors) {
 `;
 }
 
-/** Memory, and constants packed. */
+/** The create function: allocates memory and packs constants. */
 function createText(parts: NetworkParts): Code {
   const { memory, kept } = parts;
   const { name, upper } = wordsOf(parts);
@@ -309,7 +309,7 @@ ${
 `;
 }
 
-/** One call. */
+/** The run function. */
 function runText(parts: NetworkParts): Code {
   const { copies } = parts;
   const { name, upper } = wordsOf(parts);
@@ -342,7 +342,7 @@ ${lines(copies.map(({ to, from, bytes }) => code`  memmove(net->outputs[${to}], 
 `;
 }
 
-/** The end, and what is left for whoever looks inside. */
+/** The destroy function, and the functions for inspecting a network. */
 function endText(parts: NetworkParts): Code {
   const { name } = wordsOf(parts);
   return code`extern "C" void ${name}_destroy(${name}_net* net) {

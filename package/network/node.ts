@@ -1,5 +1,5 @@
 /**
- * @file The package of a network for Node: network.json describes it, index.js calls its library through koffi, index.d.ts types it.
+ * @file The Node package of a network: network.json describes it, index.js calls its library through koffi, and index.d.ts types it.
  *
  *     import { load } from "./resnet18/index.js";
  *     const { fc } = load().run({ image });
@@ -38,7 +38,7 @@ export function describeNetwork({ subject: { name, threads, program } }: Network
   };
 }
 
-/** Text of every file for Node. @param library its path in the package */
+/** The text of every file for Node. @param library path of the library within the package */
 export function nodeFiles(parts: NetworkParts, library: string): readonly (readonly [string, SourceText])[] {
   const description = describeNetwork(parts);
   const { name } = parts.subject;

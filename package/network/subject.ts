@@ -1,5 +1,5 @@
 /**
- * @file What the package of a network is made of: its steps, a kernel for each different one, and where everything lies in memory.
+ * @file The contents of a network's package: its steps, one kernel for each distinct computation, and the place of every value in memory.
  *
  *     const parts = partsOfNetwork({ name: "resnet18", program, kernels, provenance });
  *     parts.steps[0]      { kernel: 0, places: [{ kind: "arena", offset: 0 }, { kind: "input", number: 0 }, { kind: "weights", offset: 0 }] }
@@ -20,36 +20,36 @@ import type { BuildStep } from "../build.ts";
 import type { EmitSubject } from "../subject.ts";
 
 export interface NetworkSubject {
-  /** Of files and functions: an identifier of C. */
+  /** Name of the files and functions: a C identifier. */
   readonly name: string;
   readonly program: Program;
-  /** By the key of the computation; what has none is computed by plain loops. */
+  /** Kernels by the key of their computation. A computation without a kernel runs as plain loops. */
   readonly kernels: ReadonlyMap<string, NetworkKernel>;
-  /** That share every kernel. */
+  /** Threads that share each kernel. */
   readonly threads: number;
-  /** Where all kernels are in CUDA: the compute capability that they are compiled for, 90 for 9.0. */
+  /** Set when all kernels are CUDA kernels: the compute capability they are compiled for, 90 for 9.0. */
   readonly gpu?: { readonly capability: number };
   readonly provenance: readonly string[];
 }
 
 export interface NetworkKernel {
   readonly kernel: Kernel;
-  /** Where it comes from: the id of its record, or that the model alone chose it. */
+  /** Where the kernel comes from: the id of its record, or a note that the model alone chose it. */
   readonly provenance: readonly string[];
 }
 
-/** Where a tensor of a step lies when it runs. */
+/** Where a step's tensor lies at run time. */
 export type Place =
   | { readonly kind: "arena" | "weights"; readonly offset: number }
   | { readonly kind: "input" | "output"; readonly number: number };
 
 export interface PlacedStep {
-  /** In words: `layer1.0.conv1 (Conv BatchNormalization Relu)`. */
+  /** A readable name: `layer1.0.conv1 (Conv BatchNormalization Relu)`. */
   readonly name: string;
   readonly kernel: number;
-  /** Of its tensors in the order of the kernel: the output first. */
+  /** Places of its tensors in the kernel's order: the output first. */
   readonly places: readonly Place[];
-  /** The same where each value has a place of its own. */
+  /** The same for a run that keeps every value in a place of its own. */
   readonly kept: readonly Place[];
   readonly bytes: number;
 }
@@ -57,29 +57,29 @@ export interface PlacedStep {
 export interface NetworkParts {
   readonly subject: NetworkSubject;
   readonly steps: readonly PlacedStep[];
-  /** One for each different computation, named for functions: `resnet18_k0`. */
+  /** One for each distinct computation; the name is the prefix of its functions: `resnet18_k0`. */
   readonly kernels: readonly EmitSubject[];
   readonly weights: Uint8Array;
   readonly memory: MemoryPlan;
   readonly kept: MemoryPlan;
-  /** Outputs that no step makes for itself: another output, an input, or a constant. */
+  /** Outputs that no step writes directly: each is a copy of another output, of an input, or of a constant. */
   readonly copies: readonly { readonly to: number; readonly from: Place; readonly bytes: number }[];
 }
 
-/** How the library and its program are built: objects in any order, then these. */
+/** How the library and its program are built: the objects in any order, then these steps. */
 export interface NetworkBuild {
   readonly objects: readonly BuildStep[];
   readonly library: BuildStep;
   readonly main: BuildStep;
 }
 
-/** Of a cache line. */
+/** Bytes of a cache line. */
 const ALIGNMENT = 64;
 
-/** Bytes of a value as a user gives and takes it. */
+/** Bytes of a value in the type a caller passes and receives it in. */
 export const bytesOfValue = ({ name, type, shape }: Value): number => elementsOf(shape, name) * bytesOf(heldAs(type));
 
-/** @throws UsageError when an input or output has a type that no caller could hold */
+/** @throws UsageError when an input or output has a type that callers cannot represent */
 export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
   const { name, program } = subject;
   if (program.steps.length === 0)
@@ -171,20 +171,20 @@ function kernelSubject(
   };
 }
 
-/** The order of a tensor's elements, whatever its dimensions are called. */
+/** The storage order of a tensor's elements as text, independent of the names of its dimensions. */
 function memoryText({ dims, storage }: Tensor): string {
   const places = new Map(dims.map((d, i) => [d.name, axis(`d${i}`)]));
   return `${printExpr(substitute(storage, places, "index"), "formula")} of ${dims.map((d) => d.extent).join(",")}`;
 }
 
-/** Constants one behind the other, each once in each order that it is read in. */
+/** The file of weights: constants one after another, each stored once for each order it is read in. */
 class WeightsFile {
   private readonly parts: Uint8Array[] = [];
   private readonly offsets = new Map<string, number>();
   private readonly numbers = new Map<unknown, number>();
   private size = 0;
 
-  /** @param tensor that says how its elements lie; row-major when left out */
+  /** @param tensor gives the storage order of its elements; row-major when left out */
   offsetOf({ constant, type }: Value, tensor?: Tensor): number {
     const number = this.numbers.get(constant) ?? this.numbers.size;
     this.numbers.set(constant, number);
