@@ -1,5 +1,6 @@
 /**
- * @file The verbs of the public API: search, and what can be asked of a choice, which is a candidate with its computation.
+ * @file The functions of the public API: search for a kernel, then generate, predict or emit a choice. A choice is a candidate together with its
+ * computation.
  *
  *     const outcome = await tune(conv2d, { trials: 100, signal, onEvent });
  *     if ("best" in outcome && outcome.best) {
@@ -32,17 +33,17 @@ import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
 import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
 
-/** A candidate and what it computes: the best of a search, a record, or one of your own. */
+/** A candidate and the computation it implements: the best of a search, a record, or one of your own. */
 export interface Choice {
   /** What it computes. */
   readonly computation: Computation;
-  /** How. */
+  /** How it is computed. */
   readonly candidate: Candidate;
-  /** The GPU that blocks and warps are laid out for; the first of the table that can run it when left out. */
+  /** The GPU that the blocks and warps are laid out for. When left out, the first GPU of the table that can run the candidate. */
   readonly machine?: Target;
 }
 
-/** What a search may be told; everything has a default. */
+/** Options of a search; all have defaults. */
 export interface TuneOptions extends TuneComputationOptions, Omit<TuneSubject, "computation"> {}
 
 const count = z.int({ error: "must be a whole number" }).positive({ error: "must be positive" });
@@ -75,15 +76,15 @@ const tuneOptions = z.strictObject({
 } satisfies Record<keyof TuneOptions, z.ZodType>);
 
 /**
- * Searches for the fastest kernel of a computation, on this machine's CPU or on the machine of the options: this CPU with some of its
- * features left out, or the GPU that is here (`localGpu`). Every trial is kept in the database, and a search goes on from what is there.
- * @throws UsageError when an option is unknown or wrong, or this machine lacks a feature of the one asked for: kernels are measured here
+ * Searches for the fastest kernel of a computation, on this machine's CPU or on the machine in the options: this CPU with some of its features
+ * left out, or the local GPU (`localGpu`). Every trial is stored in the database, and a search resumes from the trials already there.
+ * @throws UsageError when an option is unknown or wrong, or this machine lacks a feature of the requested one: kernels are measured here
  */
 export async function tune(computation: Computation, options: TuneOptions = {}): Promise<TuneOutcome> {
   checkOptions(tuneOptions, options, "tune");
   const { parameters, fixed, name, machine: target = nativeTarget(), ...rest } = options;
   const here = nativeTarget().isa;
-  // Which GPU is here is found when it is asked for.
+  // The local GPU is detected only when one is requested.
   const lacking = isGpu(target) ? [] : target.isa.filter((feature) => !here.includes(feature));
   if (lacking.length > 0)
     throw new UsageError(
@@ -98,14 +99,14 @@ export async function tune(computation: Computation, options: TuneOptions = {}):
   );
 }
 
-/** The kernel of a choice. @throws UsageError when its mapping or design is no longer valid, or is not of a CPU */
+/** The kernel of a choice. @throws UsageError when its mapping or design is no longer valid, or no kernel can be generated for its instruction */
 export function generate({ computation, candidate, machine }: Choice): Kernel {
   return kernelFor(computation, candidate, machine);
 }
 
 /**
- * What the model expects of a choice, uncorrected; undefined when its schedule cannot be lowered.
- * @param calibration rates of the machine; those of the reference machine when left out
+ * The model's prediction for a choice, without correction; undefined when its schedule cannot be lowered.
+ * @param calibration rates of the machine; the reference machine's when left out
  * @throws UsageError when its mapping is no longer valid
  */
 export function predict(
@@ -135,13 +136,13 @@ export function predict(
   return Number.isFinite(seconds) ? { seconds, uncorrectedSeconds: seconds, levels: [] } : undefined;
 }
 
-/** How a package is written. */
+/** Options for writing a package. */
 export interface EmitOptions {
   /** The database that holds the record; `automap.db` by default. */
   readonly database?: string;
-  /** Of files and C functions; the operator's name by default. */
+  /** Name of the files and C functions; the operator's name by default. */
   readonly name?: string;
-  /** Whether a folder that is not empty is written into; false by default. */
+  /** Whether to write into a folder that is not empty; false by default. */
   readonly force?: boolean;
 }
 
@@ -152,12 +153,12 @@ const emitOptions = z.strictObject({
 } satisfies Record<keyof EmitOptions, z.ZodType>);
 
 /**
- * Writes the kernel of a record as a package that needs nothing of automap's: sources, header, build script, CMakeLists.txt, a test of
- * every element, and a wrapper for Node or, of a kernel in CUDA, an operator of PyTorch. Nothing is built or run.
+ * Writes the kernel of a record as a package that does not depend on automap: sources, header, build script, CMakeLists.txt, a test that checks
+ * every element, and a wrapper for Node, or for a CUDA kernel a PyTorch operator. Nothing is built or run.
  * @param record the first digits of its id
- * @param folder made when it is missing
+ * @param folder created when it does not exist
  * @returns the names of the files
- * @throws UsageError when there is no such record, it is of a failed trial, or the folder is not empty
+ * @throws UsageError when there is no such record, the record is of a failed trial, or the folder is not empty
  */
 export function emit(record: string, folder: string, options: EmitOptions = {}): readonly string[] {
   checkOptions(emitOptions, options, "emit");
@@ -167,7 +168,7 @@ export function emit(record: string, folder: string, options: EmitOptions = {}):
     const trial = showTrial(db, record);
     const subject = subjectOf(trial, { name, database });
     const files = packageFiles(subject);
-    // What was measured elsewhere is not vouched for by this machine's seal.
+    // This machine's seal does not vouch for measurements made elsewhere.
     writePackage(folder, trial.provenance === "here" ? sealedPackage(subject, files) : files, options.force);
     return [...files.keys()];
   } finally {

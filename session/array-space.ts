@@ -1,5 +1,5 @@
 /**
- * @file Designs on lanes by their transforms, as a session's search sees them: candidates, an estimate that learns, and kernels.
+ * @file Lane designs given by transforms, as a session's search sees them: candidates, a predictor that learns, and kernels.
  *
  *     const arrays = finished(arrayCandidates(computation, { threads: 1, target, intrinsics, every: true }));      a space, or why there is none
  */
@@ -53,31 +53,31 @@ export interface SessionArrays {
   learn(trials: readonly TrialOf<Candidate>[]): void;
 }
 
-/** Schedules that a search begins with. */
+/** Number of schedules a search begins with. */
 const MOST_PROMISING = 16;
 
-/** The multiply-add that lanes run for sums of a computation's type: of narrow elements that of 32 bits. */
+/** The multiply-add that lanes use to sum values of a computation's type. Narrow elements use the 32-bit one. */
 export function multiplyAddOf(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   const { dtype } = outputOf(partsOf(computation).sum);
   if (dtype === "f64") return floatLanes(dtype, intrinsics);
   const f32 = floatLanes("f32", intrinsics);
   if (!f32) return undefined;
   const onYmm = registersOf(f32) === YMM;
-  // Narrow elements are widened by instructions of AVX-512.
+  // Narrow elements are widened by AVX-512 instructions only.
   if (onYmm && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4)) return undefined;
-  // No table of instructions to map onto has these: they are offered where the multiply-add of floats is.
+  // These multiplies are in no table of mappable instructions. They are offered where the float multiply-add is.
   if (isInteger(dtype)) return bytesOf(dtype) > 4 ? undefined : onYmm ? avx2Vpmulld : avx512Vpmulld;
   return f32;
 }
 
-/** Which designs a search chooses from. */
+/** Selects the designs a search chooses from. */
 export interface ArraySearch extends Omit<ArraySpaceOptions, "mixed"> {
   readonly intrinsics: readonly Intrinsic[];
-  /** All there are, and the best of each dataflow measured first; else those whose transforms mix two loops. */
+  /** True: all designs, and the best of each dataflow is measured first. False: only designs whose transform mixes two loops. */
   readonly every: boolean;
 }
 
-/** The designs that a search chooses from, or why there are none. */
+/** The designs a search chooses from, or why there are none. */
 export function* arrayCandidates(
   computation: Computation,
   { intrinsics, every, ...options }: ArraySearch,
@@ -115,10 +115,10 @@ export function* arrayCandidates(
   };
 }
 
-/** Whether elements wait for others of the same result; steps in time have designs of their own. */
+/** Whether elements depend on other elements of the same result. Time steps do too, but have designs of their own. */
 const refersToItself = ({ equation, time }: Computation): boolean => !time && isRecurrent(equation);
 
-/** Seconds that the model expects of a schedule; undefined where it does not fit. */
+/** Seconds the model predicts for a schedule; undefined when the schedule does not fit. */
 export function arrayExpectation(
   computation: Computation,
   schedule: ArraySchedule,
@@ -159,7 +159,7 @@ function firstOf<T>(all: Iterable<T>, count: number): T[] {
   return first;
 }
 
-/** The kernel of a design by its transform. @throws UsageError when the design does not fit the computation */
+/** The kernel of a design given by its transform. @throws UsageError when the design does not fit the computation */
 export function generateArray(computation: Computation, candidate: ArrayCandidate): Kernel {
   const { schedule, intrinsic: name } = candidate;
   const intrinsic = declaredAs(name);
@@ -178,7 +178,7 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
     const form = recurrentUnder(computation, schedule);
     if (!isForm(form)) throw refuse(form.because);
     const nest = lowerRecurrent(form, schedule);
-    // No product is promised: most such results have none.
+    // The code need not contain a product: most such results have none.
     return { ...generateLanes("c++", computation, nest, head(form.form)), promises: undefined };
   }
   checkLanes(computation, schedule.lanes, intrinsic);
@@ -196,7 +196,7 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
     vectors: x86Vectors(registersOf(intrinsic)),
     dots: dot !== undefined,
   });
-  // What is added up across lanes is multiplied alone.
+  // Sums across lanes use plain multiplies, so no multiply-add is promised.
   const across = placed.array.design.flows.some((f) => f.letter === "A");
   return { ...kernel, promises: across ? undefined : (dot?.mnemonic ?? intrinsic.mnemonic) };
 }

@@ -1,5 +1,5 @@
 /**
- * @file What a systolic array is looked for: one pass of a computation, or a system of recurrences.
+ * @file The input to the search for systolic arrays: one pass of a computation, or a system of recurrences.
  *
  *     conv1d, tiles of 16      z[c] += x[c+q]*w[q]      p 16 (a tile of 890), r 5; outside, in sequence: k 512, c 512
  */
@@ -28,16 +28,16 @@ export interface ArraySubject {
   /** `p 16 (a tile of 890), r 5; outside, in sequence: k 512, c 512` */
   readonly loops: string;
   readonly problem: ArrayProblem;
-  /** Of the operands, in their order. */
+  /** Accesses of the operands, in operand order. */
   readonly accesses: readonly Access[];
-  /** Dimensions of the array unless the user says otherwise. */
+  /** Dimensions of the array when the user gives none. */
   readonly arrayRows: number;
   readonly recurrence: (design: Design) => Recurrence;
-  /** One pass as a computation; a recurrence that keeps dependences of its own has none. */
+  /** One pass as a computation. Undefined for a recurrence that states its own dependences. */
   readonly pass?: ArrayPass;
-  /** The program of a design: all of the computation, where loops outside can be lowered. Absent where no kernel can be emitted. */
+  /** The program of a design, for the whole computation where the outer loops can be lowered. Absent when no kernel can be emitted. */
   readonly program?: (design: Design, options: ProgramOptions) => Program;
-  /** What a specification says itself. */
+  /** The space-time design that the specification itself gives. */
   readonly fixed?: SpaceTime;
 }
 
@@ -49,13 +49,13 @@ export interface Program {
 }
 
 export interface ArrayLoops {
-  /** Of the array, outermost first; chosen when left out. */
+  /** Loops of the array, outermost first; chosen when left out. */
   readonly loops?: readonly string[] | undefined;
-  /** Outputs of a tile; loops that are longer are tiled. */
+  /** Outputs of a tile; longer loops are tiled. */
   readonly lanes?: number | undefined;
 }
 
-/** The subject with its sums formed in the order they are written in. */
+/** The subject with its sums formed in the order in which they are written. */
 export function inWrittenOrder(subject: ArraySubject): ArraySubject {
   const operands = subject.problem.operands.map((o) => (o.role === "output" ? { ...o, order: "fixed" as const } : o));
   return { ...subject, problem: { ...subject.problem, operands } };
@@ -72,7 +72,7 @@ export function arrayOfComputation(computation: Computation, { loops, lanes }: A
     loops: printSpace(computation, pass.space),
     problem: pass.problem,
     accesses: [...inputs, output],
-    // Windows run on a row of lanes; without one the array takes all loops but one, at most two.
+    // Windows run on a row of lanes. Other computations use all loops but one for the array, two at most.
     arrayRows: arrayRowsFor(pass.problem.loops.length, hasWindow(computation, pass.space)),
     recurrence: (design) => recurrenceOf(pass, design),
     pass,
@@ -89,7 +89,7 @@ export function arrayOfComputation(computation: Computation, { loops, lanes }: A
   };
 }
 
-/** Loops outside that index the result go to threads and stand around those that are summed. */
+/** Outer loops that index the result are divided among threads and enclose the loops of the sum. */
 function wholeNest(computation: Computation, space: ArraySpace, design: Design, how: ProgramOptions): LoopNest {
   const indexing = new Set(axesIn(computation.equation.target));
   const tileOf = (outer: string): string => space.tiled.find((t) => t.outer === outer)?.name ?? outer;
@@ -101,7 +101,7 @@ function wholeNest(computation: Computation, space: ArraySpace, design: Design, 
   return lowerComputation(computation, split, design.spaceTime, { ...how, parallel });
 }
 
-/** What a design is drawn by: its own loops, when one of them was split. */
+/** The subject to draw a design with: the design's own loops when one of them was split. */
 export function viewOf(
   subject: ArraySubject,
   design: Design,
@@ -116,7 +116,7 @@ function arrayRowsFor(loops: number, window: boolean): number {
   return loops > 3 || (loops === 3 && !window) ? 2 : 1;
 }
 
-/** @throws UsageError for a recurrence of one loop, and for steps that cannot be taken */
+/** @throws UsageError for a recurrence with a single loop, and for time steps that cannot be taken */
 export function arrayOfSpecification(specification: Specification, loops: readonly string[] | undefined): ArraySubject {
   const { recurrence } = specification;
   if (specification.steps.length > 0) return fixedArray(specification);
@@ -142,7 +142,7 @@ export function arrayOfSpecification(specification: Specification, loops: readon
   };
 }
 
-/** A recurrence whose author says where it runs: one design. */
+/** A recurrence whose author states where each point runs: a single design. */
 function fixedArray(specification: Specification): ArraySubject {
   const { recurrence } = specification;
   const { flows, transform } = arrange(specification);

@@ -1,6 +1,6 @@
 /**
- * @file The outputs of a library beside those of the network as it was read: each node by its own equations, before steps were joined, constants
- * divided, or layouts chosen.
+ * @file Compares a library's outputs with those of the network as it was read: each node by its own equations, before operators are fused,
+ * constants divided, or layouts chosen.
  *
  *     await differenceAsRead(plain, inputs, outputs, { compiler, workdir })      "y: element 3 is 4.1, and the nodes as they were read give 2.5"
  *
@@ -14,16 +14,16 @@ import type { Value } from "../network/value.ts";
 import type { ProgramOptions } from "../runtime/reference-program.ts";
 import { evaluatorWith } from "../runtime/verify.ts";
 
-/** What a mask adds: such numbers say nothing of how large the others are. */
+/** From here on a number is a mask, which says nothing of the size of the others. */
 const MASK = 1e30;
 
-/** Of the largest number of an output. Integers of 8 bits that were rounded either way moved the output of resnet18-u8s8 by 0.0075 of it. */
+/** Allowed error as a share of the output's largest number. Rounding 8-bit integers either way changed the output of resnet18-u8s8 by 0.0075. */
 const TOLERANCE = 0.03;
 
 /**
- * @param plain every node as its equations
- * @param outputs what the library gave, row-major, in the order of the network's
- * @returns the first element that differs; undefined where there is none
+ * @param plain every node, given by its equations
+ * @param outputs the library's results, row-major, in the order of the network's outputs
+ * @returns the first element that differs; undefined when none does
  */
 export async function differenceAsRead(
   plain: Program,
@@ -46,7 +46,7 @@ export async function differenceAsRead(
   return undefined;
 }
 
-/** Whether a rounding may change it to any other: places and truths are no measures. */
+/** Whether rounding may change the value to any other: indices and booleans have no meaningful distance. */
 const isPlace = (value: Value): boolean => ["s64", "bool"].includes(rootOf(value).type);
 
 function differenceOf(wanted: ArrayLike<number>, got: ArrayLike<number>): string | undefined {
@@ -55,7 +55,7 @@ function differenceOf(wanted: ArrayLike<number>, got: ArrayLike<number>): string
     if (Math.abs(wanted[e] ?? MASK) < MASK) largest = Math.max(largest, Math.abs(wanted[e] ?? 0));
   for (let e = 0; e < wanted.length; e++) {
     const [made = Number.NaN, given = Number.NaN] = [got[e], wanted[e]];
-    // Where the sum of each rounding may overflow, one order of them may and another not.
+    // When the sum of a rounding may overflow, one order of summation may overflow and another not.
     const bound = TOLERANCE * (Math.abs(given) < MASK ? largest : Math.abs(given));
     if (!Number.isFinite(given) || Math.abs(made - given) <= bound) continue;
     return `element ${e} is ${made}, and the nodes as they were read give ${given}`;

@@ -1,5 +1,5 @@
 /**
- * @file The rates of this machine's GPU: measured on demand, kept in the database, and used by the model in place of the table's.
+ * @file Measures the rates of this machine's GPU on demand and stores them in the database. The model uses them in place of the table's.
  *
  *     const outcome = await calibrateGpuHere(nvidiaTarget("h100"), "automap.db", { anew: true }, say);
  *     if (outcome.status === "calibrated") outcome.calibration.loadedClockHz        { median: 1.61e9, spread: 0.002 }
@@ -24,26 +24,29 @@ import { runnerOnGpu } from "./workplace.ts";
 export type GpuCalibrateOutcome =
   | {
       readonly status: "calibrated";
-      /** Whether it was measured by this call. */
+      /** Whether this call measured it. */
       readonly measured: boolean;
       readonly environment: Environment;
       readonly calibration: GpuCalibration;
-      /** What the model works with. */
+      /** The machine description the model uses. */
       readonly machine: Target;
     }
   | { readonly status: "environment"; readonly problem: EnvironmentProblem };
 
-/** Instructions whose rates are measured: those of the table, and the widths of wgmma that searches try, in f16: other types issue alike. */
+/**
+ * Instructions whose rates are measured: those of the table, and the wgmma widths that searches try. wgmma is measured in f16 only, since other
+ * types issue at the same rate.
+ */
 function rows(): typeof INTRINSICS {
   const widths = searchedWgmma().filter((row) => row.name.endsWith(".f32.f16"));
   return [...new Set([...INTRINSICS, ...widths])];
 }
 
 /**
- * Calibrates this machine's GPU, or reads what an earlier calibration left.
- * @param anew to measure even when one is remembered
- * @param runner of an emulation there are no rates
- * @throws EnvironmentError when the GPU here is another; UsageError when the database is none of automap's
+ * Calibrates this machine's GPU, or reads an earlier calibration.
+ * @param anew whether to measure even when a calibration is stored
+ * @param runner runs the kernels; an emulated one has no rates
+ * @throws EnvironmentError when the GPU here is a different one; UsageError when the file is not an automap database
  */
 export async function calibrateGpuHere(
   target: Target,
@@ -108,7 +111,7 @@ export async function calibrateGpuHere(
   }
 }
 
-/** What a database knows of the rates of this machine's GPU: part of `automap doctor`. Nothing where there is no GPU or no database. */
+/** The GPU rates stored in a database, as findings of `automap doctor`. Empty when there is no GPU or no database. */
 export async function examineGpuCalibration(database: string): Promise<readonly Finding[]> {
   if (!existsSync(database)) return [];
   const device = await findCudaDevice();

@@ -1,5 +1,5 @@
 /**
- * @file The figures the model works with on this machine: measured now or remembered, each with where it comes from.
+ * @file The model's figures for this machine, measured now or stored earlier, each with its source.
  *
  *     const { calibration } = await calibrateMachine("automap.db", { anew: true }, say);
  */
@@ -21,21 +21,21 @@ import { calibrationFor } from "./predict.ts";
 export type CalibrateOutcome =
   | {
       readonly status: "calibrated";
-      /** Whether it was measured by this call. */
+      /** Whether this call measured it. */
       readonly measured: boolean;
       readonly environment: Environment;
       readonly calibration: Calibration;
-      /** Everything the model uses, those figures included that are not measured. */
+      /** All figures the model uses, including those that are not measured. */
       readonly target: ModelTarget;
-      /** By kernels that were measured in this environment, before or since. */
+      /** Set when kernels measured in this environment, before or since, contradict the calibration. */
       readonly contradiction: Contradiction | undefined;
     }
   | { readonly status: "environment"; readonly problem: EnvironmentProblem };
 
 /**
- * Calibrates this machine, or reads what an earlier calibration left; kept in the database, where `tune` finds it.
- * @param anew to measure even when one is remembered
- * @throws UsageError when the database is none of automap's
+ * Calibrates this machine, or reads an earlier calibration. The result is stored in the database, where `tune` finds it.
+ * @param anew whether to measure even when a calibration is stored
+ * @throws UsageError when the file is not an automap database
  */
 export async function calibrateMachine(
   database: string,
@@ -66,7 +66,7 @@ export async function calibrateMachine(
   }
 }
 
-/** What the calibration of this machine in a database is worth; nothing where there is no database, or no compiler. */
+/** Whether the calibration of this machine in a database can be trusted. Empty when there is no database or no compiler. */
 export async function examineCalibration(database: string): Promise<readonly Finding[]> {
   const compiler = await findCompiler();
   if (compiler.status !== "found" || !existsSync(database)) return [];

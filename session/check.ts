@@ -13,23 +13,23 @@ import { ENVIRONMENT_FIELDS, type EnvironmentRecord, type TrialRecord, type Work
 
 export type Verdict = "slower" | "faster" | "same" | "failing" | "missing" | "new";
 
-/** One workload in both databases. */
+/** The verdict on one workload. */
 export interface Finding {
   /** What is computed. */
   readonly workload: WorkloadRecord;
-  /** Of the kernel. */
+  /** Threads of the kernel. */
   readonly threads: number;
-  /** Whether its data lay in the caches. */
+  /** Whether its data was in the caches. */
   readonly cache: "warm" | "flushed";
-  /** Where both were measured. */
+  /** The CPU on which both were measured. */
   readonly cpu: string;
-  /** What the intervals bear out. */
+  /** The verdict that the intervals support. */
   readonly verdict: Verdict;
-  /** The best before; of what failed always, the last. */
+  /** The best trial before, or the last one when all failed. */
   readonly before: TrialRecord | undefined;
-  /** The best now; undefined where it is missing. */
+  /** The best trial now; undefined when it is missing. */
   readonly after: TrialRecord | undefined;
-  /** Time now over time before, and the range that both intervals leave it; where both have one. */
+  /** Time now divided by time before, and the range that both intervals allow; undefined unless both sides have a time. */
   readonly change: { readonly ratio: number; readonly interval: readonly [number, number] } | undefined;
   /** Fields of the environment that differ. */
   readonly changed: readonly string[];
@@ -37,7 +37,7 @@ export interface Finding {
 
 /** What a comparison of two databases found. */
 export interface Checked {
-  /** The worst first. */
+  /** The findings, worst first. */
   readonly findings: readonly Finding[];
   /** Workloads measured on both sides. */
   readonly compared: number;
@@ -46,8 +46,8 @@ export interface Checked {
 const ORDER: readonly Verdict[] = ["slower", "failing", "missing", "faster", "same", "new"];
 
 /**
- * Holds the best trials of `after` against those of `before`.
- * @param maxRegression share by which a time may grow: 0.03
+ * Compares the best trials of `after` with those of `before`.
+ * @param maxRegression allowed slowdown as a fraction: 0.03
  */
 export function compareBest(
   before: readonly TrialRecord[],
@@ -81,12 +81,12 @@ export function compareBest(
   return { findings, compared: findings.filter((f) => f.before && f.after).length };
 }
 
-/** Whether a finding stops a build. */
+/** Whether a finding fails the build. */
 export function verdictFails({ verdict }: Finding, { requireAll }: { readonly requireAll: boolean }): boolean {
   return verdict === "slower" || verdict === "failing" || (verdict === "missing" && requireAll);
 }
 
-/** The trial with the smallest median of each workload among the best of its environments; where every trial failed, the last. */
+/** For each workload, the trial with the smallest median among the best of its environments, or the last trial when all failed. */
 function bestOf(trials: readonly TrialRecord[]): Map<string, TrialRecord> {
   const best = new Map<string, TrialRecord>();
   for (const trial of trials) {
@@ -120,7 +120,7 @@ function verdictOf(
 ): Verdict {
   if (!b) return "missing";
   if (!a) return "new";
-  // What never worked cannot get worse; what works now is new.
+  // A workload that never worked cannot regress; one that works now is new.
   if (a.measurement.status !== "ok") return b.measurement.status === "ok" ? "new" : "same";
   if (!change) return "failing";
   if (change.interval[0] > 1 + maxRegression) return "slower";

@@ -1,5 +1,5 @@
 /**
- * @file Which instructions a search may choose from on a machine, and the space over the first of them that map.
+ * @file Selects the instructions a search may use on a machine, and builds the space over the first group of them that maps.
  *
  *     usableIntrinsics(nvidiaTarget("h100"))                            mma, wgmma, those of one thread
  *     finished(chooseSpace(conv2d, usableIntrinsics(), options))        instructions first; plain C++ where none maps
@@ -17,13 +17,15 @@ import { isGpu, isPredictedOnly, isWritten, nativeTarget, OPENCL_ISA, PORTABLE_I
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 import { isRefusals, sessionSpace } from "./space.ts";
 
-/** The instructions, of the table or registered, that a machine has and that kernels are written with. */
+/** The instructions, built in or registered, that a machine has and that kernels can be generated for. */
 export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
   return usableIntrinsics(machine).filter((i) => !isPlain(i));
 }
 
-/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a thread, warp or warpgroup.
- * @param asked the language they are reached from; the machine's own when left out
+/**
+ * All rows that kernels for a machine can use. On a CPU: its instructions, then plain C++, which needs none. On a GPU: those of a thread, a warp
+ * or a warpgroup.
+ * @param asked the language to generate; the machine's own when left out
  */
 export function usableIntrinsics(machine: Target = nativeTarget(), asked?: Language): Intrinsic[] {
   if (isGpu(machine) && (asked ?? "cuda") === "cuda")
@@ -36,21 +38,21 @@ export function usableIntrinsics(machine: Target = nativeTarget(), asked?: Langu
   return knownIntrinsics().filter((i) => i.language === language && runsOn(machine, i) && isWritten(i.isa));
 }
 
-/** What kernels for a machine are written in, the first when none is asked for. */
+/** Languages that kernels for a machine can be generated in. The first is the default. */
 export function languagesFor(machine: Target): readonly [KernelLanguage, ...KernelLanguage[]] {
   if (isGpu(machine)) return ["cuda"];
   if (isPredictedOnly(machine)) return ["opencl", "cm", "sycl"];
   return machine.isa.includes(OPENCL_ISA) ? ["opencl"] : ["c++"];
 }
 
-/** Whether a row is plain C++ and no instruction. */
+/** Whether a row stands for plain C++ rather than an instruction. */
 export function isPlain({ isa }: Intrinsic): boolean {
   return isa === PORTABLE_ISA;
 }
 
 /**
- * What is tried before what: instructions, then products in plain C++. A sum or a copy of what is computed while it is packed maps almost
- * anything and writes every term to memory first, so it comes last.
+ * Groups in the order they are tried: instructions, then products in plain C++, then rows that only add or copy values computed during packing.
+ * The last group maps almost anything, but writes every term to memory first.
  */
 function tiersOf(intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
   const plain = intrinsics.filter(isPlain);
@@ -63,8 +65,9 @@ function tiersOf(intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic
 }
 
 /**
- * The space of a computation over the first tier of instructions that maps: a search that has an instruction spends no trial on plain C++.
- * @returns the instructions to choose from with it, and the steps that were made before it was looked for; or why nothing maps
+ * The search space of a computation over the first group of instructions that maps. A search that has an instruction spends no trial on plain
+ * C++.
+ * @returns the instructions offered besides the space, and the enumeration steps made before the space was found; or why nothing maps
  */
 export function* chooseSpace(
   computation: Computation,
@@ -77,7 +80,7 @@ export function* chooseSpace(
   const refused: Reason[] = [];
   let before = 0;
   const tiers = tiersOf(intrinsics);
-  // What refers to itself runs on lanes alone: what plain C++ would be refused for says nothing more.
+  // A computation that reads its own result runs only on lanes. Refusals of plain C++ would add nothing.
   for (const chosen of isRecurrent(computation.equation) ? tiers.slice(0, 1) : tiers) {
     const work = sessionSpace(computation, { ...options, intrinsics: chosen });
     let made = 0;

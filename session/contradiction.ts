@@ -1,5 +1,5 @@
 /**
- * @file Whether measurements contradict a calibration: a kernel that ran faster than the rates allow.
+ * @file Detects measurements that contradict a calibration: kernels that ran faster than the calibrated rates allow.
  *
  *     contradictionOf(trials, stored, machine)     { kernels: 1, of: 12, times: 1.38, bound: { name: "amx.tdpbusd", ... }, trial, at }
  *     contradictionText(found, "automap.db")       "the calibration of 2026-11-21 is contradicted by 1 of 12 kernels: ..."
@@ -27,18 +27,21 @@ import { type Bound, boundsOn, brokenBound } from "../perfmodel/roof.ts";
 import { readCalibrationData } from "./recorded.ts";
 
 export interface Contradiction {
-  /** Kernels that ran faster than the calibration allows, and how many were looked at. */
+  /** Number of kernels that ran faster than the calibration allows, and number examined. */
   readonly kernels: number;
   readonly of: number;
-  /** The worst of them: how many times as fast as it should be able to, and what it outran. */
+  /** The worst of them: by what factor it beat the bound, and which bound. */
   readonly times: number;
   readonly bound: Bound;
   readonly trial: TrialRecord;
-  /** When the calibration was taken, milliseconds since 1970. */
+  /** When the calibration was made, milliseconds since 1970. */
   readonly at: number;
 }
 
-/** What a calibration lets a kernel take, longest first; none for a failure. @throws UsageError when the record is damaged */
+/**
+ * Lower bounds that a calibration sets on a kernel's time, longest first; empty for a failed trial. @throws UsageError when the record is
+ * damaged
+ */
 export function boundsOf(
   trial: TrialRecord,
   calibration: Calibration,
@@ -49,7 +52,7 @@ export function boundsOf(
   return boundsOn(computationOf(trial.workload), { intrinsic, threads }, calibration, machine);
 }
 
-/** Holds trials of one environment against its calibration; undefined when they agree. */
+/** Compares trials of one environment with its calibration; undefined when they agree. */
 export function contradictionOf(
   trials: readonly TrialRecord[],
   { calibration, at }: { readonly calibration: Calibration; readonly at: number },
@@ -66,19 +69,19 @@ export function contradictionOf(
   return worst && { ...worst, kernels: broken.length, of: trials.length, at };
 }
 
-/** The fastest kernels of this very environment against its newest calibration; undefined when they agree or there is none. */
+/** Compares the fastest kernels of this environment with its newest calibration; undefined when they agree or there is no calibration. */
 export function contradictionIn(db: Database, environment: Environment, machine: Target): Contradiction | undefined {
   const known = calibrationOf(db, environment);
   const calibration = readCalibrationData(known?.data);
   if (!known || !calibration) return undefined;
-  // What others claim to have measured says nothing about rates that were measured here.
+  // Imported measurements say nothing about rates measured here.
   const trials = best(db, { trusted: { environment, policy: "exact" } }).filter(
     ({ provenance }) => provenance === "here" || known.provenance === "imported",
   );
   return contradictionOf(trials, { calibration, at: known.at }, machine);
 }
 
-/** What is wrong, and what to do. */
+/** A sentence that states the contradiction and what to do about it. */
 export function contradictionText(found: Contradiction, file: string): string {
   const { kernels, of, times, bound, trial, at } = found;
   const rate = bound.kind === "instruction" ? `the rate of ${bound.name}` : `the bandwidth of ${bound.name}`;

@@ -1,5 +1,5 @@
 /**
- * @file Whether the instruction that a record names is declared here as it was when the record was made.
+ * @file Checks that an instruction named in a record has the same declaration here as when the record was made.
  *
  *     declaredAs("mine.vpmaddwd", trial.declaration)      the registered instruction, or UsageError: what to register
  *
@@ -17,8 +17,8 @@ const HOW = "registerIntrinsic(...) in a program, --declare FILE on the command 
 
 /**
  * The instruction of a record.
- * @param declaration the hash of its declaration when it ran; not compared when left out
- * @throws UsageError when nothing of this name is known here, or a registered instruction is declared otherwise than it was
+ * @param declaration hash of its declaration at the time of the trial; not compared when left out
+ * @throws UsageError when no instruction of this name is known, or a registered instruction now has another declaration
  */
 export function declaredAs(name: string, declaration?: string): Intrinsic {
   const found = intrinsicNamed(name);
@@ -36,7 +36,7 @@ export function declaredAs(name: string, declaration?: string): Intrinsic {
   );
 }
 
-/** @throws UsageError when an instruction is not the one that its name stands for: nobody could read its records */
+/** @throws UsageError when an instruction is not the one registered under its name: its records could not be read back */
 export function checkKnown(intrinsic: Intrinsic): void {
   const known = intrinsicNamed(intrinsic.name);
   if (known === intrinsic) return;

@@ -1,5 +1,5 @@
 /**
- * @file From a record to a package on disk: the kernel made again, its provenance, the files, the proof.
+ * @file Writes the package of a record to disk: regenerates the kernel, records its provenance, writes the files, and tests them.
  *
  *     const trial = showTrial(db, "3f9a1c77");
  *     writePackage("conv2d", packageFiles(subjectOf(trial)));
@@ -42,10 +42,10 @@ import { kernelOfRecord } from "./kernel.ts";
 import { VERSION } from "./version.ts";
 
 /**
- * What a package of a record is made of.
- * @param name of files and functions; the operator's when left out
- * @param database that holds the record: named in the command that makes the package again, with the declarations behind it
- * @throws UsageError when the record is of a failed trial, or of a GPU that nvcc cannot be told of
+ * The contents of a record's package.
+ * @param name name of files and functions; the operator's when left out
+ * @param database the database that holds the record, for the command that reproduces the package; the declaration options follow it
+ * @throws UsageError when the record is of a failed trial, or of a GPU whose architecture nvcc cannot be given
  */
 export function subjectOf(
   trial: TrialRecord,
@@ -92,7 +92,7 @@ export function subjectOf(
   };
 }
 
-/** @throws UsageError when the GPU that a record was measured on is none that compilers have a name for */
+/** @throws UsageError when compilers have no name for the GPU that the record was measured on */
 function gpuFactsOf({ id, workload, environment }: TrialRecord): GpuFacts {
   const { operator: name, parameters } = workload;
   const target = gpuTargetNamed(environment.target);
@@ -106,7 +106,7 @@ function gpuFactsOf({ id, workload, environment }: TrialRecord): GpuFacts {
   return { capability: capabilityOf(target), operator: { name, parameters } };
 }
 
-/** A package of the equation alone. */
+/** A package of the equation alone, without a tuned kernel. */
 export function portableSubject(computation: Computation, name?: string): EmitSubject {
   return {
     name: packageName(computation.name, name),
@@ -116,19 +116,19 @@ export function portableSubject(computation: Computation, name?: string): EmitSu
   };
 }
 
-/** The files of a package that its library is made of. */
+/** Names of the files that the package's library is compiled from. */
 export function sourceNames({ name, tuned }: Pick<EmitSubject, "name"> & { readonly tuned?: unknown }): string[] {
   return [`${name}.h`, `${name}.cpp`, `${name}_portable.cpp`, ...(tuned ? [`${name}_tuned.cpp`] : [])];
 }
 
-/** The package with the seal of this machine in its kernel.json, by which `load` knows that it was written here and not changed since. */
+/** The package with this machine's seal in its kernel.json. The seal tells `load` that the package was written here and has not changed since. */
 export function sealedPackage(
   subject: EmitSubject,
   files: ReadonlyMap<string, string>,
   seals = sealsOf(),
 ): ReadonlyMap<string, string> {
   const description = files.get("kernel.json");
-  // What `load` does not load needs no seal.
+  // Packages that `load` does not load need no seal.
   if (description === undefined) return files;
   const facts = entriesOf(description);
   const sources = new Map(sourceNames(subject).map((name) => [name, files.get(name) ?? ""]));
@@ -136,7 +136,7 @@ export function sealedPackage(
   return new Map([...files, ["kernel.json", `${JSON.stringify({ ...facts, seal }, undefined, 2)}\n`]]);
 }
 
-/** Whether a package is as it was written here. @param description the text of its kernel.json */
+/** Whether a package is unchanged since it was written here. @param description the text of its kernel.json */
 export function isSealedPackage(description: string, sources: ReadonlyMap<string, string>, seals = sealsOf()): boolean {
   const { seal, ...facts } = entriesOf(description);
   return seals.made(packageText(facts, sources), seal);
@@ -151,16 +151,16 @@ function entriesOf(text: string): Record<string, unknown> {
 }
 
 /**
- * Whether the files of a package could be written, asked before what makes them takes its time.
- * @param force whether a folder that holds something already is written into
- * @throws UsageError when it may not be; EnvironmentError when it cannot be
+ * Checks that the files of a package can be written, before the work that produces them.
+ * @param force whether to write into a folder that already has files
+ * @throws UsageError when writing is not allowed; EnvironmentError when it is not possible
  */
 export function checkPackageFolder(folder: string, force = false): void {
   inDraft(folder, force, () => false);
 }
 
 /**
- * Writes the files of a package: all of them beside their places first, then renamed, so that a full disk leaves none half-written.
+ * Writes the files of a package. All are written under temporary names first and then renamed, so that a full disk leaves no partial package.
  * @throws UsageError and EnvironmentError as {@link checkPackageFolder}
  */
 export function writePackage(folder: string, files: ReadonlyMap<string, string | Uint8Array>, force = false): void {
@@ -177,7 +177,10 @@ export function writePackage(folder: string, files: ReadonlyMap<string, string |
   });
 }
 
-/** Makes a folder within the one of a package. @param write whether it wrote the package: folders made for nothing are removed */
+/**
+ * Creates a temporary folder inside the package's folder. @param write returns whether it wrote the package; if not, folders created for it are
+ * removed
+ */
 function inDraft(folder: string, force: boolean, write: (draft: string) => boolean): void {
   try {
     const held = namesIn(folder);
@@ -187,7 +190,7 @@ function inDraft(folder: string, force: boolean, write: (draft: string) => boole
         { hint: "name another folder, or add --force to write into this one" },
       );
     const draft = join(folder, `.automap-${process.pid}.part`);
-    // The first folder that was missing, be it the package's own or one above.
+    // The first missing folder: the package's own or one above it.
     const made = mkdirSync(draft, { recursive: true }) ?? draft;
     let written = false;
     try {
@@ -220,12 +223,12 @@ export type Proof =
   | { readonly status: "right" | "wrong"; readonly said: string }
   | { readonly status: "not built" | "not tried"; readonly said: string };
 
-/** A layer of a network takes seconds by plain loops; the largest of the suites some minutes. */
+/** Plain loops take seconds for a layer of a network, and minutes for the largest layers of the suites. */
 const PROOF_LIMIT_MS = 900_000;
 
 /**
- * Builds a package where it lies and runs its test: one for Arm on any machine with a compiler for it and qemu.
- * @throws EnvironmentError when it is the machine that fails
+ * Builds a package in place and runs its test. A package for Arm is tested on any machine that has an Arm compiler and qemu.
+ * @throws EnvironmentError when the failure is the machine's, not the package's
  */
 export async function provePackage(
   folder: string,
@@ -240,7 +243,7 @@ export async function provePackage(
   return proveBuild(folder, { ...proved, emulator: tools.emulator }, tools.compiler, options);
 }
 
-/** The same of a package in CUDA. @param nvcc by which it is compiled */
+/** The same for a CUDA package. @param nvcc the compiler to use */
 export function proveCudaPackage(
   folder: string,
   subject: EmitSubject,
@@ -254,9 +257,9 @@ export function proveCudaPackage(
 interface Proved {
   readonly build: Build;
   readonly threads: number;
-  /** Exit code of its test where an element is wrong. */
+  /** Exit code of the test when an element is wrong. */
   readonly wrong: number;
-  /** What runs the test, where this machine cannot. */
+  /** Emulator that runs the test when this machine cannot. */
   readonly emulator?: readonly string[];
 }
 
@@ -282,7 +285,7 @@ async function proveBuild(
   const said = `${run.stdout}${run.stderr}`.trimEnd();
   if (run.status === "ok") return { status: "right", said };
   if (run.status === "failed" && run.exitCode === wrong) return { status: "wrong", said };
-  // A kernel that dies on its own test is wrong, however it dies.
+  // A kernel that crashes in its own test is wrong, whatever the signal.
   if (run.status === "crashed") return { status: "wrong", said: `${said}\n${explainRun(run)}`.trimStart() };
   return { status: "not tried", said: `${explainRun(run)}\n${said}` };
 }
@@ -290,10 +293,10 @@ async function proveBuild(
 const COMPILE_LIMIT_MS = 120_000;
 
 /**
- * Runs steps of a build at once, in the folder of the package.
- * @param cores where: on those that no search measures on, for which it waits
- * @returns what the compiler said when one failed
- * @throws EnvironmentError when it is the machine that fails: no room, no memory, no assembler
+ * Runs independent build steps in parallel in the package's folder.
+ * @param cores cores to run on; waits for those that a search is measuring on
+ * @returns the compiler's output when a step failed
+ * @throws EnvironmentError when the failure is the machine's: no disk space, no memory, no assembler
  */
 export async function compileInFolder(
   folder: string,

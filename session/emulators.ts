@@ -1,5 +1,5 @@
 /**
- * @file What runs the kernels of a machine that is not at hand: qemu for an Arm CPU, our own headers for the languages of GPUs.
+ * @file Runs kernels for machines that are not available: qemu for an Arm CPU, our own headers for the GPU languages.
  *
  *     const emulator = await emulatorFor(armTargetNamed("neoverse-n1"), "c++", { threads: 1 });
  *     if (emulator.status === "environment") ...                     no compiler, no qemu: what to install
@@ -27,34 +27,34 @@ import { problemOf } from "./offline.ts";
 
 export interface Emulator {
   readonly status: "ready";
-  /** What it is called in records. */
+  /** The emulator's name in records. */
   readonly name: string;
-  /** As records have it: no record of a processor says that it is one. */
+  /** The environment to store in records. A real processor never has it. */
   readonly environment: Environment;
   readonly reference: (computation: Computation, fixed: Inputs) => Promise<Reference>;
-  /** Right in every element, or how it failed; never a time. */
+  /** Runs a kernel and reports whether every element is right, or how it failed. Never reports a time. */
   readonly judge: (kernel: Kernel, reference: Reference) => Promise<Measurement>;
   readonly close: () => Promise<void>;
 }
 
 export interface EmulatorOptions {
   readonly threads: number;
-  /** Of one kernel, seconds. */
+  /** Time limit for one kernel, in seconds. */
   readonly patience?: number;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Under an emulator one call says whether a kernel is right; it takes some hundred times as long as on the processor. */
+/** Under emulation one call shows whether a kernel is right. It takes several hundred times as long as on the processor. */
 const ONCE: MeasureOptions = { budgetSeconds: 0, batchSeconds: 1e-9, batches: [1, 1], stepSeconds: 300 };
-/** Seconds that the emulation of one kernel may take. */
+/** Default time limit for emulating one kernel, in seconds. */
 const PATIENCE = 300;
 const INPUT_SEED = 1;
 
-/** Whether kernels for a machine can be run here although it is not at hand. */
+/** Whether kernels for a machine can be emulated here. */
 export const isEmulated = (machine: Target): boolean =>
   isElsewhere(machine) || isPredictedOnly(machine) || isGpu(machine);
 
-/** @throws UsageError for a machine whose kernels nothing emulates */
+/** @throws UsageError for a machine that has no emulator */
 export function checkEmulated(machine: Target): void {
   if (isEmulated(machine)) return;
   throw new UsageError(`--emulate: kernels for ${machine.name} run on this machine`, {
@@ -62,7 +62,7 @@ export function checkEmulated(machine: Target): void {
   });
 }
 
-/** What runs kernels of a machine in a language, or what is missing for it. */
+/** The emulator for a machine and a language, or what is missing for it. */
 export async function emulatorFor(
   machine: Target,
   language: KernelLanguage,
@@ -90,7 +90,10 @@ async function underQemu(machine: Target, { threads }: EmulatorOptions): Promise
   };
 }
 
-/** Kernels in OpenCL C go through the vendor's compiler first, where it is here: one that spills is not what was asked for. */
+/**
+ * An emulator by headers. Kernels in OpenCL C are first compiled by the vendor's compiler where it is installed; one that spills registers is
+ * rejected.
+ */
 function byHeaders(
   machine: Target,
   language: KernelLanguage,

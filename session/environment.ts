@@ -1,5 +1,5 @@
 /**
- * @file The environment of a search as its records name it: a CPU with its compiler, or a GPU with its driver and nvcc.
+ * @file The environment recorded with each trial: a CPU with its compiler, or a GPU with its driver and nvcc.
  *
  *     environmentOf(runner)                            { target: "Intel(R) Xeon(R) ...", compiler: { path: "/usr/bin/g++", ... }, ... }
  *     gpuEnvironment(runner.device, nvidiaTarget("h100"))     { cpu: "NVIDIA H100 80GB HBM3 (1980 MHz, 700 W)", driver: "580.159 (CUDA 13.0)", ... }
@@ -15,20 +15,20 @@ import type { CudaDevice } from "../runtime/run/cuda-device.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { VERSION } from "./version.ts";
 
-/** What runs on this machine besides compilers. */
+/** Software on this machine other than compilers. */
 export const softwareHere = (): Pick<Environment, "kernel" | "node" | "automap"> => ({
   kernel: `${system()} ${release()} ${arch()}`,
   node: process.version,
   automap: VERSION,
 });
 
-/** As the system calls it; of an Arm CPU Node may know nothing, and /proc/cpuinfo has numbers. */
+/** The processor's name as the system reports it. Of some Arm CPUs Node reports none and /proc/cpuinfo only numbers. */
 function modelOf({ name }: Target): string {
   const told = cpus()[0]?.model.trim() ?? "";
   return told === "" || told === "unknown" ? name : told;
 }
 
-/** A CPU and the tools here. */
+/** The environment of a CPU and the tools on this machine. */
 export function environmentOf(runner: Pick<Runner, "compiler">, target: Target = nativeTarget()): Environment {
   const { path, version } = runner.compiler;
   return {
@@ -42,8 +42,8 @@ export function environmentOf(runner: Pick<Runner, "compiler">, target: Target =
 }
 
 /**
- * A GPU and the tools here: what runs kernels is the GPU, and its cores are its multiprocessors. The clock and the power it is allowed are
- * part of what it is: under another limit a kernel takes another time.
+ * The environment of a GPU and the tools on this machine. The GPU takes the place of the CPU, and its multiprocessors that of the cores. Its
+ * clock and power limits are part of its name, because a kernel takes another time under other limits.
  */
 export function gpuEnvironment(device: CudaDevice, target: Target): Environment {
   const { path, version } = device.nvcc;

@@ -1,5 +1,6 @@
 /**
- * @file Why a design on lanes wins: what the best schedule of each dataflow would have cost, by the model and where it was measured.
+ * @file Explains why a lane design wins: what the best schedule of each dataflow would cost by the model, and its measured time where there is
+ * one.
  *
  *     design   predicted     measured   cycles a block   bound by        schedule
  *     FBS        74.9 us      57.2 us             36.0   multiply-adds   beside p 4, q 4, inputs loaded
@@ -22,15 +23,15 @@ import { arraySpaceOf } from "../tuner/array-candidates.ts";
 import { declaredAs } from "./declared.ts";
 import { registersOf } from "./lane-space.ts";
 
-/** What the best schedule of a dataflow costs. */
+/** The cost of the best schedule of a dataflow. */
 export interface DesignCost {
-  /** Letters of the operands, `SBM`. */
+  /** The dataflow's letters, one an operand: `SBM`. */
   readonly dataflow: string;
-  /** Seconds the model expects, uncorrected. */
+  /** Seconds the model predicts, without correction. */
   readonly predicted: number;
-  /** The least median of a schedule of this dataflow under the record's conditions, seconds; undefined where none was measured. */
+  /** The smallest median of any schedule of this dataflow under the record's conditions, in seconds; undefined when none was measured. */
   readonly measured: number | undefined;
-  /** Of a block of passes side by side. */
+  /** Costs of a block of passes side by side. */
   readonly costs: ArrayCosts;
   readonly schedule: ArraySchedule;
 }
@@ -39,15 +40,15 @@ export interface DesignsExplained {
   readonly status: "designs";
   /** The dataflow of the record. */
   readonly dataflow: string;
-  /** Seconds that the model expects of its very schedule; undefined for a window, which has a model of its own. */
+  /** Seconds the model predicts for the record's own schedule; undefined for a window, which has another model. */
   readonly predicted: number | undefined;
-  /** By the model, the least first. */
+  /** The designs, the lowest predicted cost first. */
   readonly designs: readonly DesignCost[];
-  /** Transforms that do not fit the lanes, and the reason of the first. */
+  /** Transforms that do not fit the lanes: their number, and the reason for the first. */
   readonly refused: { readonly count: number; readonly first: string | undefined };
 }
 
-/** What each dataflow would have cost, or why there is nothing to compare. */
+/** The cost of each dataflow, or why there is nothing to compare. */
 export function explainDesigns(
   db: Database,
   { workload, candidate, environment, conditions, provenance }: TrialRecord,
@@ -63,7 +64,7 @@ export function explainDesigns(
   if ("rule" in space) return { status: "unknown", because: space.because };
   const least = new Map<string, number>();
   for (const trial of queryTrials(db, { computation, status: "ok", threads: conditions.threads })) {
-    // Another cache, another machine, or the claim of somebody else: no time to hold beside the record's.
+    // Times from another cache state, from another machine or from an import are not comparable with the record's.
     const isAlike =
       trial.environment.id === environment.id &&
       trial.conditions.cache === conditions.cache &&
@@ -88,7 +89,7 @@ export function explainDesigns(
   };
 }
 
-/** The letters of a design on lanes; of a window those of its name. */
+/** The letters of a lane design; for a window, those in its name. */
 function dataflowOf(computation: Computation, candidate: Candidate): string | undefined {
   if (candidate.kind !== "lanes") return undefined;
   if (!isArray(candidate)) return candidate.schedule.dataflow.split("-")[0];
@@ -96,7 +97,7 @@ function dataflowOf(computation: Computation, candidate: Candidate): string | un
   return placed.ok ? placed.array.design.dataflow : undefined;
 }
 
-/** The comparison as a table, and what decides between the winner and the next. */
+/** The comparison as a table, and the cost that separates the winner from the next design. */
 export function describeDesigns({ dataflow, predicted, designs, refused }: DesignsExplained): string {
   const rows = designs.map(({ dataflow: name, predicted: seconds, measured, costs, schedule }) => [
     name,
@@ -116,7 +117,7 @@ export function describeDesigns({ dataflow, predicted, designs, refused }: Desig
   ].join("\n");
 }
 
-/** Where the cycles of one output differ between two designs. */
+/** The cost in which the cycles of one output differ between two designs. */
 function reason(own: DesignCost, next: DesignCost): string {
   const ratio = (next.predicted / own.predicted).toFixed(2);
   return `${own.dataflow} is bound by ${boundOf(own.costs)}; ${next.dataflow} would take ${ratio} times its time, bound by ${boundOf(next.costs)}: a block of it has ${next.costs.shifts.toFixed(1)} cycles of shifts, ${next.costs.loads.toFixed(1)} of loads and ${next.costs.multiplyAdds.toFixed(1)} of multiply-adds, a block of ${own.dataflow} ${own.costs.shifts.toFixed(1)}, ${own.costs.loads.toFixed(1)} and ${own.costs.multiplyAdds.toFixed(1)}`;

@@ -1,5 +1,5 @@
 /**
- * @file Where the time of a recorded kernel goes: its mapping found again, and the model asked level by level and part by part.
+ * @file Breaks down the time of a recorded kernel: rebuilds its mapping and asks the model for the cost of each level and each part.
  *
  *     const { prediction, costs } = explainTrial(db, showTrial(db, "3f9a1c77"));
  */
@@ -26,14 +26,14 @@ export type TrialExplanation =
   | {
       readonly status: "explained";
       readonly mapping: Mapping;
-      /** Of today's model, uncorrected, with the calibration stored for the record's environment. */
+      /** Prediction of today's model, uncorrected, with the calibration stored for the record's environment. */
       readonly prediction: Prediction;
       readonly costs: Costs;
-      /** When the rates were measured; undefined when they are the reference machine's. */
+      /** When the rates were measured; undefined for the reference machine's rates. */
       readonly calibratedAt: number | undefined;
-      /** The machine of the table whose rates were taken; undefined where they are this machine's or the reference machine's. */
+      /** The table machine whose rates were used; undefined for this machine's or the reference machine's rates. */
       readonly ratesOf: string | undefined;
-      /** By kernels of the record's environment. */
+      /** Set when kernels of the record's environment contradict the calibration. */
       readonly contradiction: Contradiction | undefined;
     }
   | DesignsExplained

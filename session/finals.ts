@@ -1,5 +1,5 @@
 /**
- * @file The end of a search: its fastest kernels measured in turns, in one process, and what came of it written down.
+ * @file The finals of a search: its fastest kernels are measured in alternating batches in one process, and the outcome is recorded.
  *
  *     by itself    a 10.0 us   b 10.2 us   c 10.1 us            measured minutes apart
  *     in finals    b 10.1 us   a 10.6 us   c 10.7 us            b is used, and `db best` and `emit` take b
@@ -38,25 +38,25 @@ import { mappingOf } from "./recorded.ts";
 import type { SessionSpace } from "./session-space.ts";
 import type { Bench } from "./workplace.ts";
 
-/** The winner of a search: its record, its code, its time. */
+/** The winner of a search: its record, code and time. */
 export interface TunedKernel {
-  /** Of the record of its finals, or that this would have if it could be made; of its trial where finals were cut short. */
+  /** Id of its finals record, also when that record could not be written; id of its trial when the finals were cut short. */
   readonly id: string;
   /** What it computes. */
   readonly computation: Computation;
-  /** How. */
+  /** How it is computed. */
   readonly candidate: Candidate;
-  /** Undefined for a design on lanes. */
+  /** Undefined for a lane design. */
   readonly mapping: Mapping | undefined;
-  /** In the finals; by itself where they were cut short. */
+  /** Its measurement in the finals, or its own trial's when they were cut short. */
   readonly measurement: Extract<Measurement, { status: "ok" }>;
-  /** What the model expected. */
+  /** The model's prediction. */
   readonly prediction: Prediction | undefined;
-  /** Its code. */
+  /** The generated kernel. */
   readonly kernel: Kernel;
 }
 
-/** The search that the finals end. */
+/** A search that has finished and now goes to finals. */
 export interface Finished {
   readonly db: Database;
   readonly workload: Workload;
@@ -65,22 +65,22 @@ export interface Finished {
   readonly space: Pick<SessionSpace, "kernelOf" | "mappingOf">;
   readonly threads: number;
   readonly kinds: CandidateKinds;
-  /** Instructions that it could have taken from. */
+  /** Instructions that the search could choose from. */
   readonly offered: readonly Intrinsic[];
 }
 
 export interface Decided {
-  /** Undefined when there is nothing to measure, or nothing of it works any more. */
+  /** Undefined when there is nothing to measure, or no contender works any more. */
   readonly winner?: TunedKernel;
-  /** What kept the finals from being recorded: they stand all the same, but no record says so. */
+  /** The fault that kept the finals from being recorded. Their outcome is still valid, but no record has it. */
   readonly unrecorded?: MachineFault;
-  /** The finals were cut short: the winner is the fastest that is recorded. */
+  /** Set when the finals were cut short: the winner is then the fastest recorded kernel. */
   readonly isCut?: true;
 }
 
 /**
- * Measures contenders and the best kernel known so far in turns, records each, and gives the winner.
- * @param late ends them: nothing is waited for any more
+ * Measures the contenders and the best kernel known so far in alternating batches, records each, and returns the winner.
+ * @param late ends the finals; nothing is waited for after it
  */
 export async function decide(
   contenders: readonly TrialOf<Candidate>[],
@@ -89,7 +89,7 @@ export async function decide(
   now: () => number,
   late?: AbortSignal,
 ): Promise<Decided> {
-  // 1. Who takes part.
+  // 1. The participants.
   const { computation } = search.workload;
   const machine = gpuTargetNamed(search.environment.target);
   const own = contenders.map((trial) => entrantOf(trial, search.space));
@@ -99,7 +99,7 @@ export async function decide(
   ];
   if (entrants.length === 0) return {};
 
-  // 2. Batches in turns.
+  // 2. Alternating batches.
   const kernels = entrants.map(({ kernel }) => kernel);
   const measuring = late?.aborted ? undefined : bench.compare(kernels);
   if (!measuring || !(await isDoneBefore(measuring, late))) return { isCut: true, ...fastestKnown(own, search) };
@@ -111,7 +111,7 @@ export async function decide(
     return { ...trial, at, measurement, kernel, mapping };
   });
 
-  // 3. What came of it.
+  // 3. The outcome.
   const ranking = rankingOf(judged).map(({ key }) => key);
   const comparison = idOf({ run: search.run, at, candidates: judged.map(({ key }) => key) });
   let decided: Decided = {};
@@ -128,7 +128,7 @@ export async function decide(
   return decided;
 }
 
-/** What `db best` names, of this search or an earlier one, as it was measured then. */
+/** The record `db best` names, of this search or an earlier one, with the time measured then. */
 function fastestKnown(own: readonly Entrant[], search: Finished): Pick<Decided, "winner"> {
   const { computation } = search.workload;
   for (const record of recordedBest(search)) {
@@ -154,7 +154,7 @@ function entrantOf(trial: TrialOf<Candidate>, space: Finished["space"]): Entrant
   return { trial, kernel: space.kernelOf(trial.candidate), mapping: space.mappingOf(trial.candidate) };
 }
 
-/** What the search itself need not know; none for a record whose mapping or design no longer stands. */
+/** A record as an entrant, with everything the search itself does not keep; empty when its mapping or design is no longer valid. */
 function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation, machine?: Target): Entrant[] {
   const { candidate } = trial;
   try {
@@ -167,8 +167,8 @@ function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation, ma
 }
 
 /**
- * Who won before, and the fastest that no finals have decided about, which a search that was killed may have left; contenders left out.
- * Kernels of imported records are not run unasked.
+ * Kernels that challenge the contenders: the last winner, and the fastest not yet in any finals, such as one left by a search that was killed.
+ * Contenders themselves are excluded. Kernels of imported records are not run without consent.
  */
 function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): readonly TrialOf<Candidate>[] {
   const found = new Map<string, TrialOf<Candidate>>();
@@ -181,7 +181,10 @@ function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): 
   return [...found.values()];
 }
 
-/** What a search of these instructions may end with: measured here, in this world, with warm caches. @param decided only what finals decided */
+/**
+ * Records that a search of these instructions may end with: measured here, in this world, with warm caches. @param decided whether only records
+ * of finals count
+ */
 function recordedBest(search: Finished, decided = false): readonly TrialRecord[] {
   const { db, workload, environment, offered, threads, kinds } = search;
   const filter = {

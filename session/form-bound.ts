@@ -1,5 +1,6 @@
 /**
- * @file What a step in another form must give: its equation's value, within what the larger numbers that cancel in the form may round.
+ * @file Error bound for a step computed in another form, such as Winograd's: its result must equal the equation's within the rounding of the
+ * larger intermediate values that cancel.
  *
  *     sums of |G w G^T| * |B d B^T|, brought back by |A|      times the roundings on the longest way, times 2^-24
  *
@@ -21,7 +22,7 @@ import { evaluatorWith } from "../runtime/verify.ts";
 /** Elements of a value, row-major. */
 export type ElementsOf = (value: Value) => Float64Array;
 
-/** @returns undefined for a step in its own form */
+/** @returns undefined for a step computed by its own equation */
 export async function expectedOfForm(
   step: Step,
   elementsOf: ElementsOf,
@@ -30,7 +31,7 @@ export async function expectedOfForm(
   if (!step.insteadOf) return undefined;
   const { step: own, steps } = step.insteadOf;
   const evaluate = evaluatorWith(options);
-  // Filters were rounded once.
+  // The transformed filters were rounded once.
   let [roundings, epsilon, smallest] = [1, 0, 0];
   const sizes = new Map<Value, Float64Array>();
   let last: Float64Array = new Float64Array();
@@ -55,7 +56,7 @@ export async function expectedOfForm(
   return expectedOn(own.computation, inputs, options, (i) => roundings * (epsilon * (last[i] ?? 0) + smallest));
 }
 
-/** All its numbers and elements added up: computed in doubles. */
+/** The computation with its negative constants made positive, so that terms of nonnegative elements do not cancel. It is evaluated in doubles. */
 function withoutSigns(computation: Computation): Computation {
   const { equation, tensors } = computation;
   const absolute = (e: Expr): Expr => (e.kind === "number" && e.value < 0 ? number(-e.value) : e);

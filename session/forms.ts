@@ -1,5 +1,6 @@
 /**
- * @file Which form each step of a network is computed in: the one with the least time, of measured products and of what else it moves through memory.
+ * @file Chooses the form each step of a network is computed in: the one with the shortest time, from measured products and the other data it
+ * moves.
  *
  *     inBestForms(program, { secondsOf: (computation) => best.get(key), target })      convolutions of 3 x 3 by Winograd's where that is faster
  *
@@ -25,16 +26,16 @@ import { nativeTarget } from "../targets/index.ts";
 import { rankOf } from "./rank.ts";
 import { storedCalibration } from "./recorded.ts";
 
-/** What decides between forms. */
+/** The costs that decide between forms. */
 export interface FormCosts {
-  /** Of the best kernel, measured alone with warm caches; undefined where none is known. */
+  /** Seconds of the best kernel, measured by itself with warm caches; undefined when none is known. */
   readonly secondsOf: (computation: Computation) => number | undefined;
   readonly target: ModelTarget;
-  /** Of each kernel; 1 by default. What moves elements is dealt among them too. */
+  /** Threads of each kernel; 1 by default. Data movement is divided among them too. */
   readonly threads?: number;
 }
 
-/** What forms are told apart by: rates of memories as they were measured here, where they were. */
+/** The target for comparing forms: memory rates measured here where there are any. */
 export const targetOfForms = ({
   db,
   environment,
@@ -43,10 +44,10 @@ export const targetOfForms = ({
   readonly environment: Environment;
 }): ModelTarget => modelTarget(nativeTarget(), storedCalibration(db, environment)?.calibration);
 
-/** Forms of every step that has several, the step itself first. */
+/** The forms of every step that has several, the step's own equation first. */
 export type Forms = ReadonlyMap<Step, readonly Form[]>;
 
-/** @param exact whether each step is computed as its equation says */
+/** @param exact whether each step must be computed as its equation says */
 export function formsIn(program: Program, exact = false): Forms {
   if (exact) return new Map();
   return new Map(
@@ -57,7 +58,7 @@ export function formsIn(program: Program, exact = false): Forms {
   );
 }
 
-/** Of the forms of each step its own and the likeliest other: time for searches is short. */
+/** Two forms of each step: its own and the most promising other. Search time is limited. */
 export function likelyForms(
   forms: Forms,
   { target, threads = 1 }: Omit<FormCosts, "secondsOf">,
@@ -90,16 +91,16 @@ export function likelyForms(
   );
 }
 
-/** Candidates that the model ranks to tell forms apart. */
+/** Candidates that the model ranks to compare forms. */
 const DRAWS = 30;
 
-/** What the model expects of the best of some kernels; undefined where nothing maps. */
+/** Seconds the model predicts for the best of several kernels; undefined when nothing maps. */
 export function expectedSeconds(computation: Computation, threads = 1): number | undefined {
   const ranked = rankOf(computation, { count: 1, kinds: "mappings", threads }, DRAWS);
   return "refused" in ranked ? undefined : ranked[0]?.prediction.seconds;
 }
 
-/** The program with each step in its fastest form; in its own where nothing is known of another. */
+/** The program with each step in its fastest form, or in its own when no other has known times. */
 export function inBestForms(program: Program, forms: Forms, costs: FormCosts): Program {
   const weightsLevel = levelOfWeights(program, costs.target);
   return inForms(program, (step) => {
@@ -111,7 +112,7 @@ export function inBestForms(program: Program, forms: Forms, costs: FormCosts): P
   });
 }
 
-/** Expected seconds of one run of a form within the network; undefined where a product of it has no kernel. */
+/** Expected seconds of one run of a form within the network; undefined when one of its products has no kernel. */
 export function secondsOfForm(
   form: Form,
   { secondsOf, target, threads = 1 }: FormCosts,
@@ -129,7 +130,7 @@ export function secondsOfForm(
 
 const bytesIn = (tensor: Tensor): number => memoryElements(tensor) * bytesOf(tensor.dtype);
 
-/** Seconds that one core takes to read the inputs and to write the output, each where it fits. */
+/** Seconds that one core takes to read the inputs and write the output, each at the rate of the memory it fits in. */
 export function movedSeconds(computation: Computation, target: ModelTarget): number {
   const output = bytesIn(outputOf(computation));
   const cycles = inputsOf(computation).reduce((sum, tensor) => {
@@ -139,7 +140,10 @@ export function movedSeconds(computation: Computation, target: ModelTarget): num
   return cycles / target.clockHz.value;
 }
 
-/** What reading weights takes longer in a network, whose other weights have displaced them, than in a kernel that is called again and again. */
+/**
+ * The extra time of reading weights in a network, where other weights have displaced them from the caches, compared with a kernel that is called
+ * repeatedly.
+ */
 function coldSeconds(computation: Computation, target: ModelTarget, from: MemoryLevel): number {
   const bytes = inputsOf(computation).reduce((sum, tensor) => sum + (tensor.constant ? bytesIn(tensor) : 0), 0);
   const [far, near] = [from, levelHolding(bytes, target)].map((level) => level.readBytesPerCycle.value) as [
@@ -155,7 +159,7 @@ function levelHolding(bytes: number, { memory }: ModelTarget): MemoryLevel {
   return level;
 }
 
-/** Where the weights of all steps fit together. */
+/** The memory level that holds the weights of all steps together. */
 export function levelOfWeights({ steps }: Program, target: ModelTarget): MemoryLevel {
   const bytes = steps
     .flatMap(({ computation }) => inputsOf(computation))

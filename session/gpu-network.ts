@@ -1,5 +1,6 @@
 /**
- * @file A network on a GPU: of every task the fastest kernel that was measured, the one that the model likes best, or threads that share its equation.
+ * @file A network on a GPU. Each task gets the fastest measured kernel, else the one the model predicts to be fastest, else threads that compute
+ * the equation directly.
  *
  *     const { program } = inHalfOnGpu(openGraph(resnet18()));
  *     const subject = networkSubject(program, gpuChoicesOf(program, nvidiaTarget("h100")), { gpu: { capability: 90 } });
@@ -19,7 +20,10 @@ import { rankOf } from "./rank.ts";
 import { VERSION } from "./version.ts";
 import { localGpu } from "./workplace.ts";
 
-/** The GPU that a network is made for. @throws UsageError for a target that is none, EnvironmentError where this machine's is asked for and missing */
+/**
+ * The GPU a network is built for. @throws UsageError when the target is not a GPU, EnvironmentError when this machine's is requested and it has
+ * none
+ */
 export async function gpuForNetworks(name: string): Promise<Target> {
   const machine = name === "cuda" ? await localGpu() : gpuTargetNamed(name);
   if (!machine || ("levels" in machine && !isGpu(machine)))
@@ -30,7 +34,7 @@ export async function gpuForNetworks(name: string): Promise<Target> {
   return machine;
 }
 
-/** What records of the GPU here name; undefined where it is another, or there is none. */
+/** The environment that records of this machine's GPU have; undefined when it is another GPU or there is none. */
 export async function gpuEnvironmentHere(machine: Target): Promise<Records["environment"] | undefined> {
   const device = await findCudaDevice();
   if ("status" in device) return undefined;
@@ -41,10 +45,10 @@ export const capabilityFor = (machine: Target): { readonly capability: number } 
   capability: capabilityOf(machine),
 });
 
-/** Candidates that the model ranks for a step that nobody tuned. */
+/** Candidates that the model ranks for a step that was never tuned. */
 const UNTUNED_DRAWS = 400;
 
-/** Every task with how it is computed. @throws UsageError that names the node of a step that has no kernel in CUDA */
+/** Each task with its kernel. @throws UsageError naming the node when a step has no CUDA kernel */
 export function gpuChoicesOf(program: Program, machine: Target, records?: Records): Map<Task, Choice> {
   return new Map(tasksOf(program).map((task) => [task, chosen(task, machine, records)] as const));
 }

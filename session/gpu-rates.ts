@@ -1,5 +1,5 @@
 /**
- * @file The rates of a GPU as a database remembers them.
+ * @file GPU rates stored in a database.
  *
  *     calibratedMachine(db, environment, nvidiaTarget("h100")).machine.loadedClockHz        { value: 1.61e9, source: "calibrated on NVIDIA H100 ..." }
  */
@@ -10,7 +10,7 @@ import { calibrationOf, type Database, type Environment, recordCalibration } fro
 import { calibratedGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
 import { keptCalibration } from "./shared-calibration.ts";
 
-/** The GPU with the rates that a database has of it, measured here, no later than `until`; else with the table's. */
+/** The GPU with the rates that the database has for it, measured here no later than `until`; else with the table's. */
 export function calibratedMachine(
   db: Database,
   environment: Environment,
@@ -23,7 +23,7 @@ export function calibratedMachine(
     : { machine, calibratedAt: undefined };
 }
 
-/** What a database remembers of a GPU; what is damaged, or of a CPU, counts as nothing. */
+/** The GPU calibration stored in a database; undefined when it is damaged or is of a CPU. */
 export function storedGpuCalibration(
   db: Database,
   environment: Environment,
@@ -34,14 +34,14 @@ export function storedGpuCalibration(
   return stored && calibration && { calibration, at: stored.at, own: stored.provenance === "here" };
 }
 
-/** Gives a database the rates that were measured of this GPU for another, where it has none of its own. */
+/** Stores rates of this GPU that were measured for another database, when this one has none of its own. */
 export function takeOverRates(db: Database, environment: Environment): void {
   if (db.readonly || storedGpuCalibration(db, environment)?.own) return;
   const kept = keptCalibration(environment, readGpuCalibration);
   if (kept) recordCalibration(db, { environment, data: kept.data, at: kept.at });
 }
 
-/** The rates of a GPU in what was stored; undefined when they are none. */
+/** Parses stored GPU rates; undefined when the data is something else. */
 export function readGpuCalibration(data: unknown): GpuCalibration | undefined {
   return gpuSchema.safeParse(data).data;
 }
@@ -49,7 +49,7 @@ export function readGpuCalibration(data: unknown): GpuCalibration | undefined {
 const positive = z.number().positive();
 const measured = z.object({ median: positive, spread: z.number().nonnegative() });
 const memory = { readBytesPerSecond: measured, latencyCycles: measured };
-/** What a database holds is outside input. */
+/** Data from a database is external input, so it is validated. */
 const gpuSchema: z.ZodType<GpuCalibration> = z.object({
   kind: z.literal("gpu"),
   machine: z.string(),

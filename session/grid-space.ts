@@ -1,5 +1,5 @@
 /**
- * @file Everything that can be tried for a computation on a GPU, as a search sees it; and the nest and text of one candidate.
+ * @file The search space of a computation on a GPU, and the nest and source text of one candidate.
  *
  *     const space = finished(gridSessionSpace(conv2d, { machine: nvidiaTarget("h100"), intrinsics, seed: 1 }));
  *     if ("predict" in space) space.kernelOf(space.random(random)).source              CUDA
@@ -42,10 +42,10 @@ import { mappingOf, rewritingNotes } from "./recorded.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 import { VERSION } from "./version.ts";
 
-/** Instructions expected to take more than this many times the least are left out, as in each of the two spaces. */
+/** Instructions predicted to take more than this many times the shortest are left out, as in each of the two spaces. */
 const SPREAD = 3;
 
-/** The space of a computation on a machine of blocks, warps and threads, or why nothing maps. */
+/** The search space on a machine with blocks, warps and threads, or why nothing maps. */
 export function* gridSessionSpace(
   computation: Computation,
   {
@@ -113,7 +113,7 @@ export function* gridSessionSpace(
         const costs = costsOnGpu(choice, machine);
         return costs ? [{ kind: choice.kind, costs, measuredSeconds: measurement.median }] : [];
       });
-      // Parts of the same name are not the same in the two models.
+      // The two models use the same part names for different things.
       corrections = {
         grid: fitCorrection(observed.filter(({ kind }) => kind === "grid")),
         threads: fitCorrection(observed.filter(({ kind }) => kind === "threads")),
@@ -122,19 +122,19 @@ export function* gridSessionSpace(
   };
 }
 
-/** A candidate of a GPU with what it is lowered by. */
+/** A GPU candidate with the mapping or computation it is lowered from. */
 export type GpuChoice =
   | { readonly kind: "grid"; readonly context: GridContext; readonly schedule: GridSchedule }
   | { readonly kind: "threads"; readonly context: ThreadContext; readonly schedule: ThreadSchedule };
 
-/** What the model expects of it on a machine; undefined when its schedule cannot be lowered. */
+/** The model's prediction for it on a machine; undefined when its schedule cannot be lowered. */
 export function predictOnGpu(choice: GpuChoice, machine: Target, correction?: Correction): Prediction | undefined {
   return choice.kind === "grid"
     ? predictGrid(choice.context, choice.schedule, machine, correction)
     : predictThreads(choice.context, choice.schedule, machine, correction);
 }
 
-/** What it costs part by part; undefined when its schedule cannot be lowered. */
+/** Its predicted cost part by part; undefined when its schedule cannot be lowered. */
 export function costsOnGpu(choice: GpuChoice, machine: Target): Costs | undefined {
   return choice.kind === "grid"
     ? gridCosts(choice.context, choice.schedule, machine)
@@ -145,9 +145,9 @@ export function costsOnGpu(choice: GpuChoice, machine: Target): Costs | undefine
 export type OnGpu = GpuChoice & { readonly machine: Target };
 
 /**
- * What lowers a recorded candidate.
- * @param machine the GPU it was made for; the first of the table that can run it when left out
- * @throws UsageError when its mapping or its schedule no longer stands
+ * The choice that a recorded candidate is lowered from.
+ * @param machine the GPU it was made for; when left out, the first GPU of the table that can run it
+ * @throws UsageError when its mapping or its schedule is no longer valid
  */
 export function choiceOnGpu(
   computation: Computation,
@@ -178,9 +178,9 @@ function judged(mapping: Mapping, candidate: GridCandidate | ThreadCandidate, ma
   return problemIn(THREAD_KIND, context, schedule) ?? { kind: "threads", context, schedule };
 }
 
-/** How a kernel stands among others. */
+/** How a kernel is launched relative to others in a stream. */
 export interface InStream {
-  /** Whether it is one of several that may each begin while the one ahead runs, and then await its end. */
+  /** Whether it may begin while the kernel before it still runs and then wait for that kernel's end. */
   readonly chained?: boolean;
 }
 

@@ -21,11 +21,11 @@ import { type CudaRunner, type CudaTiming, createCudaRunner } from "../runtime/r
 import { kernelOfRecord } from "./kernel.ts";
 
 export interface Consent {
-  /** Kernels of records and packages that were not made by this user on this machine may be built and run. */
+  /** Whether kernels of records and packages that this user did not make on this machine may be built and run. */
   readonly trustImported?: boolean;
 }
 
-/** @throws UsageError when the record was imported and the user has not said that its kernel may be run */
+/** @throws UsageError when the record was imported and the user has not allowed its kernel to run */
 export function checkConsent(
   { id, provenance }: Pick<TrialRecord, "id" | "provenance">,
   { trustImported = false }: Consent,
@@ -41,7 +41,7 @@ export function checkConsent(
 
 const INPUT_SEED = 1;
 
-/** Builds the kernel of a record, holds every element against the equation, and times it. */
+/** Builds the kernel of a record, compares every element with the equation, and times it. */
 export async function measureRecorded(
   runner: Runner,
   trial: TrialRecord,
@@ -51,7 +51,7 @@ export async function measureRecorded(
   return runner.measure(kernelOfRecord(trial), reference, options);
 }
 
-/** The same on a GPU. */
+/** The same for a GPU. */
 export async function measureRecordedOnGpu(
   runner: CudaRunner,
   trial: TrialRecord,
@@ -63,17 +63,20 @@ export async function measureRecordedOnGpu(
   return only;
 }
 
-/** Values of tensors that the operator itself fixes. */
+/** Values of the tensors that the operator itself fixes. */
 function fixedOf({ workload }: TrialRecord): { readonly fixed?: Inputs } {
   const operator = OPERATORS.find((o) => o.name === workload.operator);
   const fixed = operator && constantValues(operator, computationOf(workload));
   return fixed ? { fixed } : {};
 }
 
-/** What a record may ask of this machine before it is trusted: about a minute, and an eighth of the memory of a small server. */
+/**
+ * The largest work an imported record may ask of this machine before it is trusted: about a minute, and an eighth of the memory of a small
+ * server.
+ */
 const MOST_POINTS = 1e11;
 const MOST_BYTES = 2 ** 32;
-/** One batch is enough: what counts is that the kernel is right and ends. */
+/** One batch is enough: the kernel only has to be right and to terminate. */
 const ONCE: MeasureOptions & CudaTiming = { budgetSeconds: 0.001, batches: [1, 1] };
 
 export type Fenced =
@@ -82,8 +85,9 @@ export type Fenced =
   | EnvironmentProblem;
 
 /**
- * Runs the kernel of an imported record in a process of its own, before it is run in any other: wrong is what is not right, dies or hangs.
- * @param compiler of C++; found when left out
+ * Runs the kernel of an imported record in a separate process before it runs in any other. A kernel that gives wrong results, crashes or hangs
+ * is wrong.
+ * @param compiler C++ compiler; looked for when left out
  */
 export async function checkFenced(
   trial: TrialRecord,
@@ -106,7 +110,7 @@ export async function checkFenced(
   return { status: "wrong", because };
 }
 
-/** On a CPU or on the GPU that is here. */
+/** Measures on a CPU or on this machine's GPU. */
 async function measureOnce(
   trial: TrialRecord,
   compiler: Compiler | undefined,

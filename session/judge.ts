@@ -1,5 +1,5 @@
 /**
- * @file Kernels for a machine that is not at hand: ranked by the model, run under an emulator, kept as `emulated` and never as measured.
+ * @file Kernels for a machine that is not available: ranked by the model, run under an emulator, and recorded as `emulated`, never as measured.
  *
  *     const judged = await judgeByModel({ computation }, { machine: armTargetNamed("neoverse-n1"), database: "automap.db" });
  *     if ("judged" in judged) judged.judged[0]?.measurement      { status: "emulated", log: "every element right ... under qemu-aarch64 7.2" }
@@ -22,17 +22,17 @@ import type { TuneSubject } from "./tune.ts";
 
 export interface JudgeOptions extends Omit<RankInTimeOptions, "machine"> {
   readonly machine: Target;
-  /** Path of the database; `:memory:` keeps nothing. */
+  /** Path of the database; `:memory:` stores nothing. */
   readonly database?: string;
-  /** Told of each kernel. */
+  /** Called for each kernel. */
   readonly onJudged?: (kernel: JudgedKernel) => void;
-  /** Told why the language has no words for a candidate. */
+  /** Called with the reason when a candidate cannot be expressed in the language. */
   readonly onDropped?: (why: string) => void;
 }
 
-/** A kernel that was run where nothing can be timed. */
+/** A kernel that was run where it cannot be timed. */
 export interface JudgedKernel extends Expected {
-  /** Of its record. */
+  /** Id of its record. */
   readonly id: string;
   readonly kernel: Kernel;
   readonly measurement: Measurement;
@@ -43,12 +43,12 @@ export type JudgeOutcome =
   | { readonly refused: readonly Reason[] }
   | { readonly problem: EnvironmentProblem };
 
-/** Kernels that are run unless another number is asked for: those that the model likes best. */
+/** Number of kernels that are run by default: those that the model ranks highest. */
 export const JUDGED_KERNELS = 4;
-/** Candidates drawn for each of them: a language may have no words for some. */
+/** Candidates drawn for each kernel to run, since some cannot be expressed in the language. */
 const DRAWN = 4;
 
-/** @throws UsageError when the database is none of automap's, or more threads are asked for than the machine has cores */
+/** @throws UsageError when the file is not an automap database, or more threads are requested than the machine has cores */
 export async function judgeByModel(subject: TuneSubject, options: JudgeOptions): Promise<JudgeOutcome> {
   const { machine, onJudged, onDropped, database = DEFAULT_DATABASE, count = JUDGED_KERNELS, ...ranking } = options;
   const { threads = enginesOf(machine), seed = 1, signal } = ranking;
@@ -102,7 +102,7 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
   }
 }
 
-/** @throws UsageError for more threads than a machine that is not at hand has cores */
+/** @throws UsageError when more threads are requested than the cores of the unavailable machine */
 export function checkCores(machine: Target, threads: number): void {
   const { units } = levelOf(machine, "core");
   if (threads > units) throw new UsageError(`threads ${threads}: ${machine.name} has ${units} cores`);

@@ -1,5 +1,5 @@
 /**
- * @file Generates the code of a candidate of any kind.
+ * @file Generates the code of any kind of candidate.
  *
  *     kernelFor(computationOf(trial.workload), trial.candidate).source
  */
@@ -28,7 +28,7 @@ import { generateDesign } from "./lane-space.ts";
 import { mappingOf, rewritingNotes } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
-/** Languages that the nest of a mapping under a {@link Schedule} is printed in. */
+/** Printers, by language, for the nest of a mapping under a {@link Schedule}. */
 const PRINTERS: Readonly<Partial<Record<Language, typeof generateCpp>>> = {
   "c++": generateCpp,
   cm: generateCm,
@@ -36,12 +36,13 @@ const PRINTERS: Readonly<Partial<Record<Language, typeof generateCpp>>> = {
   sycl: generateSycl,
 };
 
-/** Whether nests under such a schedule are printed in a language. */
+/** Whether nests under a {@link Schedule} can be printed in a language. */
 export const isPrinted = (language: Language): boolean => PRINTERS[language] !== undefined;
 
 /**
- * @param machine the GPU that a grid was made for; the first of the table that can run it when left out
- * @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of a CPU
+ * @param machine the GPU that a grid was made for; when left out, the first GPU of the table that can run it
+ * @throws UsageError when the candidate's mapping, schedule or design is no longer valid, or no kernel can be generated for its instruction
+ * under a schedule of a CPU's loops
  */
 export function kernelFor(
   computation: Computation,

@@ -1,6 +1,4 @@
-/**
- * @file Designs on lanes as a session's search sees them, on a CPU's vectors or a GPU's warps: candidates, and an estimate that learns.
- */
+/** @file Lane designs as a session's search sees them, on a CPU's vectors or a GPU's warps: candidates, and a predictor that learns. */
 
 import {
   type Candidate,
@@ -39,12 +37,12 @@ import { declaredAs } from "./declared.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { VERSION } from "./version.ts";
 
-/** The schedules of a window, or of steps in time, on the vectors of a CPU; or why there are none. */
+/** The schedules of a window, or of time steps, on the vectors of a CPU; or why there are none. */
 export function vectorSpace(computation: Computation, options: LaneSpaceOptions): LaneSpace | LaneRefusal {
   return (computation.time ? stepSpace : laneSpace)(computation, options);
 }
 
-/** Lanes have an estimate of their own: it is scaled by what was measured of them. */
+/** A prediction for lanes, separate from that of mappings and scaled by what was measured on lanes. */
 export function scaledEstimate(lanes: LaneSpace | undefined): {
   readonly predict: (schedule: LaneSchedule) => Prediction | undefined;
   readonly learn: (trials: readonly TrialOf<Candidate>[]) => void;
@@ -84,7 +82,10 @@ export function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpa
 
 const isWindow = (c: Candidate): c is LaneCandidate => c.kind === "lanes" && !isArray(c);
 
-/** Whether some input is read through a window: an index that adds a summed axis to a kept one; or planes through neighbours, step by step. */
+/**
+ * Whether some input is read through a sliding window: by an index that adds a summed axis to a kept one, or, for time steps, through
+ * neighbouring planes.
+ */
 export function slides({ equation, axes, time }: Computation): boolean {
   if (time) return true;
   const moving = axes.filter((a) => a.extent > 1);
@@ -95,18 +96,18 @@ export function slides({ equation, axes, time }: Computation): boolean {
   return accessesIn(equation.value).some((a) => a.index.some(adds));
 }
 
-/** The multiply-add of floats that lanes run: of AVX-512 where it can be chosen, else of AVX2. */
+/** The float multiply-add that lanes use: AVX-512's where it can be chosen, else AVX2's. */
 export function floatLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   const named = (name: string): Intrinsic | undefined => intrinsics.find((i) => i.name === `${name}.fma.${dtype}`);
   return named("avx512") ?? named("avx2");
 }
 
-/** The registers whose lanes a multiply-add works on. */
+/** The vector registers that a multiply-add works on. */
 export function registersOf({ operands }: Intrinsic): VectorRegisters {
   return operands.some((o) => o.file === YMM.name) ? YMM : ZMM;
 }
 
-/** @throws UsageError for more lanes than a warp or a register of a CPU has; narrow elements lie in lanes of 32 bits */
+/** @throws UsageError for more lanes than a warp or a CPU register has. Narrow elements take 32-bit lanes */
 export function checkLanes(computation: Computation, lanes: number, intrinsic: Intrinsic): void {
   const onWarps = intrinsic.language === "cuda";
   const { bytes, feature } = registersOf(intrinsic);
@@ -115,7 +116,7 @@ export function checkLanes(computation: Computation, lanes: number, intrinsic: I
   if (lanes > most) throw new UsageError(`${computation.name}: ${lanes} lanes, but ${what} has ${most}`);
 }
 
-/** The kernel of a design on lanes. @throws UsageError when the design does not fit the computation */
+/** The kernel of a lane design. @throws UsageError when the design does not fit the computation */
 export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
   const { schedule, intrinsic: name } = candidate;
   const intrinsic = declaredAs(name);
@@ -146,13 +147,13 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
       ...(onWarps && computation.time && residentOf(computation, schedule)),
     },
   );
-  // A step may be without a product and a sum that one instruction makes.
+  // A time step may contain no product and sum that a multiply-add computes.
   return { ...kernel, promises: computation.time ? undefined : intrinsic.mnemonic };
 }
 
 /**
- * Warps that the registers of steps in time leave room for. Left to itself ptxas (13.0) held some kernels to 80 or 128 registers, so that more would
- * fit, and spilled a few bytes of them.
+ * Resident warps for which the registers of time steps leave room. Without this limit, ptxas 13.0 held some kernels to 80 or 128 registers to
+ * fit more warps, and spilled a few bytes.
  */
 function residentOf(computation: Computation, schedule: LaneSchedule): { readonly resident: number } | undefined {
   const steps = stepsOf(computation);
@@ -160,7 +161,7 @@ function residentOf(computation: Computation, schedule: LaneSchedule): { readonl
   return { resident: residentWarps(warpTile(steps, schedule), bytesOf(outputOf(computation).dtype)) };
 }
 
-/** Why a schedule does not compute it. */
+/** Why a schedule cannot compute it. */
 function laneProblem(computation: Computation, schedule: LaneSchedule): LaneRefusal | undefined {
   if (computation.time) {
     const steps = stepsOf(computation);
@@ -170,21 +171,21 @@ function laneProblem(computation: Computation, schedule: LaneSchedule): LaneRefu
   return verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
 }
 
-/** What a GPU's space of mappings becomes with designs on the lanes of its warps beside them. */
+/** A GPU's space of mappings joined with lane designs on its warps. */
 export function besideWarps(
   computation: Computation,
   mapped: SessionSpace | readonly Reason[],
   { machine, intrinsics }: { readonly machine: Target; readonly intrinsics: readonly Intrinsic[] },
 ): SessionSpace | readonly Reason[] {
   const space = "predict" in mapped ? mapped : undefined;
-  // As on a CPU: where nothing slides there is nothing to pass, and an instruction does better.
+  // As on a CPU: without a sliding window no value can be reused by a neighbour, and an instruction is faster.
   if (space && !slides(computation)) return space;
   const lanes = (computation.time ? warpStepSpace : warpSpace)(computation, machine);
   const multiplyAdd = intrinsics.find((i) => i.name === `cuda.fma.${outputOf(computation).dtype}`);
   if ("rule" in lanes || !multiplyAdd) {
     if (space) return space;
     const because = "rule" in lanes ? lanes.because : "no multiply-add of a lane of this type to choose from";
-    // Steps in time run on lanes alone: what instructions are refused for says nothing more.
+    // Time steps run only on lanes. Refusals of instructions would add nothing.
     return [...("predict" in mapped || computation.time ? [] : mapped), { rule: "lanes", because }];
   }
   const estimate = scaledEstimate(lanes);

@@ -1,5 +1,5 @@
 /**
- * @file One candidate in each language: the same mapping under the same schedule, on the instruction that computes the same there.
+ * @file One candidate in several languages: the same mapping under the same schedule, on each language's instruction with the same meaning.
  *
  *     kernelInLanguage(matmul, candidate, "sycl")        a kernel whose source is SYCL
  *     kernelInLanguage(matmul, candidate, "cuda")        { refused: "cuda: no instruction computes c[m,n] += ... with m 8, n 16, k 16" }
@@ -21,9 +21,9 @@ export interface NotInLanguage {
 }
 
 /**
- * The kernel of a candidate in a language. Of instructions that compute the same there, the first whose kernel can be written is taken, those
- * that ask for the candidate's own feature first.
- * @returns or why the language cannot say it
+ * The kernel of a candidate in a language. Among the language's instructions with the same meaning, those that need the candidate's own feature
+ * come first. The first one whose kernel can be generated is used.
+ * @returns the kernel, or why the language has none
  */
 export function kernelInLanguage(
   computation: Computation,
@@ -58,7 +58,7 @@ export function kernelInLanguage(
   return refused(reasons.join("; "));
 }
 
-/** Its equation, in the types of its operands. */
+/** An instruction's equation with the types of its operands. */
 function meaningOf({ computation, operands }: Intrinsic): string {
   return `${printEquation(computation.equation)} of ${operands.map((o) => `${o.name} ${o.dtype}`).join(", ")}`;
 }

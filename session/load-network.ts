@@ -1,5 +1,5 @@
 /**
- * @file A network as a function on typed arrays, from the folder of its package.
+ * @file Loads a network from its package's folder as a function on typed arrays.
  *
  *     const net = await loadNetwork("resnet18");        the folder that `automap network emit --prove` or its build.sh built
  *     const { fc } = net.run({ image });
@@ -30,9 +30,9 @@ const described = z.object({
 });
 
 /**
- * Loads the library that was built in the folder of a network's package: code of whoever wrote it runs in this process.
- * @throws UsageError when the folder is no such package or is not built; EnvironmentError when koffi cannot be loaded; KernelError when this CPU
- * cannot run it
+ * Loads the library built in the folder of a network's package. This runs the package author's code in this process.
+ * @throws UsageError when the folder is not such a package or is not built; EnvironmentError when koffi cannot be loaded; KernelError when this
+ * CPU cannot run the library
  */
 export async function loadNetwork(folder: string, options: BindNetworkOptions = {}): Promise<BoundNetwork> {
   const file = join(folder, "network.json");

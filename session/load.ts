@@ -49,13 +49,13 @@ import { loadKoffi } from "./natives.ts";
 
 export { type BoundKernel, type KernelDescription, KernelError } from "../package/index.ts";
 
-/** Where a kernel is found, built and kept, and whether it may be run. */
+/** Where a kernel is looked up, built and cached, and whether it may run. */
 export interface LoadOptions extends BindOptions, Consent, CoreOptions {
-  /** Where a record is looked for; `automap.db` by default. */
+  /** Database that holds the record; `automap.db` by default. */
   readonly database?: string;
-  /** Where libraries are kept; `~/.cache/automap/kernels` by default. */
+  /** Folder that caches libraries; `~/.cache/automap/kernels` by default. */
   readonly cache?: string;
-  /** Found when left out. */
+  /** Looked for when left out. */
   readonly compiler?: Compiler;
 }
 
@@ -65,11 +65,11 @@ const OPTIONS = {
 } as const;
 
 /**
- * Compiles a kernel, or finds it compiled, and loads it into this process. What was not made here, an imported record or a package from
- * elsewhere, is code of whoever wrote it: it is loaded only with `trustImported`, a record's kernel after it was right in a process of its own.
+ * Compiles a kernel, or takes it from the cache, and loads it into this process. An imported record or a package from elsewhere is somebody
+ * else's code: it is loaded only with `trustImported`, and an imported record's kernel only after it gave right results in a separate process.
  * @param source the id of a record, a record, the best of `tune`, or a folder that `automap emit` wrote
- * @throws UsageError when there is no such record or folder, it cannot be used, or it was not made here and may not be trusted; EnvironmentError when a compiler or koffi is missing;
- * KernelError when `tuned` is asked for and this CPU cannot run it
+ * @throws UsageError when there is no such record or folder, it cannot be used, or it was not made here and may not be trusted; EnvironmentError
+ * when a compiler or koffi is missing; KernelError when `tuned` is requested and this CPU cannot run it
  */
 export async function load(
   source: string | TrialRecord | TunedKernel,
@@ -92,9 +92,9 @@ export async function load(
 interface Loadable {
   readonly build: BuildSubject;
   readonly description: KernelDescription;
-  /** Text of each file. */
+  /** The text of each source file. */
   readonly sources: ReadonlyMap<string, string>;
-  /** The record, when it was not measured here. */
+  /** The record, if it was imported. */
   readonly imported?: TrialRecord;
 }
 
@@ -144,7 +144,7 @@ function loadableOf(subject: EmitSubject): Loadable {
   };
 }
 
-/** @throws UsageError when the tuned kernel is for another kind of processor than this program runs on */
+/** @throws UsageError when the tuned kernel is for another architecture than this process */
 function checkArchitecture(name: string, features: readonly string[] = []): void {
   const [own, needed] = [process.arch === "arm64" ? "arm" : "x86", architectureOf(features)];
   if (needed !== undefined && needed !== own)
@@ -166,7 +166,7 @@ const ARRAYS = [
   "Float64Array",
 ] as const;
 
-/** kernel.json, which may have come from anywhere. */
+/** kernel.json may come from anywhere, so it is validated. */
 const descriptionSchema = z.object({
   schemaVersion: z.literal(PACKAGE_VERSION, { error: `is of another version than ${PACKAGE_VERSION}` }),
   name: word,
@@ -236,7 +236,7 @@ function attempt<T>(read: () => T): T | undefined {
   }
 }
 
-/** The library of these sources, compiled now or before. */
+/** The library of these sources, from the cache or compiled now. */
 async function compiledLibrary(
   subject: BuildSubject,
   sources: ReadonlyMap<string, string>,
@@ -251,7 +251,7 @@ async function compiledLibrary(
     await touch(folder);
     return file;
   }
-  // Others may compile the same now: each in a folder of its own, and the first to rename wins.
+  // Other processes may compile the same library: each uses its own folder, and the first to rename wins.
   mkdirSync(cache, { recursive: true });
   const own = mkdtempSync(`${folder}.`);
   try {

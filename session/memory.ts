@@ -1,5 +1,5 @@
 /**
- * @file The memory that a search needs, checked before it is allocated.
+ * @file Checks that a search's memory is available before it is allocated.
  *
  *     checkMemory(conv2d)     throws: the inputs and answers of conv2d need 1.9 TB while they are drawn; this machine has 7.8 GB
  */
@@ -11,12 +11,12 @@ import { UsageError } from "../abstraction/error.ts";
 
 /** Sets of inputs that a reference holds at once: exact, random, extreme. */
 const SETS = 3;
-/** Numbers are drawn and judged as doubles; of each input the absolute values too. */
+/** Bytes of a double: values are drawn and compared as doubles, and the absolute values of each input are kept too. */
 const DOUBLE = 8;
-/** The most elements an array of Node holds. */
+/** The largest number of elements of a Node array. */
 const LONGEST = 2 ** 32 - 1;
 
-/** Bytes that inputs, what kernels must answer and how far they may be off take together at their peak. */
+/** Peak bytes of the inputs, the expected results and their tolerances together. */
 export function memoryNeeded(computation: Computation): number {
   const inputs = inputsOf(computation).reduce(
     (sum, tensor) => sum + memoryElements(tensor) * (2 * DOUBLE + SETS * bytesOf(tensor.dtype)),
@@ -26,8 +26,8 @@ export function memoryNeeded(computation: Computation): number {
 }
 
 /**
- * @param available bytes of memory that this process may take
- * @throws UsageError when a computation cannot be measured in it
+ * @param available bytes of memory that this process may use
+ * @throws UsageError when the computation needs more to be measured
  */
 export function checkMemory(computation: Computation, available = memoryHere()): void {
   const tensors = [...inputsOf(computation), targetOf(computation), outputOf(computation)];
@@ -44,7 +44,7 @@ export function checkMemory(computation: Computation, available = memoryHere()):
     throw new UsageError(`${longest.name} of ${computation.name} has more than ${LONGEST} elements`, { hint });
 }
 
-/** The machine's memory, or what a container leaves of it. */
+/** The machine's memory, or a container's limit. */
 function memoryHere(): number {
   const limit = process.constrainedMemory();
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();

@@ -1,5 +1,5 @@
 /**
- * @file The packages with a compiled part, which `npm ci --ignore-scripts` or another version of Node leaves unusable.
+ * @file Checks the packages with a compiled part, which `npm ci --ignore-scripts` or another version of Node can make unusable.
  *
  *     for (const finding of await examineNatives()) console.log(finding.status, finding.subject);
  *     const koffi = await loadKoffi();
@@ -9,7 +9,7 @@ import { EnvironmentError, type EnvironmentProblem, MachineFault } from "../abst
 import { openDatabase } from "../db/index.ts";
 import type { Finding } from "../runtime/doctor.ts";
 
-/** What calls compiled kernels from Node. @throws EnvironmentError when it cannot be loaded */
+/** Loads koffi, which calls compiled kernels from Node. @throws EnvironmentError when it cannot be loaded */
 export async function loadKoffi(): Promise<typeof import("koffi")["default"]> {
   const { default: koffi } = await import("koffi").catch((error: unknown) => {
     throw new EnvironmentError(
@@ -24,7 +24,7 @@ export async function loadKoffi(): Promise<typeof import("koffi")["default"]> {
   return koffi;
 }
 
-/** Whether both can be used. */
+/** Whether both packages can be used. */
 export async function examineNatives(): Promise<readonly Finding[]> {
   return [
     await examined("better-sqlite3", "databases are read and written with it", () => openDatabase(":memory:").close()),

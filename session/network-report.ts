@@ -1,5 +1,6 @@
 /**
- * @file Gathers what the report of a network shows: how each step is computed and how long it takes, what tuning changed, what no instruction maps.
+ * @file Gathers the data of a network's report: how each step is computed, how long it takes, what tuning changed, and what no instruction
+ * computes.
  *
  *     const data = gatherNetworkReport(opened, chosen, { db, environment, threads: 1, now: Date.now() });
  */
@@ -23,7 +24,7 @@ import { ceilingsOf, rooflineOf } from "./report-roofline.ts";
 import { isTimed, type TimedRecord } from "./report-trials.ts";
 import { VERSION } from "./version.ts";
 
-/** A network in its forms, with what computes each task. */
+/** A network with its forms chosen, and the kernel of each task. */
 export interface ChosenNetwork {
   readonly program: Program;
   readonly choices: ReadonlyMap<Task, Choice>;
@@ -31,7 +32,7 @@ export interface ChosenNetwork {
 
 export interface NetworkReportWorld {
   readonly db: Database;
-  /** Whose records count; none where nothing can be measured here. */
+  /** The environment whose records count; undefined when nothing can be measured here. */
   readonly environment: Environment | undefined;
   readonly threads: number;
   readonly onGpu: boolean;
@@ -39,7 +40,7 @@ export interface NetworkReportWorld {
   readonly now: number;
 }
 
-/** Everything that the report of a network shows. */
+/** Gathers the data that a network's report shows. */
 export function gatherNetworkReport(
   opened: OpenNetwork,
   chosen: ChosenNetwork,
@@ -88,7 +89,7 @@ export function gatherNetworkReport(
   };
 }
 
-/** Of the operators of a network, those that instructions compute. */
+/** The share of a network's operators that instructions compute. */
 export function shareOf(
   opened: Pick<OpenNetwork, "graph" | "plain">,
   { program, choices }: ChosenNetwork,
@@ -108,7 +109,7 @@ export function labelOfTask({ computation, operator, steps }: Task): string {
   return [operator.name, ...parameters, ...(steps[0]?.ops ?? []).slice(1)].join(" ");
 }
 
-/** Equations of transforms are pages long. */
+/** Labels are cut at this length, since the equation of a transform can fill pages. */
 const LONGEST_LABEL = 120;
 const brief = (label: string): string =>
   label.length <= LONGEST_LABEL ? label : `${label.slice(0, LONGEST_LABEL - 1)}…`;
@@ -159,7 +160,7 @@ function timeOf(
     case "model":
       return { time: "predicted", seconds: choice.expected };
     case "loops":
-      // What sums products by plain loops takes longer than it takes to move.
+      // A plain-loop sum of products is bound by its arithmetic rather than by memory.
       return machine && multiplyAdds === 0
         ? { time: "estimated", seconds: movedSeconds(computation, machine.target) / machine.threads }
         : { time: "unknown", seconds: undefined };
@@ -177,7 +178,7 @@ interface Gathered {
   readonly trials: readonly TimedRecord[];
 }
 
-/** The sum over all tuned steps of the best so far, trial by trial. */
+/** The sum of the best times so far over all tuned steps, trial by trial. */
 function progressOf(gathered: readonly Gathered[]): number[] {
   const tried = gathered.flatMap(({ task, trials }) =>
     trials.map((t) => ({ task, at: t.at, seconds: t.measurement.median })),

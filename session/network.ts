@@ -1,5 +1,5 @@
 /**
- * @file A network from a model to a library: its tasks tuned, the best kernel of each taken, the library written and proved.
+ * @file From a network's model to its library: tunes the tasks, takes the best kernel of each, writes the library and tests it.
  *
  *     const { program } = openNetwork("resnet18.onnx", { dims: { batch: 1 } });
  *     await tuneNetwork(program, { seconds: 60, database: "automap.db" });
@@ -34,11 +34,11 @@ export interface OpenNetwork {
   readonly graph: Graph;
   /** Every node as its equations. */
   readonly plain: Program;
-  /** The same fused and laid out. */
+  /** The same after operator fusion and layout selection. */
   readonly program: Program;
 }
 
-/** @throws UsageError when the file is no model, or a node of it is not supported */
+/** @throws UsageError when the file is not a model, or one of its nodes is not supported */
 export function openNetwork(file: string, options: LowerOptions = {}): OpenNetwork {
   return openGraph(readOnnx(file), options);
 }
@@ -48,12 +48,12 @@ export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork
   return { graph, plain, program: channelsLast(fuse(plain)) };
 }
 
-/** A network for a GPU: values in f16, sums in f32, images and filters with their channels innermost. */
+/** The network for a GPU: values in f16, sums in f32, and the channels of images and filters innermost. */
 export function inHalfOnGpu({ graph, plain }: OpenNetwork): OpenNetwork {
   return { graph, plain, program: channelsLast(inHalf(fuse(plain)), true) };
 }
 
-/** How a task is computed: by a kernel of a record, by what the model expects to be fastest, or by plain loops. */
+/** How a task is computed: by the kernel of a record, by the kernel the model predicts to be fastest, or by plain loops. */
 export type Choice =
   | {
       readonly kind: "record";
@@ -62,21 +62,21 @@ export type Choice =
       readonly seconds: number;
       readonly place: string;
     }
-  /** `expected` are seconds of a call, by the model. */
+  /** `expected` is the predicted time of a call in seconds. */
   | { readonly kind: "model"; readonly kernel: NetworkKernel; readonly place: string; readonly expected: number }
-  /** Vectorised, or where that is not to be had by the equation as it is written. */
+  /** Vectorised, or where that is not possible, compiled from the equation as written. */
   | { readonly kind: "loops"; readonly kernel?: NetworkKernel; readonly because: string };
 
-/** The records that hold here. */
+/** The records that are valid here. */
 export interface Records {
   readonly db: Database;
   readonly environment: Environment;
 }
 
-/** Candidates that the model ranks for a step that nobody tuned. */
+/** Candidates that the model ranks for a step that was never tuned. */
 const UNTUNED_DRAWS = 100;
 
-/** The fastest kernel of a computation that was measured here. @param onGpu which of the kinds of kernels */
+/** The fastest kernel of a computation measured here. @param onGpu whether GPU kernels or CPU kernels are meant */
 function bestRecord(
   computation: Computation,
   { db, environment }: Records,
@@ -86,7 +86,7 @@ function bestRecord(
   return best(db, { computation, trusted, threads }).find((t) => isOnGpu(t.candidate) === onGpu);
 }
 
-/** The program with each step in the form that the records say is fastest. @param exact whether each step is computed as its equation says */
+/** The program with each step in the form that is fastest by the records. @param exact whether each step must be computed as its equation says */
 export function inRecordedForms(program: Program, records: Records, threads = 1, exact = false): Program {
   const secondsOf = (computation: Computation): number | undefined => {
     const measurement = bestRecord(computation, records, { threads, onGpu: false })?.measurement;
@@ -95,7 +95,7 @@ export function inRecordedForms(program: Program, records: Records, threads = 1,
   return inBestForms(program, formsIn(program, exact), { secondsOf, target: targetOfForms(records), threads });
 }
 
-/** The fastest kernel that was measured, if one was. @param onGpu which of the kinds of kernels */
+/** The fastest measured kernel, if any. @param onGpu whether GPU kernels or CPU kernels are meant */
 export function recordedKernel(
   computation: Computation,
   records: Records,
@@ -134,10 +134,10 @@ export function chooseKernel({ computation, multiplyAdds }: Task, records?: Reco
   };
 }
 
-/** What a candidate is in few words. */
+/** A short description of a candidate. */
 export const placeOf = (candidate: Candidate): string => `${candidate.intrinsic} ${placeText(candidate)}`.trim();
 
-/** What a package of the network is made of, with the kernels that were chosen. */
+/** The contents of the network's package, with the chosen kernels. */
 export function networkSubject(
   program: Program,
   choices: ReadonlyMap<Task, Choice>,
@@ -149,7 +149,7 @@ export function networkSubject(
   }: {
     readonly name?: string | undefined;
     readonly threads?: number;
-    /** Where all kernels are in CUDA. */
+    /** Set when all kernels are CUDA kernels. */
     readonly gpu?: NetworkSubject["gpu"];
     readonly provenance?: readonly string[];
   } = {},
@@ -169,7 +169,7 @@ export function networkSubject(
   };
 }
 
-/** Every task with how it is computed. */
+/** Each task with its kernel. */
 export function choicesOf(program: Program, records?: Records, threads = 1): Map<Task, Choice> {
   return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records, threads)] as const));
 }

@@ -1,5 +1,5 @@
 /**
- * @file The noise of a set of trials, from their raw samples.
+ * @file The noise of a set of trials, computed from their raw samples.
  *
  *     interval    how wide the 95 % interval of a median is, as a share of it
  *     drift       the median of the second half of a trial's batches over that of the first: a machine that heats, or is shared
@@ -11,7 +11,7 @@ import type { TrialRecord } from "../db/index.ts";
 import type { Noise } from "../report/report-data.ts";
 import { percent } from "../report/text.ts";
 
-/** What half of the trials and nine in ten of them must be better than. */
+/** Limits of a quiet set: widths, drifts and repeats must be below `half` for half of the trials, and below `most` for nine in ten. */
 const QUIET = { half: 0.01, most: 0.05 };
 const USABLE = { half: 0.05, most: 0.2 };
 
@@ -46,7 +46,7 @@ export function noiseOf(trials: readonly TrialRecord[]): Noise {
   };
 }
 
-/** What a GPU's clock did while trials were timed; nothing where no clock was seen. */
+/** How a GPU's clock varied while trials were timed; empty when no clock was recorded. */
 export function clockFacts(trials: readonly TrialRecord[]): Noise["facts"] {
   const clocks = trials.flatMap(({ conditions, measurement }) =>
     conditions.clock && measurement.status === "ok" ? [conditions.clock] : [],
@@ -82,7 +82,7 @@ function repeatsOf(trials: readonly TrialRecord[]): number[] {
   return [...medians.values()].flatMap((all) => (all.length < 2 ? [] : [Math.max(...all) / Math.min(...all) - 1]));
 }
 
-/** The value below which the share lies; 0 of nothing. */
+/** The quantile at a share; 0 for an empty list. */
 function quantile(values: readonly number[], share: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;

@@ -1,5 +1,5 @@
 /**
- * @file Kernels for a GPU that is not at hand, through its vendor's offline compiler: one that spills is dropped, and said so.
+ * @file Compiles kernels for an unavailable GPU with its vendor's offline compiler. A kernel that spills is dropped and reported.
  *
  *     const { kept, dropped } = await firstThatCompiles(conv2d, rankByModel(conv2d, { machine: DG2 }), DG2);
  *     kept?.kernel.source            OpenCL C
@@ -15,11 +15,11 @@ import { isPredictedOnly } from "../targets/index.ts";
 import { kernelFor } from "./kernel.ts";
 import type { Expected } from "./rank.ts";
 
-/** A candidate whose kernel is what was asked for. */
+/** A candidate whose kernel compiles as intended. */
 export interface Kept {
   readonly expected: Expected;
   readonly kernel: Kernel;
-  /** Its functions as they were compiled, where they were. */
+  /** Its compiled functions, if it was compiled. */
   readonly functions?: readonly IsaFunction[];
 }
 
@@ -30,7 +30,10 @@ export interface Compiled {
   readonly unchecked?: string;
 }
 
-/** The first of some candidates whose kernel compiles for a machine, where there is a compiler that needs none of it; else the first. */
+/**
+ * The first of the candidates whose kernel compiles for a machine, if there is a compiler that does not need the machine; else the first
+ * candidate.
+ */
 export async function firstThatCompiles(
   computation: Computation,
   ranked: readonly Expected[],
@@ -56,7 +59,7 @@ export async function firstThatCompiles(
   return { kept: undefined, dropped };
 }
 
-/** The kernel of a candidate, or why its language has no words for it. */
+/** The kernel of a candidate, or why its language cannot express it. */
 export function writtenKernel(computation: Computation, { candidate }: Expected, machine: Target): Kernel | string {
   try {
     return kernelFor(computation, candidate, machine);
@@ -74,7 +77,7 @@ function whyUnchecked({ language }: Kernel, ocloc: string | undefined): string |
     : undefined;
 }
 
-/** Why a compiled kernel is not what was asked for; undefined where it is. */
+/** Why a compiled kernel is not as intended; undefined when it is. */
 export function problemOf(kernel: Kernel, built: IntelBuild): string | undefined {
   if (built.status !== "compiled") return `${built.status}: ${built.log}`;
   const wrong = [...promisedDpas(kernel)].flatMap(([name, promised]) => {

@@ -1,4 +1,4 @@
-/** @file Kernels of plain loops, for what no instruction maps: the steps of a network beside its products. */
+/** @file Plain-loop kernels for computations that no instruction maps: the steps of a network other than its products. */
 
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -8,7 +8,10 @@ import { loopsRefused, lowerLoops } from "../mapper/lower/loops.ts";
 import { lowerModeProducts, modeProductsOf } from "../mapper/lower/mode-products.ts";
 import { compilerFeatures } from "../targets/features.ts";
 
-/** @param isa what the machine has, as targets name it; a compiler is allowed all of it @throws UsageError for what has no loops */
+/**
+ * @param isa the machine's features, by their names in targets; the compiler may use all of them @throws UsageError for computations that have
+ * no loops
+ */
 export function loopsKernel(computation: Computation, isa: readonly string[]): Kernel {
   const because = loopsRefused(computation);
   if (because !== undefined) throw new UsageError(`${computation.name} has no plain loops: ${because}`);

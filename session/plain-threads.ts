@@ -1,10 +1,10 @@
 /**
- * @file Kernels of threads for what no instruction maps: each thread computes the equation as it stands, for some neighbours, with reads and writes
- * of up to 16 bytes; lanes and warps share long sums.
+ * @file GPU kernels for computations that no instruction maps. Each thread evaluates the equation directly for several neighbouring elements,
+ * with reads and writes of up to 16 bytes; lanes and warps share long sums.
  *
  *     threadsKernel(pooling, nvidiaTarget("h100")).source       y[n,c,p,q] max= f32(x[n,c,p*2+r-1,q*2+s-1]) in CUDA
  *
- * The schedule is the one of some drawn that the model of threads expects to be fastest.
+ * The schedule is drawn at random several times; the model of threads picks the one it predicts to be fastest.
  */
 
 import type { ThreadSchedule } from "../abstraction/candidate.ts";
@@ -21,7 +21,7 @@ import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { predictThreads } from "../perfmodel/threads.ts";
 import { type GpuChoice, generateOnGpu, type InStream } from "./grid-space.ts";
 
-/** What a thread does where nothing is mapped: it stands for no instruction, so that no search is offered it. */
+/** Stands for a thread's own arithmetic when nothing is mapped. It is no instruction of the table, so searches are never offered it. */
 const ANYTHING = defineIntrinsic({
   name: "thread",
   family: "thread",
@@ -47,7 +47,7 @@ export function threadsKernel(computation: Computation, machine: Target, inStrea
   return generateOnGpu(threadsChoice(computation, machine), inStream);
 }
 
-/** What {@link threadsKernel} is lowered by. */
+/** The choice that {@link threadsKernel} lowers. */
 export function threadsChoice(computation: Computation, machine: Target): Extract<GpuChoice, { kind: "threads" }> {
   const context = plainContext(computation, ANYTHING, gridLimits(machine));
   if (typeof context === "string")
@@ -60,7 +60,7 @@ export function threadsChoice(computation: Computation, machine: Target): Extrac
   return few;
 }
 
-/** Too few points for the lanes of a warp: one loop has them all, whatever it leaves idle. */
+/** With too few points for the lanes of a warp, one loop takes them all and leaves the other lanes idle. */
 function fewPoints(context: ThreadContext): ReturnType<typeof threadsChoice> | undefined {
   const longest = context.loops.toSorted((a, b) => b.extent - a.extent)[0];
   if (!longest) return undefined;

@@ -1,5 +1,5 @@
 /**
- * @file The model of this machine as a session uses it: calibrated once and remembered, corrected by what the search measures.
+ * @file The model as a session uses it: calibrated once for this machine, stored, and corrected by the search's measurements.
  *
  *     const calibration = await calibrationFor(db, environment, INTRINSICS, runner, say);
  *     const predictor = predictorFor(calibration);
@@ -27,14 +27,14 @@ import { sharedCalibration } from "./shared-calibration.ts";
 
 export interface Predictor {
   readonly predict: (mapping: Mapping, schedule: Schedule) => Prediction | undefined;
-  /** Fits the correction to all trials so far; those without a mapping teach it nothing. */
+  /** Fits the correction to all trials so far. Trials without a mapping do not contribute. */
   readonly learn: (
     trials: readonly TrialOf<Candidate>[],
     mappingOf: (c: MappedCandidate) => Mapping | undefined,
   ) => void;
 }
 
-/** The model of a machine, by default of this one; without a calibration, with the reference machine's rates. */
+/** A machine's model, by default this machine's. Without a calibration it uses the reference machine's rates. */
 export function predictorFor(calibration?: Calibration, machine: Target = nativeTarget()): Predictor {
   const target = modelTarget(machine, calibration);
   let correction: Correction = NO_CORRECTION;
@@ -65,17 +65,17 @@ export function predictorFor(calibration?: Calibration, machine: Target = native
 }
 
 export interface CalibrationOptions {
-  /** Measures even when one is remembered. */
+  /** Measures even when a calibration is stored. */
   readonly anew?: boolean;
   /** This machine by default. */
   readonly machine?: Target;
-  /** Told before it is measured. */
+  /** Called before measuring. */
   readonly onMeasure?: () => void;
-  /** Ends it, with an error. */
+  /** Aborts the calibration with an error. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The calibration of this environment: that of the database, else the one that databases share, else measured now and kept in both. */
+/** The calibration of this environment: from the database, else from those shared by all databases, else measured now and stored in both. */
 export async function calibrationFor(
   db: Database,
   environment: Environment,
@@ -84,7 +84,7 @@ export async function calibrationFor(
   announce: (text: string) => void,
   { anew = false, machine = nativeTarget(), onMeasure, signal }: CalibrationOptions = {},
 ): Promise<Calibration> {
-  // Rates from elsewhere could make every search here look in the wrong place.
+  // Imported rates could mislead every search on this machine.
   const stored = anew ? undefined : calibrationOf(db, environment);
   const known = stored?.provenance === "here" ? readCalibrationData(stored.data) : undefined;
   if (known) return known;
@@ -104,7 +104,7 @@ export async function calibrationFor(
   return data;
 }
 
-/** Nothing else of automap's measures or compiles meanwhile: memory is shared by all cores. */
+/** Compiles and runs while no other automap process measures or compiles: all cores share the memory. */
 function compileAndRunWith(
   { compiler, workdir, cores }: Pick<Runner, "compiler" | "workdir" | "cores">,
   signal: AbortSignal | undefined,

@@ -1,11 +1,12 @@
 /**
- * @file The library of a network built and held against its equations: every step on what the library itself computed before it.
+ * @file Builds a network's library and checks it against the equations. Each step is checked on the inputs that the library itself computed for
+ * it.
  *
  *     await proveNetwork("resnet18", parts, compiler)      { status: "right", steps: 23 }   or the first step that differs
  *
- * Steps are compared one by one, each within the bound of its own rounding, so that no error hides behind those of the steps before. Each output must
- * hold its value, also where no step makes it: an input, a constant, a second name. The run in which values share memory must then give the same
- * outputs, bit for bit. Where the network as it was read is at hand, outputs are held to it too (as-read.ts).
+ * Steps are compared one by one, each within the bound of its own rounding, so that no error hides behind those of earlier steps. Each output
+ * must hold its value, also when no step computes it: an input, a constant, or a second name. The run in which values share memory must then
+ * give the same outputs, bit for bit. If the network as it was read is available, outputs are compared with it too (as-read.ts).
  */
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -36,17 +37,17 @@ export type NetworkProof =
 const RUN_LIMIT_MS = 300_000;
 
 export interface ProofOptions extends CoreOptions {
-  /** Of the inputs; 1 by default. */
+  /** Seed of the inputs; 1 by default. */
   readonly seed?: number;
-  /** What builds the package, where that is not the compiler of the references: nvcc. */
+  /** Builds the package when the compiler of the references cannot: nvcc. */
   readonly builder?: Pick<Compiler, "command">;
-  /** The network as it was read: what joining its steps made of it is compared with it. */
+  /** The network as it was read, to check the fused steps against. */
   readonly asRead?: Program;
-  /** Told of each step that is right. */
+  /** Called for each step that is right. */
   readonly onStep?: (name: string, place: number, of: number) => void;
 }
 
-/** @param folder of the package, which is built in it */
+/** @param folder of the package, which is built there */
 export async function proveNetwork(
   folder: string,
   parts: NetworkParts,
@@ -56,7 +57,7 @@ export async function proveNetwork(
   const cores = coresOf(rest);
   const problem = await buildNetwork(folder, parts, builder, cores);
   if (problem !== undefined) return { status: "not built", said: problem };
-  // Compilers run in it.
+  // Compilers use it as their working directory.
   const work = mkdtempSync(join(resolve(folder), "build", "proof-"));
   try {
     const { program } = parts.subject;
@@ -86,7 +87,7 @@ export async function proveNetwork(
   }
 }
 
-/** @returns what the compiler said when it failed */
+/** @returns the compiler's output when it failed */
 export async function buildNetwork(
   folder: string,
   parts: NetworkParts,
@@ -119,9 +120,7 @@ async function runOn(
   return run.status === "ok" ? undefined : `${explainRun(run)}\n${run.stderr}`.trimEnd();
 }
 
-/**
- * Numbers as images have them after they were normalised: between -2 and 2; narrow integers over their range, and others as places in a table, below 128.
- */
+/** Draws inputs in the range of normalised images, -2 to 2. Narrow integers span their range; other integers are table indices below 128. */
 export function drawInputs(
   { inputs }: Program,
   seed: number,
@@ -157,7 +156,7 @@ async function firstWrong(
   options: Parameters<typeof expectedOn>[2],
   onStep: ProofOptions["onStep"],
 ): Promise<NetworkProof | undefined> {
-  // What every step made is there, so that all can be looked at side by side.
+  // Every step's output is available by now, so the steps can be checked in parallel.
   for (const [i, step] of program.steps.entries())
     values.set(step.output, outputIn(join(work, `step_${i}.bin`), outputOf(step.computation)));
   const limit = pLimit(availableParallelism());
@@ -243,7 +242,7 @@ function elementsAt(value: Value, values: ReadonlyMap<Value, Float64Array>): Flo
   return elements;
 }
 
-/** The logical elements of a step's output, which lies as its storage says. */
+/** The logical elements of a step's output, read from memory in its storage order. */
 function outputIn(file: string, tensor: Tensor): Float64Array {
   return fromMemory(tensor, decoded(readFileSync(file), elementCount(tensor), tensor.dtype));
 }

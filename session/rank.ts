@@ -1,5 +1,5 @@
 /**
- * @file Ranks the kernels of a computation by the model alone: nothing is compiled or measured.
+ * @file Ranks the kernels of a computation by the model alone. Nothing is compiled or measured.
  *
  *     rankByModel(conv2d, { machine: nvidiaTarget("h100"), count: 1 })         the kernel expected to be the fastest, or why nothing maps
  */
@@ -18,61 +18,61 @@ import { chooseSpace, usableIntrinsics } from "./choose.ts";
 import type { Reason } from "./session-space.ts";
 import type { TuneComputationOptions } from "./tune.ts";
 
-/** A candidate and what the model expects of it. */
+/** A candidate with the model's prediction for it. */
 export interface Expected {
   readonly computation: Computation;
   readonly candidate: Candidate;
-  /** Undefined for a design on lanes. */
+  /** Undefined for a lane design. */
   readonly mapping: Mapping | undefined;
   readonly prediction: Prediction;
 }
 
-/** Threads that share a kernel unless another number is asked for: all engines of a GPU whose threads are the schedule's. */
+/** Default number of threads that share a kernel: all engines of a GPU whose schedules divide the work among threads, else one. */
 export const enginesOf = (machine: Target): number => (isPredictedOnly(machine) ? levelOf(machine, "core").units : 1);
 
 /** Candidates drawn when nothing is measured. */
 const MODEL_DRAWS = 2000;
 const DRAWS_A_STEP = 20;
-/** Who stops a ranking waits for something to rank no longer than this. */
+/** Longest wait, after a stop, for a first candidate to rank. */
 const PATIENCE_MS = 500;
 
-/** What a ranking by the model may be told. */
+/** Options of a ranking by the model. */
 export interface RankOptions
   extends Pick<TuneComputationOptions, "intrinsics" | "machine" | "threads" | "seed" | "kinds"> {
-  /** Candidates to return at most; 10 by default. */
+  /** Largest number of candidates to return; 10 by default. */
   readonly count?: number;
 }
 
-/** The shortest expected first; or why nothing maps. */
+/** Candidates in order of predicted time, shortest first; or why nothing maps. */
 export type Ranking = readonly Expected[] | { readonly refused: readonly Reason[] };
 
 const OPTIONS = { intrinsics: true, machine: true, threads: true, seed: true, kinds: true, count: true } as const;
 
 /**
- * Ranks candidates by the model alone, with the reference machine's rates: no compiler is needed and nothing is measured.
- * @returns the shortest expected first, at most `count`; or why nothing maps
+ * Ranks candidates by the model alone, with the reference machine's rates. It needs no compiler, and nothing is measured.
+ * @returns at most `count` candidates, shortest predicted time first; or why nothing maps
  */
 export function rankByModel(computation: Computation, options: RankOptions = {}): Ranking {
   checkNames(options, OPTIONS, "rankByModel");
   return rankOf(computation, options, MODEL_DRAWS);
 }
 
-/** The same of so many candidates that are drawn. */
+/** The same with the given number of draws. */
 export const rankOf = (computation: Computation, options: RankOptions, draws: number): Ranking =>
   finished(rankInSteps(computation, options, draws));
 
-/** What ends a ranking before it is done. */
+/** What ends a ranking early. */
 export interface RankInTimeOptions extends RankOptions {
-  /** From the call on; as long as it takes when left out. */
+  /** Time limit in seconds from the call on; unlimited when left out. */
   readonly seconds?: number;
-  /** Ends it too. */
+  /** Ends the ranking too. */
   readonly signal?: AbortSignal;
 }
 
 /**
- * {@link rankByModel}, in slices with a turn of the event loop between them, until the time is up or the signal comes.
- * @returns the ranking; and where it was cut, how far it had come: what was not looked at is not ranked
- * @throws the reason of the signal when there was nothing to rank half a second after it
+ * {@link rankByModel} in slices, yielding to the event loop between them, until the time is up or the signal is aborted.
+ * @returns the ranking and, if it was cut short, its progress; candidates not reached are not ranked
+ * @throws the signal's reason when there was still nothing to rank half a second after the abort
  */
 export async function rankByModelInTime(
   computation: Computation,

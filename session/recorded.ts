@@ -1,5 +1,5 @@
 /**
- * @file From a record back to what it stands for: the mapping of a candidate, the calibration that a search ran under.
+ * @file Reconstructs what a record refers to: the mapping of a candidate, and the calibration of a search.
  *
  *     const computation = computationOf(trial.workload);
  *     mappingOf(computation, trial.candidate).waste
@@ -32,8 +32,8 @@ import { declaredAs } from "./declared.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
 
 /**
- * The mapping a recorded candidate names, judged again by today's rules.
- * @throws UsageError when its instruction, binding or matching is not (or no longer) valid
+ * The mapping of a recorded candidate, validated again by the current rules.
+ * @throws UsageError when its instruction, binding or matching does not exist or is no longer valid
  */
 export function mappingOf(stated: Computation, candidate: Candidate): Mapping {
   if (!isMapped(candidate)) throw new UsageError(`a design on lanes has no mapping: ${candidateText(candidate)}`);
@@ -52,7 +52,7 @@ export function mappingOf(stated: Computation, candidate: Candidate): Mapping {
   throw new UsageError(`${printMatching(matching, "  ")} no longer maps onto ${name}: ${verdict.refusal.because}`);
 }
 
-/** A line for the head of a kernel: what the loops of the equation are in those it has. */
+/** Lines for a kernel's header that express the equation's loops in the kernel's loops. */
 export function rewritingNotes({ computation: { rewriting } }: Mapping): string[] {
   return rewriting ? [`${rewriting.kind.padEnd(9)} ${rewriting.places.join("   ")}`] : [];
 }
@@ -65,7 +65,7 @@ export interface StoredCalibration {
   readonly calibration: Calibration;
 }
 
-/** The newest calibration of exactly this environment, of those taken no later than `until`. One that is damaged counts as none. */
+/** The newest calibration of exactly this environment that was made no later than `until`. A damaged one is ignored. */
 export function storedCalibration(
   db: Database,
   environment: Environment,
@@ -91,7 +91,7 @@ export function recordedTarget(run: RunRecord): Target | undefined {
   return gpuTargetNamed(found.data.name) ?? targetOf(found.data);
 }
 
-/** The machine a trial was made on: its calibration, and its caches as the run recorded them, else those of this machine. */
+/** The machine of a trial: its calibration, and its caches as the run recorded them, else those of this machine. */
 export function recordedMachine(
   db: Database,
   { environment, run }: TrialRecord,
@@ -134,7 +134,7 @@ const scalarFigures = z.object({
   guard: measured,
 });
 
-/** What a database holds is outside input. */
+/** Data from a database is external input, so it is validated. */
 const calibrationSchema = z.object({
   machine: z.string(),
   clockHz: measured,
@@ -144,7 +144,7 @@ const calibrationSchema = z.object({
   scalar: scalarFigures.partial(),
 });
 
-/** A calibration as a record holds it; undefined when it is damaged or of another version. */
+/** Parses the calibration in a record; undefined when it is damaged or of another version. */
 export function readCalibrationData(data: unknown): Calibration | undefined {
   const known = calibrationSchema.safeParse(data);
   if (!known.success) return undefined;

@@ -1,12 +1,12 @@
 /**
- * @file Repeats a search from its records: the same space, model, seed and strategy, with every measurement from the database.
+ * @file Repeats a search from its records: the same space, model, seed and strategy, with every measurement read from the database.
  *
  *     const replay = await replayRun(db, "3f9a1c77");
  *     replay.divergence          undefined: the same candidates in the same order, each with the same prediction to the last bit
  *     replay.trials.length       as many as the run had
  *
- * Nothing is compiled and nothing is measured, so a search can be looked into on another machine. It diverges where automap itself
- * has changed since: another model, another space, another strategy.
+ * Nothing is compiled or measured, so a search can be examined on another machine. The replay diverges where automap itself has changed since:
+ * another model, another space, another strategy.
  */
 
 import { z } from "zod";
@@ -38,59 +38,59 @@ import type { Reason, SessionSpace } from "./session-space.ts";
 import { isRefusals, sessionSpace } from "./space.ts";
 import { seededBy } from "./transfer.ts";
 
-/** The first decision that came out differently. */
+/** The first decision that differs from the record. */
 export interface Divergence {
-  /** Of the trial, from 1. */
+  /** Number of the trial, from 1. */
   readonly trial: number;
-  /** What differs. */
+  /** The difference. */
   readonly because: string;
 }
 
-/** A search made again from its records. */
+/** A search repeated from its records. */
 export interface Replay {
   /** The recorded search. */
   readonly run: RunRecord;
-  /** What it asked for, in order. */
+  /** The trials it requested, in order. */
   readonly trials: readonly TrialOf<Candidate>[];
-  /** Of those, the ones that earlier runs had measured. */
+  /** How many of them earlier runs had measured. */
   readonly known: number;
   /** The fastest of them by the recorded times. */
   readonly best: SearchResult<Candidate>["best"];
-  /** `recorded-end`: every trial of the run was made again, and there the run had ended. */
+  /** `recorded-end`: every trial of the run was repeated, and the run had ended there. */
   readonly status: SearchResult<Candidate>["status"] | "recorded-end";
-  /** Where it left the recorded course; undefined where it did not. */
+  /** Where it diverged from the record; undefined when it did not. */
   readonly divergence: Divergence | undefined;
-  /** What the record does not say, so that today's is taken for it. */
+  /** Facts missing in the record, for which today's values were assumed. */
   readonly assumed: readonly string[];
 }
 
-/** More candidates a round than any search proposes. */
+/** Upper limit for candidates a round; no search proposes more. */
 const MOST_BATCH = 1024;
 
-/** What a run records of its options; older runs recorded less. */
+/** Options that a run records. Older runs recorded fewer. */
 const optionsSchema = z.looseObject({
   strategy: z.string(),
   threads: z.number().int().positive(),
   earlyStop: z.boolean().default(true),
   intrinsics: z.array(z.string()).optional(),
-  // Before there were designs on lanes there were mappings only.
+  // Before lane designs existed there were only mappings.
   kinds: z.enum(CANDIDATE_KINDS).default("mappings"),
   // Candidates a round, where that depends on the machine.
   batch: z.number().int().positive().max(MOST_BATCH).optional(),
-  // Steps of enumeration that the time allowed.
+  // Enumeration steps made within the time limit.
   enumerationCut: z.number().int().positive().optional(),
-  // Records of near computations whose schedules came first.
+  // Records of similar computations whose schedules were tried first.
   transferred: z.array(z.string()).optional(),
 });
 const budgetSchema = z.looseObject({ trials: z.number().int().positive().optional() });
 
-/** Goes through a run again. @throws UsageError when there is no such run, or its record names what this automap has not */
+/** Repeats a run. @throws UsageError when there is no such run, or its record names something this version does not have */
 export async function replayRun(
   db: Database,
   prefix: string,
   onEvent?: (event: TuneEvent<Candidate>) => void,
 ): Promise<Replay> {
-  // 1. What the search was.
+  // 1. The recorded search.
   const run = showRun(db, prefix);
   const {
     strategy: name,
@@ -111,12 +111,12 @@ export async function replayRun(
   if (names === undefined) assumed.push("the instructions to choose from: all that its CPU has");
   if (target === undefined) assumed.push("the sizes of the caches: those of this machine");
 
-  // 2. What it was told: its own trials are the machine's answers, those of earlier runs were known to it.
+  // 2. The recorded measurements: its own trials are the machine's answers, and those of earlier runs were known at the start.
   const recorded = trialsOf(db, { computation }, run.environment)
     .filter((t) => t.conditions.threads === threads)
     .filter((t) => t.run === run.id || t.at < run.started);
   const own = recorded.filter((t) => t.run === run.id);
-  // A search knows what was measured where it runs: of a run from elsewhere that is what came with it.
+  // A search knows the measurements made on its machine. For an imported run these are the measurements imported with it.
   const provenance = own[0]?.provenance ?? "here";
   const answers = new Map(own.map((t) => [candidateKey(t.candidate), t]));
   const earlier = recorded.filter(
@@ -174,7 +174,7 @@ interface Again {
   readonly onEvent: ((event: TuneEvent<Candidate>) => void) | undefined;
 }
 
-/** The search with the record for a machine. A candidate the run never measured is where it diverges; there it stops. */
+/** Runs the search with the record in place of the machine. It diverges, and stops, at a candidate that the run never measured. */
 function searchAgain({
   space,
   run,
@@ -219,13 +219,13 @@ class Witness {
   private readonly own: readonly TrialRecord[];
   private readonly byKey: ReadonlyMap<string, TrialRecord>;
   private readonly left: Map<string, TrialRecord>;
-  /** Trials gone through, and of those the ones the run measured itself. */
+  /** Trials repeated so far, and how many of them the run measured itself. */
   private gone = 0;
   private asked = 0;
   private divergence: Divergence | undefined;
 
   constructor(own: readonly TrialRecord[]) {
-    // Older runs took one kernel for two, where its schedule said what leaving it out says; a search asks for it once.
+    // Older runs treated two spellings of one kernel, with a default written out or omitted, as two kernels. Searches now request it once.
     const byKey = new Map<string, TrialRecord>();
     for (const trial of own) {
       const key = candidateKey(trial.candidate);
@@ -236,17 +236,17 @@ class Witness {
     this.left = new Map(this.byKey);
   }
 
-  /** Whether every trial of the run was asked for and nothing else before the last. */
+  /** Whether every trial of the run was requested. */
   get complete(): boolean {
     return this.left.size === 0;
   }
 
-  /** What the run measured; undefined when it never measured this. */
+  /** The run's measurement of a candidate; undefined when it never measured it. */
   answer(candidate: Candidate): Measurement | undefined {
     const key = candidateKey(candidate);
     const found = this.byKey.get(key);
     const next = this.own[this.asked++];
-    // Trials recorded in one millisecond have no order.
+    // Trials recorded in the same millisecond have no order.
     if (found && next && found.at !== next.at)
       this.note(`the run measured ${short(next.candidate)}, the replay asks for ${short(candidate)}`);
     if (!found) {
@@ -270,7 +270,7 @@ class Witness {
     };
   }
 
-  /** Also when the search ended before the record did. */
+  /** Detects a search that ended before its record does. */
   divergenceAtEnd(): Divergence | undefined {
     if (this.left.size > 0) this.note(`the replay ends here, the run measured ${this.left.size} more`);
     return this.divergence;
@@ -295,7 +295,7 @@ function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
   };
 }
 
-/** What the search could choose from, declared as it was where a trial says how. */
+/** The instructions the search could choose from, with the declarations that its trials recorded. */
 function intrinsicsOf(
   names: readonly string[] | undefined,
   run: RunRecord,

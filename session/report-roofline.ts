@@ -1,5 +1,5 @@
 /**
- * @file The roofline of a report: the ceilings that a calibration gives, of one core or of a GPU as a whole, and what ran under them.
+ * @file The roofline of a report: the ceilings that a calibration gives, for one core or a whole GPU, and the trials under them.
  *
  *     const ceilings = ceilingsOf(db, environment)       undefined without a calibration
  *     ceilings.roofs(trial)                              seconds it takes at least
@@ -22,14 +22,14 @@ import { storedGpuCalibration } from "./gpu-rates.ts";
 import { recordedMachine, storedCalibration } from "./recorded.ts";
 import { inOrder, isTimed } from "./report-trials.ts";
 
-/** Seconds that a calibration allows a trial, at least. */
+/** Lower bound that a calibration sets on a trial's time, in seconds. */
 export type Roofs = (trial: TrialRecord) => number | undefined;
 
 export interface Ceilings extends Pick<Roofline, "of" | "source" | "bandwidths" | "rates"> {
-  /** Operations a second of one core or of the GPU that does nothing but issue the instruction. */
+  /** Operations per second of one core or of the GPU when it issues nothing but the instruction. */
   readonly peakOf: (row: Intrinsic) => number | undefined;
   readonly roofs: Roofs;
-  /** What is wrong with the calibration by these trials, in a sentence. */
+  /** A sentence on how these trials contradict the calibration, if they do. */
   readonly contradicted: (winners: readonly TrialRecord[]) => string | undefined;
 }
 
@@ -69,12 +69,12 @@ export function rooflineOf(
   };
 }
 
-/** A multiply and an add counted as two, products with padding left out where they can be counted. */
+/** Useful operations: a multiply and an add count as two, and products of padding do not count where they can be told apart. */
 function operationsThatCount({ workload }: TrialRecord): number {
   return 2 * (attempt(() => neededPoints(computationOf(workload))) || workload.points);
 }
 
-/** Each tensor's elements once. */
+/** Bytes moved when each element of each tensor is moved once. */
 function bytesMoved({ workload }: TrialRecord): number {
   return Object.values(workload.tensors).reduce(
     (sum, { dtype, shape }) => sum + bytesOf(dtype) * shape.reduce((n, extent) => n * extent, 1),
@@ -82,7 +82,7 @@ function bytesMoved({ workload }: TrialRecord): number {
   );
 }
 
-/** Of one issue. */
+/** Operations of one issue of the instruction. */
 const operationsOfIssue = (row: Intrinsic): number =>
   2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
 const day = (at: number): string => new Date(at).toISOString().slice(0, 10);
@@ -96,7 +96,7 @@ function ceilingsOfCore(db: Database, environment: EnvironmentRecord): Ceilings 
   if (!stored) return undefined;
   const { calibration: c, at } = stored;
   const clock = c.clockHz.median;
-  // Its caches decide what has to be read from where.
+  // Its caches decide which level each tensor must be read from.
   const machineOf = ([trial]: readonly TrialRecord[]): Target =>
     trial ? recordedMachine(db, trial).machine : nativeTarget();
   return {
@@ -137,7 +137,7 @@ function ceilingsOfGpu(db: Database, environment: EnvironmentRecord, target: Tar
   const clock = Math.max(c.clockHz.median, c.loadedClockHz.median);
   const peakOf = (row: Intrinsic): number | undefined => {
     const timing = c.instructions[row.name];
-    // An instruction of one thread is issued for a warp.
+    // An instruction of one thread is issued for a whole warp.
     const issued = operationsOfIssue(row) * (row.scope === "thread" ? WARP : 1);
     return timing && (issued * units * clock) / timing.issueCycles.median;
   };
@@ -154,7 +154,7 @@ function ceilingsOfGpu(db: Database, environment: EnvironmentRecord, target: Tar
     roofs: (trial) => {
       const row = intrinsicNamed(trial.candidate.intrinsic);
       const peak = row && peakOf(row);
-      // What the cache holds may be there from the call before.
+      // Data may still be in the cache from the previous call.
       const fromMemory = Math.max(0, bytesMoved(trial) - cache) / c.dram.readBytesPerSecond.median;
       return peak === undefined ? undefined : Math.max(operationsThatCount(trial) / peak, fromMemory);
     },

@@ -1,5 +1,5 @@
 /**
- * @file Runs of the same workload beside each other: what each found, how soon, and how far the machines agree on the same kernels.
+ * @file Compares runs of the same workload: the best each found, how soon, and how far the machines agree on the same kernels.
  *
  *     comparisonsOf(db, trials, ...)     [{ label: "conv2d c 64 ...", runs: [{ best: 62.3 us, shared: undefined }, { ..., shared: { count: 5, ratio: 1.01 } }] }]
  */
@@ -11,13 +11,13 @@ import type { Comparison, RunBest, RunSummary, SharedKernels, TrialPoint } from 
 import { groupBy, inOrder, isSearched, isTimed } from "./report-trials.ts";
 
 interface Known {
-  /** The runs asked for, the one to compare with first; all, by when they began, when left out. */
+  /** The runs to compare, the reference run first; when left out, all runs by their start. */
   readonly runs: readonly string[] | undefined;
   readonly indexOf: (environment: EnvironmentRecord) => number;
   readonly pointOf: (trial: TrialRecord) => TrialPoint;
 }
 
-/** Workloads with trials of two runs or more; the same computation under other threads is another workload. */
+/** Workloads with trials of two or more runs. The same computation with another number of threads is another workload. */
 export function comparisonsOf(db: Database, trials: readonly TrialRecord[], known: Known): Comparison[] {
   const ofRuns = trials.filter(({ run }) => run !== undefined);
   const workloads = groupBy(ofRuns, ({ workload, conditions }) =>
@@ -84,7 +84,7 @@ function bestOfRun(db: Database, group: readonly TrialRecord[]): RunBest | undef
   );
 }
 
-/** Seconds of each kernel, as it was first measured. */
+/** Seconds of each kernel, from its first measurement. */
 function mediansOf(group: readonly TrialRecord[]): ReadonlyMap<string, number> {
   const timed = group.filter(isSearched).filter(isTimed);
   return new Map(timed.toReversed().map((t) => [candidateKey(t.candidate), t.measurement.median]));

@@ -1,4 +1,4 @@
-/** @file What the parts of a report ask of trials, and how they sort them. */
+/** @file How the parts of a report filter and group trials. */
 
 import type { TrialRecord } from "../db/index.ts";
 
@@ -9,12 +9,12 @@ export function isTimed(trial: TrialRecord): trial is TimedRecord {
   return trial.measurement.status === "ok";
 }
 
-/** What a search asked for, not what was measured again in its finals. */
+/** Whether a search requested the trial, rather than measured it again in its finals. */
 export function isSearched({ finals }: TrialRecord): boolean {
   return finals === undefined;
 }
 
-/** In the order of the first of each. */
+/** Groups in the order of their first items. */
 export function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
   const groups = new Map<string, T[]>();
   for (const item of items) {

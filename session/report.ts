@@ -1,5 +1,5 @@
 /**
- * @file Gathers what a report shows from a database: the best, the trials, the model's accuracy, the roofline, the noise.
+ * @file Gathers the data of a report from a database: the best trials, all trials, the model's accuracy, the roofline, the noise.
  *
  *     const data = gatherReport(db, { operator: "conv2d" }, Date.now());
  */
@@ -47,14 +47,14 @@ import { comparisonsOf } from "./report-runs.ts";
 import { groupBy, inOrder, isSearched, isTimed, type TimedRecord } from "./report-trials.ts";
 import { VERSION } from "./version.ts";
 
-/** Which trials a report is of. */
+/** Selects the trials of a report. */
 export interface ReportFilter extends Filter {
-  /** Only these runs, the first of them being the one that others are compared with. */
+  /** Only these runs; the others are compared with the first. */
   readonly runs?: readonly string[];
 }
 
 /**
- * Everything a report shows of the trials that match.
+ * All data that a report shows of the matching trials.
  * @param now milliseconds since 1970
  */
 export function gatherReport(db: Database, filter: ReportFilter, now: number): ReportData {
@@ -97,7 +97,7 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number): R
   };
 }
 
-/** When the runs of trials began, milliseconds since 1970. */
+/** Start times of the trials' runs, milliseconds since 1970. */
 function startsOf(db: Database, trials: readonly TrialRecord[]): ReadonlyMap<string, number> {
   const known = new Set(trials.map((t) => t.run));
   return new Map(runsIn(db).flatMap(({ run }) => (known.has(run.id) ? [[run.id, run.started] as const] : [])));
@@ -172,7 +172,7 @@ function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
     seconds: measurement.median,
     interval: measurement.interval,
     operationsPerSecond: rate,
-    // What a design by its transform is, the rows of its schedule say.
+    // The schedule's rows already describe a design given by its transform.
     candidate: candidateRows(candidate).filter(([name]) => !(isArray(candidate) && name === "design")),
     predicted: prediction?.seconds,
     levels: prediction?.levels ?? [],
@@ -192,7 +192,7 @@ function drawingOf({ workload, candidate }: TrialRecord): Drawing {
     if (isArray(candidate)) return arrayDrawing(computation, candidate);
     const { dataflow, lanes, rolled } = candidate.schedule;
     const steps = stepsOf(computation);
-    // A step in time sweeps a window as wide as its reach to both sides.
+    // A time step sweeps a window that reaches equally far to both sides.
     if (isSteps(steps))
       return { kind: "lanes", design: { dataflow, lanes, columns: 2 * (steps.axes.at(-1)?.reach ?? 0) + 1 } };
     const taps = tapsOf(computation, rolled);

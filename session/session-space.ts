@@ -1,4 +1,4 @@
-/** @file What a session asks of the candidates of a computation, whatever their kind; and what it is told where there are none. */
+/** @file The interface of a session to candidates of any kind, and the reasons it gets when there are none. */
 
 import type { Candidate, CandidateKinds } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -14,7 +14,7 @@ export interface SessionSpace extends SearchSpace<Candidate> {
   /** Instructions that candidates of this space use. */
   readonly intrinsics: readonly Intrinsic[];
   intrinsicOf(candidate: Candidate): Intrinsic;
-  /** Undefined for a design on lanes. */
+  /** Undefined for a lane design. */
   mappingOf(candidate: Candidate): Mapping | undefined;
   kernelOf(candidate: Candidate): Kernel;
   predict(candidate: Candidate): Prediction | undefined;
@@ -24,16 +24,16 @@ export interface SessionSpace extends SearchSpace<Candidate> {
 
 export interface SessionSpaceOptions {
   readonly intrinsics: readonly Intrinsic[];
-  /** Rates of the machine; those of the reference machine when left out. */
+  /** Rates of the machine; the reference machine's when left out. */
   readonly calibration?: Calibration | undefined;
   /** This machine by default. */
   readonly machine?: Target;
   readonly threads: number;
   readonly seed: number;
   readonly kinds?: CandidateKinds;
-  /** Of the mappings those to search; all by default. */
+  /** Selects the mappings to search; all by default. */
   readonly keeps?: ((mapping: Mapping) => boolean) | undefined;
 }
 
-/** Why an instruction or lanes cannot compute it; a refusal of a mapping has more to say. */
+/** Why an instruction, or lanes, cannot compute it. The refusal of a mapping has more detail. */
 export type Reason = Omit<Pick<Refusal, "rule" | "because" | "hint">, "rule"> & { readonly rule: string };

@@ -1,6 +1,6 @@
 /**
- * @file Calibrations that all databases of a machine share: measured once, kept beside the compiled kernels, a small database for each
- * environment. A database that has none of its own takes the shared one over, with the time at which it was measured.
+ * @file Calibrations shared by all databases of a machine: measured once and kept beside the compiled kernels, in a small database for each
+ * environment. A database without its own calibration copies the shared one, with the time at which it was measured.
  *
  *     const { data, at } = await sharedCalibration(environment, { read, measure, announce });
  */
@@ -14,23 +14,23 @@ import { type Lock, LockError, tryLock, untilFree } from "../runtime/lock.ts";
 
 export interface Shared<T> {
   readonly data: T;
-  /** When it was measured: milliseconds since 1970. */
+  /** Time of the measurement, milliseconds since 1970. */
   readonly at: number;
 }
 
 export interface SharedOptions<T> {
-  /** The figures in what a file holds; undefined when they are none. */
+  /** Parses a file's data into figures; undefined when it contains none. */
   readonly read: (data: unknown) => T | undefined;
   readonly measure: () => Promise<T>;
-  /** Measures even when there is one. */
+  /** Measures even when there is a calibration. */
   readonly anew?: boolean;
-  /** Told of another process that calibrates, which is waited for. */
+  /** Called when another process is calibrating and this one waits for it. */
   readonly announce: (text: string) => void;
-  /** Ends the wait for it, with an error. */
+  /** Aborts the wait with an error. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** What is kept of an environment, or else measured by one process while the others wait for it, and kept. */
+/** The stored calibration of an environment. If there is none, one process measures and stores it while the others wait. */
 export async function sharedCalibration<T>(
   environment: Environment,
   { read, measure, anew = false, announce, signal }: SharedOptions<T>,
@@ -52,7 +52,7 @@ export async function sharedCalibration<T>(
 
 const fileOf = (environment: Environment): string => join(cacheFolder("calibrations"), `${idOf(environment)}.db`);
 
-/** What this user has measured here; undefined where nothing is kept, or what is kept cannot be read. */
+/** The calibration that this user measured here; undefined when none is stored or it cannot be read. */
 export function keptCalibration<T>(
   environment: Environment,
   read: (data: unknown) => T | undefined,
@@ -76,7 +76,7 @@ export function keptCalibration<T>(
   }
 }
 
-/** Whole or not at all. Where nothing can be kept, each database measures for itself. */
+/** Writes a calibration atomically. When it cannot be written, each database measures for itself. */
 export async function keepCalibration(environment: Environment, { data, at }: Shared<unknown>): Promise<void> {
   const file = fileOf(environment);
   const draft = file.replace(/\.db$/, `.${process.pid}.part`);
@@ -98,7 +98,7 @@ export async function keepCalibration(environment: Environment, { data, at }: Sh
   }
 }
 
-/** Alone, where processes can lock at all. */
+/** Runs under a lock, where processes can lock files. */
 async function held(
   name: string,
   announce: (text: string) => void,

@@ -1,6 +1,6 @@
 /**
- * @file Everything that can be tried for a computation on a machine, with what the model expects of it: mappings onto instructions, and
- * space-time designs on vector lanes. A search and its replay are made of the same space.
+ * @file The search space of a computation on a machine, with the model's predictions: mappings onto instructions, and space-time designs on
+ * vector lanes. A search and its replay build the same space.
  *
  *     const space = finished(sessionSpace(conv2d, { intrinsics, calibration, threads: 1, seed: 1 }));
  *     space.predict(candidate)?.seconds
@@ -58,19 +58,19 @@ export function* sessionSpace(
   const near = target.memory[0]?.bytes;
   const mapped =
     kinds === "lanes" ? [] : yield* candidateSpace(computation, intrinsics, predict, threads, seed, near, keeps);
-  // Lanes pass neighbours what they have read; where nothing slides there is nothing to pass, and an instruction does better.
+  // Lanes pass values they have read to their neighbours. Without a sliding window nothing can be passed, and an instruction is faster.
   const wanted = kinds === "lanes" || (kinds === "all" && (isRefusals(mapped) || slides(computation)));
   const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;
   const lanes = multiplyAdd && vectorSpace(computation, { threads, target, vectors: registersOf(multiplyAdd) });
   const windows = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   const every = kinds === "lanes";
-  // Where a window runs, the designs that have names are its best: the others are asked for with the kind.
+  // Where a window runs, the named designs are the best of the lane designs. The others are searched only when lanes are requested.
   const others = every || (wanted && !windows && (isWide(computation) || isRecurrent(computation.equation)));
   const found = others ? yield* arrayCandidates(computation, { intrinsics, every, threads, target }) : undefined;
   const arrays = found && !("rule" in found) ? found : undefined;
   if (isRefusals(mapped) && !windows && !arrays) {
     if (!wanted) return mapped;
-    // No mapping takes steps in time, and that it is a recurrence is no help.
+    // Mappings cannot express time steps, and the refusal "it is a recurrence" would not help.
     return [...(computation.time && lanes ? [] : mapped), lanesRefused(computation, lanes, found)];
   }
   const designs = joinedSpace<LaneCandidate, ArrayCandidate>(
@@ -123,25 +123,25 @@ export function* sessionSpace(
   };
 }
 
-/** Why lanes run neither a window nor a transform; undefined for what was not looked for. */
+/** Why lanes can run neither a window nor a transform; undefined for what was not searched. */
 function lanesRefused(computation: Computation, window: object | undefined, transform: object | undefined): Reason {
   const [first, second] = [window, transform].map((r) => (r && "because" in r ? String(r.because) : undefined));
   const because = (computation.time ? first : second) ?? first ?? "no vector multiply-add of this type to choose from";
   return { rule: "lanes", because };
 }
 
-/** Whether sums are of floats of 32 bits or more: others have instructions that lanes do not beat, or plain C++ that was not compared with lanes. */
+/** Whether sums are of floats of 32 bits or more. Other types have instructions that beat lanes, or plain C++ that was not compared with lanes. */
 function isWide(computation: Computation): boolean {
   const { dtype } = outputOf(partsOf(computation).sum);
   return !isInteger(dtype) && Object.values(computation.tensors).every((t) => bytesOf(t.dtype) >= bytesOf("f32"));
 }
 
-/** The multiply-add that lanes run: one product a lane, of the output's type. */
+/** The multiply-add that lanes use: one product a lane, of the output's type. */
 function laneInstruction(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   return floatLanes(outputOf(computation).dtype, intrinsics);
 }
 
-/** Whether there are reasons in place of a space. */
+/** Whether the result is a list of reasons rather than a space. */
 export function isRefusals<S extends object, R>(space: S | readonly R[]): space is readonly R[] {
   return Array.isArray(space);
 }

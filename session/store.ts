@@ -1,5 +1,5 @@
 /**
- * @file The database as a search sees it: what was measured here before is known, and each new trial is a record.
+ * @file The database as a search uses it: earlier measurements made here are known, and each new trial is recorded.
  *
  *     storeIn(db, { workload, environment, run, space, threads: 1 }).known(key)?.measurement
  */
@@ -9,7 +9,7 @@ import { type Database, type Environment, recordTrial, trialsOf, type Workload }
 import type { TrialStore } from "../tuner/search.ts";
 import type { SessionSpace } from "./session-space.ts";
 
-/** The search whose trials they are. */
+/** The search whose trials are stored. */
 interface Searched {
   readonly workload: Workload;
   readonly environment: Environment;
@@ -18,9 +18,9 @@ interface Searched {
   readonly threads: number;
 }
 
-/** The database as the search sees it: what this very world measured before is known. */
+/** The database as the search uses it: it knows the measurements made in exactly this world. */
 export function storeIn(db: Database, { workload, environment, run, space, threads }: Searched): TrialStore<Candidate> {
-  // What was imported is a claim, and its kernel is not run unasked.
+  // An imported record is a claim, and its kernel is not run without consent.
   const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
     (t) => t.conditions.threads === threads && t.provenance === "here",
   );

@@ -1,5 +1,5 @@
 /**
- * @file The systolic arrays of a computation: every design of it, those that fit, in the order of the time they take; and the kernel of one.
+ * @file The systolic arrays of a computation: all designs, those that fit in order of their time, and the kernel of one.
  *
  *     const { fitting, timed } = arraysOf(subject, { bound: 1, machine: laneTarget("avx512") })
  *     arrayKernel(subject, designNamed(subject, "SBM", fitting), "cuda", {}, ["a line for its reader"]).source
@@ -22,16 +22,16 @@ import { printMatrix } from "../mapper/space-time/vector.ts";
 import { type DesignPrediction, predictDesign } from "../perfmodel/design.ts";
 import { type ArraySubject, type ProgramOptions, viewOf } from "./array-subject.ts";
 
-/** Points followed one by one for a drawing: a second. */
+/** Points traced one by one for a drawing: this many take a second. */
 export const MOST_DRAWN = 250_000;
 
-/** Largest entry by number of loops: beyond it the list is too long to rank in seconds. */
+/** Largest transform entry by number of loops. Beyond it there are too many designs to rank within seconds. */
 const MOST_BOUND: Readonly<Record<number, number>> = { 2: 8, 3: 2, 4: 1 };
 
-/** Designs and refusals listed unless all are asked for. */
+/** Designs and refusals listed by default. */
 export const SHOWN = 20;
 
-/** The machine that ranks designs, and how long one takes there. */
+/** The machine that designs are ranked for, and the predicted time of a design there. */
 export interface Timing {
   readonly machine: Target;
   readonly predict: (design: Design) => DesignPrediction;
@@ -42,20 +42,20 @@ export interface ArrayOptions {
   readonly bound: number;
   /** Dimensions of the array; the subject's own when left out. */
   readonly rows?: number | undefined;
-  /** Coalesced registers there are; as many as it takes when left out. */
+  /** Number of coalesced registers available; unlimited when left out. */
   readonly registers?: number | undefined;
   readonly machine: Target;
 }
 
-/** Every design of a subject. */
+/** All designs of a subject. */
 export interface Arrays {
   readonly set: DesignSet;
-  /** Those that fit the registers: fewest cycles a pass first, then the shortest by itself. */
+  /** Designs that fit the registers, by cycles a pass and then by latency. */
   readonly fitting: readonly ListedDesign[];
   readonly timed: Timing;
 }
 
-/** @throws UsageError for dimensions that leave no time, and for entries too large to list them all */
+/** @throws UsageError for array dimensions that leave no time dimension, and for entries so large that not all designs can be listed */
 export function arraysOf(subject: ArraySubject, options: ArrayOptions): Arrays {
   const set = enumerated(subject, options);
   const timed = timingOf(subject, options.machine);
@@ -76,7 +76,7 @@ export function timingOf(subject: ArraySubject, machine: Target): Timing {
   return { machine, predict: (design) => predictDesign(design, viewOf(subject, design).problem, machine, bytes) };
 }
 
-/** Fewest cycles a pass first, then the shortest by itself; else as they were. */
+/** Sorts by cycles a pass, then by the design's own length in time; otherwise keeps the order. */
 export function byTime<D extends Design>(designs: readonly D[], { predict }: Timing): D[] {
   return designs
     .map((d) => ({ d, prediction: predict(d) }))
@@ -109,7 +109,7 @@ function enumerated({ problem, arrayRows }: ArraySubject, { rows = arrayRows, bo
 export const fits = (design: Design, registers: number | undefined): boolean =>
   registers === undefined || design.registers.coalesced <= registers;
 
-/** One transform, judged: the design, or why it cannot be used. */
+/** One transform, validated: the design, or why it cannot be used. */
 export function judgeArray(
   { problem }: ArraySubject,
   spaceTime: SpaceTime,
@@ -121,7 +121,7 @@ export function judgeArray(
   return fits(design, registers) ? { design } : { refusal: registerRefusal(design, registers ?? 0) };
 }
 
-/** @param name `SBM`, `FFM.2`, `SBM.polyphase`. @throws UsageError when there is none of that name */
+/** @param name `SBM`, `FFM.2`, `SBM.polyphase`. @throws UsageError when no design has that name */
 export function designNamed(subject: ArraySubject, name: string, designs: readonly Design[]): Design {
   const [, plain = name, polyphase] = /^(.*?)(\.polyphase)?$/i.exec(name) ?? [];
   const found = designs.find((d) => d.name.toLowerCase() === plain.toLowerCase());
@@ -147,7 +147,7 @@ export interface ChosenOptions {
   readonly pareto?: boolean | undefined;
 }
 
-/** What a table lists: of designs that move everything alike the best, unless more are asked for. */
+/** The designs that a table lists. Of designs with the same dataflow only the best, unless more are requested. */
 export function chosenArrays(designs: readonly ListedDesign[], { all, top, pareto }: ChosenOptions): ListedDesign[] {
   const seen = new Set<string>();
   const listed =
@@ -158,7 +158,7 @@ export function chosenArrays(designs: readonly ListedDesign[], { all, top, paret
   return best.slice(0, top ?? (all || pareto ? best.length : SHOWN));
 }
 
-/** Why none fits: every design needs too many registers, or no transform keeps the order of a recurrence. */
+/** Why no design fits: each needs too many registers, or no transform preserves the order of a recurrence. */
 export function noneFits(
   subject: ArraySubject,
   { designs, count }: DesignSet,
@@ -187,16 +187,16 @@ function registerRefusal({ name, registers, flows }: Design, most: number): Spac
   };
 }
 
-/** What every PE holds at every step; undefined when there are more than {@link MOST_DRAWN} points to follow. */
+/** The contents of every PE at every step; undefined when there are more than {@link MOST_DRAWN} points to trace. */
 export function tracedArray(subject: ArraySubject, design: Design): Trace | undefined {
   const { problem, accesses } = viewOf(subject, design);
   return pointsOfProblem(problem) > MOST_DRAWN ? undefined : trace(problem, design, accesses);
 }
 
 /**
- * The kernel of a design: all of the computation, the array inside its loops.
- * @param remake the command that makes it again
- * @throws UsageError for a system that is no single sum of what it loads
+ * The kernel of a design: the whole computation, with the array inside its loops.
+ * @param remake the command that regenerates it
+ * @throws UsageError for a system that is not a single sum of loaded values
  */
 export function arrayKernel(
   subject: ArraySubject,

@@ -1,22 +1,23 @@
 /**
- * @file Where the time of a search goes: the events that it tells, with the time between them, as a trace that Perfetto and chrome://tracing open.
+ * @file Records where the time of a search goes, from the search's events and the time between them, as a trace for Perfetto and
+ * chrome://tracing.
  *
  *     const timeline = timelineOf(Date.now);
  *     await tuneComputation(subject, { onEvent: timeline.hear });
  *     timeline.seconds()        { enumerating: 1.9, proposing: 2.1, writing: 4.8, compiling: 15.2, measuring: 3.3, ... }
  *     timeline.trace()          { "traceEvents": [{ "name": "writing", "ph": "X", "ts": 1900000, "dur": 410000, ... }, ...] }
  *
- * Kernels of a GPU are measured where the last of their round has been compiled, and answered together: both are the round's `compiling`.
- * Source of the format: Trace Event Format (Google, 2016), complete events.
+ * GPU kernels of a round are measured when the last of them has been compiled, and their results arrive together. The whole round therefore
+ * counts as `compiling`. Source of the format: Trace Event Format (Google, 2016), complete events.
  */
 
 import type { Candidate } from "../abstraction/candidate.ts";
 import type { TuneEvent, TunePhase } from "../tuner/search.ts";
 
-/** What a search does at a time: what it tells, and what it does between its answers and its next round. */
+/** The activity of a search: the phase it reports, or what it does between results and the next round. */
 export type TimelinePart = TunePhase | "proposing" | "measuring";
 
-/** Microseconds, from the timeline's beginning on. */
+/** Times in microseconds since the start of the timeline. */
 interface Bar {
   readonly name: TimelinePart;
   readonly ts: number;
@@ -26,19 +27,19 @@ interface Bar {
 
 export interface Timeline {
   readonly hear: (event: TuneEvent<Candidate>) => void;
-  /** Of each part that took any time, in the order they were first done. */
+  /** Seconds of each activity that took any time, in the order in which they first occurred. */
   readonly seconds: () => Readonly<Partial<Record<TimelinePart, number>>>;
   /** JSON. */
   readonly trace: () => string;
 }
 
-/** @param now milliseconds, of any beginning */
+/** @param now a clock in milliseconds, from any origin */
 export function timelineOf(now: () => number): Timeline {
   const begun = now();
   const bars: Bar[] = [];
   let since = begun;
   let [round, doing]: [number, TimelinePart | undefined] = [0, undefined];
-  /** What was done until now was this. */
+  /** Ends the bar of the activity that lasted until now. */
   const end = (name: TimelinePart | undefined, args: Bar["args"] = {}): void => {
     const at = now();
     if (name !== undefined && at > since)
@@ -59,7 +60,8 @@ export function timelineOf(now: () => number): Timeline {
       case "trial": {
         const { candidate, measurement } = event.trial;
         const { intrinsic } = candidate;
-        // The first answer of a round ends what was done for all of them; between one answer and the next a kernel is measured.
+        // The first result of a round ends the activity that served all its kernels. From then on, the time between two results is spent
+        // measuring a kernel.
         if (doing === "proposing") end("measuring", { trial: event.number, intrinsic, status: measurement.status });
         else end(doing);
         doing = "proposing";

@@ -1,5 +1,5 @@
 /**
- * @file What records of near computations are worth to a search: their fastest schedules, where these are schedules of this computation too.
+ * @file Transfer from records of similar computations: their fastest schedules, where these are valid for this computation.
  *
  *     conv2d c 64 h 56 k 64, bias, relu             block k 2, q 14; ...   968 us     recorded
  *     conv2d c 64 h 56 k 64, bias, add, relu        block k 2, q 14; ...              measured first
@@ -13,11 +13,11 @@ import { computationOf, type Database, type Environment, queryTrials, type Trial
 import { scheduleProblem } from "../mapper/schedule/mapped.ts";
 import type { SessionSpace } from "./session-space.ts";
 
-/** A choice: of a round of eight, so many are taken over. */
+/** Transferred schedules to try. A choice rather than a tuned value: six of a round of eight. */
 const MOST_TRANSFERRED = 6;
-/** Of each computation; what finals measured again counts twice. */
+/** Schedules taken of each computation. One measured again in finals counts twice. */
 const TOP = 6;
-/** Another equation, as a stride makes, is as far as sizes that are four times as large. */
+/** Distance of another equation, such as one with a stride: that of sizes four times as large. */
 const EQUATION_APART = 2;
 
 interface Sought {
@@ -26,7 +26,7 @@ interface Sought {
   readonly threads: number;
 }
 
-/** Records made here of other computations, the nearest first, whose schedules fit this one; each schedule once. */
+/** Records made here of other computations, the most similar first, whose schedules are valid for this one; each schedule once. */
 export function nearRecords(
   db: Database,
   { computation, environment, threads }: Sought,
@@ -56,7 +56,7 @@ export function seededBy(space: SessionSpace, candidates: readonly Candidate[]):
   return { ...space, representatives: [...candidates, ...(space.representatives ?? [])] };
 }
 
-/** How far sizes are apart, in doublings of all axes together; undefined where the axes are others. */
+/** Distance between sizes, in doublings summed over all axes; undefined when the axes differ. */
 function distanceBetween(a: Computation, b: Computation): number | undefined {
   const [own, other] = [extentsOf(a), extentsOf(b)];
   const names = Object.keys(own);
@@ -77,7 +77,7 @@ function mappingIn(space: SessionSpace, candidate: Candidate): Mapping | undefin
   try {
     return space.mappingOf(candidate);
   } catch {
-    // A space throws for a candidate of another.
+    // A space throws when given a candidate of another.
     return undefined;
   }
 }

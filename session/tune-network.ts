@@ -1,16 +1,17 @@
 /**
- * @file The time of a search dealt among the tasks of a network.
+ * @file Divides the time of a search among the tasks of a network.
  *
  *     await tuneNetwork(program, { seconds: 60, database: "automap.db", onTask: ({ task, gain }) => ... })
  *
- * First every task has an equal share of half the time, those with the most multiply-adds before the others; where the time ends there, the rest get
- * nothing. Then each next share goes where the network's time is expected to fall most: a task's gain is what its last share saved, times how often
- * the network computes it. A search goes on from its records, so that nothing is measured twice.
+ * First, half of the time is divided equally among all tasks, those with the most multiply-adds first; tasks that the time does not reach get
+ * nothing. After that, each share goes to the task that is expected to save the network the most time: a task's gain is the time its last share
+ * saved, times how often the network computes it. Searches resume from their records, so that nothing is measured twice.
  *
- * On a GPU several searches run side by side: one enumerates and another compiles while a third has the device, which measures one at a time.
+ * On a GPU several searches run concurrently: one enumerates and another compiles while a third measures on the device, which serves one search
+ * at a time.
  *
- * A step that has several forms (network/forms.ts) makes tasks of all that can still win: products of the likeliest other form come first, and the
- * step's own equation only if a kernel could compute it faster than that form. Gains are those of forms that are in use.
+ * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
+ * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. Gains count only for forms in use.
  */
 
 import { availableParallelism } from "node:os";
@@ -45,22 +46,22 @@ export interface TuneNetworkOptions {
   readonly seconds: number;
   readonly database?: string;
   readonly seed?: number;
-  /** Of each kernel; 1 by default. */
+  /** Threads of each kernel; 1 by default. */
   readonly threads?: number;
-  /** This machine's CPU when left out, or its GPU. */
+  /** The machine: this CPU when left out, or this machine's GPU. */
   readonly machine?: Target;
-  /** Whether a search begins with the fastest schedules of near tasks; true by default. */
+  /** Whether a search starts with the fastest schedules of similar tasks; true by default. */
   readonly transfer?: boolean;
-  /** Whether each step is computed as its equation says: no form of it that rounds otherwise. */
+  /** Whether each step must be computed as its equation says, which excludes forms that round differently. */
   readonly exact?: boolean;
-  /** Whether every share is an equal one: to compare. */
+  /** Whether all shares are equal, for comparisons. */
   readonly equal?: boolean;
-  /** Searches at once; by default one, and on a GPU one for every four processors, four at most. */
+  /** Concurrent searches. By default one; on a GPU one for every four processors, at most four. */
   readonly beside?: number;
   readonly signal?: AbortSignal;
-  /** Searches for one task: `tuneComputation` when left out. */
+  /** Searches for one task; `tuneComputation` when left out. */
   readonly search?: typeof tuneComputation;
-  /** Told of each share when it ends. */
+  /** Called when a share ends. */
   readonly onShare?: (share: Share) => void;
   readonly onNotice?: (text: string) => void;
 }
@@ -68,34 +69,34 @@ export interface TuneNetworkOptions {
 /** One search for one task. */
 export interface Share {
   readonly task: Task;
-  /** Place among the tasks, and how many there are. */
+  /** Position among the tasks, and the number of tasks. */
   readonly place: number;
   readonly of: number;
-  /** Of one call of the best kernel so far; undefined when none works. */
+  /** Seconds of one call of the best kernel so far; undefined when none works. */
   readonly seconds: number | undefined;
   readonly outcome: TuneOutcome | Failure;
-  /** Left for all. */
+  /** Seconds left for all tasks. */
   readonly secondsLeft: number;
 }
 
-/** A search that ended with an error: its task gets no more time, the others go on. */
+/** A search that ended with an error. Its task gets no more time; the others continue. */
 export interface Failure {
   readonly status: "failed";
   readonly because: string;
 }
 
-/** What became of one task. */
+/** The outcome for one task. */
 export interface TunedTask {
   readonly task: Task;
-  /** Whether the time was enough to search for it. */
+  /** Whether it got any search time. */
   readonly searched: boolean;
-  /** Of one call of its best kernel; undefined when none works, or none was searched. */
+  /** Seconds of one call of its best kernel; undefined when none works, or it was not searched. */
   readonly seconds: number | undefined;
-  /** Whether the network computes it: it belongs to the fastest form of its steps. */
+  /** Whether the network uses it, that is, whether it belongs to the fastest form of its steps. */
   readonly used: boolean;
   /** Whether it got no time because another form of its steps is faster than it could be. */
   readonly beaten: boolean;
-  /** What ended its last search, where that was an error. */
+  /** The error that ended its last search, if any. */
   readonly failed?: string;
 }
 
@@ -110,29 +111,29 @@ interface State {
   failed?: string;
 }
 
-/** Of the time, what is dealt in equal shares before gains are known. */
+/** Fraction of the time that is divided equally before gains are known. */
 const EQUAL_SHARE = 0.5;
-/** Shorter searches measure little besides preparing. */
+/** Shorter searches spend most of their time on preparation. */
 const LEAST_SHARE_SECONDS = 4;
-/** Less is not begun: nothing is compiled and measured in it. */
+/** Shares below this are not started: nothing could be compiled and measured in them. */
 const LEAST_LEFT_SECONDS = 1;
-/** Before a second share nothing is known of what it saves: as much of a task's time, at most. */
+/** Before a task's second share its possible gain is unknown. This fraction of its time is assumed, at most. */
 const FIRST_GAIN = 0.1;
-/** A share that saved less than this of the network's time ends its task. */
+/** A task ends when a share saved less than this fraction of the network's time. */
 const LEAST_GAIN = 0.001;
 
-/** How much faster than all kernels so far one more may be: more than layers of one network differ by at the end of their searches. */
+/** How much faster than all kernels so far another may be. The layers of one network differ by less at the end of their searches. */
 const FASTER_YET = 1.25;
 
 /**
- * One task is searched for at least, however little the time.
+ * Tunes the tasks of a network. At least one task is searched, however little time there is.
  * @returns all tasks in the order of the network
- * @throws UsageError when no step of the network sums products
+ * @throws UsageError when no step of the network is a sum of products
  */
 export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
   if (!tasksOf(program).some(isTuned))
     throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
-  // Without one, for want of a compiler, each search says so itself.
+  // Without a runner, when there is no compiler, each search reports that itself.
   const runner = options.search ? undefined : await runnerFor(options);
   try {
     return await tuneOn(runner, program, options);
@@ -163,7 +164,8 @@ async function tuneOn(
   });
   const field = new Field(program, forms, states, { target, threads });
   const first = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / Math.ceil(tasks.length / beside));
-  // Forms before what they stand for; then the task with the most work first: time that runs out is missed least by the others.
+  // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
+  // runs out.
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
@@ -199,7 +201,7 @@ async function tuneOn(
   }));
 }
 
-/** A search keeps about four compilers busy, and more than four wait for the device. */
+/** A search keeps about four compilers busy, and more than four searches wait for the device. */
 const besideOnGpu = (): number => Math.max(1, Math.min(4, Math.floor(availableParallelism() / 4)));
 
 /** Ends when all have ended: one that fails stops the others after what they do now. @throws what the first of them threw */
@@ -216,23 +218,23 @@ async function sideBySide(count: number, work: (goesOn: () => boolean) => Promis
   for (const end of ends) if (end.status === "rejected") throw end.reason;
 }
 
-/** Undefined for want of a compiler or a GPU. */
+/** Undefined when there is no compiler or GPU. */
 async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<Runner | CudaRunner | undefined> {
   const made = machine && isGpu(machine) ? await createCudaRunner() : await createRunner({ threads });
   return made.status === "ready" ? made.runner : undefined;
 }
 
-/** The rates of this CPU's memories as `network emit` will have them: those of its calibration, which is made first. */
+/** The rates of this CPU's memories as `network emit` uses them: those of its calibration, which is made first. */
 async function targetFor(
   runner: Runner | CudaRunner | undefined,
   { database, signal, onNotice = () => undefined }: TuneNetworkOptions,
 ): Promise<ModelTarget> {
-  // A file that is no database is no fault of a task.
+  // A file that is not a database is no error of a task.
   const db = openDatabase(database ?? DEFAULT_DATABASE);
   try {
     if (!runner || "device" in runner) return modelTarget(nativeTarget());
     const environment = environmentOf(runner);
-    // Where it fails, the searches ask for it again and say why.
+    // When it fails, the searches request it again and report why.
     await calibrationFor(db, environment, INTRINSICS, runner, onNotice, { ...(signal && { signal }) }).catch(
       () => undefined,
     );
@@ -242,7 +244,7 @@ async function targetFor(
   }
 }
 
-/** What is known of the tasks of all forms, and which of them the network would be made of now. */
+/** The state of the tasks of all forms, and the tasks that the network would use now. */
 class Field {
   private readonly program: Program;
   private readonly forms: Forms;
@@ -256,7 +258,7 @@ class Field {
     this.costs = { secondsOf: (computation) => this.stateOf(computation)?.best, ...rates };
   }
 
-  /** Whether it is a part of a form other than a step's own equation. */
+  /** Whether it belongs to a form other than a step's own equation. */
   isOfForm({ task }: State): boolean {
     return task.steps.every((step) => !this.program.steps.includes(step));
   }
@@ -267,8 +269,8 @@ class Field {
   }
 
   /**
-   * Whether each step of a task has another form that is faster than the task could be: at the best rate that any kernel has reached, and more, and by
-   * the model.
+   * Whether each step of a task has another form that is faster than the task could be: at a rate somewhat above the best that any kernel has
+   * reached, and by the model.
    */
   isBeaten({ task }: State): boolean {
     const weights = levelOfWeights(this.program, this.costs.target);
@@ -287,9 +289,9 @@ class Field {
   }
 }
 
-/** Searches that compile and measure with one runner, which none of them closes. */
+/** A search function whose searches share one runner. None of them closes it. */
 function searchOn(runner: Runner | CudaRunner | undefined): typeof tuneComputation {
-  // The runner is a class: what is overridden stands before its prototype.
+  // The runner is a class: overrides must precede its prototype's members.
   const shared = runner && (Object.create(runner, { close: { value: () => Promise.resolve() } }) as typeof runner);
   return (subject, options) => tuneComputation(subject, { ...options, ...(shared && { runner: shared }) });
 }
@@ -315,7 +317,7 @@ async function share(
     {
       within: seconds,
       ...{ threads, transfer },
-      // Designs on lanes keep constants where all kernels of a program share them.
+      // Lane designs keep constants in variables that all kernels of a program share.
       ...(machine && { machine, kinds: "mappings" as const }),
       ...(database !== undefined && { database }),
       ...(seed !== undefined && { seed }),

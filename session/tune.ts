@@ -1,11 +1,11 @@
 /**
- * @file A whole tuning session: the space of a computation on this machine, its model, its runner and its database put together.
+ * @file A complete tuning session: combines the space of a computation on this machine with its model, its runner and its database.
  *
  *     const outcome = await tuneComputation({ computation }, { trials: 100, seed: 1, database: "automap.db" });
  *     if ("best" in outcome) outcome.best?.measurement.median        seconds of one call
  *                            outcome.best?.kernel.source             C++
  *
- * Every part is somebody else's: the search is tuner's, the numbers are runtime's, the records are db's.
+ * The parts are implemented elsewhere: the search in tuner/, the measurements in runtime/, the records in db/.
  */
 
 import { setImmediate } from "node:timers/promises";
@@ -59,58 +59,61 @@ import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
 export interface TuneSubject {
   /** What to compute. */
   readonly computation: Computation;
-  /** Of the operator the computation came from: part of its record. */
+  /** Parameters of the operator that the computation came from; stored in its record. */
   readonly parameters?: Readonly<Record<string, number>>;
-  /** Values of tensors the operator itself fixes. */
+  /** Values of tensors that the operator itself fixes. */
   readonly fixed?: Inputs;
-  /** What to call it in lists and reports: letters, digits and `. _ - + / :`, no more than 80. */
+  /** Name of the workload in lists and reports: letters, digits and `. _ - + / :`, at most 80 characters. */
   readonly name?: string | undefined;
 }
 
 export interface TuneComputationOptions {
   /**
-   * Instructions to choose from; by default all that the machine has, registered ones among them. Those of plain C++ are taken only where
-   * no other maps. One of your own has to be registered, so that its records can be read again.
+   * Instructions to choose from; by default all that the machine has, registered ones included. Those of plain C++ are used only when no other
+   * maps. An instruction of your own must be registered, so that its records can be read back.
    */
   readonly intrinsics?: readonly Intrinsic[];
-  /** This machine, or what is to be used of it. */
+  /** This machine, possibly restricted to some of its features. */
   readonly machine?: Target;
-  /** Kernels to try at most; 160 by default. */
+  /** Largest number of kernels to try; 160 by default. */
   readonly trials?: number;
-  /** Seconds to search at most, from the first kernel that is proposed; 40 by default. On a GPU a round of kernels is measured to its end. */
+  /** Search time limit in seconds, counted from the first proposed kernel; 40 by default. On a GPU a round of kernels is measured to its end. */
   readonly seconds?: number;
   /**
-   * Seconds from the call to the finals at most, all preparation counted: a round under way is cut short too. The first kernel is waited for
-   * whatever the time. Only `seconds` counts when left out.
+   * Time limit in seconds from the call to the finals, including all preparation. It also cuts short a round in progress, but at least one
+   * kernel is always measured. When left out, only `seconds` applies.
    */
   readonly within?: number;
-  /** Of everything that is drawn; 1 by default. The same seed and the same answers make the same search. */
+  /** Seed of everything that is drawn; 1 by default. The same seed and the same measurements give the same search. */
   readonly seed?: number;
   /** Threads of a kernel; 1 by default. */
   readonly threads?: number;
-  /** Mappings onto instructions, space-time designs on lanes, or both: the default. */
+  /** Which candidates to search: mappings onto instructions, space-time designs on lanes, or both (the default). */
   readonly kinds?: CandidateKinds;
-  /** Of the mappings those to search; all by default. No record says it, so that such a search is kept in memory: `database` is `:memory:`. */
+  /**
+   * Selects the mappings to search; all by default. Records cannot express this filter, so such a search must keep its records in memory:
+   * `database` is `:memory:`.
+   */
   readonly keeps?: (mapping: Mapping) => boolean;
   /** How candidates are proposed; the first of `STRATEGIES` by default. */
   readonly strategy?: Strategy;
-  /** Whether the fastest schedules of near computations, of this machine's records, are measured first; false by default. */
+  /** Whether the fastest schedules of similar computations in this machine's records are measured first; false by default. */
   readonly transfer?: boolean;
-  /** Whether a search with nothing left to gain ends before its budget; true by default. */
+  /** Whether a search that no longer improves ends before its budget; true by default. */
   readonly earlyStop?: boolean;
-  /** Path of the database; `:memory:` keeps nothing. */
+  /** Path of the database; `:memory:` stores nothing. */
   readonly database?: string;
-  /** Compiles and measures, on a CPU or a GPU as the machine is one; made for the session when left out, and closed after it either way. */
+  /** Compiles and measures on the machine's CPU or GPU. When left out, one is made for the session. It is closed at the end in either case. */
   readonly runner?: Runner | CudaRunner;
-  /** Ends the search; what was measured is kept, and the best so far is returned. */
+  /** Ends the search. Measurements are kept, and the best kernel so far is returned. */
   readonly signal?: AbortSignal;
-  /** Told of every round, every trial, every new best, and the end. */
+  /** Called for every round, every trial, every new best, and the end. */
   readonly onEvent?: (event: TuneEvent<Candidate>) => void;
-  /** What the user should hear besides. */
+  /** Called with other messages for the user. */
   readonly onNotice?: (text: string) => void;
 }
 
-/** How a search ended: with its trials and the winner, with nothing that maps, or for want of something on this machine. */
+/** How a search ended: with its trials and the winner, because nothing maps, or because this machine lacks something. */
 export type TuneOutcome =
   | {
       readonly status: TuneStatus;
@@ -118,37 +121,37 @@ export type TuneOutcome =
       /** The winner of the finals; undefined when every candidate failed. */
       readonly best: TunedKernel | undefined;
       readonly trials: readonly TrialOf<Candidate>[];
-      /** How many trials ended in each status but ok. */
+      /** Number of trials that ended in each status other than ok. */
       readonly failed: Readonly<Record<string, number>>;
       readonly seconds: number;
-      /** Of these, spent waiting until another search let go of a core. */
+      /** Seconds of the search spent waiting for another search to release a core. */
       readonly waitedSeconds: number;
       readonly database: string;
-      /** How far enumeration had come when the time cut it short: other mappings were not looked at. Left out where it was done. */
+      /** Where the time limit cut enumeration short; later mappings were not considered. Absent when enumeration was complete. */
       readonly enumerationCut?: Step;
-      /** The signal left no time for finals, a second: `best` is the fastest that is recorded, as it was measured then. */
+      /** Set when the signal left no time (a second) for finals. `best` is then the fastest recorded kernel with its earlier measurement. */
       readonly finalsCut?: true;
-      /** What kept the end of the search from being recorded, such as a full disk. */
+      /** The fault that kept the end of the search from being recorded, such as a full disk. */
       readonly unrecorded?: MachineFault;
     }
   | { readonly status: "nothing-maps"; readonly refused: readonly Reason[] }
   | { readonly status: "environment"; readonly problem: EnvironmentProblem };
 
-/** Chosen so that compiling and measuring end within a minute; a search with nothing left to gain stops earlier. */
+/** Chosen so that compiling and measuring end within a minute. A search that no longer improves stops earlier. */
 export const DEFAULT_SECONDS = 40;
 export const DEFAULT_TRIALS = 160;
-/** A search that is stopped ends this soon, with the finals where they take no longer. */
+/** A stopped search ends within this time, with finals only if they fit into it. */
 const FINALS_AFTER_STOP_MS = 1000;
 const LEAST_SECONDS = 0.1;
-/** Of the seconds of `within`, those after which enumeration is cut short: what it has found is to be measured too. */
+/** Fraction of `within` after which enumeration is cut short, so that there is time to measure what it found. */
 const ENUMERATION_SHARE = 0.75;
-/** However long the rest took: nearly all enumerations are done by then. */
+/** Enumeration always gets this long, however long the rest took. Nearly all enumerations finish within it. */
 const LEAST_ENUMERATION_MS = 1000;
 
 /**
- * Searches for the fastest kernel of a computation on this machine. Where the machine fails on the way, what was measured is kept.
- * @throws UsageError when the database is no database of automap's, the name is no name, an instruction is not registered, or more threads
- *   are asked for than there are processors
+ * Searches for the fastest kernel of a computation on this machine. If the machine fails during the search, measurements made so far are kept.
+ * @throws UsageError when the file is not an automap database, the name is invalid, an instruction is not registered, or more threads are
+ * requested than there are processors
  */
 export async function tuneComputation(
   subject: TuneSubject,
@@ -204,21 +207,21 @@ interface Prepared {
   readonly threads: number;
   readonly kinds: CandidateKinds;
   readonly place: Workplace;
-  /** Its calibration was found to be contradicted, and that was said. */
+  /** Whether its calibration was found contradicted, and the user told so. */
   readonly doubted: boolean;
   readonly workload: Workload;
   readonly offered: readonly Intrinsic[];
-  /** Of the offered instructions those that the search chooses from. */
+  /** The offered instructions that the search chooses from. */
   readonly chosen: readonly Intrinsic[];
   readonly space: SessionSpace;
   readonly bench: Bench;
-  /** Records of near computations whose schedules are measured first; undefined where they were not asked for. */
+  /** Records of similar computations whose schedules are measured first; undefined when transfer was not requested. */
   readonly transferred: readonly string[] | undefined;
   /** Where the enumeration of the space was cut short, and after how many of its steps. */
   readonly cut: Sliced<unknown>["cut"];
 }
 
-/** The model of the machine, what can be tried at all, and what kernels must answer. */
+/** Prepares the machine's model, the search space, and the expected results of kernels. */
 async function prepare(
   db: Database,
   place: Workplace,
@@ -236,7 +239,7 @@ async function prepare(
   const doubted = announceContradiction(db, environment, machine, announce);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const target = place.machineIn(db);
-  // Inputs are drawn by programs of their own, beside the enumeration; who waits for them hears of what is wrong with them.
+  // Inputs are drawn by separate programs while enumeration runs. Their errors are reported where they are awaited.
   const drawing = place.bench(computation, { fixed, announce });
   drawing.catch(() => undefined);
   phase("enumerating");
@@ -321,7 +324,7 @@ async function searchPrepared(
       ...(options.signal ? { signal: options.signal } : {}),
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
-    // Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
+    // The contenders are measured in alternating batches, which decides ties and corrects measurements made at a bad moment.
     const finished = { db, workload, environment, run, space, threads, kinds, offered };
     phase("deciding", result.contenders.length);
     const decided = await decide(result.contenders, finished, bench, Date.now, late.signal);
@@ -342,7 +345,7 @@ async function searchPrepared(
       ...(unrecorded ? { unrecorded } : {}),
     };
   } catch (error) {
-    // What ended it is told by the error under way; that this cannot be written down, as on a full disk, is no news.
+    // The error being thrown says what ended it. A failure to record that, as on a full disk, adds nothing.
     faultOf(() => endRun(db, run, { status: "failed", ended: Date.now() }));
     throw error;
   } finally {
@@ -350,7 +353,7 @@ async function searchPrepared(
   }
 }
 
-/** All that decides what a search does: `automap replay` makes the same decisions again from it. */
+/** Everything that determines what a search does: `automap replay` makes the same decisions again from it. */
 function replayOptions(
   { threads, kinds, place, offered, chosen, bench, transferred, cut }: Prepared,
   given: { readonly strategy: Strategy; readonly machine: Target; readonly earlyStop: boolean },
@@ -370,7 +373,7 @@ function replayOptions(
   };
 }
 
-/** Measures candidates until the time is spent or the user stops; the first of a search is measured whatever the time. */
+/** Measures candidates until the time is up or the user stops. The first candidate of a search is always measured. */
 function measuredInTime(
   space: SessionSpace,
   bench: Bench,
@@ -388,7 +391,7 @@ function measuredInTime(
   return async function* (candidates: readonly Candidate[], goal?: number): AsyncGenerator<Measurement> {
     const kernels: Kernel[] = [];
     phase("writing", candidates.length);
-    // Kernels are written one by one, each compiled while the next is written, and a signal is heard between them.
+    // Kernels are generated one by one. Each compiles while the next is generated, and signals are handled in between.
     for (const candidate of candidates) {
       if (stop.aborted) return;
       const kernel = space.kernelOf(candidate);
@@ -404,20 +407,20 @@ function measuredInTime(
   };
 }
 
-/** What is measured together is kept together. */
+/** Kernels that are measured together are recorded together. */
 async function all(answers: AsyncIterable<Measurement>): Promise<readonly Measurement[]> {
   const kept: Measurement[] = [];
   for await (const answer of answers) kept.push(answer);
   return kept;
 }
 
-/** A search that has no time left has that of one kernel. */
+/** Seconds left; when none are, the search still has time for one kernel. */
 function secondsLeft(seconds: number, within: number | undefined, started: number): number {
   const rest = within === undefined ? seconds : Math.min(seconds, within - (Date.now() - started) / 1000);
   return Math.max(LEAST_SECONDS, rest);
 }
 
-/** Says when kernels of this environment are faster than its calibration allows. @returns whether they are */
+/** Reports kernels of this environment that are faster than its calibration allows. @returns whether there are any */
 function announceContradiction(
   db: Database,
   environment: Environment,
@@ -437,7 +440,10 @@ function failuresOf(trials: readonly TrialOf<Candidate>[]): Record<string, numbe
   return counts;
 }
 
-/** Operations of one call, a multiply and an add counted as two; points a condition leaves out are none. A step in time has those it is written with. */
+/**
+ * Operations of one call. A multiply and an add count as two. Points that a condition excludes do not count. A time step counts the operations
+ * it is written with.
+ */
 export function operationsOf(computation: Computation): number {
   const { time } = computation;
   return (time ? operationsOfStep(time) : 2) * usefulPoints(computation);

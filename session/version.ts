@@ -1,9 +1,9 @@
-/** @file The version of automap that runs: part of every record. */
+/** @file The version of automap that is running; part of every record. */
 
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 
-/** Sources lie one folder below the package, compiled files two. */
+/** Sources are one folder below the package, compiled files two. */
 function readVersion(): string {
   for (const up of ["../package.json", "../../package.json"]) {
     try {
@@ -11,7 +11,7 @@ function readVersion(): string {
         .object({ name: z.literal("automap"), version: z.string() })
         .parse(JSON.parse(readFileSync(new URL(up, import.meta.url), "utf8"))).version;
     } catch {
-      // The other place.
+      // Try the other place.
     }
   }
   throw new Error("internal: automap's package.json is not beside its files");

@@ -1,5 +1,5 @@
 /**
- * @file Where the kernels of a search are compiled, checked and timed: this machine's CPU, or its GPU.
+ * @file The machine that compiles, checks and times the kernels of a search: this machine's CPU or its GPU.
  *
  *     const place = await openWorkplace(machine, { threads: 1 });
  *     if (place.status === "environment") ...                         no compiler, no GPU: what to install
@@ -34,61 +34,64 @@ import { calibrationFor } from "./predict.ts";
 
 export interface Workplace {
   readonly status: "open";
-  /** As records name it. */
+  /** The environment as records name it. */
   readonly environment: Environment;
-  /** Candidates a round; the search's own number when undefined. */
+  /** Candidates a round; when undefined, the search's own number. */
   readonly batch: number | undefined;
-  /** Rates of this very machine, measured now where the database remembers none; undefined where those of the target count. */
+  /** Rates measured on this machine, now if the database has none; undefined when the target's own rates apply. */
   readonly calibration: (
     db: Database,
     announce: (text: string) => void,
     signal?: AbortSignal,
   ) => Promise<Calibration | undefined>;
-  /** The machine as the model sees it: with the rates that a database has of it, where it is a GPU. */
+  /** The machine as the model uses it; for a GPU, with the rates that a database has for it. */
   readonly machineIn: (db: Database) => Target;
-  /** Draws inputs and computes what kernels must answer. */
+  /** Draws inputs and computes the expected results. */
   readonly bench: (computation: Computation, options: BenchOptions) => Promise<Bench>;
-  /** For kernels that promise an instruction, which is looked for in their code. @throws EnvironmentError when nothing here can look */
+  /**
+   * Checks that the machine code can be searched for the instructions that kernels promise. @throws EnvironmentError when no tool here can do
+   * that
+   */
   readonly checkPromises: () => void;
-  /** Seconds spent so far waiting until another search let go of a core. */
+  /** Seconds spent so far waiting for another search to release a core. */
   readonly waited: () => number;
   readonly close: () => Promise<void>;
 }
 
 export interface BenchOptions {
-  /** Values of tensors the operator itself fixes. */
+  /** Values of tensors that the operator itself fixes. */
   readonly fixed?: Inputs | undefined;
   readonly announce: (text: string) => void;
 }
 
-/** One computation where it is measured. */
+/** One computation on the machine that measures it. */
 export interface Bench {
-  /** Sets of inputs that kernels are not checked by, since they would not tell wrong answers: part of the record of the run. */
+  /** Input sets left out of the check because they would not reveal wrong results; part of the run's record. */
   readonly leftOut?: Reference["leftOut"];
-  /** Begins to compile what will be measured next, unless the user wants no more. */
+  /** Starts compiling a kernel that will be measured next, unless the user has stopped the search. */
   readonly begin: (kernel: Kernel, stop: AbortSignal) => void;
-  /** Kernels compile together; none is timed while one compiles. */
+  /** Measures kernels. They compile in parallel; none is timed while another compiles. */
   readonly measure: (
     kernels: readonly Kernel[],
     until?: Until,
   ) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
-  /** In one process on the same memory, batches in turns. */
+  /** Measures kernels in one process on the same memory, in alternating batches. */
   readonly compare: (kernels: readonly Kernel[]) => Promise<readonly Measurement[]>;
 }
 
 const INPUT_SEED = 1;
-/** Points from which drawing inputs and computing the reference takes seconds on a CPU: the user hears of it. */
+/** From this many points on, drawing inputs and computing the reference takes seconds on a CPU, and the user is told. */
 const LARGE_POINTS = 1e8;
 
 export interface WorkplaceOptions {
   readonly threads: number;
-  /** Compiles and measures; made when left out. */
+  /** Compiles and measures; created when left out. */
   readonly runner?: Runner | CudaRunner | undefined;
-  /** Told what is waited for: another search that measures or compiles. */
+  /** Called with what is waited for: another search that measures or compiles. */
   readonly onWait?: ((text: string) => void) | undefined;
 }
 
-/** @throws UsageError when more threads are asked for than the machine has, or a GPU for threads at all */
+/** @throws UsageError when more threads are requested than the machine has, or more than one for a GPU */
 export function checkThreads(machine: Target, threads: number, processors = coresOf({}).processors): void {
   if (isGpu(machine) || isPredictedOnly(machine)) {
     if (threads !== 1)
@@ -100,7 +103,7 @@ export function checkThreads(machine: Target, threads: number, processors = core
   checkProcessors(threads, processors);
 }
 
-/** Why no kernel is measured for a machine, whatever is installed here. */
+/** Why no kernels can be measured for a machine, whatever is installed here. */
 export function measuringProblem(machine: Target): EnvironmentProblem | undefined {
   if (!isPredictedOnly(machine)) return undefined;
   return {
@@ -111,7 +114,7 @@ export function measuringProblem(machine: Target): EnvironmentProblem | undefine
   };
 }
 
-/** @throws UsageError when a machine is asked for what it has not */
+/** @throws UsageError when the machine lacks what is requested */
 export async function openWorkplace(
   machine: Target,
   { threads, runner, onWait }: WorkplaceOptions,
@@ -134,7 +137,7 @@ export async function openWorkplace(
   return made.status === "environment" ? made : cpuWorkplace(made.runner, machine, runner === undefined);
 }
 
-/** An OpenCL platform compiles within the process that calls it: what its compiler takes, and the files that it keeps. */
+/** An OpenCL platform compiles within the calling process: limits for its compiler's memory and for the files it writes. */
 const OPENCL_LIMITS = { memoryBytes: 2 ** 33, fileBytes: 2 ** 28 } as const;
 
 function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplace {
@@ -159,12 +162,12 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
         const why = leftOut.map(({ name, because }) => `not by ${name} ones: ${because}`).join("; ");
         announce(`kernels are checked by ${kept} inputs, ${why}`);
       }
-      // What is compiled for the next measurement, and what ends it.
+      // Kernels compiled for the next measurement, and the signal that stops them.
       let [compiling, ended] = [new Map<Kernel, Promise<unknown>>(), new AbortController()];
       const compile = (kernel: Kernel, signal: AbortSignal): Promise<unknown> => {
         const compiled = compiling.get(kernel) ?? runner.compile(kernel, signal);
         compiling.set(kernel, compiled);
-        // What comes of it is heard by who measures.
+        // The result, or error, is handled by the measurement that awaits it.
         compiled.catch(() => undefined);
         return compiled;
       };
@@ -193,7 +196,7 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
   };
 }
 
-/** Kernels measured until the user stops or the time is up; one that hangs is not waited for then. */
+/** Measures kernels until the user stops or the time is up. A kernel that hangs is then not waited for. */
 async function* raceUntil(
   runner: Runner,
   kernels: readonly Kernel[],
@@ -203,7 +206,7 @@ async function* raceUntil(
   if (!until) return yield* runner.race(kernels, reference, TRIAL);
   const [stop, time] = [following(until.stop, PATIENCE_MS), following(until.time, PATIENCE_MS)];
   const late = new AbortController();
-  // A search without an answer waits for its first, whatever the time.
+  // A search without a result waits for its first one, whatever the time.
   let isAnswered = !until.needsOne;
   const look = (): void => {
     if (isAnswered && time.signal.aborted) late.abort();
@@ -223,15 +226,19 @@ async function* raceUntil(
 }
 
 /**
- * Of a trial on a CPU. Contenders are measured again for the finals, with the usual times. Fifty batches of 200 us take 10 ms: the median of
- * a hundred lay within 0.06 % of theirs for half of 204 kernels of four searches, within 1.6 % for nine of ten (Xeon with AMX, 2026-11-22).
+ * Timing of a trial on a CPU. Contenders are measured again in the finals, with the usual times. Fifty batches of 200 us take 10 ms: their
+ * median lay within 0.06 % of that of a hundred for half of 204 kernels of four searches, and within 1.6 % for nine in ten (Xeon with AMX,
+ * 2026-11-22).
  */
 const TRIAL = { budgetSeconds: 0.1, batches: [5, 50] } as const;
-/** Who stops a search waits for what is measured no longer than this. */
+/** Longest wait, after a stop, for a measurement in progress. */
 const PATIENCE_MS = 500;
 /** Finals on a GPU take longer than trials. */
 const FINAL = { budgetSeconds: 0.2, batches: [20, 400] } as const;
-/** Kernels compiled side by side and measured in one process: one a core, but a process for fewer or more would not pay. */
+/**
+ * Fewest and most kernels that are compiled in parallel and measured in one process: one for each core within these limits, since more or fewer
+ * would not pay for a process.
+ */
 const BATCHES = [4, 16] as const;
 
 function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
@@ -253,11 +260,11 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
           announce(`kernels are not checked by ${set} inputs: rounding may differ by as much as the answers do`);
         left.add(set);
       };
-      // Compiled beside the first kernels; who measures hears of what is wrong with it.
+      // Compiled beside the first kernels. The measurement that awaits it reports its errors.
       const reference = runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
       reference.catch(() => undefined);
       return Promise.resolve({
-        // What comes of it is heard by who measures.
+        // The result, or error, is handled by the measurement that awaits it.
         begin: (kernel) => void runner.compile(kernel).catch(() => undefined),
         measure: async (kernels, until) => {
           const known = new Map<number, Measurement>();
@@ -273,7 +280,7 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
               ...(until && { until }),
             });
             if (await isDoneBefore(measuring, until?.stop)) return await measuring;
-            // What is stopped ends at once, but it may be waiting for the device still.
+            // A stopped measurement ends at once, but may still be waiting for the device.
             await Promise.race([measuring, setTimeout(PATIENCE_MS, undefined, { ref: false })]);
           } catch (error) {
             if (error instanceof EnvironmentError) throw new CutShort(answered(), error);
@@ -289,13 +296,13 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
   };
 }
 
-/** The GPU of this machine as a target, or why there is none; what compiles for it is another matter. */
+/** The GPU of this machine as a target, or why there is none. Whether it can be compiled for is checked elsewhere. */
 export async function localGpu(): Promise<Target | EnvironmentProblem> {
   const gpus = await findGpus();
   return "status" in gpus ? gpus : gpuTargetOf(gpus[0]);
 }
 
-/** The CPU of this machine as its OpenCL platform has it, named after the device; or what is missing. */
+/** The CPU of this machine as an OpenCL device, named after the device; or what is missing. */
 export async function localOpenCl(): Promise<Target | EnvironmentProblem> {
   const device = await findOpenClCpu();
   if ("status" in device) return device;
@@ -303,7 +310,7 @@ export async function localOpenCl(): Promise<Target | EnvironmentProblem> {
   return { ...cpu, name: device.name, summary: `${cpu.name} by way of OpenCL C`, isa: [OPENCL_ISA], compilerFlags: [] };
 }
 
-/** A runner for the GPU of this machine, or what is missing. @throws EnvironmentError when the GPU here is another */
+/** A runner for the GPU of this machine, or what is missing. @throws EnvironmentError when the GPU here is a different one */
 export async function runnerOnGpu(
   machine: Target,
   onWait: WorkplaceOptions["onWait"],
