@@ -1,6 +1,4 @@
-/**
- * @file What `automap systolic` says: the table of designs, and the document scripts read.
- */
+/** @file The output of `automap systolic`: the table of designs, and its JSON document. */
 
 import { z } from "zod";
 import { KERNEL_LANGUAGES } from "../abstraction/kernel.ts";
@@ -62,7 +60,7 @@ export const listingSchema = documentOf({
   valid: z.int().meta({ description: "of full rank" }),
   unimodular: z.int(),
 });
-/** Of `--show`, or of a transform of one's own. */
+/** The document of `--show`, or of a transform given by the user. */
 export const shownSchema = documentOf({
   ...design,
   operator: z.string(),
@@ -70,7 +68,7 @@ export const shownSchema = documentOf({
   loops: z.array(loop),
   recurrence: z.string(),
 });
-/** Of `--emit`. */
+/** The document of `--emit`. */
 export const kernelSchema = documentOf({ ...design, language: z.enum(KERNEL_LANGUAGES), source: z.string() });
 export const refusedSchema = documentOf({
   designs: z.array(z.never()),
@@ -92,7 +90,7 @@ export interface ListingOptions {
   readonly all?: boolean | undefined;
 }
 
-/** The table: what is mapped, how many designs there are, those that were chosen. */
+/** The table: the mapped computation, the number of designs, and those selected. */
 export function describe(
   subject: ArraySubject,
   { problem, count, refused, designs }: DesignSet,
@@ -138,7 +136,7 @@ export function describe(
   return lines.join("\n");
 }
 
-/** What is mapped: one pass, its loops, along which vectors operands are reused. */
+/** The head of the table: one pass, its loops, and the directions along which operands are reused. */
 export function head({ name, equation, loops, problem }: ArraySubject): string[] {
   const rows = [
     [name, equation],

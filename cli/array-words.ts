@@ -1,5 +1,5 @@
 /**
- * @file From the words after `automap systolic` to what is mapped: one pass of an operator, of an equation, or a file of recurrences.
+ * @file Parses the subject of `automap systolic`: one pass of an operator, an equation, or a file of recurrences.
  *
  *     conv1d                                       single channel, a tile of 16 outputs, filter 5: the case of the published table
  *     "z[c] += x[c+q]*w[q]" --c 16 --q 5
@@ -19,7 +19,7 @@ import {
 } from "../session/array-subject.ts";
 import { readComputation } from "./subject.ts";
 
-/** What differs from the operator's own defaults: the filter of the published table. */
+/** Defaults that differ from the operator's own: the filter sizes of the published table. */
 const ARRAY_DEFAULTS: Readonly<Record<string, Readonly<Record<string, number>>>> = {
   conv1d: { r: 5 },
   "conv1d-single": { r: 5 },
@@ -46,7 +46,7 @@ export function readArraySubject(
   return options.keepOrder ? inWrittenOrder(found) : found;
 }
 
-/** Names of operators have no point and no slash, equations have brackets. */
+/** Operator names contain no dot and no slash; equations contain brackets. */
 function isFile(subject: string): boolean {
   return !subject.includes("[") && /[./]/.test(subject);
 }

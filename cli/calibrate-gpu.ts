@@ -1,6 +1,4 @@
-/**
- * @file `automap calibrate --target cuda`: measures the rates of this machine's GPU and tells them, with what the model takes from the table.
- */
+/** @file `automap calibrate --target cuda`: measures and prints the rates of this machine's GPU, with those that the model takes from the table. */
 
 import { z } from "zod";
 import { type Figure, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
@@ -12,7 +10,7 @@ import { indent, table } from "../report/text.ts";
 import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate-gpu.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 
-/** What a document has of any machine. */
+/** Fields that the documents of all machines share. */
 export const calibratedParts = {
   database: z.string(),
   measuredNow: z.boolean().meta({ description: "false: it was stored before" }),

@@ -1,5 +1,5 @@
 /**
- * @file `automap calibrate`: measures the figures of the latency model on this machine and tells where each comes from.
+ * @file `automap calibrate`: measures the latency model's figures on this machine and prints each with its source.
  *
  *     automap calibrate --db automap.db
  *     automap calibrate --force --json
@@ -136,7 +136,7 @@ function describe(outcome: Calibrated, file: string): string {
   ].join("\n\n");
 }
 
-/** Single figures of the model, scalar ones included. */
+/** Single figures of the model, including the scalar ones. */
 function otherFigures({ target }: Calibrated): [string, Figure][] {
   const { clockHz, loadsPerCycle, storesPerCycle, instructionsPerCycle, loopInstructions, window } = target;
   const { blockCycles, barrierCycles, scalar } = target;
@@ -166,7 +166,7 @@ function calibrationDocument(outcome: Calibrated, database: string) {
   };
 }
 
-/** Operations of all its lanes at the rate it was issued. */
+/** Operations per second of all lanes at the measured issue rate. */
 function peakOf(name: string, { issueCycles }: CalibratedIntrinsic, clock: number): string {
   const row = INTRINSICS.find((i) => i.name === name);
   if (!row) return "";
@@ -174,7 +174,7 @@ function peakOf(name: string, { issueCycles }: CalibratedIntrinsic, clock: numbe
   return `${peak >= 1000 ? `${(peak / 1000).toFixed(2)} T` : `${peak.toFixed(0)} G`} operations/s`;
 }
 
-/** A multiply and an add counted as two. */
+/** Operations of one issue: a multiply and an add count as two. */
 function operationsOf(row: Intrinsic): number {
   return 2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
 }

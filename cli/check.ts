@@ -1,5 +1,6 @@
 /**
- * @file `automap check`: a gate for CI. Fails when the best kernel of a workload is slower than the baseline's by more than is allowed.
+ * @file `automap check`: a gate for CI. It fails when the best kernel of a workload is slower than the baseline's by more than the allowed
+ * share.
  *
  *     automap check --baseline old.db --db new.db --max-regression 3%
  *     automap check --baseline old.db --junit check.xml
@@ -132,7 +133,7 @@ function check(given: Options): ExitCode {
   return checked.findings.some(failed) ? EXIT.regression : EXIT.ok;
 }
 
-/** The best of each workload, and what failed: of a workload where nothing worked there is no best. */
+/** The best trial of each workload, and the failures of workloads that have no working kernel. */
 function trialsIn(db: Database, operator: string | undefined): TrialRecord[] {
   const filter = operator === undefined ? {} : { operator };
   return [...best(db, filter), ...queryTrials(db, filter).filter((t) => t.measurement.status !== "ok")];
@@ -179,7 +180,7 @@ function describe({ findings, compared }: Checked, given: Options, failed: (f: F
   ].join("\n");
 }
 
-/** No two findings have one text. */
+/** A text that is unique to each finding. */
 function workloadText({ workload, threads, cache, cpu }: Finding): string {
   return `${labelOf(workload)}, ${threads} thread${threads === 1 ? "" : "s"}${cache === "warm" ? "" : `, ${cache}`}, ${cpu}`;
 }

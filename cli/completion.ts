@@ -1,5 +1,5 @@
 /**
- * @file `automap completion`: what a shell offers while a line is typed: commands, options, operators, instructions, targets, ids.
+ * @file `automap completion`: shell completion of commands, options, operators, instructions, targets and ids.
  *
  *     eval "$(automap completion bash)"            in ~/.bashrc; likewise zsh, and `automap completion fish | source`
  *     automap completion --of tune conv2d --int     prints --intrinsic
@@ -18,7 +18,7 @@ import { optionsOf } from "./options.ts";
 import { EXIT, type ExitCode, print } from "./output.ts";
 import { TARGET_NAMES } from "./target.ts";
 
-/** Each asks automap itself, and leaves files to the shell where it has nothing to offer. */
+/** Completion scripts by shell. Each asks automap itself, and leaves the word to file completion when automap has nothing to offer. */
 const SCRIPTS: Readonly<Record<string, string>> = {
   bash: `_automap() {
   local IFS=$'\\n'
@@ -59,7 +59,7 @@ export function registerCompletion(command: Command, finish: (code: ExitCode) =>
     });
 }
 
-/** What the last word of a line could become. @param program with the command of the line loaded */
+/** Completions of the last word of a line. @param program has the line's command loaded */
 export function completionsOf(program: Command, line: readonly string[]): string[] {
   const last = line.at(-1) ?? "";
   const before = line.slice(0, -1);
@@ -96,7 +96,7 @@ function takesValue(command: Command, word: string): boolean {
 const intrinsics = (): string[] => [...new Set(INTRINSICS.flatMap(({ name, family }) => [family, name]))];
 const operators = (): string[] => OPERATORS.map(({ name }) => name);
 
-/** By option. */
+/** Values by option. */
 const VALUES: Readonly<Record<string, (database: string) => readonly string[]>> = {
   "--intrinsic": intrinsics,
   "--op": operators,
@@ -108,7 +108,7 @@ const VALUES: Readonly<Record<string, (database: string) => readonly string[]>> 
   "--name": (database) => held(database, namesIn),
 };
 
-/** By the name of a command's first argument. */
+/** Values by the name of a command's first argument. */
 const ARGUMENTS: Readonly<Record<string, (database: string) => readonly string[]>> = {
   "operator or equation": operators,
   operator: operators,
@@ -120,7 +120,7 @@ const ARGUMENTS: Readonly<Record<string, (database: string) => readonly string[]
   shell: () => Object.keys(SCRIPTS),
 };
 
-/** Ids offered: the latest. */
+/** Number of ids offered, the latest first. */
 const MOST_IDS = 100;
 
 function recordIds(file: string): string[] {
@@ -135,7 +135,7 @@ function runIds(file: string): string[] {
   );
 }
 
-/** What a database holds; nothing of one that cannot be read. */
+/** Reads from a database; empty when the database cannot be read. */
 function held(file: string, read: (db: ReturnType<typeof openDatabase>) => readonly string[]): string[] {
   if (!existsSync(file)) return [];
   try {
@@ -146,7 +146,7 @@ function held(file: string, read: (db: ReturnType<typeof openDatabase>) => reado
       db.close();
     }
   } catch {
-    // A shell that completes a line has no place for what is wrong with a file.
+    // Completion has nowhere to show an error about a file.
     return [];
   }
 }

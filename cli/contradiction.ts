@@ -1,6 +1,4 @@
-/**
- * @file A calibration that kernels contradict, as documents of `--json` have it.
- */
+/** @file The `--json` form of a calibration that kernels contradict. */
 
 import { z } from "zod";
 import type { Contradiction } from "../session/contradiction.ts";
@@ -18,7 +16,7 @@ export const contradictionSchema = z
   .nullable()
   .meta({ description: "null where kernels and rates agree" });
 
-/** The same as data. */
+/** The contradiction as data. */
 export function contradictionDocument(found: Contradiction | undefined): z.infer<typeof contradictionSchema> {
   if (!found) return null;
   const { kernels, of, times, bound, trial, at } = found;

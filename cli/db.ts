@@ -1,5 +1,5 @@
 /**
- * @file `automap db`: what was tried, what it took, what it can be trusted for. One command a task; export, import and the like in db/.
+ * @file `automap db`: what was tried, what it took, and what can be trusted. One subcommand a task; export, import and similar ones are in db/.
  *
  *     automap db best --op conv2d --c 64 --dtype u8s8
  *     automap db query --op conv2d --c 64..256 --status ok --since 7d --top 3
@@ -69,7 +69,7 @@ const bestDocument = documentOf({
   leftOut: z.number().int().meta({ description: "trials that --trust leaves out" }),
 });
 
-/** @param here the world records are held against */
+/** @param here the world that records are compared with */
 export function registerDb(db: Command, finish: (code: ExitCode) => void, here: Here = thisMachine): void {
   addFilters(db.command("best"), bestDocument)
     .summary("the fastest trial of each computation, environment and thread count")

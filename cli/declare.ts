@@ -3,8 +3,8 @@
  *
  *     automap tune matmul --dtype s16 --declare ./vpmaddwd.mjs --intrinsic mine.vpmaddwd
  *
- * The file is a module that exports declarations. It is code, and it runs with the rights of the command: it is loaded because the user
- * names it, and no record, package or folder can name one.
+ * The file is a module that exports declarations. It is code and runs with the rights of the command. It is loaded only because the user names
+ * it; no record, package or folder can name one.
  */
 
 import { existsSync, statSync } from "node:fs";
@@ -15,7 +15,7 @@ import { UsageError } from "../abstraction/error.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { registerDeclarations } from "../intrinsics/register.ts";
 
-/** Gives a command, or each of its subcommands, the option; the declarations are registered before the command runs. */
+/** Adds the option to a command, or to each of its subcommands. The declarations are registered before the command runs. */
 export function addDeclarations(command: Command): void {
   for (const one of command.commands.length > 0 ? command.commands : [command]) {
     one
@@ -31,7 +31,7 @@ export function addDeclarations(command: Command): void {
   }
 }
 
-/** ` --declare mine.mjs` behind a command to paste, for each that this one was given. */
+/** ` --declare mine.mjs` for a command to paste, one for each file that this command was given. */
 export function declareOption({ declare = [] }: { readonly declare?: readonly string[] | undefined }): string {
   return declare.map((file) => ` --declare ${shellWord(file)}`).join("");
 }

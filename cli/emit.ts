@@ -80,10 +80,10 @@ const packageSchema = documentOf({
 });
 const textSchema = documentOf({ file: z.string(), record: z.string() });
 
-/** Options that a record leaves nothing to say to. */
+/** Options that contradict a record, which already determines them. */
 const OF_AN_OPERATOR = ["dtype", "sum", "layout", "epilogue", "intrinsic", "threads", "trust"];
 
-/** What texts are written of alone: C++ comes as a package, whose folder may be named like a file. */
+/** Languages that can be written as a single text. C++ is written as a package, whose folder may be named like a file. */
 const TEXTS: readonly KernelLanguage[] = KERNEL_LANGUAGES.filter((language) => language !== "c++");
 
 export function registerEmit(command: Command, finish: (code: ExitCode) => void): void {
@@ -125,7 +125,7 @@ export function registerEmit(command: Command, finish: (code: ExitCode) => void)
 }
 
 async function emit(word: string, command: Command, given: Options): Promise<ExitCode> {
-  // 1. What is emitted.
+  // 1. The kernel to emit.
   const chosen = /^[0-9a-f]{4,32}$/.test(word)
     ? fromRecord(word, command, given)
     : await fromOperator(word, command, given);
@@ -141,16 +141,16 @@ async function emit(word: string, command: Command, given: Options): Promise<Exi
       `automap: record ${shortId(imported.id)} was imported: nothing of it was built or run here, --prove --trust-imported does`,
     );
 
-  // 2. The files, and their proof.
+  // 2. The files and their test.
   const files = packageFiles(subject);
   const sealed = sealedPackage(subject, files);
   writePackage(given.to, imported ? files : sealed, given.force);
   const proof = given.prove ? await prove(chosen, given) : undefined;
-  // What was imported is as good as what was made here once it was trusted and is proved.
+  // An imported kernel that was trusted and passed its test is as good as one made here.
   if (imported && proof !== "no compiler" && proof?.status === "right") writePackage(given.to, sealed, true);
   if (proof === "no compiler") return EXIT.environment;
 
-  // 3. What was done.
+  // 3. The report.
   if (given.json) {
     printJson(packageSchema, {
       folder: given.to,
@@ -199,7 +199,7 @@ function cannotProve({ what, remedy }: EnvironmentProblem): "no compiler" {
 
 interface Emitted {
   readonly subject: EmitSubject;
-  /** The record, when it was not measured here. */
+  /** The record, if it was imported. */
   readonly imported?: TrialRecord;
 }
 type Chosen = Emitted | { readonly code: ExitCode };
@@ -240,7 +240,7 @@ function fromRecord(id: string, command: Command, given: Options): Chosen {
   });
 }
 
-/** The text of a kernel alone. @throws UsageError when it is in another language than the file's name says */
+/** Writes the kernel's text alone. @throws UsageError when its language is not that of the file name */
 function writeText(trial: TrialRecord, asked: KernelLanguage, given: Options): Chosen {
   const { to, force, json, db } = given;
   const kernel = kernelOfRecord(trial);
@@ -311,7 +311,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
   });
 }
 
-/** Types not given are those `tune` may have taken, in its order of preference. */
+/** Types to look for when none are given: those `tune` may have chosen, in its order of preference. */
 const TYPES = ["u8s8", "bf16", "f32"];
 
 function computationsOf(word: string, parameters: Readonly<Record<string, number>>, given: Options): Computation[] {
@@ -319,7 +319,7 @@ function computationsOf(word: string, parameters: Readonly<Record<string, number
   return TYPES.map((dtype) => readComputation(word, parameters, { ...given, dtype }));
 }
 
-/** Says what is missing, what there is instead, and the command that makes it. */
+/** Reports which record is missing, which records there are, and the command that makes it. */
 function noRecord(
   db: Database,
   word: string,

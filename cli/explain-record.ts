@@ -1,5 +1,5 @@
 /**
- * @file `automap explain` of a record: what was measured, what the model says of it level by level, and where the time goes.
+ * @file `automap explain` for a record: the measurement, the model's view of it level by level, and where the time goes.
  *
  *     automap explain 3f9a1c77d0e2 --db automap.db
  *     automap explain conv2d --dtype u8s8 --layout NHWC --candidate best
@@ -56,7 +56,7 @@ interface Given {
   readonly json?: boolean | undefined;
 }
 
-/** Eight digits or more: no operator is called so. */
+/** Whether a word is a record id: eight hex digits or more, which no operator name is. */
 export function isRecordId(word: string): boolean {
   return /^[0-9a-f]{8,32}$/.test(word);
 }
@@ -65,7 +65,7 @@ export function explainRecord(id: string, given: Given): ExitCode {
   return withDatabase(given.db ?? DEFAULT_DATABASE, (db) => explain(db, showTrial(db, id), given));
 }
 
-/** Of the fastest record of a computation, on whatever machine it was made. */
+/** Explains the fastest record of a computation, on whatever machine it was made. */
 export function explainBest(computation: Computation, given: Given): ExitCode {
   return withDatabase(given.db ?? DEFAULT_DATABASE, (db) => {
     const names = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);

@@ -1,5 +1,6 @@
 /**
- * @file `automap explain`: one mapping drawn, or one match refused with the entry that disagrees and a counterexample; or a record's time.
+ * @file `automap explain`: draws one mapping, explains why a match is refused with the entry that disagrees and a counterexample, or breaks down
+ * a record's time.
  *
  *     automap explain conv2d --intrinsic amx.tdpbusd
  *     automap explain conv2d --intrinsic amx.tdpbusd --matching "m=n,k n=k k=c"
@@ -116,7 +117,7 @@ export function registerExplain(command: Command, finish: (code: ExitCode) => vo
     });
 }
 
-/** A match with the matrices it was judged by. */
+/** A match with the matrices it was validated against. */
 interface Judged {
   readonly matrices: AccessMatrices;
   readonly binding: Binding;
@@ -147,7 +148,7 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
   const found = readIntrinsics(given.intrinsic);
   const parameters = readParameters(command);
   const computationFor = (intrinsic: Intrinsic): Computation => readForm(subject, parameters, given, intrinsic);
-  // In a family the first instruction that maps is explained; if none does, the first one's refusal.
+  // Of a family, the first instruction that maps is explained, or the refusal of the first one.
   const tries = found.map((intrinsic) => ({
     intrinsic,
     computation: computationFor(intrinsic),
@@ -186,7 +187,7 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
   return EXIT.ok;
 }
 
-/** Why no instruction computes what reads itself, and what says more of its kernels. */
+/** Explains why no instruction computes a recurrence, and which command explains its kernels. */
 function explainRecurrence({ name, equation }: Computation, { json }: Options): ExitCode {
   const because = `${equation.target.tensor} reads itself: its points depend on one another in order`;
   const hint =
@@ -198,7 +199,7 @@ function explainRecurrence({ name, equation }: Computation, { json }: Options): 
   return EXIT.nothingMaps;
 }
 
-/** The mapping or refusal asked for on one instruction; undefined when the id is not among its mappings. */
+/** The requested mapping or refusal for one instruction; undefined when the id is not among its mappings. */
 function explainOn(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -257,7 +258,7 @@ function explainOn(
   return refusal && { kind: "refusal", refusal, judged: undefined };
 }
 
-/** `m=n,p,q n=k k=c,r,s`; an empty list leaves the axis unfed. */
+/** Parses `m=n,p,q n=k k=c,r,s`. An empty list leaves the axis unfed. */
 function readMatching(text: string): Matching {
   const parts = text.split(/[\s;]+/).filter((p) => p !== "");
   const entries = parts.map((part): [string, string[]] => {

@@ -1,5 +1,5 @@
 /**
- * @file Files that a command reads and writes: checked before the work, written under a temporary name, then renamed.
+ * @file Files that a command reads and writes: checked before the work starts, written under a temporary name, then renamed.
  *
  *     checkWritable("--to", "kernel.cpp")                  before a search
  *     writeOutput("--to", "kernel.cpp", source)            after it
@@ -22,7 +22,7 @@ import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
 import { CM_HOST_HEAD, cmHost } from "../codegen/cm-host.ts";
 
-/** @throws EnvironmentError when a file named by an option could not be written: nothing should be searched for in vain */
+/** @throws EnvironmentError when a file named by an option cannot be written, so that no search is run in vain */
 export function checkWritable(option: string, file: string): void {
   try {
     const found = statSync(file, { throwIfNoEntry: false });
@@ -34,21 +34,18 @@ export function checkWritable(option: string, file: string): void {
   }
 }
 
-/** Writes a whole file or, on a full disk or a kill, none. @throws EnvironmentError when it cannot be written */
+/** Writes a whole file, or none if the disk is full or the process is killed. @throws EnvironmentError when it cannot be written */
 export function writeOutput(option: string, file: string, text: string): void {
   writeLines(option, file, [text]);
 }
 
-/**
- * The files that a kernel becomes: its source, and beside one in CM the program that runs it: `k.cm`, `k.host.cpp`. A pipe or a device takes
- * the source alone.
- */
+/** The files of a kernel: its source and, for CM, the host program that runs it: `k.cm`, `k.host.cpp`. A pipe or a device gets the source alone. */
 export function kernelFiles(file: string, language: KernelLanguage): readonly string[] {
   const beside = language === "cm" && statSync(file, { throwIfNoEntry: false })?.isFile() !== false;
   return beside ? [file, `${file.slice(0, file.length - extname(file).length)}.host.cpp`] : [file];
 }
 
-/** @throws EnvironmentError as {@link checkWritable} does; UsageError where a host program would replace a file that is none */
+/** @throws EnvironmentError as {@link checkWritable} does; UsageError when a host program would replace a file that is not one */
 export function checkKernelFiles(option: string, file: string, language: KernelLanguage, force = false): void {
   checkWritable(option, file);
   const [, host] = kernelFiles(file, language);
@@ -65,8 +62,8 @@ export function checkKernelFiles(option: string, file: string, language: KernelL
 
 /**
  * Writes the files of a kernel.
- * @param force whether any file is replaced
- * @returns their names, as a sentence has them
+ * @param force whether existing files are replaced
+ * @returns their names, joined for a sentence
  */
 export function writeKernel(option: string, file: string, kernel: Kernel, force = false): string {
   checkKernelFiles(option, file, kernel.language, force);
@@ -77,16 +74,16 @@ export function writeKernel(option: string, file: string, kernel: Kernel, force 
 }
 
 /**
- * The same of a text that comes in pieces; each is written as it is.
- * @param fresh whether a file that is there is refused
- * @returns how many pieces there were
+ * Writes a text piece by piece, so that it is never held as a whole.
+ * @param fresh whether an existing file is refused
+ * @returns the number of pieces
  */
 export function writeLines(option: string, file: string, pieces: Iterable<string>, fresh = false): number {
   checkWritable(option, file);
   const found = statSync(file, { throwIfNoEntry: false });
   if (found && fresh)
     throw new UsageError(`${option} ${file}: it is there already`, { hint: "name a file that is not there yet" });
-  // A pipe or a device has no beside.
+  // A temporary file cannot be created beside a pipe or a device.
   const draft = found?.isFile() === false ? undefined : `${file}.${process.pid}.part`;
   let count = 0;
   try {

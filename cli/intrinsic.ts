@@ -1,6 +1,4 @@
-/**
- * @file `automap intrinsic list|show|check`: the instructions, their declarations, and the proof that each does what it says.
- */
+/** @file `automap intrinsic list|show|check`: the instructions, their declarations, and the check that each computes what it declares. */
 
 import type { Command } from "commander";
 import { z } from "zod";

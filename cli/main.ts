@@ -7,7 +7,7 @@ import { reasonOf, remedyOf } from "../abstraction/error.ts";
 import { EXIT } from "./output.ts";
 import { run } from "./program.ts";
 
-// A reader that closes the pipe early, as `head` does, ends the program quietly; output that cannot be kept does not.
+// When the reader closes the pipe early, as `head` does, the program ends quietly. Any other write error is reported.
 for (const [name, stream] of Object.entries({ stdout: process.stdout, stderr: process.stderr })) {
   stream.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE") process.exit(EXIT.ok);

@@ -1,5 +1,5 @@
 /**
- * @file `automap map`: how an operator maps onto an instruction, a family, or everything there is.
+ * @file `automap map`: how an operator maps onto one instruction, a family, or all instructions.
  *
  *     automap map conv2d --intrinsic wmma.m16n16k16.f32.f16
  *     automap map conv2d --c 64 --k 64 --h 56 --w 56 --intrinsic vnni --why
@@ -133,7 +133,7 @@ function explainCommand({ args }: Command, given: Options, intrinsic: string): s
   return `automap explain ${words.join(" ")}${declareOption(given)}`;
 }
 
-/** The computation, in the loops that are asked for. @throws UsageError where it cannot be written so */
+/** The computation with the requested loops. @throws UsageError when it cannot be written that way */
 export function readForm(
   subject: string,
   parameters: Readonly<Record<string, number>>,
@@ -146,14 +146,14 @@ export function readForm(
   throw new UsageError(`${stated.name} cannot be mapped with --rewrite ${given.rewrite}: ${form}`);
 }
 
-/** One set per instruction. In a family, rows the given types cannot be written for are refusals like any other. */
+/** One set for each instruction. In a family, rows that the given types do not fit are refusals like any other. */
 export function mapOntoAll(
   subject: string,
   parameters: Readonly<Record<string, number>>,
   given: z.infer<typeof mappingOptions>,
   intrinsics: readonly Intrinsic[],
 ): MappingSet[] {
-  // A mistake in the words is one for every instruction: the first computation shows it.
+  // A usage error is the same for every instruction, so the first computation reports it.
   const computations = new Map<string, Computation>();
   return intrinsics.map((intrinsic) => {
     const made = readForm(subject, parameters, given, intrinsic);
@@ -199,7 +199,7 @@ export function refusalDocument(refusal: Refusal, intrinsic: Intrinsic) {
   return { rule, because, matching, intrinsic: intrinsic.name, hint, place, witness };
 }
 
-/** One instruction: its mappings, best first. */
+/** Describes one instruction: its mappings, best first. */
 function describeSet(set: MappingSet, { why, all }: Options, explain: (intrinsic: string) => string): string {
   const { valid, refused } = set;
   const lines = [drawSubjects(set.computation, set.intrinsic), ""];
@@ -244,7 +244,7 @@ function mappingRow(mapping: Mapping): string[] {
   ];
 }
 
-/** What was tried, and why it does not map with the change that would help. */
+/** Lists what was tried, why it does not map, and the change that would help. */
 function describeRefusals(refused: readonly Refusal[]): string[] {
   const matched = refused.some((r) => Object.keys(r.matching).length > 0);
   const rows = refused.map((r) => [r.rule, ...(matched ? [printMatching(r.matching)] : []), sentence(r)]);
@@ -255,7 +255,7 @@ function sentence({ because, hint }: Refusal): string {
   return hint === undefined ? because : `${because} (${hint})`;
 }
 
-/** Many instructions: a line each. */
+/** Describes many instructions, one a line. */
 function describeSurvey(
   sets: readonly MappingSet[],
   { why, all }: Options,

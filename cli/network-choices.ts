@@ -1,4 +1,4 @@
-/** @file How each task of a network that a command line names is computed, by the records that hold here. */
+/** @file Selects a kernel for each task of a network from the records that are valid here. */
 
 import { existsSync } from "node:fs";
 import type { z } from "zod";
@@ -14,7 +14,7 @@ import { checkThreads } from "../session/workplace.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { gpuOf, type modelOptions } from "./network-model.ts";
 
-/** The GPU that is asked for, or none. @throws UsageError before a model is read, where the machine has not so many threads */
+/** The GPU that is requested, or none. @throws UsageError, before a model is read, when the machine has fewer threads than requested */
 export async function machineOf(
   given: z.infer<typeof modelOptions> & { readonly threads: number },
 ): Promise<Target | undefined> {
@@ -24,13 +24,13 @@ export async function machineOf(
 }
 
 export interface ChoiceOptions {
-  /** The database, which need not be there. */
+  /** Path of the database, which need not exist. */
   readonly db: string;
   readonly threads: number;
   readonly exact: boolean;
 }
 
-/** The forms of the steps and how each task is computed; by the model alone where there is no database, or nothing can be measured here. */
+/** The forms of the steps and the kernel of each task. Without a database, or when nothing can be measured here, the model alone decides. */
 export async function chosenFor(
   program: Program,
   { db: file, threads, exact }: ChoiceOptions,

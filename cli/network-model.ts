@@ -1,5 +1,5 @@
 /**
- * @file The network that a command line names: a file, or a network that is built here.
+ * @file Opens the network named on a command line: a model file, or a network built in.
  *
  *     automap network show resnet18
  *     automap network show model.onnx --dim batch=1 --constant shape=shape.pb
@@ -22,7 +22,7 @@ export const modelOptions = z.object({
   constant: z.array(z.string()).default([]),
 });
 
-/** The option that forbids forms whose floats round otherwise. */
+/** The option that excludes forms whose floats round differently. */
 export const EXACT = [
   "--exact",
   "sum the products of each convolution as the network says: none by fewer multiplications (Winograd), which round otherwise",
@@ -55,7 +55,7 @@ export function openModel(word: string, { dim, constant }: z.infer<typeof modelO
       hint: `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
     });
   if (!build) return openGraph(readOnnx(word), { dims, constants });
-  // Networks that are built here leave one size open, which is 1 unless it is given.
+  // Built-in networks leave one dimension open. It is 1 unless given.
   const { batch = 1, ...others } = dims;
   return openGraph(build({ batch }), { dims: others, constants });
 }
@@ -66,7 +66,7 @@ function sizeOf(name: string, text: string): number {
   return Number(text);
 }
 
-/** The words of a command line that ask for the same network on the same machine. */
+/** Command-line words that select the same network on the same machine. */
 export function targetWords({ target, dtype, dim, constant }: z.infer<typeof modelOptions>): string {
   const words = [
     ...(target === "native" ? [] : ["--target", target]),
@@ -77,7 +77,7 @@ export function targetWords({ target, dtype, dim, constant }: z.infer<typeof mod
   return words.map((word) => ` ${word}`).join("");
 }
 
-/** The GPU that is asked for; none where that is this machine's CPU. @throws UsageError for a type that it does not compute in */
+/** The requested GPU; undefined for this machine's CPU. @throws UsageError for a type that the machine does not compute in */
 export async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<Target | undefined> {
   if (target === "native") {
     if (dtype === "f16")
@@ -91,7 +91,7 @@ export async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Pr
   return gpuForNetworks(target);
 }
 
-/** The network as it runs on the CPU, or on a GPU. */
+/** The network prepared for the CPU or for a GPU. */
 export function openOn(word: string, given: z.infer<typeof modelOptions>, gpu: Target | undefined): OpenNetwork {
   const opened = openModel(word, given);
   return gpu ? inHalfOnGpu(opened) : opened;

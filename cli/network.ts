@@ -1,5 +1,5 @@
 /**
- * @file `automap network show|emit|operators`: a network's tasks, its library, and what networks may hold.
+ * @file `automap network show|emit|operators`: a network's tasks, its library, and the operators that networks may contain.
  *
  *     automap network show resnet18 --db automap.db
  *     automap network emit model.onnx --dim batch=1 --to model --prove
@@ -198,7 +198,7 @@ async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<
     const nvcc = gpu ? await findNvcc() : undefined;
     if (nvcc && "status" in nvcc) throw new EnvironmentError(nvcc);
     const proved = await proveNetwork(given.to, parts, compiler, {
-      // Half precision is further from what was read than any mistake of joining is small.
+      // Half precision changes outputs more than an error in operator fusion would, so the comparison would show nothing.
       ...(nvcc ? { builder: { command: [nvcc.path] } } : { asRead: opened.plain }),
       onStep: (name, place, of) => showStatus(`proving  ${place} of ${of}  ${name}`),
     });

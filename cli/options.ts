@@ -1,5 +1,5 @@
 /**
- * @file Options of a command line, checked by a schema, and extents and parameters, whose names depend on the operator.
+ * @file Command-line options, validated by a schema; and extents and parameters, whose names depend on the operator.
  *
  *     parseOptions(z.object({ top: positiveInteger("--top").optional() }), raw)
  */
@@ -12,7 +12,7 @@ import { parseEquation } from "../abstraction/parse.ts";
 import { constantsOf } from "../abstraction/time.ts";
 import { OPERATORS } from "../operators/index.ts";
 
-/** Options checked by a schema; a wrong value is the caller's mistake. */
+/** Options validated by a schema. A wrong value is a usage error. */
 export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
   const result = schema.safeParse(raw, {
     error: (issue) =>
@@ -26,7 +26,7 @@ function kebab(path: readonly PropertyKey[] = []): string {
   return path.join(".").replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
-/** A whole number from 1 up, written in digits. */
+/** An integer of at least 1, written in digits. */
 export function positiveInteger(option: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> {
   return z
     .string()
@@ -36,7 +36,7 @@ export function positiveInteger(option: string): z.ZodPipe<z.ZodString, z.ZodTra
     .transform(Number);
 }
 
-/** A whole number from 0 up, written in digits: a seed. */
+/** An integer of at least 0, written in digits, such as a seed. */
 export function wholeNumber(option: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> {
   return z
     .string()
@@ -45,8 +45,9 @@ export function wholeNumber(option: string): z.ZodPipe<z.ZodString, z.ZodTransfo
 }
 
 /**
- * `--c 64 --stride=2`: what commander does not know are extents and parameters of the subject, which is the command's first argument.
- * @throws UsageError on anything else, a word included that is neither an option nor a name of the subject
+ * Parses `--c 64 --stride=2`: options that commander does not know are extents and parameters of the subject, which is the command's first
+ * argument.
+ * @throws UsageError for anything else, including a word that is neither an option nor a name of the subject
  */
 export function readParameters(command: Command): Record<string, number> {
   const [subject = "", ...words] = command.args;
@@ -69,7 +70,7 @@ export function readParameters(command: Command): Record<string, number> {
   return Object.fromEntries(values);
 }
 
-/** A word that is neither an option nor a value: of `-t` it is said which options begin with a t. */
+/** The error for a word that is neither an option nor a value. For `-t` it lists the options that begin with t. */
 export function unexpected(word: string, command: Command, hint: string): UsageError {
   const letter = /^-([A-Za-z])$/.exec(word)?.[1];
   const meant = optionsOf(command).filter((name) => letter !== undefined && name.startsWith(letter));
@@ -78,7 +79,7 @@ export function unexpected(word: string, command: Command, hint: string): UsageE
   });
 }
 
-/** The names a subject has extents for; undefined when it is no operator or equation, which is said elsewhere. */
+/** The names a subject has extents for; undefined when it is no operator or equation, which is reported elsewhere. */
 function namesOf(subject: string): readonly string[] | undefined {
   if (!subject.includes("[")) {
     const operator = OPERATORS.find((o) => o.name === subject || o.aliases.includes(subject));
@@ -96,7 +97,7 @@ function unknownWord(name: string, names: readonly string[], command: Command): 
   });
 }
 
-/** The long names of a command's options, without the dashes; those that help leaves out are left out here too. */
+/** The long names of a command's options, without the dashes. Options hidden from help are left out. */
 export function optionsOf(command: Command): string[] {
   return command.options.flatMap((o) => (o.hidden ? [] : (/^--([a-z][a-z-]*)$/.exec(o.long ?? "")?.[1] ?? [])));
 }

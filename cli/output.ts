@@ -11,7 +11,7 @@ import { MachineFault, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { indent, MARKED, table, WIDTH } from "../report/text.ts";
 
-/** What the shell learns. */
+/** Exit codes. */
 export const EXIT = {
   ok: 0,
   failed: 1,
@@ -31,9 +31,9 @@ export function print(text: string): void {
   aboveStatus(() => process.stdout.write(`${painted(text)}\n`));
 }
 
-/** What a schema describes, readonly all through. */
+/** The type a schema describes, with all parts readonly. */
 export type Told<T> = T extends object ? { readonly [K in keyof T]: Told<T[K]> } : T;
-/** The same without what every document begins with. */
+/** The same without the fields that every document begins with. */
 export type PartsOf<S extends z.ZodType> = Distributed<Told<z.input<S>>>;
 type Distributed<T> = T extends unknown ? Omit<T, "schemaVersion"> : never;
 
@@ -42,18 +42,18 @@ export function printJson<S extends z.ZodType>(_schema: S, document: PartsOf<S>)
   print(JSON.stringify({ schemaVersion: SCHEMA_VERSION, ...document }, undefined, 2));
 }
 
-/** A document of `--json`, as `--json-schema` tells it. */
+/** A `--json` document, as `--json-schema` prints its schema. */
 export function documentOf<T extends z.ZodRawShape>(parts: T) {
   return z.strictObject({ schemaVersion: z.literal(SCHEMA_VERSION), ...parts });
 }
 
-/** A part that is told elsewhere: an object of any form to a reader of the schema, of just this type to the compiler. */
+/** A part whose form is documented elsewhere: any object in the printed schema, exactly this type for the compiler. */
 export function partOf<T extends object>(description: string): z.ZodType<T, T> {
   const open: z.ZodType = z.looseObject({}).meta({ description });
   return open as z.ZodType<T, T>; // it lets every object through
 }
 
-/** Adds `--json` and `--json-schema`, which needs nothing else of the line. */
+/** Adds `--json`, and `--json-schema`, which needs no other arguments. */
 export function addJson(command: Command, document: z.ZodType): Command {
   return command
     .option("--json", "print a JSON document")
@@ -69,21 +69,24 @@ export function say(text: string): void {
   aboveStatus(() => process.stderr.write(`${painted(text)}\n`));
 }
 
-/** How wide a terminal is; undefined where it does not say: one without a size has 0 columns. */
+/** Width of a terminal; undefined when it reports none. A terminal without a size reports 0 columns. */
 export const columnsOf = ({ columns }: NodeJS.WriteStream): number | undefined => (columns > 0 ? columns : undefined);
 
 const ERASED = "\r\u001b[2K";
 let status = "";
 
-/** Shows a line at the foot of a terminal, in place of the one before; empty for none. Where stderr is no terminal nothing is shown. */
+/**
+ * Shows a line at the bottom of the terminal in place of the previous one; an empty text removes it. Shows nothing when stderr is not a
+ * terminal.
+ */
 export function showStatus(text: string): void {
   if (process.stderr.isTTY !== true) return;
-  // A line that wraps could not be written over.
+  // A line that wraps could not be overwritten.
   status = visible(text).slice(0, (columnsOf(process.stderr) ?? WIDTH) - 1);
   process.stderr.write(ERASED + status);
 }
 
-/** Both streams end on one terminal: what is printed takes the place of the line at its foot, which follows it. */
+/** Both streams may end on one terminal: printed text replaces the status line, which is then shown again below it. */
 function aboveStatus(write: () => void): void {
   if (status !== "") process.stderr.write(ERASED);
   write();
@@ -98,10 +101,10 @@ const CODES: Readonly<Record<Style, readonly [number, number]>> = {
   red: [31, 39],
 };
 
-/** Drawn anew by each process, so that no text from outside holds a mark of ours. */
+/** Drawn at random by each process, so that no external text can contain one of our marks. */
 const MARK = randomBytes(8).toString("hex");
 
-/** Coloured when stdout is a terminal; a mark stands for the colour until the text is printed. */
+/** Coloured when stdout is a terminal. A mark stands for the colour until the text is printed. */
 export function style(kind: Style, text: string): string {
   const wanted = process.stdout.isTTY === true && (process.env["NO_COLOR"] ?? "") === "";
   const [on, off] = CODES[kind];
@@ -109,21 +112,21 @@ export function style(kind: Style, text: string): string {
   return wanted ? mark(on) + text + mark(off) : text;
 }
 
-/** The one way to the terminal: marks become colours, and whatever else a terminal could obey is spelt out. */
+/** The only way to write to the terminal: marks become colours, and all other control characters are escaped. */
 function painted(text: string): string {
   const marks = new RegExp(`${MARKED[0]}${MARK}(\\d+)${MARKED[1]}`, "gu");
-  // Split by a pattern with a group: texts at even places, codes between them.
+  // Splitting by a pattern with a group gives texts at even indices and codes between them.
   return text
     .split(marks)
     .map((part, i) => (i % 2 === 0 ? visible(part) : `\u001b[${part}m`))
     .join("");
 }
 
-/** Says an error and gives the exit code that belongs to it. A mistake of the caller never shows a stack trace. */
+/** Prints an error and returns its exit code. A usage error never shows a stack trace. */
 export function reportError(error: unknown): ExitCode {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   if (error instanceof UsageError) {
-    // A long list is broken; a line with marks under it or a command to paste is not.
+    // Long lists are wrapped. Lines that are underlined or are commands to paste are not.
     const lines = error.explain().split("\n");
     say(
       `automap: ${lines.map((l) => (l.startsWith("  known: ") ? indent(table([[l.trim()]], WIDTH - 2)) : l)).join("\n")}`,

@@ -1,9 +1,9 @@
 /**
- * @file The command line: reads the words, hands over to one file a command, and turns errors into exit codes.
+ * @file The command line: parses the words, runs one command (each has its own file), and turns errors into exit codes.
  *
  *     run(["map", "conv2d", "--intrinsic", "amx"])     prints, and gives 0
  *
- * Only the command that is asked for is loaded: help and completion need none of the machinery.
+ * Only the requested command is loaded: help and completion need none of the rest.
  */
 
 import { Command } from "commander";
@@ -18,9 +18,9 @@ type Register = (command: Command, finish: (code: ExitCode) => void) => void;
 interface CommandFile {
   readonly name: string;
   readonly summary: string;
-  /** Gives what adds its options, its help and its action. */
+  /** Returns the function that adds the command's options, help and action. */
   readonly load: () => Promise<Register>;
-  /** Whether it reads no instructions, so that it takes no declarations of the user's. */
+  /** Set when the command reads no instructions and therefore takes no user declarations. */
   readonly needsNone?: boolean;
 }
 
@@ -117,11 +117,11 @@ const COMMANDS: readonly CommandFile[] = [
   },
 ];
 
-/** Help is no wider than the terminal, nor than a README holds; a column of descriptions is no narrower than the second. */
+/** Maximum width of help, also on wider terminals, and minimum width of the column of descriptions. */
 const [HELP_WIDTH, COLUMN_WIDTH] = [100, 20];
 const helpWidth = (): number => Math.min(HELP_WIDTH, columnsOf(process.stdout) ?? HELP_WIDTH);
 
-/** Runs one command line; the words are those after `automap`. */
+/** Runs one command line. The words are those after `automap`. */
 export async function run(words: readonly string[]): Promise<ExitCode> {
   let code: ExitCode = EXIT.ok;
   const finish = (result: ExitCode): void => {
@@ -136,7 +136,7 @@ export async function run(words: readonly string[]): Promise<ExitCode> {
   }
 }
 
-/** Prints what could stand for the last word of a line: asked by the shell, for whom nothing on it is executed. */
+/** Prints the completions of the last word of a line, for the shell. Nothing on the line is executed. */
 async function offer(line: readonly string[]): Promise<ExitCode> {
   const { completionsOf } = await import("./completion.ts");
   const found = completionsOf(await programFor(line, () => undefined), line);
@@ -145,7 +145,7 @@ async function offer(line: readonly string[]): Promise<ExitCode> {
 }
 
 async function programFor(words: readonly string[], finish: (code: ExitCode) => void): Promise<Command> {
-  // What is set before the commands are added holds for them too.
+  // Settings made before the commands are added apply to them too.
   const program = new Command("automap")
     .description(
       "Maps tensor operators onto hardware instructions, proves and explains every mapping, and tunes the kernels on this machine.",
@@ -187,7 +187,7 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
   return program;
 }
 
-/** Paragraphs of help broken anew where they are wider than that; examples stay lines to paste. */
+/** Rewraps the paragraphs of help that are wider than the given width. Examples stay lines to paste. */
 function brokenTo(width: number, text: string): string {
   return text.replace(/^[A-Za-z`].*(?:\n[A-Za-z`].*)*$/gm, (paragraph) =>
     paragraph.split("\n").some((line) => line.length > width)
@@ -196,12 +196,12 @@ function brokenTo(width: number, text: string): string {
   );
 }
 
-/** commander's own complaints in the form of all the others. */
+/** Rewrites commander's own errors in the style of the others. */
 function sayAsWeDo(text: string): string {
   return text.replace(/^error: /, "automap: ").replace(/\n\(Did you mean (.*)\?\)/, "\n  did you mean $1?");
 }
 
-/** After a mistake: where the help of just this command is. */
+/** After a usage error, tells how to show the help of that command. */
 function pointToHelp(command: Command, words: string): void {
   command.showHelpAfterError(`  see: ${words} --help`);
   for (const sub of command.commands) pointToHelp(sub, `${words} ${sub.name()}`);

@@ -1,5 +1,5 @@
 /**
- * @file `automap replay`: makes a search's decisions again from its records, with no hardware, and says where they come out differently.
+ * @file `automap replay`: repeats a search's decisions from its records, without hardware, and reports where they differ.
  *
  *     automap replay                 the runs a database holds
  *     automap replay 3f9a1c77        all of one

@@ -1,5 +1,5 @@
 /**
- * @file `automap report --network`: where a network's time goes, what tuning changed, and what no instruction maps, as one HTML page.
+ * @file `automap report --network`: one HTML page on where a network's time goes, what tuning changed, and what no instruction computes.
  *
  *     automap report --network resnet18 --db networks.db -o resnet18.html
  */
@@ -18,9 +18,9 @@ export interface NetworkReportOptions extends z.infer<typeof modelOptions> {
   readonly exact: boolean;
 }
 
-/** @returns the page */
+/** @returns the HTML page */
 export async function networkReport(given: NetworkReportOptions): Promise<string> {
-  // A database that is missing is said before the network is read.
+  // A missing database is reported before the network is read.
   withDatabase(given.db, () => undefined);
   const gpu = await machineOf(given);
   const opened = openOn(given.network, given, gpu);

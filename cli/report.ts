@@ -1,5 +1,5 @@
 /**
- * @file `automap report`: what a database holds as one HTML page that needs no server and no network.
+ * @file `automap report`: the contents of a database as one HTML page that needs no server and no network.
  *
  *     automap report --db automap.db -o report.html
  *     automap report --op conv2d --dtype u8s8 -o - > page.html

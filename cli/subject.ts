@@ -1,5 +1,5 @@
 /**
- * @file From the words of a command line to a computation and the instructions to map it onto.
+ * @file Turns command-line words into a computation and the instructions to map it onto.
  *
  *     conv2d --c 64 --k 128 --dtype u8s8 --layout NHWC --intrinsic vnni
  *     "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 64 --j 64 --k 64 --dtype f16
@@ -21,7 +21,7 @@ import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
 
-/** Options every command that takes an operator has. */
+/** Options of every command that takes an operator. */
 export const subjectOptions = z.object({
   dtype: z.string().optional(),
   sum: z.string().optional(),
@@ -57,12 +57,12 @@ export function addSubjectOptions(command: Command, argument = "<operator or equ
     .allowExcessArguments();
 }
 
-/** The instructions a name or family stands for; all of them when none was named. */
+/** The instructions that a name or family stands for; all of them when none is given. */
 export function readIntrinsics(name: string | undefined): readonly Intrinsic[] {
   return name === undefined || name === "all" ? knownIntrinsics() : intrinsicsNamed(name);
 }
 
-/** Types an instruction takes: its inputs in order and what it sums in. */
+/** The types an instruction takes: its inputs in order, and its accumulator. */
 export function typesTakenBy(intrinsic: Intrinsic): OperandTypes {
   const [target, first, second] = intrinsic.operands;
   const sum = target?.dtype ?? "f32";
@@ -71,8 +71,8 @@ export function typesTakenBy(intrinsic: Intrinsic): OperandTypes {
 }
 
 /**
- * The computation the words stand for.
- * @param like the instruction whose types are taken where none are given
+ * The computation that the words describe.
+ * @param like the instruction whose types apply when none are given
  */
 export function readComputation(
   subject: string,
@@ -82,7 +82,7 @@ export function readComputation(
 ): Computation {
   if (subject.includes("[") || subject.includes("=")) {
     if (options.dtype !== undefined || like === undefined) return readEquation(subject, parameters, options);
-    // Types the instruction takes may not fit the equation's casts: then it is an f32 equation, and refused with a reason.
+    // The instruction's types may not fit the equation's casts. The equation is then taken in f32, and refused with a reason.
     return (
       attempt(() => readEquation(subject, parameters, options, like)) ?? readEquation(subject, parameters, options)
     );
@@ -106,7 +106,7 @@ export function readComputation(
   });
 }
 
-/** `u8s8`, or by tensor as in `in=u8,w=s8`: an operator has one type for each factor and one for the sum. */
+/** Parses `u8s8`, or types by tensor as in `in=u8,w=s8`. An operator has one type for each factor and one for the sum. */
 function readTypes(operator: Operator, text: string, sum: string | undefined): OperandTypes {
   if (!text.includes("=")) return parseDataTypes(text, sum);
   const given: Record<string, { tensor: string; dtype: string }> = {};
@@ -203,7 +203,7 @@ function readEquation(
   return defineComputation({ equation, epilogue: ending.equation, extents, tensors });
 }
 
-/** An epilogue of an equation: its channels are nobody's to guess, so names that need them are refused. */
+/** The epilogue of an equation. Its channel axis cannot be guessed, so named epilogues that need channels are refused. */
 function readEpilogue(
   text: string,
   { target, value }: Equation,
@@ -220,7 +220,7 @@ function readEpilogue(
   });
 }
 
-/** `in=NHWC,w=KCRS` as a record. */
+/** Parses `in=NHWC,w=KCRS` into a record. */
 function readPairs(text: string, option: string): Record<string, string> {
   const pairs = new Map<string, string>();
   for (const part of text.split(",")) {

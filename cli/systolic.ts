@@ -1,5 +1,5 @@
 /**
- * @file `automap systolic`: every systolic array that computes an operator, an equation or a recurrence on lanes.
+ * @file `automap systolic`: lists every systolic array that computes an operator, an equation or a recurrence on lanes.
  *
  *     automap systolic conv1d
  *     automap systolic matmul --m 3 --n 3 --k 3 --show FFS
@@ -57,7 +57,7 @@ const positive = (option: string) =>
     .regex(/^[1-9]\d{0,14}$/, `${option} must be a positive integer of no more than 15 digits`)
     .transform(Number);
 
-/** Languages of a design, by the words of --emit. */
+/** Languages a design can be emitted in, by the words of --emit. */
 const EMITTED = ["cm", "cuda", "cpp", "opencl", "sycl"] as const;
 const EMITTED_TEXT = EMITTED.join(", ");
 
@@ -164,7 +164,7 @@ function runSystolic(word: string, commander: Command, given: Options): ExitCode
   return EXIT.ok;
 }
 
-/** A specification says which design it is: judged, then drawn or emitted. */
+/** Handles a specification that gives its design: validates it, then draws or emits it. */
 function runFixed(
   subject: ArraySubject,
   spaceTime: SpaceTime,
@@ -182,12 +182,12 @@ function runFixed(
   const { design } = judged;
   if (given.show !== undefined && given.show.toLowerCase() !== design.name.toLowerCase())
     throw new UsageError(`no design "${given.show}"`, { hint: `${word} is ${design.name}` });
-  // What only shows when it is lowered: a reverse transform that does not invert, loops that cannot be tiled.
+  // Problems that appear only in lowering: a reverse transform that does not invert, loops that cannot be tiled.
   subject.program?.(design, {});
   return show(subject, design, given, command);
 }
 
-/** The options that decide which designs there are, as they were given. */
+/** The given options that determine the set of designs. */
 function keptOptions({ lanes, bound, array, loops, dtype, sum, keepOrder }: Options): string[] {
   const values = {
     lanes: lanes === options.shape.lanes.parse(undefined) ? undefined : lanes,
@@ -213,7 +213,7 @@ function reportRefusal(refusal: SpaceTimeRefusal, json: boolean, refused: number
   return EXIT.nothingMaps;
 }
 
-/** A transform of the user's own: judged, then drawn. */
+/** Handles a transform given by the user: validates it, then draws it. */
 function runOwn(subject: ArraySubject, given: Options, command: string): ExitCode {
   const { problem } = subject;
   if (given.allocation === undefined || given.schedule === undefined)
@@ -234,7 +234,7 @@ function runOwn(subject: ArraySubject, given: Options, command: string): ExitCod
   return reportRefusal(refusal, given.json ?? false, 1);
 }
 
-/** One design: drawn, or as a program. */
+/** Shows one design: a drawing, or a program. */
 function show(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
   if (given.emit !== undefined) return emit(subject, design, given, command);
   const { problem, recurrence } = viewOf(subject, design);
@@ -307,7 +307,7 @@ function machineOf({ machine, emit: language }: Options): Target {
   );
 }
 
-/** `1,0,0;0,1,0` as rows. */
+/** Parses `1,0,0;0,1,0` into rows. */
 function readRows(text: string, option: string): number[][] {
   return text.split(";").map((part) =>
     part.split(",").map((entry) => {

@@ -1,5 +1,5 @@
 /**
- * @file `--target`: the machine that kernels are for.
+ * @file `--target`: the machine to generate kernels for.
  *
  *     --target cpu       this machine's processor, the default
  *     --target cuda      this machine's GPU
@@ -29,7 +29,7 @@ export const TARGET_NAMES = [
   ...GPU_NAMES,
   ...[...INTEL_GPUS, ...ARM_TARGETS].map((t) => t.name),
 ];
-/** What others call this machine's GPU. */
+/** Other common names for this machine's GPU. */
 const GPU_WORDS = ["gpu", "nvidia", "nvptx"];
 
 export const TARGET_OPTION = [
@@ -38,13 +38,13 @@ export const TARGET_OPTION = [
 ] as const;
 
 /**
- * @param otherwise what a command can do without a GPU
- * @throws EnvironmentError for `cuda` where there is no GPU, UsageError for a name that is none
+ * @param otherwise a hint on what the command can do without a GPU
+ * @throws EnvironmentError for `cuda` when there is no GPU, UsageError for an unknown name
  */
 export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> {
   if (name === "cpu") return nativeTarget();
   if (name === "cuda") {
-    // A word is completed without it.
+    // Completion works without it.
     const { localGpu } = await import("../session/workplace.ts");
     const found = await localGpu();
     if ("status" in found) throw new EnvironmentError({ ...found, remedy: `${found.remedy}${otherwise}` });

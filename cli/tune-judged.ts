@@ -1,5 +1,6 @@
 /**
- * @file What `automap tune` says of kernels for a machine that is not at hand: which the model likes best, and which of them an emulator finds right.
+ * @file Output of `automap tune` for a machine that is not available: the kernels that the model ranks highest, and those that an emulator finds
+ * right.
  */
 
 import { isMapped } from "../abstraction/candidate.ts";
@@ -17,7 +18,7 @@ import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import type { TuneWords } from "./tune.ts";
 import { conclude, judgedSchema } from "./tune-outcome.ts";
 
-/** Ranks by the model, runs the best under an emulator, keeps each as a record without a time. */
+/** Ranks candidates by the model, runs the best under an emulator, and records each without a time. */
 export async function judge(
   subject: {
     readonly computation: Computation;

@@ -1,5 +1,5 @@
 /**
- * @file `automap tune-network`: the tasks of a network tuned within one time.
+ * @file `automap tune-network`: tunes the tasks of a network within one time budget.
  *
  *     automap tune-network resnet18 --time 120
  *     automap tune-network model.onnx --dim batch=1 --time 600 --db model.db
@@ -16,7 +16,7 @@ import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./net
 import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 
-/** A choice, not a measurement: half of it is nine seconds for each of the 16 tasks of ResNet-18 that sum products. */
+/** A choice, not a measurement: half of it gives nine seconds to each of the 16 tasks of ResNet-18 that are sums of products. */
 const DEFAULT_NETWORK_SECONDS = 300;
 
 const options = modelOptions.extend({
@@ -64,7 +64,7 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
 }
 
 async function run(model: string, given: z.infer<typeof options>): Promise<ExitCode> {
-  // What takes no time is looked at before a model is read.
+  // Cheap checks run before a model is read.
   const gpu = await gpuOf(given);
   checkThreads(gpu ?? nativeTarget(), given.threads);
   const notice = checkDatabase(given.db);
@@ -130,7 +130,7 @@ function progressText({ task, place, of, seconds, secondsLeft, outcome }: Share)
   return `task ${place} of ${of}, ${task.steps.length} times: ${time}${failed}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
 }
 
-/** Names the tasks whose turn did not come. */
+/** Names the tasks that the time did not reach. */
 function sayLeftOut(tasks: readonly TunedTask[]): void {
   const left = tasks.filter(({ searched, beaten }) => !searched && !beaten);
   if (left.length === 0) return;

@@ -1,6 +1,4 @@
-/**
- * @file What came of a search, or of a ranking without one: printed first, written to files after.
- */
+/** @file The result of a search, or of a ranking without one. It is printed first and written to files afterwards. */
 
 import { z } from "zod";
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
@@ -62,7 +60,7 @@ const rankSchema = documentOf({
     partOf<Candidate & { readonly predictedMicroseconds: number }>("a candidate, and predictedMicroseconds"),
   ),
 });
-/** Of kernels for a machine that is not at hand. */
+/** The document of kernels for a machine that is not available. */
 export const judgedSchema = documentOf({
   measured: z.literal(false),
   target: z.string(),
@@ -79,10 +77,10 @@ export const judgedSchema = documentOf({
   ),
   database: z.string(),
 });
-/** Of a search, with --model-only of a ranking, or of kernels for a machine that is not at hand. */
+/** The document of a search, of a ranking (--model-only), or of kernels for a machine that is not available. */
 export const tuneSchema = z.union([searchSchema, rankSchema, judgedSchema]);
 
-/** The candidates the model likes best, nothing measured. */
+/** The candidates that the model ranks highest, without measurement. */
 export async function rank(
   computation: Computation,
   choice: { readonly intrinsics: readonly Intrinsic[]; readonly machine: Target },
@@ -146,8 +144,8 @@ function rankedText(ranked: readonly Expected[], machine: Target): string {
 }
 
 /**
- * Says what came of a search, then writes what was asked for: a disk that is full takes no result away.
- * @param measured kernels that this call measured
+ * Prints the result of a search, then writes the requested files: a full disk loses no result.
+ * @param measured number of kernels that this call measured
  */
 export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measured: number): ExitCode {
   switch (outcome.status) {
@@ -185,12 +183,12 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
   }
 }
 
-/** The line that takes a search up again where it was stopped. */
+/** The command that resumes the search where it was stopped. */
 export function commandToGoOn(): string {
   return `go on with   ${["automap", ...process.argv.slice(2)].map(shellWord).join(" ")}`;
 }
 
-/** What to do where no kernel was found. */
+/** What to do when no kernel was found. */
 function whyNone({ status, failed, trials, database }: Found): string {
   if (trials.length === 0)
     return status === "interrupted"
@@ -220,7 +218,7 @@ function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWord
   ].join("\n");
 }
 
-/** Commands for the record of the winner. */
+/** Commands to paste for the winner's record. */
 function pasteLines({ id }: TunedKernel, database: string, given: Partial<TuneWords>): string[] {
   const db = `--db ${shellWord(database)}`;
   return [
@@ -229,10 +227,10 @@ function pasteLines({ id }: TunedKernel, database: string, given: Partial<TuneWo
   ];
 }
 
-/** Below this the share of other programs is that of the system itself. */
+/** Below this share, the load of other programs is that of the operating system itself. */
 const QUIET_LOAD = 0.03;
 
-/** What else went on on the machine, where that matters to the numbers. */
+/** Other activity on the machine, where it matters for the measurements. */
 function surroundings({ best, trials, waitedSeconds, enumerationCut: cut, finalsCut }: Found): string[] {
   const loads = trials.flatMap(({ measurement }) => measurement.ran?.load ?? []);
   const disturbed = loads.filter((load) => load > QUIET_LOAD);

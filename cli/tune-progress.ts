@@ -1,5 +1,5 @@
 /**
- * @file What `automap tune` says while it searches: lines that stay, and on a terminal one line in place that tells what is done now.
+ * @file Progress output of `automap tune`: permanent lines, and on a terminal one status line that shows the current activity.
  *
  *     trial 3: 81.20 us  2847 G operations/s  amx.tdpbusd  m <- q  n <- k  k <- c  ...
  *     round 2: 8 kernels, about 31 s left                                                             where there is no terminal
@@ -14,7 +14,7 @@ import { counted, printTime } from "../report/text.ts";
 import type { TuneEvent, TunePhase, TuneStatus } from "../tuner/search.ts";
 import { say, showStatus, style } from "./output.ts";
 
-/** Why a search ended, as its last line begins. */
+/** The reason a search ended, as its last line begins. */
 const ENDINGS: Readonly<Record<TuneStatus, string>> = {
   "trials-spent": "all trials made",
   "time-spent": "time is up",
@@ -23,7 +23,7 @@ const ENDINGS: Readonly<Record<TuneStatus, string>> = {
   "no-gain": "nothing faster is expected",
 };
 
-/** What is done, of how many kernels. */
+/** The current activity, by the number of kernels it concerns. */
 const PHASES: Readonly<Record<TunePhase, (of: number) => string>> = {
   calibrating: () => "looking up the rates of this machine",
   enumerating: () => "enumerating mappings and schedules",
@@ -39,22 +39,22 @@ function enumeratingText({ done, of, what }: Step): string {
 
 export interface Progress {
   readonly hear: (event: TuneEvent<Candidate>) => void;
-  /** Takes the line in place away. */
+  /** Removes the status line. */
   readonly end: () => void;
 }
 
 interface ProgressOptions {
-  /** Of one call. */
+  /** Operations of one call. */
   readonly operations: number;
-  /** Kernels at most. */
+  /** Largest number of kernels. */
   readonly trials: number;
-  /** Until the search ends for want of time. */
+  /** Seconds until the search's time limit. */
   readonly seconds: number;
   readonly verbose?: boolean;
 }
 
 const TICK_MS = 1000;
-/** Where there is no line in place, long work is told this often. */
+/** Without a status line, long work is reported this often. */
 const SAID_MS = 5000;
 
 export function progressOf(options: ProgressOptions): Progress {
@@ -75,7 +75,7 @@ export function progressOf(options: ProgressOptions): Progress {
   };
 }
 
-/** The line in place. */
+/** The status line. */
 function statusOf({ trials, seconds }: ProgressOptions): Pick<Progress, "hear"> & { readonly show: () => void } {
   const until = performance.now() + 1000 * seconds;
   let doing = "";
@@ -119,7 +119,7 @@ function statusOf({ trials, seconds }: ProgressOptions): Pick<Progress, "hear"> 
   };
 }
 
-/** A line when a kernel is the fastest so far; one a round where there is no line in place. */
+/** Prints a line when a kernel is the fastest so far; without a status line, one line a round. */
 function linesOf({ operations, verbose = false }: ProgressOptions): Progress["hear"] {
   const isLive = process.stderr.isTTY === true;
   let failures = 0;
@@ -171,7 +171,7 @@ function linesOf({ operations, verbose = false }: ProgressOptions): Progress["he
   };
 }
 
-/** What the database knows takes no time. */
+/** Results known from the database take no time. */
 function roundText({
   round,
   proposed,

@@ -1,5 +1,5 @@
 /**
- * @file `automap tune`: searches mappings and schedules on this machine, measures them, keeps every trial, ends with the fastest.
+ * @file `automap tune`: searches mappings and schedules on this machine, measures them, records every trial, and reports the fastest.
  *
  *     automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8
  *     automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --threads 2
@@ -128,7 +128,7 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
 async function runTune(subject: string, command: Command, given: TuneWords): Promise<ExitCode> {
   if (given.quiet && given.verbose) throw new UsageError("--quiet and --verbose exclude each other");
   const remark = given.quiet ? (): void => undefined : say;
-  // 1. What, for which machine, with which instructions.
+  // 1. The computation, the machine and the instructions.
   const parameters = readParameters(command);
   const machine = await readTarget(
     given.target,
@@ -151,7 +151,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
     if (notice !== undefined) remark(notice);
   }
-  // From the first line that is read on, Ctrl-C ends a search and says how to go on.
+  // From its first output on, Ctrl-C ends a search and tells how to resume it.
   const isSearch = !given.modelOnly && !isJudged;
   const interrupts = heardInterrupts(isSearch ? "search" : "ranking");
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
@@ -199,14 +199,14 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
     progress?.end();
   });
 
-  // 3. What came of it.
+  // 3. The result.
   if (given.verbose) say(timeText(timeline.seconds()));
   const code = conclude(outcome, given, measured);
   if (given.trace !== undefined) writeOutput("--trace", given.trace, timeline.trace());
   return code;
 }
 
-/** @throws UsageError for an option that nothing would come of, because nothing is measured */
+/** @throws UsageError for an option that has no effect because nothing is measured */
 function checkSearched(
   { strategy, trace, trials, name, modelOnly, emulate }: TuneWords,
   machine: Target,
@@ -228,14 +228,14 @@ function checkSearched(
     });
 }
 
-/** `time: writing 4.8 s, compiling 15.2 s, measuring 3.3 s`. */
+/** Formats `time: writing 4.8 s, compiling 15.2 s, measuring 3.3 s`. */
 function timeText(seconds: Readonly<Record<string, number>>): string {
   return `time: ${Object.entries(seconds)
     .map(([part, spent]) => `${part} ${spent.toFixed(1)} s`)
     .join(", ")}`;
 }
 
-/** A first Ctrl-C ends what goes on, a second one the process. */
+/** The first Ctrl-C ends the search or ranking, the second ends the process. */
 function heardInterrupts(what: "search" | "ranking"): { readonly signal: AbortSignal; readonly end: () => void } {
   const controller = new AbortController();
   let count = 0;
@@ -258,7 +258,7 @@ function strategyNamed(name: string): Strategy {
   throw new UsageError(`unknown strategy "${name}"`, { hint: suggestion(name, names) });
 }
 
-/** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */
+/** The named instructions. By default, and for a family, those that the machine has, plain C++ included. */
 function chooseIntrinsics(
   name: string | undefined,
   machine: Target,
@@ -287,7 +287,7 @@ function chooseIntrinsics(
   return usable;
 }
 
-/** The least compute capability that the table has instructions for. */
+/** The lowest compute capability that the table has instructions for. */
 function oldestGpu(): string {
   const capabilities = INTRINSICS.flatMap((i) => /^sm_(\d+)$/.exec(i.isa)?.[1] ?? []).map(Number);
   return `sm_${Math.min(...capabilities)}`;
@@ -298,11 +298,11 @@ interface Chosen {
   /** Values of tensors that the operator fixes. */
   readonly fixed: Inputs;
   readonly parameters: Readonly<Record<string, number>>;
-  /** Options that the user left out, as they were taken: `--dtype u8s8`, `--c 64`. */
+  /** Options that the user left out, with the values taken: `--dtype u8s8`, `--c 64`. */
   readonly assumed: readonly string[];
 }
 
-/** Types as given; else the fastest the machine multiplies: bytes, then 16-bit floats, then f32, which is what plain C++ is best at. */
+/** The types as given; else the fastest the machine multiplies: bytes, then 16-bit floats, then f32, where plain C++ does best. */
 const PREFERRED_TYPES = { cpu: ["u8s8", "bf16", "f32"], gpu: ["f16"] };
 
 function chooseTypes(
@@ -339,7 +339,7 @@ function chooseTypes(
   return { computation, fixed: constantValues(operator, computation), parameters: complete, assumed };
 }
 
-/** Weights that an operator fixes are fractions: it is tuned in its own types. */
+/** Whether an operator fixes weights. These are fractions, so it is tuned in its own types. */
 function fixesValues(subject: string): boolean {
   const operator = operatorNamed(subject);
   return Object.keys(constantValues(operator, instantiate(operator))).length > 0;

@@ -1,9 +1,9 @@
-/** @file A database open for reading while a command looks. */
+/** @file Opens a database for reading while a command uses it. */
 
 import { type Database, openDatabase } from "../db/index.ts";
 import { say } from "./output.ts";
 
-/** What `work` gives; the database is closed behind it, or when what it promises is there. */
+/** Returns the result of `work`. The database is closed afterwards, or when the promise that `work` returned settles. */
 export function withDatabase<T>(path: string, work: (db: Database) => T): T {
   const db = openDatabase(path, { readonly: true });
   let promised = false;

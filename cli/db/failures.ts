@@ -1,10 +1,11 @@
 /**
- * @file `automap db failures`: what failed, by reason.
+ * @file `automap db failures`: failed trials by reason.
  *
  *     count  status          reason                                           instructions  latest
  *     12     compile-failed  error: inlining failed in call to '_mm512_...'   avx512.vnni   3f9a1c77d0e2
  *
- * Two failures have one reason when they ended alike and their logs begin alike, numbers but signals and names of files left out.
+ * Two failures have the same reason when they have the same status and their logs begin alike, ignoring file names and all numbers except
+ * signals.
  */
 
 import { z } from "zod";
@@ -55,7 +56,7 @@ export function printFailures(db: Database, filter: TrialFilter, json: boolean):
   print(table([["count", "status", "latest", "instructions", "reason"], ...rows], WIDTH));
 }
 
-/** The most frequent first; of each the latest trial first. */
+/** Reasons with the most failures first; within each, the latest trial first. */
 function reasonsOf(trials: readonly TrialRecord[]): Reason[] {
   const groups = new Map<string, Reason>();
   for (const trial of trials) {
@@ -71,7 +72,7 @@ function reasonsOf(trials: readonly TrialRecord[]): Reason[] {
 
 const LONGEST = 160;
 
-/** The line that names an error, else the first; without what differs from one kernel to the next. */
+/** The first line that names an error, else the first line, without the parts that differ between kernels. */
 function reasonIn(log: string): string {
   const lines = log.split("\n").filter((line) => line.trim() !== "");
   const line = lines.find((text) => /\b(?:error|Error)\b/.test(text)) ?? lines[0] ?? "no log";

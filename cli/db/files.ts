@@ -1,5 +1,5 @@
 /**
- * @file `automap db export|import|merge|verify|prune`: records between files, and whether a file can be believed.
+ * @file `automap db export|import|merge|verify|prune`: moves records between files, and checks whether a file can be trusted.
  *
  *     automap db export --op conv2d -o conv2d.jsonl
  *     automap db import conv2d.jsonl --db other.db
@@ -142,7 +142,7 @@ function* ended(lines: Iterable<string>): Iterable<string> {
 }
 
 function runImport(file: string, given: z.infer<typeof importOptions>): ExitCode {
-  // A file that is not there is said before a database is made for it.
+  // A missing file is reported before a database is created for it.
   const lines = linesOf(file === "-" ? "/dev/stdin" : file);
   const db = openDatabase(given.db);
   try {
@@ -154,7 +154,7 @@ function runImport(file: string, given: z.infer<typeof importOptions>): ExitCode
 }
 
 function runMerge(other: string, given: z.infer<typeof fileOptions>): ExitCode {
-  // What cannot be read is said before a database is made for it.
+  // An unreadable file is reported before a database is created for it.
   openDatabase(other, { readonly: true }).close();
   const db = openDatabase(given.db);
   try {
@@ -165,7 +165,7 @@ function runMerge(other: string, given: z.infer<typeof fileOptions>): ExitCode {
   }
 }
 
-/** Of the rows of a table, which is named in the plural. */
+/** A number of rows of a table; the table's name is a plural. */
 function countOf(table: string, count: number): string {
   return counted(count, table.replace(/s$/, ""));
 }
@@ -232,7 +232,7 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
   }
 }
 
-/** A kernel that was slower by less than this before is the same kernel on a busier machine. */
+/** A kernel that is now slower by less than this factor is the same kernel on a busier machine. */
 const DRIFT = 1.1;
 
 function verdictOf({ trial, again }: Remeasured): "same" | "faster" | "slower" | "fails" {

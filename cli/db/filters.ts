@@ -1,5 +1,5 @@
 /**
- * @file Words to filters: which records a command is about.
+ * @file Turns command-line words into filters that select records.
  *
  *     --op conv2d --c 64..256 --status ok --since 7d --top 3
  */
@@ -55,7 +55,7 @@ export const queryOptions = filterOptions.extend({
   csv: z.boolean().optional(),
 });
 
-/** @param document of `--json`; an export is lines of JSON as it is */
+/** @param document the `--json` document; an export has none, since it is lines of JSON already */
 export function addFile(command: Command, document?: z.ZodType): Command {
   const given = command.option("--db <file>", `the database (default: ${DEFAULT_DATABASE} in this directory)`);
   return document ? addJson(given, document) : given.addOption(new Option("--json").hideHelp());
@@ -84,7 +84,7 @@ export function addStatus(command: Command): Command {
   return command.option("--status <status>", `only trials that ended so: ${STATUSES.join(", ")}`);
 }
 
-/** @throws UsageError for a name, a range or a time that cannot be */
+/** @throws UsageError for an invalid name, range or time */
 export function readFilter(db: Database, given: z.infer<typeof filterOptions>, command: Command): Filter {
   const { op, name, dtype, layout, epilogue, threads, run, intrinsic, target, since, until, limit } = given;
   const now = Date.now();
@@ -110,7 +110,7 @@ export function readFilter(db: Database, given: z.infer<typeof filterOptions>, c
   return filter;
 }
 
-/** With status, order and the first of each workload. */
+/** The filter with status, order and the number of trials of each workload. */
 export function readTrialFilter(db: Database, given: z.infer<typeof queryOptions>, command: Command): TrialFilter {
   const { status, sort, top } = given;
   return {
@@ -121,7 +121,7 @@ export function readTrialFilter(db: Database, given: z.infer<typeof queryOptions
   };
 }
 
-/** A name of the table, a family or a feature; another name may still be one in the file. */
+/** An instruction of the table, a family or a feature. Another name may still be one in the file. */
 export function readInstructions(db: Database, word: string): readonly string[] {
   if (intrinsicsIn(db).includes(word)) return [word];
   return intrinsicsNamed(word).map((i) => i.name);
@@ -163,7 +163,7 @@ function readEpilogue(text: string): string {
   return text;
 }
 
-/** An alias stands for its operator; another name may still be one in the file. */
+/** An alias stands for its operator. Another name may still be one in the file. */
 export function readOperator(word: string, recorded: readonly string[]): string {
   const operator = OPERATORS.find((o) => o.name === word || o.aliases.includes(word));
   if (operator) return operator.name;
@@ -174,7 +174,7 @@ export function readOperator(word: string, recorded: readonly string[]): string 
   return word;
 }
 
-/** The word as records have it: `s8s8` is `s8`. The output's type counts where it was written. */
+/** The types as records spell them: `s8s8` is `s8`. The output's type counts when it is given. */
 export function readTypes(word: string): string {
   const { inputs, sum } = parseDataTypes(word);
   const [first, second] = inputs;

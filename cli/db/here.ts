@@ -1,5 +1,6 @@
 /**
- * @file The world that asks: this machine, its compiler, the instructions as declared now. A record of another world is stale here.
+ * @file The world that records are compared with: this machine, its compiler, and the current declarations of instructions. A record of another
+ * world is stale here.
  */
 
 import { UsageError } from "../../abstraction/error.ts";
@@ -10,12 +11,12 @@ import { findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { environmentOf, gpuEnvironment } from "../../session/environment.ts";
 import { gpuTargetOf } from "../../targets/index.ts";
 
-/** Asked for once a command, and only by those that compare. */
+/** Evaluated once a command, and only by commands that compare. */
 export type Here = () => Promise<World>;
 
 const NO_COMPILER: Compiler = { status: "found", command: [], path: "none", version: "none" };
 
-/** Without a compiler nothing that was compiled is exactly of this world, and the difference says so. */
+/** Without a compiler no compiled kernel belongs exactly to this world, and the difference names that. */
 export async function thisMachine(): Promise<World> {
   const [compiler, device] = [await findCompiler(), await findCudaDevice()];
   return {
@@ -32,14 +33,14 @@ export function readPolicy(word: string): Policy {
   return policy;
 }
 
-/** `kernel: Linux 6.1 there, Linux 6.12 here`. */
+/** Formats `kernel: Linux 6.1 there, Linux 6.12 here`. */
 export function printDifference({ field, recorded, here }: Difference): string {
   if (field === "declaration")
     return here === undefined ? "declaration: not in the table here" : "declaration: declared otherwise here";
   return `${field}: ${recorded ?? "none"} there, ${here ?? "none"} here`;
 }
 
-/** The names of the fields, the most frequent first: `kernel (12), node (3)`. */
+/** Field names, the most frequent first: `kernel (12), node (3)`. */
 export function countFields(differences: readonly (readonly Difference[])[]): string {
   const counts = new Map<string, number>();
   for (const { field } of differences.flat()) counts.set(field, (counts.get(field) ?? 0) + 1);

@@ -1,5 +1,5 @@
 /**
- * @file `automap db best` of a list: the best of each layer, in its order.
+ * @file `automap db best` with a list: the best trial of each layer, in the order of the list.
  *
  *     automap db best --name resnet18/conv1,resnet18/layer1
  *     automap db best --layers layers.txt
@@ -33,7 +33,7 @@ export interface Layer {
   readonly best: TrialRecord | undefined;
 }
 
-/** What a list asks for; undefined when there is none. */
+/** The layers that a list names; undefined when there is no list. */
 export function layersAsked({
   layers,
   name,
@@ -63,7 +63,7 @@ function linesIn(file: string): string[] {
   return asked;
 }
 
-/** @param filter what holds for all of them */
+/** @param filter conditions that apply to all layers */
 export function bestOfLayers(db: Database, asked: readonly string[], filter: Filter, trusted: Trust): Layer[] {
   return asked.map((layer) => {
     const own = filterOf(db, layer);

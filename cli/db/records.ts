@@ -1,6 +1,4 @@
-/**
- * @file Records to text: rows of a table, a document, comma-separated values.
- */
+/** @file Formats records as table rows, as a JSON document, or as comma-separated values. */
 
 import { z } from "zod";
 import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, wordsOf } from "../../db/index.ts";
@@ -12,7 +10,7 @@ import { columnsOf, partOf, print, say } from "../output.ts";
 const id = z.string().meta({ description: "hash of its facts: 32 hexadecimal digits" });
 const interval = z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" });
 
-/** A trial as documents and tables have it. */
+/** A trial as it appears in documents and tables. */
 export const summarySchema = z.strictObject({
   id,
   run: id.nullable(),
@@ -37,7 +35,7 @@ export const summarySchema = z.strictObject({
 });
 export type Summary = z.infer<typeof summarySchema>;
 
-/** A field in which the record's world is another. */
+/** A field in which the record's world differs from this one. */
 export const differenceSchema = z.strictObject({
   field: z.string(),
   recorded: z.string().optional(),
@@ -71,12 +69,12 @@ export function summarise(trial: TrialRecord): Summary {
   };
 }
 
-/** What `--dtype` reads: the output's type is written where it is not the usual one. */
+/** Types in the form that `--dtype` reads. The output's type is written only when it is not the default. */
 export function typesOf({ workload }: TrialRecord): string {
   return printDataTypes(parseDataTypes(workload.dtype, workload.sum));
 }
 
-/** To the picosecond: what lies below is the noise of the conversion. */
+/** Microseconds to the picosecond; lower digits are conversion noise. */
 export function microseconds(seconds: number): number {
   return Number((seconds * 1e6).toFixed(6));
 }
@@ -85,7 +83,7 @@ export function intervalOf([low, high]: readonly [number, number]): [number, num
   return [microseconds(low), microseconds(high)];
 }
 
-/** The facts of a trial as records have them, beside what is summarised. */
+/** Facts of a trial that a document has besides its summary. */
 export const detailsShape = {
   workload: partOf<TrialRecord["workload"]>("the computation: equation, extents, tensors"),
   environment: partOf<TrialRecord["environment"]>("the machine, its compiler, its driver"),
@@ -112,13 +110,13 @@ export function details({
   return { run: run ?? null, ...facts, finals: finals ?? null };
 }
 
-/** Columns of comma-separated values on either side of those of the shape. */
+/** Columns of comma-separated values, before and after those of the shape. */
 const CSV = [
   ["id", "run", "name", "workload", "operator"],
   ["dtype", "types", "layout", "epilogue", "threads", "cache", "target", "provenance", "intrinsic", "status"],
 ] as const satisfies (keyof Summary)[][];
 
-/** One line a trial, one column each axis and parameter that any of them has, and one each end of the interval. */
+/** One line a trial. Every axis and parameter that any trial has gets a column, and so does each end of the interval. */
 export function csvOf(trials: readonly Summary[]): string {
   const shape = [...new Set(trials.flatMap((trial) => Object.keys(trial.shape)))];
   const [before, after] = CSV;
@@ -165,7 +163,7 @@ export function printTrials(
   if (left.length > 0) say(`automap: no room on ${columns} columns for ${left.join(", ")}; --json has everything`);
 }
 
-/** What a narrow terminal is spared, first to last: `db show` has it of each record. */
+/** Columns dropped on a narrow terminal, in this order. `db show` prints them for each record. */
 const SPARED: readonly string[] = [
   "at (UTC)",
   "predicted",
@@ -179,7 +177,7 @@ const SPARED: readonly string[] = [
   "name",
 ];
 
-/** A table without the columns for which a terminal has no room. @returns the titles of those, too */
+/** Drops the columns for which the terminal has no room. @returns their titles too */
 function fitted(rows: readonly string[][], width: number): { readonly rows: string[][]; readonly left: string[] } {
   const left: string[] = [];
   const [head = []] = rows;
@@ -198,9 +196,9 @@ function fitted(rows: readonly string[][], width: number): { readonly rows: stri
   return { rows: keep(), left };
 }
 
-/** What {@link workloadCells} are of. */
+/** Titles of {@link workloadCells}. */
 export const WORKLOAD_COLUMNS = ["name", "workload", "shape", "types", "layout", "epilogue"] as const;
-/** What few workloads have, and few trials. */
+/** Columns that few workloads and few trials have a value for. */
 const SELDOM: readonly string[] = ["name", "layout", "epilogue", "origin"];
 
 export function workloadCells(workload: WorkloadRecord): string[] {
@@ -215,13 +213,13 @@ export function workloadCells(workload: WorkloadRecord): string[] {
   ];
 }
 
-/** A table without those of the columns of workloads that have nothing under their head. */
+/** Drops workload columns that have no value in any row. */
 export function withoutEmptyColumns([head = [], ...rows]: readonly (readonly string[])[]): string[][] {
   const kept = head.map((title, column) => !SELDOM.includes(title) || rows.some((cells) => cells[column] !== ""));
   return [head, ...rows].map((row) => row.filter((_, column) => kept[column]));
 }
 
-/** `c 64  h 56`. */
+/** Formats `c 64  h 56`. */
 export function printShape(shape: Readonly<Record<string, number>>): string {
   return Object.entries(shape)
     .map(([name, value]) => `${name} ${value}`)

@@ -1,6 +1,4 @@
-/**
- * @file A recorded trial measured again: its kernel made from the record, checked and timed as a search would.
- */
+/** @file Measures a recorded trial again: regenerates its kernel from the record, then checks and times it as a search would. */
 
 import { isOnGpu } from "../../abstraction/candidate.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
@@ -11,7 +9,7 @@ import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
 import { measureRecorded, measureRecordedOnGpu } from "../../session/imported.ts";
 
 /**
- * @param onWait told what is waited for
+ * @param onWait called with what is waited for
  * @throws EnvironmentError when this machine cannot measure, naming what it lacks
  */
 export async function remeasurer(onWait: (text: string) => void): Promise<{

@@ -1,5 +1,5 @@
 /**
- * @file `automap db show|compare`: the record behind a number, and what two of them say together.
+ * @file `automap db show|compare`: one record in full, and the comparison of two.
  *
  *     automap db show 3f9a1c77d0e2
  *     automap db compare 3f9a1c77d0e2 77d0e2a803b1
@@ -51,7 +51,7 @@ export const pairSchema = z.strictObject({
   }),
 });
 
-/** Of two records. */
+/** The document of two records. */
 export const pairDocument = documentOf(pairSchema.shape);
 
 export const showDocument = documentOf({
@@ -122,7 +122,7 @@ function finalsText({ finals }: TrialRecord): string {
   return `${place}, measured in turns with the others of ${shortId(finals.comparison)}`;
 }
 
-/** The candidate in words, its instruction with the declaration it had. */
+/** Rows that describe the candidate, with its instruction as declared at the time. */
 function rowsOf({ candidate, intrinsic, declaration }: TrialRecord): string[][] {
   const name = [
     "instruction",
@@ -162,7 +162,7 @@ function digits(number: number): string {
   return String(Number(number.toPrecision(4)));
 }
 
-/** Why the number may be believed, and where. */
+/** Rows on why the measurement can be trusted, and where. */
 function proofRows(trial: TrialRecord, world: World, problem: string | undefined): string[][] {
   const { measurement, declaration } = trial;
   const differences = differencesOf(trial, world);
@@ -204,7 +204,7 @@ function drawn({ workload, candidate }: TrialRecord): string {
   }
 }
 
-/** Of the resamples; any would do, but the answer must not change from one call to the next. */
+/** Seed of the resamples. Any value would do, but the result must not change from call to call. */
 const SEED = 1;
 
 export function compareRecords(db: Database, ids: readonly [string, string], json: boolean): void {

@@ -1,5 +1,5 @@
 /**
- * @file `automap db compare` of two runs, or of two instructions: the best of each computation on either side, and what they share.
+ * @file `automap db compare` of two runs or two instructions: the best trial of each computation on either side, and what both have.
  *
  *     automap db compare --run 3f9a1c77 --run 77d0e2a8
  *     automap db compare --intrinsic vnni --intrinsic amx --op conv2d
@@ -45,7 +45,7 @@ const sidesDocument = documentOf({
 });
 export const compareDocument = z.union([pairDocument, sidesDocument]);
 
-/** The two runs as sides. @throws UsageError where they are of different computations */
+/** The two runs as sides. @throws UsageError when they are of different computations */
 export function sidesOfRuns(db: Database, prefixes: readonly [string, string]): readonly [Side, Side] {
   const [a, b] = [showRun(db, prefixes[0]), showRun(db, prefixes[1])];
   if (a.workload.computation !== b.workload.computation)
@@ -60,7 +60,7 @@ type Ok = Extract<TrialRecord["measurement"], { status: "ok" }>;
 type Timed = TrialRecord & { readonly measurement: Ok };
 type Pair = readonly [Timed, Timed];
 
-/** @param isOneWorld whether times are of one side only when their environments agree, as those of instructions */
+/** @param isOneWorld whether times may be compared only within the same environment, as for instructions */
 export function compareSides(
   db: Database,
   sides: readonly [Side, Side],
@@ -98,7 +98,7 @@ function isTimed(trial: TrialRecord): trial is Timed {
   return trial.measurement.status === "ok";
 }
 
-/** Of the resamples; any would do, but the answer must not change from one call to the next. */
+/** Seed of the resamples. Any value would do, but the result must not change from call to call. */
 const SEED = 1;
 
 function pairOf([a, b]: Pair): z.infer<typeof pairSchema> {
