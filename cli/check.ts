@@ -83,7 +83,7 @@ export function registerCheck(command: Command, finish: (code: ExitCode) => void
     .option("--db <file>", "the database to check (default: automap.db in this directory)")
     .option("--max-regression <share>", "the largest slowdown that is accepted (default: 3%)")
     .option("--op <operator>", "only this operator")
-    .option("--require-all", "a workload of the baseline without a result fails too")
+    .option("--require-all", "fail also when a workload of the baseline has no result")
     .option("--junit <file>", "write the result as JUnit XML")
     .addHelpText(
       "after",

@@ -74,7 +74,7 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
   addFilters(db.command("best"), bestDocument)
     .summary("the fastest trial of each computation, environment and thread count")
     .option("--trust <policy>", `whose records count: ${POLICIES.join(", ")} (default: exact, this very machine)`)
-    .option("--layers <file>", "of each line of a list: a name, or words as conv2d --c 64 --dtype u8s8")
+    .option("--layers <file>", "the best for each line of a file: a name, or conv2d --c 64 --dtype u8s8")
     .option("--csv", "print comma-separated values")
     .addHelpText(
       "after",
@@ -96,7 +96,7 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
   addStatus(addFilters(db.command("query").alias("list"), queryDocument))
     .summary("the trials that match, failures too")
     .option("--sort <key>", `${SORTS.join(", ")} (default: time, fastest first)`)
-    .option("--top <k>", "no more than the first k of each computation")
+    .option("--top <k>", "at most k records of each computation")
     .option("--csv", "print comma-separated values")
     .addHelpText(
       "after",

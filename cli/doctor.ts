@@ -32,7 +32,7 @@ const doctorSchema = documentOf({
 
 export function registerDoctor(command: Command, finish: (code: ExitCode) => void): void {
   addJson(command, doctorSchema)
-    .option("--db <file>", "whose calibration of this machine is looked at (default: automap.db in this directory)")
+    .option("--db <file>", "database whose calibration is examined (default: automap.db in this directory)")
     .action(async (raw: unknown) => finish(await examine(parseOptions(options, raw))));
 }
 

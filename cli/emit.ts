@@ -93,7 +93,7 @@ export function registerEmit(command: Command, finish: (code: ExitCode) => void)
       `the folder to write, made when it is missing; a name that ends in ${TEXTS.map((l) => LANGUAGES[l].ending).join(", ")} is a file for the text of a record's kernel alone`,
     )
     .option("--db <file>", "database of trials (default automap.db)")
-    .option("--name <name>", "of files and C functions (default: the operator's)")
+    .option("--name <name>", "name of files and C functions (default: the operator's)")
     .option(
       "--trust <policy>",
       `whose records count for an operator: ${POLICIES.join(", ")} (default exact: this very environment)`,

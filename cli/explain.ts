@@ -99,7 +99,7 @@ export function registerExplain(command: Command, finish: (code: ExitCode) => vo
     .option("--svg <file>", "also write a drawing of the mapping as SVG")
     .option("--nest", "print the lowered loop nest")
     .option("--candidate <which>", "break down the time of a recorded kernel: best, or the id of a record")
-    .option("--db <file>", "the database of that record (default: automap.db in this directory)")
+    .option("--db <file>", "database that holds the record (default: automap.db in this directory)")
     .addHelpText(
       "after",
       [

@@ -85,7 +85,7 @@ export function addMappingOptions(command: Command): Command {
       "--binding <order>",
       "fixed: operands in the order of the text; any: products commute (default: any for gather, fixed for amos)",
     )
-    .option("--rewrite <how>", "map the equation in other loops: phases (of its strides), reversed (its taps)")
+    .option("--rewrite <how>", "rewrite the equation's loops first: phases (of strides) or reversed (taps)")
     .option("--strict", "refuse extents smaller than the instruction's instead of padding them");
 }
 

@@ -35,7 +35,7 @@ export function addModel(command: Command): Command {
     .argument("<model>", `a file, model.onnx, or a network built here: ${Object.keys(MODELS).join(", ")}`)
     .option("--dim <name=size>", "size of a dimension that the model leaves open; may be given several times", collect)
     .option("--target <machine>", "native (this CPU, the default), cuda (the GPU here), or a GPU by name: h100")
-    .option("--dtype <type>", "of values between steps: f32 on a CPU, f16 on a GPU, where sums are f32")
+    .option("--dtype <type>", "type of values between steps: f32 on a CPU, f16 on a GPU with sums in f32")
     .option("--constant <name=file>", "a tensor (.pb) for an input that is always the same, such as a shape", collect);
 }
 

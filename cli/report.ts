@@ -36,22 +36,22 @@ type Options = z.infer<typeof options>;
 export function registerReport(command: Command, finish: (code: ExitCode) => void): void {
   command
     .option("--db <file>", "the database (default: automap.db in this directory)")
-    .option("-o, --output <file>", "where to write it; - for stdout (default: report.html)")
+    .option("-o, --output <file>", "file to write; - for stdout (default: report.html)")
     .option("--op <operator>", "only this operator, by name or alias")
     .option("--dtype <types>", "only these types of the inputs: f16, u8s8")
-    .option("--run <id>", "only this run; given again, runs beside the first one", collect)
+    .option("--run <id>", "only this run; repeat it to compare runs with the first", collect)
     .option(
       "--network <model>",
       "the report of a network instead: a file, model.onnx, or one that is built here: resnet18",
     )
-    .option("--dim <name=size>", "of the network: size of a dimension that the model leaves open", collect)
-    .option("--constant <name=file>", "of the network: a tensor (.pb) for an input that is always the same", collect)
+    .option("--dim <name=size>", "with --network: size of a dimension that the model leaves open", collect)
+    .option("--constant <name=file>", "with --network: a tensor (.pb) for an input that never changes", collect)
     .option(
       "--target <machine>",
       "of the network: native (this CPU, the default), cuda (the GPU here), or a GPU by name",
     )
-    .option("--threads <n>", "of the network: threads of each kernel (default 1)")
-    .option("--exact", "of the network: no convolution by fewer multiplications (Winograd)")
+    .option("--threads <n>", "with --network: threads of each kernel (default 1)")
+    .option("--exact", "with --network: no convolution by fewer multiplications (Winograd)")
     .addHelpText(
       "after",
       [

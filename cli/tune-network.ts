@@ -53,7 +53,7 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
     .option("--seed <n>", "seed of the searches (default 1)")
     .option("--threads <n>", "threads of each kernel (default 1)")
     .option(...EXACT)
-    .option("--no-transfer", "do not begin with the fastest schedules of near tasks, to compare")
+    .option("--no-transfer", "do not start from the fastest schedules of similar tasks (for comparison)")
     .option("--equal-shares", "give every task the same time, to compare")
     .option("--db <file>", `database of trials (default ${DEFAULT_DATABASE})`)
     .addHelpText(

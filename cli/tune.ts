@@ -104,9 +104,9 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
       "--emulate",
       "for a GPU that is not at hand: run the kernels that the model likes best under emulation, and keep them as emulated, without a time",
     )
-    .option("--trace <file>", "write what the search did when, as a trace that Perfetto and chrome://tracing open")
-    .option("-q, --quiet", "say nothing on the way: only the result, and what is wrong")
-    .option("-v, --verbose", "say what became of every kernel, with the log of those that failed")
+    .option("--trace <file>", "write a timeline of the search as a trace for Perfetto or chrome://tracing")
+    .option("-q, --quiet", "no progress output: only the result and errors")
+    .option("-v, --verbose", "report the outcome of every kernel, with the logs of failures")
     .addHelpText(
       "after",
       [

@@ -78,13 +78,13 @@ const pruneSchema = documentOf({
 export function registerFiles(db: Command, finish: (code: ExitCode) => void, here: Here): void {
   addStatus(addFilters(db.command("export")))
     .summary("write records as JSON lines")
-    .option("-o, --output <file>", "where to (default: stdout)")
+    .option("-o, --output <file>", "file to write (default: stdout)")
     .addHelpText("after", "\nExample:\n  automap db export --op conv2d -o conv2d.jsonl")
     .action((raw: unknown, command: Command) => finish(runExport(parseOptions(exportOptions, raw), command)));
   addFile(db.command("import"), takenSchema)
     .summary("take records from JSON lines, each checked; what is wrong is named and left out")
     .argument("<file>", "what automap db export wrote; - is stdin")
-    .option("--strict", "one bad line, and nothing is taken")
+    .option("--strict", "import nothing if any line is bad")
     .addHelpText(
       "after",
       "\nExample:\n  automap db import conv2d.jsonl --db automap.db\n\nExit code 1 when a line was rejected.",
@@ -99,13 +99,13 @@ export function registerFiles(db: Command, finish: (code: ExitCode) => void, her
     .summary("whether the file is whole and every record what its id says")
     .option("--remeasure <n>", "also measure n trials of this machine again")
     .option("--trust-imported", "with --remeasure: also build and run kernels of records that were not measured here")
-    .option("--seed <n>", "which trials those are (default 1)")
+    .option("--seed <n>", "seed that selects those trials (default 1)")
     .addHelpText("after", "\nExample:\n  automap db verify --remeasure 5\n\nExit code 4 when something is wrong.")
     .action(async (raw: unknown) => finish(await runVerify(parseOptions(verifyOptions, raw), here)));
   addStatus(addFilters(db.command("prune"), pruneSchema))
     .summary("delete trials for good; the best of each computation stays")
-    .option("--stale", "only those that this machine may not trust")
-    .option("--best", "the best of a computation goes too")
+    .option("--stale", "only trials that this machine may not trust")
+    .option("--best", "also delete the best trial of a computation")
     .option("--yes", "really delete: without it the trials are only counted")
     .addHelpText(
       "after",

@@ -64,18 +64,18 @@ export function addFile(command: Command, document?: z.ZodType): Command {
 export function addFilters(command: Command, document?: z.ZodType): Command {
   return addFile(command, document)
     .option("--op <operator>", "an operator's name or alias")
-    .option("--name <name>", "what was tuned under this --name, and whatever else is the same computation")
+    .option("--name <name>", "trials tuned under this --name, and all others of the same computation")
     .option("--dtype <types>", "types of the inputs: f16, u8s8; of the sum or the output too: f16->f16")
     .option("--layout <layout>", "NHWC, NCHW4c ..., or by tensor: in=NHWC,w=KRSC")
     .option("--epilogue <name or equation>", `${EPILOGUE_NAMES.join(", ")}, an equation in quotes, or none`)
     .option("--threads <n>", "threads of a kernel")
-    .option("--run <id>", "measured by this run, named by its first digits")
+    .option("--run <id>", "only trials of this run, given by the first digits of its id")
     .option("--intrinsic <name>", "an instruction or a family of them")
     .option("--target <name>", "a target as records name it: native")
     .option("--<axis or parameter> <n>", "an extent or a range of them: --c 64, --c 64..256, --c 64.., --c ..256")
-    .option("--since <when>", "from then on: 2026-11-21, 2026-11-21T09:00, or an age: 7d, 12h, 30m")
-    .option("--until <when>", "up to then; a date counts whole")
-    .option("--limit <n>", "no more than the first n")
+    .option("--since <when>", "not before: 2026-11-21, 2026-11-21T09:00, or an age: 7d, 12h, 30m")
+    .option("--until <when>", "not after; a date includes the whole day")
+    .option("--limit <n>", "at most n records")
     .allowUnknownOption()
     .allowExcessArguments();
 }
