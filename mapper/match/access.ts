@@ -50,9 +50,9 @@ export interface AccessMatrices {
   readonly x: BinaryMatrix;
   readonly y: BinaryMatrix;
   readonly z: BinaryMatrix;
-  /** Z*Y */
+  /** The product Z*Y. */
   readonly xPrime: BinaryMatrix;
-  /** X*Y^T */
+  /** The product X*Y^T. */
   readonly zPrime: BinaryMatrix;
 }
 
@@ -75,7 +75,7 @@ export interface Disagreement {
   readonly column: string;
 }
 
-/** Where the matrices disagree, on mapped loops and fed axes only; empty when the match is right. */
+/** The entries in which the matrices disagree, on mapped loops and fed axes only; empty when the match is right. */
 export function disagreements({ x, y, z, xPrime, zPrime }: AccessMatrices): Disagreement[] {
   const fed = y.rows.filter((_, i) => y.bits[i]?.includes(1));
   return [
@@ -84,7 +84,7 @@ export function disagreements({ x, y, z, xPrime, zPrime }: AccessMatrices): Disa
   ];
 }
 
-/** Those of X' and X, which decide whether a match is right. */
+/** Entries in which X' and X disagree. They decide whether a match is right. */
 export function disagreementsWithX(x: BinaryMatrix, y: BinaryMatrix, xPrime: BinaryMatrix): Disagreement[] {
   const mapped = y.columns.filter((_, j) => y.bits.some((row) => row[j] === 1));
   return differences(xPrime, x, mapped).map((place) => ({ matrix: "X", ...place }));

@@ -4,8 +4,8 @@
  *     s32(in[..]) * s32(w[..])    against    s32(a[m,k]) * s32(b[k,n])
  *       ->  { a: in[..], b: w[..] }   and, the product being commutative,   { a: w[..], b: in[..] }  where types allow
  *
- * An operand may stand for anything of its type, not only for a tensor: `square(x[c,l] - mean[c])` is computed while it is packed.
- * A product of three or more factors is split over the operands in every way.
+ * An operand may stand for any expression of its type, not only for a tensor: `square(x[c,l] - mean[c])` is computed during packing. A product
+ * of three or more factors is divided among the operands in every possible way.
  */
 
 import { affineForm, boundsOf, extentOf } from "../../abstraction/affine.ts";
@@ -20,12 +20,12 @@ import { memoised } from "../../abstraction/memoised.ts";
 import { type DTypes, typeOf } from "../../abstraction/typing.ts";
 
 export interface Bindings {
-  /** In the order of the text first, commuted ones after. */
+  /** Bindings in the order of the text, then those with commuted operands. */
   readonly bindings: readonly Binding[];
   readonly refusals: readonly Refusal[];
 }
 
-/** Every way the instruction's operands can stand for parts of the computation; without one, the reason. */
+/** Every way the instruction's operands can stand for parts of the computation, or the reason why there is none. */
 export function bindOperands(computation: Computation, intrinsic: Intrinsic, commute: boolean): Bindings {
   const refuse = (rule: Rule, because: string, hint?: string): Bindings => ({
     bindings: [],
@@ -34,7 +34,7 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
   const software = computation.equation;
   const hardware = intrinsic.computation.equation;
 
-  // 1. What is no contraction at all.
+  // 1. Computations that are not contractions.
   if (
     accessesOf(software)
       .slice(1)
@@ -79,7 +79,7 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
   return refuse(failure.rule, failure.because, failure.hint);
 }
 
-/** Why the form of an instruction is matched against no equation; undefined where each operand is indexed by axes of its own. */
+/** Why the form of an instruction cannot be matched against any equation; undefined when each operand is indexed by axes of its own. */
 function unmatchedForm({
   name,
   computation,
@@ -101,7 +101,7 @@ function unmatchedForm({
       return {
         because: `${a.tensor} of ${name} is indexed by ${text}, a window over ${axes.join(" and ")}: only plain indices are matched`,
       };
-    // One step of an axis is one place: the same lanes in another order, or some of them.
+    // An axis with one step adds no position: the lanes are the same in another order, or a subset.
     return {
       because: `${name} moves data between lanes, it is not matched against an equation`,
       hint: "space-time designs use it",
@@ -124,7 +124,7 @@ export function sumBound(computation: Computation): number | undefined {
   const types: DTypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
   const range = valueRange(computation.equation.value, types);
   if (!range) return undefined;
-  // Where several kept points join one element, each clamps: only a bound on them all makes their order indifferent.
+  // When several kept points join one element, each clamps the result. Only a bound on their total makes their order irrelevant.
   const joined = computation.axes.filter((a) => a.kind === "reduce" || !targetShows(computation, a.name));
   const terms = joined.reduce((product, a) => product * a.extent, 1);
   return Math.max(Math.abs(range[0]), Math.abs(range[1])) * terms;
@@ -135,7 +135,7 @@ function writesOnce(computation: Computation): boolean {
   return computation.axes.every((a) => targetShows(computation, a.name));
 }
 
-/** Whether the target's index tells the step of a loop: `k` and `g` in `out[g*16+k]` where k has at most 16 steps. */
+/** Whether the target's index determines the step of a loop: `k` and `g` in `out[g*16+k]` when k has at most 16 steps. */
 function targetShows(computation: Computation, loop: string): boolean {
   const extents = extentsOf(computation);
   return computation.equation.target.index.some((e) => {
@@ -150,7 +150,7 @@ function targetShows(computation: Computation, loop: string): boolean {
   });
 }
 
-/** Sums and saturating sums agree where no sum can leave the type. Everything else must be the same operation. */
+/** Plain and saturating sums agree when no sum can leave the type. All other operations must be identical. */
 function combineProblem(computation: Computation, intrinsic: Intrinsic): string | undefined {
   const wanted = computation.equation.op;
   const given = intrinsic.computation.equation.op;
@@ -170,7 +170,7 @@ function combineProblem(computation: Computation, intrinsic: Intrinsic): string 
   return `${intrinsic.name} saturates, the equation wraps; a sum ${reach} may pass ${limit}`;
 }
 
-/** A read outside gives the identity of the combine: an operand of a narrower type may be unable to hold it. */
+/** A read outside the tensor yields the combine's identity, which an operand of a narrower type may be unable to hold. */
 function outsideProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): string | undefined {
   const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
   const extents = extentsOf(computation);
@@ -197,7 +197,7 @@ interface Failure {
 }
 
 class Matcher {
-  /** The failure that got furthest: an operand's type is a nearer miss than a different operation. */
+  /** The failure that came closest to a match: a wrong operand type is closer than a different operation. */
   bestFailure: Failure | undefined;
   private readonly software: DTypes;
   private readonly hardware: DTypes;
@@ -258,7 +258,7 @@ class Matcher {
     return [{ ...binding, [operand]: software }];
   }
 
-  /** A literal under a cast is exact in the equation; an operand of a narrower type would hold another value. */
+  /** A literal under a cast is exact in the equation, but an operand of a narrower type would hold another value. */
   private unfitLiteral(software: Expr, hardware: Expr): string | undefined {
     if (hardware.kind !== "access" || typeOf(software, this.software) !== undefined) return undefined;
     const dtype = this.hardware[hardware.tensor];
@@ -267,7 +267,7 @@ class Matcher {
     return `${hardware.tensor} of ${this.name} is ${dtype}, which does not hold ${printExpr(software)}`;
   }
 
-  /** The two sides of an operation, every way the operation allows: as written first. */
+  /** The ways to assign the two sides of an operation, as written first, then commuted where the operation allows it. */
   private splits(e: Extract<Expr, { kind: "binary" }>, op: string): (readonly [Expr, Expr])[] {
     if (op !== "*" && op !== "+") return [[e.left, e.right]];
     const parts = flatten(e, op);
@@ -329,7 +329,7 @@ function valueRange(e: Expr, types: DTypes): readonly [number, number] | undefin
       if (!a || !b) return undefined;
       const own = typeRange(typeOf(e, types));
       const exact = rangeOfBinary(e.op, a, b);
-      // What leaves the type wraps and may be anything.
+      // A value that leaves the type wraps and may become anything.
       return exact && (!own || (exact[0] >= own[0] && exact[1] <= own[1])) ? exact : own;
     }
     default:

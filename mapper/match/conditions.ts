@@ -1,5 +1,5 @@
 /**
- * @file Conditions between loops: which input or output excludes the points where a condition fails, and which work a schedule skips.
+ * @file Conditions between loops: which input or output excludes the points where a condition fails, and which work a schedule can skip.
  *
  *     c[i,j] += a[i,k] * b[k,j] where j <= i          block i 6, j 2 of 16
  *       for i_outer, j_outer
@@ -14,7 +14,7 @@
  *
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
  *
- * Where a lies as the instruction loads it, only its tiles across the edge are packed (mapper/lower/edges.ts), the others loaded in place.
+ * Where tiles of a can be loaded directly, only those across the edge are packed (mapper/lower/edges.ts); the others are loaded in place.
  */
 
 import type { AffineForm } from "../../abstraction/affine.ts";
@@ -51,19 +51,19 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { defineProblem, leavesAlone, type Problem } from "./problem.ts";
 
-/** A part of the condition, and what keeps points out where it fails. */
+/** A part of the condition, and what excludes the points where it fails. */
 export interface ConditionPart {
   readonly part: Expr;
   /**
-   * `store`: it ties kept loops only, so whole elements are left at the identity. Else the input whose packed tiles have what changes
-   * nothing at those points; undefined when none is indexed by all the loops that count.
+   * `store` when the part relates only kept loops, so that whole elements stay at the identity. Otherwise the input whose packed tiles hold a
+   * neutral value at those points; undefined when no input is indexed by all the loops concerned.
    */
   readonly keptOutBy: "store" | { readonly operand: string } | undefined;
 }
 
 /**
  * The parts of a computation's condition.
- * @param loops the loops that count: those the packed tiles run over; others are fixed while an operand is packed
+ * @param loops the loops concerned: those that packed tiles run over. The others are fixed while an operand is packed
  */
 export function conditionParts(problem: Problem, loops: readonly string[]): ConditionPart[] {
   const { where } = problem.computation.equation;
@@ -79,12 +79,12 @@ export function conditionParts(problem: Problem, loops: readonly string[]): Cond
   });
 }
 
-/** Input operands whose padding alone drops a point. */
+/** Input operands for which padding alone excludes a point. */
 function pointDroppers(problem: Problem): string[] {
   return problem.x.rows.slice(0, -1).filter((operand) => leavesAlone(problem, [operand]));
 }
 
-/** The same where operands are packed outside of every loop, as schedules have them. */
+/** The same when operands are packed outside every loop, as schedules do. */
 export function scheduledParts(problem: Problem): ConditionPart[] {
   return conditionParts(
     problem,
@@ -92,14 +92,14 @@ export function scheduledParts(problem: Problem): ConditionPart[] {
   );
 }
 
-/** Parts of a condition that an operand's packed tiles keep points out by. */
+/** Parts of a condition that an operand's packed tiles enforce. */
 export function partsPackedIn(parts: readonly ConditionPart[], operand: string): Expr[] {
   return parts.flatMap(({ part, keptOutBy }) =>
     keptOutBy !== undefined && keptOutBy !== "store" && keptOutBy.operand === operand ? [part] : [],
   );
 }
 
-/** The parts that say more than that an input reads inside its tensor: outside it reads a zero, which keeps the point out. */
+/** The parts that do more than keep an input's reads inside its tensor: a read outside yields zero, which already excludes the point. */
 export function beyondReads(problem: Problem, parts: readonly Expr[]): readonly Expr[] {
   const { computation, binding, padding } = problem;
   if (parts.length === 0 || computation.equation.op !== "+=" || padding?.kind !== "number" || padding.value !== 0)
@@ -116,7 +116,7 @@ export function beyondReads(problem: Problem, parts: readonly Expr[]): readonly 
   return parts.filter((part) => !known.has(conditionText(part)));
 }
 
-/** The same for comparisons that say the same of affine forms. */
+/** A text that is the same for comparisons of equal affine forms. */
 function conditionText(e: Expr): string {
   const c = conditionOf(e);
   if (c.kind !== "at-least") return printExpr(e);
@@ -124,7 +124,7 @@ function conditionText(e: Expr): string {
   return `${terms.map(([loop, factor]) => `${factor}*${loop}`).join("+")}+${c.form.constant} >= 0`;
 }
 
-/** What each input keeps points out by, by the name of its operand. */
+/** The condition that each input enforces, by the name of its operand. */
 export function carriedConditions(parts: readonly ConditionPart[]): ReadonlyMap<string, Condition> {
   const carried = new Map<string, Expr>();
   for (const { part, keptOutBy } of parts) {
@@ -135,15 +135,15 @@ export function carriedConditions(parts: readonly ConditionPart[]): ReadonlyMap<
   return new Map([...carried].map(([operand, part]) => [operand, conditionOf(part)]));
 }
 
-/** What must hold for an element to hold more than the identity; undefined when nothing must. */
+/** The condition under which an element holds more than the identity; undefined when it always does. */
 export function storedCondition(parts: readonly ConditionPart[]): Expr | undefined {
   const stored = parts.flatMap(({ part, keptOutBy }) => (keptOutBy === "store" ? [part] : []));
   return stored.length === 0 ? undefined : stored.reduce(and);
 }
 
 /**
- * A sum where it is stored: the identity of the combine where the condition on kept loops fails, but for the elements that an epilogue leaves out.
- * @param counters where the loops stand
+ * The sum as it is stored: the identity of the combine where the condition on kept loops fails, except for elements that an epilogue leaves out.
+ * @param counters current values of the loops
  */
 export function storedSum(
   computation: Computation,
@@ -164,7 +164,7 @@ export function storedSum(
   };
 }
 
-/** Why nothing keeps points out where the condition fails; undefined when each of its parts is kept to. */
+/** Why nothing excludes the points where the condition fails; undefined when every part is enforced. */
 export function conditionProblem(problem: Problem, parts: readonly ConditionPart[]): string | undefined {
   const lost = parts.find(({ keptOutBy }) => keptOutBy === undefined);
   if (!lost) return undefined;
@@ -177,20 +177,20 @@ function listed(names: readonly string[]): string {
   return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 }
 
-/** Some steps of a dimension: of its index `elements` from `low` on, a multiple of `grain`. */
+/** A range of a dimension: `elements` of its index from `low` on, where `low` is a multiple of `grain`. */
 export interface Stretch {
   readonly low: Expr;
   readonly elements: number;
   readonly grain: number;
 }
 
-/** All steps of a dimension. */
+/** The whole range of a dimension. */
 export const wholeStretch = (d: LoopDimension): Stretch => {
   const elements = d.steps * d.step;
   return { low: number(0), elements, grain: elements };
 };
 
-/** The values a loop of a dimension takes on a stretch; more than those where fused loops do not end where the stretch does. */
+/** The values that a loop of a dimension takes on a stretch; a superset when the stretch does not end on a step of the fused loops. */
 export function spanOf(d: LoopDimension, loop: string, { low, elements, grain }: Stretch): Span {
   const position = d.loops.findIndex((l) => l.name === loop);
   const extent = d.loops[position]?.extent ?? 1;
@@ -204,15 +204,15 @@ export function spanOf(d: LoopDimension, loop: string, { low, elements, grain }:
   return { low: first, span: Math.min(1 + carried, extent) };
 }
 
-/** What a schedule makes of the condition of its computation. */
+/** How a schedule treats the condition of its computation. */
 export class Conditions {
-  /** What must hold for an element to hold more than the identity. */
+  /** The condition under which an element holds more than the identity. */
   readonly stored: Expr | undefined;
   private readonly whole: Condition;
   private readonly kept: Condition | undefined;
-  /** What must hold for an epilogue to store an element; undefined where it stores all. */
+  /** The condition under which an epilogue stores an element; undefined when it stores all. */
   private readonly leftOut: Condition | undefined;
-  /** What an input keeps points out by, of the inputs that do. */
+  /** For each input that enforces part of the condition, that part. */
   private readonly carried: ReadonlyMap<string, Condition>;
   private readonly dimensions: readonly LoopDimension[];
   private readonly schedule: Schedule;
@@ -235,7 +235,7 @@ export class Conditions {
     this.dimensions = dimensions;
   }
 
-  /** Whether inputs keep points out. */
+  /** Whether inputs enforce a part of the condition. */
   get keepsOut(): boolean {
     return this.carried.size > 0;
   }
@@ -249,7 +249,7 @@ export class Conditions {
     return new Conditions(computation, where, parts, schedule, dimensions);
   }
 
-  /** Work of a register block, run where some of its points may take part; what else is done where none does. */
+  /** Work of a register block, run when some of its points may take part; otherwise `otherwise` is run. */
   worked(stretchOf: StretchOf, work: readonly Statement[], otherwise: readonly Statement[] = []): readonly Statement[] {
     return when(somewhere(this.whole, this.spans(stretchOf)), work, otherwise);
   }
@@ -259,12 +259,12 @@ export class Conditions {
     return somewhere(this.whole, this.spans(stretchOf));
   }
 
-  /** What is done for a register block of which no point takes part. */
+  /** Statements for a register block of which no point takes part. */
   idle(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
     return when(not(somewhere(this.whole, this.spans(stretchOf))), work);
   }
 
-  /** Statements that store a block: `plain` where all of its elements take part or none does, else `masked`. */
+  /** Statements that store a block: `plain` when all of its elements take part or none does, else `masked`. */
   storedAs(stretchOf: StretchOf, plain: readonly Statement[], masked: readonly Statement[]): readonly Statement[] {
     if (this.kept === undefined) return plain;
     const spans = this.spans(stretchOf);
@@ -272,7 +272,7 @@ export class Conditions {
     return when(alike, plain, masked);
   }
 
-  /** Work on a block of an input that keeps points out: `inside` where all of them take part, else `across`. */
+  /** Work on a block of an input that enforces a condition: `inside` when all its points take part, else `across`. */
   loaded(
     operand: string,
     stretchOf: StretchOf,
@@ -283,7 +283,7 @@ export class Conditions {
     return carried === undefined ? inside : when(everywhere(carried, this.spans(stretchOf)), inside, across);
   }
 
-  /** What packs a block of an input that keeps points out, run where some of them take part and some do not. */
+  /** Packs a block of an input that enforces a condition, run when some of its points take part and some do not. */
   acrossEdge(operand: string, stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
     const carried = this.carried.get(operand);
     if (carried === undefined) return [];
@@ -291,21 +291,21 @@ export class Conditions {
     return when(joined("and", somewhere(carried, spans), not(everywhere(carried, spans))), work);
   }
 
-  /** The blocks of a summed dimension in which an input keeps some point and perhaps not all: {@link blocks} from block 0 on. */
+  /** The blocks of a summed dimension in which an input excludes some points and keeps others: {@link blocks} from block 0 on. */
   blocksOfInput(operand: string, d: LoopDimension, stretchOf: StretchOf, count: number): StepRange | undefined {
     const carried = this.carried.get(operand);
     return carried && this.range(this.tiedTo(d, carried), d, stretchOf, number(0), count);
   }
 
   /**
-   * Of a block of which an epilogue leaves out elements: what is done where it stores some. A sum that a condition of its own leaves empty is stored
-   * as the identity.
+   * For a block of which an epilogue leaves out elements: the work when it stores at least one. A sum that its own condition leaves empty is
+   * stored as the identity.
    */
   storedAtAll(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
     return this.leftOut === undefined ? work : when(somewhere(this.leftOut, this.spans(stretchOf)), work);
   }
 
-  /** The same: stored `whole` where all of its elements are, and each holds a sum. */
+  /** The same block: stored by `whole` when all of its elements are stored and each holds a sum. */
   storedWhole(stretchOf: StretchOf, whole: readonly Statement[], some: readonly Statement[]): readonly Statement[] {
     return this.kept === undefined ? some : when(everywhere(this.kept, this.spans(stretchOf)), whole, some);
   }
@@ -353,12 +353,12 @@ export class Conditions {
     return moving.from.length + moving.to.length === 0 ? undefined : moving;
   }
 
-  /** Whether some steps of a dimension have less to do than others. */
+  /** Whether some steps of a dimension have less work than others. */
   ties(d: LoopDimension): boolean {
     return d.loops.some((l) => loopsIn(this.whole).includes(l.name));
   }
 
-  /** The comparisons that must all hold and say something of a summed dimension that is one loop. */
+  /** The comparisons, among those that must all hold, that restrict a summed dimension consisting of one loop. */
   private tiedTo(d: LoopDimension, condition: Condition = this.whole): readonly Comparison[] {
     if (d.kind !== "reduce") return [];
     const [loop, ...fused] = d.loops;
@@ -376,7 +376,7 @@ export class Conditions {
 
 type Comparison = Extract<Condition, { kind: "at-least" }>;
 
-/** Where the code being written stands in a dimension: all of it inside of which nothing is fixed yet. */
+/** The position of the generated code in each dimension: the whole range while nothing is fixed. */
 export type StretchOf = (d: LoopDimension) => Stretch;
 
 /** The loops a condition mentions. */
@@ -391,7 +391,7 @@ export function comparisons(c: Condition): readonly Comparison[] {
   return c.kind === "and" ? c.parts.flatMap(comparisons) : [];
 }
 
-/** One of two bodies, as something holds, is known to hold, or is known not to. */
+/** Chooses between two bodies, by whether a condition is known to hold, known to fail, or decided at run time. */
 export function when(
   truth: Truth,
   body: readonly Statement[],

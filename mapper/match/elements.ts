@@ -1,4 +1,7 @@
-/** @file Elements of an output that no point of a computation writes, or several do. On a CPU the former hold the identity of its combine. */
+/**
+ * @file Output elements that no point of a computation writes, or that several points write. On a CPU the former hold the identity of the
+ * combine.
+ */
 
 import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
@@ -7,14 +10,14 @@ import { access, axis, number } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { FreshNames } from "../lower/names.ts";
 
-/** Why threads that store a sum each do not write the output; undefined where they do. */
+/** Why a kernel in which each thread stores one sum cannot write this output; undefined when it can. */
 export function outputProblem(computation: Computation): string | undefined {
   const { name } = targetOf(computation);
   if (!writesApart(computation)) return `several points of the kept loops join one element of ${name}`;
   return writesAll(computation) ? undefined : `no point writes some elements of ${name}`;
 }
 
-/** What sets the output to the identity where some of its elements are written by no point; nothing where all are. */
+/** Statements that set the output to the identity when some of its elements are written by no point; empty when all are written. */
 export function clearOutput(computation: Computation, names: FreshNames): readonly Statement[] {
   if (computation.epilogue || writesAll(computation)) return [];
   const { name, dtype, dims } = outputOf(computation);

@@ -1,12 +1,11 @@
 /**
- * @file Every mapping of a computation onto an instruction, and why the other matches are refused.
+ * @file Enumerates every mapping of a computation onto an instruction, and explains why the other matches are refused.
  *
  *     mappings(conv2d(...), wmma16x16x16)             98 valid: 49 gathers, either operand first
  *     mappings(conv2d(...), wmma16x16x16, { rule: "amos" })       35 valid
  *
- * A loop may feed an axis when its column of the software access matrix is the axis' column of the intrinsic's and both are kept or both
- * summed. So the space is a product over groups of axes with equal columns, and its size is known before it is listed. Axes no loop
- * can feed are padded.
+ * A loop may feed an axis when both have the same column in their access matrices and both are kept or both summed. The space is therefore a
+ * product over groups of axes with equal columns, and its size is known before it is listed. Axes that no loop can feed are padded.
  */
 
 import { bitAt } from "../../abstraction/binary-matrix.ts";
@@ -31,11 +30,11 @@ export interface MappingOptions {
   readonly strict?: boolean;
   /** `fixed` binds operands in the order of the text; `any` also commutes products. By default fixed for amos, any for gather. */
   readonly binding?: "fixed" | "any";
-  /** Largest space that is listed whole; a larger one is sampled. */
+  /** Largest space that is listed completely; a larger one is sampled. */
   readonly limit?: number;
   /** Seed of the sample. */
   readonly seed?: number;
-  /** Why loops may not feed axes, each with a point that shows it: most of the time. True by default. */
+  /** Whether to explain why loops may not feed axes, each with a counterexample; this takes most of the time. True by default. */
   readonly reasons?: boolean;
 }
 
@@ -43,30 +42,30 @@ const OPTIONS = { rule: true, strict: true, binding: true, limit: true, seed: tr
 
 /** The mappings of a computation onto an instruction, and why other matches are refused. */
 export interface MappingSet {
-  /** As given. */
+  /** The computation given. */
   readonly computation: Computation;
-  /** As given. */
+  /** The instruction given. */
   readonly intrinsic: Intrinsic;
   /** The rule that was applied. */
   readonly rule: EnumerationRule;
   /** Whether extents smaller than the instruction's were refused. */
   readonly strict: boolean;
-  /** Best first: least waste, then most loops mapped. */
+  /** Valid mappings, best first: least waste, then most loops mapped. */
   readonly valid: readonly Mapping[];
-  /** Most hopeful first. */
+  /** Refusals, those closest to a mapping first. */
   readonly refused: readonly Refusal[];
   /** Matches in the space of gathers, over all bindings. */
   readonly total: number;
-  /** True when the space was larger than the limit and only a sample of it was judged. */
+  /** Whether the space exceeded the limit, so that only a sample of it was validated. */
   readonly sampled: boolean;
 }
 
-/** Largest space listed whole by default: half a second of enumeration. */
+/** Largest space listed completely by default: half a second of enumeration. */
 const DEFAULT_LIMIT = 20_000;
 
 /**
- * Mappings of one instruction that a search looks at: those that waste least. More than any operator of the table has (450, conv3d); the model asks
- * each for schedules, a millisecond or more.
+ * Mappings of one instruction that a search considers: those with the least waste. More than any operator of the table has (450, conv3d). The
+ * model requests schedules for each, at a millisecond or more.
  */
 const MOST_SEARCHED = 512;
 
@@ -79,7 +78,7 @@ export function mappings(computation: Computation, intrinsic: Intrinsic, options
   return finished(mappingsInSteps(computation, intrinsic, options));
 }
 
-/** The same, with a step after every {@link MATCHES_A_STEP} matches; told to come to an end, with those that were judged by then. */
+/** The same with a step after every {@link MATCHES_A_STEP} matches. When told to stop, it returns the matches validated by then. */
 export function* mappingsInSteps(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -89,15 +88,15 @@ export function* mappingsInSteps(
   return { ...told, valid: byPromise(valid.map(({ mapping }) => mapping)), refused: distinct(refused).sort(byHope) };
 }
 
-/** Half a millisecond of judging to ten, by the number of loops. */
+/** Matches a step: half a millisecond to ten of validation, depending on the number of loops. */
 const MATCHES_A_STEP = 256;
 
-/** Matches judged once for all instructions that differ in the extents of kept axes alone. */
+/** Validated matches, cached for all instructions that differ only in the extents of kept axes. */
 const judgedAlike = memoised((_: Computation) => new Map<string, Judged>());
 
 /**
- * The most promising of {@link mappings}, for a search: phases feed an axis together, and at most `MOST_SEARCHED` are given. Steps are as many
- * whether matches were judged before or not, so that a search is cut at the same one whenever it is made again.
+ * The most promising of {@link mappings}, for a search: phases feed an axis together, and at most `MOST_SEARCHED` are returned. The number of
+ * steps does not depend on what is cached, so that a repeated search is cut off at the same step.
  */
 export function* validMappings(computation: Computation, intrinsic: Intrinsic): Steps<readonly Mapping[]> {
   const { equation, axes } = intrinsic.computation;
@@ -110,7 +109,7 @@ export function* validMappings(computation: Computation, intrinsic: Intrinsic): 
   if (!found.isCut) known.set(alike, found);
   const problemOf = (m: Mapping): Problem => defineProblem(computation, intrinsic, m.binding);
   const together = phasesTogether(found.valid.map(({ mapping }) => mapping));
-  // Only those that are kept get an id, which is a hash.
+  // Only mappings that are kept get an id, which is a hash.
   return byPromise(together.map((m) => ({ ...m, waste: wasteOf(problemOf(m), m.matching) })))
     .slice(0, MOST_SEARCHED)
     .map((m) => mappingBy(problemOf(m), m.matching));
@@ -119,12 +118,12 @@ export function* validMappings(computation: Computation, intrinsic: Intrinsic): 
 /** A set of mappings in the order of enumeration, each with the step it was found in. */
 interface Judged extends Omit<MappingSet, "valid"> {
   readonly valid: readonly { readonly mapping: Mapping; readonly step: number }[];
-  /** How many steps were made. */
+  /** The steps made. */
   readonly steps: readonly Step[];
   readonly isCut: boolean;
 }
 
-/** What was judged before, in the same steps. */
+/** Replays validated matches from the cache, in the same steps. */
 function* judgedAgain(known: Judged): Steps<Judged> {
   for (const [at, step] of known.steps.entries()) {
     const isEnough = yield step;
@@ -158,7 +157,7 @@ function* judge(computation: Computation, intrinsic: Intrinsic, options: Mapping
   for (const { problem, groups, size } of spaces) {
     const share = Math.max(1, Math.floor((limit * size) / total));
     for (const matching of sampled ? sample(problem, groups, share, random) : listAll(problem, groups)) {
-      // All loops stand outside an instruction of one thread.
+      // All loops run outside an instruction of one thread.
       const feedsNothing = Object.values(matching).every((loops) => loops.length === 0);
       if (feedsNothing && problem.axes.length > 0) continue;
       const verdict = validate(problem, matching, { rule, strict });
@@ -174,7 +173,7 @@ function* judge(computation: Computation, intrinsic: Intrinsic, options: Mapping
   return { ...told, isCut: false };
 }
 
-/** Axes with one column of the access matrix and one kind: the same loops may feed each of them. */
+/** Axes with the same column of the access matrix and the same kind: the same loops may feed each of them. */
 interface Group {
   readonly axes: readonly string[];
   readonly loops: readonly string[];
@@ -188,7 +187,7 @@ function groupsOf(problem: Problem): Group[] {
   return [...byKey.values()].map((axes) => ({ axes, loops: problem.feeders[axes[0] ?? ""] ?? [] }));
 }
 
-/** Matchings of all groups together; one that feeds nothing is none. */
+/** Number of matchings of all groups together. A matching that feeds nothing does not count. */
 function spaceSize(groups: readonly Group[]): number {
   return groups.some((g) => g.loops.length > 0) ? groups.reduce((product, g) => product * groupSize(g), 1) : 0;
 }
@@ -238,7 +237,7 @@ function toMatching(
   return Object.fromEntries(axes.map((axis) => [axis, loops.filter((_, i) => chosen[i] === axis)]));
 }
 
-/** Distinct random matchings: each group's loops are dealt until enough axes are fed. */
+/** Distinct random matchings: the loops of each group are assigned at random until enough axes are fed. */
 function* sample(problem: Problem, groups: readonly Group[], count: number, random: Random): Generator<Matching> {
   const seen = new Set<string>();
   for (let tries = 0; seen.size < count && tries < 20 * count; tries++) {
@@ -264,7 +263,7 @@ function* sample(problem: Problem, groups: readonly Group[], count: number, rand
   }
 }
 
-/** For each loop and each axis it may not feed: the refusal, shown on the plainest matching otherwise. */
+/** The refusal for each loop and each axis it may not feed, shown on an otherwise simple matching. */
 function refusedPairs(problem: Problem, groups: readonly Group[], rule: EnumerationRule): Refusal[] {
   const base: Record<string, readonly string[]> = {};
   for (const { axes, loops } of groups) {

@@ -1,10 +1,9 @@
 /**
  * @file The enumeration rule of AMOS: a mapping is a union of match points.
  *
- * A match point feeds each axis of the instruction by one loop, all other loops held at their first step, and must leave every
- * operand read indexed by exactly the instruction's axes: added constants and positive factors are overlooked, `const - x` is not,
- * a window `p + r` with both loops mapped is no plain index, and a diagonal `x[k,k]` has two. So p and r, or q and s, never feed one
- * mapping alone:
+ * A match point feeds each axis of the instruction by one loop and holds all other loops at their first step. Every operand read must then be
+ * indexed by exactly the instruction's axes. Added constants and positive factors are ignored, but `const - x` is not allowed, a window `p + r`
+ * with both loops mapped is not a plain index, and a diagonal `x[k,k]` has two. So p and r, or q and s, never feed a mapping together:
  *
  *     conv2d on a matrix product    7 points: (n,k,c) (n,k,r) (n,k,s) (p,k,c) (p,k,s) (q,k,c) (q,k,r)      35 unions
  *
@@ -17,7 +16,7 @@ import { boundLabel, type Matching } from "../../abstraction/mapping.ts";
 import { memoised } from "../../abstraction/memoised.ts";
 import type { Problem } from "./problem.ts";
 
-/** Why a valid gather is no union of match points; undefined when it is one. */
+/** Why a valid gather is not a union of match points; undefined when it is one. */
 export function matchPointProblem(problem: Problem, matching: Matching): string | undefined {
   const fed = Object.entries(matching).filter(([, loops]) => loops.length > 0);
   for (const [axis, loops] of fed) {
@@ -32,7 +31,7 @@ export function matchPointProblem(problem: Problem, matching: Matching): string 
   return undefined;
 }
 
-/** Why one loop per axis does not leave each operand read indexed by exactly the axes the instruction indexes it by. */
+/** Why, at a match point, some operand read is not indexed by exactly the axes that the instruction indexes it by. */
 function matchPointFlaw(problem: Problem, point: Readonly<Record<string, string>>): string | undefined {
   const mapped = new Map(Object.entries(point).map(([axis, loop]) => [loop, axis]));
   for (const operand of problem.x.rows.slice(0, -1)) {
@@ -54,8 +53,8 @@ function matchPointFlaw(problem: Problem, point: Readonly<Record<string, string>
 }
 
 /**
- * Mapped loops left in an index when added constants and positive factors and divisors are overlooked; undefined when the index is not
- * a plain one: a loop with a negative factor, or under a remainder.
+ * Mapped loops in an index, ignoring added constants and positive factors and divisors; undefined when the index is not plain, because a loop
+ * has a negative factor or is under a remainder.
  */
 function relaxedLoops(e: Expr, mapped: ReadonlyMap<string, string>): string[] | undefined {
   switch (e.kind) {
@@ -88,7 +87,7 @@ interface Index {
   readonly text: string;
 }
 
-/** The indices of what an operand stands for, worked out once for all points: one that several reads share is one, `x[k,k]` has two. */
+/** The distinct indices of an operand's expression, cached for all points: one that several reads share counts once, `x[k,k]` has two. */
 const distinctIndices = memoised((bound: Expr): readonly Index[] => {
   const byText = new Map<string, Index[]>();
   for (const { index } of accessesIn(bound)) {

@@ -1,5 +1,5 @@
 /**
- * @file Writes a computation in other loops where a stride has to divide: each phase of the output sums the taps that reach it, and no other.
+ * @file Rewrites a computation whose index divides by a stride into phases: each phase of the output sums only the taps that reach it.
  *
  *     y[p] += x[(p+1-r)/2] * w[r] where (p+1-r)%2 == 0               p 0..8, r 0..3: half of the points take part
  *  ->
@@ -8,10 +8,10 @@
  *  ->
  *     y[p*2+p_phase-1] += x[p+r-1] * w[p_phase+2-r*2]                taps in the order of what they read
  *
- * Outputs one stride apart take the same taps: the kept loop is split into their steps and a phase, the summed one into every stride-th tap from one
- * that the phase says. The remainder is 0 then at every point, the quotient is a sum of loops, and what is left is a dense convolution whose filter
- * has a phase. Places beyond either end of the output are no elements of it, and nothing is stored there. Tensors stay as they are.
- * (Polyphase decomposition: P. P. Vaidyanathan, Multirate Systems and Filter Banks, 1993, section 4.3.)
+ * Outputs one stride apart use the same taps. The kept loop is split into steps of the stride and a phase, and the summed loop into every
+ * stride-th tap from the one that the phase selects. The remainder is then 0 at every point, the quotient is a sum of loops, and the result is a
+ * dense convolution whose filter is indexed by the phase. Positions beyond either end of the output are not elements and are not stored. Tensors
+ * stay as they are. (Polyphase decomposition: P. P. Vaidyanathan, Multirate Systems and Filter Banks, 1993, section 4.3.)
  */
 
 import { type AffineForm, affineForm, evaluateIndex, exprOf } from "../../abstraction/affine.ts";
@@ -41,8 +41,8 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
 
 /**
- * The forms of a computation that mappings are looked for in. Taps that are turned round, and phases with fewer points, take the place of the
- * computation; where a stride is longer than its taps phases stand beside it, for a search to choose.
+ * The forms of a computation that are searched for mappings. Reversed taps, and phases that have fewer points, replace the computation. Where a
+ * stride is longer than its taps, the form in phases is offered beside it.
  */
 export function formsOf(computation: Computation): readonly Computation[] {
   const phases = rewrittenAs(computation, "phases");
@@ -52,7 +52,10 @@ export function formsOf(computation: Computation): readonly Computation[] {
   return [typeof reversed === "string" ? computation : reversed];
 }
 
-/** Mappings of which phases feed one axis beside another loop, all of them, or none: with some of them there would be several times as many. */
+/**
+ * Mappings in which either all phases or none feed an axis together with another loop. Allowing some of them would multiply the number of
+ * mappings several times.
+ */
 export function phasesTogether(found: readonly Mapping[]): readonly Mapping[] {
   const together = found.filter(({ computation, matching }) => {
     const phases = computation.rewriting?.phases ?? [];
@@ -62,7 +65,7 @@ export function phasesTogether(found: readonly Mapping[]): readonly Mapping[] {
   return together.length > 0 ? together : found;
 }
 
-/** The computation in other loops; or why it is not written so, in one sentence. */
+/** The computation in other loops, or one sentence on why it cannot be rewritten. */
 export function rewrittenAs(computation: Computation, kind: Rewriting["kind"]): Computation | string {
   const names = computation.axes.map((a) => a.name);
   const split = kind === "phases" ? inPhases(computation) : { computation, places: new Map<string, Expr>() };
@@ -78,7 +81,7 @@ export function rewrittenAs(computation: Computation, kind: Rewriting["kind"]): 
   return { ...turned.computation, rewriting: { kind, places, phases } };
 }
 
-/** A computation in other loops, and what loops became in them. */
+/** A rewritten computation, and what became of each loop. */
 interface Rewritten {
   readonly computation: Computation;
   readonly places: ReadonlyMap<string, Expr>;
@@ -107,7 +110,7 @@ function inPhases(computation: Computation): Rewritten | string {
   return { computation: splits.reduce(withPhase, plain), places };
 }
 
-/** Adds the loop of a phase, ahead of those that are stored closer together: where it is fused with them, neighbours are neighbours in memory. */
+/** Adds the loop of a phase before loops with smaller strides in the output, so that neighbours in the fused index are neighbours in memory. */
 function withPhase(computation: Computation, { phase }: PhaseSplit): Computation {
   const { target } = computation.equation;
   const output = outputOf(computation);
@@ -118,19 +121,19 @@ function withPhase(computation: Computation, { phase }: PhaseSplit): Computation
   return { ...computation, axes: computation.axes.toSpliced(at, 0, { ...phase, kind: "spatial" }) };
 }
 
-/** Loops in place of a kept and a summed one that a divisibility ties together. */
+/** New loops that replace a kept and a summed loop related by a divisibility condition. */
 interface PhaseSplit {
   readonly kept: SplitLoop;
   readonly summed: SplitLoop;
   readonly phase: { readonly name: string; readonly extent: number };
-  /** What the index of the summed loop stays below, where phases do not share its taps evenly. */
+  /** Upper limit of the summed loop's index, when phases do not share its taps evenly. */
   readonly below: number | undefined;
 }
 
 interface SplitLoop {
   readonly name: string;
   readonly extent: number;
-  /** Of the loop as it was, over the new ones. */
+  /** The index of the original loop in terms of the new ones. */
   readonly index: AffineForm;
 }
 
@@ -150,7 +153,7 @@ function divisibilityOf(part: Expr): Divisibility | undefined {
 
 const modulo = (a: number, by: number): number => ((a % by) + by) % by;
 
-/** The loops that a divisibility becomes; or why it does not. */
+/** The loops that a divisibility condition becomes, or why it cannot be split. */
 function splitOf(
   computation: Computation,
   { form, by }: Divisibility,
@@ -167,7 +170,7 @@ function splitOf(
   const problem = endsProblem(computation, kept);
   if (problem !== undefined) return problem;
 
-  // 1. With kept = by*kept' + step*phase + low and summed = by*summed' + phase the phase and the constant leave no remainder.
+  // 1. With kept = by*kept' + step*phase + low and summed = by*summed' + phase, the phase and the constant leave no remainder.
   const [ofKept, ofSummed] = [form.terms.get(kept.name) ?? 0, form.terms.get(summed.name) ?? 0];
   const residues = Array.from({ length: by }, (_, i) => i);
   const found = residues.find((x) => modulo(ofKept * x + ofSummed, by) === 0);
@@ -198,7 +201,7 @@ function splitOf(
   };
 }
 
-/** Why places beyond the ends of a kept loop might be elements of the output; undefined when they are none. */
+/** Why positions beyond the ends of a kept loop might be elements of the output; undefined when none is. */
 function endsProblem({ equation, ...computation }: Computation, kept: Axis): string | undefined {
   const { index } = equation.target;
   const at = index.findIndex((e) => e.kind === "axis" && e.name === kept.name);
@@ -209,13 +212,13 @@ function endsProblem({ equation, ...computation }: Computation, kept: Axis): str
 }
 
 /**
- * Taps that go back through what they read, counted from the last: `x[p-r]` becomes `x[p+r-2]`.
- * @param computation as the user wrote it, or in phases, whose loops are no places of an input
+ * Taps that walk backwards through what they read, counted from the last: `x[p-r]` becomes `x[p+r-2]`.
+ * @param computation as the user wrote it, or in phases; loops of phases do not index inputs
  */
 function withTapsAhead(computation: Computation, phases: ReadonlySet<string>): Rewritten {
   const kept = computation.axes.filter((a) => a.kind === "spatial" && !phases.has(a.name)).map((a) => a.name);
   const forms = accessesIn(computation.equation.value).flatMap((a) => a.index.flatMap((e) => affineForm(e) ?? []));
-  /** Of each index in which it moves along a kept loop: which way. */
+  /** The signs of its coefficient in each index where it moves along a kept loop. */
   const signs = (loop: string): number[] =>
     forms.flatMap(({ terms }) => {
       const along = kept.find((name) => terms.has(name));
@@ -258,7 +261,7 @@ function replaced(
 
 const isCertain = (part: Expr): boolean => axesIn(part).length === 0 && evaluateIndex(part, {}) !== 0;
 
-/** An index or a condition with sums of loops in one form, and what a constant divides everywhere divided. */
+/** An index or condition in normal form: sums of loops merged, and common constant divisors divided out. */
 function normal(e: Expr): Expr {
   return rewrite(e, divided, "index");
 }

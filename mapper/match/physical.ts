@@ -5,8 +5,8 @@
  *     physical    i1 % 2                 r1 % 2                      on 2x2x2:
  *                 base of a = (4*n + 2*p + q)/2*20 + (9*c + 3*r + s)/2*4,   stride 2,   2*2*5 issues, 9 padded to 10
  *
- * The loops of an axis fuse row-major into one index. The instruction takes the fused index modulo its extent; the quotients
- * number the tiles, which lie one behind the other: base = (tile row * tiles per row + tile column) * tile elements.
+ * The loops of an axis fuse row-major into one index. The instruction uses the fused index modulo its extent. The quotients number the tiles,
+ * which are stored one after another: base = (tile row * tiles per row + tile column) * tile elements.
  */
 
 import { axis, binary, type Expr, number, printExpr } from "../../abstraction/expression.ts";
@@ -22,7 +22,7 @@ export interface FusedAxis {
   readonly loops: readonly { readonly name: string; readonly extent: number }[];
   /** The fused index over the loops' own counters, `4*n + 2*p + q`; 0 when nothing feeds the axis. */
   readonly index: Expr;
-  /** Values the fused index takes. */
+  /** Number of values of the fused index. */
   readonly fused: number;
   /** Extent of the instruction's axis. */
   readonly extent: number;
@@ -31,10 +31,10 @@ export interface FusedAxis {
   readonly padded: number;
 }
 
-/** Where an operand's tiles lie. */
+/** The addresses of an operand's tiles. */
 export interface OperandAddress {
   readonly operand: Operand;
-  /** First element of the tile, over the loops' counters. */
+  /** First element of the tile, in terms of the loops' counters. */
   readonly base: Expr;
   /** Elements from one row of the tile to the next; undefined when the tile is not stored by rows. */
   readonly stride: number | undefined;
@@ -46,11 +46,11 @@ export interface OperandAddress {
 
 /** A mapping with its addresses: the fused index of each axis, the tiles, the strides of each operand. */
 export interface PhysicalMapping {
-  /** Of the instruction. */
+  /** Axes of the instruction. */
   readonly axes: readonly FusedAxis[];
   /** Loops that feed no axis and run around the instruction. */
   readonly outer: readonly { readonly name: string; readonly extent: number; readonly kind: "spatial" | "reduce" }[];
-  /** Of the instruction, by name. */
+  /** Operands of the instruction, by name. */
   readonly operands: readonly OperandAddress[];
   /** Issues of the instruction, outer loops included. */
   readonly issues: number;
@@ -95,7 +95,7 @@ export function fuseAxes({ computation, intrinsic, matching }: Mapping): FusedAx
   });
 }
 
-/** First element of an operand's tile, the tile numbers given per axis. */
+/** First element of an operand's tile, with the tile number of each axis given. */
 export function tileBase(operand: Operand, own: readonly FusedAxis[], tileNumber: (a: FusedAxis) => Expr): Expr {
   const size = tileElements(operand);
   // (row * columns + column) * size, multiplied out: each axis' tile number times the elements between its tiles.

@@ -1,5 +1,5 @@
 /**
- * @file What every matching of one computation, one instruction and one binding shares: access matrices, who may feed whom, padding.
+ * @file What all matchings of one computation, instruction and binding share: access matrices, which loops may feed which axes, padding.
  *
  *     conv2d onto amx.tdpbusd, a = in, b = w
  *       feeders   m: n p q     n: k     k: c r s
@@ -18,7 +18,7 @@ import { type DTypes, typeOf } from "../../abstraction/typing.ts";
 import { intrinsicAccessMatrix, softwareAccessMatrix } from "./access.ts";
 import { bindingText } from "./bind.ts";
 
-/** One computation, one instruction, one binding: what every matching of them shares. */
+/** One computation, instruction and binding, with what all their matchings share. */
 export interface Problem {
   readonly computation: Computation;
   readonly intrinsic: Intrinsic;
@@ -28,9 +28,9 @@ export interface Problem {
   /** Software and intrinsic access matrices. */
   readonly x: BinaryMatrix;
   readonly z: BinaryMatrix;
-  /** For each axis of the instruction the loops that may feed it. */
+  /** For each axis of the instruction, the loops that may feed it. */
   readonly feeders: Readonly<Record<string, readonly string[]>>;
-  /** What to put into input operands beyond the end so that the result is left alone; undefined when nothing does. */
+  /** Neutral value to pad input operands with; undefined when no value leaves the result unchanged. */
   readonly padding: Expr | undefined;
   /** Digest of computation, instruction and binding; mapping ids grow from it. */
   readonly digest: string;
@@ -38,7 +38,7 @@ export interface Problem {
 
 const knownProblems = new WeakMap<Binding, Map<Intrinsic, Problem>>();
 
-/** Worked out once for all mappings of a binding. */
+/** Cached for all mappings of a binding. */
 export function defineProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): Problem {
   const all = knownProblems.get(binding) ?? new Map<Intrinsic, Problem>();
   knownProblems.set(binding, all);
@@ -84,7 +84,7 @@ export function wasteOf(problem: Pick<Problem, "loops" | "axes">, matching: Matc
   );
 }
 
-/** A product with a zero factor adds nothing; a maximum of minus infinity changes nothing. What assigns cannot be kept from it. */
+/** The neutral padding: a product with a zero factor adds nothing, a maximum of minus infinity changes nothing. An assignment has none. */
 function paddingOf(intrinsic: Intrinsic): Expr | undefined {
   const { equation } = intrinsic.computation;
   if (equation.op === "=") return undefined;
@@ -94,14 +94,14 @@ function paddingOf(intrinsic: Intrinsic): Expr | undefined {
   return fill === undefined ? undefined : number(fill);
 }
 
-/** Whether the padding in these operands leaves the result alone, whatever the others hold. */
+/** Whether padding these operands leaves the result unchanged, whatever the others hold. */
 export function leavesAlone({ intrinsic, padding }: Problem, filled: readonly string[]): boolean {
   const { equation } = intrinsic.computation;
   const identity = identityOf(equation.op, operandOf(intrinsic, equation.target.tensor).dtype);
   return padding?.kind === "number" && valueWith(intrinsic, filled, padding.value) === identity;
 }
 
-/** What the instruction computes of one value in some operands and anything finite in the others; undefined when that depends. */
+/** The instruction's result for a value in some operands and any finite values in the others; undefined when it depends on those. */
 function valueWith(intrinsic: Intrinsic, filled: readonly string[], fill: number): number | undefined {
   const types: DTypes = Object.fromEntries(intrinsic.operands.map((o) => [o.name, o.dtype]));
   const at = (e: Expr): number | undefined => {

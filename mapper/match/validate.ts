@@ -1,5 +1,5 @@
 /**
- * @file Judges one matching: a mapping, or the rule it breaks, where, and what would mend it.
+ * @file Validates one matching: the result is a mapping, or the rule it breaks, where, and a change that would help.
  *
  *     validate(problem, { m: ["n", "k"], n: ["k"], k: ["c"] })
  *       ->  matched-twice: k feeds both m and n
@@ -36,7 +36,7 @@ export interface ValidateOptions {
   readonly strict: boolean;
 }
 
-/** The verdict on one matching. @throws UsageError when it names an axis or loop that does not exist */
+/** Validates one matching. @throws UsageError when it names an axis or loop that does not exist */
 export function validate(problem: Problem, given: Matching, { rule, strict }: ValidateOptions): Verdict {
   const { intrinsic, axes, x, z } = problem;
   const matching = normaliseMatching(problem, given);
@@ -81,7 +81,7 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   return { ok: true, mapping: mappingBy(problem, matching) };
 }
 
-/** The mapping of a match that is known to be one. */
+/** The mapping of a match that is known to be valid. */
 export function mappingBy(problem: Problem, matching: Matching): Mapping {
   const { computation, intrinsic, binding, digest } = problem;
   const text = printMatching(matching, "; ");
@@ -91,7 +91,7 @@ export function mappingBy(problem: Problem, matching: Matching): Mapping {
 
 type Refuse = (broken: Rule, because: string, more?: Partial<Refusal>) => Verdict;
 
-/** A loop matched twice, or a kept one with a summed one. */
+/** Refuses a loop matched twice, or a kept loop matched with a summed axis or vice versa. */
 function kindProblem(problem: Problem, matching: Matching, refuse: Refuse): Verdict | undefined {
   const { intrinsic, loops, axes } = problem;
   for (const loop of loops) {
@@ -118,7 +118,7 @@ function kindProblem(problem: Problem, matching: Matching, refuse: Refuse): Verd
   return undefined;
 }
 
-/** A summed axis that is padded although no value leaves the result alone. */
+/** Refuses a summed axis that must be padded when no value leaves the result unchanged. */
 function paddingProblem(problem: Problem, matching: Matching, refuse: Refuse): Verdict | undefined {
   const { axes, x, z } = problem;
   for (const axis of axes) {
@@ -134,7 +134,7 @@ function paddingProblem(problem: Problem, matching: Matching, refuse: Refuse): V
   return undefined;
 }
 
-/** A fused extent that is smaller than the instruction's. */
+/** Refuses a fused extent smaller than the instruction's. */
 function extentProblem(problem: Problem, matching: Matching, refuse: Refuse): Verdict | undefined {
   const { axes, intrinsic } = problem;
   for (const axis of axes) {
@@ -152,7 +152,10 @@ function extentProblem(problem: Problem, matching: Matching, refuse: Refuse): Ve
   return undefined;
 }
 
-/** Every axis present, each loop once, in the order given: the last one is fastest. @throws UsageError naming what does not exist */
+/**
+ * The matching with every axis present and each loop once, in the given order, the last loop fastest. @throws UsageError naming what does not
+ * exist
+ */
 export function normaliseMatching({ computation, intrinsic, axes, loops }: Problem, given: Matching): Matching {
   for (const [axis, fed] of Object.entries(given)) {
     if (!axes.some((a) => a.name === axis)) {
@@ -184,8 +187,8 @@ function hintFor({ feeders }: Problem, loop: string): { hint?: string } {
 }
 
 /**
- * The matrices disagree. The reason is an operand that is given another element where that makes an output wrong; else a loop that does
- * nothing, or an operand that would be right but hold the same element many times.
+ * Refuses a match whose matrices disagree. The reason named is an operand that gets a wrong element and makes an output wrong; failing that, a
+ * loop without effect, or an operand that would be right but hold the same element many times.
  */
 function refuseAccess(problem: Problem, matching: Matching, differing: readonly Disagreement[]): Verdict {
   const { intrinsic, computation, binding, x } = problem;

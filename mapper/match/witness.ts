@@ -1,12 +1,12 @@
 /**
- * @file A counterexample for a match the access matrices refuse: one output element the mapped program computes wrong.
+ * @file Finds a counterexample for a match that the access matrices refuse: one output element that the mapped program computes wrong.
  *
  *     n,k -> m on a matrix product:  w depends on k, b is not indexed by m
  *       out[0,1,0,0] would be given w[0,0,0,0] where the equation reads w[1,0,0,0]
  *
- * The mapped program keeps, for each operand, one element per index of the instruction. Where a tensor depends on a mapped loop that
- * the operand does not see, the element of the loop's first step stands for all. Both programs are run on that element, rounded and
- * wrapped as their types say, all points that join it included: what is shown differs.
+ * The mapped program keeps, for each operand, one element per index of the instruction. Where a tensor depends on a mapped loop that the operand
+ * is not indexed by, the element of the loop's first step is used for all steps. Both programs are run on that output element, with rounding and
+ * wrapping as the types require and over all points that join it, and a real difference is shown.
  */
 
 import { pointsOf } from "../../abstraction/affine.ts";
@@ -31,20 +31,20 @@ import type { Matching, Witness } from "../../abstraction/mapping.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import type { Problem } from "./problem.ts";
 
-/** An operand that is given another step's element. */
+/** An operand that gets the element of another step. */
 export interface Astray {
   readonly operand: string;
-  /** Mapped loops that its tensor depends on and the operand does not see. */
+  /** Mapped loops that its tensor depends on but the operand is not indexed by. */
   readonly loops: readonly string[];
 }
 
-/** What a search for a counterexample came to. */
+/** The result of a search for a counterexample. */
 export type WitnessSearch =
   | { readonly found: Witness; readonly operand: string; readonly loop: string }
-  /** None was found; `whole` when every output element was computed both ways. */
+  /** None was found; `whole` when every output element was compared. */
   | { readonly found: undefined; readonly whole: boolean };
 
-/** The operands of a match that go astray, and by which loops; a loop of one step leads nothing astray. */
+/** The operands of a match that get wrong elements, and the loops responsible. A loop with one step cannot be responsible. */
 export function astrayOperands(problem: Problem, matching: Matching): readonly Astray[] {
   const { x, z, computation } = problem;
   const extents = extentsOf(computation);
@@ -57,20 +57,20 @@ export function astrayOperands(problem: Problem, matching: Matching): readonly A
   });
 }
 
-/** Points looked at for each set of inputs before a difference is taken not to exist. */
+/** Points examined for each set of inputs before giving up. */
 const SEARCH_LIMIT = 20_000;
-/** Points evaluated for one refusal at most: some tenths of a second. */
+/** Largest number of points evaluated for one refusal: some tenths of a second. */
 const EVALUATIONS = 500_000;
 /** One set of inputs. */
 interface Draw {
   readonly seed: number;
-  /** Elements are integers from here on; what an integer reads outside of a maximum wraps round when less is added to it. */
+  /** Smallest value of the random elements. Integer reads outside the tensor under a maximum wrap round when less is added to them. */
   readonly from: number;
-  /** Under a maximum only what stands out shows: what a point reads in one of the programs is made large, or small. */
+  /** Under a maximum only extreme values show. What a point reads in one of the programs is made large or small. */
   readonly standing: { readonly in: "equation" | "program"; readonly to: 1 | -1 } | undefined;
 }
 
-/** Elements differ by up to this: sums of some thousand products are exact in every type but f16. */
+/** Elements differ by up to this much: sums of some thousand products are then exact in every type but f16. */
 const SPREAD = 16;
 
 const DRAWS: readonly Draw[] = [-SPREAD / 2, 0].flatMap((from) => [
@@ -87,7 +87,7 @@ export function findWitness(problem: Problem, matching: Matching): WitnessSearch
   if (astray.length === 0) return { found: undefined, whole: true };
   const programs = new Programs(problem, astray);
   let whole = pointCount(problem.computation) <= SEARCH_LIMIT;
-  // Reads inside the tensors say more than reads outside of them.
+  // A counterexample that reads inside the tensors is clearer than one that reads outside.
   for (const insideOnly of [true, false])
     for (const draw of DRAWS)
       for (const point of candidates(problem, astray)) {
@@ -105,7 +105,7 @@ export function findWitness(problem: Problem, matching: Matching): WitnessSearch
 
 interface WrongRead {
   readonly place: { readonly operand: string; readonly loop: string };
-  /** What the operand stands for, and the point whose element it is given. */
+  /** The operand's expression, and the point whose element it gets. */
   readonly bound: Expr;
   readonly given: Point;
 }
@@ -123,12 +123,12 @@ function witnessAt({ computation }: Problem, { place, bound, given }: WrongRead,
 
 type Point = Readonly<Record<string, number>>;
 
-/** An expression with the steps of a point put in: `w[1,0,0,0]`, `square(x[3,7] - mean[3])`. */
+/** An expression with the steps of a point substituted: `w[1,0,0,0]`, `square(x[3,7] - mean[3])`. */
 function at(e: Expr, point: Point): Expr {
   return substitute(e, new Map(Object.entries(point).map(([name, step]) => [name, number(step)])));
 }
 
-/** The points whose steps are all 0 or 1, then the whole domain or, of a large one, a sample; what leads astray runs fastest. */
+/** The points with all steps 0 or 1, then the whole domain, or a sample of a large one; the responsible loops run fastest. */
 function* candidates({ computation, loops }: Problem, astray: readonly Astray[]): Generator<Point> {
   const leading = new Set(astray.flatMap((a) => a.loops));
   const names = loops.map((l) => l.name);
@@ -143,27 +143,27 @@ function* candidates({ computation, loops }: Problem, astray: readonly Astray[])
     yield Object.fromEntries(loops.map((l) => [l.name, randomInteger(random, 0, l.extent - 1)]));
 }
 
-/** An operand of the instruction: what it stands for, the element it is given, and the loops held at their first step for it. */
+/** An operand of the instruction: its expression, the element it gets, and the loops held at their first step for it. */
 interface Given {
   readonly name: string;
   readonly dtype: DType;
   readonly bound: Expr;
   readonly value: Evaluate;
-  /** What it reads, and where that lies; -1 outside. */
+  /** Its reads and their places in memory; -1 outside. */
   readonly reads: readonly { readonly tensor: string; readonly place: Evaluate }[];
   readonly held: Float64Array;
   readonly loops: readonly string[];
   readonly slots: readonly number[];
 }
 
-/** The equation and the mapped program of one match, on inputs worked out element by element. */
+/** The equation and the mapped program of one match, evaluated element by element. */
 class Programs {
   /** Points evaluated so far. */
   evaluations = 0;
   private readonly problem: Problem;
   private readonly scope: Scope;
   private readonly env: Environment;
-  /** Where the loops stand, while some are held at their first step. */
+  /** Current loop values; some may be held at their first step. */
   private readonly steps: Environment;
   private readonly right: Evaluate;
   private readonly issue: Evaluate;
@@ -172,7 +172,7 @@ class Programs {
   private readonly loops: readonly { readonly name: string; readonly slot: number }[];
   private readonly place: Evaluate;
   private readonly holds: Evaluate | undefined;
-  /** Axes whose step the output element does not show. */
+  /** Axes that the output element does not determine. */
   private readonly free: Readonly<Record<"spatial" | "reduce", readonly { slot: number; extent: number }[]>>;
   private draw: Draw = { seed: 0, from: 0, standing: undefined };
   private readonly standing = new Set<string>();
@@ -237,9 +237,9 @@ class Programs {
   }
 
   /**
-   * An operand that is given another value at a point than the equation reads, so that what the point adds is another;
-   * undefined when there is none.
-   * @param insideOnly both programs read inside the tensors there
+   * An operand that gets another value at a point than the equation reads, so that the point's contribution differs; undefined when there is
+   * none.
+   * @param insideOnly require both programs to read inside the tensors
    */
   readAstray(point: Point, draw: Draw, insideOnly: boolean): WrongRead | undefined {
     if (draw !== this.draw || draw.standing) this.computed.clear();
@@ -261,7 +261,7 @@ class Programs {
     return undefined;
   }
 
-  /** Makes what is read where the loops stand stand out: by the equation, or by the mapped program. */
+  /** Makes the values read at the current point extreme: those read by the equation, or by the mapped program. */
   private raise(mistaken: boolean): void {
     for (const { reads, slots } of this.operands)
       for (const { tensor, place } of reads)
@@ -285,7 +285,7 @@ class Programs {
     return differs;
   }
 
-  /** One element of the output by both programs, as interpret.ts computes it: a fold over summed axes joins once for every kept point. */
+  /** One element of the output by both programs, computed like interpret.ts does: a fold over summed axes contributes once for every kept point. */
   private elementAt(point: Point): [right: number, mistaken: number] {
     const { computation } = this.problem;
     const { op } = computation.equation;
@@ -313,14 +313,14 @@ class Programs {
     return result;
   }
 
-  /** What the instruction computes of the operands it is given where the loops stand. */
+  /** The instruction's result for the operands it gets at the current point. */
   private mistaken(): number {
     for (const { value, dtype, held, slots } of this.operands)
       held[0] = this.astray(slots, () => wrap(dtype, value(this.env)));
     return this.issue(this.issueEnv);
   }
 
-  /** What is found with some loops at their first step. */
+  /** Evaluates something with some loops at their first step. */
   private astray(slots: readonly number[], what: () => number): number {
     const { env, steps } = this;
     for (const slot of slots) {
@@ -336,7 +336,7 @@ class Programs {
     for (const { name, slot } of this.loops) this.env[slot] = point[name] ?? 0;
   }
 
-  /** A small integer that its type holds, the same for the same element; one that stands out is at the end of that range. */
+  /** A small integer that its type holds, always the same for the same element. An element made extreme is at the end of that range. */
   private element(tensor: string, tensorNumber: number, range: readonly [number, number], place: number): number {
     const [least, most] = range;
     const { standing, seed } = this.draw;
@@ -356,7 +356,7 @@ function scrambled(place: number, tensorNumber: number, seed: number): number {
 }
 
 const NONE = new Float64Array(0);
-/** Elements that stand out; in floats less, so that f16 holds their products. */
+/** The value of extreme elements; smaller for floats, so that f16 holds their products. */
 const STANDING = 100;
 const FLOATS = [-30, 30] as const;
 
