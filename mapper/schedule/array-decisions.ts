@@ -1,5 +1,5 @@
 /**
- * @file The list of what is decided about a design on lanes that is given by its transform: all that says what a schedule of it is.
+ * @file The decisions of a lane design that is given by its transform. Together they are its schedule.
  *
  *     transform (q,r,s) on lane q at (r) (s)   lanes 16   tile q 16   beside p 4, q 2   inputs loaded   stores through the caches
  */
@@ -14,7 +14,7 @@ import { LANE_DECISIONS } from "./lane-decisions.ts";
 
 type ArrayDecision<K extends keyof ArraySchedule> = Decision<ArraySchedule[K], object, ArraySchedule>;
 
-/** Of a search, whose schedules are listed with their designs. */
+/** For values that a search takes from the list of designs and their schedules rather than draws. */
 const LISTED = { draw: (_: object, schedule: ArraySchedule): never => unlisted(schedule), moves: [] } as const;
 
 const unlisted = (_: ArraySchedule): never => {
@@ -99,7 +99,7 @@ const threads: ArrayDecision<"threads"> = {
   ...LISTED,
 };
 
-/** In the order they are printed. */
+/** The decisions in the order they are printed. */
 export const ARRAY_DECISIONS: { readonly [K in keyof ArraySchedule]: ArrayDecision<K> } = {
   ...{ transform, lanes, tile, beside, inputs, streaming, threads },
 };

@@ -1,5 +1,5 @@
 /**
- * @file Decision `block`: how many steps of each dimension are unrolled around the instruction: the register block.
+ * @file Decision `block`: the register block, that is, how many steps of each dimension are unrolled around the instruction.
  *
  *     block q 12, k 2         24 accumulators: 12 inputs stream past 2 weights that are held
  *     block q 12, c 4         12 accumulators, four steps of the sum in a body
@@ -22,33 +22,33 @@ import { bordersUnder } from "./place.ts";
 
 type Block = Schedule["block"];
 
-/** Steps of a recorded block at most. What all of them make together is bounded by {@link BLOCK_ISSUES}. */
+/** Largest block of one dimension in a record. The product of all blocks is bounded by {@link BLOCK_ISSUES}. */
 const MOST = 1024;
 
-/** Most steps tried: of a kept dimension what registers allow, of a summed one what code size allows. */
+/** Largest block tried: for a kept dimension limited by registers, for a summed one by code size. */
 const SPATIAL_BLOCK = 30;
 const REDUCE_BLOCK = 8;
 
 /**
- * Summed steps unrolled at most, all loops together. Up to 8 made no difference (1694 random trials); in 27 of three searches for a
- * 512x7x7 layer in u8s8, 16 to 31 took 1.20, 32 to 63 took 1.08, more took 1.47 times what was expected of them (medians; a Xeon with
- * AMX that was also used for other work, 2026-11-21).
+ * Largest number of summed steps unrolled, all loops together. Up to 8 made no difference (1694 random trials). In 27 of three searches for a
+ * 512x7x7 layer in u8s8, 16 to 31 took 1.20, 32 to 63 took 1.08, and more took 1.47 times the predicted time (medians; a Xeon with AMX that was
+ * also used for other work, 2026-11-21).
  */
 const MOST_UNROLLED = 12;
 
 /**
- * Issues of a kernel at most, in all its texts: those for what is left over, those at borders. 28 by 9 of conv2d f32 in place are 952, 1,570
- * lines and 0.6 s of g++ (a Xeon, 2026-11-23), in which a search measures four others.
+ * Largest number of issues written in a kernel, counting all copies of the block: those for remainders and those at borders. 28 by 9 of conv2d
+ * f32 in place are 952 issues, 1,570 lines and 0.6 s of g++ (a Xeon, 2026-11-23), in which a search measures four other kernels.
  */
 const MOST_WRITTEN = 1024;
 
-/** How far apart another order of summed loops makes two candidates, and another unroll of any of them: both change the time little. */
+/** Distance between two candidates that differ in the order or in the unrolling of summed loops: either changes the time little. */
 export const SUMMED_APART = 0.25;
 
-/** Issues of one block at most: 30 by 30 steps of what needs no registers of its own, 8 steps of the sum unrolled, are searched. */
+/** Largest number of issues of a block. Searches try 30 by 30 steps when these need no registers of their own, with 8 steps of the sum unrolled. */
 const BLOCK_ISSUES = 8192;
 
-/** Issues written for blocks at the border at most: beyond, compiling takes seconds. */
+/** Largest number of issues written for blocks at the border: beyond it, compiling takes seconds. */
 const EDGE_ISSUES = 4096;
 
 export const block: Decision<Block, MappedContext, Schedule> = {
@@ -94,7 +94,7 @@ export const block: Decision<Block, MappedContext, Schedule> = {
 const moving = (mapping: Mapping, schedule: Schedule): LoopDimension[] =>
   dimensionsUnder(mapping, schedule).filter((d) => d.steps > 1);
 
-/** Sizes worth trying for the block of a dimension: all up to 8, then those that leave little over. */
+/** Block sizes to try for a dimension: all up to 8, then those that leave a small remainder. */
 function sizesOf(d: LoopDimension): number[] {
   const most = Math.min(d.steps, d.kind === "spatial" ? SPATIAL_BLOCK : REDUCE_BLOCK);
   const sizes: number[] = [];
@@ -105,7 +105,7 @@ function sizesOf(d: LoopDimension): number[] {
   return sizes;
 }
 
-/** One or two kept dimensions make the register block, innermost or not; the innermost summed one may be unrolled. */
+/** Draws one or two kept dimensions for the register block, innermost or not; the innermost summed one may be unrolled. */
 function drawBlock(mapping: Mapping, schedule: Schedule, random: Random): Block {
   const ordered = schedule.order.flatMap((name) => moving(mapping, schedule).find((d) => d.name === name) ?? []);
   const spatial = ordered.filter((d) => d.kind === "spatial");
@@ -128,7 +128,7 @@ function sizeProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   return undefined;
 }
 
-/** Code and registers. */
+/** Why a block exceeds the limits of code size or registers. */
 function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   const dimensions = dimensionsUnder(mapping, schedule);
   const { accumulators } = registersOf(mapping, schedule);
@@ -145,7 +145,7 @@ function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   return undefined;
 }
 
-/** Issues that a kernel is written as, about: what is left over of a block is a text of its own, and so is a last tile that is smaller. */
+/** Approximate number of issues written in a kernel: the remainder of a block is a copy of its own, and so is a smaller last tile. */
 export function issuesWritten(mapping: Mapping, schedule: Schedule): number {
   const dimensions = dimensionsUnder(mapping, schedule);
   const borders = bordersUnder(mapping, schedule);
@@ -155,7 +155,7 @@ export function issuesWritten(mapping: Mapping, schedule: Schedule): number {
   const texts = dimensions.map((d) => {
     const block = blockOf(schedule, d);
     const whole = Math.floor(d.wholeSteps / block);
-    // Of a border, what is left over is counted with its edges.
+    // The remainder of a border is counted with its edges.
     const atBorder = borders.some((b) => b.spatial === d.name || b.reduce === d.name);
     const left = whole === 0 ? 0 : (d.steps - whole * block) / block;
     const tile = schedule.order.map(parseLoop).find((l) => l?.name === d.name && l.tile !== undefined)?.tile;
@@ -173,7 +173,7 @@ export function blockedDimensions(mapping: Mapping, schedule: Schedule): LoopDim
   return dimensionsUnder(mapping, schedule).filter((d) => d.kind === "spatial" && blockOf(schedule, d) > 1);
 }
 
-/** Registers the block takes: accumulators, and tiles of the input that is held while the other streams by. */
+/** Registers the block takes: accumulators, and tiles of the input that is held while the other streams. */
 export function registersOf(mapping: Mapping, schedule: Schedule): { accumulators: number; held: number } {
   const blocked = blockedDimensions(mapping, schedule);
   const counts = inputOperands(mapping).map((o) =>
@@ -182,7 +182,7 @@ export function registersOf(mapping: Mapping, schedule: Schedule): { accumulator
   return { accumulators: product(blocked.map((d) => blockOf(schedule, d))), held: Math.min(...counts) };
 }
 
-/** Registers of the machine that the inputs of a block take: the one with fewer tiles is held, the first of equals, the other streams. */
+/** Machine registers that the inputs of a block take. The input with fewer tiles is held (the first if equal); the other streams. */
 export function registersTakenBy(mapping: Mapping, schedule: Schedule): { held: number; streaming: number } {
   const { held } = registersOf(mapping, schedule);
   const blocked = blockedDimensions(mapping, schedule);
@@ -195,7 +195,7 @@ export function registersTakenBy(mapping: Mapping, schedule: Schedule): { held: 
   return { held: held * (first?.each ?? 1), streaming: (second ?? first)?.each ?? 1 };
 }
 
-/** Upper bound of the issues that blocks at the border are written as; see {@link EDGE_ISSUES}. */
+/** Upper bound for the issues written for blocks at the border; see {@link EDGE_ISSUES}. */
 export function edgeIssues<D extends { readonly name: string; readonly kind: "spatial" | "reduce" }>(
   borders: readonly Border[],
   dimensions: readonly D[],
@@ -216,5 +216,5 @@ export function edgeIssues<D extends { readonly name: string; readonly kind: "sp
   return edges === 0 ? 0 : issues;
 }
 
-/** Whether edges of a schedule are few enough to be written out. */
+/** Whether a schedule has few enough issues at edges to be written. */
 export const edgesFit = (issues: number): boolean => issues <= EDGE_ISSUES;

@@ -1,11 +1,11 @@
 /**
- * @file A tensor with a border, loaded where it lies: blocks at the border leave out what lies outside of it.
+ * @file Loads a tensor that has a border in place: blocks at the border leave out the issues that would read outside.
  *
  *     in[n,c,p+r-1,q+s-1], q in blocks of 4          q_outer 0: q 0 with s 0 is left out       the others of 0..14: nothing is tested
  *
- * A kept and a summed dimension meet in an index that leaves the tensor: a border. Blocks of the kept one that hold a step which
- * leaves are edges. Their summed dimension is written step by step, each once for all blocks that leave the tensor alike, without
- * the issues that would read outside.
+ * A border arises where a kept and a summed dimension meet in an index that leaves the tensor. Blocks of the kept dimension that contain such a
+ * step are edges. Their summed dimension is written step by step, without the issues that would read outside; blocks that leave the tensor at
+ * the same steps share one copy.
  */
 
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
@@ -27,7 +27,7 @@ export interface Border {
   readonly extent: number;
 }
 
-/** The borders an access crosses, none when it stays inside; or why blocks cannot leave out what lies outside. */
+/** The borders that an access crosses, empty when it stays inside; or why blocks cannot leave out the outside. */
 export function bordersOf(
   computation: Computation,
   access: Access,
@@ -72,26 +72,32 @@ export function isInside(border: Border, spatialStep: number, reduceStep: number
   return at >= 0 && at < border.extent;
 }
 
-/** What blocks of `block` steps of the kept dimension make of a border: whole ones in the range stay inside, those before and behind are edges. */
+/**
+ * The effect of a border on blocks of `block` steps of the kept dimension: whole blocks in the range stay inside, those before and behind it are
+ * edges.
+ */
 export interface BorderBlocks {
   readonly from: number;
   readonly to: number;
-  /** Whether the smaller block that is left is one. */
+  /** Whether the smaller remainder block is an edge. */
   readonly leftIsEdge: boolean;
   readonly edges: number;
-  /** Texts of whole blocks at the edge, all steps of the summed dimension together: those that leave the tensor alike share one. */
+  /**
+   * Copies written for whole blocks at the edge, over all steps of the summed dimension. Blocks that leave the tensor at the same steps share
+   * one.
+   */
   readonly texts: number;
-  /** Pairs of a step and a summed step that lie inside. */
+  /** Number of pairs of a step and a summed step that lie inside. */
   readonly insideSteps: number;
-  /** Pairs of a block and a summed step of which at least one step lies inside. */
+  /** Number of pairs of a block and a summed step with at least one step inside. */
   readonly insideBlocks: number;
 }
 
 export const borderBlocks = memoisedPair(countBlocks);
 
 /**
- * Where stretches of whole blocks begin that leave the tensor at the same steps: 0 for the first. `[0, 1]` for s 0 of a 3x3, `[0]` for s 1.
- * @param stepOf the step of a border's summed dimension; undefined where all of them are meant
+ * Starts of the stretches of whole blocks that leave the tensor at the same steps; the first is 0. `[0, 1]` for s 0 of a 3x3, `[0]` for s 1.
+ * @param stepOf the step of a border's summed dimension; undefined for all of its steps
  */
 export function stretches(
   borders: readonly Border[],

@@ -1,5 +1,5 @@
 /**
- * @file The half of decision `order` about loops over tiles: cache blocking, and sums in several passes.
+ * @file The part of decision `order` that concerns loops over tiles: cache blocking, and sums in several passes.
  *
  *     order n/8 k/64 m n k                 as GotoBLAS: 64 blocks of k by 8 of n are used by every m before the next are fetched
  *
@@ -31,18 +31,18 @@ import { type Reach, reachInPlace } from "./reach.ts";
 /** An entry of a schedule's order: a loop over the blocks of a dimension, or over tiles of so many blocks. */
 interface ScheduledLoop {
   readonly name: string;
-  /** Blocks of a tile; undefined for the loop over blocks. */
+  /** Blocks in a tile; undefined for the loop over blocks. */
   readonly tile: number | undefined;
 }
 
-/** A loop as a record may name it. */
+/** The schema of a loop's name in a record. */
 export const loop = z
   .string()
   .max(LONGEST_NAME)
   .regex(/^[A-Za-z_][A-Za-z0-9_]*(?:\/[1-9]\d{0,9})?$/, { error: "is no loop" })
   .refine((text) => isFreeName(text.replace(/\/.*/, "")), TAKEN);
 
-/** `k`, `k/64`; undefined for what reads as neither. */
+/** Parses `k`, `k/64`; undefined for anything else. */
 export function parseLoop(text: string): ScheduledLoop | undefined {
   if (!text.includes("/")) return text === "" ? undefined : { name: text, tile: undefined };
   const known = knownTileLoops.get(text);
@@ -54,7 +54,7 @@ export function parseLoop(text: string): ScheduledLoop | undefined {
   return loop;
 }
 
-/** Read again and again while schedules are judged. */
+/** A cache: names are parsed repeatedly while schedules are validated. */
 const knownTileLoops = new Map<string, ScheduledLoop>();
 
 export const printLoop = ({ name, tile }: ScheduledLoop): string => (tile === undefined ? name : `${name}/${tile}`);
@@ -63,11 +63,11 @@ export const printLoop = ({ name, tile }: ScheduledLoop): string => (tile === un
 export interface NestedLoop {
   readonly dimension: LoopDimension;
   readonly tile: number | undefined;
-  /** Over tiles of a summed dimension, outside a kept loop: each of its steps is a pass over partial sums. */
+  /** Set for tiles of a summed dimension outside a kept loop: each step is a pass over partial sums. */
   readonly pass: boolean;
 }
 
-/** The loops of an order that {@link orderProblem} has nothing to say about, outermost first. */
+/** The loops of an order that {@link orderProblem} accepts, outermost first. */
 export function nestedLoops(order: readonly string[], dimensions: readonly LoopDimension[]): readonly NestedLoop[] {
   const all = order.map((text) => {
     const loop = parseLoop(text);
@@ -79,19 +79,19 @@ export function nestedLoops(order: readonly string[], dimensions: readonly LoopD
   return all.map((l, i) => ({ ...l, pass: l.dimension.kind === "reduce" && l.tile !== undefined && i < lastKept }));
 }
 
-/** Blocks of a dimension, the smaller one that is left included. */
+/** Number of blocks of a dimension, including a smaller last one. */
 export function blocksOf(d: LoopDimension, block: number): number {
   const usable = d.kind === "spatial" ? d.wholeSteps : d.steps;
   const whole = Math.floor(usable / block);
   return whole + (d.steps > whole * block ? 1 : 0);
 }
 
-/** Most passes written out one inside the other: each has a first, a last and those between. */
+/** Largest number of nested passes in the generated code: each has a first, a last and middle iterations. */
 export const PASS_LOOPS = 2;
 
 /**
- * Why loops cannot stand as an order has them; undefined when they can.
- * @param meetsBorder whether a summed dimension meets a border of what is loaded in place: its steps are then written one by one
+ * Why loops cannot be ordered this way; undefined when they can.
+ * @param meetsBorder whether a summed dimension meets a border of an input loaded in place; its steps are then written one by one
  */
 export function orderProblem(
   { order, block }: Pick<Schedule, "order" | "block">,
@@ -122,7 +122,7 @@ export function orderProblem(
   return undefined;
 }
 
-/** Without loops over tiles that are no loop, or that stand around the loop over their blocks with nothing between, a copy neither. */
+/** Removes tile loops that have one step, or that enclose the loop over their blocks with no loop or copy between them. */
 export function withoutIdleTiles(
   order: readonly string[],
   dimensions: readonly LoopDimension[],
@@ -139,7 +139,7 @@ export function withoutIdleTiles(
   return kept.length < order.length ? withoutIdleTiles(kept, dimensions, block, copied) : order;
 }
 
-/** One loop over tiles put in, taken out, or given another size. */
+/** Adds, removes or resizes one tile loop. */
 export function retiled(mapping: Mapping, schedule: Schedule, random: Random, nearBytes: number): Schedule {
   const dimensions = dimensionsUnder(mapping, schedule);
   const tiled = schedule.order.filter((text) => parseLoop(text)?.tile !== undefined);
@@ -153,19 +153,19 @@ export function retiled(mapping: Mapping, schedule: Schedule, random: Random, ne
   const { d, sizes } = pick(random, choices);
   const old = tiled.find((text) => parseLoop(text)?.name === d.name);
   const { order } = old === undefined ? schedule : out(old);
-  // Outside of the loop before its own at least, and of some kept one.
+  // It must be outside the dimension's own loop, and outside some kept loop.
   const kept = order.findLastIndex((text) => dimensions.some((x) => x.name === text && x.kind === "spatial"));
   const place = randomInteger(random, 0, Math.max(0, Math.min(kept, order.indexOf(d.name) - 1)));
   const loop = printLoop({ name: d.name, tile: pick(random, sizes) });
   return { ...schedule, order: [...order.slice(0, place), loop, ...order.slice(place)] };
 }
 
-/** Loops over tiles at most: n, k and m in GotoBLAS. */
+/** Largest number of tile loops: n, k and m in GotoBLAS. */
 const MOST_TILED = 3;
 
 /**
- * Blocks of a tile worth trying: where what an operand has does not fit in the nearest cache, halves of it, and halves of those, down
- * to a quarter of that cache. A kept dimension may also have tiles of one block, which is another order of its loop and others' tiles.
+ * Tile sizes to try, in blocks. Where an operand's data exceeds the nearest cache: half of the data, halves of that, and so on down to a quarter
+ * of that cache. A kept dimension may also have tiles of one block, which reorders its loop relative to the tiles of others.
  */
 function tileSizes(mapping: Mapping, { block }: Schedule, d: LoopDimension, nearBytes: number): number[] {
   const blocks = blocksOf(d, block[d.name] ?? 1);
@@ -179,10 +179,10 @@ function tileSizes(mapping: Mapping, { block }: Schedule, d: LoopDimension, near
   return [...sizes].filter((size) => size < blocks);
 }
 
-/** Of the operands that move along a dimension. */
+/** The largest operand that moves along a dimension, in bytes. */
 const mostBytes = memoisedBy<Mapping, number>();
 
-/** Of the tensors an operand reads, or the output; 0 where a dimension does not move in them. */
+/** Bytes of the tensors that an operand reads, or of the output; 0 when they do not depend on the dimension. */
 function operandBytes({ computation, binding }: Mapping, operand: string, d: LoopDimension): number {
   const bound = binding[operand];
   if (bound === undefined || !d.loops.some((l) => axesIn(bound).includes(l.name))) return 0;
@@ -192,7 +192,7 @@ function operandBytes({ computation, binding }: Mapping, operand: string, d: Loo
   }, 0);
 }
 
-/** How the output holds partial sums between passes, where it can: whole tiles as the instruction stores them, and nothing else to do. */
+/** How the output can hold partial sums between passes, if it can: whole tiles as the instruction stores them, without further processing. */
 export function partialReach(mapping: Mapping, schedule: Pick<Schedule, "spread">): Reach | undefined {
   const { computation, intrinsic } = mapping;
   const dimensions = dimensionsUnder(mapping, schedule);

@@ -1,10 +1,12 @@
 /**
- * @file A decision: one thing a mapping leaves open, with all that is known about it in one place. A schedule is one value of each.
+ * @file A decision: one degree of freedom that a mapping leaves open, with everything known about it in one place. A schedule has one value for
+ * each.
  *
  *     stage 3          values 1 to 8; "3 stages of a ring in shared memory: 2 steps are on their way while 1 is multiplied"
  *     block q 12       drawn: one or two kept loops, as far as registers allow; moved: another number of steps of one loop
  *
- * Search, the database's codec, the model's traits, explanations and docs/schedule.md read these files and have no list of their own.
+ * The search, the database's codec, the model's traits, explanations and docs/schedule.md are all derived from these files and have no list of
+ * their own.
  */
 
 import type { z } from "zod";
@@ -12,64 +14,64 @@ import type { Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 
 /**
- * @template V its values
- * @template C what is known of a mapping when it is scheduled
- * @template S the schedule it is a part of
+ * @template V type of its values
+ * @template C the facts about a mapping that decisions use
+ * @template S the schedule it belongs to
  */
 export type Decision<V, C, S> = Described<V, C, S> & (Listed<V, C, S> | Drawn<V, C, S>);
 
 interface Described<V, C, S> {
-  /** Key in the schedule. */
+  /** Its key in the schedule. */
   readonly name: string;
-  /** In explanations, where the key alone says too little. */
+  /** Its name in explanations, where the key alone is unclear. */
   readonly label?: string;
-  /** One sentence or two for docs/schedule.md: what it decides, and what it trades. */
+  /** One or two sentences for docs/schedule.md: what it decides, and the trade-off. */
   readonly summary: string;
-  /** A value, as {@link print} writes it. */
+  /** An example value, as {@link print} writes it. */
   readonly example: string;
-  /** What a record may hold: bounded numbers, names of the notation. A decision that came later is optional in the schedule, and in its records. */
+  /** What a record may hold: bounded numbers, names of the notation. A decision added later is optional in the schedule and in its records. */
   readonly schema: z.ZodType<V>;
-  /** `m 128, n 256, k 64`: as schedules are printed. Undefined where there is nothing to say. */
+  /** The value as schedules print it: `m 128, n 256, k 64`. Undefined when there is nothing to print. */
   print(value: V): string | undefined;
-  /** What the model counts a schedule by besides time: each name has a weight that the correction learns. Nothing when left out. */
+  /** Classes of schedules that the model's correction distinguishes: it learns a weight for each name. None when left out. */
   traits?(schedule: S): readonly string[];
-  /** Why its value cannot be lowered beside the others, in one sentence; undefined when it can. */
+  /** Why its value cannot be lowered together with the others, in one sentence; undefined when it can. */
   problem?(context: C, schedule: S): string | undefined;
-  /** Whether a legal value is worth a trial; always when left out. Recorded schedules need not be. */
+  /** Whether a legal value is worth a trial; always when left out. Recorded schedules are not restricted by it. */
   worthTrying?(context: C, schedule: S): boolean;
-  /** Its value in the one way that equal schedules write it; undefined where it is left out. */
+  /** The canonical form of its value, so that equal schedules are written alike; undefined when the value is omitted. */
   tidy?(context: C, schedule: S): V | undefined;
-  /** How far apart two schedules are in it, 0 for equal values; 1 for any other when left out. */
+  /** Distance between two schedules in this decision. When left out: 0 for equal values, 1 for others. */
   distance?(context: C, a: S, b: S): number;
-  /** The decision whose parent it comes from when schedules are crossed, since the values belong together. */
+  /** Another decision whose value must come from the same parent in crossover, because the values belong together. */
   readonly goesWith?: keyof S & string;
 }
 
-/** A decision whose values are few enough to be listed: each is as likely to be drawn, and any may follow any other. */
+/** A decision with few enough values to list. All are equally likely to be drawn, and a mutation may change any value to any other. */
 export interface Listed<V, C, S> {
-  /** The values worth trying for a mapping, smallest or plainest first. Each may still clash with another decision's value. */
+  /** The values to try for a mapping, smallest or plainest first. Each may still conflict with another decision's value. */
   values(context: C): readonly V[];
-  /** Whether a value goes with what was decided before it; one that does not is not drawn, where another does. */
+  /** Whether a value suits the decisions made before it. One that does not is drawn only when no other does. */
   suits?(context: NoInfer<C>, schedule: NoInfer<S>, value: NoInfer<V>): boolean;
 }
 
-/** A decision with too many values for a list, or with values that follow from other decisions. */
+/** A decision with too many values to list, or with values that follow from other decisions. */
 export interface Drawn<V, C, S> {
-  /** @param schedule what was decided before it */
+  /** @param schedule the decisions made before it */
   draw(context: C, schedule: S, random: Random): V;
-  /** What is drawn once all others are: loops over tiles, copies inside of loops. */
+  /** Draws what can only be drawn after all other decisions: loops over tiles, copies inside loops. */
   refine?(context: C, schedule: S, random: Random): S;
-  /** Steps to neighbours; none where the user decides. */
+  /** Steps to neighbouring values; empty when the user decides. */
   readonly moves: readonly Move<C, S>[];
 }
 
-/** How far apart values are of which a search tries one, where it has many schedules to try, before it tries the others. */
+/** Distance of values of which a search first tries one, when it has many schedules to try, before it tries the others. */
 export const MINOR_DISTANCE = 0.25;
 
 export interface Move<C, S> {
-  /** How often it is taken, beside the weights of the moves that find something to change; 1 for a listed decision. */
+  /** How often it is chosen, relative to the other moves that find something to change; 1 for a listed decision. */
   readonly weight: number;
-  /** A neighbour, perhaps not a legal one; the same schedule where nothing was found. */
+  /** A neighbour, which need not be legal; the same schedule when there is none. */
   apply(context: C, schedule: S, random: Random): S;
 }
 
@@ -82,12 +84,12 @@ export function printPairs(of: Readonly<Record<string, unknown>>): string {
   );
 }
 
-/** Entries that differ between two records. */
+/** Number of entries that differ between two records. */
 export function pairsApart(a: Readonly<Record<string, unknown>>, b: Readonly<Record<string, unknown>>): number {
   return [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((name) => a[name] !== b[name]).length;
 }
 
-/** Why values by axis are not one of each axis, and of no other. */
+/** Why a record of values does not have exactly one value for each axis. */
 export function namesProblem(
   decision: string,
   of: Readonly<Record<string, number>>,
@@ -98,10 +100,10 @@ export function namesProblem(
   return `${decision} is of ${Object.keys(of).join(", ") || "nothing"}, not of ${axes.map((a) => a.axis).join(", ")}`;
 }
 
-/** Axes of an instruction, or loops of a computation that is dealt to threads. */
+/** Axes of an instruction, or loops of a computation whose points are distributed to threads. */
 const MOST_AXES = 8;
 
-/** Values by axis, as a record may hold them: names of the notation, and no more than there may be. */
+/** The schema of values by axis in a record: names of the notation, limited in number. */
 export function byAxis<T>(value: z.ZodType<T>): z.ZodType<Readonly<Record<string, T>>> {
   return named(identifier, value, MOST_AXES);
 }

@@ -1,5 +1,5 @@
 /**
- * @file Fused loops that lie in memory as one: their digits side by side, none of them ever outside the tensor.
+ * @file Fused loops that are contiguous in memory: their elements lie side by side, and none is ever outside the tensor.
  *
  *     w[k,c,r,s] along c,r,s fused, 64 x 3 x 3      one row of 576 elements: 8 at once, where s alone allows 1
  *     in[n,c,p,q] along p,q fused, 14 x 14          196 elements: 4 at once, where q alone allows 2
@@ -14,11 +14,11 @@ import type { LoopDimension } from "./dimensions.ts";
 
 /** Loops of a mapping. */
 export interface MappedLoops {
-  /** Of all loops of the computation. */
+  /** Extents of all loops of the computation. */
   readonly extents: Extents;
-  /** Those that feed axes of the instruction. */
+  /** The loops that feed axes of the instruction. */
   readonly fed: ReadonlySet<string>;
-  /** Of them those that a tile may carry past their end: the outermost of each axis, whose digit is a quotient. */
+  /** Loops among them that a tile may run past the end of: the outermost of each axis, whose value is a quotient. */
   readonly past: ReadonlySet<string>;
 }
 
@@ -32,7 +32,7 @@ export const mappedLoops = memoised(({ computation, matching }: Mapping): Mapped
   };
 });
 
-/** Place of each element along one dimension of a tensor, the others at 0. A storage formula is a sum over its dimensions. */
+/** Offset of each element along one dimension of a tensor, with the others at 0. A storage formula is a sum over its dimensions. */
 export const placesAlong = memoisedPair((tensor: Tensor, name: string): readonly number[] => {
   const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
   const extent = tensor.dims.find((d) => d.name === name)?.extent ?? 1;
@@ -42,9 +42,7 @@ export const placesAlong = memoisedPair((tensor: Tensor, name: string): readonly
 /** The affine form of each index. */
 export const formsIn = memoised(({ index }: Access): readonly (AffineForm | undefined)[] => index.map(affineForm));
 
-/**
- * Elements along fused loops, up to `most`, that lie side by side and begin at a multiple of their number; 1 where that is not certain.
- */
+/** Length, up to `most`, of contiguous runs along fused loops that start at a multiple of their length; 1 when that is not certain. */
 export function denseRun(
   access: Access,
   { loops, weights }: LoopDimension,
@@ -57,14 +55,14 @@ export function denseRun(
   const { origin, steps } = stepsIn(tensor);
   const strideOf = (loop: string): number | undefined => strideAlong(access, tensor, loop);
 
-  // 1. The innermost loops that count places as they count the fused index.
+  // 1. The innermost loops whose memory offset advances with the fused index.
   let first = loops.length;
   while (first > 0 && strideOf(loops[first - 1]?.name ?? "") === weights[first - 1]) first--;
   const dense = loops.slice(first);
   if (dense.length < 2) return 1;
   const isDense = (name: string): boolean => dense.some((l) => l.name === name);
 
-  // 2. No index that they move is ever outside: nor where a tile carries another loop past its end.
+  // 2. No index they move is ever outside, not even where a tile runs past the end of another loop.
   const inside = index.every((e, i) => {
     const moving = [...(forms[i]?.terms.keys() ?? [])];
     if (!moving.some(isDense)) return true;
@@ -74,7 +72,7 @@ export function denseRun(
   });
   if (!inside) return 1;
 
-  // 3. Everything else moves by multiples.
+  // 3. All other loops move the offset by multiples of the run.
   const others = Object.keys(extents).filter((name) => !isDense(name) && ((extents[name] ?? 1) > 1 || fed.has(name)));
   const strides = others.map(strideOf);
   if (strides.some((s) => s === undefined)) return 1;
@@ -85,7 +83,7 @@ export function denseRun(
   return width;
 }
 
-/** Elements that an access moves by when a loop does; undefined where that is not the same everywhere. */
+/** Elements that an access moves by when a loop advances; undefined when the distance varies. */
 export function strideAlong(access: Access, tensor: Tensor, loop: string): number | undefined {
   const { steps } = stepsIn(tensor);
   return formsIn(access).reduce<number | undefined>((sum, form, i) => {
@@ -96,16 +94,16 @@ export function strideAlong(access: Access, tensor: Tensor, loop: string): numbe
 }
 
 interface Steps {
-  /** Place of the first element. */
+  /** Offset of the first element. */
   readonly origin: number;
-  /** From one to the next along each dimension, where that is one distance. */
+  /** Distance between neighbours along each dimension; undefined when it varies. */
   readonly steps: readonly (number | undefined)[];
 }
 
 const stepsIn = memoised((tensor: Tensor): Steps => {
   const first = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
   const origin = evaluateIndex(tensor.storage, first);
-  // Where there is one element alone, an instruction may still step beyond it.
+  // Where there is only one element, an instruction may still step beyond it.
   const beyond = (name: string): number => evaluateIndex(tensor.storage, { ...first, [name]: 1 }) - origin;
   const steps = tensor.dims.map(({ name, extent }) =>
     extent === 1 ? beyond(name) : evenStep(placesAlong(tensor, name)),

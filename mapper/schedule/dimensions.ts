@@ -1,5 +1,5 @@
 /**
- * @file What a schedule orders and blocks: the loops around the instruction and the fused loops that feed its axes.
+ * @file The dimensions that a schedule orders and blocks: the loops around the instruction and the fused loops that feed its axes.
  *
  *     conv2d, n <- k, k <- c on avx512.vpdpbusd:    k: 4 steps of 16    c: 16 steps of 4    p, q, r, s: steps of 1
  */
@@ -11,28 +11,28 @@ import { memoised } from "../../abstraction/memoised.ts";
 
 /** One index a loop of the lowered program runs over. */
 export interface LoopDimension {
-  /** The loop, or the fused loops joined: `p_q`, which no other loop or dimension is called. */
+  /** The loop's name, or the names of fused loops joined: `p_q`. No other loop or dimension has this name. */
   readonly name: string;
   readonly kind: "spatial" | "reduce";
   /** Outermost first. */
   readonly loops: readonly Axis[];
-  /** Elements of the index from one value of each loop to the next. */
+  /** For each loop, the distance in the fused index between two of its values. */
   readonly weights: readonly number[];
   /** Axis of the instruction that the dimension feeds; undefined for an outer loop. */
   readonly axis: string | undefined;
-  /** Elements one step takes: the extent of the axis, or 1. */
+  /** Elements that one step covers: the extent of the axis, or 1. */
   readonly step: number;
-  /** Elements in all. */
+  /** Total number of elements. */
   readonly extent: number;
-  /** Steps, the last one perhaps partial. */
+  /** Number of steps, the last one perhaps partial. */
   readonly steps: number;
-  /** Steps that are whole. */
+  /** Number of whole steps. */
   readonly wholeSteps: number;
 }
 
 /**
- * Every dimension of a mapping: kept ones before summed ones, each in the order of the computation. Axes nothing feeds have none.
- * Worked out once a mapping.
+ * Every dimension of a mapping, kept ones before summed ones, each in the order of the computation. An axis that nothing feeds has none. Cached
+ * by mapping.
  */
 export const dimensionsOf: (mapping: Mapping) => readonly LoopDimension[] = memoised(findDimensions);
 
@@ -90,7 +90,7 @@ export const summedOf = memoised(
     new Set(dimensionsOf(mapping).flatMap((d) => (d.kind === "reduce" ? [d.name] : []))),
 );
 
-/** Loops whose digit may pass their extent: the gaps of a spread dimension. */
+/** Loops whose index may exceed their extent: the gaps of a spread dimension. */
 export function gapsOf(d: LoopDimension): readonly Axis[] {
   return d.loops.filter((l, i) => {
     const above = d.weights[i - 1];
@@ -98,7 +98,7 @@ export function gapsOf(d: LoopDimension): readonly Axis[] {
   });
 }
 
-/** The fused index apart again: i = 6*x + y  ->  x = i/6, y = i%6. */
+/** Splits the fused index into its loops: i = 6*x + y  ->  x = i/6, y = i%6. */
 export function digitsOf(d: LoopDimension, fused: Expr): [string, Expr][] {
   return d.loops.map((l, position) => {
     const weight = d.weights[position] ?? 1;

@@ -1,12 +1,12 @@
 /**
- * @file Decision `fragments`: when a warp fetches the fragments it multiplies from shared memory.
+ * @file Decision `fragments`: when a warp fetches the fragments that it multiplies from shared memory.
  *
  *     inline     fetch k, multiply k
  *     ahead      fetch k+1 into a second set, multiply k: within a step
  *     across     the same across steps: behind the barrier the first fragments of the next step, then the last product of this one
  *
- * An instruction that reads shared memory by itself has no fragments: its products are awaited in their step (inline), or a step later
- * (across), so that they run while the next stage is awaited; that takes one stage more.
+ * An instruction that reads shared memory itself has no fragments. Its products are awaited in their own step (inline), or one step later
+ * (across), so that they run while the next stage is awaited; that needs one more stage.
  */
 
 import { z } from "zod";
@@ -27,17 +27,17 @@ export const fragments: GridDecision<"fragments"> = {
   problem: fragmentsProblem,
 };
 
-/** Steps whose products may run while another is awaited: their stages are not free yet. */
+/** Steps whose products may still run while another step is awaited. Their stages are not free yet. */
 export function stepsInFlight({ intrinsic }: GridContext, { fragments: when }: GridSchedule): number {
   return intrinsic.asynchronous && when === "across" ? 1 : 0;
 }
 
-/** Sets of input fragments that a warp holds. */
+/** Number of sets of input fragments that a warp holds. */
 export function setsOf({ fragments: when }: GridSchedule): number {
   return when === "inline" ? 1 : 2;
 }
 
-/** Parts of a step: issues along the sum. */
+/** Parts of a step: number of issues along the sum. */
 export function partsOf({ sum }: GridContext, size: Readonly<Record<string, number>>): number {
   return extentOf(sum.axis, size) / sum.extent;
 }

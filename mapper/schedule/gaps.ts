@@ -1,5 +1,5 @@
 /**
- * @file Fused loops over the rows of a padded copy, gaps between the rows included: small images fill the rows of a tile.
+ * @file Fused loops that run over the rows of a padded copy including the gaps between rows, so that small images fill the rows of a tile.
  *
  *     m <- p,q of a 7x7 image, 9 elements a row in the copy
  *       q alone        7 tiles, 7 of 16 rows used
@@ -18,7 +18,7 @@ import { copyOf, reachPadded } from "./reach.ts";
 
 const known = memoisedBy<Mapping, readonly LoopDimension[]>();
 
-/** The dimensions of a mapping under a schedule: those it spreads have their steps over the rows of the copy. */
+/** The dimensions of a mapping under a schedule. The steps of spread dimensions run over the rows of the copy. */
 export function dimensionsUnder(mapping: Mapping, { spread }: Pick<Schedule, "spread">): readonly LoopDimension[] {
   if (spread === undefined || spread.length === 0) return dimensionsOf(mapping);
   return known(mapping, spread.join(), () =>
@@ -26,7 +26,7 @@ export function dimensionsUnder(mapping: Mapping, { spread }: Pick<Schedule, "sp
   );
 }
 
-/** Names of the dimensions that may be spread, and the operand that must then be padded. */
+/** Names of the dimensions that may be spread, each with the operand that must then be padded. */
 export const spreadable = memoised((mapping: Mapping): ReadonlyMap<string, string> => {
   const found = dimensionsOf(mapping).flatMap((d): [string, string][] => {
     const spread = spreadOf(mapping, d);
@@ -35,7 +35,10 @@ export const spreadable = memoised((mapping: Mapping): ReadonlyMap<string, strin
   return new Map(found);
 });
 
-/** A fused kept dimension over the rows of the copy of the one input it indexes; undefined where they do not lie evenly or have no gaps. */
+/**
+ * A fused kept dimension, spread over the rows of the copy of the one input it indexes; undefined when the rows are not evenly spaced or have no
+ * gaps.
+ */
 function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimension; operand: string } | undefined {
   const { computation, intrinsic, binding } = mapping;
   const moving = d.loops.filter((l) => l.extent > 1);
@@ -55,7 +58,7 @@ function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimensio
       (sum, e, i) => sum + (affineForm(e ?? number(0))?.terms.get(loop) ?? 0) * (copy.strides[i] ?? 0),
       0,
     );
-  // From the inside out: elements of the fused index from one value of a loop to the next.
+  // From the inside out: distance in the fused index between two values of a loop.
   const unit = perStep(moving.at(-1)?.name ?? "");
   const weights: number[] = [];
   let inside = 1;

@@ -1,13 +1,13 @@
 /**
- * @file Decision `gather`: an input of which a block stages what its tile reads of the tensor once, ahead of all steps, as it lies in memory; lanes
- * gather their fragments from there.
+ * @file Decision `gather`: a block stages the part of an input that its tile reads once, before all steps, in its layout in memory. Lanes gather
+ * their fragments from there.
  *
  *     gather a, NHWC, 7x7 taps in steps of 2 on 3 channels, a tile of 112 pixels of a row
  *       box               7 rows h of 696 elements wc, 8 of them moved at once: 4,872 elements, where a tile for each step makes 112 x 147
  *       a[m,k]            box[r, 7 + 6*m + 3*s + c], r, s, c the digits of k
  *
- * Neighbouring results share most of what they read, and no tile repeats it; strides and channels need not be multiples of 16 bytes. The box is
- * the product of the dimensions' ranges over the loops of a tile and the whole sum: it follows from the indices alone.
+ * Neighbouring results share most of what they read, so the staged box holds each element once; strides and channels need not be multiples of 16
+ * bytes. The box is the product of the index ranges over the loops of a tile and the whole sum. It follows from the indices alone.
  */
 
 import { type AffineForm, affineForm } from "../../abstraction/affine.ts";
@@ -39,15 +39,15 @@ export const gather: GridDecision<"gather"> = {
   problem: gatherProblem,
 };
 
-/** A dimension of the tensor, or several that lie one behind the other and are read whole but for the outermost. */
+/** A dimension of the tensor, or several contiguous ones of which all but the outermost are read completely. */
 interface FormDim {
   readonly name: string;
   /** Outermost first. */
   readonly own: readonly { readonly position: number; readonly extent: number }[];
-  /** How the loops index it, its own dimensions counted as one. */
+  /** Its index as a form of the loops, with its own dimensions counted as one. */
   readonly form: AffineForm;
   readonly extent: number;
-  /** Elements from one place to the next in the tensor. */
+  /** Distance between neighbouring positions in the tensor, in elements. */
   readonly pitch: number;
 }
 
@@ -58,38 +58,38 @@ interface GatherForm {
   readonly dims: readonly FormDim[];
 }
 
-/** A loop of the kept axis: values that a tile has of it, and results of the tile from one to the next. */
+/** A loop of the kept axis: the number of values a tile covers, and the distance between them in the tile's results. */
 export interface TileLoop {
   readonly name: string;
   readonly count: number;
   readonly weight: number;
-  /** Whether a tile has all of its values. */
+  /** Whether a tile covers all of its values. */
   readonly isWhole: boolean;
 }
 
 export interface BoxDim extends FormDim {
-  /** Places that are staged. */
+  /** Number of positions staged. */
   readonly staged: number;
-  /** Places ahead of the first that is read: copies begin at multiples of their width. */
+  /** Positions staged before the first one that is read, since copies begin at multiples of their width. */
   readonly ahead: number;
-  /** Elements from one place to the next in shared memory. */
+  /** Distance between neighbouring positions in shared memory, in elements. */
   readonly weight: number;
 }
 
 export interface GatherBox extends Omit<GatherForm, "dims"> {
   readonly dims: readonly BoxDim[];
   readonly kept: readonly TileLoop[];
-  /** Elements of shared memory. */
+  /** Size in shared memory, in elements. */
   readonly elements: number;
-  /** Elements along the innermost dimension that move at once. */
+  /** Elements along the innermost dimension that are copied at once. */
   readonly width: number;
-  /** Whether fragments lie in rows of 16 bytes, which `ldmatrix` reads. */
+  /** Whether fragments lie in rows of 16 bytes, as `ldmatrix` reads them. */
   readonly inRows: boolean;
 }
 
 const forms = memoisedBy<GridContext, GatherForm | string>();
 
-/** How an input could be staged as it lies; or why it cannot, in one sentence. */
+/** How an input could be staged in its own layout, or one sentence on why it cannot. */
 const gatherForm = (context: GridContext, input: GridInput): GatherForm | string =>
   forms(context, input.operand.name, () => findForm(context, input));
 
@@ -115,7 +115,7 @@ function findForm(context: GridContext, input: GridInput): GatherForm | string {
   return { input, access: value, dims: joined(dims, context) };
 }
 
-/** The dimensions of what is read, outermost first; or why they cannot be staged. */
+/** The dimensions of the part that is read, outermost first, or why they cannot be staged. */
 function dimsOf(tensor: Tensor, access: Access): FormDim[] | string {
   const storage = affineForm(tensor.storage);
   const found: FormDim[] = [];
@@ -129,7 +129,7 @@ function dimsOf(tensor: Tensor, access: Access): FormDim[] | string {
   return found.sort((a, b) => b.pitch - a.pitch);
 }
 
-/** The innermost dimensions as one, as long as all but the last of them are read whole. */
+/** Merges the innermost dimensions while all but the last of them are read completely. */
 function joined(dims: readonly FormDim[], { mapping }: GridContext): readonly FormDim[] {
   const extents = new Map(mapping.computation.axes.filter((a) => a.kind === "reduce").map((a) => [a.name, a.extent]));
   const [inner, outer] = [dims.at(-1), dims.at(-2)];
@@ -150,17 +150,17 @@ function joined(dims: readonly FormDim[], { mapping }: GridContext): readonly Fo
 
 const boxes = memoisedBy<GridContext, GatherBox | string>();
 
-/** The box of a schedule; undefined where no input is gathered. */
+/** The box of a schedule; undefined when no input is gathered. */
 export function boxOf(context: GridContext, schedule: Pick<GridSchedule, "gather" | "tile">): GatherBox | undefined {
   const found = boxFor(context, schedule);
   return typeof found === "string" ? undefined : found;
 }
 
-/** Whether an input may be staged as it lies, in some tile. */
+/** Whether an input may be staged in its own layout for some tile. */
 export const isGatherable = (context: GridContext, input: GridInput): boolean =>
   typeof gatherForm(context, input) !== "string";
 
-/** Whether the box of a schedule is copied behind the back of the threads; not where there is none. */
+/** Whether the box of a schedule is copied asynchronously; false when there is none. */
 export function boxIsAsync(
   context: GridContext,
   schedule: Pick<GridSchedule, "gather" | "tile" | "transfer">,
@@ -183,7 +183,7 @@ function boxFor(
   return boxes(context, `${name} ${kept} ${sum}`, () => sized(context, form, kept, sum));
 }
 
-/** How much larger a box may become for wider copies. */
+/** Largest growth of a box for the sake of wider copies. */
 const MOST_WIDENED = 1.5;
 
 function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile: number): GatherBox | string {
@@ -198,7 +198,7 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   const places = ({ terms }: AffineForm): number =>
     [...terms].reduce((n, [l, by]) => n + by * ((reach.get(l) ?? 1) - 1), 1);
 
-  // 1. The innermost dimension: as many at once as all rows begin at multiples of.
+  // 1. The innermost dimension: the widest copy at whose multiples all rows begin.
   const inner = form.dims.at(-1);
   if (!inner) return `${form.access.tensor} has no dimensions`;
   const pitches = form.dims.slice(0, -1).map((d) => d.pitch);
@@ -217,7 +217,7 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   const most = MOST_BYTES / bytesOf(operand.dtype);
   const width = [most, most / 2, most / 4, most / 8].find((w) => w > 1 && isWide(w)) ?? 1;
 
-  // 2. Rows of 16 bytes that are read whole: apart by an odd number of them, eight meet all banks.
+  // 2. Completely read rows of 16 bytes: spaced by an odd number of them, eight rows cover all banks.
   const isWhole = context.sum.elements % sumTile === 0;
   const inRows =
     isWhole && input.contiguous === "sum" && input.width === most && width === most && bytesOf(operand.dtype) === 2;
@@ -236,7 +236,7 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   return { ...form, dims: dims.toReversed(), kept: loops, elements: weight, width, inRows };
 }
 
-/** What a tile has of each loop of its axis, outermost first: whole inner loops, then a part of one. Undefined where it is no box. */
+/** The part of each loop of its axis that a tile covers, outermost first: whole inner loops, then a part of one. Undefined when it is not a box. */
 function tileLoops(dimension: LoopDimension | undefined, tile: number): TileLoop[] | undefined {
   let [left, weight] = [tile, 1];
   const loops: TileLoop[] = [];

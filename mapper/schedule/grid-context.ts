@@ -1,6 +1,6 @@
 /**
- * @file What the decisions about blocks and warps need to know of a mapping: its axes as rows, columns and a sum, and how each input
- * lies in memory.
+ * @file The facts about a mapping that decisions about blocks and warps use: its axes as rows, columns and a sum, and the layout of each input
+ * in memory.
  *
  *     conv2d f16 NHWC on mma.m16n8k16:    rows m <- n,p,q (3136)    columns n <- k (64)    sum k <- c (64), outer sums r, s
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
@@ -25,7 +25,7 @@ import { denseRun, formsIn, type MappedLoops, mappedLoops, placesAlong } from ".
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { inputOperands, targetOperand } from "./operands.ts";
 
-/** What a block may take of its machine. */
+/** Limits of the machine for one block. */
 export interface GridLimits {
   /** Threads of a warp. */
   readonly lanes: number;
@@ -36,13 +36,13 @@ export interface GridLimits {
   /** 32-bit registers of a thread, and of all threads of a block. */
   readonly threadRegisters: number;
   readonly blockRegisters: number;
-  /** Sizes of an asynchronous copy of one thread, in bytes; none where there is no such copy. */
+  /** Sizes of an asynchronous copy by one thread, in bytes; empty when the machine has none. */
   readonly asyncBytes: readonly number[];
-  /** Whether an engine copies boxes into shared memory. */
+  /** Whether the machine has a copy engine (TMA) that copies boxes into shared memory. */
   readonly engine: boolean;
-  /** Blocks of a cluster at most, which reach one another's shared memory; 0 where there are no clusters. */
+  /** Largest number of blocks in a cluster, which can access one another's shared memory; 0 without clusters. */
   readonly clusterBlocks: number;
-  /** Whether a kernel may begin while the one runs that it awaits. */
+  /** Whether a kernel may begin while the kernel it depends on still runs. */
   readonly dependentLaunch: boolean;
   readonly multiprocessors: number;
 }
@@ -50,31 +50,31 @@ export interface GridLimits {
 /** An axis of the instruction and the fused loops that feed it. */
 export interface GridAxis {
   readonly axis: string;
-  /** Of the instruction. */
+  /** Extent of the instruction's axis. */
   readonly extent: number;
-  /** Undefined where no loop feeds it. */
+  /** Undefined when no loop feeds it. */
   readonly dimension: LoopDimension | undefined;
-  /** Elements that the loops make; 1 where none feeds it. */
+  /** Product of its loops' extents; 1 when none feeds it. */
   readonly elements: number;
 }
 
 export interface GridInput {
   readonly operand: Operand;
-  /** What the operand stands for. */
+  /** The operand's expression. */
   readonly value: Expr;
   /** Its kept axis. */
   readonly kept: GridAxis;
-  /** The axis along which neighbours lie side by side in memory; tiles in shared memory have their rows along it. */
+  /** The axis along which neighbours are contiguous in memory; rows of tiles in shared memory run along it. */
   readonly contiguous: "kept" | "sum";
-  /** Elements along it that lie side by side, aligned, and are inside the tensor or outside together. */
+  /** Number of elements along it that are contiguous, aligned, and either all inside the tensor or all outside. */
   readonly width: number;
-  /** The most of them that one asynchronous copy moves; undefined where none does. */
+  /** The most elements that one asynchronous copy moves; undefined when none can be used. */
   readonly asyncWidth: number | undefined;
   /** Conditions that leave elements out. */
   readonly conditions: readonly Expr[];
 }
 
-/** What is decided about one key of the schedule. */
+/** A decision about one key of the schedule. */
 export type GridDecision<K extends keyof GridSchedule> = Decision<GridSchedule[K], GridContext, GridSchedule>;
 
 export interface Picked {
@@ -82,55 +82,55 @@ export interface Picked {
   readonly step: number;
 }
 
-/** A copy of an input, and how its dimensions are dealt with. */
+/** A copy of an input, and how its dimensions are rearranged. */
 export interface RepackedInput {
   readonly operand: string;
   readonly source: Tensor;
   readonly copy: Tensor;
-  /** What the equation reads of the copy, where it reads the source. */
+  /** The access to the copy that replaces the equation's access to the source. */
   readonly access: Access;
-  /** Of the source, by dimension: the first place that is copied, and from one to the next. */
+  /** By dimension of the source: the first position copied, and the distance to the next. */
   readonly picked: Readonly<Record<string, Picked>>;
-  /** Dimensions that lie innermost in the copy, outermost first, and those that lie innermost in the source: both change places. */
+  /** Dimensions that become innermost in the copy, outermost first, and those that are innermost in the source: they trade places. */
   readonly summed: readonly Dimension[];
   readonly along: readonly Dimension[];
-  /** The others. */
+  /** The other dimensions. */
   readonly outer: readonly Dimension[];
 }
 
 export interface GridContext {
   readonly mapping: Mapping;
   readonly intrinsic: Intrinsic;
-  /** What issues the instruction, and its threads. */
+  /** The team of threads that issues the instruction, and its size. */
   readonly team: "warp" | "warpgroup";
   readonly teamThreads: number;
   readonly target: Operand;
   readonly rows: GridAxis;
   readonly columns: GridAxis;
   readonly sum: GridAxis;
-  /** Kept loops outside the instruction: one value of each a block. */
+  /** Kept loops outside the instruction. Each block takes one value of each. */
   readonly outer: readonly LoopDimension[];
   /** Summed loops outside the instruction. */
   readonly outerSums: readonly LoopDimension[];
   readonly inputs: readonly GridInput[];
-  /** Bytes of an element of either input. */
+  /** Bytes of an element, the same for both inputs. */
   readonly elementBytes: number;
-  /** What an element beyond the end holds. */
+  /** The value of elements beyond the end. */
   readonly padding: Expr;
-  /** What must hold for an element to hold more than the identity; undefined when nothing must. */
+  /** The condition under which an element holds more than the identity; undefined when it always does. */
   readonly stored: Expr | undefined;
   readonly limits: GridLimits;
-  /** Inputs that are copies which a kernel of its own makes, and the context without them; undefined where there are none. */
+  /** Inputs that a separate kernel copies first, and the context without the copies; undefined when there are none. */
   readonly repacked?: { readonly plain: GridContext; readonly inputs: readonly RepackedInput[] };
 }
 
-/** Bytes that one thread copies at once at most. */
+/** Most bytes that one thread copies at once. */
 export const MOST_BYTES = 16;
 
-/** Elements along an axis that move at once: the same for every width of an instruction. */
+/** Contiguous runs along an axis, cached for the instructions of all widths. */
 const runs = memoisedBy<Computation, number>();
 
-/** The context of a mapping; or why blocks and warps cannot share it, in one sentence. */
+/** The context of a mapping, or one sentence on why blocks and warps cannot share it. */
 export function gridContext(mapping: Mapping, limits: GridLimits): GridContext | string {
   const { computation, intrinsic, binding } = mapping;
   const target = targetOperand(mapping);
@@ -186,9 +186,9 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
             runOfChoice(value, a.dimension, (name) => tensorOf(computation, name), most, loops),
           );
     const [alongKept, alongSum] = [run(kept), run(sum)];
-    // What the instruction loads by itself it wants in rows along its own last dimension.
+    // An input that the instruction loads itself must have rows along its own last dimension.
     const own = operand.storage === undefined ? (names[1] === sumAxis ? "sum" : "kept") : undefined;
-    // What it reads in shared memory by itself it may want along the sum.
+    // An input that it reads from shared memory itself may have to have rows along the sum.
     const forced = readsShared(operand) && operand.turned === undefined ? "sum" : own;
     const contiguous = forced ?? (alongKept > alongSum ? "kept" : "sum");
     const width = Math.max(1, contiguous === "kept" ? alongKept : alongSum);
@@ -211,7 +211,10 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   };
 }
 
-/** Elements along a dimension that move at once of whichever read is chosen: where loops of the dimension choose, neighbours are of different reads. */
+/**
+ * Contiguous run along a dimension for an expression that chooses between reads. When loops of the dimension decide, neighbours come from
+ * different reads.
+ */
 function runOfChoice(value: Expr, ...[dimension, tensorNamed, most, mapped]: RunArguments): number {
   if (value.kind === "number") return most;
   if (value.kind !== "select") return runAlong(value, dimension, tensorNamed, most, mapped);
@@ -223,7 +226,7 @@ function runOfChoice(value: Expr, ...[dimension, tensorNamed, most, mapped]: Run
 
 type RunArguments = Parameters<typeof runAlong> extends [Expr, ...infer Rest] ? Rest : never;
 
-/** Whether a value is an element of memory, or one of several, or 0 otherwise: what a copy moves without computing. */
+/** Whether a value is an element of memory, a choice between several, or 0 otherwise, so that a copy can move it without computing. */
 function movesWhole(e: Expr): boolean {
   if (e.kind !== "select") return e.kind === "access";
   const { whenTrue, whenFalse } = e;
@@ -235,10 +238,10 @@ function placeAt(tensor: Tensor, name: string, place: number): number {
 }
 
 /**
- * Elements along a dimension, up to `most`, that lie side by side in memory, begin at a multiple of their number, and are inside the
- * tensor or outside together: what one thread moves at once. 1 where neighbours do lie side by side but nothing more is certain.
- * @param mapped extents of all loops; and the others, where neighbours may lie in several of them fused
- * @returns 0 where neighbours lie apart
+ * Number of elements along a dimension, up to `most`, that one thread can move at once: they are contiguous, start at a multiple of their
+ * number, and are either all inside the tensor or all outside. 1 when neighbours are contiguous but nothing more is certain.
+ * @param mapped extents of all loops, and the other loops, for neighbours that span several fused loops
+ * @returns 0 when neighbours are not contiguous
  */
 export function runAlong(
   value: Expr,
@@ -262,7 +265,7 @@ export function runAlong(
   if (moved.length !== 1 || !form || !along) return 0;
   const steps = placesAlong(tensor, along.name);
   if (steps[1] === undefined || steps[1] - (steps[0] ?? 0) !== 1) return 0;
-  // What the instruction pads reaches beyond a dimension of one element, as phases without a tap do: it is not read there, but addressed.
+  // Where the instruction pads, it addresses positions beyond a dimension of one element, as for phases without a tap, but does not read them.
   const reaching = (i: number): boolean => {
     const [min, max] = boundsOf(value.index[i] ?? number(0), extents);
     return min < 0 || max > 0 || [...(forms[i]?.terms.keys() ?? [])].some((l) => fed?.has(l) ?? false);
@@ -285,10 +288,10 @@ export function runAlong(
   return 1;
 }
 
-/** What an operand beyond the end is filled with, as its own element. */
+/** The fill value for positions beyond the end of an operand, as an element of its type. */
 export const fillOf = ({ padding }: GridContext): Expr => (padding.kind === "number" ? padding : number(0));
 
-/** What a block may take of a target, of blocks and warps. @throws Error where the target has none */
+/** The limits of a target with blocks and warps. @throws Error when the target has none */
 export function gridLimits(target: Target): GridLimits {
   const lanes = levelOf(target, "lane").most ?? 1;
   const registers = memoryOf(target, "registers");
@@ -308,5 +311,5 @@ export function gridLimits(target: Target): GridLimits {
 }
 
 const REGISTER_BYTES = 4;
-/** Threads of a block worth trying: with more, a thread has fewer than 128 registers. */
+/** Largest number of threads of a block to try: with more, a thread has fewer than 128 registers. */
 const MOST_THREADS = 512;

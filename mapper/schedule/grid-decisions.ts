@@ -1,5 +1,5 @@
 /**
- * @file The list of what is decided about blocks and warps: all that says what a schedule of them is.
+ * @file The decisions about blocks and warps. Together they are the schedule.
  *
  *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments ahead   store direct   split 4 through cluster
  */
@@ -23,7 +23,7 @@ import { tile } from "./tile.ts";
 import { transfer } from "./transfer.ts";
 import { warps } from "./warps.ts";
 
-/** In the order they are drawn and printed. */
+/** The decisions in the order they are drawn and printed. */
 export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
   ...{
     repack,

@@ -1,5 +1,5 @@
 /**
- * @file Schedules of blocks and warps: one value of each decision, and what they take of a block together.
+ * @file Schedules of blocks and warps: one value for each decision, and the resources of a block that they use together.
  *
  *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments 1   store direct   split 4 through cluster
  */
@@ -32,10 +32,10 @@ export const GRID: ScheduleKind<GridSchedule, GridContext> = {
 
 export const printGridSchedule = (schedule: GridSchedule): string => printSchedule(GRID_DECISIONS, schedule);
 
-/** Registers of a thread besides sums and fragments: addresses, counters, what the compiler keeps. */
+/** Registers of a thread other than sums and fragments: addresses, counters, and those the compiler needs. */
 const OTHER_REGISTERS = 40;
 
-/** 32-bit registers a thread holds of one tile of an operand. */
+/** 32-bit registers of a thread that hold one tile of an operand. */
 export function tileRegisters(context: GridContext, name: string): number {
   const operand = context.intrinsic.operands.find((o) => o.name === name);
   if (!operand) throw new Error(`internal: ${context.intrinsic.name} has no operand ${name}`);
@@ -43,18 +43,18 @@ export function tileRegisters(context: GridContext, name: string): number {
   return Math.max(1, Math.ceil(bytes / 4 / context.teamThreads));
 }
 
-/** Threads of a block that multiply. */
+/** Number of threads of a block that multiply. */
 export function threadsOf(context: GridContext, schedule: Pick<GridSchedule, "warps">): number {
   const { rows, columns, teamThreads } = context;
   return extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps) * teamThreads;
 }
 
-/** All threads of a block, each with the same registers. */
+/** Number of all threads of a block. Each has the same number of registers. */
 export function launchedThreads(context: GridContext, schedule: Pick<GridSchedule, "warps" | "producer">): number {
   return threadsOf(context, schedule) + producingThreads(context, schedule);
 }
 
-/** Registers of a thread that the sums and fragments of a schedule take, with what else a thread needs. */
+/** Registers of a thread under a schedule: sums, fragments, and the others a thread needs. */
 export function registersOf(context: GridContext, schedule: GridSchedule): number {
   const { rows, columns, target, inputs } = context;
   const sums = fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule) * tileRegisters(context, target.name);
@@ -68,7 +68,7 @@ export function registersOf(context: GridContext, schedule: GridSchedule): numbe
   return sums + held + OTHER_REGISTERS;
 }
 
-/** Bytes of shared memory that the rings and the staged results of a block take. */
+/** Bytes of shared memory that the rings and staged results of a block take. */
 export function sharedBytesOf(context: GridContext, schedule: GridSchedule): number {
   const window = windowOf(context, schedule);
   const box = boxOf(context, schedule);
@@ -82,27 +82,27 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
     const stages = isWindow ? window.stages : schedule.stage;
     return bytes + sharedElements(schedule.swizzle, [stages, row, column], elementBytes) * elementBytes;
   }, 0);
-  // Arrivals of a ring that an engine fills lie behind it.
+  // Barriers of a ring that an engine fills lie behind it.
   const arrivals = schedule.transfer === "engine" ? VIEW_ALIGNMENT : 0;
   const results = stagedElements(context, schedule) + receivedElements(context, schedule);
   return rings + arrivals + results * bytesOf(context.target.dtype);
 }
 
-/** Elements that all warps of a block stage on the way to the output: a row of tiles each. */
+/** Elements that all warps of a block stage on their way to the output: a row of tiles each. */
 export function stagedElements(context: GridContext, schedule: GridSchedule): number {
   if (schedule.store !== "staged") return 0;
   const { lines, pitch } = stagedLines(context, schedule);
   return (threadsOf(context, schedule) / context.teamThreads) * lines * pitch;
 }
 
-/** How a row of a warp's tiles is staged: lines along the axis that the output runs along, apart so that lanes that write meet all banks. */
+/** How a row of a warp's tiles is staged: lines along the axis in which the output is contiguous, spaced so that writing lanes use all banks. */
 export function stagedLines(
   context: GridContext,
   schedule: GridSchedule,
 ): Pick<PartialTile, "line" | "across" | "lineExtent" | "lines"> & { readonly pitch: number } {
   const { rows, columns, target } = context;
   const columnsOfTeam = fragmentsAlong(columns, schedule) * columns.extent;
-  // What the instruction stores by itself lies in its rows.
+  // A tile that the instruction stores itself lies in the instruction's own rows.
   const own = target.storage === undefined;
   const alongRows = !own && runsAlongRows(context);
   const [line, across] = alongRows ? [rows, columns] : [columns, rows];
@@ -115,7 +115,7 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
   return problemIn(GRID, context, schedule);
 }
 
-/** Why what all decisions take together is more than a block has. */
+/** Why the resources used by all decisions together exceed those of a block. */
 function limitsProblem(given: GridContext, schedule: GridSchedule): string | undefined {
   const context = repackedContext(given, schedule);
   const { limits } = context;

@@ -1,9 +1,9 @@
 /**
- * @file The list of what is decided about a window on lanes, beside its transform: all that says what a schedule of it is.
+ * @file The decisions about a window on lanes, in addition to its transform. Together they are its schedule.
  *
  *     FBS-load on 16 lanes, 4 rows x 4 vectors   loops kept none   weights in registers   stores around the caches   prefetch 2048 bytes ahead
  *
- * A block is `rows` by `vectors` of outputs. The first four are told together, as the design; see report/describe-candidate.ts.
+ * A block is `rows` by `vectors` of outputs. The first four decisions are printed together, as the design; see report/describe-candidate.ts.
  */
 
 import { z } from "zod";
@@ -18,11 +18,11 @@ import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
 import type { Decisions } from "./schedules.ts";
 
 export interface LaneContext {
-  /** Nothing rolled. */
+  /** The sum of taps with no loop kept. */
   readonly sum: TapSum;
-  /** Lanes of a vector that may be chosen from. */
+  /** Lane counts to choose from. */
   readonly lanes: readonly number[];
-  /** Summed axes that may stay loops together. */
+  /** Sets of summed axes that may stay loops together. */
   readonly rollings: readonly (readonly string[])[];
   readonly threads: number;
 }
@@ -31,7 +31,7 @@ type LaneDecision<K extends keyof LaneSchedule> = Decision<LaneSchedule[K], Lane
 type Searched<K extends keyof LaneSchedule> = LaneDecision<K> & Listed<LaneSchedule[K], LaneContext, LaneSchedule>;
 type Given = "borders" | "threads";
 
-/** Outputs of a block a side: more than eight rows or vectors need more registers than there are. */
+/** Sides of a block, in outputs: more than eight rows or vectors need more registers than there are. */
 const SIDES = [1, 2, 3, 4, 6, 8] as const;
 const MOST_OF_BLOCK = 1024;
 const positive = z.number().int().positive().max(MOST_OF_BLOCK);
@@ -40,7 +40,7 @@ const natural = z
   .int()
   .nonnegative()
   .max(2 ** 31);
-/** Told as the design. */
+/** Printed as part of the design. */
 const print = (): undefined => undefined;
 
 const dataflow: Searched<"dataflow"> = {
@@ -152,7 +152,7 @@ const depth: Searched<"depth"> = {
   print: (steps) => steps?.toString(),
 };
 
-/** Of the warps of a GPU: vectors of a CPU have their neighbours by `vectors`, and keep rows in their caches. */
+/** Whether lanes are those of a GPU's warps. A CPU's vectors reach their neighbours through `vectors`, and keep rows in their caches. */
 const ofWarps = ({ lanes: known }: LaneContext): boolean => known.includes(WARP);
 const SWEEPS = [16, 32, 64, 128, 256] as const;
 const AHEAD = [2, 4] as const;
@@ -199,7 +199,7 @@ const threads: LaneDecision<"threads"> = {
   print: String,
 };
 
-/** In the order they are drawn and printed. */
+/** The decisions in the order they are drawn and printed. */
 export const LANE_DECISIONS: Decisions<LaneSchedule, LaneContext> & {
   readonly [K in Exclude<keyof LaneSchedule, Given>]-?: Searched<K>;
 } = {

@@ -1,5 +1,5 @@
 /**
- * @file What a lane kernel leaves open beside its design, and which choices fit a sum of taps.
+ * @file What a lane kernel leaves open besides its design, and which choices are possible for a sum of taps.
  *
  *     FBS-load, 16 lanes, 4 rows x 4 vectors, weights in registers, streaming stores, prefetch 2048 B
  */
@@ -10,10 +10,10 @@ import { type LaneRefusal, rollable, type TapSum } from "../space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign } from "../space-time/window.ts";
 import { sweptAxis } from "../space-time/window-sweep.ts";
 
-/** Multiply-adds of one block at most: what is searched has up to 3000, and beyond this a compiler takes minutes. */
+/** Largest number of multiply-adds in a block. Searches use up to 3000; beyond this limit a compiler takes minutes. */
 export const MOST_WRITTEN = 16_384;
 
-/** Multiply-adds that a kernel of windows on vectors is written as at most: its whole blocks, those beside them, and one row at each border. */
+/** Largest number of multiply-adds written in a kernel of windows on vectors: whole blocks, those beside them, and one row at each border. */
 export function writtenInAll(
   sum: TapSum,
   { rows, vectors, borders }: Pick<LaneSchedule, "rows" | "vectors" | "borders">,
@@ -70,17 +70,17 @@ export function laneScheduleProblem(
   return sweepProblem(sum, schedule, design, refuse);
 }
 
-/** Elements that a lane moves at once. */
+/** Numbers of elements that a lane can move at once. */
 export const AT_ONCE = [1, 2, 4] as const;
-/** Bytes that a lane moves at once at most. */
+/** Most bytes that a lane moves at once. */
 export const MOST_BYTES = 16;
 
-/** Whether a lane moves so many elements of the output at once. */
+/** Whether a lane can move this many elements of the output at once. */
 export function movesAtOnce({ output }: Pick<TapSum, "output">, each: number): boolean {
   return AT_ONCE.some((n) => n === each) && each * bytesOf(output.dtype) <= MOST_BYTES;
 }
 
-/** Why lanes cannot have several outputs each, or go along an axis. */
+/** Why lanes cannot have several outputs each, or cannot sweep along an axis. */
 function sweepProblem(
   { input, output, rowAxis, ...sum }: TapSum,
   schedule: LaneSchedule,
@@ -139,12 +139,12 @@ export function printLaneSchedule(s: LaneSchedule): string {
   ].join(", ");
 }
 
-/** Output rows that a strip aims at: those of planes of a second-level cache, and three times as many. */
+/** Output rows of a strip to aim for: those whose planes fit a second-level cache, and three times as many. */
 const STRIP_ROWS = [32, 96] as const;
-/** Fewer output rows read their halo too often. */
+/** With fewer output rows, the halo is read too often. */
 const LEAST_STRIP_ROWS = 8;
 
-/** Strips that divide the blocks of rows of a 3-D grid; a flat image is swept as a whole. */
+/** Numbers of strips that divide the blocks of rows of a 3-D grid; a flat image is swept as a whole. */
 export function stripsOf(sum: TapSum, tall: number): readonly number[] {
   const { rowAxis, rowDimension, shifts } = sum;
   const [least, most] = shifts[rowDimension ?? 0] ?? [0, 0];

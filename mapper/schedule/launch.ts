@@ -1,10 +1,10 @@
 /**
- * @file Decision `launch`: when the kernels of a call begin that await the one ahead.
+ * @file Decision `launch`: when a kernel of a call begins relative to the kernel that it waits for.
  *
  *     (left out)     once it has ended and what it wrote is in memory
  *     early          once all its blocks run: they set up their barriers and their indices meanwhile, and then await its end (sm_90)
  *
- * Of one call alone: its first kernel awaits whatever the stream did before, as every other kernel does.
+ * This concerns a single call: its first kernel waits for the previous work in the stream, as any other kernel does.
  */
 
 import { z } from "zod";
@@ -27,7 +27,7 @@ export const launch: GridDecision<"launch"> = {
   distance: (_, { launch: a }, { launch: b }) => (a === b ? 0 : MINOR_DISTANCE),
 };
 
-/** Kernels of a call: copies of inputs, products, and sums of parts that meet in memory. */
+/** Kernels of a call: copies of inputs, products, and sums of parts that are combined in memory. */
 const kernelsOf = ({ repack, split }: Pick<GridSchedule, "repack" | "split">): number =>
   1 + (repack === undefined ? 0 : 1) + (split?.through === "memory" ? 1 : 0);
 

@@ -19,10 +19,10 @@ import { bordersUnder } from "./place.ts";
 
 type Order = Schedule["order"];
 
-/** Loops of a recorded order at most. */
+/** Largest number of loops in a recorded order. */
 const MOST = 64;
 
-/** How often a random schedule has tiles, where there is something to gain, and how many loops over them at most. */
+/** How often a random schedule has tiles, when they can help, and how many tile loops at most. */
 const TILED = 0.4;
 const TILE_LOOPS = 2;
 
@@ -69,12 +69,12 @@ export const order: Decision<Order, MappedContext, Schedule> = {
   },
 };
 
-/** Names of the dimensions of a kind that have more than one step. */
+/** Names of a kind's dimensions that have more than one step. */
 function moving(mapping: Mapping, schedule: Schedule, kind: LoopDimension["kind"]): string[] {
   return dimensionsUnder(mapping, schedule).flatMap((d) => (d.kind === kind && d.steps > 1 ? [d.name] : []));
 }
 
-/** Two kept loops in each other's place, or two summed ones. */
+/** Exchanges two kept loops, or two summed ones. */
 function exchanged(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
   const groups = [moving(mapping, schedule, "spatial"), moving(mapping, schedule, "reduce")].filter(
     (g) => g.length > 1,
@@ -85,7 +85,7 @@ function exchanged(mapping: Mapping, schedule: Schedule, random: Random): Schedu
   return { ...schedule, order: schedule.order.map((n) => (n === a ? b : n === b ? a : n)) };
 }
 
-/** Loops of one step stand outermost of their kind, and tiles that are no loop are left out, so that equal orders are equal data. */
+/** Canonical form: loops with one step are outermost of their kind and idle tile loops are left out, so that equal orders are equal data. */
 function tidyOrder(mapping: Mapping, schedule: Schedule): Order {
   const dimensions = dimensionsUnder(mapping, schedule);
   const moves = withoutIdleTiles(

@@ -1,5 +1,5 @@
 /**
- * @file The list of what is decided about loops on a processor's cores: all that says what a schedule is.
+ * @file The decisions about loops on a processor's cores. Together they are the schedule.
  *
  *     spread p_q   order n/8 k m n k   block q 12, k 2   placement in padded, w tiled   within in p   threads 2
  */
@@ -14,7 +14,7 @@ import { spread } from "./spread.ts";
 import { threads } from "./threads.ts";
 import { within } from "./within.ts";
 
-/** In the order they are drawn and printed: each may look at those before it. */
+/** The decisions in the order they are drawn and printed. Each may use the values of those before it. */
 export const MAPPED_DECISIONS: Decisions<Schedule, MappedContext> = {
   ...{ spread, order, block, placement, within, threads },
 };

@@ -1,6 +1,5 @@
 /**
- * @file Schedules of a mapping for the cores of a processor: operands placed, a register block around the instruction, loops in the order
- * asked for.
+ * @file Schedules of a mapping for a processor's cores: places of operands, a register block around the instruction, and the loop order.
  *
  *     conv2d n <- k, k <- c on avx512.vpdpbusd
  *       block q 12, k 2    order n p q k | r s c    in padded, w tiled
@@ -32,8 +31,8 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
 }
 
 /**
- * The plainest legal schedule: loops as the computation has them, no register block, every input where it may lie most simply.
- * @throws Error when the mapping has no legal schedule: `unschedulable` says why
+ * The plainest legal schedule: loops in the order of the computation, no register block, every input in its simplest place.
+ * @throws Error when the mapping has no legal schedule; {@link unschedulable} says why
  */
 export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
   return { ...plainOf(mapping), threads };
@@ -48,28 +47,28 @@ const plainOf = memoised((mapping: Mapping): Schedule => {
 });
 
 /**
- * A random legal schedule; the plainest where none of many drawn is legal.
- * @param nearBytes size of the nearest cache: loops over tiles are tried for what does not fit in there, none when left out
- * @throws Error when the mapping has no legal schedule: `unschedulable` says why
+ * A random legal schedule; the plainest one when none of many draws is legal.
+ * @param nearBytes size of the nearest cache. Tile loops are tried for data that does not fit in it; none when left out
+ * @throws Error when the mapping has no legal schedule; {@link unschedulable} says why
  */
 export function randomSchedule(mapping: Mapping, random: Random, threads = 1, nearBytes?: number): Schedule {
   const plain = plainSchedule(mapping, threads);
   return schedules.drawSchedule(MAPPED, { mapping, threads, nearBytes }, random) ?? plain;
 }
 
-/** A legal schedule one step away: another block, two loops exchanged, other tiles, or an operand placed elsewhere. */
+/** A legal schedule one step away: another block, two loops exchanged, other tiles, or an operand in another place. */
 export function mutateSchedule(mapping: Mapping, schedule: Schedule, random: Random, nearBytes?: number): Schedule {
   return schedules.mutateSchedule(MAPPED, { mapping, threads: schedule.threads, nearBytes }, schedule, random);
 }
 
-/** Parts of two schedules of one mapping, each part from either parent. */
+/** Crossover of two schedules of one mapping: each part comes from either parent. */
 export function crossSchedules(mapping: Mapping, a: Schedule, b: Schedule, random: Random): Schedule {
   return schedules.crossSchedules(MAPPED, { mapping, threads: a.threads }, a, b, random);
 }
 
 /**
- * Why no schedule of a mapping can be lowered; undefined when some can. A register holds the whole sum of an element, and is stored once. Operands are packed outside of every loop, so a part of a condition
- * lies with an operand that has all the loops it ties.
+ * Why no schedule of a mapping can be lowered; undefined when some can. A register holds the whole sum of an element and is stored once.
+ * Operands are packed outside every loop, so each part of a condition must be enforced by an operand that has all the loops it relates.
  */
 export const unschedulable = memoised(({ computation, intrinsic, binding }: Mapping): string | undefined => {
   if (!writesApart(computation))

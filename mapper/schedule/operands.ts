@@ -1,4 +1,4 @@
-/** @file The operands of a mapping's instruction: what it writes, what it reads, which loops move them. */
+/** @file The operands of a mapping's instruction: what it writes, what it reads, and which loops move them. */
 
 import { axesIn } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";

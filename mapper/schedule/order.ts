@@ -1,5 +1,5 @@
 /**
- * @file Decision `order`: which blocks run one after another, and so what they find in the cache that all share.
+ * @file Decision `order`: the order in which blocks run, which determines the data they find in the shared cache.
  *
  *     order 8        row tiles 0..7 of column tile 0, then 0..7 of column tile 1, ...; then row tiles 8..15
  */
@@ -19,7 +19,7 @@ export const order: GridDecision<"order"> = {
   values: () => [1, 2, 4, 8, 16, 32, MOST],
   suits: (context, schedule, taken) => keptTiles(context, context.rows, schedule) % taken === 0,
   print: String,
-  // The model sees no difference, and a round of one schedule in every order teaches little.
+  // The model sees no difference between orders, and measuring a round of one schedule in every order would teach little.
   distance: (_, a, b) => (a.order === b.order ? 0 : MINOR_DISTANCE),
   problem: (context, schedule) => {
     const tiles = keptTiles(context, context.rows, schedule);

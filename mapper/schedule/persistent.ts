@@ -1,9 +1,10 @@
 /**
- * @file Decision `persistent`: so many blocks take all tiles in turn, in the stated order, and the ring of stages runs on from tile to tile.
+ * @file Decision `persistent`: a fixed number of blocks takes all tiles in turn, in the given order, and the ring of stages continues from tile
+ * to tile.
  *
  *     persistent 132       block b takes tiles b, b + 132, b + 264, ...; while it stores one, the first steps of its next are on their way
  *
- * A block of its own for each tile fills its ring anew, and nothing hides that where one block fits into a multiprocessor.
+ * A block that computes only one tile has to fill its ring first, and where only one block fits into a multiprocessor nothing hides that time.
  */
 
 import { z } from "zod";
@@ -13,7 +14,7 @@ import type { GridContext, GridDecision } from "./grid-context.ts";
 import { tilesOf } from "./split.ts";
 import { windowOf } from "./taps.ts";
 
-/** Blocks of a multiprocessor at once worth trying. */
+/** Blocks for each multiprocessor to try. */
 const BLOCKS = [1, 2] as const;
 
 export const persistent: GridDecision<"persistent"> = {
@@ -30,12 +31,12 @@ export const persistent: GridDecision<"persistent"> = {
   print: (blocks) => (blocks === undefined ? undefined : `${blocks} blocks`),
   traits: ({ persistent: blocks }) => (blocks === undefined ? [] : ["persistent"]),
   problem: persistentProblem,
-  // Whether tiles are taken in turn, and then by how many.
+  // First whether tiles are taken in turn, then by how many blocks.
   distance: (_, { persistent: a }, { persistent: b }) =>
     a === b ? 0 : a === undefined || b === undefined ? 1 : MINOR_DISTANCE,
 };
 
-/** Tiles that a block takes one after another. */
+/** Number of tiles that a block takes one after another. */
 export function turnsOf(context: GridContext, schedule: GridSchedule): number {
   return schedule.persistent === undefined ? 1 : Math.ceil(tilesOf(context, schedule) / schedule.persistent);
 }

@@ -50,7 +50,7 @@ export const placement: Decision<Placements, MappedContext, Schedule> = {
   distance: (_, a, b) => pairsApart(a.placement, b.placement),
 };
 
-/** `a padded`, one an input; a copy made inside a loop is `a` alone, whatever it is. */
+/** `a padded`, one for each input. A copy made inside a loop is just `a`, whatever its kind. */
 function placementTraits(schedule: Schedule): readonly string[] {
   const traits: string[] = [];
   for (const operand in schedule.placement) {
@@ -60,7 +60,7 @@ function placementTraits(schedule: Schedule): readonly string[] {
   return traits;
 }
 
-/** Asked for with every evaluation of the model: written once. */
+/** Cached text, since every evaluation of the model requests it. */
 function placedTrait(operand: string, place: Placement): string {
   const written = knownTraits.get(operand) ?? new Map(PLACEMENTS.map((p) => [p, `${operand} ${p}`]));
   knownTraits.set(operand, written);
@@ -82,25 +82,25 @@ function placementProblem(mapping: Mapping, schedule: Schedule): string | undefi
   return undefined;
 }
 
-/** The simplest place open to each input, then the others. */
+/** Placements to try: each input's simplest place first, then the others. */
 export function placementsInTurn([first, ...rest]: readonly PlacementChoice[]): Placements[] {
   if (first === undefined) return [{}];
   const others = placementsInTurn(rest);
   return first.open.flatMap((place) => others.map((other) => ({ [first.operand]: place, ...other })));
 }
 
-/** The placements open to each input of a mapping, and why the others are closed. */
+/** The placements possible for each input of a mapping, and why the others are not. */
 export interface PlacementChoice {
   readonly operand: string;
   readonly open: readonly Placement[];
   readonly closed: Readonly<Partial<Record<Placement, string>>>;
-  /** In a padded copy the last step reads elements that are not its own. */
+  /** Whether the last step in a padded copy reads elements that belong to other steps. */
   readonly runsPast: boolean;
-  /** What it crosses when it is loaded in place. */
+  /** Borders that it crosses when loaded in place. */
   readonly borders: readonly Border[];
 }
 
-/** Which placements each input operand may have, under what a schedule spreads. */
+/** The placements that each input operand may have, given the dimensions that a schedule spreads. */
 export function placementsOf(mapping: Mapping, under: Pick<Schedule, "spread"> = {}): readonly PlacementChoice[] {
   return placements(mapping, dimensionsUnder(mapping, under));
 }
@@ -140,7 +140,7 @@ function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]):
     const windowed = reachWindowed(computation, intrinsic, operand, bound, dimensions);
     if (typeof windowed === "string") closed.windowed = windowed;
     else if (!zeroPads) closed.windowed = NO_ZERO;
-    // What is spread has its rows in a padded copy only.
+    // A spread dimension exists only in a padded copy.
     const spread = dimensions.some((d) => gapsOf(d).length > 0 && dependsOn(mapping, operand.name, d));
     for (const p of ["in-place", "windowed", "tiled"] as const)
       if (spread) closed[p] ??= "it is spread over a padded copy";

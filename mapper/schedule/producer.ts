@@ -1,11 +1,11 @@
 /**
- * @file Decision `producer`: who tells the engine to copy, and so what the warpgroups that multiply wait for.
+ * @file Decision `producer`: which threads start the engine's copies, and therefore what the multiplying warpgroups wait for.
  *
  *     (left out)     thread 0, once all warpgroups have met; a stage is filled again a step after its products have ended
  *     warp           one thread of an extra warp, which waits for each stage until every warpgroup has left it: warpgroups do not wait for each other
  *
- * The warp is launched with the registers of the others: beside two warpgroups of 128 sums a thread there are 224 for each, so that none need be
- * moved from role to role (setmaxnreg), which a whole warpgroup could alone.
+ * The warp is launched with as many registers as the others. Beside two warpgroups with 128 sums a thread, each thread has 224, so registers
+ * need not be moved between roles (setmaxnreg), which only a whole warpgroup could do.
  */
 
 import { z } from "zod";
@@ -34,6 +34,6 @@ function producerProblem({ producer: by, transfer, stage }: GridSchedule): strin
   return stage < 2 ? "a stage is filled while another is multiplied: a producer needs a second one" : undefined;
 }
 
-/** Threads of a block that multiply nothing. */
+/** Number of threads of a block that do not multiply. */
 export const producingThreads = ({ limits }: GridContext, schedule: Pick<GridSchedule, "producer">): number =>
   schedule.producer === undefined ? 0 : limits.lanes;

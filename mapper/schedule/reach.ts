@@ -1,5 +1,5 @@
 /**
- * @file Where the tiles of an operand lie in flat memory: in place, in a padded copy, or not reachable by one load.
+ * @file The addresses of an operand's tiles in flat memory: in place, in a padded copy, or not reachable by one load.
  *
  *     in[n,c,p+r-1,q+s-1] in NHWC, n <- k, k <- c      element = 3712*p + 64*q + 3712*r + 64*s + c  in the padded copy
  *     the same in NCHW                                 c lies 3136 elements apart: four of them are no one load
@@ -18,21 +18,21 @@ import type { LoopDimension } from "./dimensions.ts";
 /** An operand's tiles in flat memory: `base + sum over dimensions of perStep * step`, rows `stride` apart. */
 export interface Reach {
   readonly base: number;
-  /** Elements from one step of a dimension to the next. */
+  /** Distance between two steps of each dimension, in elements. */
   readonly perStep: ReadonlyMap<string, number>;
   readonly stride: number;
 }
 
-/** A copy of a tensor with a border: its extents, strides and where its first element lies in the tensor's own indices. */
+/** A copy of a tensor with a border: its extents and strides, and the position of its first element in the tensor's own indices. */
 export interface PaddedCopy {
   readonly dims: readonly {
     readonly name: string;
-    /** First index that is held; negative where padding begins before the tensor. */
+    /** First index that the copy holds; negative when padding begins before the tensor. */
     readonly low: number;
     readonly extent: number;
     readonly stride: number;
   }[];
-  /** Loops that are laid out one by one, windows that overlap in the tensor lying apart; their indices have no entry in `dims`. */
+  /** Loops laid out separately, so that windows that overlap in the tensor do not overlap in the copy. Their indices have no entry in `dims`. */
   readonly apart: readonly { readonly name: string; readonly extent: number; readonly stride: number }[];
   readonly elements: number;
 }
@@ -40,11 +40,11 @@ export interface PaddedCopy {
 export interface PaddedReach {
   readonly copy: PaddedCopy;
   readonly reach: Reach;
-  /** The last step of fused summed loops reads elements that are not its own: the other operand must be zero there. */
+  /** Set when the last step of fused summed loops reads elements of other steps: the other operand must be zero there. */
   readonly runsPast: boolean;
 }
 
-/** The reach of an access in the tensor itself, or why it cannot be loaded in place. What crosses a border is to be left out. */
+/** The reach of an access in the tensor itself, or why it cannot be loaded in place. Steps that cross a border must be left out. */
 export function reachInPlace(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -63,7 +63,7 @@ export function reachInPlace(
   return reachOf(intrinsic, operand, access, dimensions, flatForm(access, strides, storage.constant));
 }
 
-/** The copy that holds all an access reads, with the instruction's axes innermost, and the reach in it; or why there is none. */
+/** The copy that holds everything an access reads, with the instruction's axes innermost, and the reach in it; or why there is none. */
 export function reachPadded(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -97,7 +97,7 @@ export function reachPadded(
   return { copy: { dims, apart: [], elements: elements + slack }, reach, runsPast };
 }
 
-/** How a padded copy is laid out; `strides` are those of the tensor's own dimensions. */
+/** The layout of a padded copy; `strides` are those of the tensor's own dimensions. */
 export function copyOf(
   computation: Computation,
   operand: Operand,
@@ -135,8 +135,8 @@ export function copyOf(
 }
 
 /**
- * The copy in which the fused loops of the instruction's axes are laid out one by one, so that a run of them is whole and what lies
- * behind it is zero; or why there is none.
+ * The copy that lays out the fused loops of the instruction's axes separately, so that each run of them is contiguous and followed by zeros; or
+ * why there is none.
  *
  *     in[n,c,p*2+r-3,q*2+s-3] in NHWC, c 3, s 7, k <- s,c on 32 elements      element = ...*h + 32*q + 3*s + c, 32 for 21
  */
@@ -152,7 +152,7 @@ export function reachWindowed(
   const extents = Object.fromEntries(dimensions.flatMap((d) => d.loops.map((l) => [l.name, l.extent])));
   const axisOf = (loop: string): LoopDimension | undefined =>
     dimensions.find((d) => operand.dims.some((o) => o.name === d.axis) && d.loops.some((l) => l.name === loop));
-  // 1. Indices in which a fused loop meets another lie apart, loop by loop; the others keep their range, whole steps of an axis included.
+  // 1. Indices in which a fused loop meets another are laid out loop by loop. The others keep their range, including whole steps of an axis.
   const whole: Record<string, number> = { ...extents };
   for (const d of dimensions) if (d.loops.length === 1) for (const l of d.loops) whole[l.name] = d.steps * d.step;
   interface Part {
@@ -178,11 +178,11 @@ export function reachWindowed(
     else parts.push({ index, loop: undefined, rank: Math.max(-1, ...loops.map(rankOf)), tensorStride });
   }
   if (!parts.some((p) => p.loop !== undefined)) return "no fused loops meet in an index";
-  // 2. What feeds no axis lies outermost in the tensor's order, then axis by axis, fused loops as they are fused.
+  // 2. Dimensions that feed no axis are outermost, in the tensor's order; then axis by axis, in the order of fusion.
   const turn = (p: Part): number =>
     p.loop === undefined ? 0 : (axisOf(p.loop)?.loops.findIndex((l) => l.name === p.loop) ?? 0);
   parts.sort((a, b) => a.rank - b.rank || (a.rank < 0 ? b.tensorStride - a.tensorStride : turn(a) - turn(b)));
-  // 3. Strides from the inside out; an axis is padded to whole steps before the next begins.
+  // 3. Strides from the inside out. An axis is padded to whole steps before the next begins.
   const dims: { name: string; low: number; extent: number; stride: number }[] = [];
   const apart: { name: string; extent: number; stride: number }[] = [];
   let flat: Expr = number(0);
@@ -217,7 +217,7 @@ function flatForm(access: Access, strides: readonly number[], constant: number):
   );
 }
 
-/** Coefficients of every dimension, when fused loops nest and the tile is one load. */
+/** Coefficients of every dimension, provided that fused loops nest and the tile is one load. */
 function reachOf(
   intrinsic: Intrinsic,
   operand: Operand,
@@ -245,12 +245,12 @@ function reachOf(
 }
 
 interface TilePoints {
-  /** Of each element its index in every dimension, and its place in the tile. */
+  /** For each element its index in every dimension, and its position in the tile. */
   readonly points: readonly (readonly number[])[];
   readonly places: ArrayLike<number>;
 }
 
-/** Mappings by the hundred ask for the same. */
+/** Cached, since hundreds of mappings request the same points. */
 const tilePoints = memoisedPair((intrinsic: Intrinsic, operand: Operand): TilePoints => {
   const names = operand.dims.map((d) => d.name);
   return {
@@ -259,7 +259,7 @@ const tilePoints = memoisedPair((intrinsic: Intrinsic, operand: Operand): TilePo
   };
 });
 
-/** Elements between the rows of a tile, when its elements lie as the load expects them. */
+/** Distance between the rows of a tile, when its elements lie as the load expects them. */
 function tileStrideOf(
   intrinsic: Intrinsic,
   operand: Operand,
@@ -272,7 +272,7 @@ function tileStrideOf(
   const tile = tilePoints(intrinsic, operand);
   const row = tileRowElements(operand);
   const stride = knownStrides(tile, units.join(), () => strideOf(tile, row, units));
-  // Whoever keeps a layout secret moves rows as it likes: WMMA and joint matrices take rows that lie apart.
+  // An instruction with an opaque layout moves rows itself: WMMA and joint matrices accept rows at any distance.
   if (stride !== undefined && stride < row && operand.storage === undefined)
     return `rows of ${operand.name} would overlap, which ${intrinsic.name} does not load`;
   return stride ?? `the elements of ${operand.name} do not lie as ${intrinsic.name} loads them`;
@@ -280,7 +280,7 @@ function tileStrideOf(
 
 const knownStrides = memoisedBy<TilePoints, number | undefined>();
 
-/** Of a tile whose elements lie `units` apart along each dimension; undefined where they do not lie as the load expects them. */
+/** Row distance of a tile whose elements lie `units` apart along each dimension; undefined when they do not lie as the load expects. */
 function strideOf({ points, places }: TilePoints, row: number, units: readonly number[]): number | undefined {
   let stride: number | undefined;
   for (const [i, point] of points.entries()) {

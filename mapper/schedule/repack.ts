@@ -1,11 +1,12 @@
 /**
- * @file Decision `repack`: inputs that a kernel of its own copies ahead of the product, with the summed axis innermost.
+ * @file Decision `repack`: inputs that a separate kernel copies before the product, with the summed axis innermost.
  *
  *     repack a, b        in NCHW -> NHWC, w KCRS -> KRSC         each read once and written once in every call
  *     stride 2, 1x1      of in every other row and column
  *
- * The tap of a filter shifts a row of pixels by 2 bytes, and a pixel of channels by all of them: tiles of the copy move 16 bytes at once, as boxes,
- * walks and windows. The other decisions see the mapping of the same computation with the copies in place of the user's tensors.
+ * In the original layout a filter tap shifts a row of pixels by 2 bytes; with channels innermost it shifts by whole pixels. Tiles of the copy
+ * therefore move 16 bytes at once, as boxes, walks and windows. The other decisions see the mapping of the same computation with the copies in
+ * place of the user's tensors.
  */
 
 import { z } from "zod";
@@ -38,7 +39,7 @@ import {
   runAlong,
 } from "./grid-context.ts";
 
-/** Bytes of copies in memory, as of parts of sums. */
+/** Largest size of all copies, the same as for partial sums. */
 const MOST_COPY_BYTES = 2 ** 32;
 
 export const repack: GridDecision<"repack"> = {
@@ -53,7 +54,7 @@ export const repack: GridDecision<"repack"> = {
   problem: repackProblem,
 };
 
-/** Which inputs may be copied: none, each by itself, all. */
+/** Sets of inputs to copy: none, each by itself, all. */
 export function repackings(context: GridContext): readonly GridSchedule["repack"][] {
   const plain = plainOf(context);
   const names = plain.inputs.flatMap((input) =>
@@ -62,14 +63,14 @@ export function repackings(context: GridContext): readonly GridSchedule["repack"
   return [undefined, ...names.map((name) => [name]), ...(names.length > 1 ? [names] : [])];
 }
 
-/** The mapping as it is without copies. */
+/** The mapping without copies. */
 const plainOf = (context: GridContext): GridContext => context.repacked?.plain ?? context;
 
 const repackedForms = memoisedBy<Computation, RepackedInput | string>();
 
 /**
- * How an input could be copied; or why that is of no use, in one sentence. Worked out once for all instructions of a family, which differ in their
- * extents alone.
+ * How an input could be copied, or one sentence on why a copy would not help. Cached for all instructions of a family, which differ only in
+ * their extents.
  */
 function repackedForm(plain: GridContext, input: GridInput): RepackedInput | string {
   const { computation, matching } = plain.mapping;
@@ -97,7 +98,7 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
   if (accessesOf(computation.equation).filter((a) => a.tensor === source.name).length > 1)
     return `${source.name} is read in several places`;
 
-  // 1. Dimensions along the sum, as its loops follow one another; of the others, those that lie innermost.
+  // 1. Dimensions along the sum, in the order of its loops; of the others, those that are innermost.
   const forms = formsIn(value);
   const loops = plain.sum.dimension?.loops ?? [];
   const summed = loops.flatMap((l) => source.dims.filter((_, i) => forms[i]?.terms.has(l.name) ?? false));
@@ -107,7 +108,7 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
   if (summed.length === 0 || along.length === 0 || new Set(summed).size < summed.length)
     return `${source.name} has its neighbours along ${plain.sum.axis} side by side`;
 
-  // 2. It must be worth it: in the copy more neighbours move at once.
+  // 2. The copy must help: more neighbours can move at once.
   const { access, copy, picked } = copyOf(computation, value, summed);
   const most = MOST_BYTES / bytesOf(copy.dtype);
   const moved = runAlong(access, plain.sum.dimension, () => copy, most, mappedLoops(plain.mapping));
@@ -125,7 +126,7 @@ type Copied = Pick<RepackedInput, "copy" | "access" | "picked">;
 
 const copies = memoisedBy<Computation, Copied>();
 
-/** A tensor with some of its dimensions innermost, and how it is read: one for all mappings that sum along them. */
+/** A tensor with some of its dimensions innermost, and its access; shared by all mappings that sum along them. */
 function copyOf(computation: Computation, value: Access, summed: readonly Dimension[]): Copied {
   const key = JSON.stringify([value.tensor, summed.map((d) => d.name)]);
   return copies(computation, key, () => makeCopy(computation, value, summed));
@@ -134,7 +135,7 @@ function copyOf(computation: Computation, value: Access, summed: readonly Dimens
 function makeCopy(computation: Computation, value: Access, summed: readonly Dimension[]): Copied {
   const source = tensorOf(computation, value.tensor);
   const byPitch = source.dims.toSorted((a, b) => pitchOf(source, b) - pitchOf(source, a));
-  // Of every dimension those places that strides reach.
+  // Of each dimension, only positions that strides reach.
   const kept = value.index.map((e, i) => reached(e, source.dims[i]?.extent ?? 1, extentsOf(computation)));
   const dims = source.dims.map((d, i) => ({ name: d.name, extent: kept[i]?.extent ?? d.extent }));
   const inOrder = [...byPitch.filter((d) => !summed.includes(d)), ...summed];
@@ -152,7 +153,7 @@ function makeCopy(computation: Computation, value: Access, summed: readonly Dime
 }
 
 /**
- * The places of a dimension that an index reaches, as far as its steps have a divisor, and the index that counts them.
+ * The positions of a dimension that an index reaches, where its steps have a common divisor, and the index that numbers them.
  *
  *     2*p - 1, p in 0..28, of 56        places 1, 3, .. 55: p - 1
  */
@@ -171,13 +172,13 @@ function reached(e: Expr, extent: number, loops: Extents): Picked & { readonly i
 
 const divisor = (a: number, b: number): number => (b === 0 ? Math.abs(a) : divisor(b, a % b));
 
-/** Elements from one place to the next along a dimension; of one place, more than there are. */
+/** Distance between neighbours along a dimension, in elements; for a dimension of one position, larger than the tensor. */
 function pitchOf(tensor: Tensor, { name }: Dimension): number {
   const [first = 0, next] = placesAlong(tensor, name);
   return next === undefined ? Number.POSITIVE_INFINITY : next - first;
 }
 
-/** Neighbours of a tensor along some of its dimensions, fused, that move at once. */
+/** Number of neighbours along some fused dimensions of a tensor that move at once. */
 export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
   const loops = dims.map(({ name, extent }): Axis => ({ name, extent, kind: "spatial" }));
   const weights = loops.map((_, i) => loops.slice(i + 1).reduce((inside, l) => inside * l.extent, 1));
@@ -210,11 +211,11 @@ function derive(plain: GridContext, inputs: readonly RepackedInput[]): GridConte
   return typeof context === "string" ? context : { ...context, repacked: { plain, inputs } };
 }
 
-/** One for all mappings with the same copies: what is worked out of them is then shared too. */
+/** Cached by computation, so that mappings with the same copies share everything derived from it. */
 const computations = memoisedBy<Computation, Computation>();
 const bindings = memoisedBy<Binding, Binding>();
 
-/** What is read of tensors, read of their copies. */
+/** Replaces reads of tensors by reads of their copies. */
 function inCopies(e: Expr, inputs: readonly RepackedInput[]): Expr {
   return rewrite(e, (node) => {
     const form = node.kind === "access" ? inputs.find((i) => i.source.name === node.tensor) : undefined;
@@ -237,7 +238,7 @@ function withCopies(computation: Computation, inputs: readonly RepackedInput[]):
   };
 }
 
-/** What is decided about, once it is known which inputs are copied; or why they cannot be. */
+/** The context for the remaining decisions once the copied inputs are known, or why they cannot be copied. */
 function seen(context: GridContext, { repack: names }: Pick<GridSchedule, "repack">): GridContext | string {
   const plain = plainOf(context);
   return names === undefined ? plain : copying(plain, names.join());
@@ -260,13 +261,13 @@ const copying = memoisedPair((plain: GridContext, names: string): GridContext | 
   );
 });
 
-/** The context of a schedule: with copies in place of the tensors that it repacks; as it is where they cannot be. */
+/** The context of a schedule, with copies in place of the tensors that it repacks; unchanged when they cannot be repacked. */
 export function repackedContext(context: GridContext, schedule: Pick<GridSchedule, "repack">): GridContext {
   const found = seen(context, schedule);
   return typeof found === "string" ? plainOf(context) : found;
 }
 
-/** Why inputs cannot be copied ahead; undefined when they can. */
+/** Why inputs cannot be copied first; undefined when they can. */
 function repackProblem(context: GridContext, schedule: Pick<GridSchedule, "repack">): string | undefined {
   const found = seen(context, schedule);
   if (typeof found === "string") return found;

@@ -1,6 +1,6 @@
 /**
- * @file Whatever is done with a schedule, made from its list of decisions: drawn, changed, crossed, listed, compared, written down, read
- * back, explained. Nothing here knows a decision by name.
+ * @file All operations on schedules, derived from their list of decisions: draw, mutate, cross, list, compare, print, parse, explain. Nothing
+ * here knows a decision by name.
  *
  *     const LOOPS: ScheduleKind<Schedule, MappedContext> = { decisions: { spread, order, block, placement, within, threads }, tries: 200 };
  *     drawSchedule(LOOPS, context, random)         { order: ["n", "k", "p", "q", "c"], block: { q: 12 }, ... }
@@ -13,16 +13,16 @@ import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { pick, pickWeighted, type Random } from "../../abstraction/random.ts";
 import type { Decision, Listed, Move } from "./decision.ts";
 
-/** One for every key of the schedule, under that key; in the order they are drawn and printed. */
+/** One decision for each key of the schedule, in the order in which they are drawn and printed. */
 export type Decisions<S, C> = { readonly [K in keyof S]-?: Decision<S[K], C, S> };
 
 export interface ScheduleKind<S extends object, C> {
   readonly decisions: Decisions<S, C>;
-  /** Why a schedule cannot be lowered although each of its decisions can be; undefined when it can. */
+  /** Why a schedule cannot be lowered although each of its decisions is legal; undefined when it can. */
   problem?(context: C, schedule: S): string | undefined;
-  /** What the other decisions are asked about once some are made, which change how the mapping is seen; the same context when left out. */
+  /** The context for the other decisions once some are made that change how the mapping is seen; the same context when left out. */
   seen?(context: C, schedule: S): C;
-  /** How often a legal schedule is looked for before there is taken to be none. */
+  /** Draws before the kind is taken to have no legal schedule. */
   readonly tries: number;
 }
 
@@ -41,9 +41,9 @@ function valueIn<S extends object>(schedule: S, name: string): unknown {
   return (schedule as Readonly<Record<string, unknown>>)[name]; // every key of a schedule is the name of a decision
 }
 
-// ---- In words
+// ---- As text
 
-/** A schedule as a record may hold it: one value of each decision and nothing besides. */
+/** The schema of a schedule in a record: one value for each decision and no other keys. */
 export function scheduleSchema<S extends object, C>(decisions: Decisions<S, C>): z.ZodType<S> {
   const shape = Object.fromEntries(listOf(decisions).map(({ name, schema }) => [name, schema]));
   return z.strictObject(shape) as unknown as z.ZodType<S>; // every key has the schema of its own decision
@@ -73,7 +73,7 @@ export function decisionTable<S extends object, C>(decisions: Decisions<S, C>): 
   return ["| decision | what it says | example |", "|---|---|---|", ...rows].join("\n");
 }
 
-/** What the model's correction tells apart; of a list, a function that is asked with every evaluation. */
+/** Classes that the model's correction distinguishes. Derived from the list once, since every evaluation calls the result. */
 export function traitsOf<S extends object, C>(decisions: Decisions<S, C>): (schedule: S) => readonly string[] {
   const counted = listOf(decisions).filter((d) => d.traits !== undefined);
   return (schedule) => {
@@ -90,7 +90,7 @@ const judged = new WeakMap<
   { readonly kind: unknown; readonly by: unknown; readonly because: string | undefined }
 >();
 
-/** Why a schedule cannot be lowered, in one sentence; undefined when it can. The model asks again about what was drawn. */
+/** Why a schedule cannot be lowered, in one sentence; undefined when it can. Cached, since the model asks again about drawn schedules. */
 export function problemIn<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): string | undefined {
   const known = judged.get(schedule);
   if (known?.by === context && known.kind === kind) return known.because;
@@ -108,7 +108,7 @@ function findProblem<S extends object, C>(kind: ScheduleKind<S, C>, context: C, 
   return kind.problem?.(context, schedule);
 }
 
-/** How far apart two schedules of one mapping are: the sum over their decisions. */
+/** Distance between two schedules of one mapping: the sum over their decisions. */
 export function scheduleDistance<S extends object, C>(
   { decisions }: ScheduleKind<S, C>,
   context: C,
@@ -119,7 +119,7 @@ export function scheduleDistance<S extends object, C>(
   return listOf(decisions).reduce((sum, d) => sum + apart(d), 0);
 }
 
-/** The one way to write what a schedule says, so that equal schedules are equal data. */
+/** The canonical form of a schedule, so that equal schedules are equal data. */
 function tidied<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): S {
   const tidy = { ...schedule };
   const now = seenBy(kind, context, schedule);
@@ -139,7 +139,7 @@ function withValue<S extends object>(schedule: S, name: string, value: unknown):
   return changed;
 }
 
-/** Whether two tidy schedules say the same. */
+/** Whether two canonical schedules are equal. */
 function areEqual<S extends object>(names: readonly string[], a: S, b: S): boolean {
   return names.every((name) => {
     const [left, right] = [valueIn(a, name), valueIn(b, name)];
@@ -147,7 +147,7 @@ function areEqual<S extends object>(names: readonly string[], a: S, b: S): boole
   });
 }
 
-// ---- In search
+// ---- For searches
 
 /** A random legal schedule worth trying; undefined when none was found. */
 export function drawSchedule<S extends object, C>(kind: ScheduleKind<S, C>, context: C, random: Random): S | undefined {
@@ -164,7 +164,7 @@ export function drawSchedule<S extends object, C>(kind: ScheduleKind<S, C>, cont
   return undefined;
 }
 
-/** A value of each decision; undefined where those before it leave one none. */
+/** Draws a value for each decision; undefined when earlier values leave a decision none. */
 function drawEach<S extends object, C>(
   kind: ScheduleKind<S, C>,
   decisions: readonly Known<S, C>[],
@@ -186,7 +186,7 @@ function drawEach<S extends object, C>(
   return schedule;
 }
 
-/** A legal schedule one step away, or the same where none was found. */
+/** A legal schedule one step away, or the same when none was found. */
 export function mutateSchedule<S extends object, C>(
   kind: ScheduleKind<S, C>,
   context: C,
@@ -206,7 +206,7 @@ export function mutateSchedule<S extends object, C>(
   return schedule;
 }
 
-/** Each decision from either, those that belong together from the same; the first where they clash. */
+/** Takes each decision from either parent, and those that belong together from the same one; the first parent when the result is illegal. */
 export function crossSchedules<S extends object, C>(
   kind: ScheduleKind<S, C>,
   context: C,
@@ -217,7 +217,7 @@ export function crossSchedules<S extends object, C>(
   const from = new Map<string, S>();
   let mixed = a;
   for (const d of listOf(kind.decisions)) {
-    // What no search changes is the same in both.
+    // Decisions that no search changes are the same in both.
     if ("moves" in d && d.moves.length === 0) continue;
     const parent = (d.goesWith === undefined ? undefined : from.get(d.goesWith)) ?? (random() < 0.5 ? a : b);
     from.set(d.name, parent);
@@ -227,7 +227,7 @@ export function crossSchedules<S extends object, C>(
   return isCandidate(kind, context, mixed) ? mixed : a;
 }
 
-/** Every legal schedule, of decisions whose values can be listed. */
+/** Every legal schedule, for kinds whose decisions can all be listed. */
 export function* allSchedules<S extends object, C>(kind: ScheduleKind<S, C>, context: C): Generator<S> {
   const decisions = listOf(kind.decisions);
   function* from(at: number, chosen: S): Generator<S> {
@@ -251,7 +251,7 @@ function isCandidate<S extends object, C>(kind: ScheduleKind<S, C>, context: C, 
   );
 }
 
-/** Of the values of a decision those that go with what was drawn before: all of them where none does. */
+/** The values of a decision that suit those drawn before; all values when none does. */
 function suited<S, C>(
   context: C,
   schedule: S,
@@ -271,7 +271,7 @@ function anotherValue<S extends object, C>(d: Known<S, C> & Listed<unknown, C, S
 
 const known = memoisedBy<object, readonly unknown[], unknown>();
 
-/** Worked out once a context. */
+/** Cached by context. */
 function valuesOf<S, C>(context: C, d: Listed<unknown, C, S>): readonly unknown[] {
   return known(Object(context), d, () => d.values(context));
 }

@@ -1,12 +1,12 @@
 /**
- * @file Decision `split`: blocks that share the sum of one tile, each a part of its steps, and where their partial sums meet.
+ * @file Decision `split`: several blocks share the sum of one tile, each taking part of its steps; and where their partial sums are combined.
  *
  *     split 4 through cluster      part 2 of 72 steps: 36..53; each block of the cluster adds up a quarter of the tile's rows, which the
  *                                  others have written into its shared memory
  *     split 4 through memory       parts write their sums to a workspace, and a second kernel adds them
  *
- * The steps of all summed loops are divided, filter taps included, in equal parts. Sums are added in the order of the parts, so that
- * results are the same in every run. Deep layers with few results fill a machine only so.
+ * The steps of all summed loops, filter taps included, are divided into equal parts. Partial sums are added in the order of the parts, so that
+ * every run gives the same result. Deep layers with few results fill a machine only in this way.
  */
 
 import { z } from "zod";
@@ -19,10 +19,10 @@ import { runsAlongRows } from "./store.ts";
 import { keptTiles, windowOf } from "./taps.ts";
 import { stepsOf } from "./tile.ts";
 
-/** Parts worth trying; a cluster has at most eight blocks anywhere. */
+/** Numbers of parts to try; portable clusters have at most eight blocks. */
 const PARTS = [2, 3, 4, 6, 8, 9, 12, 16] as const;
 const CLUSTERS = [2, 4, 8] as const;
-/** Bytes of partial sums in memory, a quarter of what the smallest GPU of the table has. */
+/** Largest size of partial sums in memory: a quarter of the memory of the smallest GPU of the table. */
 export const MOST_PART_BYTES = 2 ** 32;
 /** Blocks for each multiprocessor beyond which splitting only adds work. */
 const ENOUGH_BLOCKS = 2;
@@ -50,7 +50,7 @@ export const split: GridDecision<"split"> = {
   problem: splitProblem,
 };
 
-/** Parts of the sum, each a block's: 1 where nothing is split. */
+/** Number of parts of the sum, one a block; 1 when nothing is split. */
 export const partsOfSum = ({ split: value }: Pick<GridSchedule, "split">): number => value?.parts ?? 1;
 
 /** Steps of each part. */
@@ -58,7 +58,7 @@ export function stepsOfPart(context: GridContext, schedule: GridSchedule): numbe
   return stepsOf(context, schedule.tile) / partsOfSum(schedule);
 }
 
-/** Tiles of the output. */
+/** Number of tiles of the output. */
 export function tilesOf(context: GridContext, schedule: Pick<GridSchedule, "tile" | "taps" | "split">): number {
   const { rows, columns, outer } = context;
   const kept = keptTiles(context, rows, schedule) * keptTiles(context, columns, schedule);
@@ -76,21 +76,21 @@ interface Sizes {
   readonly tiles: number;
 }
 
-/** Of the tiles worth trying for a context, each asked for with every value: most schedules that are drawn are refused later. */
+/** Tiles to try for a context, cached: every value requests them, and most drawn schedules are refused later. */
 const sizesOf = memoised((context: GridContext) =>
   memoised(
     (tile: GridSchedule["tile"]): Sizes => ({ steps: stepsOf(context, tile), tiles: tilesOf(context, { tile }) }),
   ),
 );
 
-/** How partial sums of a tile lie: lines along the axis that the output runs along. */
+/** The layout of a tile's partial sums: lines along the axis in which the output is contiguous. */
 export interface PartialTile {
   readonly line: GridAxis;
   readonly across: GridAxis;
   /** Elements of a line, and lines of the tile. */
   readonly lineExtent: number;
   readonly lines: number;
-  /** Lines that a block of a cluster adds up. */
+  /** Lines that each block of a cluster adds up. */
   readonly share: number;
 }
 
@@ -102,7 +102,7 @@ export function partialTile(context: GridContext, schedule: GridSchedule): Parti
 }
 
 /**
- * Elements from one line to the next in shared memory, so that lanes that write fragments meet all banks: eight rows of pairs of columns, or pairs of
+ * Distance between lines in shared memory, chosen so that lanes that write fragments use all banks: eight rows of pairs of columns, or pairs of
  * columns a line apart.
  */
 export function pitchOf(context: GridContext, { line, lineExtent }: Pick<PartialTile, "line" | "lineExtent">): number {
@@ -112,7 +112,7 @@ export function pitchOf(context: GridContext, { line, lineExtent }: Pick<Partial
 
 const BANKS = 32;
 
-/** Elements of shared memory in which a block receives what it adds up: none but in a cluster. */
+/** Elements of shared memory in which a block receives the parts it adds up; 0 outside a cluster. */
 export function receivedElements(context: GridContext, schedule: GridSchedule): number {
   if (schedule.split?.through !== "cluster") return 0;
   const tile = partialTile(context, schedule);

@@ -1,5 +1,5 @@
 /**
- * @file Decision `spread`: which fused loops run over the gaps between the rows of a padded copy; see ../spread.ts.
+ * @file Decision `spread`: which fused loops run over the gaps between the rows of a padded copy; see gaps.ts.
  *
  *     spread p_q        61 steps, 4 tiles of 16, for 7 rows of 7; 7 tiles where nothing is spread
  */
@@ -14,7 +14,7 @@ import { spreadable } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
 import { placementsOf } from "./place.ts";
 
-/** Dimensions of a recorded schedule at most. */
+/** Largest number of dimensions in a recorded schedule. */
 const MOST = 64;
 
 type Spread = Schedule["spread"];
@@ -41,7 +41,7 @@ export const spread: Decision<Spread, MappedContext, Schedule> = {
   distance: (_, a, b) => (a.spread?.join() === b.spread?.join() ? 0 : 1),
 };
 
-/** All that can be spread, or nothing; what is spread must leave every input a place. */
+/** Draws all dimensions that can be spread, or none. Every input must still have a place. */
 function drawSpread(mapping: Mapping, random: Random): Spread {
   const all = [...spreadable(mapping).keys()];
   for (let tries = 0; tries < 200; tries++) {
@@ -51,7 +51,7 @@ function drawSpread(mapping: Mapping, random: Random): Spread {
   return [];
 }
 
-/** One dimension spread, or gathered again, its operand placed where it then may lie. */
+/** Spreads one dimension, or undoes it, and moves its operand to a place that is then legal. */
 function respread(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
   if (spreadable(mapping).size === 0) return schedule;
   const before = schedule.spread ?? [];

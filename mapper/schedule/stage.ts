@@ -1,15 +1,15 @@
 /**
- * @file Decision `stage`: how many steps of the sum have room in shared memory at once.
+ * @file Decision `stage`: the number of steps of the sum that shared memory holds at once.
  *
  *     stage 3        for step:   wait for stage step % 3;   copy step + 2 into stage (step + 2) % 3;   multiply stage step % 3
  *
- * All stages but one are on their way while one is multiplied. With one stage nothing overlaps.
+ * While one stage is multiplied, all others are being filled. With one stage nothing overlaps.
  */
 
 import { z } from "zod";
 import type { GridDecision } from "./grid-context.ts";
 
-/** A GEMM of 1024 cubed in tiles of 64 x 128 x 64 came to 1.05 of cuBLAS on an H100 with eight, written by hand. */
+/** Most stages. A hand-written GEMM of 1024 cubed in tiles of 64 x 128 x 64 reached 1.05 of cuBLAS on an H100 with eight. */
 const MOST = 8;
 
 export const stage: GridDecision<"stage"> = {
