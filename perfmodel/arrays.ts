@@ -1,5 +1,5 @@
 /**
- * @file How long a design on lanes takes that is given by its transform: what the passes side by side issue, and the bytes that move.
+ * @file Predicts the time of a lane design given by its transform, from the instructions that passes side by side issue and the bytes that move.
  *
  *     FBS of a 3x3 filter, 4 x 2 passes side by side      multiply-adds 36.0   shifts 0.0   loads 37.5   stores 8.0   chain 9.0 cycles
  *
@@ -25,59 +25,62 @@ import { LOADS_SHOWING, NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
 
 const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
-/** VPMULLD is two operations of port 0, and an addition follows: LLVM's scheduling model of Sapphire Rapids. */
+/** VPMULLD is two operations on port 0, and an addition follows. Source: LLVM's scheduling model of Sapphire Rapids. */
 const INTEGER_CYCLES = 1.5;
-/** A sum of integers waits for the addition only. */
+/** A sum of integers waits only for the addition. */
 const ADDITION_LATENCY = 1;
-/** A masked move of what enters at a border: any of two ports. */
+/** A masked move of values that enter at a border, on either of two ports. */
 const BLEND_CYCLES = 0.5;
 /**
- * Of a transform under which only one place in several holds a point, the mask of what enters is made lane by lane: a comparison, a shift and an
- * or. 17 to 22 cycles of 16 lanes for a filter of 5 (one core of a Xeon, 2026-11-22).
+ * Under a transform where only one place in several holds a point, the mask of entering values is built lane by lane: a comparison, a shift and
+ * an or. 17 to 22 cycles of 16 lanes for a filter of 5 (one core of a Xeon, 2026-11-22).
  */
 const MASKED_LANE_CYCLES = 1.25;
-/** Elements that a gather or a scatter brings a cycle, and that are taken out of a register one by one through memory. */
+/** Elements per cycle of a gather or scatter, and of taking elements out of a register one by one through memory. */
 const GATHERED_PER_CYCLE = 1.2;
 const TAKEN_OUT_CYCLES = 8;
-/** More where it is added to what earlier passes left: 7 to 33 cycles of a convolution of 16 channels (one core of a Xeon, 2026-11-22). */
+/**
+ * Additional cycles where a result is added to that of earlier passes: 7 to 33 cycles of a convolution of 16 channels (one core of a Xeon,
+ * 2026-11-22).
+ */
 const ADDED_OUT_CYCLES = 16;
 const LINE_BYTES = 64;
-/** Of vectors that begin anywhere, as long as a cache line, the part that takes two of its reads; shorter ones do so less often. */
+/** Fraction of unaligned loads as long as a cache line that need two line reads; shorter ones do so less often. */
 const STRADDLING = 0.9;
 /** Every second element: two loads, and a shuffle that takes the port of two more. */
 const EVEN_SHUFFLE = 2;
 /** A shift on 256 bits: VPERM2I128 of port 5, and VPALIGNR of two ports. Source: LLVM's scheduling model of Sapphire Rapids. */
 const YMM_SHIFT = { issueCycles: 1.5, latencyCycles: 4 };
 /**
- * What brings narrow elements into lanes of 32 bits, and back: instructions of port 5, and of either vector port. VPMOVZX and VPMOVSX; of bf16 a shift
- * besides; VCVTPH2PS. An element for all lanes comes by way of a general register: VPBROADCASTD of it. Source: LLVM's scheduling model of Sapphire
- * Rapids.
+ * Instructions that widen narrow elements into 32-bit lanes and narrow them again, on port 5 or on either vector port: VPMOVZX and VPMOVSX; for
+ * bf16 a shift in addition; VCVTPH2PS. A broadcast element goes through a general register: VPBROADCASTD. Source: LLVM's scheduling model of
+ * Sapphire Rapids.
  */
 const CONVERSIONS = {
   integer: { vector: [1, 0], element: [1, 0], store: [2, 0] },
   bf16: { vector: [1, 1], element: [1, 0], store: [2, 3] },
   f16: { vector: [1, 1], element: [3, 1], store: [1, 1] },
 } as const;
-/** Elements that are no neighbours are put into a register one by one: VPINSRD, and VINSERT of each quarter. */
+/** Cycles to insert an element that is not contiguous with the others: VPINSRD, and VINSERT of each quarter. */
 const INSERTED = 1.25;
-/** Multiply-adds of later blocks that a core begins while a chain waits: half of the reorder buffer of Golden Cove, which holds 512. */
+/** Multiply-adds of later blocks that a core can start while a chain waits: half of Golden Cove's reorder buffer of 512 entries. */
 const LOOKAHEAD = 256;
-/** Points that are looked at one by one to count what a compiler loads once. */
+/** Points enumerated one by one to count the loads that a compiler merges. */
 const MOST_COUNTED = 1024;
 
-/** Instructions of the passes side by side, in cycles of their units. */
+/** Instructions of passes side by side, in cycles of their units. */
 export interface ArrayCosts {
   readonly multiplyAdds: number;
   readonly shifts: number;
-  /** Of narrow elements to lanes of 32 bits, and back. */
+  /** Conversions of narrow elements to 32-bit lanes, and back. */
   readonly conversions: number;
   readonly loads: number;
   readonly stores: number;
-  /** What the longest way through the sums takes of a core that begins later blocks meanwhile. */
+  /** Cycles that the longest chain of sums costs a core that starts later blocks in the meantime. */
   readonly waiting: number;
-  /** Vectors that are live at once. */
+  /** Vectors live at the same time. */
   readonly registers: number;
-  /** Cycles of one block, and how often there is one. */
+  /** Cycles of one block, and the number of blocks. */
   readonly cycles: number;
   readonly blocks: number;
 }
@@ -99,7 +102,7 @@ function secondsOf({ cycles, blocks }: ArrayCosts, array: LaneArray, s: ArraySch
   return all / target.clockHz.value / s.threads;
 }
 
-/** The prediction and its parts, as a correction reads them: the parts' shares, beside seconds that need no bounds. */
+/** The prediction and its parts in the form a correction reads: the shares of the parts, and the seconds, which need no bounds. */
 export function arrayTerms(
   array: LaneArray,
   s: ArraySchedule,
@@ -116,7 +119,7 @@ export function arrayTerms(
   return { terms: [...terms, memory], bounds: [seconds, seconds], traits: [`inputs ${s.inputs}`] };
 }
 
-/** What an operand makes the passes side by side issue: cycles of port 5, cycles of either vector port, reads of the cache. */
+/** What an operand makes passes side by side issue: cycles of port 5, cycles of either vector port, and reads of the cache. */
 interface Issued {
   readonly shifts: number;
   readonly others: number;
@@ -174,13 +177,13 @@ export function arrayCosts(
   const total = (of: (part: Issued) => number): number => issued.reduce((n, part) => n + of(part), 0);
   const [shifts, registers] = [total((i) => i.shifts), total((i) => i.registers)];
   const [widened, converted] = [total((i) => i.conversions[0]), total((i) => i.conversions[1] / 2)];
-  // What is held too much goes to memory and back at every step.
+  // Values that exceed the registers are spilled and reloaded at every step.
   const spilled = (2 * steps * copies * Math.max(0, registers - vectors.count)) / registers;
   const loading = (total((i) => i.loads) + spilled) / target.loadsPerCycle.value;
   const waiting = chain / Math.max(1, LOOKAHEAD / (steps * copies));
   const storing = stores / target.storesPerCycle.value;
   const port5 = shifts + widened;
-  // Of 512 bits a shuffle takes one of the two ports that multiply; of 256 bits a third.
+  // A 512-bit shuffle takes one of the two ports that multiply; a 256-bit shuffle a third of them.
   const arithmetic = multiplyAdds + total((i) => i.others) + converted + (vectors.bytes < ZMM.bytes ? 0 : port5 / 2);
   const slowest = Math.max(arithmetic, port5, loading, storing, waiting);
   const cycles = slowest + LOADS_SHOWING * Math.min(loading, slowest);
@@ -191,7 +194,7 @@ export function arrayCosts(
   };
 }
 
-/** An input that is passed from lane to lane, or loaded where it is used. */
+/** Cost of an input that is passed from lane to lane, or loaded where it is used. */
 function inputIssues(
   array: LaneArray,
   s: ArraySchedule,
@@ -210,9 +213,9 @@ function inputIssues(
   const stride = strideOf(array, read, inverse);
   const alone = isPassed ? steps * own : distinctLoads(array, read, inverse, steps * own);
   const vectors = array.dot ? alone * (stepsJoined(array.sum, s.transform, steps, array.dot.terms) / steps) : alone;
-  // What is the same for the next block the compiler brings into its form once, and keeps on the stack.
+  // Values that are the same for the next block are converted once by the compiler and kept on the stack.
   const isKept = !isPassed && isInvariant(array, read);
-  // A window of bytes is two shuffles, one of words one (codegen/avx512-helpers.ts).
+  // A window of bytes takes two shuffles, a window of words one (codegen/avx512-helpers.ts).
   const window = array.dot && (array.dot.terms === 4 ? ([2, 0] as const) : ([1, 0] as const));
   const one = isPassed || stride === 0 ? conversion?.element : (window ?? conversion?.vector);
   const [shuffles, others] = isKept ? [0, 0] : (one ?? [0, 0]);
@@ -237,19 +240,19 @@ function isInvariant({ beside, space }: LaneArray, read: Access): boolean {
   return around !== undefined && !axesIn(read).includes(rootOf(space, around.name));
 }
 
-/** The loop of the computation that a loop outside counts tiles of. */
+/** The loop of the computation whose tiles an outside loop counts. */
 function rootOf(space: LaneArray["space"], name: string): string {
   const of = space.tiled.find((t) => t.outer === name)?.name;
   return of === undefined ? name : rootOf(space, of);
 }
 
-/** Of a type narrower than a lane. */
+/** Conversions of a type narrower than a lane. */
 function conversionsOf(dtype: DType): (typeof CONVERSIONS)[keyof typeof CONVERSIONS] | undefined {
   if (bytesOf(dtype) >= 4) return undefined;
   return dtype === "bf16" || dtype === "f16" ? CONVERSIONS[dtype] : CONVERSIONS.integer;
 }
 
-/** Which instructions decide how long a block takes, or what its sums wait for. */
+/** The kind of instruction, or the chain of sums, that decides how long a block takes. */
 export function boundOf({ multiplyAdds, shifts, conversions, loads, stores, waiting }: ArrayCosts): string {
   const kinds = {
     "multiply-adds": multiplyAdds + (shifts + conversions) / 2,
@@ -258,14 +261,14 @@ export function boundOf({ multiplyAdds, shifts, conversions, loads, stores, wait
   return Object.entries(kinds).reduce((a, b) => (b[1] > a[1] ? b : a))[0];
 }
 
-/** Of the loops side by side those that an operand differs by. */
+/** The number of copies of an operand among the passes side by side. */
 function copiesOf({ beside, space }: LaneArray, read: Access, all: number): number {
   const axes = new Set(axesIn(read));
   const shared = beside.filter((l) => !axes.has(rootOf(space, l.name))).reduce((n, l) => n * l.extent, 1);
   return all / shared;
 }
 
-/** Reads of the cache for a vector of an operand, by how far apart in memory neighbouring lanes read. */
+/** Reads of the cache for a vector of an operand, by the distance in memory between neighbouring lanes. */
 function loadCost(stride: number | undefined, lanes: number, bytes: number): number {
   if (stride === undefined) return lanes / GATHERED_PER_CYCLE;
   if (stride === 0) return 1;
@@ -274,7 +277,7 @@ function loadCost(stride: number | undefined, lanes: number, bytes: number): num
   return stride === 2 ? 2 * unaligned + EVEN_SHUFFLE : (2 * lanes) / GATHERED_PER_CYCLE;
 }
 
-/** Elements from lane to lane; undefined where lanes read what is no line. */
+/** Distance between neighbouring lanes in elements; undefined when the lanes do not read at equal distances. */
 function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined): number | undefined {
   if (!inverse) return undefined;
   const { dims } = tensorOf(sum, read.tensor);
@@ -293,13 +296,13 @@ function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | un
   return stride;
 }
 
-/** Different vectors of an operand that a block reads: what is read twice a compiler loads once. */
+/** Number of distinct vectors of an operand that a block reads. A compiler merges repeated loads. */
 function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefined, all: number): number {
   const { space, beside, spaceTime } = array;
   if (!inverse) return all;
   const extents = space.inside.map((l) => l.extent);
   const forms = read.index.map((e) => affineForm(e)?.terms ?? new Map<string, number>());
-  // 1. By how much each step of time, and each pass beside, moves what is read.
+  // 1. How far each step of time, and each pass side by side, moves the read position.
   const moves = [
     ...spaceTime.schedule.map((row, r) => ({
       extent: extentOfRow(row, extents),
@@ -308,13 +311,13 @@ function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefi
       ),
     })),
     ...beside.map(({ name, extent }) => {
-      // Tiles of a loop of the array are as far apart as it is long; other loops go step by step.
+      // Tiles of an array loop are as far apart as the array is long; other loops advance step by step.
       const of = space.tiled.find((t) => t.outer === name);
       const by = forms.map((form) => inverse.denominator * (form.get(of?.name ?? name) ?? 0) * (of?.size ?? 1));
       return { extent, by };
     }),
   ].filter((m) => m.extent > 1 && m.by.some((x) => x !== 0));
-  // 2. What moves a dimension that nothing else does multiplies; the others meet.
+  // 2. Movement along a dimension that only one loop moves multiplies the count; movements of several loops overlap.
   const alone = (m: (typeof moves)[number]): boolean =>
     m.by.some((x, d) => x !== 0 && moves.every((other) => other === m || other.by[d] === 0));
   const meeting = moves.filter((m) => !alone(m));
@@ -333,7 +336,7 @@ function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefi
   return Math.min(all, product * places.length);
 }
 
-/** Steps at which results leave: those that the loops a result is indexed by reach. */
+/** Steps at which results leave the array: those that the loops indexing a result reach. */
 export function leavingSteps({ sum, problem, design }: Pick<LaneArray, "sum" | "problem" | "design">): number {
   const kept = new Set(axesIn(sum.equation.target));
   const row = design.schedule.map((x, i) => (kept.has(problem.loops[i]?.name ?? "") ? x : 0));

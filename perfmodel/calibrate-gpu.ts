@@ -1,10 +1,10 @@
 /**
- * @file The figures of a GPU as probes measured them, and the target that the model works with in place of the table's.
+ * @file The measured figures of a GPU, and the target that the model uses with them in place of the table's figures.
  *
  *     const calibration = await calibrateGpu(nvidiaTarget("h100"), rows, runner.probe)
  *     calibratedGpu(nvidiaTarget("h100"), calibration)      the same machine, each figure with the source "calibrated on NVIDIA H100 ..."
  *
- * Cycles are those of a multiprocessor's own counter, so that the clock, which load and power limits move, does not enter into them.
+ * Cycles are read from a multiprocessor's own counter, so that changes of the clock under load and power limits do not affect them.
  */
 
 import type { Cost, Intrinsic } from "../abstraction/intrinsic.ts";
@@ -24,22 +24,22 @@ import { type Footprints, gpuProbes, type Probe, type ProbeLibrary, probedRows }
 /** Plain data that survives JSON. */
 export interface GpuCalibration {
   readonly kind: "gpu";
-  /** As its driver calls it. */
+  /** The GPU's name as reported by its driver. */
   readonly machine: string;
-  /** With one warp at work, and with all matrix units busy. */
+  /** Clock with one warp running, and with all matrix units busy. */
   readonly clockHz: Measured;
   readonly loadedClockHz: Measured;
-  /** By name; cycles of one multiprocessor between two issues, and until a dependent issue may start. */
+  /** By name: cycles between two issues on one multiprocessor, and until a dependent issue may start. */
   readonly instructions: Readonly<Record<string, { readonly issueCycles: Measured; readonly latencyCycles: Measured }>>;
-  /** Of all multiprocessors together, bytes a second; latencies of one dependent read, in cycles. */
+  /** Bytes per second of all multiprocessors together; latency of one dependent read in cycles. */
   readonly l2: GpuMemory & { readonly writeBytesPerSecond: Measured };
   readonly dram: GpuMemory & {
-    /** Read and written, each byte counted twice. */
+    /** Bytes read and written by a copy, counting both. */
     readonly copyBytesPerSecond: Measured;
   };
-  /** Of one multiprocessor. */
+  /** Shared memory of one multiprocessor. */
   readonly shared: { readonly readBytesPerCycle: Measured; readonly latencyCycles: Measured };
-  /** An empty kernel in a graph of several. */
+  /** Time of an empty kernel in a graph of several. */
   readonly launchSeconds: Measured;
 }
 
@@ -48,15 +48,15 @@ export interface GpuMemory {
   readonly latencyCycles: Measured;
 }
 
-/** Seconds and cycles of one of the `times` that a probe was told, one pair a sample. */
+/** Seconds and cycles of one repetition, one pair for each sample. */
 export type ProbeSamples = readonly (readonly [seconds: number, cycles: number])[];
 
-/** Compiles libraries of probes side by side and runs one after the other. @returns the samples of every probe, in order */
+/** Compiles libraries of probes in parallel and runs them one after another. @returns the samples of every probe, in order */
 export type RunProbes = (libraries: readonly ProbeLibrary[]) => Promise<readonly ProbeSamples[]>;
 
 /**
- * Measures a GPU. Takes some seconds, most of it compiling.
- * @param machine as its driver calls it
+ * Measures a GPU. Takes some seconds, mostly for compilation.
+ * @param machine the GPU's name as reported by its driver
  * @param rows instructions to time; those that the target lacks are left out
  */
 export async function calibrateGpu(
@@ -75,7 +75,7 @@ export async function calibrateGpu(
   );
 }
 
-/** @throws Error when a probe that must be there has no samples */
+/** @throws Error when a required probe has no samples */
 export function gpuCalibrationOf(
   machine: string,
   probes: readonly Probe[],
@@ -96,7 +96,7 @@ export function gpuCalibrationOf(
   if (names.length === 0) throw new Error("calibration: no instruction was timed");
   return {
     ...{ kind: "gpu", machine },
-    // The first probes may meet a clock that is still rising.
+    // During the first probes the clock may still be rising.
     clockHz: names.map((name) => clock(`latency ${name}`)).reduce((a, b) => (b.median > a.median ? b : a)),
     loadedClockHz: clock("loaded clock"),
     instructions: Object.fromEntries(
@@ -126,7 +126,7 @@ function summary(samples: readonly number[]): Measured {
   return { median: at(0.5), spread: (at(0.75) - at(0.25)) / at(0.5) };
 }
 
-/** A target with what was measured in place of what the table says; what no probe measures stays the table's. */
+/** A target with measured figures in place of the table's. Figures that no probe measures stay as they are. */
 export function calibratedGpu(target: Target, calibration: GpuCalibration): Target {
   const source = `calibrated on ${calibration.machine}`;
   const figure = ({ median }: Measured): Figure => ({ value: median, source });
@@ -149,7 +149,7 @@ export function calibratedGpu(target: Target, calibration: GpuCalibration): Targ
     },
     dram: {
       latencyCycles: figure(dram.latencyCycles),
-      // What kernels do to it is reading and writing: a copy counts for both.
+      // A kernel reads and writes memory, so the rate of a copy applies to both.
       bandwidth: [perSecond(dram.copyBytesPerSecond, "both", "grid")],
     },
     shared: {
@@ -173,7 +173,7 @@ export function calibratedGpu(target: Target, calibration: GpuCalibration): Targ
   };
 }
 
-/** Where a rate goes by an extent, what the measured instructions of the family reach; those between them follow. */
+/** Where a rate depends on an extent, uses the measured rates of the family and interpolates between them. */
 function withShares(rate: Rate, target: Target, issued: Readonly<Record<string, Cost>>): Rate {
   const { share, family, unit } = rate;
   const peak = target.units.find((u) => u.name === unit)?.operationsPerCycle?.f16;
@@ -193,7 +193,7 @@ function withShares(rate: Rate, target: Target, issued: Readonly<Record<string, 
   };
 }
 
-/** What vectors of lanes take of a unit, from the instruction that stands for it. */
+/** Cost of lane vectors on a unit, from the instruction that represents them. */
 function withCosts(unit: Unit, issued: Readonly<Record<string, Cost>>, source: string): Unit {
   const named = { fma: "cuda.fma.f32", shuffle: Object.keys(issued).find((n) => n.startsWith("shuffle.")) }[unit.name];
   const cost = named === undefined ? undefined : issued[named];

@@ -1,10 +1,10 @@
 /**
- * @file Measures the figures of the model on this machine: what the program of cpu-probes.ts prints, in cycles.
+ * @file Measures the model's figures on this machine by running the program of cpu-probes.ts, and converts them to cycles.
  *
  *     const calibration = await calibrate(nativeTarget(), rows, compileAndRun)
  *     modelTarget(nativeTarget(), calibration)
  *
- * Cycles are times over the time of one dependent addition. Every figure is the median of several samples, with their spread.
+ * A cycle is the time of one dependent addition. Every figure is the median of several samples, with their spread.
  */
 
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -21,12 +21,12 @@ export interface Measured {
 export interface CalibratedIntrinsic {
   readonly issueCycles: Measured;
   readonly latencyCycles: Measured;
-  /** By input operand. */
+  /** Cycles of a load, by input operand. */
   readonly loadCycles: Readonly<Record<string, Measured>>;
   readonly storeCycles: Measured;
 }
 
-/** Plain data that survives JSON. Cycles are of one core; bytes a cycle where data of that footprint lies. */
+/** Plain data that survives JSON. Cycles are of one core; bytes per cycle are for data of the given footprint. */
 export interface Calibration {
   readonly machine: string;
   readonly clockHz: Measured;
@@ -40,24 +40,24 @@ export interface Calibration {
 export type ScalarFigure = "copyByte" | "copyRun" | "strided" | "indexed" | "scattered" | "digit" | "guard";
 
 export interface CalibratedMemory {
-  /** Of the data that was gone through. */
+  /** Size of the data that was traversed. */
   readonly footprintBytes: number;
   readonly readBytesPerCycle: Measured;
   readonly writeBytesPerCycle: Measured;
-  /** Read and written, each byte counted once. */
+  /** Bytes that a copy moves, each counted once. */
   readonly copyBytesPerCycle: Measured;
 }
 
 /**
  * Compiles a C++17 program as kernels are compiled (`-O3`) and runs it on this machine.
- * @param features what the compiler must be allowed, as the intrinsics table names them: `avx512_vnni`
- * @returns what the program printed
+ * @param features features the compiler may use, by their names in the intrinsics table: `avx512_vnni`
+ * @returns the program's output
  */
 export type CompileAndRun = (source: SourceText, features: readonly string[]) => Promise<string>;
 
 /**
  * Measures this machine. Takes a few seconds.
- * @param rows instructions to time; those that the target lacks, or that are not reached from C++, are left out
+ * @param rows instructions to time; those that the target lacks, or that cannot be used from C++, are left out
  */
 export async function calibrate(
   target: Target,
@@ -74,7 +74,7 @@ export function calibratable(target: Target, rows: readonly Intrinsic[]): readon
   return rows.filter((row) => row.language === "c++" && row.features.every((needed) => target.isa.includes(needed)));
 }
 
-/** The figures of what the program printed. @throws Error when a line that must be there is missing */
+/** Parses the program's output. @throws Error when a required line is missing */
 export function readCalibration(target: Target, rows: readonly Intrinsic[], printed: string): Calibration {
   const samples = new Map<string, number[]>();
   for (const line of printed.split("\n")) {
@@ -137,7 +137,7 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
   };
 }
 
-/** What one of `parts` equal parts takes that a loop has and a plain one has not. */
+/** The extra time that a loop takes over a plain one, divided by `parts`. */
 function beyond(loop: Measured, plain: Measured, parts: number): Measured {
   return { median: Math.max(0, loop.median - plain.median) / parts, spread: loop.spread };
 }

@@ -1,9 +1,9 @@
 /**
- * @file Counts the register blocks in which a condition leaves points, and those that lie across its edge.
+ * @file Counts the register blocks in which a condition leaves work, and those across its edge.
  *
  *     c[i,j] += a[i,k] * b[k,j] where j <= i, 512 x 512, block i 8, j 2 of 16      64 x 16 blocks: 576 with work, 64 of them masked
  *
- * Ranges of blocks are halved until the condition decides all of one, so the time goes with the length of the edge.
+ * Ranges of blocks are bisected until the condition decides a whole range, so the time is proportional to the length of the edge.
  */
 
 import { type Condition, conditionOf, type Outlook, outlook } from "../abstraction/condition.ts";
@@ -22,40 +22,40 @@ import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { dependsOn } from "../mapper/schedule/operands.ts";
 import { at, type DimensionState } from "./placed.ts";
 
-/** A dimension that the condition speaks of. */
+/** A dimension that the condition depends on. */
 interface Tied {
   readonly dimension: LoopDimension;
   readonly state: DimensionState;
 }
 
-/** Blocks of a dimension, by number: whole ones, or the smaller one that is left. */
+/** Blocks of a dimension by number: the whole ones, or the smaller remainder. */
 interface Blocks {
   readonly isLeft: boolean;
   readonly from: number;
   readonly to: number;
 }
 
-/** Steps of a block of a dimension, to be multiplied. */
+/** A weight for the steps of a block of a dimension; weights of dimensions are multiplied. */
 export type Weight = (state: DimensionState, count: number, isLeft: boolean) => number;
 
-/** What a condition leaves of the blocks of a mapping. */
+/** The blocks of a mapping that a condition leaves. */
 export interface Census {
-  /** Blocks with something to do, each with the blocks of summed dimensions that are gone through. */
+  /** Blocks with work to do, each with the blocks of summed dimensions that are visited. */
   readonly worked: Tally;
-  /** Blocks that are stored as they are: all of their elements take part, or none does. */
+  /** Blocks stored without a mask: all of their elements take part, or none does. */
   readonly plain: Tally;
-  /** Of an input that keeps points out, by its name, the blocks across the edge: some of their points take part, and some do not. */
+  /** For each input that enforces a condition, its blocks across the edge: some of their points take part, and some do not. */
   readonly edges: ReadonlyMap<string, Tally>;
 }
 
-/** Share of the steps of some dimensions that lie in the blocks of a tally. */
+/** Fraction of the steps of some dimensions that lie in the blocks of a tally. */
 export function shareIn(blocks: Tally, dimensions: Iterable<DimensionState>): number {
   let all = 1;
   for (const d of dimensions) if (blocks.speaksOf(d)) all *= d.steps;
   return blocks.sum((_, count) => count) / all;
 }
 
-/** @returns undefined where no condition leaves anything out */
+/** @returns undefined when no condition excludes anything */
 export function censusOf(
   mapping: Mapping,
   dimensions: readonly LoopDimension[],
@@ -73,7 +73,7 @@ export function censusOf(
   const speaksOf = (c: Condition, { dimension }: Tied): boolean =>
     dimension.loops.some((l) => loopsIn(c).includes(l.name));
   const keptTied = all.filter((t) => t.state.spatial && speaksOf(whole, t));
-  // Of summed dimensions those whose loop begins or ends where a comparison says (mapper/match/conditions.ts).
+  // Among summed dimensions, those whose loop begins or ends where a comparison says (mapper/match/conditions.ts).
   const summedTied = all.filter((t) => !t.state.spatial && t.dimension.loops.length === 1 && speaksOf(must, t));
   const extents = new Map(computation.axes.map((a) => [a.name, a.extent]));
   return {
@@ -102,18 +102,18 @@ export function censusOf(
 
 type RangeOf = (loop: string) => readonly [low: number, high: number];
 
-/** Whether something is so of all blocks of some ranges, of none, or is not known yet. @param single there is one block */
+/** Whether a property holds for all blocks of some ranges, for none, or is not known yet. @param single there is one block */
 type Judge = (ranges: RangeOf, keptRanges: RangeOf, single: boolean) => boolean | undefined;
 
-/** Ranges looked at for one answer before half of what is undecided is counted: some ten milliseconds. */
+/** Ranges examined for one count before half of the undecided ones is counted: some ten milliseconds. */
 const MOST_RANGES = 50_000;
 
-/** The blocks of which something is so. */
+/** Counts the blocks that have a property. */
 export class Tally {
   private readonly tied: readonly Tied[];
   private readonly extents: ReadonlyMap<string, number>;
   private readonly judge: Judge;
-  /** The smaller block that is left is judged as if it were a whole one. */
+  /** The smaller remainder block is treated as a whole one. */
   private readonly asWhole: boolean;
   private readonly known = new Map<
     string,
@@ -131,7 +131,7 @@ export class Tally {
     return this.tied.some((t) => t.state === state);
   }
 
-  /** The sum over the blocks of what their steps weigh, under the schedule that was read last. */
+  /** The sum over the blocks of their steps' weights, under the schedule read last. */
   sum(weight: Weight): number {
     const key = this.tied.map(({ state }) => state.block).join();
     const kinds = this.known.get(key) ?? this.count();
@@ -148,7 +148,7 @@ export class Tally {
     return sum;
   }
 
-  /** Whole blocks of some dimensions with the smaller block of the others, in every combination. */
+  /** Combines whole blocks of some dimensions with the remainder block of others, in every way. */
   private count(): { readonly isLeft: readonly boolean[]; readonly blocks: number }[] {
     let combinations: (readonly Blocks[])[] = [[]];
     for (const { state } of this.tied) {
@@ -176,7 +176,7 @@ export class Tally {
     return visit(blocks);
   }
 
-  /** @param summed whether blocks of summed dimensions are told apart */
+  /** @param summed whether blocks of summed dimensions are distinguished */
   private rangesOf(blocks: readonly Blocks[], summed: boolean): RangeOf {
     return (loop) => {
       const i = this.tied.findIndex(({ dimension }) => dimension.loops.some((l) => l.name === loop));
@@ -188,7 +188,7 @@ export class Tally {
   }
 }
 
-/** Values a loop of a dimension takes in some blocks; of one block the same as lowering takes them to be. */
+/** Values that a loop of a dimension takes in some blocks; for a single block the same as in lowering. */
 function valuesOf({ dimension, state }: Tied, { isLeft, from, to }: Blocks, loop: string): readonly [number, number] {
   const grain = state.block * dimension.step;
   const low = from * grain;

@@ -1,20 +1,20 @@
 /**
- * @file What measured trials teach the model: a ridge regression of log time over the parts of the prediction.
+ * @file Learns a correction of the model from measured trials: a ridge regression of log time over the parts of the prediction.
  *
  *     log(measured / max) = scale + overlap * log(sum / max) + sum over parts of weight * sqrt(part / all parts) + traits' weights
  *
- * Without trials `overlap` is one half, the others 0, and to these the ridge draws them. A weight says that time spent in a part is longer
- * (above 0) or shorter than the model believes; `overlap` 1 says that nothing overlaps. Shares and ratios have no unit, so what
- * one operator teaches serves another; under the root a part need not be the longest to be noticed. Traits are the instruction and where
- * inputs lie: what the compiler makes of each. Pure: the same trials give the same correction.
+ * Without trials `overlap` is one half and the others are 0; the ridge pulls towards these values. A weight above 0 means that time spent in a
+ * part is longer than the model predicts, below 0 shorter; `overlap` 1 means that nothing overlaps. Shares and ratios have no unit, so that what
+ * is learnt from one operator applies to another. The square root makes a part count before it is the longest. Traits are the instruction and
+ * the places of inputs: they stand for what the compiler makes of each. The fit is pure: the same trials give the same correction.
  *
- * The fit is Huber's: a trial that is far off counts by its distance and not by its square, for while another process runs beside
- * it a kernel takes two or three times as long, from its first sample to its last.
+ * The fit is Huber's: the loss of an outlier grows with its distance rather than its square, because a kernel that shares the machine with
+ * another process takes two or three times as long, from its first sample to its last.
  */
 
 import { Matrix, solve } from "ml-matrix";
 
-/** One part of the time of a call, were it alone. */
+/** One part of a call's time, as if it ran alone. */
 export interface CostTerm {
   /** `issue`, `chain`, `front end`, `load`, `store`, `scatter`, `blocks`, `read l2`, `write l2`, ..., `fill`, `pack`, `pack memory`, `barrier`. */
   readonly name: string;
@@ -24,13 +24,13 @@ export interface CostTerm {
 /** The parts of a prediction before any correction. */
 export interface Costs {
   readonly terms: readonly CostTerm[];
-  /** Everything overlaps; nothing does. */
+  /** The time if everything overlaps, and if nothing does. */
   readonly bounds: readonly [max: number, sum: number];
-  /** What a correction may tell apart besides: the instruction and where each input lies, `a padded`. */
+  /** Other features that a correction may distinguish: the instruction and the place of each input, `a padded`. */
   readonly traits: readonly string[];
 }
 
-/** One measured run and what the model said its parts are. */
+/** One measured run with the model's parts. */
 export interface Observation {
   readonly costs: Costs;
   readonly measuredSeconds: number;
@@ -40,17 +40,17 @@ export interface Observation {
 export interface Correction {
   readonly scale: number;
   readonly overlap: number;
-  /** By name of the part or the trait; what is not named weighs 0. */
+  /** Weights by the name of a part or trait. Names that are missing weigh 0. */
   readonly weights: Readonly<Record<string, number>>;
-  /** Strength of the ridge, chosen by leaving one out. */
+  /** Strength of the ridge, chosen by leave-one-out cross-validation. */
   readonly ridge: number;
   readonly observations: number;
 }
 
 /**
- * What `overlap` is before trials say more: the geometric mean of the two ends. With 0, schedules that differ only in what the longest
- * part hides are expected to take the same, and which of them are tried first is chance. Pairs it ranks right, against 0: f32 86.1 for
- * 85.2 %, u8s8 81.8 for 81.1 %, bf16 80.7 for 80.8 % (1694 trials of 22 workloads, one Xeon with AMX, 2026-11-21).
+ * The value of `overlap` before trials say more: the geometric mean of both ends. With 0, schedules that differ only in what the longest part
+ * hides would have equal predictions, and chance would decide which of them is tried first. Pairs ranked right, against 0: f32 86.1 for 85.2 %,
+ * u8s8 81.8 for 81.1 %, bf16 80.7 for 80.8 % (1694 trials of 22 workloads, one Xeon with AMX, 2026-11-21).
  */
 const UNLEARNT_OVERLAP = 0.5;
 
@@ -64,25 +64,25 @@ export const NO_CORRECTION: Correction = {
 };
 
 /**
- * Ridges tried, in units of squared coefficients: a coefficient of 1 costs as much as `ridge` trials that are e-fold wrong. Offered
- * weaker ones, leaving one trial out picks the weakest (0.03 of 837 trials in f32): trials of one workload resemble each other.
+ * Ridges tried, in units of squared coefficients: a coefficient of 1 costs as much as `ridge` trials that are wrong by a factor of e. When
+ * weaker ones are offered, leave-one-out picks the weakest (0.03 of 837 trials in f32), because trials of one workload resemble each other.
  */
 const RIDGES = [1, 3, 10, 30, 100];
-/** A common factor is believed sooner than a difference between parts. */
+/** The ridge of the common factor, which is learnt sooner than differences between parts. */
 const SCALE_RIDGE = 0.1;
-/** No correction goes beyond this factor either way. */
+/** Largest correction factor in either direction, as a logarithm. */
 const MOST = Math.log(8);
-/** Residuals beyond so many standard deviations count less: 95 % as efficient as least squares where nothing is disturbed (Huber 1981). */
+/** Residuals beyond this many standard deviations count less. The fit is 95 % as efficient as least squares on undisturbed data (Huber 1981). */
 const FAR = 1.345;
 /** The standard deviation of a normal distribution over the median of its absolute values. */
 const DEVIATION = 1.4826;
-/** Fits, each weighing by the residuals of the one before; the first weighs all alike. */
+/** Number of fits. Each is weighted by the residuals of the one before; the first weighs all alike. */
 const FITS = 4;
 
 /**
- * Fits the correction. Trials without a positive finite time are left out; without any left the prior stands.
- * Few trials move it little: the ridge pulls every coefficient towards the prior's.
- * @param prior what trials of other computations on the machine have taught
+ * Fits the correction. Trials without a positive finite time are left out; with none left the prior is returned. Few trials change it little,
+ * since the ridge pulls every coefficient towards the prior's.
+ * @param prior the correction learnt from other computations on the machine
  */
 export function fit(trials: readonly Observation[], prior: Correction = NO_CORRECTION): Correction {
   const usable = trials.filter(
@@ -134,7 +134,7 @@ export function apply({ scale, overlap, weights }: Correction, { terms, bounds, 
   return max * Math.exp(Math.min(MOST, Math.max(-MOST, log)));
 }
 
-/** 1, log(sum / max), and the root of each part's share or whether the trait is there. */
+/** The features: 1, log(sum / max), the square root of each part's share, and for each trait whether it is present. */
 function featuresOf({ terms, bounds, traits }: Costs, names: readonly string[]): number[] {
   const all = terms.reduce((sum, t) => sum + t.seconds, 0);
   const [max, sum] = bounds;
@@ -147,7 +147,7 @@ interface Fitted {
   readonly ridge: number;
   readonly coefficients: readonly number[];
   readonly residuals: readonly number[];
-  /** The mean squared error of each trial predicted from the others, as far as it is believed: e / (1 - h), h of the hat matrix. */
+  /** Mean squared error of each trial predicted from the others, weighted: e / (1 - h), h from the hat matrix. */
   readonly error: number;
 }
 
@@ -167,7 +167,7 @@ function ridgeFit(x: Matrix, y: Matrix, ridge: number, believed: readonly number
   return { ridge, coefficients: coefficients.to1DArray(), residuals, error };
 }
 
-/** How far each trial is believed, from 1 downwards: Huber's weights. */
+/** The weight of each trial, at most 1: Huber's weights. */
 function beliefs(residuals: readonly number[]): number[] {
   const sizes = residuals.map(Math.abs).sort((a, b) => a - b);
   const far = FAR * DEVIATION * (sizes[sizes.length >> 1] ?? 0);

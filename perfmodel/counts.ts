@@ -8,12 +8,12 @@ import type { Schedule } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { bySpread, type InputState, Plan } from "./plan.ts";
 
-/** What a walk over the lowered nest would count, all threads together. */
+/** The operations that a walk over the lowered nest would count, for all threads together. */
 export interface Counts {
   readonly issues: number;
-  /** Tiles loaded, by operand: of the target, sums of the pass before. */
+  /** Tiles loaded, by operand; for the target, sums of the previous pass. */
   readonly loads: Readonly<Record<string, number>>;
-  /** Tiles stored, straight, into the scratch block, or as partial sums. */
+  /** Tiles stored: directly, to the scratch block, or as partial sums. */
   readonly stores: number;
   /** Elements moved from the scratch block to the output. */
   readonly scattered: number;
@@ -32,7 +32,7 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
   return (schedule) => {
     const plan = planOf(schedule);
     if (plan === undefined) return undefined;
-    // All threads together do what one thread would do.
+    // All threads together do the work of one thread.
     if (!plan.read({ ...schedule, threads: 1 })) return undefined;
     for (const d of plan.ordered) d.covered = d.steps;
     const each = (value: (input: InputState) => number): Record<string, number> =>

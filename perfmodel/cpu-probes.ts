@@ -1,11 +1,11 @@
 /**
- * @file The program that times a processor: loops of its instructions, memories and scalar copies, generated from the intrinsics table.
+ * @file Generates the program that times a processor: loops over its instructions, memories and scalar copies, from the intrinsics table.
  *
  *     // avx512.vpdpbusd: 14 accumulators, then one
  *     for (long i = 0; i < n; i++) { c0 = dot_bytes(c0, a, b); c1 = dot_bytes(c1, a, b); ... }
  *
- * It prints a line for each figure: `issue avx512.vpdpbusd: 3.61 3.60 ...`, nanoseconds a unit of the thread's own processor time, so that
- * other work on the machine disturbs less. calibrate.ts reads it.
+ * It prints a line for each figure: `issue avx512.vpdpbusd: 3.61 3.60 ...`, in nanoseconds of the thread's processor time, so that other work on
+ * the machine disturbs less. calibrate.ts parses it.
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -28,7 +28,7 @@ import {
 import { spell } from "../abstraction/spelling.ts";
 import { declareRegister, isNumbered, preludeOf, registerClass, widestVector } from "../targets/index.ts";
 
-/** Accumulators enough for two issues a cycle of latency seven, with room for two inputs among 16 registers. */
+/** Enough accumulators for two issues a cycle at a latency of seven, with two of 16 registers left for inputs. */
 const ACCUMULATORS = 14;
 /** Tiles loaded or stored in a row. */
 const TILES = 8;
@@ -126,7 +126,7 @@ __attribute__((noinline)) static void add_chain(long n) {
 }
 `;
 
-/** Four vectors a round, each opaque to the compiler, which would else call memcpy or drop the loop. */
+/** Four vectors an iteration, each opaque to the compiler, which would otherwise call memcpy or drop the loop. */
 const MEMORY_LOOPS = code`
 __attribute__((noinline)) static void read_bytes(long n, long bytes) {
   for (; n > 0; n--)
@@ -154,8 +154,8 @@ __attribute__((noinline)) static void copy_bytes(long n, long bytes) {
 }`;
 
 /**
- * The scalar loops that lowering puts around an instruction (mapper/lower/scheduled.ts), in small: a padded copy, tiles, a scratch block.
- * As in a kernel the compiler does not know whether the two sides overlap.
+ * Small versions of the scalar loops that lowering puts around an instruction (mapper/lower/scheduled.ts): a padded copy, tiles, a scratch
+ * block. As in a kernel, the compiler does not know whether the two sides overlap.
  */
 const SCALAR_LOOPS = code`
 static inline void fence(void) { asm volatile("" ::: "memory"); }
@@ -218,7 +218,7 @@ function accumulatorsOf(row: Intrinsic): number {
   return isNumbered(file) ? firstInput(file) : ACCUMULATORS;
 }
 
-/** Of registers that are numbers the last two are inputs. */
+/** For register files addressed by number, the last two registers are inputs. */
 function firstInput(file: string): number {
   return (registerClass(file)?.count ?? 0) - 2;
 }
@@ -227,7 +227,7 @@ function targetOperand(row: Intrinsic): Operand {
   return operandOf(row, row.computation.equation.target.tensor);
 }
 
-/** Independent accumulators issued in turn; with one the chain shows. */
+/** Issues independent accumulators in turn; with a single one the loop measures the latency of the chain. */
 function issueLoop(row: Intrinsic, name: Code, accumulators: number): Code {
   const target = targetOperand(row);
   const inputs = row.operands.filter((o) => o !== target);
@@ -246,11 +246,11 @@ function issueLoop(row: Intrinsic, name: Code, accumulators: number): Code {
   return functionText(name, [
     ...declarations,
     ...inputs.map((o, i) => loadText(o, sources[i] ?? NOTHING, 0)),
-    // Made unknown one by one: equal accumulators would be computed once.
+    // Made opaque one by one: equal accumulators would be computed once.
     ...results.map((c) => code`${loadText(target, c, 0)} ${opaque(target, c)}`),
     code`for (long i = 0; i < n; i++) {`,
     ...indented(issues),
-    // The compiler may not carry an input over from one round to the next as known.
+    // The compiler must not treat an input as known from one iteration to the next.
     ...indented(sources.map((x, i) => opaque(inputs[i], x))),
     code`}`,
     ...results.map((c) => opaque(target, c)),
@@ -311,7 +311,7 @@ function storeText(operand: Operand, register: Code, tile: number): Code {
     : fillTemplate(operand.store, words);
 }
 
-/** The given tile of the near buffer, which holds eight of any kind. */
+/** The given tile of the near buffer, which holds eight tiles of any kind. */
 function memoryWords(operand: Operand, register: Code, tile: number): Record<"reg" | "ptr" | "stride", Code> {
   const bytes = bytesOf(operand.dtype);
   const at = tile * tileElements(operand) * bytes;
@@ -322,16 +322,16 @@ function memoryWords(operand: Operand, register: Code, tile: number): Record<"re
   };
 }
 
-/** Keeps the compiler from knowing a register's value; one that is a number is out of its sight anyway. */
+/** Hides a register's value from the compiler. A register addressed by number needs no hiding. */
 function opaque(operand: Operand | undefined, register: Code): Code {
   const constraint = operand && registerClass(operand.file)?.constraint;
   return constraint === undefined ? NOTHING : code`asm volatile("" : "+${constraint}"(${register}));`;
 }
 
 /**
- * Half of each cache, but of the last one no more than eight times the one inside it, and four times the last one for main memory.
+ * Half of each cache, but for the last cache at most eight times the one inside it; and four times the last cache for main memory.
  *
- * A shared cache is reported whole: 480 MiB in a machine of which two processors are ours. What a kernel keeps there is what has just
+ * A shared cache is reported as a whole: 480 MiB in a machine of which we have two processors. The data that a kernel keeps there has just
  * outgrown the cache inside, and half of the whole would measure main memory.
  */
 export function footprints(target: Target): readonly { name: string; bytes: number }[] {
@@ -347,6 +347,6 @@ export function footprints(target: Target): readonly { name: string; bytes: numb
   ];
 }
 
-/** Times the cache inside. */
+/** In multiples of the cache inside. */
 const OUTGROWN = 8;
 const MOST_BYTES = 256 * 1024 ** 2;

@@ -1,13 +1,13 @@
 /**
- * @file How long a space-time design takes: what it issues a step, and how long a value takes from step to step.
+ * @file Predicts the time of a space-time design from the instructions it issues a step, and from the time a value takes from step to step.
  *
  *     FBS of a 16-result tile, filter 5, avx512      a step issues 0.5 multiply-adds, 1.0 shifts, 1.0 loads: 1 cycle, shifts bind
  *
  *     a pass among many in flight     max over kinds of (steps * cycles a step + cycles once): others hide what one waits for
  *     one pass alone                  load + steps * max(kinds, longest chain from a step to the next) + multiply-add + once
  *
- * Registers are coalesced, all operands lie in the nearest cache, and every kind of instruction has a unit of its own. The sum of all kinds
- * in place of the largest is the other end: nothing overlaps.
+ * Registers are coalesced, all operands lie in the nearest cache, and every kind of instruction has a unit of its own. The sum of all kinds, in
+ * place of the largest, is the other extreme: nothing overlaps.
  */
 
 import type { Target } from "../abstraction/machine.ts";
@@ -16,7 +16,7 @@ import { type ArrayProblem, extentsOfLoops } from "../mapper/space-time/problem.
 import { extentOfRow } from "../mapper/space-time/vector.ts";
 import { type LaneCosts, laneCosts } from "../targets/lanes.ts";
 
-/** Cycles a level spends on each kind of instruction. */
+/** Cycles that a level spends on each kind of instruction. */
 export interface IssueCycles {
   readonly multiplyAdds: number;
   readonly shifts: number;
@@ -26,12 +26,12 @@ export interface IssueCycles {
 
 export interface DesignPrediction {
   readonly machine: string;
-  /** Vectors that hold one value for every PE; parts of one where a machine runs them in less time. */
+  /** Vectors that hold one value for every PE; fractional where a machine runs part of a vector in less time. */
   readonly vectors: number;
   readonly step: IssueCycles;
-  /** The longest way from one step to the next: what a value waits for. */
+  /** The longest dependence from one step to the next: the latency that a value waits for. */
   readonly chain: { readonly cycles: number; readonly operand: string };
-  /** What stays and is loaded once, and every store of a result. */
+  /** Cycles spent once: loads of stationary operands, and all stores of results. */
   readonly once: IssueCycles;
   /** A pass among many in flight. */
   readonly cycles: number;
@@ -113,7 +113,7 @@ export function predictDesign(design: Design, problem: ArrayProblem, target: Tar
   };
 }
 
-/** Steps at which results leave: those that the loops a result is indexed by reach. */
+/** Steps at which results leave the array: those that the loops indexing a result reach. */
 function leavingSteps({ schedule, steps }: Design, { loops, operands }: ArrayProblem, name: string): number {
   const { reuse = [] } = operands.find((o) => o.role === "output" && o.name === name) ?? {};
   const kept = loops.map((_, i) => (reuse.every((d) => d[i] === 0) ? 1 : 0));
@@ -121,7 +121,7 @@ function leavingSteps({ schedule, steps }: Design, { loops, operands }: ArrayPro
   return Math.min(steps, extentOfRow(row, extentsOfLoops({ loops })));
 }
 
-/** Additions across lanes in each step, halving what is left. */
+/** Additions across lanes in each step of a reduction that halves the remaining lanes. */
 function stepsOfSum({ code, variables }: OperandFlow, lanes: number): number {
   const across = code === LETTERS.aggregate || variables.some((v) => v.dependences.some((d) => d.steps === 0));
   return across ? Math.ceil(Math.log2(lanes)) : 0;
@@ -179,7 +179,7 @@ function wrapped(text: string): string[] {
   return [...lines, line];
 }
 
-/** One place behind the point. */
+/** One decimal place. */
 export function round(cycles: number): string {
   if (cycles > Number.MAX_SAFE_INTEGER) return cycles.toPrecision(4);
   return Number.isInteger(cycles) ? String(cycles) : cycles.toFixed(1);

@@ -1,4 +1,4 @@
-/** @file A prediction level by level, so that a reader sees where each cycle goes. */
+/** @file Prints a prediction level by level, so that a reader sees where the cycles go. */
 
 import type { Prediction } from "../abstraction/trial.ts";
 import type { Costs } from "./correct.ts";
@@ -11,7 +11,7 @@ import type { Costs } from "./correct.ts";
  *     l1                   2        8072.2       397.8       124.0   inner
  *     234 us
  *
- * @param costs the parts of the time, when they are to be shown too
+ * @param costs the parts of the time, to be shown too
  */
 export function explainPrediction(prediction: Prediction, costs?: Costs): string {
   const rows = prediction.levels.map(({ level, trips, inner, read, write, bound }) =>

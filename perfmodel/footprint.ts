@@ -1,5 +1,5 @@
 /**
- * @file How much memory an operand touches while some loops run: the distinct elements of `base + sum of coefficient * counter`.
+ * @file The memory that an operand touches while some loops run: the distinct elements of `base + sum of coefficient * counter`.
  *
  *     64*q (56 steps) + 64*s (3) + c (64)      one run of 58 * 64 elements
  *     64*q (56 steps) + 64*s (3) + c (16)      58 runs of 16 elements, each in lines of its own when elements have 4 bytes
@@ -10,13 +10,13 @@ import { REFERENCE_CPU } from "../targets/x86.ts";
 
 /** A counter of a loop dimension whose steps change from schedule to schedule. */
 export interface Covered {
-  /** Steps the loops inside run over. */
+  /** Number of steps that the inner loops run over. */
   covered: number;
 }
 
 /** One summand of an address. */
 export interface Term {
-  /** Elements from one value of the counter to the next. */
+  /** Distance between two values of the counter, in elements. */
   readonly coefficient: number;
   /** The dimension that counts; undefined when the count is always `most`. */
   readonly dimension: Covered | undefined;
@@ -31,20 +31,23 @@ export function term(coefficient: number, dimension: Covered | undefined, perSte
   return { coefficient, dimension, perStep, divisor: 1, most: dimension ? Number.POSITIVE_INFINITY : perStep };
 }
 
-/** What one operand touches. `measure` works on the dimensions as they stand and leaves its results in the fields: nothing is allocated. */
+/**
+ * The memory one operand touches. `measure` reads the current state of the dimensions and writes its results into the fields, so nothing is
+ * allocated.
+ */
 export interface Footprint {
   /** Distinct bytes. */
   readonly distinct: number;
-  /** Bytes of the cache lines they lie in, with one more for each of several runs: runs straddle, and prefetchers overshoot. */
+  /** Bytes of the cache lines they lie in, plus one line for each of several runs: runs straddle lines, and prefetchers overshoot. */
   readonly lines: number;
-  /** What the lines take of a small cache: those a power of two apart share few of its sets. */
+  /** Bytes of a small cache that the lines take effectively: lines a power of two apart share few sets. */
   readonly crowded: number;
-  /** Pages they lie in: a prefetcher follows a run to the end of its page and starts anew in the next. */
+  /** Pages they lie in. A prefetcher follows a run to the end of its page and starts again in the next. */
   readonly pages: number;
   measure(): void;
 }
 
-/** Tiles packed in the order the loops ask for them: what any inner loops touch is one run. */
+/** Tiles packed in the order in which the loops request them: the memory touched by any inner loops is one run. */
 export class RunFootprint implements Footprint {
   distinct = 0;
   lines = 0;
@@ -70,8 +73,8 @@ export class RunFootprint implements Footprint {
 }
 
 /**
- * Elements whose address is a sum of terms. Exact while terms nest or no more than two overlap, which holds for every affine access
- * of at most two loops an index; else an upper bound.
+ * Elements whose address is a sum of terms. Exact while terms nest or at most two overlap, which holds for every affine access with at most two
+ * loops an index; otherwise an upper bound.
  */
 export class AffineFootprint implements Footprint {
   distinct = 0;
@@ -83,7 +86,7 @@ export class AffineFootprint implements Footprint {
   private readonly lineBytes: number;
   private readonly exact: boolean;
 
-  /** @param written nothing is fetched ahead: runs of whole lines that begin at lines touch no others */
+  /** @param written whether the memory is written. Nothing is then prefetched: runs of whole lines that begin at a line touch no others */
   constructor(terms: readonly Term[], elementBytes: number, lineBytes: number, { written = false } = {}) {
     // A term run backwards covers the same elements shifted.
     this.terms = terms
@@ -127,7 +130,7 @@ export class AffineFootprint implements Footprint {
         count += ratio * (n - 1);
         span += width;
       } else if (count === 1 || coefficient > span + below) {
-        // 2. Its steps are longer than all below: every step repeats what is below elsewhere.
+        // 2. Its steps are longer than everything below: every step repeats the pattern below elsewhere.
         elements *= count;
         below += span;
         if (unit * elementBytes < PAGE_BYTES) pageSpan += span;
@@ -167,21 +170,21 @@ export class AffineFootprint implements Footprint {
     const run = Math.ceil(runLines);
     if (run !== runLines) aligned = false;
     this.lines = (far > 1 && !(this.exact && aligned) ? run + 1 : run) * lineBytes * far;
-    // Runs `spacing` bytes apart begin in every (spacing / 64)th set and leave the sets between empty.
+    // Runs `spacing` bytes apart begin in every (spacing / 64)th set and leave the sets in between empty.
     this.crowded = far > 1 ? this.lines * Math.max(1, spacing / ((run + 1) * lineBytes)) : this.lines;
   }
 }
 
 const [DRAM, , , L1] = REFERENCE_CPU.memories;
-/** Bytes that move together between levels of memory. */
+/** Bytes that move together between memory levels. */
 export const LINE_BYTES = L1.lines.bytes;
-/** Bytes after which lines fall into the same sets again. */
+/** Distance in bytes after which lines fall into the same sets again. */
 export const SET_BYTES = L1.lines.bytes * L1.lines.sets;
 /** Lines of one set. */
 export const L1_WAYS = (L1.bytes?.value ?? 0) / SET_BYTES;
 const PAGE_BYTES = DRAM.pageBytes.value;
 
-/** Whether one number divides another, given their quotient: `%` of numbers that are no small integers is a call, some twenty times as slow. */
+/** Whether one number divides another, given their quotient. `%` of numbers that are not small integers is a call, about twenty times as slow. */
 function isWhole(quotient: number): boolean {
   return quotient === Math.floor(quotient);
 }

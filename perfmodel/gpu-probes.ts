@@ -1,5 +1,5 @@
 /**
- * @file Kernels that measure a GPU: how fast each instruction issues, when its result is there, what each memory delivers.
+ * @file Generates kernels that measure a GPU: issue rate and latency of each instruction, bandwidth and latency of each memory.
  *
  *     // wgmma.m64n64k16.f32.f16: 2 warpgroups, 1 accumulator
  *     static __global__ void __launch_bounds__(256) issue_0(char* memory, long long* cycles, int times) {
@@ -7,7 +7,7 @@
  *       const long long begun = clock64();
  *       for (int i = 0; i < times; i++) { wgmma_fence(); wgmma_f32_f16(c0, ...); ... wgmma_commit(); wgmma_wait<1>(); }
  *
- * The text of an instruction is its row's own. A library of probes has this interface; runtime/harness/cuda.cu runs and times it:
+ * The text of an instruction comes from its row. A library of probes has this interface; runtime/harness/cuda.cu runs and times it:
  *
  *     extern "C" int automap_probes(void);                                  how many there are
  *     extern "C" unsigned long automap_probe_bytes(void);                   memory they want
@@ -45,7 +45,7 @@ import { declareRegister } from "../targets/registers.ts";
 export interface Probe {
   /** `issue wgmma.m64n64k16.f32.f16`, `read l2`, `launch`. */
   readonly label: string;
-  /** Issues or bytes of one multiprocessor in each of `times`; bytes of all of them for `read`, `write` and `copy` of what all share. */
+  /** Issues or bytes of one multiprocessor in each of `times`; for `read`, `write` and `copy` of shared levels, bytes of all multiprocessors. */
   readonly units: number;
 }
 
@@ -55,11 +55,11 @@ export interface ProbeLibrary {
   readonly probes: readonly Probe[];
 }
 
-/** Bytes that a probe goes through; powers of two. */
+/** Bytes that a probe traverses; powers of two. */
 export interface Footprints {
-  /** Lies in the last cache. */
+  /** Fits in the last cache. */
   readonly near: number;
-  /** Outgrows it. */
+  /** Exceeds it. */
   readonly far: number;
 }
 
@@ -68,21 +68,21 @@ interface Written extends Probe {
   readonly blocks: number;
   readonly threads: number;
   readonly form: "alone" | "sustained" | "graph";
-  /** Runs before it, and is not counted in its cycles. */
+  /** Runs first and does not count in the probe's cycles. */
   readonly before?: Code;
   readonly text?: Code;
 }
 
-/** Instructions of one library: some are compiled side by side. */
+/** Instructions in one library. Several libraries are compiled in parallel. */
 const ROWS_A_LIBRARY = 6;
-/** Four warps a quarter of a multiprocessor, with four sums each: enough for any latency. */
+/** Four warps for each quarter of a multiprocessor, with four sums each: enough to hide any latency. */
 const WARPS = 16;
 const ACCUMULATORS = 4;
-/** A warpgroup keeps all quarters busy; a second one covers the first one's waits. */
+/** One warpgroup keeps all quarters busy; a second one covers its waits. */
 const GROUPS = 2;
 const ISSUES_A_GROUP = 8;
 
-/** The instructions that a calibration times: one shuffle stands for all. */
+/** The instructions that a calibration times. One shuffle represents all. */
 export function probedRows(target: Target, rows: readonly Intrinsic[]): readonly Intrinsic[] {
   const usable = rows.filter(
     (row) =>
@@ -94,7 +94,7 @@ export function probedRows(target: Target, rows: readonly Intrinsic[]): readonly
   return usable.filter((row) => row.family !== "shuffle" || row === shuffle);
 }
 
-/** An eighth of the last cache, and four times as much as it holds. */
+/** An eighth of the last cache's size, and four times its size. */
 export function footprintsOf(target: Target): Footprints {
   const cache = memoryOf(target, "l2").bytes?.value ?? 32 * 1024 ** 2;
   const power = (bytes: number): number => 2 ** Math.floor(Math.log2(bytes));
@@ -123,7 +123,7 @@ export function gpuProbes(
   ];
 }
 
-/** The one that does most in an issue, of 16-bit factors where there are: under it the clock falls lowest. */
+/** The instruction with the most work per issue, with 16-bit factors if there is one: it lowers the clock most. */
 function busiestOf(rows: readonly Intrinsic[]): Intrinsic | undefined {
   const work = (row: Intrinsic): number =>
     row.computation.axes.reduce((product, a) => product * a.extent, 1) *
@@ -202,20 +202,20 @@ function instructionProbes(row: Intrinsic, i: number, units: number, isBusiest: 
   ];
 }
 
-/** So many independent sums issued in turn; with one, each issue waits for the one before. */
+/** Issues independent sums in turn; with a single one, each issue waits for the one before. */
 function issueKernel(row: Intrinsic, name: Code, accumulators: number, threads: number): Code {
   const target = operandOf(row, row.computation.equation.target.tensor);
   const inputs = row.operands.filter((o) => o !== target);
   const group = row.scope === "warpgroup";
   const sums = Array.from({ length: group ? 1 : accumulators }, (_, i) => code`c${i}`);
-  // What is alike a compiler would compute once.
+  // The compiler would compute identical sums once.
   const memory = (variable: Code, operand: Operand, at: number): Record<"reg" | "ptr" | "stride", Code> => ({
     reg: variable,
     ptr: code`memory + ${4096 * at}`,
     stride: code`${tileRowElements(operand) * bytesOf(operand.dtype)}`,
   });
   const isSum = row.computation.equation.op !== "=";
-  // What replaces its target passes it on: each sum has an input of its own.
+  // An instruction that replaces its target chains through an input: each sum has its own.
   const sources = inputs.map((_, o) => sums.map((_s, s) => (isSum ? code`x${o}` : code`x${o}_${s}`)));
   const emit = (s: number): Code =>
     fillTemplate(row.emit, {
@@ -256,7 +256,7 @@ function issueKernel(row: Intrinsic, name: Code, accumulators: number, threads: 
     code`}`,
     ...after,
     code`END;`,
-    // Never: but the compiler does not know.
+    // Never true, but the compiler does not know that.
     code`if (times < 0) {`,
     ...indented(sums.map((c, at) => filledIn(target.store, memory(c, target, at)))),
     code`}`,
@@ -272,7 +272,7 @@ function filledIn(text: RowText | undefined, words: Readonly<Record<string, Code
   return text === undefined ? NOTHING : fillTemplate(text, words);
 }
 
-/** A group of issues while the one before runs; or one issue, awaited. */
+/** Issues one group while the previous one runs; or issues one and waits for it. */
 function asynchronousLoop(
   row: Intrinsic,
   { fence, commit, wait }: NonNullable<Intrinsic["asynchronous"]>,
@@ -291,12 +291,12 @@ function asynchronousLoop(
 // ---- memory ---------------------------------------------------------------------------------------------------------------------
 
 const STREAM_THREADS = 512;
-/** Pieces of 16 bytes that a thread has under way. */
+/** Pieces of 16 bytes that a thread has in flight. */
 const IN_FLIGHT = 4;
-/** Bytes from one element of a chain to the next: other lines, other banks, other channels. */
+/** Distance in bytes between elements of a chain, chosen to hit other lines, banks and channels. */
 const CHAIN_STEP = 8192 + 160;
 
-/** Every index is a constant of the template, so that loops have no work but to move. */
+/** Every index is a template constant, so that the loops do nothing but move data. */
 const MEMORY_KERNELS = code`struct __align__(16) Words { unsigned x, y, z, w; };
 #ifdef __CUDACC__
 static __device__ inline Words far_words(const Words* at) {
@@ -388,7 +388,7 @@ function memoryProbes(units: number, { near, far }: Footprints): Written[] {
   const bytes = blocks * STREAM_THREADS * IN_FLIGHT * 16;
   const stream = { blocks, threads: STREAM_THREADS, form: "alone", units: bytes } as const;
   const one = { blocks: 1, threads: 32, form: "alone", units: 1 } as const;
-  // All of a near chain is gone through once first; a far one is read for the first time.
+  // A near chain is traversed once first; a far one is read for the first time.
   const links = Math.floor(near / CHAIN_STEP);
   return [
     { ...stream, label: "read l2", kernel: code`read_all<${near}>` },

@@ -1,5 +1,5 @@
 /**
- * @file What one step of a block costs each part of a multiprocessor, in cycles, and what the block waits for.
+ * @file The cost of one step of a block to each part of a multiprocessor, in cycles, and what the block waits for.
  *
  *     tensor     issues * cycles an issue, over the quarters that have a warp
  *     shared     fragments read and tiles written, 128 bytes a cycle or a store of a warp, conflicts of banks counted; lines that narrow copies look up
@@ -7,8 +7,8 @@
  *     threads    instructions that move and address pieces, of which those that lie outside the tensor cost a test
  *     latency    the chain of a block alone: its instructions, copies that no stage hides, sums that depend on sums
  *
- * How many loads of a plain copy are on their way at once follows from its text: pieces written out without a test are all loaded ahead of the first
- * store, while those of a loop that tests each are awaited almost one by one.
+ * The number of loads that a plain copy has in flight follows from its code: pieces written out without a test are all loaded before the first
+ * store, while a loop that tests each piece waits for them almost one by one.
  */
 
 import { boundsOf, extentOf } from "../abstraction/affine.ts";
@@ -30,51 +30,55 @@ import { windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import { LINE_BYTES, SECTOR_BYTES, type TileCopy, tileCopy } from "./tile-copies.ts";
 
-/** Warp instructions a cycle of a multiprocessor: one a quarter. */
+/** Warp instructions per cycle of a multiprocessor: one for each quarter. */
 export const ISSUED_PER_CYCLE = 4;
-/** Cycles of an instruction of a warp that depends on the one before it now and then; from 4 where it always does. */
+/** Average cycles of a warp instruction when some depend on the one before; at least 4 when all do. */
 export const WARP_CYCLES = 2.5;
 /**
- * Instructions of a warp for one piece of a copy, with its address: through registers, or asynchronous; for a side on which it may leave the tensor; to
- * take a fused index apart, where that changes with the step, and where it is worked out ahead of the steps but kept by the thread.
+ * Warp instructions for one piece of a copy including its address: through registers, or asynchronous; for each side on which it may leave the
+ * tensor; to split a fused index into loops, where that changes with the step, and where it is computed before the steps but kept by the thread.
  */
 const PIECE_INSTRUCTIONS = { plain: 3, async: 1.5 } as const;
 const TEST_INSTRUCTIONS = 6;
 const DIGIT_INSTRUCTIONS = 10;
 const KEPT_DIGIT_INSTRUCTIONS = 6;
-/** Of a piece that lies outside the tensor, what is known ahead of the steps: a zero is stored. */
+/** Instructions for a piece that is known before the steps to lie outside the tensor: a zero is stored. */
 const OUTSIDE_INSTRUCTIONS = 1;
-/** The same of a piece in a loop, where a thread has too many to be written out: counting them, and for each digit of its place, worked out anew. */
+/**
+ * Instructions for a piece in a loop, used when a thread has too many to write out: the loop counter, and each loop of its position, computed
+ * anew.
+ */
 const LOOP_INSTRUCTIONS = 7;
 const LOOP_DIGIT_INSTRUCTIONS = 6;
 /**
- * Of a fragment that lanes gather from a box: reads of shared memory for each word, which two elements make; instructions of a warp for a word, and for
- * where its elements lie along the sum, all fragments alike. Counted in the PTX of a convolution of 7x7 taps on 3 channels (2026-11-22).
+ * Costs of a fragment that lanes gather from a box: shared-memory reads for each word, which consists of two elements; warp instructions for a
+ * word, and for the positions of its elements along the sum, shared by all fragments. Counted in the PTX of a convolution of 7x7 taps on 3
+ * channels (2026-11-22).
  */
 const GATHERED_READS = 2;
 const WORD_INSTRUCTIONS = 5;
 const GATHER_DIGIT_INSTRUCTIONS = 14;
-/** Cycles of a step besides: its counters, which stage of the ring is next. */
+/** Other cycles of a step: its counters, and the choice of the ring's next stage. */
 const STEP_CYCLES = 50;
-/** Loads of a plain copy on their way at once: written out or in a loop, where it is tested of each piece anew whether it is there or where it is not. */
+/** Loads of a plain copy in flight at once: written out or in a loop, with and without a test of each piece. */
 const LOADS_IN_FLIGHT = { writtenOut: { untested: 24, tested: 6 }, loop: { untested: 16, tested: 2.5 } } as const;
-/** Cycles until a load is there, under some load: from the first cache (40 without any: Luo et al., H100), and from the last. */
+/** Latency of a load in cycles, under some load: from the first cache (40 when idle: Luo et al., H100), and from the last. */
 const NEAR_LATENCY = 56;
 export const COPY_LATENCY = 400;
-/** Lines that the first cache looks up a cycle. */
+/** Lines that the first cache looks up in a cycle. */
 export const LINES_PER_CYCLE = 1;
-/** Bytes of a multiprocessor that are its first cache and its shared memory (CUDA C++ Programming Guide, compute capability 9.0). */
+/** Bytes of a multiprocessor's combined first cache and shared memory (CUDA C++ Programming Guide, compute capability 9.0). */
 const FIRST_CACHE_BYTES = 256 * 1024;
-/** Cycles of `ldmatrix` until its words may be used, which one set of fragments exposes. */
+/** Latency of `ldmatrix` in cycles, which is exposed with a single set of fragments. */
 const FETCH_LATENCY = 30;
 
 // Rounded from a fit to seven of the operators of bench/results/cuda-random-h100.jsonl.gz and judged on the other eight (bench/results/gpu-model-accuracy-h100.md):
 // instructions, WARP_CYCLES, STEP_CYCLES, LOADS_IN_FLIGHT, both latencies, LINES_PER_CYCLE, and in perfmodel/grid.ts those of stores.
 
-/** Cycles that one step of a block takes of each part of a multiprocessor. */
+/** Cycles of one step of a block on each part of a multiprocessor. */
 export type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>>;
 
-/** @param together blocks that a multiprocessor works on at once */
+/** @param together blocks that a multiprocessor runs at once */
 export function stepCycles(context: GridContext, schedule: GridSchedule, target: Target, together: number): StepCycles {
   const { rows, columns, sum, intrinsic, limits } = context;
   const clock = clockOf(target);
@@ -104,9 +108,9 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const gathered = box && !box.inRows ? gatherInstructions(context, schedule, box) * parts * warps : 0;
   const instructions = copies.instructions + own * teams + read / (4 * PIECE_BYTES * 8) + gathered;
 
-  // 3. The chain of a block alone.
+  // 3. The dependence chain of a block alone.
   const barrier = levelOf(target, "block").barrier;
-  // Warpgroups beside a producer meet in no step.
+  // Warpgroups with a separate producer never wait for one another within a step.
   const meeting =
     barrier && schedule.producer === undefined ? barrier.cycles.value + (barrier.cyclesPerUnit ?? 0) * warps : 0;
   const fetches = { inline: parts, ahead: 1, across: 0 }[schedule.fragments];
@@ -116,13 +120,13 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
     ? own * issue + awaited
     : parts * Math.max(latency, down * across * issue * quarters) + fetches * FETCH_LATENCY;
   const between = meeting + STEP_CYCLES + (WARP_CYCLES * instructions) / warps;
-  // With one stage copies and products take turns; products in flight run beside all else.
+  // With one stage, copies and products alternate; products in flight overlap with everything else.
   const apart = schedule.stage === 1 ? copies.wait + chain + meeting : Math.max(copies.wait, chain);
   const alone = inFlight ? Math.max(chain + meeting, copies.wait + between) : apart + between;
   const sharedRate = readRate(target, "shared", "block")?.value ?? 1;
   const cacheRate = (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY) / clock;
   return {
-    // Warpgroups that meet leave the Tensor Cores idle, unless another block's keep them busy.
+    // While warpgroups wait for one another, the Tensor Cores are idle unless another block keeps them busy.
     tensor: tensor + (intrinsic.asynchronous && together === 1 ? meeting : 0),
     shared: read / sharedRate + copies.stores + copies.lines / LINES_PER_CYCLE,
     copies: copies.fetched / cacheRate,
@@ -131,12 +135,12 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   };
 }
 
-/** Cycles a second under load; of a target without a clock none, so that times are cycles. */
+/** Clock under load in Hz; 1 for a target without a clock, so that times are cycles. */
 export function clockOf({ loadedClockHz, clockHz }: Target): number {
   return (loadedClockHz ?? clockHz)?.value ?? 1;
 }
 
-/** Of a warp, for the fragments of one part of a step. */
+/** Warp instructions for the fragments of one part of a step. */
 function gatherInstructions(
   { sum }: GridContext,
   schedule: GridSchedule,
@@ -144,7 +148,7 @@ function gatherInstructions(
 ): number {
   const elements = kept.extent * sum.extent;
   const words = (elements * bytesOf(operand.dtype)) / (4 * 32);
-  // The place along the sum is worked out once for all fragments.
+  // The position along the sum is computed once for all fragments.
   return words * (fragmentsAlong(kept, schedule) * WORD_INSTRUCTIONS + GATHER_DIGIT_INSTRUCTIONS);
 }
 
@@ -153,9 +157,9 @@ export function transferOf(input: GridInput, schedule: GridSchedule): GridSchedu
   return schedule.transfer === "async" && input.asyncWidth !== undefined ? "async" : "plain";
 }
 
-/** What bringing in both tiles of a step takes. */
+/** The cost of bringing in both tiles of a step. */
 interface Copies {
-  /** Of warps. */
+  /** Warp instructions. */
   readonly instructions: number;
   /** Cycles of stores into shared memory. */
   readonly stores: number;
@@ -174,19 +178,19 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
   const window = windowOf(context, schedule);
   const latencyOf = (completes: "group" | "barrier"): number =>
     memoryOf(target, "dram").copies?.find((c) => c.completes === completes)?.latencyCycles?.value ?? COPY_LATENCY;
-  /** An asynchronous copy has the steps of the stages between. */
+  /** The latency of an asynchronous copy is spread over the steps of the stages in between. */
   const held = schedule.producer === undefined ? stepsInFlight(context, schedule) : 0;
   const hidden = Math.max(1, schedule.stage - 1 - held);
   const box = boxOf(context, schedule);
   const all = inputs.map((input): Copies => {
     const bytes = bytesOf(input.operand.dtype);
     if (box?.input === input) return boxCopies(context, schedule, box, sharedRate, warps);
-    // What is staged once serves all taps.
+    // Data staged once serves all taps.
     const staged = input === window?.input ? window.staged / window.taps : extentOf(input.kept.axis, schedule.tile);
     const along = extentOf(sum.axis, schedule.tile);
     const written = staged * along * bytes;
     const how = transferOf(input, schedule);
-    // One thread tells the engine.
+    // One thread starts the engine's copy.
     if (how === "engine")
       return {
         ...{ instructions: 0, stores: written / sharedRate, fetched: written, lines: 0 },
@@ -194,7 +198,7 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
       };
     const width = how === "async" ? (input.asyncWidth ?? 1) : input.width;
     const copy = tileCopy(context, input, staged, along, width);
-    // Asynchronous copies of 16 bytes pass the first cache by.
+    // Asynchronous copies of 16 bytes bypass the first cache.
     const passes = how === "async" && width * bytes >= PIECE_BYTES;
     const far = passes ? copy.fetchedBytes : farBytes(context, schedule, input, copy, together);
     const place = placeOf(context, schedule.persistent !== undefined, input);
@@ -205,13 +209,13 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
       live * (PIECE_INSTRUCTIONS[how] + place.instructions) +
       (copy.accesses - live) * OUTSIDE_INSTRUCTIONS +
       copy.accesses * looped;
-    // Of the loads that are on their way at once one that misses is enough to be waited for.
+    // Of the loads in flight together, a single miss makes the whole group wait.
     const inFlight = LOADS_IN_FLIGHT[isLoop ? "loop" : "writtenOut"][place.isTested ? "tested" : "untested"];
     const missing = Math.min(1, (inFlight * far) / SECTOR_BYTES / Math.max(1, copy.lines));
     const turn = NEAR_LATENCY + missing * (COPY_LATENCY - NEAR_LATENCY);
     return {
       instructions,
-      // What outside of the tensor is filled is stored too.
+      // The fill for elements outside the tensor is stored too.
       stores: Math.max(copy.accesses, written / sharedRate),
       fetched: far * place.inside,
       lines: copy.lines * place.inside,
@@ -220,7 +224,7 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
   });
   const total = (of: (c: Copies) => number): number => all.reduce((n, c) => n + of(c), 0);
   const plain = all.filter((_, i) => inputs[i] && transferOf(inputs[i], schedule) === "plain");
-  // Plain copies are waited for where they stand, one after the other; the others together.
+  // The waits for plain copies add up; other copies wait together.
   const behind =
     plain.length === 0
       ? 0
@@ -237,7 +241,7 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
   };
 }
 
-/** The share of a step in what all of them read: staged ahead of the first, and awaited there. */
+/** The share of one step in the box that all steps read. The box is staged and awaited before the first step. */
 function boxCopies(
   context: GridContext,
   schedule: GridSchedule,
@@ -248,7 +252,7 @@ function boxCopies(
   const steps = stepsOfPart(context, schedule);
   const bytes = elements * bytesOf(input.operand.dtype);
   const accesses = elements / width / context.limits.lanes;
-  // Rows of the innermost dimension lie apart: 8 channels of 256 are 16 bytes of a sector, and a line each.
+  // Rows of the innermost dimension are scattered: 8 channels of 256 are 16 bytes of a sector, and a line each.
   const row = (dims.at(-1)?.staged ?? 1) * bytesOf(input.operand.dtype);
   const rows = bytes / row;
   const each = Math.ceil(accesses / warps) > MOST_WRITTEN_OUT ? LOOP_INSTRUCTIONS : PIECE_INSTRUCTIONS.plain;
@@ -263,20 +267,20 @@ function boxCopies(
   };
 }
 
-/** What it takes to find where a piece of an input lies and whether it is there. */
+/** The cost of finding a piece's position in an input and whether it lies inside. */
 interface Place {
   readonly instructions: number;
-  /** Loops that the kept index is taken apart into. */
+  /** Loops that the kept index is split into. */
   readonly digits: number;
-  /** Whether the answer differs from piece to piece of a thread. */
+  /** Whether the test gives different results for different pieces of a thread. */
   readonly isTested: boolean;
-  /** Of all pieces those that are there, about: phases of a filter without a tap are not. */
+  /** Approximate fraction of pieces that exist: phases of a filter without a tap do not. */
   readonly inside: number;
 }
 
 const places = memoisedBy<GridContext, Place>();
 
-/** Worked out once a mapping. */
+/** Cached by mapping. */
 function placeOf(context: GridContext, takesTurns: boolean, input: GridInput): Place {
   return places(context, `${input.operand.name} ${takesTurns}`, () => findPlace(context, takesTurns, input));
 }
@@ -310,8 +314,8 @@ function findPlace({ mapping, sum }: GridContext, takesTurns: boolean, { value, 
 }
 
 /**
- * Bytes of a step that come from the last cache. What the blocks of a multiprocessor read of an input in all their steps, or in one, stays in the
- * first cache where there is room.
+ * Bytes of a step that come from the last cache. Data that the blocks of a multiprocessor read from an input in all their steps, or in one,
+ * stays in the first cache if it fits.
  */
 function farBytes(
   context: GridContext,
@@ -329,7 +333,7 @@ function farBytes(
   return fetchedBytes <= room ? usedBytes : fetchedBytes;
 }
 
-/** How often the banks are asked for eight rows at once: rows of 128 bytes and more all begin in one bank unless they are moved. */
+/** Bank conflicts of reading eight rows at once: rows of 128 bytes or more all begin in the same bank unless they are swizzled. */
 function conflictsOf({ sum }: GridContext, schedule: GridSchedule, { operand, kept, contiguous }: GridInput): number {
   if (schedule.swizzle !== "plain") return 1;
   const row = extentOf((contiguous === "sum" ? sum : kept).axis, schedule.tile);

@@ -1,6 +1,6 @@
 /**
- * @file The layered latency model of a kernel of blocks and warps: what a block's step costs each part of a multiprocessor, how many
- * blocks share one, how many waves of them there are.
+ * @file The layered latency model of a kernel of blocks and warps: the cost of a block's step to each part of a multiprocessor, the number of
+ * blocks that share one, and the number of waves.
  *
  *     time = launch + max over parts (those that are busy: tensor, shared, copies, threads, drain, memory; and latency)
  *
@@ -11,7 +11,7 @@
  *     repack         a kernel that copies inputs: its bytes, each read and written once, and its launch
  *     split          what the parts of a sum cost that meet: barriers and bytes of a cluster, or a second kernel and its bytes
  *
- * Every rate is the target's (targets/); what was fitted here has a name and says on what.
+ * Every rate is the target's (targets/). Each fitted number has a name and states what it was fitted on.
  */
 
 import { extentOf } from "../abstraction/affine.ts";
@@ -43,46 +43,47 @@ import { apply, type Correction, type Costs, NO_CORRECTION } from "./correct.ts"
 import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
 
 /**
- * Instructions of a warp for 32 results, with their addresses, each in 2 bytes; and for the same by way of shared memory. For what lies outside the
- * output, their tests.
+ * Warp instructions to store 32 results of 2 bytes with their addresses: directly, and through shared memory; and for the tests where results
+ * may lie outside the output.
  */
 const STORE_INSTRUCTIONS = 6;
 const STAGED_INSTRUCTIONS = 12;
 const OUTSIDE_STORE_INSTRUCTIONS = 1;
-/** Of a store in a loop, where a thread has too many to be written out: its place is worked out anew. */
+/** Instructions of a store in a loop, used when a thread has too many to write out: its position is computed anew. */
 const LOOP_STORE_INSTRUCTIONS = 18;
 /**
- * How much longer stores of 4 bytes take than of 16: a GEMM of 4096 cubed in tiles of 128 x 256 kept the Tensor Cores of an H100 busy for 78.5 % and
- * 89.4 % of its time, 5 us a tile apart.
+ * How much longer stores of 4 bytes take than stores of 16: a GEMM of 4096 cubed in tiles of 128 x 256 kept the Tensor Cores of an H100 busy for
+ * 78.5 % and 89.4 % of its time, a difference of 5 us a tile.
  */
 const NARROW_STORES = 3;
 /**
- * And of 2 bytes to a sector each: 2.4 ns a sector and multiprocessor. Of 16 x 64 x 56 x 56 results three kernels that scatter them so, whatever their
- * tiles, took 78 to 84 us on an H100: 3.3.
+ * The same for stores of 2 bytes that each write a sector of their own: 2.4 ns a sector and multiprocessor. Three kernels that scatter 16 x 64 x
+ * 56 x 56 results this way, with different tiles, took 78 to 84 us on an H100: 3.3.
  */
 const SCATTERED_STORES = 30;
-/** Sectors over results from where on stores are scattered: rows of two elements of 2 bytes. */
+/** Ratio of sectors to results from which stores count as scattered: that of rows of two 2-byte elements. */
 const SCATTERED = 8;
-/** Cycles between a block's end and the first copy of the one that takes its place. */
+/** Cycles between the end of a block and the first copy of its successor. */
 const BLOCK_START = 560;
 /**
- * Bytes a second at which the blocks of a cluster write partial sums into one of them and it adds them up: convolutions of 512 x 7 x 7 and 256 x 14 x 14
- * and a GEMM of 1024 cubed on an H100, tiles of 4 to 64 KB (2026-11-22), beside what the model expects of the same tiles unsplit.
+ * Bytes per second at which the blocks of a cluster write partial sums into one of them and it adds them up. Fitted to convolutions of 512 x 7 x
+ * 7 and 256 x 14 x 14 and a GEMM of 1024 cubed on an H100, with tiles of 4 to 64 KB (2026-11-22), compared with the model's time for the same
+ * tiles unsplit.
  */
 const MET_BYTES = 20e9;
-/** Blocks of a multiprocessor that the correction tells apart. */
+/** Numbers of blocks on a multiprocessor that the correction distinguishes. */
 const MOST_TOGETHER = 4;
-/** Registers are given to warps in units of so many a thread. */
+/** Registers are allocated to warps in multiples of this many for each thread. */
 const REGISTER_GRANULE = 8;
 
-/** What a schedule costs, part by part, in seconds; undefined when it cannot be lowered. */
+/** Predicted cost of a schedule part by part, in seconds; undefined when it cannot be lowered. */
 export function gridCosts(given: GridContext, schedule: GridSchedule, target: Target): Costs | undefined {
   if (gridProblem(given, schedule) !== undefined) return undefined;
   const context = repackedContext(given, schedule);
   const clock = clockOf(target);
   const steps = stepsOfPart(context, schedule);
 
-  // 1. Blocks at once, and waves of them.
+  // 1. Concurrent blocks, and waves of them.
   const blocks = tilesOf(context, schedule) * partsOfSum(schedule);
   const { persistent = Number.POSITIVE_INFINITY } = schedule;
   const kept = residentBlocks(context, schedule, target);
@@ -90,13 +91,13 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   const together = Math.min(kept, perUnit, Math.ceil(persistent / levelOf(target, "block").units));
   const waves = Math.ceil(perUnit / together);
 
-  // 2. What keeps a part busy adds up over the blocks of a multiprocessor; what a block waits for, over waves of them.
+  // 2. Busy time adds up over the blocks of a multiprocessor; waiting time adds up over waves.
   const cycles = stepCycles(context, schedule, target, together);
   const seconds = (perStep: number): number => (perStep * steps * perUnit) / clock;
   const drain = drainSeconds(context, schedule, target, clock);
   const fill =
     (target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target) + drain.wait;
-  /** Blocks that take tiles in turn fill their rings once. */
+  /** Blocks that take tiles in turn fill their rings only once. */
   const begun = schedule.persistent === undefined ? waves : 1;
   const busy = {
     tensor: seconds(cycles.tensor),
@@ -133,14 +134,14 @@ const trafficOf = memoised((computation: Computation): number =>
   [...inputsOf(computation), outputOf(computation)].reduce((n, t) => n + memoryElements(t) * bytesOf(t.dtype), 0),
 );
 
-/** So many bytes once: from the last cache, where the call before has left them, or from memory. */
+/** Time to move bytes once: from the last cache when the previous call left them there, else from memory. */
 function passSeconds(bytes: number, target: Target): number {
   const stays = bytes <= (memoryOf(target, "l2").bytes?.value ?? 0);
   const rate = (stays ? readRate(target, "l2", "grid") : undefined) ?? readRate(target, "dram", "grid");
   return bytes / (rate?.value ?? Number.POSITIVE_INFINITY);
 }
 
-/** Until the first window has arrived, which all products wait for. */
+/** Time until the first window has arrived, which all products wait for. */
 function windowSeconds(context: GridContext, schedule: GridSchedule, target: Target): number {
   const window = windowOf(context, schedule);
   if (!window) return 0;
@@ -148,7 +149,7 @@ function windowSeconds(context: GridContext, schedule: GridSchedule, target: Tar
   return bytes / (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY);
 }
 
-/** What the model expects; undefined when the schedule cannot be lowered. */
+/** The model's prediction; undefined when the schedule cannot be lowered. */
 export function predictGrid(
   context: GridContext,
   schedule: GridSchedule,
@@ -172,7 +173,7 @@ export function predictGrid(
 
 const traitsOfGrids = traitsOf(GRID_DECISIONS);
 
-/** Blocks that a multiprocessor keeps at once. */
+/** Number of blocks resident on a multiprocessor. */
 function residentBlocks(context: GridContext, schedule: GridSchedule, target: Target): number {
   const threads = launchedThreads(context, schedule);
   const shared = memoryOf(target, "shared");
@@ -187,25 +188,25 @@ function residentBlocks(context: GridContext, schedule: GridSchedule, target: Ta
   return Math.max(1, Math.min(...limits));
 }
 
-/** Multiprocessors that blocks reach: clusters fill fewer of them. */
+/** Number of multiprocessors that blocks can use: clusters fit fewer of them. */
 function unitsReached({ split }: GridSchedule, target: Target): number {
   const clusters = split?.through === "cluster" && target.clusters?.find((c) => c.blocks === split.parts);
   return clusters ? clusters.value * clusters.blocks : levelOf(target, "block").units;
 }
 
-/** What it costs to copy inputs ahead: from memory, or from the last cache where they and their copies stay in it. */
+/** Time to copy inputs before the product: from memory, or from the last cache when the inputs and their copies fit in it. */
 function repackSeconds(context: GridContext, schedule: GridSchedule, target: Target, clock: number): number {
   return kernelSeconds(schedule, target, clock) + passSeconds(2 * copiedBytes(context), target);
 }
 
-/** What a kernel more in a call costs besides its bytes: where the one that awaits it is launched meanwhile, no setting up. */
+/** Cost of an additional kernel in a call besides its bytes. It has no setup time when the kernel that awaits it is launched meanwhile. */
 function kernelSeconds({ launch: how }: GridSchedule, { fixed }: Target, clock: number): number {
   const { launch, dependentLaunch, fill, drain } = fixed;
   const begun = how === "early" ? dependentLaunch?.value : (launch?.value ?? 0) + (fill?.value ?? 0);
   return (begun ?? 0) + COPY_LATENCY / clock + (drain?.value ?? 0);
 }
 
-/** What it costs that partial sums meet, besides the stores of the blocks that hold them. */
+/** Cost of combining partial sums, besides the stores of the blocks that hold them. */
 function splitSeconds(
   context: GridContext,
   schedule: GridSchedule,
@@ -218,7 +219,7 @@ function splitSeconds(
   const elements = extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
   const bytes = elements * bytesOf(context.target.dtype);
   if (split.through === "cluster") {
-    // All blocks of a cluster wait for the slowest, and what is under way arrives.
+    // All blocks of a cluster wait for the slowest, and for data in flight.
     const barrier = levelOf(target, "cluster").barrier?.cycles.value ?? 0;
     return waits * (barrier / clock + bytes / MET_BYTES);
   }
@@ -227,7 +228,7 @@ function splitSeconds(
   return kernelSeconds(schedule, target, clock) + all / rate;
 }
 
-/** What storing the results of a block costs: what waits, what keeps threads and memory busy, and both of a block alone. */
+/** Cost of storing a block's results: its waiting time, the busy time of threads and memory, and both for a block alone. */
 function drainSeconds(
   context: GridContext,
   schedule: GridSchedule,
@@ -241,10 +242,10 @@ function drainSeconds(
   const elements = stored(rows) * stored(columns) * share;
   const { dtype } = through === "memory" ? context.target : outputOf(context.mapping.computation);
   const rate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
-  // Parts are stored as pairs of 4 bytes, and results of a cluster side by side.
+  // Parts are stored as pairs of 4-byte words; results of a cluster are contiguous.
   const over = through === undefined ? writtenOver(context, schedule) : 1;
   const bytes = (over * elements * bytesOf(dtype)) / (rate ?? Number.POSITIVE_INFINITY);
-  // Staged results are written to shared memory and read again, several elements a lane; what lies outside is staged and tested too.
+  // Staged results are written to shared memory and read back, several elements a lane. Elements outside are staged and tested too.
   const staged = schedule.store === "staged";
   const outside = extentOf(rows.axis, schedule.tile) * extentOf(columns.axis, schedule.tile) * share - elements;
   const instructions =
@@ -258,7 +259,7 @@ function drainSeconds(
   };
 }
 
-/** Instructions of staged results that a loop stores, beside those that all take. */
+/** Extra instructions for staged results that are stored in a loop. */
 function loopedStores(context: GridContext, schedule: GridSchedule, share: number): number {
   if (schedule.store !== "staged") return 0;
   const { rows, columns, teamThreads } = context;
@@ -270,7 +271,7 @@ function loopedStores(context: GridContext, schedule: GridSchedule, share: numbe
   return ((tile * share) / width) * LOOP_STORE_INSTRUCTIONS;
 }
 
-/** How many times the bytes of results the last cache takes for them. */
+/** Factor by which storing results costs the last cache more than their bytes. */
 function writtenOver(context: GridContext, { store }: GridSchedule): number {
   if (store === "quads") return 1;
   if (store === "direct") {

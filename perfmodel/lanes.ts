@@ -1,5 +1,5 @@
 /**
- * @file How long a lane kernel takes: what one block issues, and the bytes that move.
+ * @file Predicts the time of a lane kernel from the instructions that a block issues and the bytes that move.
  *
  *     one block     multiply-adds, loads (two where a vector straddles two cache lines), shuffles, stores: what is slowest decides
  *     all bytes     over the bandwidth of the level that holds them; around the caches when results stream
@@ -16,29 +16,29 @@ import { REFERENCE_CPU, ZMM } from "../targets/x86.ts";
 import { L1_WAYS, SET_BYTES } from "./footprint.ts";
 import type { ModelTarget } from "./target.ts";
 
-/** On 512-bit vectors; shuffles are counted with them, since port 5 does both. */
+/** Multiply-adds on 512-bit vectors. Shuffles are counted with them, since both use port 5. */
 const { issueCycles: FMA_CYCLES, latencyCycles: FMA_LATENCY_CYCLES } = unitCost(REFERENCE_CPU, "fma");
 
 // Fitted to kernels of bench/stencils.ts, one core of a Xeon at 3.7 GHz, 2026-11-21 (bench/results/stencils-xeon.md).
 
-/** Of the cycles of loads, the part that shows beside what is slowest: of blocks of a 9x9 filter those with fewer loads were faster. */
+/** Fraction of load cycles that adds to the slowest resource: among blocks of a 9x9 filter, those with fewer loads were faster. */
 export const LOADS_SHOWING = 0.3;
-/** Of the smaller of arithmetic and transfers, the part that does not overlap with the other. */
+/** Fraction of the smaller of arithmetic and transfers that does not overlap with the larger. */
 export const NOT_OVERLAPPED = 0.15;
-/** Rows of a power-of-two length share the sets of the first-level cache: more of them than it has ways drive each other out. */
+/** Rows of a power-of-two length share sets of the first-level cache. When they outnumber its ways they evict one another. */
 const CROWDED = 1.1;
-/** A plane that has left the second-level cache before the next step wants it is read again by this part. */
+/** Fraction of a plane that is read again when it has left the second-level cache before the next step uses it. */
 const PLANE_READ_AGAIN = 0.3;
-/** Of the second-level cache, the part that the planes of a window may fill. */
+/** Fraction of the second-level cache that the planes of a window may fill. */
 const PLANES_SHARE = 1 / 2;
-/** What goes around the caches runs at the speed of memory, without the lines it replaces: 25 beside 16 GB/s of reads. */
+/** Streaming stores run at memory speed without fetching the lines they replace: 25 compared with 16 GB/s of reads. */
 export const STREAMED_TO_READ = 1.5;
-/** Transfers that nobody asked for ahead of time. */
+/** Factor for transfers without prefetching. */
 const UNPREFETCHED = 1.05;
-/** Each row of a block is a stream of its own out of main memory and into it: what each costs beyond the first two. */
+/** Each row of a block is a separate memory stream, in and out. This is the cost of each stream beyond the first two. */
 const STREAM_COST = 0.08;
 const FREE_STREAMS = 2;
-/** When a target says nothing of its second-level cache. */
+/** Used when a target does not state the size of its second-level cache. */
 const USUAL_L2_BYTES = 2 ** 20;
 
 /** Seconds of a call. */
@@ -65,7 +65,7 @@ function blockCycles(
   const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
   const vectors = s.rows * s.vectors;
   const fmas = repeats * sum.taps.length * vectors;
-  // Of vectors that begin anywhere those straddle two cache lines that are as long as one; of half a line every second.
+  // Unaligned vectors as long as a cache line straddle two lines; of half that length, every second one does.
   const straddling = Math.min(1, (s.lanes * bytesOf(sum.output.dtype)) / ZMM.bytes) * (1 - 1 / sum.columns);
   const dataLoads = data === "loaded" ? repeats * places * s.vectors * (1 + straddling) : rows * s.vectors * 2;
   const weightLoads = s.weights === "registers" ? (repeats > 1 ? fmas / vectors : 0) : fmas / s.vectors;
@@ -82,7 +82,7 @@ function blockCycles(
   return slowest + LOADS_SHOWING * Math.min(loads, slowest);
 }
 
-/** Every row and plane once, unless the planes of a window do not stay in cache. */
+/** Cycles to move every row and plane once, or more often when the planes of a window do not stay in the cache. */
 function transferCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
   const bytes = bytesOf(sum.output.dtype);
   const [inBytes, outBytes] = [elementCount(sum.input) * bytes, elementCount(sum.output) * bytes];
@@ -102,7 +102,7 @@ function transferCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget): numb
   return (readBytes / read + outBytes / write) * (s.prefetchBytes === 0 ? UNPREFETCHED : 1) * streams;
 }
 
-/** Distinct rows of the input that a block reads, and places at which a vector of them begins. */
+/** Distinct rows of the input that a block reads, and the positions in them at which a vector begins. */
 export interface Reads {
   readonly rows: number;
   readonly places: number;

@@ -1,5 +1,5 @@
 /**
- * @file The layered latency model (AMOS, ISCA 2022, section 5.3) for CPUs: what one call of a scheduled mapping takes.
+ * @file The layered latency model for CPUs (AMOS, ISCA 2022, section 5.3): predicts the time of one call of a scheduled mapping.
  *
  *     L_0 = steps * max(arithmetic, loads, stores)                  one step: one summed step of one register block
  *     L_l = trips * max(L_(l-1), R_l, W_l) + fill                   R, W: bytes level l fetches and gives back, over its source's bandwidth
@@ -9,8 +9,8 @@
  *     l1                   2        8072.2       397.8       124.0   inner        fetches from l2
  *     l2                  56       16145.0       161.3       473.6   inner        fetches from l3
  *
- * A mapping is compiled once; a schedule is then a few hundred additions and multiplications and no nest is built.
- * `max` is the paper's form, everything overlaps; `sum` is the other end, nothing does. The truth lies between.
+ * A mapping is compiled once. Predicting a schedule then takes a few hundred additions and multiplications, and no nest is built. `max` is the
+ * paper's form, in which everything overlaps; `sum` is the other extreme, in which nothing does. The truth lies in between.
  */
 
 import type { Schedule } from "../abstraction/candidate.ts";
@@ -26,17 +26,17 @@ import { type ModelTarget, timingOf } from "./target.ts";
 import { type Layer, Traffic } from "./traffic.ts";
 
 export interface ModelOptions {
-  /** Whether the call before has just used the same data, as when kernels are timed; `warm` by default. */
+  /** Whether the previous call has just used the same data, as in measurements; `warm` by default. */
   readonly cache?: "warm" | "flushed";
-  /** Which end is the uncorrected prediction; the paper's `max` by default. */
+  /** Which extreme is the uncorrected prediction; the paper's `max` by default. */
   readonly form?: "max" | "sum";
-  /** Learnt from trials: {@link fit}. */
+  /** A correction learnt from trials: {@link fit}. */
   readonly correction?: Correction;
 }
 
 /**
  * Compiles the model of a mapping.
- * @returns for a schedule its prediction, undefined when it cannot be lowered; a few microseconds
+ * @returns the prediction of a schedule, in a few microseconds; undefined when it cannot be lowered
  */
 export function createModel(
   mapping: Mapping,
@@ -55,7 +55,7 @@ export function createModel(
   };
 }
 
-/** The same for the parts of the time: what a correction is fitted from. A part is what it would take alone; parts overlap. */
+/** The same for the parts of the time, from which a correction is fitted. Each part is the time it would take alone; parts overlap. */
 export function createTerms(
   mapping: Mapping,
   target: ModelTarget,
@@ -83,7 +83,7 @@ class LayeredModel {
   private readonly latencyCycles: number;
   private readonly loadCycles: ReadonlyMap<InputState, number>;
   private readonly storeCycles: number;
-  // Cycles of the schedule evaluated last, the thread that finishes last.
+  // Cycles of the schedule evaluated last, on the thread that finishes last.
   private steps = 0;
   private issue = 0;
   private chain = 0;
@@ -118,7 +118,7 @@ class LayeredModel {
     this.layers = this.traffic.layers;
   }
 
-  /** Works everything out. @returns false when the schedule cannot be lowered */
+  /** Evaluates a schedule. @returns false when the schedule cannot be lowered */
   evaluate(schedule: Schedule): boolean {
     if (!this.plan.read(schedule)) return false;
     this.computeBlocks();
@@ -128,7 +128,7 @@ class LayeredModel {
     return true;
   }
 
-  /** Innermost first; each level's trips are within one trip of the level after it. */
+  /** Innermost first. The trips of a level are those within one trip of the next level. */
   levels(): readonly LevelCost[] {
     const levels: LevelCost[] = [];
     const first = this.layers[0]?.entries ?? 1;
@@ -156,7 +156,7 @@ class LayeredModel {
     return levels;
   }
 
-  /** Of the schedule evaluated last. */
+  /** Costs of the schedule evaluated last. */
   costs(schedule: Schedule): Costs {
     const terms: CostTerm[] = [];
     const add = (name: string, cycles: number): void => {
@@ -190,7 +190,7 @@ class LayeredModel {
     this.heldCycles = held ? this.cyclesToLoad(held) : 0;
     this.streamingCycles = this.cyclesToLoad(streaming);
     this.summedSteps = 1;
-    // Iterations of the innermost loop a step: what is unrolled shares one.
+    // Iterations of the innermost loop per step: unrolled steps share one.
     let iterations = 1;
     for (const d of plan.reduce) {
       this.summedSteps *= d.steps;
@@ -204,14 +204,14 @@ class LayeredModel {
     this.visitBlocks(0, 1, 1, 1, 1);
     const { tiles, scattered, digits, sideBySide } = plan.results.ownStores();
     const { scalar } = target;
-    // Calculated a vector at a time where the kernel's instructions have vectors of sixteen, and then stored so or taken apart.
+    // Computed by vectors where the instruction set has vectors of sixteen, and then stored directly or element by element.
     const calculated =
       plan.results.operations * (plan.results.vectorRows ? scalar.vectorOperation.value : scalar.operation.value);
     const stored = sideBySide ? scalar.sideBySide.value : scalar.scattered.value + digits * scalar.digit.value;
     const element = sideBySide && !plan.results.vectorRows ? stored * (1 + calculated) : stored + calculated;
     this.store = tiles * this.storeCycles * (1 + plan.results.straddling);
     if (plan.passes > 1) {
-      // Sums stored for the next pass, and loaded again.
+      // Sums stored for the next pass and loaded again.
       this.store += tiles * (plan.passes - 1) * this.storeCycles;
       this.load += (tiles * (plan.passes - 1)) / target.loadsPerCycle.value;
     }
@@ -219,7 +219,7 @@ class LayeredModel {
     this.blocks = blocks * (plan.passes * target.blockCycles.value + (plan.passes - 1) * PASS_CYCLES);
   }
 
-  /** Whole blocks and what is left of each kept dimension: every kind of register block, with the times it is run. */
+  /** Visits every kind of register block, formed from whole blocks and remainders of each kept dimension, with the number of times it runs. */
   private visitBlocks(index: number, trips: number, accumulators: number, held: number, streaming: number): void {
     const d = this.plan.spatial[index];
     if (d === undefined) {
@@ -249,7 +249,7 @@ class LayeredModel {
     const loaded = (plan.held ? held : 0) + streaming;
     const steps = blocks * this.summedSteps * plan.insideShare * plan.workedShare;
     const issue = accumulators * this.issueCycles;
-    // Each accumulator waits for itself once a step, but later blocks begin while this one waits, as far as the window reaches.
+    // Each accumulator waits for itself once a step, but later blocks start meanwhile, as far as the reorder window reaches.
     const blockInstructions = (this.summedSteps / plan.passes) * (accumulators + loaded);
     const chain = this.latencyCycles / Math.max(1, target.window.value / blockInstructions);
     const frontEnd = (accumulators + loaded + this.loopInstructions) / target.instructionsPerCycle.value;
@@ -319,22 +319,21 @@ class LayeredModel {
 }
 
 /**
- * Cycles a register block waits for the sums of the pass before, besides their bandwidth: nothing can begin without them. The orders of a
- * matmul of 1024 x 1024 x 1024 in f32 in which they lie in the second level took 76 longer a block and pass than the same blocks in one
- * pass, those in which they lie behind it 340 (Xeon with AMX and 2 MiB of second level, 2026-11-21).
+ * Cycles that a register block waits for the previous pass's sums in addition to their bandwidth, since nothing can start without them. For a
+ * matmul of 1024 x 1024 x 1024 in f32, orders that keep the sums in the second level took 76 cycles longer a block and pass than the same blocks
+ * in a single pass; orders that keep them behind it took 340 (Xeon with AMX and 2 MiB of second level, 2026-11-21).
  */
 const PASS_CYCLES = 150;
 
 /**
- * What fetching and computing cannot overlap: the first stage waits for its data. AMOS's
- * `(trips - 1) * max(memory, compute) + (memory + compute)` (tenet_integrate.py), with a trip of the level inside as the stage,
- * since caches fetch line by line and not a tile at a time.
+ * Time in which fetching and computing cannot overlap, because the first stage waits for its data. AMOS's `(trips - 1) * max(memory, compute) +
+ * (memory + compute)` (tenet_integrate.py), with one trip of the inner level as the stage, since caches fetch lines rather than whole tiles.
  */
 function fillOf(inner: number, moved: number, stages: number): number {
   return Math.min(inner, moved) / Math.max(1, stages);
 }
 
-/** Of one packing. */
+/** Cycles of one packing. */
 function packingCycles({ kind, elements, run, bytes, arithmetic, gathered }: Packing, scalar: ScalarCycles): number {
   switch (kind) {
     case "copy":

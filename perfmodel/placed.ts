@@ -1,9 +1,9 @@
 /**
- * @file What one placement of an operand costs: the memory its loads touch, and how a call packs it.
+ * @file The cost of one placement of an operand: the memory its loads touch, and how a call packs it.
  *
  *     a 3x3 convolution of 64x56x56 u8, NHWC: its image padded     packed by copying rows, loaded from a copy of 64 x 58 x 58 bytes
  *
- * plan.ts asks once a mapping; what a schedule changes is read from the states of the dimensions.
+ * plan.ts computes it once for each mapping. Whatever depends on the schedule is read from the states of the dimensions.
  */
 
 import { type AffineForm, affineForm, boundsOf } from "../abstraction/affine.ts";
@@ -41,44 +41,44 @@ import {
   term,
 } from "./footprint.ts";
 
-/** A dimension under the schedule that was read last. */
+/** A dimension under the schedule read last. */
 export interface DimensionState extends Covered {
   readonly name: string;
   readonly kind: LoopDimension["kind"];
   readonly spatial: boolean;
   readonly steps: number;
-  /** The last step is not whole. */
+  /** Whether the last step is partial. */
   readonly partial: boolean;
-  /** Steps that register blocks share out: whole ones only where results are stored. */
+  /** Steps that register blocks cover; only whole ones when results are stored directly. */
   readonly usable: number;
-  /** Steps of a block, number of such blocks, steps of the smaller block that is left, blocks in all. */
+  /** Steps of a block, number of such blocks, steps of the smaller remainder block, number of all blocks. */
   block: number;
   whole: number;
   left: number;
   blocks: number;
-  /** The share of the thread that finishes last; all of it unless the loop is dealt to threads. */
+  /** Steps of the thread that finishes last; all of them unless the loop is divided among threads. */
   ownSteps: number;
   ownWhole: number;
   ownBlocks: number;
-  /** The border at which it is the kept dimension; whether it is the summed one of some border. */
+  /** The border in which it is the kept dimension; and whether it is the summed dimension of some border. */
   border: BorderBlocks | undefined;
   meets: boolean;
-  /** Blocks of a tile; all blocks where it has no loop over tiles. */
+  /** Blocks of a tile; all blocks when there is no loop over tiles. */
   tile: number;
-  /** Set while an order is read, so that a loop given twice is noticed. */
+  /** Set while an order is read, to detect a loop that occurs twice. */
   read: number;
   tileRead: number;
 }
 
-/** What the address of one element costs besides additions, what the innermost loop does not change counted once a run of it. */
+/** Cost of one element's address besides additions. What the innermost loop does not change is counted once for each run of it. */
 export interface IndexArithmetic {
-  /** Quotients and remainders that take a fused index apart. */
+  /** Quotients and remainders that split a fused index. */
   readonly digits: number;
-  /** Comparisons that keep padding out. */
+  /** Comparisons that exclude padding. */
   readonly guards: number;
 }
 
-/** Bytes of a row that is copied under a mask at most, and its elements at least (codegen/cpp-masked-rows.ts). */
+/** Largest size in bytes of a row copied under a mask, and its smallest number of elements (codegen/cpp-masked-rows.ts). */
 const ROW_BYTES = 64;
 const FEWEST_IN_ROW = 8;
 const WORD_BYTES = 4;
@@ -87,47 +87,47 @@ const PLAIN: IndexArithmetic = { digits: 0, guards: 0 };
 
 /** How an input is packed once a call. */
 export interface Packing {
-  /** `copy`: runs of elements side by side on both sides; `strided`: plain loops; `indexed`: divisions and guards an element. */
+  /** `copy`: runs that are contiguous on both sides; `strided`: plain loops; `indexed`: divisions and guards for each element. */
   readonly kind: "copy" | "strided" | "indexed";
   readonly elements: number;
   /** Elements of one run of the innermost loop. */
   readonly run: number;
   readonly arithmetic: IndexArithmetic;
-  /** What a row of a tile holds side by side lies apart in the tensor. */
+  /** Whether the elements of a tile's row are scattered in the tensor. */
   readonly gathered: boolean;
   readonly bytes: number;
-  /** Of them those that pass through the caches: a copy made inside a loop is written over where it lies. */
+  /** The part that passes through the caches: a copy made inside a loop is overwritten in place. */
   readonly passingBytes: number;
   /** Bytes of the tensors it reads. */
   readonly sourceBytes: number;
-  /** Steps of the loop dealt to threads; undefined when the order of the schedule decides. */
+  /** Steps of the loop that is divided among threads; undefined when the order of the schedule decides. */
   readonly dealt: number | undefined;
 }
 
-/** An input where one placement puts it. */
+/** An input under one placement. */
 export interface PlacedInput {
   readonly footprint: Footprint;
-  /** Of the memory it is loaded from, padding included. */
+  /** Bytes of the memory it is loaded from, including padding. */
   readonly bufferBytes: number;
-  /** Share of the loads that touch two lines. */
+  /** Fraction of the loads that touch two lines. */
   readonly straddling: number;
-  /** Undefined for what is loaded in place or was packed ahead of time. */
+  /** Undefined for an input that is loaded in place or was packed ahead of time. */
   readonly packing: Packing | undefined;
-  /** How its tiles across the edge of a condition are packed besides, were they all; undefined where none are in a call. */
+  /** How its tiles across the edge of a condition are packed in addition, as if all were; undefined when a call packs none. */
   readonly edges: Packing | undefined;
-  /** What it crosses: what lies outside is left out. */
+  /** Borders it crosses; work outside them is left out. */
   readonly borders: readonly Border[];
 }
 
-/** What one kept dimension contributes to storing element by element. */
+/** The contribution of one kept dimension to storing element by element. */
 export interface ResultDimension {
   readonly state: DimensionState;
   readonly step: number;
   readonly extent: number;
-  /** Elements of the output from one value to the next; infinite where that is no constant. */
+  /** Distance in the output between two values, in elements; infinite when it varies. */
   readonly coefficient: number;
   readonly digits: number;
-  /** Its elements lie side by side in the scratch block: it is the last axis of the tile. */
+  /** Whether its elements are contiguous in the scratch block: it is the last axis of the tile. */
   readonly last: boolean;
 }
 
@@ -183,7 +183,7 @@ export function placedInput(
   };
 }
 
-/** Every tile of an operand packed, element by element or a masked row at a time (codegen/cpp-masked-rows.ts). */
+/** Packing of every tile of an operand, element by element or one masked row at a time (codegen/cpp-masked-rows.ts). */
 function tiledPacking(
   { computation, intrinsic, binding }: Mapping,
   operand: Operand,
@@ -216,7 +216,7 @@ function tiledPacking(
     run * size <= ROW_BYTES &&
     affineForm(tileOffset(operand))?.terms.get(innermost?.name ?? "") === 1 &&
     isOneLoop(innermost?.name);
-  // Words of consecutive elements, a row of the tile each or of the steps along a loop, turned in registers (codegen/cpp-turned-tiles.ts).
+  // Words of consecutive elements, one row of the tile or of the steps along a loop, transposed in registers (codegen/cpp-turned-tiles.ts).
   const isTurned =
     writesVectorRows(intrinsic.isa) &&
     run * WORD_BYTES === ROW_BYTES &&
@@ -243,7 +243,7 @@ function reachTerms(reach: Reach, dimensions: readonly LoopDimension[], states: 
   return dimensions.map((d, i) => term((reach.perStep.get(d.name) ?? 0) / d.step, at(states, i), d.step));
 }
 
-/** Where an element of the output lies, over the computation's loops; undefined when it is stored in blocks. */
+/** The address of an output element in terms of the computation's loops; undefined when the output is stored in blocks. */
 export function outputPlace(computation: Computation): AffineForm | undefined {
   const { equation, epilogue } = computation;
   const held = access(equation.target.tensor, equation.target.index);
@@ -261,7 +261,7 @@ export function outputPlace(computation: Computation): AffineForm | undefined {
   );
 }
 
-/** The output's elements; a fused dimension counts its loops as digits, which need not lie one behind the other. */
+/** The output's elements. A fused dimension counts its loops separately, since they need not be contiguous. */
 export function outputFootprint(
   computation: Computation,
   flat: AffineForm | undefined,
@@ -303,10 +303,10 @@ export function resultDimension(
   };
 }
 
-/** Quotients and remainders that take a fused dimension apart, and tests of its gaps, as mapper/schedule/dimensions.ts writes them. */
+/** Quotients and remainders that split a fused dimension, and tests of its gaps, as mapper/schedule/dimensions.ts writes them. */
 function digitsIn(d: LoopDimension): number {
   let digits = gapsOf(d).length;
-  // A loop of one step is no digit: compilers see that its quotient is 0 and drop the remainder that would keep it out.
+  // A loop with one step needs none: compilers see that its quotient is 0 and drop the remainder.
   let outermost = true;
   for (const [position, l] of d.loops.entries()) {
     if (l.extent <= 1) continue;
@@ -357,7 +357,7 @@ function indexArithmetic(
   return { digits, guards };
 }
 
-/** Elements of the tensor between neighbours on an axis of a tile; undefined where that is no constant, or it is stored in blocks. */
+/** Distance in the tensor between neighbours on an axis of a tile; undefined when it varies, or the tensor is stored in blocks. */
 function strideAlong(computation: Computation, bound: Access, dimension: LoopDimension): number | undefined {
   const loop = dimension.loops.findLast((l) => l.extent > 1)?.name;
   const { dims, storage } = tensorOf(computation, bound.tensor);
@@ -369,7 +369,7 @@ function strideAlong(computation: Computation, bound: Access, dimension: LoopDim
   return steps.reduce((sum, n) => sum + n, 0);
 }
 
-/** A padded copy is written element by element, its outermost dimension dealt to threads; the border stays as it was zeroed. */
+/** A padded copy, written element by element with its outermost dimension divided among threads. The border keeps its initial zeros. */
 function copyPacking(
   { computation, intrinsic }: Mapping,
   bound: Access,
@@ -425,7 +425,7 @@ export function straddlingShare(reach: Reach, elementBytes: number, bytes: numbe
   return straddles(grain, bytes);
 }
 
-/** Share of the places, every `grain` bytes, from which `bytes` reach into the next line. */
+/** Fraction of the addresses, every `grain` bytes, at which `bytes` reach into the next line. */
 function straddles(grain: number, bytes: number): number {
   const step = greatestCommonDivisor(grain, LINE_BYTES);
   let crossing = 0;

@@ -1,5 +1,5 @@
 /**
- * @file What a schedule of a mapping does, counted without lowering it: the mapping is compiled once, a schedule is read into it.
+ * @file Counts the operations of a mapping's schedule without lowering it. The mapping is compiled once, and schedules are read into it.
  *
  *     conv2d u8s8 NHWC 64x56x56, n <- k, k <- c on avx512.vpdpbusd, block q 12, k 2, a padded, b tiled
  *       issues 1806336    loads of a 903168, of b 161280    stores 12544    packed 200704    distinct bytes of a 215296, of b 36864
@@ -30,61 +30,61 @@ import { type KnownCopies, withinInput } from "./within.ts";
 export interface InputState {
   readonly name: string;
   readonly operand: Operand;
-  /** Dimensions its tiles change with. */
+  /** Dimensions that its tiles depend on. */
   readonly own: ReadonlySet<DimensionState>;
   readonly placements: Readonly<Partial<Record<Placement, PlacedInput>>>;
-  /** Padded, its last step reads elements that are not its own: one input only may. */
+  /** Whether its last step in a padded copy reads elements of other steps; allowed for one input only. */
   readonly runsPast: boolean;
-  /** Registers of the machine that a tile takes. */
+  /** Machine registers that a tile takes. */
   readonly registers: number;
-  /** Under the schedule that was read last. */
+  /** Its placement under the schedule read last. */
   placed: PlacedInput;
   /** Its tiles in a full register block. */
   tiles: number;
 }
 
-/** A loop around the register block, under the schedule that was read last: over the blocks of a dimension, or over tiles of them. */
+/** A loop around the register block under the schedule read last: over the blocks of a dimension, or over tiles of them. */
 export interface LoopState {
   readonly dimension: DimensionState;
   /** Blocks of a tile; undefined for the loop over blocks. */
   readonly tile: number | undefined;
-  /** Each of its steps is a pass over partial sums. */
+  /** Whether each of its steps is a pass over partial sums. */
   pass: boolean;
-  /** Steps of one run of it, the mean where the last tile is smaller; and steps of the dimension that they cover together. */
+  /** Steps of one run of it, the mean when the last tile is smaller; and steps of the dimension that they cover together. */
   trips: number;
   covers: number;
 }
 
-/** A mapping compiled for reading schedules. One schedule at a time: its state is overwritten by the next. */
+/** A mapping compiled for reading schedules. It holds one schedule at a time, and the next overwrites its state. */
 export class Plan {
   readonly mapping: Mapping;
   readonly inputs: readonly InputState[];
   readonly target: Operand;
   readonly results: Results;
-  /** In the order of the schedule read last, outermost first. */
+  /** Dimensions in the order of the schedule read last, outermost first. */
   readonly ordered: DimensionState[] = [];
-  /** The same with loops over tiles. */
+  /** The loops in this order, including those over tiles. */
   readonly loops: LoopState[] = [];
-  /** Passes over partial sums, and what they touch: the output, or a buffer of tiles. */
+  /** Passes over partial sums, and the memory they touch: the output, or a buffer of tiles. */
   passes = 1;
   readonly sums: Footprint;
   readonly spatial: readonly DimensionState[];
   readonly reduce: readonly DimensionState[];
   accumulators = 1;
-  /** The input held in registers; undefined when there is one input only. */
+  /** The input held in registers; undefined when there is only one input. */
   held: InputState | undefined;
   streaming: InputState;
-  /** Share of the steps that are inside of every border. */
+  /** Fraction of the steps that lie inside every border. */
   insideShare = 1;
-  /** Share of the steps that a condition leaves. */
+  /** Fraction of the steps that a condition leaves. */
   workedShare = 1;
   readonly census: Census | undefined;
   private readonly byName: ReadonlyMap<string, DimensionState>;
-  /** Entries of an order by their text, those over tiles as they are met. */
+  /** Entries of an order by their text; those over tiles are added when first used. */
   private readonly loopOf: Map<string, LoopState>;
   /** In the order of the dimensions. */
   readonly states: readonly DimensionState[];
-  /** Whether some placement of some input crosses a border. */
+  /** Whether any placement of any input crosses a border. */
   private readonly crosses: boolean;
   private readonly impossible: boolean;
   private readonly registers: number;
@@ -125,8 +125,8 @@ export class Plan {
   }
 
   /**
-   * Takes a schedule in. @returns false when it cannot be lowered: the same answer as `scheduleProblem`, which the decisions take 14 to 20 times as
-   * long to give, three times a whole prediction (bench/results/model-evaluations.md); test/perfmodel-counts.test.ts holds the two together
+   * Reads a schedule. @returns false when it cannot be lowered: the same answer as `scheduleProblem`, which takes 14 to 20 times as long, three
+   * times a whole prediction (bench/results/model-evaluations.md). test/perfmodel-counts.test.ts checks that the two agree
    */
   read(schedule: Schedule): boolean {
     if (this.impossible) return false;
@@ -179,7 +179,7 @@ export class Plan {
       for (const input of this.inputs) if (input.own.has(d)) input.tiles *= block;
     }
     if (schedule.within !== undefined && !this.readWithin(schedule)) return false;
-    // The input with fewer tiles is held, the first of equals.
+    // The input with fewer tiles is held; the first if equal.
     const [first, second] = this.inputs;
     if (first === undefined) return false;
     this.held = second === undefined ? undefined : first.tiles <= second.tiles ? first : second;
@@ -193,10 +193,10 @@ export class Plan {
     return true;
   }
 
-  /** What copies made inside loops were worked out to be, for {@link withinInput}. */
+  /** The copies made inside loops, cached for {@link withinInput}. */
   readonly copies: KnownCopies = new Map();
 
-  /** Copies made inside a loop. @returns false when one cannot be made there */
+  /** Reads copies made inside a loop. @returns false when one cannot be made there */
   private readWithin(schedule: Schedule): boolean {
     for (const name in schedule.within) {
       const input = this.inputs.find((i) => i.name === name);
@@ -207,7 +207,7 @@ export class Plan {
     return true;
   }
 
-  /** An entry of an order not met before; undefined when it names no tiles of a dimension. */
+  /** An entry of an order not seen before; undefined when it does not name tiles of a dimension. */
   private newLoop(text: string): LoopState | undefined {
     const { name, tile } = parseLoop(text) ?? {};
     const dimension = name === undefined ? undefined : this.byName.get(name);
@@ -217,7 +217,7 @@ export class Plan {
     return loop;
   }
 
-  /** Tiles and passes. @returns false for tiles that are no loop, that meet a border, or that make too many passes */
+  /** Reads tiles and passes. @returns false for idle tiles, tiles that meet a border, or too many passes */
   private readTiles(turn: number): boolean {
     this.passes = 1;
     for (const d of this.ordered) d.tile = d.blocks;
@@ -240,7 +240,7 @@ export class Plan {
     return true;
   }
 
-  /** @returns false when blocks at the border take more code than is allowed */
+  /** @returns false when blocks at the border need more code than is allowed */
   private readBorders(): boolean {
     if (!this.crosses) return true;
     this.insideShare = 1;
@@ -262,7 +262,7 @@ export class Plan {
     return true;
   }
 
-  /** The outermost loop is dealt to threads in equal ranges; the last thread also takes the smaller block that is left. */
+  /** Divides the outermost loop into equal ranges for the threads; the last thread also takes the smaller remainder block. */
   private deal(threads: number): void {
     let dealt = threads <= 1;
     for (const d of this.ordered) {
@@ -286,18 +286,18 @@ export class Plan {
     }
   }
 
-  /** Share of an input's tiles that lie in blocks across the edge of a condition. */
+  /** Fraction of an input's tiles that lie in blocks across the edge of a condition. */
   edgeShare({ name, own }: InputState): number {
     const edges = this.census?.edges.get(name);
     return edges === undefined ? 0 : shareIn(edges, own);
   }
 
-  /** Share of an input's packing that the thread which finishes last does. */
+  /** Fraction of an input's packing done by the thread that finishes last. */
   packedBy(threads: number, packing: Packing, input: InputState): number {
     if (threads <= 1) return 1;
     let { dealt } = packing;
     if (dealt === undefined) {
-      // Tiles are packed in the order of the loops: the first that moves is dealt.
+      // Tiles are packed in the order of the loops, and the first loop that moves is divided.
       for (const d of this.ordered) if (dealt === undefined && input.own.has(d) && d.steps > 1) dealt = d.steps;
       dealt ??= input.operand.dims.find((o) => o.extent > 1)?.extent ?? 1;
     }
@@ -306,8 +306,8 @@ export class Plan {
 }
 
 /**
- * One of something for each set of dimensions that schedules spread, made when it is first asked for.
- * @returns undefined for what cannot be spread
+ * One value for each set of dimensions that schedules spread, computed on first use.
+ * @returns undefined for a set that cannot be spread
  */
 export function bySpread<T>(
   mapping: Mapping,
@@ -327,7 +327,7 @@ export function bySpread<T>(
   };
 }
 
-/** One literal: what is put together by spreading keeps its fields elsewhere, and the whole model takes twice as long. */
+/** Built as one object literal: an object built by spreading stores its fields differently, and the whole model takes twice as long. */
 function stateOf({ name, kind, steps, wholeSteps }: LoopDimension): DimensionState {
   return {
     name,

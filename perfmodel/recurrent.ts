@@ -1,5 +1,5 @@
 /**
- * @file How long a result takes on lanes that refers to itself: what a step issues, what it waits for, and the bytes that move.
+ * @file Predicts the time of a recurrence on lanes: what a step issues, what it waits for, and the bytes that move.
  *
  *     wavefront     steps of all strips, each as long as its operations or as the chain through a shift of lanes
  *     planes        operations of a vector of each plane and each summed point
@@ -17,15 +17,15 @@ import { NOT_OVERLAPPED } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
 
 const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
-/** Vector operations a cycle: ports 0 and 5. */
+/** Vector operations per cycle: ports 0 and 5. */
 const PER_CYCLE = 2;
-/** Operations of a maximum of floats, which knows NaN. */
+/** Operations of a float maximum that propagates NaN. */
 const FLOAT_MAXIMUM = 2;
-/** Cycles of an operation of integers until the next may use it. */
+/** Latency of an integer operation in cycles. */
 const INTEGER_LATENCY = 1;
-/** Shuffles that turn a register's share of a tile, and its way through memory. */
+/** Cycles of the shuffles that transpose a register's share of a tile, and of its way through memory. */
 const TURNED_CYCLES = 6;
-/** Of a block beside the matrix, whose lanes are masked and whose rows are stored under masks. */
+/** Factor for a block at the edge of the matrix, whose lanes are masked and whose rows are stored under masks. */
 const MASKED = 2.5;
 
 /** Seconds of a call. */
@@ -77,7 +77,7 @@ export function recurrentSeconds(recurrent: Recurrent, s: ArraySchedule, target:
   return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / s.threads;
 }
 
-/** Vector operations of a value: indices cost nothing beside them. */
+/** Vector operations of a value. The cost of indices is negligible. */
 function operations(value: Expr, integer: boolean): number {
   return [...walk(value)].reduce((n, e) => {
     if (e.kind === "binary") return n + (accessesIn(e).length > 0 ? 1 : 0);

@@ -1,5 +1,6 @@
 /**
- * @file The results of a scheduled mapping: how whole tiles reach the output, what goes by way of the scratch block, and what both touch.
+ * @file The results of a scheduled mapping: how whole tiles reach the output, which elements go through the scratch block, and the memory both
+ * touch.
  *
  *     results.ownStores()        { tiles: 12544, scattered: 0, digits: 0, sideBySide: false }
  */
@@ -32,24 +33,24 @@ export interface Stores {
   readonly tiles: number;
   /** Elements moved from the scratch block to the output. */
   readonly scattered: number;
-  /** Digits worked out for each of them. */
+  /** Quotients and remainders computed for each of them. */
   readonly digits: number;
-  /** They lie side by side in the scratch block and in the output. */
+  /** Whether they are contiguous in the scratch block and in the output. */
   readonly sideBySide: boolean;
 }
 
-/** What a plan knows of its output. Dimensions are those of the schedule that was read last. */
+/** The output of a plan. Dimensions are those of the schedule read last. */
 export class Results {
   readonly output: Footprint;
   readonly bytes: number;
   /** Dimensions that move it. */
   readonly own: ReadonlySet<DimensionState>;
-  /** Share of the stores of whole tiles straight into the output that touch two lines; 0 where none goes straight. */
+  /** Fraction of the direct stores of whole tiles that touch two lines; 0 when none is direct. */
   readonly straddling: number;
-  /** Operations of the epilogue, and whether the kernel's instruction set has the vectors that rows of it are computed in. */
+  /** Operations of the epilogue, and whether the instruction set has the vectors in which its rows are computed. */
   readonly operations: number;
   readonly vectorRows: boolean;
-  /** Whether whole tiles are stored straight into the output. */
+  /** Whether whole tiles are stored directly into the output. */
   private readonly straight: boolean;
   private readonly dimensions: readonly ResultDimension[];
   private readonly census: Census | undefined;
@@ -64,7 +65,7 @@ export class Results {
     this.census = census;
     this.bytes = bytesOfTensor(outputOf(computation));
 
-    // Reached as mapper/lower/scheduled.ts stores whole tiles: steps that are not whole go by the scratch block.
+    // The same rule as in mapper/lower/scheduled.ts: partial steps go through the scratch block.
     const whole = dimensions.map((d) =>
       d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
     );
@@ -87,12 +88,12 @@ export class Results {
     this.own = new Set(states.filter((s) => s.spatial));
   }
 
-  /** Output tiles of the thread that finishes last, and the elements of those that go by way of the scratch block. */
+  /** Output tiles of the thread that finishes last, and the elements of those that go through the scratch block. */
   ownStores(): Stores {
     let tiles = 1;
     let elements = 1;
     let straight = this.straight ? 1 : 0;
-    // The innermost loop over the scratch block is the one whose steps lie closest in the output (mapper/lower/store.ts).
+    // The innermost loop over the scratch block is the one with the smallest stride in the output (mapper/lower/store.ts).
     let innermost: ResultDimension | undefined;
     let digits = 0;
     for (const r of this.dimensions) {

@@ -5,7 +5,7 @@
  *     l1 .. dram    what must be read from there, at the rate measured there: of each input the elements that are read, once, less
  *                   what the caches inside can have kept from the call before
  *
- * Everything is counted low: points whose reads lie outside a tensor may be left out by a kernel that peels its borders.
+ * All counts are lower bounds: a kernel that peels its borders may leave out points whose reads lie outside a tensor.
  */
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../abstraction/affine.ts";
@@ -18,30 +18,30 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Calibration } from "./calibrate.ts";
 
-/** One thing that takes time. */
+/** A lower bound on the time. */
 export interface Bound {
   /** Name of an instruction or of a level of memory. */
   readonly name: string;
   readonly kind: "instruction" | "memory";
-  /** Of one call. */
+  /** Seconds of one call. */
   readonly seconds: number;
 }
 
-/** How the kernel ran. */
+/** The conditions under which the kernel ran. */
 export interface RoofConditions {
-  /** Undefined where no single instruction does the products, as on lanes. */
+  /** Undefined when the products are not computed by a single instruction, as on lanes. */
   readonly intrinsic: Intrinsic | undefined;
   readonly threads: number;
 }
 
 /**
- * By how much a kernel may be faster than a bound before the calibration is wrong. From registers the rate of an instruction is what
- * it is: 5 % is what medians of calibrations differed by, two virtual cores of a Xeon, 2026-11. The rate of a memory is that of a
- * plain loop, which prefetching and larger pages can beat.
+ * Factor by which a kernel may beat a bound before the calibration is considered wrong. An instruction's issue rate from registers is fixed:
+ * medians of calibrations differed by 5 % on two virtual cores of a Xeon, 2026-11. A memory's rate is that of a plain loop, which prefetching
+ * and larger pages can beat.
  */
 const SLACK: Readonly<Record<Bound["kind"], number>> = { instruction: 1.05, memory: 1.2 };
 
-/** All bounds, the one that takes longest first: the roof. */
+/** All bounds, the longest first; it is the roof. */
 export function boundsOn(
   computation: Computation,
   { intrinsic, threads }: RoofConditions,
@@ -70,14 +70,14 @@ export function boundsOn(
   return [...issues, ...reads].sort((a, b) => b.seconds - a.seconds);
 }
 
-/** The bound a kernel broke by most, of those that no noise explains. @param seconds the end of its interval: what it surely did not exceed */
+/** The bound that a kernel broke by most, among those that noise does not explain. @param seconds upper end of the kernel's interval */
 export function brokenBound(bounds: readonly Bound[], seconds: number): Bound | undefined {
   return bounds
     .filter((b) => b.seconds > SLACK[b.kind] * seconds)
     .toSorted((a, b) => b.seconds / SLACK[b.kind] - a.seconds / SLACK[a.kind])[0];
 }
 
-/** What caches nearer to the core than a level hold, those of all threads together. */
+/** Bytes held by caches closer to the core than a level, over all threads. */
 function bytesInside(level: string, { memories }: Pick<Target, "memories">, threads: number): number {
   const at = memories.findIndex((m) => m.name === level);
   const inside = memories.slice(at + 1).filter((m) => m.kind === "cache");
@@ -87,8 +87,8 @@ function bytesInside(level: string, { memories }: Pick<Target, "memories">, thre
 // ---- What must be read
 
 /**
- * Bytes of the elements that are read, each once: of a tensor whose indices share axes those along one dimension at most, of one read
- * under a condition none.
+ * Bytes of the distinct elements that are read. For a tensor whose indices share axes only those along one dimension are certain; for one read
+ * under a condition none are.
  */
 function bytesRead(computation: Computation): number {
   const { equation, epilogue } = computation;
@@ -113,7 +113,7 @@ function elementsRead({ index }: Access, { dims }: Tensor, extents: Extents): nu
   const counts = index.map((e, d) => valuesOf(e, extentOf(d), extents));
   const axes = index.flatMap((e) => axesIn(e));
   if (new Set(axes).size === axes.length) return counts.reduce((product, n) => product * n, 1);
-  // Where one dimension keeps an element inside, another may put it outside.
+  // An element that one dimension keeps inside may be put outside by another.
   const whole = index.every((e, d) => isInside(e, extentOf(d), extents));
   return whole ? Math.max(0, ...counts) : 0;
 }
@@ -123,11 +123,11 @@ function isInside(e: Expr, extent: number, extents: Extents): boolean {
   return min >= 0 && max < extent;
 }
 
-/** Different values of an index that lie in `0 .. extent-1`, at least. */
+/** A lower bound on the number of distinct values of an index that lie in `0 .. extent-1`. */
 function valuesOf(e: Expr, extent: number, extents: Extents): number {
   const form = affineForm(e);
   if (!form) return isInside(e, extent, extents) ? 1 : 0;
-  // While a coefficient is no larger than the run so far, the values have no holes; beyond, each step of the axis repeats them.
+  // While a coefficient is no larger than the run so far, the values have no gaps; beyond, each step of the axis repeats them.
   let [run, count] = [1, 1];
   const terms = [...form.terms].map(([axis, c]) => [Math.abs(c), extents[axis] ?? 1] as const);
   for (const [c, n] of terms.toSorted(([a], [b]) => a - b)) {
@@ -141,10 +141,10 @@ function valuesOf(e: Expr, extent: number, extents: Extents): number {
 
 // ---- What must be computed
 
-/** More combinations of axes than this are not gone through. */
+/** Combinations of axes beyond which points are not counted. */
 const MOST_STEPS = 200_000;
 
-/** Points whose condition holds and whose reads all lie inside; none where they are too many to count. */
+/** Points whose condition holds and whose reads all lie inside; 0 when they are too many to count. */
 export function neededPoints(computation: Computation): number {
   const extents = extentsOf(computation);
   const constraints = constraintsOf(computation, extents);
@@ -170,7 +170,7 @@ function constraintsOf({ equation, tensors }: Computation, extents: Extents): Co
   return [...inside, ...conditions.map((of): Constraint => ({ kind: "holds", of }))];
 }
 
-/** Axes that constraints tie together. */
+/** Sets of axes that share constraints. */
 function componentsOf(axes: readonly string[], constraints: readonly Constraint[]): readonly (readonly string[])[] {
   return constraints.reduce<readonly (readonly string[])[]>(
     (groups, { of }) => {
@@ -182,7 +182,7 @@ function componentsOf(axes: readonly string[], constraints: readonly Constraint[
   );
 }
 
-/** Points of a box that keep the constraints: of the longest axis the interval that the others leave, where all are affine. */
+/** Points of a box that satisfy the constraints. For the longest axis the interval is computed from the others when all constraints are affine. */
 function countWithin(axes: readonly string[], constraints: readonly Constraint[], extents: Extents): number {
   const extentOf = (axis: string): number => extents[axis] ?? 1;
   if (constraints.length === 0) return axes.reduce((product, a) => product * extentOf(a), 1);

@@ -1,5 +1,6 @@
 /**
- * @file How long a stencil in time takes on lanes: bytes of all passes over memory, and what steps load from the cache that holds their rows.
+ * @file Predicts the time of a stencil's time steps on lanes: the bytes of all passes over memory, and what steps load from the cache that holds
+ * their rows.
  *
  *     bytes of a pass      the plane read once and written once (twice, where the cache fetches what is overwritten)
  *     bytes of a step      2r+1 rows read and one written, at the speed of the level that holds the rows of all steps; a row that is written over one
@@ -23,14 +24,17 @@ import type { ModelTarget } from "./target.ts";
 
 const { issueCycles: FMA_CYCLES } = unitCost(REFERENCE_CPU, "fma");
 
-/** Of a cache, what rows may fill: the plane streams through it besides. */
+/** Fraction of a cache that rows may fill, since the plane also streams through it. */
 const ROWS_SHARE = 0.7;
-/** Cycles of the loop around a vector, and of a row that begins: places, and columns at its ends that are done one by one. */
+/** Cycles of the loop around a vector, and of starting a row: addresses, and the columns at its ends that are done one by one. */
 const VECTOR_CYCLES = 1;
 const ROW_CYCLES = 60;
-/** Of a row of whole vectors: 3d7pt over rows of 4 and of 64 vectors in the first-level cache (an EPYC with AVX-512, 2026-11-23). */
+/** The same for a row of whole vectors: 3d7pt over rows of 4 and of 64 vectors in the first-level cache (an EPYC with AVX-512, 2026-11-23). */
 const WHOLE_ROW_CYCLES = 7;
-/** Of a load that crosses a line, in loads that do not: 0.47 to 0.49 ns beside 0.29 in the first-level cache (an EPYC of Zen 4, 2026-11-23). */
+/**
+ * Cost of a load that crosses a line, relative to one that does not: 0.47 to 0.49 ns against 0.29 in the first-level cache (an EPYC of Zen 4,
+ * 2026-11-23).
+ */
 const CROSSING_LOADS = 1.6;
 
 /** Seconds of all steps. */
@@ -45,7 +49,7 @@ export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget):
   const lane = axes.at(-1)?.extent ?? 1;
   const kept = 2 * (swept?.reach ?? 0) + 1;
 
-  // 1. Rows computed twice, where strips overlap: on average half of the halo of a pass.
+  // 1. Rows computed twice where strips overlap: on average half of the halo of a pass.
   const high = tiled ? (s.strip > 0 ? Math.min(s.strip, tiled.extent) : tiled.extent) : 1;
   const again = tiled && high < tiled.extent ? 1 + ((depth - 1) * tiled.reach) / high : 1;
   const readAgain = tiled && high < tiled.extent ? 1 + (2 * depth * tiled.reach) / high : 1;
@@ -76,16 +80,16 @@ export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget):
     : (plane?.writeBytesPerCycle.value ?? 1);
   const memory = passes * points * bytes * (readAgain / read + 1 / write);
   const compute = time.steps * step * again;
-  // The first step of a pass waits for memory alone, the last stores alone: what stands between them has nothing to hide.
+  // The first step of a pass only waits for memory, and so does the last step's store; only the steps in between overlap with it.
   const apart = depth > 1 ? 1 : NOT_OVERLAPPED;
   const all = Math.max(compute, memory) + apart * Math.min(compute, memory);
-  // 4. Threads share the rows; each computes again what steps need of its neighbours' rows.
+  // 4. Threads share the rows. Each recomputes the rows of its neighbours that its steps need.
   const share = (swept?.extent ?? 1) / s.threads;
   const overlap = s.threads > 1 ? 1 + ((depth - 1) * (swept?.reach ?? 0)) / share : 1;
   return (all * overlap) / s.threads / target.clockHz.value;
 }
 
-/** Loads of a vector, in whole lines of the cache. */
+/** Loads of a vector, in loads of a whole cache line. */
 function loadsOfVector(steps: Steps, s: LaneSchedule): number {
   const lines = linesOf(steps, s, s.rows);
   const each = readsOf(steps)

@@ -1,10 +1,10 @@
 /**
- * @file What the latency model needs to know of a CPU, each figure with its source.
+ * @file The facts about a CPU that the latency model needs, each with its source.
  *
  *     modelTarget(nativeTarget())                     sizes of this machine, rates of the reference machine
  *     modelTarget(nativeTarget(), calibration)        rates measured on this machine
  *
- * Memory is listed from the inside out, `l1 l2 l3 dram`; a level's bandwidth is what one core gets when its data lies there.
+ * Memory is listed from the inside out, `l1 l2 l3 dram`. A level's bandwidth is that of one core when its data lies there.
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -24,27 +24,27 @@ import type { Calibration, Measured } from "./calibrate.ts";
 
 export interface MemoryLevel {
   readonly name: string;
-  /** Undefined for main memory, which holds everything. */
+  /** Undefined for main memory, which is unlimited. */
   readonly bytes: number | undefined;
   readonly readBytesPerCycle: Figure;
-  /** Lines fetched before they are written included. */
+  /** Includes lines that are fetched before they are written. */
   readonly writeBytesPerCycle: Figure;
 }
 
-/** Cycles of one core, from registers and first-level cache. */
+/** Cycles on one core, with data in registers or the first-level cache. */
 export interface IntrinsicTiming {
-  /** Between two independent issues. */
+  /** Cycles between two independent issues. */
   readonly issueCycles: number;
-  /** Until the next issue on the same accumulator may start. */
+  /** Cycles until the next issue on the same accumulator may start. */
   readonly latencyCycles: number;
-  /** Between two tile loads of an operand. */
+  /** Cycles between two tile loads of an operand. */
   readonly loadCycles: Readonly<Record<string, number>>;
-  /** Between two tile stores of the result. */
+  /** Cycles between two tile stores of the result. */
   readonly storeCycles: number;
   readonly source: string;
 }
 
-/** {@link Target} as the model reads it: what one core has, in cycles. */
+/** A {@link Target} in the form the model uses: the resources of one core, in cycles. */
 export interface ModelTarget extends Pipeline {
   readonly name: string;
   readonly clockHz: Figure;
@@ -52,18 +52,18 @@ export interface ModelTarget extends Pipeline {
   readonly memory: readonly MemoryLevel[];
   readonly loadsPerCycle: Figure;
   readonly storesPerCycle: Figure;
-  /** Lost at the end of each register block: a mispredicted exit, the last results on their way. */
+  /** Cycles lost at the end of each register block: a mispredicted exit, and the last results in flight. */
   readonly blockCycles: Figure;
-  /** Between two phases when there is more than one thread. */
+  /** Cycles between two phases when there is more than one thread. */
   readonly barrierCycles: Figure;
   readonly scalar: ScalarCycles;
-  /** By name of the instruction; others fall back on the rates of the machine, then on their declared cost. */
+  /** Timings by instruction name. Other instructions use the machine's rates, else their declared cost. */
   readonly timings: Readonly<Record<string, IntrinsicTiming>>;
-  /** Its rates by family of instructions. */
+  /** Its rates by instruction family. */
   readonly machine: Target;
 }
 
-/** The figures of a target: sizes from the target, rates from the calibration where it has them, else of the reference machine. */
+/** The figures of a target: sizes from the target; rates from the calibration if it has them, else of the reference machine. */
 export function modelTarget(target: Target, calibration?: Calibration): ModelTarget {
   const of = (measured: Measured | undefined, otherwise: Figure): Figure =>
     measured === undefined || calibration === undefined
@@ -123,7 +123,7 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
   };
 }
 
-/** What a CPU has that a GPU has not. */
+/** Properties that a CPU has and a GPU does not. */
 function corePartsOf(target: Target) {
   const { name, pipeline, scalar, fixed } = target;
   const barrier = target.levels[0]?.barrier?.cycles;
@@ -133,7 +133,7 @@ function corePartsOf(target: Target) {
   return { pipeline, scalar, block, barrier };
 }
 
-/** Timing of an instruction: calibrated, else by the rates of the machine, else declared, else assumed. */
+/** Timing of an instruction: calibrated, else from the machine's rates, else declared, else assumed. */
 export function timingOf(target: ModelTarget, intrinsic: Intrinsic): IntrinsicTiming {
   const known = target.timings[intrinsic.name];
   if (known) return known;
@@ -156,14 +156,14 @@ export function timingOf(target: ModelTarget, intrinsic: Intrinsic): IntrinsicTi
   };
 }
 
-/** Innermost first: the caches of the target, with the reference rates of their name where it has none; the reference machine's where it knows none. */
+/** Innermost first: the target's caches, with the reference rates of the same name where it has none; the reference machine's when it lists none. */
 function memoryOf(target: Target): readonly Memory[] {
   const [dram, ...outermostFirst] = referenceOf(target).memories;
   if (!dram) throw new Error("internal: the reference machine has no memory");
   const reference: readonly Memory[] = outermostFirst.reverse();
   const caches = target.memories.filter((m) => m.bytes !== undefined).reverse();
   if (caches.length === 0) return [...reference, dram];
-  // What is called otherwise is taken for the last cache.
+  // A cache with another name is taken for the last one.
   const rates = (name: string): Memory["bandwidth"] =>
     (reference.find((m) => m.name === name) ?? reference.at(-1))?.bandwidth ?? [];
   const own = target.memories.find((m) => m.bytes === undefined && m.bandwidth.length > 0);

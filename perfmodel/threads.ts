@@ -1,5 +1,6 @@
 /**
- * @file The model of a kernel of threads: what its warps issue, what their accesses take of the caches, how long they wait for them.
+ * @file The model of a kernel of threads: the instructions its warps issue, the load of its accesses on the caches, and the latency of waiting
+ * for them.
  *
  *     time = launch + max(issue, load, cache, memory, store, waves * latency) (+ a kernel where sums are split)
  *
@@ -32,33 +33,33 @@ import { apply, type Correction, type Costs, NO_CORRECTION } from "./correct.ts"
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
 import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
 
-/** Sectors that the first cache gives a cycle: 128 bytes (Luo et al., H100). */
+/** Sectors that the first cache delivers per cycle: 128 bytes (Luo et al., H100). */
 const SECTORS_PER_CYCLE = 4;
 // Rounded from what fits seven of the fifteen operators of bench/results/cuda-random-h100.jsonl.gz, and judged on the other eight
 // (bench/results/gpu-model-accuracy-h100.md): instructions, latencies under load, AROUND, LOADS_IN_FLIGHT and BARRIER.
 /** Instructions of a load with its address, and for each side on which it may leave the tensor. */
 const PER_MOVE = 2;
 const PER_SIDE = 1;
-/** Instructions a product: the multiply-add, and a conversion of each factor that no other product shares. */
+/** Instructions per product: the multiply-add, and a conversion for each factor that no other product shares. */
 const PER_PRODUCT = 1;
 const PER_ELEMENT = 1.5;
-/** Instructions and cycles of a shuffle and the sum behind it. */
+/** Instructions and cycles of a shuffle and the addition after it. */
 const PER_SHUFFLE = 2;
 const SHUFFLE_LATENCY = 30;
-/** Cycles until an element is there, under some load: from the first cache, and from the last. */
+/** Latency in cycles, under some load: from the first cache, and from the last. */
 const NEAR_LATENCY = 60;
 const READ_LATENCY = 350;
-/** Loads of a warp that are on their way at once. */
+/** Loads that a warp has in flight. */
 const LOADS_IN_FLIGHT = 6;
-/** Cycles of addresses before the first read, and of stores behind the last sum. */
+/** Cycles of addresses before the first read, and of stores after the last sum. */
 const AROUND = 600;
 const REGISTER_GRANULE = 8;
-/** Cycles of an instruction of a warp that depends on the one before it now and then; from 4 where it always does. */
+/** Average cycles of a warp instruction when some depend on the one before; at least 4 when all do. */
 const WARP_CYCLES = 2;
-/** Warps of a block beyond which they wait for one another at a barrier, in cycles each. */
+/** Number of warps of a block beyond which they wait for one another at a barrier, and cycles for each. */
 const BARRIER = 5;
 
-/** What a schedule costs, part by part, in seconds; undefined when it cannot be lowered. */
+/** Predicted cost of a schedule part by part, in seconds; undefined when it cannot be lowered. */
 export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, target: Target): Costs | undefined {
   if (problemIn(THREAD_KIND, context, schedule) !== undefined) return undefined;
   const dealt = dealtLoops(context, schedule);
@@ -66,7 +67,7 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   const machine = levelOf(target, "block");
   const computation = context.mapping.computation;
 
-  // 1. Blocks at once, and waves of them.
+  // 1. Concurrent blocks, and waves of them.
   const warps = productOf(dealt, (l) => l.warps);
   const blocks = productOf(dealt, (l) => l.blocks * l.split);
   const perThread = Math.ceil(threadRegisters(context, dealt) / REGISTER_GRANULE) * REGISTER_GRANULE;
@@ -98,7 +99,7 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   );
   const ending = sums * (flips * PER_SHUFFLE + (partners > 1 ? 2 * partners : 0) + 4);
   const perWarp = steps * instructions + ending;
-  /** Of a warp's steps those that wait for the last cache. */
+  /** // The fraction of a warp's steps that wait for the last cache. */
   const missing = Math.min(1, reads.blockBytes / SECTOR_BYTES / (warps * steps));
   const read = Math.max(1, reads.loads / LOADS_IN_FLIGHT) * NEAR_LATENCY + missing * (READ_LATENCY - NEAR_LATENCY);
   const meeting = flips * SHUFFLE_LATENCY + (partners > 1 ? 60 + warps * BARRIER : 0);
@@ -140,7 +141,10 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   };
 }
 
-/** What a warp's reads take in a step: instructions, cycles of the first cache, and how many there are; with the bytes that a block reads in all, each once. */
+/**
+ * Cost of a warp's reads in a step: instructions, cycles of the first cache, and number of reads; and the distinct bytes that a block reads in
+ * total.
+ */
 function readsOfStep(
   context: ThreadContext,
   dealt: readonly DealtLoop[],
@@ -160,7 +164,7 @@ function readsOfStep(
   return { instructions, lookups, loads, blockBytes };
 }
 
-/** What the model expects; undefined when the schedule cannot be lowered. */
+/** The model's prediction; undefined when the schedule cannot be lowered. */
 export function predictThreads(
   context: ThreadContext,
   schedule: ThreadSchedule,
@@ -180,7 +184,7 @@ export function predictThreads(
   };
 }
 
-/** Sides on which an access may leave its tensor. */
+/** Number of sides on which an access may leave its tensor. */
 function openSides({ access, tensor }: ThreadAccess, { mapping }: ThreadContext): number {
   const extents = extentsOf(mapping.computation);
   return access.index.reduce((n, index, i) => {
@@ -189,7 +193,7 @@ function openSides({ access, tensor }: ThreadAccess, { mapping }: ThreadContext)
   }, 0);
 }
 
-/** Sectors and lines that one access of a warp touches, of `run` elements a lane. */
+/** Sectors and lines that one access of a warp touches, with `run` elements a lane. */
 function touchedBy(
   { strides, loops, tensor }: ThreadAccess,
   dealt: readonly DealtLoop[],
@@ -209,9 +213,9 @@ function touchedBy(
   return { sectors: sectors.size, lines: lines.size };
 }
 
-/** Elements of a tensor that a block reads, each once. */
+/** Distinct elements of a tensor that a block reads. */
 function distinctOf({ strides, loops, tensor }: ThreadAccess, dealt: readonly DealtLoop[]): number {
-  // Loops that move by the same distance, as rows of an image and of a filter, overlap.
+  // Loops that move by the same distance, such as rows of an image and of a filter, overlap.
   const reach = new Map<number, number>();
   let others = 1;
   for (const l of dealt) {

@@ -1,5 +1,5 @@
 /**
- * @file What copying a tile from memory asks of the caches: found from the places of its pieces, as threads take them.
+ * @file The cache accesses of copying a tile from memory, derived from the positions of its pieces in the order threads take them.
  *
  *     in NHWC, 128 pixels x 64 channels, 16 bytes a thread      a warp's access touches 4 lines; nothing is fetched that is not used
  *     w KCRS, 64 filters x 64 channels, 2 bytes a thread        a warp's access touches 32 lines; 16 bytes are fetched for one
@@ -13,29 +13,32 @@ import { type Access, accessesIn, printExpr } from "../abstraction/expression.ts
 import { memoisedBy } from "../abstraction/memoised.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 
-/** Bytes that come from the last cache at once, and of a line of the first, which is looked up at once (CUDA C++ Best Practices Guide, Coalesced Access). */
+/**
+ * Bytes fetched together from the last cache, and bytes of a line of the first, which is looked up as a whole (CUDA C++ Best Practices Guide,
+ * Coalesced Access).
+ */
 export const SECTOR_BYTES = 32;
 export const LINE_BYTES = 128;
-/** Accesses of a warp that are looked at: those of a tile are alike. */
+/** Number of warp accesses examined: those of a tile are alike. */
 const LOOKED_AT = 8;
 
-/** Of one tile. */
+/** The accesses of one tile. */
 export interface TileCopy {
-  /** Accesses of a warp, and of these the ones in which some lane reads. */
+  /** Accesses of a warp, and how many of them read anything in some lane. */
   readonly accesses: number;
   readonly live: number;
-  /** Lines that all of them look up, each access its own. */
+  /** Lines looked up by all of them, counted separately for each access. */
   readonly lines: number;
-  /** Bytes of sectors of which something is read, each once. */
+  /** Bytes of the distinct sectors that are touched. */
   readonly fetchedBytes: number;
-  /** And those that are read of them. */
+  /** Bytes of these that are read. */
   readonly usedBytes: number;
 }
 
 const copies = memoisedBy<Computation, TileCopy>();
 const texts = memoisedBy<GridInput, string>();
 
-/** What decides where the elements of an input's tile lie: the same for all instructions of a family, which differ in their extents alone. */
+/** A key for what determines the positions of an input's tile: the same for all instructions of a family, which differ only in their extents. */
 function textOf({ sum, limits }: GridContext, input: GridInput): string {
   return texts(input, sum.axis, () => {
     const { value, kept, contiguous, operand } = input;
@@ -46,7 +49,7 @@ function textOf({ sum, limits }: GridContext, input: GridInput): string {
 }
 
 /**
- * Worked out once for the same input and tile.
+ * Cached by input and tile.
  * @param kept elements of the tile along the input's kept axis; `sum` along the sum
  * @param width elements that a thread moves at once
  */
@@ -107,7 +110,7 @@ function fetchedBytes(
   return SECTOR_BYTES * Math.min(of(kept, sum), of(sum, kept));
 }
 
-/** Elements of the tensor from the first to that of an index along the kept axis, and along the sum. */
+/** Offsets in the tensor, in elements, along the kept axis and along the sum. */
 function placesOf(context: GridContext, input: GridInput): readonly [kept: Place, sum: Place] {
   const [access] = accessesIn(input.value);
   if (!access) return [() => 0, () => 0];

@@ -11,7 +11,7 @@ import type { DimensionState } from "./placed.ts";
 import type { Plan } from "./plan.ts";
 import type { ModelTarget } from "./target.ts";
 
-/** Traffic between a cache and the level behind it, under the schedule evaluated last. Cycles and bytes of one thread and call. */
+/** Traffic between a cache and the level behind it under the schedule evaluated last, in cycles and bytes of one thread and call. */
 export interface Layer {
   readonly name: string;
   /** Names of its terms: `read l2`. */
@@ -20,19 +20,19 @@ export interface Layer {
   readonly bytes: number;
   readonly readBytesPerCycle: number;
   readonly writeBytesPerCycle: number;
-  /** Bytes fetched by each input while the loops inside a position run, and bytes of output that pass. */
+  /** Bytes that each input fetches while the loops inside a position run, and bytes of output that pass through. */
   readonly fetched: Float64Array;
   passed: number;
-  /** Pages that are begun anew for it, of each input and of the output. */
+  /** Pages started for each input and for the output. */
   readonly started: Float64Array;
   startedOut: number;
-  /** Trips of the loops outside of the outermost position whose data fits. */
+  /** Trips of the loops outside the outermost position whose data fits. */
   entries: number;
   readCycles: number;
   writeCycles: number;
 }
 
-/** Of the schedule that the plan has read last. */
+/** The traffic of the schedule that the plan read last. */
 export class Traffic {
   readonly layers: readonly Layer[];
   private readonly plan: Plan;
@@ -40,7 +40,7 @@ export class Traffic {
   private crowded = 0;
   private pages = 0;
 
-  /** @param warm whether the call before has just used the same data */
+  /** @param warm whether the previous call has just used the same data */
   constructor(target: ModelTarget, plan: Plan, warm: boolean) {
     this.plan = plan;
     this.warm = warm;
@@ -68,18 +68,18 @@ export class Traffic {
   }
 
   /**
-   * From the register block outwards: what the loops inside a position touch, and what each cache must fetch for it. While one trip
-   * of a loop fits, its next trip finds what both share, so the loop fetches its distinct bytes; else every trip fetches its own.
-   * @returns cycles of what packing moves
+   * Works from the register block outwards: the data that the loops inside a position touch, and what each cache must fetch for it. While one
+   * trip of a loop fits, its next trip reuses the data both share, so the loop fetches its distinct bytes; otherwise every trip fetches its own.
+   * @returns cycles of the traffic of packing
    */
   read(packed: { readonly read: number; readonly written: number; readonly resident: number }): number {
     const { plan, layers } = this;
     const { inputs, ordered, loops } = plan;
-    // Partial sums, in the output or beside it, pass as results do.
+    // Partial sums, in the output or in a buffer, count like results.
     const sums = plan.passes > 1 ? plan.sums : plan.results.output;
-    // Shared caches hash addresses over their sets; private ones take them as they come, and prefetch.
+    // Shared caches hash addresses over their sets. Private ones index sets directly, and prefetch.
     const shared = layers.length > 2 ? layers[layers.length - 1] : undefined;
-    // The mean block: as many of them as there are cover all steps.
+    // The average block: this many of them cover all steps.
     for (const d of ordered) d.covered = d.ownSteps / d.ownBlocks;
     sums.measure();
     for (const input of inputs) input.placed.footprint.measure();
@@ -114,10 +114,10 @@ export class Traffic {
           const trip = layer.fetched[i] ?? 0;
           const fetched = kept * lines + (1 - kept) * nested.trips * trip;
           layer.fetched[i] = fetched;
-          // Where the prefetcher loses its place, it begins anew as often as there is something to fetch.
+          // Where the prefetcher loses its position, it restarts each time that there is something to fetch.
           layer.started[i] = followed * pages + ((1 - followed) * (layer.started[i] ?? 0) * fetched) / trip;
         }
-        // Summed loops pass over accumulators in registers: the output moves once a block and pass.
+        // Summed loops accumulate in registers: the output moves once a block and pass.
         if (!d.spatial && !nested.pass) continue;
         const trip = layer.passed;
         layer.passed = kept * sums.lines + (1 - kept) * nested.trips * trip;
@@ -133,7 +133,7 @@ export class Traffic {
     return this.cycles(packed, shared);
   }
 
-  /** Cycles of what was fetched and passed. @returns cycles of what packing moves */
+  /** Cycles of the fetched and passed data. @returns cycles of the traffic of packing */
   private cycles(
     packed: { readonly read: number; readonly written: number; readonly resident: number },
     shared: Layer | undefined,
@@ -142,10 +142,10 @@ export class Traffic {
     const { inputs } = plan;
     let packMemory = 0;
     for (const layer of layers) {
-      // The call before left what fits.
+      // The previous call left the data that fits.
       const missing = this.warm ? 1 - keptShare(packed.resident, layer.bytes) : 1;
       let fetched = 0;
-      // What is fetched again and again is fetched for blocks with something to do; once, all of it.
+      // Repeated fetches occur only for blocks with work to do; the first fetch covers everything.
       for (let i = 0; i < inputs.length; i++) {
         const bytes = layer.fetched[i] ?? 0;
         fetched += Math.max(plan.workedShare * bytes, Math.min(bytes, inputs[i]?.placed.footprint.lines ?? 0));
@@ -164,7 +164,7 @@ export class Traffic {
     return packMemory;
   }
 
-  /** Footprints after a dimension has grown; others stay as they were. @returns lines of all */
+  /** Updates the footprints after a dimension has grown. @returns lines of all footprints */
   private measureAfter(d: DimensionState, sums: Footprint): number {
     const { inputs, results } = this.plan;
     if (results.own.has(d)) sums.measure();
@@ -172,11 +172,11 @@ export class Traffic {
     return this.touched(sums);
   }
 
-  /** @returns lines of all footprints as they were measured; `crowded` is what they take of the first level */
+  /** @returns lines of all footprints as measured; `crowded` is the part of the first level they take */
   private touched(sums: Footprint): number {
     const { inputs } = this.plan;
     let total = sums.lines;
-    // Results wait in registers while what crowds the sets goes by.
+    // Results wait in registers while data that crowds the sets passes.
     this.crowded = sums.lines;
     this.pages = sums.pages;
     for (const { placed } of inputs) {
@@ -192,15 +192,15 @@ const [, , L2] = REFERENCE_CPU.memories;
 const STREAMS = L2.streams.value;
 
 /**
- * Cycles lost where it begins with a page, until it is ahead: of what comes from behind the private caches, and of what is written into
- * the second level, whose lines are not asked for ahead. What is read from there comes in time. Fitted to 131 schedules of a depthwise
- * convolution of 5 MB that differ in the order of their loops, confirmed by 70 of a 1x1 convolution in u8s8 (Xeon with AMX, 2026-11-21).
+ * Cycles lost at the start of a page before the prefetcher is ahead: for data from behind the private caches, and for data written to the second
+ * level, whose lines are not prefetched. Data read from there arrives in time. Fitted to 131 schedules of a depthwise convolution of 5 MB that
+ * differ in their loop order, confirmed by 70 of a 1x1 convolution in u8s8 (Xeon with AMX, 2026-11-21).
  */
 const START_CYCLES = 12;
 
 /**
- * Share of what a trip touched that the next trip finds: all up to three quarters of the capacity, because lines are not spread
- * evenly over the sets; nothing from five quarters on, because what comes round is thrown out just before it is asked for.
+ * Fraction of the data touched by a trip that the next trip still finds: all of it up to three quarters of the capacity, because lines are not
+ * evenly spread over the sets; none from five quarters on, because data that is used cyclically is evicted just before its next use.
  */
 function keptShare(touched: number, capacity: number): number {
   return Math.min(1, Math.max(0, 2.5 - (2 * touched) / capacity));

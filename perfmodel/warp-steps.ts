@@ -1,11 +1,11 @@
 /**
- * @file How long a stencil in time takes on the lanes of warps: of each pass what a quarter of a multiprocessor issues for one row of all steps,
- * and the bytes that all warps move.
+ * @file Predicts the time of a stencil's time steps on the lanes of warps: for each pass, what a quarter of a multiprocessor issues for one row
+ * of all steps, and the bytes that all warps move.
  *
  *     pass = launch + the longer of warps * rows * turns of a row / quarters and bytes / bandwidth, and a part of the shorter
  *
- * Columns on either side of a tile are computed again by its neighbours, as are rows where one chunk ends and the next begins. Overlapping columns
- * are read from the second-level cache: the warps of a block read them at the same time.
+ * Columns on either side of a tile are recomputed by its neighbours, and so are rows where one chunk ends and the next begins. Overlapping
+ * columns are read from the second-level cache, since the warps of a block read them at the same time.
  */
 
 import type { LaneSchedule } from "../abstraction/candidate.ts";
@@ -20,17 +20,20 @@ import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "../mapper/sp
 import { laneCosts } from "../targets/lanes.ts";
 import { LOADED, NOT_OVERLAPPED, SHUFFLE_TURNS, WIDE_LOAD_TURNS } from "./warps.ts";
 
-/** 64-bit values pass a unit in two halves. */
+/** A 64-bit value passes a unit in two halves. */
 const WORD_BYTES = 4;
 /** Bytes that a lane loads at once. */
 const LOAD_BYTES = 16;
-/** Instructions of a row beside those of its elements: places, the test of what is stored, the loop. */
+/** Instructions of a row other than those of its elements: addresses, the test of what is stored, the loop. */
 const ROW_INSTRUCTIONS = 12;
-/** Of a dependent chain of a step, operations one behind the other: from the newest row to the element. */
+/** Operations in the dependence chain of a step, from the newest row to the element. */
 const CHAIN = 4;
-/** What memory takes longer than for a copy, for chunks far apart: of 64 kernels of a run before that of cuda-steps-h100.md, those of one to three steps a pass. */
+/**
+ * How much slower memory is than for a copy when chunks are far apart. Fitted to 64 kernels of a run before that of cuda-steps-h100.md, those of
+ * one to three steps a pass.
+ */
 const SWEPT_ROWS = 0.12;
-/** Of a wave of warps, what the last ones take longer than the others; of the same kernels. */
+/** How much longer the last warps of a wave take than the others; from the same kernels. */
 const TAIL = 0.2;
 
 /** Seconds of all steps. */
@@ -74,7 +77,7 @@ function passSeconds(steps: Steps, tile: WarpTile, s: LaneSchedule, target: Targ
   const waves = Math.max(1, warps / quarters / beside + TAIL);
   const busy = (waves * streamed * Math.max(beside * turns, turns + chain + arrival)) / (target.clockHz?.value ?? 1);
 
-  // 3. The plane, and of it what chunks read again; the cache serves what tiles read again.
+  // 3. The plane, with the parts that chunks read again; the cache serves what tiles read again.
   const points = elementCount(output);
   const again = streamed / length;
   const columns = (s.lanes * each) / width;
@@ -93,7 +96,7 @@ function passSeconds(steps: Steps, tile: WarpTile, s: LaneSchedule, target: Targ
 const sumOver = (count: number, of: (i: number) => number): number =>
   Array.from({ length: count }, (_, i) => of(i)).reduce((a, b) => a + b, 0);
 
-/** Instructions that make an element, and elements of neighbouring lanes that a row of a step reads. */
+/** Instructions that compute an element, and elements of neighbouring lanes that a row of a step reads. */
 function workOf({ time }: Steps, each: number): { readonly operations: number; readonly neighbours: number } {
   const isProduct = (e: Expr): boolean => e.kind === "binary" && e.op === "*";
   const joined = [...walk(time.step.equation.value)].filter(

@@ -1,10 +1,10 @@
 /**
- * @file How long a window on the lanes of warps takes on a GPU: what a quarter of a multiprocessor issues for one block of outputs, and the
+ * @file Predicts the time of a window on the lanes of a GPU's warps: what a quarter of a multiprocessor issues for one block of outputs, and the
  * bytes that all of them move.
  *
  *     time = launch + the longer of blocks / quarters * cycles of a block / clock and bytes / bandwidth, and a part of the shorter
  *
- * Warps of other blocks hide latencies; what limits a kernel is what it issues or what it reads and writes.
+ * Warps of other blocks hide latencies, so a kernel is limited by what it issues or by what it reads and writes.
  */
 
 import type { LaneSchedule } from "../abstraction/candidate.ts";
@@ -18,44 +18,50 @@ import { isTested, piecesOf, sweptAxis } from "../mapper/space-time/window-sweep
 import { laneCosts } from "../targets/lanes.ts";
 import { readsOf } from "./lanes.ts";
 
-/** 64-bit values pass a unit in two halves. */
+/** A 64-bit value passes a unit in two halves. */
 const WORD_BYTES = 4;
 
 // Fitted to 240 kernels picked by hand (bench/results/cuda-ssam-h200.jsonl) and 251 that searches measured (cuda-filters-h100.jsonl.gz), 2026-11-22.
 
-/** Turns of a quarter for a load: itself, its address and bounds, and the lines it shares with its neighbours; and for one of several elements. */
+/**
+ * Issue cycles of a load: the instruction, its address and bounds, and the lines it shares with its neighbours; and those of a load of several
+ * elements.
+ */
 const LOAD_TURNS = 4.4;
 export const WIDE_LOAD_TURNS = 10;
 export const SHUFFLE_TURNS = 3;
-/** Instructions of a load as they are written out; counted in SASS of filters of 9 and 20. */
+/** Instructions that a load is compiled to; counted in SASS of filters of 9 and 20. */
 const LOAD_INSTRUCTIONS = 3;
-/** Weights that the uniform registers hold; of more, those that rows use one after another are loaded for each product. */
+/** Weights that fit in uniform registers. Beyond this, weights that rows use one after another are loaded for each product. */
 const HELD_WEIGHTS = 60;
 const WEIGHT_TURNS = 0.8;
-/** Instructions that warps share near a quarter, 16 bytes each: each beyond costs its fetch. Of more than the last cache holds all do. */
+/**
+ * Instructions, of 16 bytes each, that warps share near a quarter. Each one beyond costs its fetch; beyond the last cache's capacity all of them
+ * do.
+ */
 const NEAR_INSTRUCTIONS = 2048;
 const FETCH_TURNS = 0.7;
 const CACHED_INSTRUCTIONS = 7500;
 const MISSED_TURNS = 2;
-/** Of the shorter of arithmetic and transfers, the part that does not overlap with the other. */
+/** Fraction of the shorter of arithmetic and transfers that does not overlap with the longer. */
 export const NOT_OVERLAPPED = 0.34;
-/** Of a block of a quarter, what its last ones take longer than the others. */
+/** How much longer the last blocks of a quarter take, in blocks. */
 const TAIL = 0.45;
-/** What memory takes longer for rows far apart, as the blocks of sweeps read them at once. */
+/** How much slower memory is for rows far apart, which the blocks of sweeps read at the same time. */
 const SWEPT_ROWS = 0.08;
-/** What memory takes longer for each row more than four of vectors that overlap, whose stores straddle lines. */
+/** How much slower memory is for each row beyond four of overlapping vectors, whose stores straddle lines. */
 const STRADDLING_ROW = 0.06 / 16;
 const FREE_ROWS = 4;
-/** Of a pass, what it takes longer where a quarter has one warp; its part of that where it has more. */
+/** How much longer a pass takes when a quarter has only one warp; divided by the number of warps when it has more. */
 const ALONE = 0.1;
-/** Registers of a thread besides sums and data, and of a quarter's lanes all together. CUDA C++ Programming Guide, Technical Specifications. */
+/** Registers of a thread other than sums and data, and registers of all lanes of a quarter. CUDA C++ Programming Guide, Technical Specifications. */
 const OTHER_REGISTERS = 24;
 const QUARTER_REGISTERS = 512;
 const QUARTER_WARPS = 16;
-/** Memory under load answers later than alone. */
+/** Factor on memory latency under load. */
 export const LOADED = 1.3;
 
-/** What a warp does for one block of outputs. */
+/** The work of a warp for one block of outputs. */
 interface Work {
   readonly outputs: number;
   /** Instructions. */
@@ -63,20 +69,20 @@ interface Work {
   readonly loads: number;
   readonly shuffles: number;
   readonly others: number;
-  /** Turns of each load. */
+  /** Issue cycles of each load. */
   readonly loadTurns: number;
-  /** Times 128 bytes that the first cache is asked for. */
+  /** Requests to the first cache, in units of 128 bytes. */
   readonly lines: number;
-  /** Instructions written out, and how often they are passed through. */
+  /** Instructions in the generated code, and number of times it runs. */
   readonly written: number;
   readonly passes: number;
-  /** Rows of data that are loaded, for each that no other block loads. */
+  /** Rows of data that are loaded, relative to those that no other block loads. */
   readonly again: number;
-  /** What memory takes longer for how a block reads and writes. */
+  /** How much slower memory is for the block's pattern of reads and writes. */
   readonly apart: number;
-  /** Warps that a quarter's registers hold. */
+  /** Warps that a quarter's registers can hold. */
   readonly warps: number;
-  /** What a pass takes longer for want of others. */
+  /** How much longer a pass takes for lack of other warps. */
   readonly alone: number;
 }
 
@@ -86,7 +92,7 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
   const words = bytesOf(sum.output.dtype) / WORD_BYTES;
   const work = s.each === undefined && s.sweep === undefined ? blockWork(sum, s, placement) : sweepWork(sum, s);
 
-  // 1. What a block issues, in turns of a quarter; the first cache is a whole multiprocessor's.
+  // 1. The issue cycles of a block on a quarter; the first cache belongs to the whole multiprocessor.
   const far =
     FETCH_TURNS * Math.max(0, work.written - NEAR_INSTRUCTIONS) +
     (work.written > CACHED_INSTRUCTIONS ? MISSED_TURNS * work.written : 0);
@@ -97,7 +103,7 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
     far * work.passes;
   const turns = Math.max(issued, work.lines * load.issueCycles * words) / work.passes;
 
-  // 2. Blocks on all quarters: of one pass a warp waits for its data, while others issue theirs.
+  // 2. Blocks on all quarters: in a pass, a warp waits for its data while others issue.
   const blocks = Math.ceil(elementCount(sum.output) / work.outputs);
   const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
   const warps = Math.min(work.warps, Math.ceil(blocks / quarters));
@@ -119,7 +125,7 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
   return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
 }
 
-/** A block of rows and vectors, its data loaded for every column or held. */
+/** A block of rows and vectors, with its data loaded for every column or held in registers. */
 function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, outputs }: WindowPlacement): Work {
   const extents = extentsOf(sum.computation);
   const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
@@ -144,7 +150,7 @@ function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, output
   };
 }
 
-/** Outputs side by side in a lane, made step by step of a sweep. */
+/** Outputs side by side in a lane, computed step by step along a sweep. */
 function sweepWork(sum: TapSum, s: LaneSchedule): Work {
   const { each = 1, rows, sweep, ahead = 1 } = s;
   const swept = sweep === undefined ? undefined : sweptAxis(sum);
@@ -179,7 +185,7 @@ function sweepWork(sum: TapSum, s: LaneSchedule): Work {
   };
 }
 
-/** 32-bit registers that a lane's sums and data fill. */
+/** 32-bit registers that a lane's sums and data take. */
 export function sweepRegisters(sum: TapSum, s: LaneSchedule): number {
   const { each = 1, rows, ahead = 1 } = s;
   const reach = s.sweep === undefined ? 1 : (sweptAxis(sum)?.reach ?? 1);

@@ -1,5 +1,5 @@
 /**
- * @file What a copy made inside a loop costs: a small buffer, filled once for every step of the loops around it.
+ * @file The cost of a copy made inside a loop: a small buffer that is filled once for every step of the loops around it.
  *
  *     in 1x128x56x56 f32, padded within g of 32      32 copies of 53 KB, loaded from 53 KB; once a call it is one of 1.7 MB
  */
@@ -18,14 +18,14 @@ import { copyWithin, movedBy, type WithinCopy } from "../mapper/schedule/within.
 import { AffineFootprint, LINE_BYTES, type Term, term } from "./footprint.ts";
 import { at, type DimensionState, type Packing, type PlacedInput, product, straddlingShare } from "./placed.ts";
 
-/** A copy where it is loaded from, with the elements that are written each time it is made. */
+/** A copy as it is loaded, with the number of elements written each time it is made. */
 interface KnownCopy {
   readonly placed: PlacedInput & { readonly packing: Packing };
   readonly each: number;
 }
 export type KnownCopies = Map<WithinCopy, KnownCopy | undefined>;
 
-/** A mapping with the states of its dimensions under the schedule, blocks read. */
+/** A mapping with the states of its dimensions under the schedule whose blocks have been read. */
 interface Place {
   readonly mapping: Mapping;
   readonly states: readonly DimensionState[];
@@ -33,8 +33,8 @@ interface Place {
 }
 
 /**
- * An input whose copy a schedule makes inside a loop.
- * @param once the same input with its copy made once a call
+ * An input that a schedule copies inside a loop.
+ * @param once the same input when it is copied once a call
  * @returns undefined when the schedule cannot be lowered
  */
 export function withinInput(
@@ -98,7 +98,7 @@ function knownCopy(
   };
 }
 
-/** How often a call makes the copy: steps of the loops around it. */
+/** How often a call makes the copy: the number of steps of the loops around it. */
 function copiesOf(schedule: Schedule, operand: string, states: readonly DimensionState[]): number {
   const last = schedule.order.indexOf(schedule.within?.[operand] ?? "");
   let copies = 1;
@@ -106,7 +106,7 @@ function copiesOf(schedule: Schedule, operand: string, states: readonly Dimensio
     const loop = parseLoop(schedule.order[i] ?? "");
     for (const { name, blocks } of states) {
       if (loop?.name !== name) continue;
-      // Over tiles of blocks; where the loop over blocks stands here too, that one alone says how many there are.
+      // Over tiles of blocks. When the loop over blocks is also outside, that loop alone determines the number.
       if (loop.tile === undefined) copies *= blocks;
       else if (schedule.order.indexOf(name) > last) copies *= Math.ceil(blocks / loop.tile);
     }
