@@ -1,5 +1,5 @@
 /**
- * @file The space of designs on lanes by their transforms: every one that fits, with how many of its passes run side by side.
+ * @file The search space of lane designs given by transforms: every design that fits, with the number of its passes that run side by side.
  *
  *     const space = finished(arraySpaceOf(computation, { threads: 1, target }));      a space, or why lanes have no design for it
  *     bestOfEach(space)                                                             the most promising of each dataflow, the best first
@@ -27,15 +27,15 @@ import type { SearchSpace } from "./space.ts";
 export interface ArraySpaceOptions {
   readonly threads: number;
   readonly target: ModelTarget;
-  /** That lanes lie in; those of AVX-512 when left out. */
+  /** Vector registers that hold the lanes; those of AVX-512 when left out. */
   readonly vectors?: VectorRegisters;
-  /** Whether the machine multiplies neighbours by dot products; see targets/x86-dots.ts. */
+  /** Whether the machine multiplies neighbours with dot products; see targets/x86-dots.ts. */
   readonly hasDots?: boolean;
-  /** Loops that transforms mix; see {@link arrayDesigns}. */
+  /** Number of loops that transforms mix; see {@link arrayDesigns}. */
   readonly mixed?: number;
 }
 
-/** A schedule of a design, and what the model says of it. */
+/** A schedule of a design with the model's prediction. */
 export interface PricedArray {
   readonly design: ArrayDesign;
   readonly schedule: ArraySchedule;
@@ -43,33 +43,36 @@ export interface PricedArray {
 }
 
 export interface ArraySpaceOfDesigns extends SearchSpace<ArraySchedule> {
-  /** Those that are too long to be written included. */
+  /** Number of schedules, including those too long to be generated. */
   readonly size: number;
   readonly designs: ArrayDesigns;
-  /** By time, the least first; nothing else of the space holds those that are too long to be written. */
+  /** Schedules by predicted time, shortest first. Only this list contains those too long to be generated. */
   readonly ranked: readonly PricedArray[];
-  /** The most promising of each dataflow, the best first. */
+  /** The best of each dataflow, the most promising first. */
   bestOfEach(): readonly PricedArray[];
   expectedSeconds(schedule: ArraySchedule): number;
   costs(schedule: ArraySchedule): ArrayCosts | undefined;
 }
 
-/** Steps of the row above the lanes, tiles of the lane loop, and steps of a loop the input knows nothing of, side by side. */
+/** Numbers of passes side by side to try: rows above the lanes, tiles of the lane loop, and steps of a loop that the input does not depend on. */
 const ROWS = [1, 2, 4] as const;
 const TILES = [1, 2, 4] as const;
 const CHANNELS = [1, 4] as const;
-/** Passes side by side: more sums than registers hold beside what they read. */
+/** Most passes side by side: with more, sums and operands do not fit the registers. */
 const MOST_BESIDE = 24;
-/** Schedules of one pass at a time, the best, whose designs are tried with several: pricing them all takes seconds. */
+/** Number of the best single-pass schedules whose designs are tried with several passes. Pricing all of them takes seconds. */
 const MOST_WIDENED = 24;
-/** Multiply-adds that are written out: as the blocks of a window (lane-candidates.ts). */
+/** Most multiply-adds written in a block, as for windows (lane-candidates.ts). */
 const LONGEST_BLOCK = 600;
-/** Designs of a dataflow that are asked for one short enough to be written. */
+/** Number of a dataflow's designs that are checked for one short enough to be generated. */
 const MOST_TRIED = 16;
 /** Narrower elements lie in lanes of 32 bits. */
 const LEAST_LANE_BYTES = 4;
 
-/** The space, or why lanes have no design for a computation. A step is a design: told to end, it gives those that were priced by then. */
+/**
+ * The space, or why lanes have no design for a computation. Each step examines one design. When told to stop, it returns the designs priced by
+ * then.
+ */
 export function* arraySpaceOf(
   computation: Computation,
   { threads, target, vectors = ZMM, mixed, hasDots = false }: ArraySpaceOptions,
@@ -96,7 +99,7 @@ export function* arraySpaceOf(
   const single = byTime(alone);
   // 2. Of the most promising, and of the best of each dataflow, several passes side by side.
   const best = new Set([...single.slice(0, MOST_WIDENED), ...bestOfEach({ ranked: single })].map((r) => r.design));
-  // Results that leave one by one are as many statements as steps: of several passes a compiler makes nothing in seconds.
+  // Results that leave one by one take as many statements as there are steps. With several passes no compiler finishes these within seconds.
   const short = [...best].filter(({ judged }) => leavingSteps({ ...judged, sum }) === 1);
   const wide: PricedArray[] = [];
   for (const [at, design] of short.entries()) {
@@ -110,7 +113,10 @@ export function* arraySpaceOf(
     return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };
   return new ArrayCandidates(designs, ranked, costsOf, secondsOf, isWritten);
 
-  /** To count its terms a design is lowered, which takes milliseconds: it is asked of those that are drawn alone. */
+  /**
+   * Whether a schedule is short enough to be generated. Counting its terms lowers the design, which takes milliseconds, so only drawn schedules
+   * are checked.
+   */
   function isWritten(schedule: ArraySchedule): boolean {
     const placed = placeArray(computation, schedule);
     return placed.ok && tooLongToWrite(lowerPlaced(computation, placed.array, schedule.inputs)) === undefined;
@@ -164,7 +170,7 @@ function besides(computation: Computation, { plan }: ArrayDesign): Readonly<Reco
 
 const byTime = (all: readonly PricedArray[]): PricedArray[] => all.toSorted((a, b) => a.seconds - b.seconds);
 
-/** The most promising of each dataflow, the best first, however long. */
+/** The best of each dataflow, the most promising first, whatever its length. */
 export function bestOfEach({ ranked }: Pick<ArraySpaceOfDesigns, "ranked">): PricedArray[] {
   const seen = new Set<string>();
   return ranked.filter(({ design }) => !seen.has(design.dataflow) && seen.add(design.dataflow));
@@ -210,7 +216,7 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
     return drawn;
   }
 
-  /** Another number of passes side by side of the same design, or another design with as many. */
+  /** The same design with another number of passes side by side, or another design with the same number. */
   mutate(schedule: ArraySchedule, random: Random): ArraySchedule {
     const of = (s: ArraySchedule): string => canonicalJson(s.transform);
     const [own, beside] = [of(schedule), canonicalJson(schedule.beside)];

@@ -1,5 +1,5 @@
 /**
- * @file The space of a computation on the cores of a processor: mappings, those with summed loops fused in another order among them, and
+ * @file The search space of a computation on a processor's cores: mappings, including those with summed loops fused in another order, and
  * schedules of loops.
  *
  *     matmul f32, b[k,n] read along n        i <- n    k <- k                conv2d NHWC, k <- c,s         also k <- s,c: a run of memory
@@ -17,10 +17,10 @@ import { placementsOf } from "../mapper/schedule/place.ts";
 import { isRanked, MappingSpace, rankMappings, type Scheduling } from "./mapping-space.ts";
 import { reordered } from "./reordered.ts";
 
-/** Schedules drawn to judge a mapping by. */
+/** Schedules drawn to judge a mapping. */
 const DRAWN = 24;
 
-/** Mappings kept at most. */
+/** Most mappings kept. */
 const MAPPINGS_KEPT = 48;
 
 export type CandidateSpace = MappingSpace<MappedCandidate, MappedContext>;
@@ -29,16 +29,16 @@ const ON_CORES: Scheduling<MappedCandidate, MappedContext> = {
   label: undefined,
   schedules: MAPPED,
   random: ({ mapping, threads, nearBytes }, random) => randomSchedule(mapping, random, threads, nearBytes),
-  // The plainest of every mapping: what an exhaustive search of so large a space can still visit.
+  // The plainest schedule of every mapping: an exhaustive search of so large a space can still visit these.
   all: ({ mapping, threads }) => [plainSchedule(mapping, threads)],
 };
 
 /**
- * The space over all intrinsics; or, when nothing maps, the reasons, most hopeful first.
- * @param predict seconds a schedule is expected to take; undefined when the model cannot say
- * @param seed of the schedules drawn to judge mappings by
- * @param keeps of the mappings those to search; all by default
- * @param nearBytes size of the nearest cache: loops over tiles are tried for what does not fit in there, none when left out
+ * The space over all instructions or, when nothing maps, the refusals, those closest to a mapping first.
+ * @param predict predicted seconds of a schedule; undefined when the model cannot tell
+ * @param seed seed of the schedules drawn to judge mappings
+ * @param keeps selects the mappings to search; all by default
+ * @param nearBytes size of the nearest cache. Tile loops are tried for data that does not fit in it; none when left out
  */
 export function* candidateSpace(
   computation: Computation,
@@ -72,8 +72,8 @@ export function* candidateSpace(
 }
 
 /**
- * The mapping with the loops of one summed axis fused in another order, where that lets an input be loaded from where it lies, and
- * in the order in which they lie in memory: of k <- c,s with channels innermost, k <- s,c reads a run of memory.
+ * The mapping with the loops of a summed axis fused in memory order, where that lets an input be loaded in place: for k <- c,s with channels
+ * innermost, k <- s,c reads a contiguous run.
  */
 function worthReordering(mapping: Mapping): Mapping[] {
   const others = reordered(mapping);

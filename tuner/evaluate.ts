@@ -1,5 +1,5 @@
 /**
- * @file How well predictions rank what was measured, as AMOS judges its model (ISCA 2022, section 7.2, and its
+ * @file Evaluates how well predictions rank measurements, in the way AMOS evaluates its model (ISCA 2022, section 7.2, and its
  * tests/python/auto_tensorize/tenet/validate_conv2d_cuda_perf_model_fp16.py).
  *
  *     measured 1 2 3   predicted 10 30 20     2 and 3 are swapped: 4 of 6 ordered pairs agree, 7 of 9 with the diagonal
@@ -17,18 +17,18 @@ export interface Judged {
 
 export interface Evaluation {
   readonly count: number;
-  /** Share of the ordered pairs that prediction and measurement put the same way; undefined below two. */
+  /** Fraction of the ordered pairs that prediction and measurement order the same way; undefined for fewer than two trials. */
   readonly pairwise: number | undefined;
-  /** The same with each trial paired with itself as well, as published. */
+  /** The same including each trial paired with itself, as published. */
   readonly pairwisePublished: number | undefined;
-  /** Share of the fastest 40 % that are among the 40 % predicted fastest. */
+  /** Fraction of the fastest 40 % that are among the 40 % predicted fastest. */
   readonly recall: number | undefined;
 }
 
-/** The share that `recall` looks at. */
+/** The fraction that `recall` considers. */
 export const TOP = 0.4;
 
-/** What the model said of each run that worked, at the time it was proposed: before the run could correct the model. */
+/** For each run that worked, the prediction at the time it was proposed, before its result could correct the model. */
 export function judged(
   trials: readonly Pick<Trial, "prediction" | "measurement">[],
   which: keyof Pick<Prediction, "seconds" | "uncorrectedSeconds"> = "seconds",
@@ -49,8 +49,8 @@ export function evaluate(pairs: readonly Judged[]): Evaluation {
 }
 
 /**
- * The same over several workloads. Pairs are formed within a workload only: that one shape takes longer than another is no achievement.
- * Workloads weigh by their pairs, for the recall by their trials; those with a single trial say nothing.
+ * The same over several workloads. Pairs are formed only within a workload, since ranking one shape as slower than another is trivial. Pairwise
+ * accuracy weights workloads by their pairs, recall by their trials; those with a single trial do not count.
  */
 export function evaluateTogether(workloads: readonly (readonly Judged[])[]): Evaluation {
   const parts = workloads.filter((pairs) => pairs.length >= 2).map(evaluate);
@@ -69,7 +69,7 @@ export function evaluateTogether(workloads: readonly (readonly Judged[])[]): Eva
   };
 }
 
-/** Share of the ordered pairs (i, j) for which `measured i < measured j` and `predicted i < predicted j` are both true or both false. */
+/** Fraction of the ordered pairs (i, j) for which `measured i < measured j` and `predicted i < predicted j` are both true or both false. */
 export function pairwiseAccuracy(pairs: readonly Judged[], { diagonal = false } = {}): number | undefined {
   const total = diagonal ? pairs.length ** 2 : pairs.length * (pairs.length - 1);
   if (total === 0) return undefined;
@@ -81,8 +81,8 @@ export function pairwiseAccuracy(pairs: readonly Judged[], { diagonal = false } 
 }
 
 /**
- * Share of the k fastest that are among the k predicted fastest, k being `share` of all, rounded, at least 1. Where the k-th place is
- * shared, each that shares it counts in part, as if lots were drawn: a model that says the same of all recalls k/n, not luck.
+ * Fraction of the k fastest that are among the k predicted fastest, where k is `share` of all, rounded, at least 1. Trials that share the k-th
+ * place count in part, as if lots were drawn: a model that predicts the same time for all gets a recall of k/n.
  */
 export function topRecall(pairs: readonly Judged[], share = TOP): number | undefined {
   if (pairs.length === 0) return undefined;
@@ -98,7 +98,7 @@ export function topRecall(pairs: readonly Judged[], share = TOP): number | undef
   return pairs.reduce((sum, pair) => sum + predicted(pair.predicted) * measured(pair.measured), 0) / k;
 }
 
-/** The chance of a value to be among the `k` lowest: 1, 0, or its part of the places that equal values share. */
+/** The probability that a value is among the `k` lowest: 1, 0, or a fraction for equal values that share the last places. */
 function amongFirst(values: readonly number[], k: number): (value: number) => number {
   return (value) => {
     const lower = values.filter((other) => other < value).length;

@@ -1,9 +1,9 @@
 /**
- * @file The model as a search sees it: asked once a candidate, and scaled to what was measured.
+ * @file The model as a search uses it: evaluated once for each candidate, and scaled to the measurements.
  *
  *     expected = predicted * median over the trials (measured / predicted)
  *
- * A model that ranks well but is three times off thus stays comparable with the medians it is weighed against.
+ * The scaling keeps the predictions of a model that ranks well but is wrong by a factor comparable with measured medians.
  */
 
 import type { Prediction } from "../abstraction/trial.ts";
@@ -11,13 +11,13 @@ import type { SearchSpace } from "./space.ts";
 import { secondsOf, type TrialOf } from "./trials.ts";
 
 export interface Expectations<C> {
-  /** What the model says; undefined when it cannot say, or says no positive, finite number. */
+  /** The model's prediction; undefined when it has none, or its seconds are not positive and finite. */
   predicted(candidate: C): Prediction | undefined;
   /** Its seconds, scaled to the trials. */
   expected(candidate: C): number | undefined;
   /** Scales to these trials. */
   scaleTo(trials: readonly TrialOf<C>[]): void;
-  /** The model has learnt: ask it anew. */
+  /** Discards cached predictions after the model has learnt. */
   forget(): void;
 }
 

@@ -1,4 +1,7 @@
-/** @file The part of genetic-js 0.1.14 that we use; the package has no types. Read its lib/genetic.js: the remarks here are its behaviour. */
+/**
+ * @file Types for the part of genetic-js 0.1.14 that we use, since the package has none. The comments describe the behaviour of its
+ * lib/genetic.js.
+ */
 
 declare module "genetic-js" {
   export interface Scored<E> {

@@ -3,8 +3,8 @@
  *
  *     measured best, last population, random ones  ->  generations under the model  ->  the best | the most different | random
  *
- * The only file that knows genetic-js. That package draws from `Math.random` and takes no other source, so a seeded generator
- * stands in its place for exactly the synchronous call of `start()`; `evolve()` would lose our closures.
+ * This is the only file that uses genetic-js. The package draws from `Math.random` and accepts no other source, so a seeded generator replaces
+ * it during the synchronous call of `start()`. Its `evolve()` would lose our closures.
  */
 
 import Genetic from "genetic-js";
@@ -24,12 +24,12 @@ const OPTIONS = {
 } as const;
 type Options = OptionValues<typeof OPTIONS>;
 
-/** The most different are sought among this share of what was bred, the best. */
+/** The most different candidates are chosen from this fraction of the bred ones, the best. */
 const GOOD_SHARE = 0.25;
 /** Shares of the first population: the best measured, and what the round before bred; the rest is random. */
 const MEASURED_SHARE = 0.25;
 const INHERITED_SHARE = 0.5;
-/** genetic-js wants a number for everything and sorts NaN first, so what fails costs these seconds, which nothing else does. */
+/** genetic-js needs a number for every candidate and sorts NaN first. Failures therefore cost this many seconds, more than any kernel takes. */
 const WORST = 1e12;
 
 export const genetic = defineStrategy({
@@ -55,7 +55,7 @@ interface Costed<C> {
   readonly cost: number;
 }
 
-/** Evolves under the model. `seen` are all candidates that came by, by key. */
+/** Evolves candidates under the model. `seen` maps the key of every candidate encountered to the candidate. */
 function breed<C>(
   search: Search<C>,
   options: Options,
@@ -102,7 +102,7 @@ function breed<C>(
   return { population, seen };
 }
 
-/** Seconds measured, else expected; a candidate next to a failure is doubted. */
+/** Measured seconds, else predicted ones; the prediction of a candidate close to a failure is increased. */
 function costUnder<C>(search: Search<C>, doubt: number): (candidate: C, key: string) => number {
   const { space, trials, expected } = search;
   const measured = new Map(trials.map((trial) => [trial.key, secondsOf(trial) ?? WORST]));
@@ -123,7 +123,7 @@ function costUnder<C>(search: Search<C>, doubt: number): (candidate: C, key: str
       const distance = distanceIn(space, candidate, trial.candidate);
       if (distance > nearest) continue;
       const alsoFailed = secondsOf(trial) === undefined;
-      // Of several equally near, one that worked is enough.
+      // Among several equally close trials, one that worked is enough.
       failed = distance < nearest ? alsoFailed : failed && alsoFailed;
       nearest = distance;
     }
@@ -141,7 +141,7 @@ function fastest<C>({ trials }: Search<C>): C[] {
     .map(({ candidate }) => candidate);
 }
 
-/** The round to measure: the best expected, then the most different of the good ones, then random ones. */
+/** The round to measure: the best by prediction, then the most different of the good ones, then random ones. */
 function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<string, Costed<C>>): C[] {
   const { batch, expected, tried } = search;
   const different = Math.round(batch * options.different);
@@ -160,7 +160,7 @@ function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<strin
     .filter((candidate) => !best.includes(candidate));
   const round = [...best, ...mostDifferent(search, good, best, Math.min(different, batch - best.length))];
 
-  // 3. random ones, which also make up for what was not bred: of those that the model can predict while there are any
+  // 3. random ones, also to fill the round; candidates that the model can predict come first
   const taken = new Set(round.map((candidate) => search.space.key(candidate)));
   const isNew = (candidate: C, key: string): boolean => !taken.has(key) && expected(candidate) !== undefined;
   round.push(...drawUntried(search, batch - round.length, isNew));
@@ -168,8 +168,8 @@ function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<strin
 }
 
 /**
- * The first `count` of `ranked` without those that are hardly different from one before: the model sets such candidates side by side, and
- * a round of them learns little. What is missing then is made up for in order.
+ * The first `count` of `ranked`, skipping those that hardly differ from an earlier one: the model ranks such candidates next to each other, and
+ * measuring both teaches little. Skipped ones fill the remaining places in order.
  */
 function unlike<C>({ space }: Search<C>, ranked: readonly C[], count: number): C[] {
   const chosen: C[] = [];
@@ -180,7 +180,7 @@ function unlike<C>({ space }: Search<C>, ranked: readonly C[], count: number): C
   return [...chosen, ...ranked.filter((candidate) => !chosen.includes(candidate)).slice(0, count - chosen.length)];
 }
 
-/** The `count` of `from` that are farthest from the trials, from `chosen` and from one another; of equally far ones the first. */
+/** The `count` candidates of `from` that are farthest from the trials, from `chosen` and from one another; the first among equals. */
 function mostDifferent<C>(search: Search<C>, from: readonly C[], chosen: readonly C[], count: number): C[] {
   const { space, trials } = search;
   const picked: C[] = [];
@@ -199,7 +199,7 @@ function mostDifferent<C>(search: Search<C>, from: readonly C[], chosen: readonl
   return picked;
 }
 
-/** Runs `call` with `Math.random` drawing from `random`, and puts back whatever stood there. */
+/** Runs `call` with `Math.random` drawing from `random`, and restores the original afterwards. */
 function withMathRandom(random: Random, call: () => void): void {
   const before = Math.random;
   Math.random = random;

@@ -1,5 +1,6 @@
 /**
- * @file The space of a computation on a GPU under one kind of schedule: the mappings that schedules drawn at random promise most of.
+ * @file The search space of a computation on a GPU under one kind of schedule: the mappings for which randomly drawn schedules have the best
+ * predictions.
  *
  *     gpuSpace(BLOCKS)(conv2d, intrinsics, limits, predict, seed)      or why nothing maps
  */
@@ -13,22 +14,22 @@ import type { GridLimits } from "../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { isRanked, MappingSpace, rankMappings, type ScheduledCandidate, type Scheduling } from "./mapping-space.ts";
 
-/** One mapping in so many gets the full number of schedules, and at least 2 * {@link GpuKind.most}. */
+/** One in this many mappings gets the full number of schedules, but at least 2 * {@link GpuKind.most} do. */
 const HOPEFUL = 4;
 
-/** What the spaces of a GPU differ in. */
+/** The differences between the spaces of a GPU. */
 export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Scheduling<K, C>, "random"> {
-  /** Of a mapping that the enumeration found others that are worth a look; none when left out. */
+  /** Variants of an enumerated mapping that are worth trying; none when left out. */
   variants?(mapping: Mapping): readonly Mapping[];
-  /** What schedules need to know of a mapping; or why it has none. */
+  /** The context of a mapping that schedules need, or why there is none. */
   contextOf(mapping: Mapping, limits: GridLimits): C | string;
-  /** Those worth asking the model about. */
+  /** The contexts worth asking the model about. */
   fitting(contexts: readonly C[]): readonly C[];
-  /** Schedules drawn to judge every mapping by. */
+  /** Schedules drawn for every mapping at first. */
   readonly glance: number;
-  /** Schedules drawn in all of a mapping that those promise most of. */
+  /** Schedules drawn in total for the mappings that were best at first. */
   readonly drawn: number;
-  /** Mappings kept at most. */
+  /** Most mappings kept. */
   readonly most: number;
 }
 
@@ -42,9 +43,9 @@ type FindSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mappi
 ) => Steps<MappingSpace<K, C> | readonly Refusal[]>;
 
 /**
- * How the space of a kind is found: over the instructions, or when none maps the reasons, most hopeful first. It is asked with
- * `predict`, the seconds a schedule is expected to take, undefined when the model cannot say; and with `keeps`, which of the mappings to
- * search, by default all.
+ * A function that finds the space of a kind over the instructions, or when none maps the refusals, those closest to a mapping first. Its
+ * `predict` gives the predicted seconds of a schedule, undefined when the model cannot tell; its `keeps` selects the mappings to search, all by
+ * default.
  */
 export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>(
   kind: GpuKind<K, C>,
@@ -58,7 +59,7 @@ function* findSpace<K extends ScheduledCandidate, C extends { readonly mapping: 
 ): ReturnType<FindSpace<K, C>> {
   const random = seededRandom(seed);
   const promising = new Map<C, K["schedule"]>();
-  /** Seconds that those are expected to take. */
+  /** Predicted seconds of the promising schedules. */
   const known = new Map<C, number>();
   const ranked = yield* rankMappings<C>(
     computation,
@@ -75,7 +76,7 @@ function* findSpace<K extends ScheduledCandidate, C extends { readonly mapping: 
       let least: number | undefined;
       for (let i = 0; i < count; i++) {
         const schedule = drawSchedule(kind.schedules, context, random);
-        // Where none was found in so many tries, the next is not either.
+        // When so many draws have found none, further ones will not either.
         if (!schedule) break;
         const seconds = predict(context, schedule);
         if (seconds === undefined || seconds >= (known.get(context) ?? Number.POSITIVE_INFINITY)) continue;

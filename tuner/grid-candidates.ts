@@ -1,5 +1,5 @@
 /**
- * @file The space of a computation on a machine of blocks and warps: every instruction of a warp, every mapping worth a schedule, every
+ * @file The search space of a computation on a machine with blocks and warps: every warp instruction, every mapping worth scheduling, every
  * value of each decision.
  *
  *     matmul f16 on an H100
@@ -21,9 +21,9 @@ import { type GpuKind, gpuSpace } from "./gpu-space.ts";
 import type { MappingSpace } from "./mapping-space.ts";
 import { reordered } from "./reordered.ts";
 
-/** Widths of one instruction that are tried under one mapping: those that leave the least over. */
+/** Widths of one instruction tried under one mapping: those with the least waste. */
 const WIDTHS_KEPT = 4;
-/** And those that leave the least over of windows that serve all taps of a filter. */
+/** The same for windows that serve all taps of a filter. */
 const WINDOW_WIDTHS_KEPT = 2;
 
 export type GridSpace = MappingSpace<GridCandidate, GridContext>;
@@ -40,20 +40,20 @@ const BLOCKS: GpuKind<GridCandidate, GridContext> = {
   most: 24,
 };
 
-/** The space over all instructions of a warp; or, when none maps, the reasons, most hopeful first. */
+/** The space over all warp instructions or, when none maps, the refusals, those closest to a mapping first. */
 export const gridSpace = gpuSpace(BLOCKS);
 
-/** Elements of a step along the sum: channels that fill steps by themselves need not be fused with taps. */
+/** Elements of a step along the sum. Channels that fill steps by themselves need not be fused with taps. */
 const STEP = 64;
 
-/** The mapping with the loops of its sum fused as they lie in memory, where the innermost alone fills no steps. */
+/** The mapping with the loops of its sum fused in memory order, for when the innermost loop alone does not fill steps. */
 function inRuns(mapping: Mapping): readonly Mapping[] {
   const { axes } = mapping.computation;
   const fills = (loop: string | undefined): boolean => (axes.find((a) => a.name === loop)?.extent ?? 1) % STEP === 0;
   return reordered(mapping).flatMap((o) => (o.isInMemoryOrder && !fills(o.order.at(-1)) ? [o.mapping()] : []));
 }
 
-/** Of the widths of one instruction under one mapping those that leave the least over, none before some; of equal waste the widest. */
+/** Among the widths of one instruction under one mapping, those with the least waste, zero if possible; of equal waste the widest. */
 function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
   const alike = new Map<string, GridContext[]>();
   for (const context of contexts) {
@@ -67,9 +67,9 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
   const size = ({ rows, columns }: GridContext): number => rows.extent * columns.extent;
   return [...alike.values()].flatMap((all) => {
     const kept = all.sort((a, b) => waste(a) - waste(b) || size(b) - size(a)).slice(0, WIDTHS_KEPT);
-    // Rows of a window have gaps between them, so that other widths fit it.
+    // Rows of a window have gaps between them, so other widths fit it best.
     const shifted = all.filter((c) => c.outerSums.length > 0 && c.inputs.some((i) => readsShared(i.operand)));
-    // What could be staged is the same whatever the width.
+    // Whether an input could be staged does not depend on the width.
     const [any] = shifted;
     const copied = any && repackedContext(any, { repack: repackings(any).at(-1) });
     const used = new Map(shifted.map((c) => [c, copied ? Math.floor(20 * bestUsed(copied, MOST_KEPT, c)) : 0]));

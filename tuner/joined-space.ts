@@ -1,15 +1,15 @@
 /**
- * @file Two spaces as one: what a computation can be mapped onto, and what lanes can do with it, in one search.
+ * @file Joins two search spaces into one: mappings of a computation, and its lane designs.
  *
  *     const space = joinedSpace(mapped, lanes, (c) => c.kind !== "lanes")
  *
- * Either may be empty. A candidate mutates and mixes within its own space; drawing takes either space in turn of a coin.
+ * Either may be empty. A candidate is mutated and crossed within its own space; a draw picks one of the spaces at random.
  */
 
 import type { Random } from "../abstraction/random.ts";
 import { distanceIn, type SearchSpace } from "./space.ts";
 
-/** Apart enough that the first proposals hold some of either. */
+/** A distance large enough that the first proposals contain candidates of both. */
 const SPACES_APART = 6;
 
 export function joinedSpace<A, B>(
@@ -44,7 +44,7 @@ export function joinedSpace<A, B>(
   };
 }
 
-/** A space of nothing. */
+/** An empty space. */
 export function emptySpace<C>(): SearchSpace<C> {
   const nothing = (): never => {
     throw new Error("internal: an empty space was asked for a candidate");

@@ -1,6 +1,5 @@
 /**
- * @file The space of lane kernels of one sum of neighbours: every dataflow and every block that fits the registers, with the time each is
- * expected to take.
+ * @file The search space of lane kernels for a sum of neighbours: every dataflow and every block that fits the registers, with predicted times.
  *
  *     const space = laneSpace(computation, { threads: 1, target });      a space, or why lanes cannot compute it
  *     rankLanes(space, 12)                                                             the most promising, dataflows mixed
@@ -23,7 +22,7 @@ import type { SearchSpace } from "./space.ts";
 export interface LaneSpaceOptions {
   readonly threads: number;
   readonly target: ModelTarget;
-  /** That lanes lie in; those of AVX-512 when left out: 16 f32, 8 f64. */
+  /** Vector registers that hold the lanes; those of AVX-512 when left out: 16 f32, 8 f64. */
   readonly vectors?: VectorRegisters;
 }
 
@@ -33,15 +32,15 @@ export interface LaneSpace extends SearchSpace<LaneSchedule> {
 }
 
 /**
- * Multiply-adds of a block at most. g++ 12 takes 2 ms for each, and borders make up to twice as many: a block of 2304 took 9 s of processor time
- * (conv2d f32, 64 channels; a Xeon, 2026-11-22). The longest that won a search has 248 (bench/results/stencils-xeon.md). One output at a
- * time may have more: without it long filters had no block at all.
+ * Most multiply-adds of a block. g++ 12 takes 2 ms for each, and borders add up to the same number again: a block of 2304 took 9 s of processor
+ * time (conv2d f32, 64 channels; a Xeon, 2026-11-22). The longest that won a search has 248 (bench/results/stencils-xeon.md). Blocks of one
+ * output at a time may have more, since long filters would otherwise have no block at all.
  */
 const LONGEST_BLOCK = 600;
 const LONGEST_OUTPUT = 3000;
 /**
- * Of all blocks of a kernel: those at borders, and beside whole ones, are texts of their own. Each is two or three lines with its comment; of seven windows
- * of 5 to 400 taps the model's best are written as 220 to 792, and what is longer had up to 7,172 lines (2026-11-23).
+ * Most multiply-adds in all blocks of a kernel, since those at borders and beside whole ones are written separately. Each is two or three lines
+ * with its comment. For seven windows of 5 to 400 taps the model's best kernels have 220 to 792; longer ones had up to 7,172 lines (2026-11-23).
  */
 const LONGEST_IN_ALL = 1024;
 
@@ -75,7 +74,7 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
             };
             if (!isWorthwhile(own, block)) continue;
             const held = rows * vectors + vectors;
-            // Blocks that overlap store unaligned: nothing streams.
+            // Overlapping blocks store unaligned, so they cannot use streaming stores.
             const streams = choices.streaming
               .values(context)
               .filter((around) => !around || WINDOW_DESIGNS[dataflow].data === "loaded");
@@ -95,7 +94,10 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
   });
 }
 
-/** The most promising schedules: a third by the estimate alone, then the best of every other block, and how the best treat memory. */
+/**
+ * The most promising schedules: a third by prediction alone, then the best of every other block, and variants of the best in their use of
+ * memory.
+ */
 export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
   const ranked = [...space.all()]
     .map((schedule) => ({ schedule, seconds: space.expectedSeconds(schedule) }))
@@ -109,7 +111,7 @@ export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
   });
   best.push(...others.slice(0, Math.ceil(count / 3)).map((r) => r.schedule));
   const [first] = best;
-  // What is loaded ahead and stored around the caches is what an estimate knows least about.
+  // Predictions are least reliable for prefetching and streaming stores.
   const alike = ranked.filter(
     ({ schedule }) => first && blockOf(schedule) === blockOf(first) && !best.includes(schedule),
   );
@@ -119,7 +121,7 @@ export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
 
 const blockOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.vectors, s.rolled].join();
 
-/** Nothing rolled, or the innermost summed axis: more would load a vector for every multiply-add. */
+/** Loops to keep: none, or the innermost summed axis. With more, every multiply-add would load a vector. */
 export function rollings(computation: Computation): readonly (readonly string[])[] {
   const last = rollable(computation).at(-1);
   return last === undefined ? [[]] : [[], [last]];
@@ -128,7 +130,7 @@ export function rollings(computation: Computation): readonly (readonly string[])
 /** Vectors that hold the weights of a window. */
 const factorsOf = (sum: TapSum): number => new Set(sum.taps.map((t) => canonicalJson(t.factor ?? null))).size;
 
-/** Fits, and does not differ from another block in name only. */
+/** Whether a schedule fits and does not merely rename another block. */
 function isWorthwhile(sum: TapSum, s: LaneSchedule): boolean {
   if (WINDOW_DESIGNS[s.dataflow].data === "held" && sum.columns === 1) return false;
   const outputs = s.rows * s.vectors;
@@ -137,7 +139,7 @@ function isWorthwhile(sum: TapSum, s: LaneSchedule): boolean {
   return laneScheduleProblem(sum, s) === undefined;
 }
 
-/** Schedules as a search sees them, and what each is expected to take. */
+/** The schedules as a search sees them, with their predicted times. */
 export class ScheduleSpace implements LaneSpace {
   readonly size: number;
   private readonly schedules: readonly LaneSchedule[];
@@ -167,7 +169,7 @@ export class ScheduleSpace implements LaneSpace {
     return pick(random, this.schedules);
   }
 
-  /** Takes one decision from another schedule of the space; itself where that fits nothing. */
+  /** Takes one decision from another schedule of the space; returns the schedule itself when the result does not fit. */
   mutate(schedule: LaneSchedule, random: Random): LaneSchedule {
     const other = this.random(random);
     const field = pick(random, FIELDS);
@@ -185,5 +187,5 @@ export class ScheduleSpace implements LaneSpace {
   }
 }
 
-/** What a search changes: keys of the schedule. */
+/** The keys of a schedule that a search changes. */
 const FIELDS = Object.values(LANE_DECISIONS).flatMap((d) => ("values" in d ? [d.name as keyof LaneSchedule] : []));

@@ -1,5 +1,6 @@
 /**
- * @file The space of one workload on one kind of machine: every instruction of the target, every mapping worth a schedule, every schedule.
+ * @file The search space of one workload on one kind of machine: every instruction of the target, every mapping worth scheduling, every
+ * schedule.
  *
  *     conv2d u8s8 on a CPU with VNNI
  *       avx512.vpdpbusd     n <- k   k <- c         expected 221 us    kept
@@ -25,16 +26,16 @@ import { formsOf } from "../mapper/match/phases.ts";
 import { crossSchedules, mutateSchedule, type ScheduleKind, scheduleDistance } from "../mapper/schedule/schedules.ts";
 import type { SearchSpace } from "./space.ts";
 
-/** Mappings expected to take more than this many times the least are left out. */
+/** Mappings predicted to take more than this many times the shortest are left out. */
 const SPREAD = 3;
 
-/** A step of enumeration looks at so many mappings of an instruction: each is fused in other orders, a millisecond or two. */
+/** Mappings of an instruction examined in one step of enumeration. Each is also fused in other orders, which takes a millisecond or two. */
 const MAPPINGS_A_STEP = 32;
 
-/** How often a mutation moves to another mapping. */
+/** Probability that a mutation moves to another mapping. */
 const MAPPING_MUTATION = 0.12;
 
-/** How far apart another mapping makes two candidates, in decisions. */
+/** Distance between candidates of different mappings, in decisions. */
 const MAPPING_APART = 4;
 
 /** A mapping onto an instruction and its schedule. */
@@ -43,30 +44,31 @@ type ScheduleOf<K extends ScheduledCandidate> = K["schedule"];
 
 /** How mappings are scheduled on one kind of machine. */
 export interface Scheduling<K extends ScheduledCandidate, C> {
-  /** Of its candidates. */
+  /** The kind of its candidates. */
   readonly label: K["kind"];
   readonly schedules: ScheduleKind<ScheduleOf<K>, C>;
   /** A legal schedule. */
   random(context: C, random: Random): ScheduleOf<K>;
-  /** What an exhaustive search visits. */
+  /** The schedules that an exhaustive search visits. */
   all(context: C): Iterable<ScheduleOf<K>>;
 }
 
-/** A mapping as its schedules see it, and what the model expects of the best of a few. */
+/** A mapping in the form its schedules use, with the best prediction of a few of them. */
 export interface Ranked<C> {
   readonly context: C;
   readonly expectedSeconds: number;
 }
 
 /**
- * The mappings worth searching, the shortest expected first; or, when nothing maps, the reasons, most hopeful first. Told to come to an end, it
- * ranks those that were judged by then, and the most promising of each instruction.
- * @param variants of a mapping the enumeration found, that one among them
- * @param contextOf what schedules need to know of a mapping; or why it has none
- * @param expected least seconds of the schedules a mapping is judged by, at first and at a closer look; undefined when the model cannot say
- * @param most mappings kept: more would leave no trials for schedules
- * @param fitting those worth asking the model about; all when left out
- * @param closer of so many mappings how many are looked at more closely, the shortest expected first; none when left out
+ * The mappings worth searching, shortest predicted time first; or, when nothing maps, the refusals, those closest to a mapping first. When told
+ * to stop, it ranks the mappings validated by then, and the most promising of each instruction.
+ * @param variants the variants of an enumerated mapping, including the mapping itself
+ * @param contextOf the context of a mapping that schedules need, or why there is none
+ * @param expected shortest predicted seconds of the schedules drawn to judge a mapping, at first and on a closer look; undefined when the model
+ * cannot tell
+ * @param most mappings kept: with more, too few trials would remain for schedules
+ * @param fitting the contexts worth asking the model about; all when left out
+ * @param closer given the number of mappings, how many get a closer look, shortest predicted time first; none when left out
  */
 export function* rankMappings<C extends { readonly mapping: Mapping }>(
   computation: Computation,
@@ -145,13 +147,13 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
   implements SearchSpace<K>
 {
   readonly size = undefined;
-  /** The shortest expected first. */
+  /** Mappings by predicted time, shortest first. */
   readonly ranked: readonly Ranked<C>[];
   readonly promising: readonly K[];
   private readonly how: Scheduling<K, C>;
   private readonly byKey: ReadonlyMap<string, C>;
 
-  /** @param promising schedules that mappings were judged by */
+  /** @param promising the schedules that mappings were judged by */
   constructor(
     how: Scheduling<K, C>,
     ranked: readonly Ranked<C>[],
@@ -183,7 +185,7 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
   }
 
   random(random: Random): K {
-    // The shorter expected, the more often: with the square of the ratio.
+    // Mappings with shorter predictions are chosen more often, in proportion to the square of the ratio.
     const least = this.ranked[0]?.expectedSeconds ?? 1;
     const { context } = pickWeighted(random, this.ranked, (m) => (least / m.expectedSeconds) ** 2);
     return this.candidate(context, this.how.random(context, random));
@@ -229,7 +231,7 @@ function namesOf({ intrinsic, matching, binding, computation: { rewriting } }: M
   return { intrinsic: intrinsic.name, matching, operands, ...(rewriting && { rewriting: rewriting.kind }) };
 }
 
-/** The same for a candidate that was made here and one that was read from a record, whose keys stand in another order. */
+/** A text that is the same for a candidate made here and one read from a record, whose keys may be in another order. */
 function mappingText({ intrinsic, matching, operands, rewriting }: Names): string {
   return canonicalJson({ intrinsic, matching, operands, ...(rewriting !== undefined && { rewriting }) });
 }

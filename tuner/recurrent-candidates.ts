@@ -1,5 +1,5 @@
 /**
- * @file The space of results that refer to themselves, on lanes: each form that they have, with how many lanes or vectors run side by side.
+ * @file The search space of recurrences on lanes: each possible form, with the number of lanes or vectors that run side by side.
  *
  *     const space = recurrentSpace(computation, { threads: 1, target });      a space, or why lanes cannot make the result
  */
@@ -26,15 +26,15 @@ import type { SearchSpace } from "./space.ts";
 
 export interface RecurrentSpace extends SearchSpace<ArraySchedule> {
   readonly size: number;
-  /** By time, the least first. */
+  /** Schedules by predicted time, shortest first. */
   readonly ranked: readonly { readonly schedule: ArraySchedule; readonly seconds: number }[];
   expectedSeconds(schedule: ArraySchedule): number;
 }
 
-/** Vectors of a plane side by side: independent sums hide the latency of one. */
+/** Vectors of a plane side by side: independent sums hide each other's latency. */
 const BESIDE = [1, 2, 4, 8] as const;
 
-/** The space, or why lanes cannot make the result. */
+/** The space, or why lanes cannot compute the result. */
 export function recurrentSpace(
   computation: Computation,
   { threads, target }: { readonly threads: number; readonly target: ModelTarget },

@@ -1,5 +1,5 @@
 /**
- * @file Mappings with the loops of a summed axis fused in another order: the enumeration has one of each set of loops.
+ * @file Mappings with the loops of a summed axis fused in another order. The enumeration contains only one order of each set of loops.
  *
  *     conv2d NHWC on 8 channels      k <- c,r,s: 8 bytes lie 2 apart        also k <- r,s,c: 16 bytes lie side by side, 24 elements of a row
  */
@@ -13,7 +13,7 @@ import { mappingBy } from "../mapper/match/validate.ts";
 /** A mapping in another order of the loops of a summed axis. */
 export interface Reordered {
   readonly order: readonly string[];
-  /** Whether it is the order that the inputs lie in. */
+  /** Whether it is the order of the inputs in memory. */
   readonly isInMemoryOrder: boolean;
   mapping(): Mapping;
 }
@@ -32,13 +32,13 @@ export function reordered(mapping: Mapping): Reordered[] {
     return orders.map((order) => ({
       order,
       isInMemoryOrder: isDescending(order.map((loop) => steps.get(loop) ?? [])),
-      // A match is judged by its sets of loops, whatever their order.
+      // Validity depends only on the sets of loops, not on their order.
       mapping: () => mappingBy(problem, { ...matching, [a.name]: order }),
     }));
   });
 }
 
-/** Elements that each input moves by with a step of a loop, constants apart. */
+/** Distance, in elements, that each input moves by with a step of a loop, without constants. */
 function stepsIn({ computation, binding }: Mapping): (loop: string) => readonly number[] {
   const inputs = Object.values(binding).flatMap((bound) => {
     if (bound.kind !== "access" || bound.tensor === targetOf(computation).name) return [];
@@ -52,7 +52,7 @@ function stepsIn({ computation, binding }: Mapping): (loop: string) => readonly 
   return (loop) => inputs.map((index) => index.reduce((n, { terms, pitch }) => n + (terms?.get(loop) ?? 0) * pitch, 0));
 }
 
-/** Whether every loop takes longer steps than the next. */
+/** Whether every loop has larger strides than the next. */
 function isDescending(steps: readonly (readonly number[])[]): boolean {
   return steps.every((own, i) => {
     const after = steps[i + 1];

@@ -1,4 +1,7 @@
-/** @file Proposes again what the store holds: to see an old run, or to measure it again where the store does not know the answer here. */
+/**
+ * @file Proposes the recorded candidates again: to inspect an old run, or to measure them again where the store has no valid result for this
+ * machine.
+ */
 
 import { defineStrategy, inRounds } from "./strategy.ts";
 
@@ -8,7 +11,7 @@ export const replay = defineStrategy({
   options: {},
   guided: false,
   *propose(search) {
-    // A list of its own: what is measured again is recorded while the rounds go on.
+    // A copy of the list, because new results are recorded while rounds go on.
     yield* inRounds([...search.recorded()], search);
   },
 });

@@ -1,13 +1,13 @@
 /**
- * @file The loop of a search: propose, measure, learn, until something ends it. The model, the machine, the store and the clock are
- * handed in, so a test needs none of them.
+ * @file The search loop: propose, measure, learn, until a limit or signal ends it. The model, machine, store and clock are arguments, so that
+ * tests need none of them.
  *
  *     round 1   8 proposed, 0 known        trial 1   12.1 us   best        trial 2   wrong answer        ...
  *     round 2   8 proposed, 0 known        trial 9   11.8 us   best        ...        stop: no-gain
  *
- * Decisions depend on the seed, the options and the answers, and on nothing else. A run that was killed is resumed by starting it again:
- * it makes the same proposals, the store answers those that were measured, and the machine measures the others. A run with a
- * smaller budget of trials is the beginning of one with a larger.
+ * Decisions depend only on the seed, the options and the results. To resume a run that was killed, start it again: it makes the same proposals,
+ * the store answers those already measured, and the machine measures the others. A run with a smaller budget of trials is the beginning of one
+ * with a larger.
  */
 
 import { setImmediate } from "node:timers/promises";
@@ -30,12 +30,12 @@ export const TUNE_STATUSES = ["trials-spent", "time-spent", "interrupted", "exha
  */
 export type TuneStatus = (typeof TUNE_STATUSES)[number];
 
-/** Earlier trials. The store decides what it knows: a trial from another world (compiler, machine) is unknown and measured again. */
+/** Earlier trials. The store decides which are valid: a trial from another world (compiler, machine) counts as unknown and is measured again. */
 export interface TrialStore<C> {
   known(key: string): Pick<TrialOf<C>, "measurement" | "at"> | undefined;
   /** Called once for each new trial, before it is used. */
   record(trial: TrialOf<C>): void;
-  /** All that it holds, in order; only `replay` asks. */
+  /** All stored candidates, in order; used only by `replay`. */
   recorded(): Iterable<C>;
 }
 
@@ -47,18 +47,18 @@ export interface TrialStore<C> {
  */
 export interface EarlyStop {
   readonly rounds: number;
-  /** Negative to ask for some gain: -0.01 stops when less than 1 % is expected. */
+  /** Negative to require some gain: -0.01 stops when less than 1 % is expected. */
   readonly margin: number;
 }
 
 export interface SearchOptions<C> {
   readonly space: SearchSpace<C>;
-  /** Cheap, and the same answer until `learn` is called; undefined, or seconds that are not positive and finite, when the model cannot say. */
+  /** Fast, and constant until `learn` is called; undefined, or seconds that are not positive and finite, when the model cannot tell. */
   readonly predict: (candidate: C) => Prediction | undefined;
   /**
-   * The answers in order, one for each candidate. An iterable is asked for one after the other and told to return when the search
-   * ends early; of a promise nothing is recorded before all are there, or it is rejected with a {@link CutShort}.
-   * @param goal the least median so far, seconds: what is clearly slower need not be timed to the end
+   * The measurements in order, one for each candidate. An iterable is consumed one by one, and its `return` is called when the search ends
+   * early. The results of a promise are recorded when it resolves, or when it is rejected with a {@link CutShort}.
+   * @param goal the shortest median so far, in seconds: a kernel that is clearly slower need not be timed to the end
    */
   readonly measure: (
     batch: readonly C[],
@@ -67,9 +67,9 @@ export interface SearchOptions<C> {
   readonly store: TrialStore<C>;
   readonly strategy: Strategy;
   readonly strategyOptions?: Readonly<Record<string, number>>;
-  /** Trials count what the store knew too; seconds count from the start of this call. Without any, the strategy decides. */
+  /** Limits. Trials known to the store count; seconds count from the start of this call. Without any limit, the strategy decides. */
   readonly budget: { readonly trials?: number; readonly seconds?: number };
-  /** Says that the time is spent, whatever the clock says: what ends `measure` early ends the search by the same signal. */
+  /** Ends the search for lack of time, whatever the clock says. The same signal should end `measure` early. */
   readonly time?: AbortSignal;
   readonly seed: number;
   /** Milliseconds since 1970. */
@@ -83,33 +83,36 @@ export interface SearchOptions<C> {
   readonly earlyStop?: EarlyStop | false;
 }
 
-/** The same for the same seed, options and answers, whether the run was resumed or not. */
+/** The same for the same seed, options and measurements, whether the run was resumed or not. */
 export interface SearchResult<C> {
   readonly status: TuneStatus;
-  /** In the order they were proposed. */
+  /** Trials in the order they were proposed. */
   readonly trials: readonly TrialOf<C>[];
   /** The first finalist; undefined when every run failed. */
   readonly best: TrialOf<C> | undefined;
-  /** What ties with the fastest, at most three. */
+  /** Trials that tie with the fastest, at most three. */
   readonly finalists: readonly TrialOf<C>[];
-  /** The finalists and what may have been measured at a bad moment: measure them again, interleaved, and ask `finalistsOf` again. */
+  /**
+   * The finalists, and trials that may have been measured at a bad moment. Measure them again in alternating batches, and call `finalistsOf`
+   * again.
+   */
   readonly contenders: readonly TrialOf<C>[];
 }
 
 /** What a search does before, between and after its measurements, in order. */
 export type TunePhase = "calibrating" | "enumerating" | "drawing" | "writing" | "compiling" | "deciding";
 
-/** What a search tells while it runs. */
+/** Events of a running search. */
 export type TuneEvent<C> =
   | {
-      /** Told by `tune`: something else is done from now on. */
+      /** Sent by `tune` when its activity changes. */
       readonly kind: "phase";
       readonly phase: TunePhase;
-      /** Of how many kernels. */
+      /** Number of kernels concerned. */
       readonly of?: number;
     }
   | {
-      /** Told by `tune`, some times a second: how far the enumeration of mappings has come. */
+      /** Sent by `tune` several times a second: the progress of enumeration. */
       readonly kind: "enumerated";
       readonly at: Step;
     }
@@ -118,9 +121,9 @@ export type TuneEvent<C> =
       /** From 1. */
       readonly round: number;
       readonly proposed: number;
-      /** Of those, the ones that the store answers. */
+      /** How many of them the store knows. */
       readonly known: number;
-      /** The least that a proposal is expected to take. */
+      /** The shortest predicted time among the proposals. */
       readonly expectedSeconds: number | undefined;
       readonly secondsLeft: number | undefined;
     }
@@ -129,9 +132,9 @@ export type TuneEvent<C> =
       /** From 1. */
       readonly number: number;
       readonly trial: TrialOf<C>;
-      /** Answered by the store. */
+      /** Whether the store knew the result. */
       readonly known: boolean;
-      /** At the pace of this call, or until its budget of seconds is spent; undefined while neither is known. */
+      /** Estimated from the pace of this call or its limit of seconds; undefined while neither is known. */
       readonly secondsLeft: number | undefined;
     }
   | {
@@ -145,7 +148,7 @@ export type TuneEvent<C> =
       readonly kind: "stop";
       readonly status: TuneStatus;
       readonly trials: number;
-      /** Of those, the ones that this call measured. */
+      /** How many of them this call measured. */
       readonly measured: number;
       readonly seconds: number;
     };
@@ -159,7 +162,7 @@ export async function search<C>(options: SearchOptions<C>): Promise<SearchResult
   return new Running(options).toTheEnd();
 }
 
-/** A search under way. */
+/** A search in progress. */
 class Running<C> {
   private readonly options: SearchOptions<C>;
   private readonly started: number;
@@ -207,10 +210,10 @@ class Running<C> {
     let round = 0;
     let roundsWithoutGain = 0;
     for (const proposals of strategy.propose(search, fillOptions(strategy, strategyOptions))) {
-      // 1. What is new, unless something says stop. Signals wait for a turn of the event loop, answers from the store take none.
+      // 1. New candidates, unless something ends the search. Signals need a turn of the event loop, which results from the store do not take.
       await setImmediate();
       const spent = this.whySpent();
-      // A search has one answer, however long its first proposals took.
+      // A search has at least one result, however long its first proposals took.
       if (spent && !(spent === "time-spent" && trials.length === 0)) return spent;
       const asked = this.untried(proposals).slice(0, this.trialsLeft());
       if (asked.length === 0) return "exhausted";
@@ -224,17 +227,17 @@ class Running<C> {
       const secondsLeft = this.secondsLeft();
       this.emit({ kind: "round", round: ++round, proposed: asked.length, known, expectedSeconds, secondsLeft });
 
-      // 2. The answers, one at a time.
+      // 2. The results, one at a time.
       const before = this.leader;
       for await (const { trial, isKnown, isMeasured } of this.answers(asked)) {
         this.take(trial, isKnown);
         const over = this.whySpent();
-        // What was measured together is kept, whatever ends the search.
+        // Results measured together are recorded, whatever ends the search.
         if (over && !isMeasured) return over;
       }
       roundsWithoutGain = this.leader === before ? roundsWithoutGain + 1 : 0;
 
-      // 3. What follows for the model.
+      // 3. The model learns.
       if (learn) {
         learn(trials);
         model.forget();
@@ -253,7 +256,7 @@ class Running<C> {
     return [...fresh].map(([key, candidate]) => ({ key, candidate, earlier: this.options.store.known(key) }));
   }
 
-  /** From the store or from the machine; ends early only when the machine stops for the signal or the time. */
+  /** Results from the store or the machine. Ends early only when the machine stops because of the signal or the time. */
   private async *answers(asked: readonly Question<C>[]): AsyncGenerator<Answer<C>> {
     const unknown = asked.filter((question) => !question.earlier).map(({ candidate }) => candidate);
     let machine: AsyncGenerator<Measurement> | undefined;
@@ -344,7 +347,7 @@ interface Answer<C> {
   readonly trial: TrialOf<C>;
   /** From the store. */
   readonly isKnown: boolean;
-  /** All that were asked for with it are there. */
+  /** Whether the results of all candidates requested with it have arrived. */
   readonly isMeasured: boolean;
 }
 
@@ -361,7 +364,7 @@ async function* inTurn(
   return undefined;
 }
 
-/** The machine failed while several candidates were measured together: those before the first without an answer are kept. */
+/** The machine failed while several candidates were measured together. Results before the first missing one are kept. */
 export class CutShort extends Error {
   readonly measured: readonly Measurement[];
   override readonly cause: Error;

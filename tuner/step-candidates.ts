@@ -1,5 +1,5 @@
 /**
- * @file The space of a stencil in time on lanes: steps a pass, rows of a strip, vectors side by side, stores around the caches or through them.
+ * @file The search space of a stencil's time steps on lanes: steps a pass, rows of a strip, vectors side by side, streaming or cached stores.
  *
  *     const space = stepSpace(computation, { threads: 1, target });      a space, or why lanes cannot take the steps
  */

@@ -1,58 +1,58 @@
 /**
- * @file What every strategy is: a declaration with a table of options, and a generator of rounds.
+ * @file The interface of strategies: a declaration with a table of options, and a generator of rounds.
  *
  *     *propose(search) { for (;;) yield drawUntried(search, search.batch); }
  *
- * Each round is measured before the next is asked for, so a generator keeps its state in its own variables and finds the answers
- * in `search.trials`. A round without anything new ends the search. Nothing but the seed and the answers may decide what is
- * proposed, so that a run that was killed proposes the same again.
+ * Each round is measured before the next is requested, so a generator keeps its state in its own variables and finds the results in
+ * `search.trials`. A round without new candidates ends the search. Proposals may depend only on the seed and the results, so that a run that was
+ * killed makes the same proposals again.
  */
 
 import type { Random } from "../abstraction/random.ts";
 import type { SearchSpace } from "./space.ts";
 import type { TrialOf } from "./trials.ts";
 
-/** What a strategy sees of the run. */
+/** The state of the search that a strategy sees. */
 export interface Search<C> {
   /** All candidates. */
   readonly space: SearchSpace<C>;
-  /** The only source of chance. */
+  /** The only source of randomness. */
   readonly random: Random;
-  /** Candidates wanted a round. */
+  /** Number of candidates wanted for a round. */
   readonly batch: number;
-  /** What was tried in this run, in order; grows between rounds. */
+  /** Trials of this run, in order; grows between rounds. */
   readonly trials: readonly TrialOf<C>[];
-  /** Whether this run has tried a candidate of this key. */
+  /** Whether this run has tried a candidate with this key. */
   tried(key: string): boolean;
-  /** Seconds that the model expects now, scaled to the trials; undefined when it cannot say. */
+  /** Seconds the model currently predicts, scaled to the trials; undefined when it cannot tell. */
   expected(candidate: C): number | undefined;
-  /** What the store holds from earlier runs, in order. */
+  /** Candidates stored by earlier runs, in order. */
   recorded(): Iterable<C>;
 }
 
-/** A way to propose candidates. `defineStrategy` makes one of your own. */
+/** A way to propose candidates. Define your own with `defineStrategy`. */
 export interface Strategy<T extends OptionTable = OptionTable> {
-  /** As users and records name it. */
+  /** Its name for users and in records. */
   readonly name: string;
   /** One line. */
   readonly summary: string;
-  /** Numbers that it takes, with their defaults and limits. */
+  /** Numeric options, with their defaults and limits. */
   readonly options: T;
-  /** It proposes what the model likes best, so that poor proposals mean that little is left to gain. */
+  /** Whether it proposes the candidates with the best predictions, so that poor proposals mean that little is left to gain. */
   readonly guided: boolean;
   /** Rounds of candidates, the most promising of a round first. */
   propose<C>(search: Search<C>, options: OptionValues<T>): Iterable<readonly C[]>;
 }
 
-/** A number that a strategy takes. */
+/** A numeric option of a strategy. */
 export interface Option {
-  /** Where it is left out. */
+  /** The default. */
   readonly default: number;
   /** The smallest allowed. */
   readonly min: number;
   /** The largest allowed. */
   readonly max: number;
-  /** Whether only whole numbers are. */
+  /** Whether it must be an integer. */
   readonly whole?: boolean;
   /** What it does. */
   readonly summary: string;
@@ -62,12 +62,12 @@ export type OptionTable = Readonly<Record<string, Option>>;
 /** A value for each of them. */
 export type OptionValues<T extends OptionTable> = { readonly [K in keyof T]: number };
 
-/** Lets the table of options type the second argument of `propose`. */
+/** Declares a strategy, so that its table of options types the second argument of `propose`. */
 export function defineStrategy<const T extends OptionTable>(strategy: Strategy<T>): Strategy<T> {
   return strategy;
 }
 
-/** The options given, and the defaults of the others. @throws Error for a name or a value that the table does not allow */
+/** The given options, with defaults for the others. @throws Error for a name or a value that the table does not allow */
 export function fillOptions(strategy: Strategy, given: Readonly<Record<string, number>>): OptionValues<OptionTable> {
   const { name, options } = strategy;
   for (const key of Object.keys(given))
@@ -87,12 +87,12 @@ function listed(names: readonly string[]): string {
   return names.length === 0 ? "are none" : names.length === 1 ? `is ${names[0]}` : `are ${names.join(", ")}`;
 }
 
-/** Draws in a row that bring nothing new before a space counts as drained. */
+/** Consecutive draws without a new candidate after which a space counts as exhausted. */
 const FRUITLESS_DRAWS = 1000;
-/** A space of at most so many is gone through one by one once it is drained. */
+/** An exhausted space of at most this size is listed to find the remaining candidates. */
 const LISTABLE = 100_000;
 
-/** Random candidates that were not tried, each once; fewer when there are no more. */
+/** Random untried candidates, each once; fewer when there are no more. */
 export function drawUntried<C>(
   search: Search<C>,
   count: number,

@@ -1,5 +1,6 @@
 /**
- * @file The space of a computation on threads: the instruction of one thread, and every way to deal the loops to lanes, warps and blocks.
+ * @file The search space of a computation on threads: instructions of one thread, and every way to divide the loops among lanes, warps and
+ * blocks.
  *
  *     depthwise f16 on an H100      thread.fma.f32.f16      expected 1.9 us
  */
@@ -26,10 +27,7 @@ const THREADS: GpuKind<ThreadCandidate, ThreadContext> = {
 /** The space over the instructions of one thread; or why none computes it. */
 export const threadSpace = gpuSpace(THREADS);
 
-/**
- * The mapping whose operands are tensors as they lie. What one thread computes is the equation's whichever way operands are bound to it, so that
- * all of them are one kernel.
- */
+/** The mapping whose operands are plain tensors. A thread computes the equation in any binding of operands, so all bindings give the same kernel. */
 function plainest(contexts: readonly ThreadContext[]): readonly ThreadContext[] {
   const plain = ({ mapping }: ThreadContext): number =>
     Object.values(mapping.binding).filter((bound) => bound.kind === "access").length;

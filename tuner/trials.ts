@@ -9,9 +9,9 @@
  *         |----b----|                 b wins if the model expected it to be faster than a
  *                |--c--|
  *
- * What ran while another process took the machine looks slow, for some samples or for all of them. So **contenders** are measured again
- * beside the finalists: trials that were faster than the leader's median at least once, and trials of which the model, corrected by all
- * others, expects it.
+ * A trial that ran while another process used the machine looks slow, in some or all of its samples. **Contenders** are therefore measured again
+ * together with the finalists: trials that were at least once faster than the leader's median, and trials for which the model, corrected by all
+ * others, predicts it.
  */
 
 import type { Measurement, Trial } from "../abstraction/trial.ts";
@@ -25,15 +25,15 @@ export interface TrialOf<C> extends Omit<Trial, "candidate"> {
 type Timed = Extract<Measurement, { status: "ok" }>;
 type TimedTrial<C> = TrialOf<C> & { readonly measurement: Timed };
 
-/** At most so many finalists. */
+/** Most finalists. */
 export const FINALISTS = 3;
 
-/** The median of a run that worked. */
+/** The median of a run that worked; undefined for others. */
 export function secondsOf(trial: Pick<Trial, "measurement">): number | undefined {
   return trial.measurement.status === "ok" ? trial.measurement.median : undefined;
 }
 
-/** The trials that tie with the leader, the winner first; none when every run failed. */
+/** The trials that tie with the leader, the winner first; empty when every run failed. */
 export function finalistsOf<C>(trials: readonly TrialOf<C>[]): TrialOf<C>[] {
   const fastestFirst = trials
     .filter(isTimed)
@@ -46,7 +46,7 @@ export function finalistsOf<C>(trials: readonly TrialOf<C>[]): TrialOf<C>[] {
     .sort(byRule);
 }
 
-/** All that worked: the finalists in their order, then the others, the shortest median first. */
+/** All runs that worked: the finalists in their order, then the others, shortest median first. */
 export function rankingOf<C>(trials: readonly TrialOf<C>[]): TrialOf<C>[] {
   const finalists = finalistsOf(trials);
   const others = trials.filter(isTimed).filter((trial) => !finalists.some((f) => f.key === trial.key));
@@ -57,8 +57,8 @@ export function rankingOf<C>(trials: readonly TrialOf<C>[]): TrialOf<C>[] {
 const SECOND_CHANCES = 3;
 
 /**
- * The finalists, then at most {@link SECOND_CHANCES} trials whose fastest sample and as many whose expectation lies below the
- * leader's median, the most hopeful first.
+ * The finalists, then at most {@link SECOND_CHANCES} trials whose fastest sample, and as many whose prediction, is below the leader's median,
+ * the most promising first.
  */
 export function contendersOf<C>(
   trials: readonly TrialOf<C>[],

@@ -1,9 +1,9 @@
 /**
- * @file The space of windows on the lanes of a GPU's warps: SSAM and its rivals, with the time each is expected to take.
+ * @file The search space of windows on the lanes of a GPU's warps: SSAM and its alternatives, with predicted times.
  *
  *     const space = warpSpace(computation, nvidiaTarget("h100"));      a space, or why lanes cannot compute it
  *
- * Blocks are dealt to warps, and every access at a border is tested: thousands of warps hide what that costs.
+ * Blocks are distributed to warps, and every access at a border is tested: thousands of warps hide the cost.
  */
 
 import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
@@ -20,14 +20,14 @@ import { type LaneSpace, rollings, ScheduleSpace } from "./lane-candidates.ts";
 const ROWS = [1, 2, 4, 8, 16] as const;
 const VECTORS = [1, 2] as const;
 /**
- * Multiply-adds that are written out at most. nvcc 13.0 took 34 s for 6400 of one vector a row, 6 s for 3200, and 3 s for 3200 of a sweep
- * (filters of 20, 2026-11-22); of one vector a row none of more than 1296 was the fastest of its case (bench/results/cuda-ssam-h200.jsonl).
+ * Most multiply-adds written in a kernel. nvcc 13.0 took 34 s for 6400 of one vector a row, 6 s for 3200, and 3 s for 3200 of a sweep (filters
+ * of 20, 2026-11-22). Of kernels with one vector a row, none of more than 1296 was the fastest of its case (bench/results/cuda-ssam-h200.jsonl).
  */
 const LONGEST_BLOCK = 1600;
 const LONGEST_SWEEP = 3300;
-/** 32-bit registers for sums and data, beside those of addresses: a thread has 255. */
+/** 32-bit registers for sums and data, in addition to those for addresses: a thread has 255. */
 const MOST_REGISTERS = 200;
-/** Sums of a thread, beside the rows that are held. */
+/** Sums of a thread, in addition to the rows that are held. */
 const MOST_SUMS = 32;
 
 /** Lanes of several outputs, and those that sweep, in blocks that fit the registers of a thread. */

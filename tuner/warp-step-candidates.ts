@@ -1,5 +1,6 @@
 /**
- * @file The space of a stencil in time on the lanes of a GPU's warps: steps a pass, columns of a lane, rows of a chunk and of the middle axis.
+ * @file The search space of a stencil's time steps on the lanes of a GPU's warps: steps a pass, columns of a lane, rows of a chunk and of the
+ * middle axis.
  *
  *     const space = warpStepSpace(computation, nvidiaTarget("h100"));      a space, or why warps cannot take the steps
  */
@@ -21,7 +22,7 @@ const DEPTHS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24] as const;
 const SWEEPS = [32, 64, 128, 256, 512, 1024] as const;
 const ROWS = [1, 2, 4, 8, 16] as const;
 const AHEAD = [undefined, 2, 3] as const;
-/** 32-bit registers of rows: a thread has 255, and nvcc 13.0 spilled none of 208, but some of 212 (2d5pt and 2d9pt in f64, 2026-11-22). */
+/** 32-bit registers for rows: a thread has 255, and nvcc 13.0 spilled no kernel with 208, but some with 212 (2d5pt and 2d9pt in f64, 2026-11-22). */
 const MOST_REGISTERS = 208;
 
 export function warpStepSpace(computation: Computation, target: Target): LaneSpace | LaneRefusal {
@@ -42,7 +43,7 @@ export function warpStepSpace(computation: Computation, target: Target): LaneSpa
   return new ScheduleSpace(fitting, (s) => warpStepSeconds(steps, s, target));
 }
 
-/** Those that say the same in other words left out; the plainest first. */
+/** The schedules without equivalent ones; the plainest first. */
 function schedulesOf({ axes }: Steps): LaneSchedule[] {
   const [swept, tiled] = axes.slice(0, -1);
   const sweeps = swept ? [...SWEEPS.filter((sweep) => sweep < swept.extent), undefined] : [undefined];
