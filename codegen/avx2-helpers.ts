@@ -1,10 +1,10 @@
 /**
- * @file C++ functions on AVX2 registers that a generated source carries when it calls them: what AVX-512 has instructions for.
+ * @file C++ helper functions on AVX2 registers, included in a generated source that calls them: operations for which AVX-512 has instructions.
  *
  *     avx2HelpersFor([code`maskz_loadu_lanes(0xf, x)`])      the text of `maskz_loadu_lanes`, and of `lane_mask` that it calls
  *
- * A mask is a number, a bit a lane, as in AVX-512; of a constant one the compiler makes the vector that these instructions take. Lanes are
- * moved between the halves of a register by VPERM2I128 and within them by VPALIGNR. Source: Intel SDM vol. 2.
+ * A mask is a number with one bit a lane, as in AVX-512; for a constant mask the compiler builds the vector that AVX2 instructions take. Lanes
+ * move between the halves of a register by VPERM2I128, and within them by VPALIGNR. Source: Intel SDM vol. 2.
  */
 
 import { type Code, code } from "../abstraction/source-text.ts";

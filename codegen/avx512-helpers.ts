@@ -1,9 +1,9 @@
 /**
- * @file C++ functions on AVX-512 registers that a generated source carries when it calls them: what no single instruction does.
+ * @file C++ helper functions on AVX-512 registers, included in a generated source that calls them: operations that no single instruction does.
  *
  *     vectorHelpersFor(code`Z0 = most_lanes(Z0, X0);`)      the text of `most_lanes`, and nothing else
  *
- * Each gives on every lane what the scalar function of cpp-helpers.ts gives, NaN, ties and the ends of a range included.
+ * On every lane, each gives the result of the scalar function in cpp-helpers.ts, including NaN, ties and the ends of a range.
  */
 
 import { type Code, code } from "../abstraction/source-text.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Conditions on lanes as masks of AVX-512: a bit a lane.
+ * @file Conditions on lanes as AVX-512 masks, with one bit a lane.
  *
  *     lane < 12*b - 104      lanes_below(12 * b - 104)            lane == t      only_lane(t)            lane%2 == 0      0x5555
  */

@@ -1,10 +1,10 @@
 /**
- * @file Expressions as C-family text, shared by every language: indices, conditions, places in memory, and values of every type.
+ * @file Prints expressions in C-family syntax, shared by all languages: indices, conditions, addresses, and values of every type.
  *
  *     p*2+r-1                              p * 2 + r - 1
  *     f32(in[n,c,p-1]) * f32(w[k,c])       (float)((p - 1 >= 0 ? in[...] : 0.0f) * w[...])
  *
- * Bounds that the loops prove are not tested.
+ * Bounds that the loops already guarantee are not tested.
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";

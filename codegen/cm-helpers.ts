@@ -1,6 +1,4 @@
-/**
- * @file Functions on vectors of lanes that kernels in C for Metal call: elements of buffer surfaces, division that rounds down.
- */
+/** @file Helper functions on lane vectors for kernels in C for Metal: access to elements of buffer surfaces, and division that rounds down. */
 
 import { code } from "../abstraction/source-text.ts";
 import type { Helper } from "./cpp-helpers.ts";

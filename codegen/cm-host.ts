@@ -1,11 +1,12 @@
 /**
- * @file The program beside kernels in C for Metal that runs them once: for the CM runtime, whose header is `cm_rt.h`.
+ * @file The host program that runs a C for Metal kernel once, through the CM runtime (header `cm_rt.h`).
  *
  *     k.cm          kernels        cmc -march=... k.cm -o k.isa
  *     k.host.cpp    this           c++ k.host.cpp -ligfxcmrt -o k
  *                                  ./k k.isa out.bin in.bin w.bin
  *
- * Tensors are files of their elements in memory order. An emulation of the runtime takes a kernel's address beside its name: the kernels are declared.
+ * Tensors are files with their elements in memory order. An emulated runtime needs a kernel's address beside its name, so the kernels are
+ * declared.
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";

@@ -1,6 +1,6 @@
 /**
- * @file Functions on sixteen lanes that kernels of mappings in C for Metal call: elements of buffer surfaces and of shared local memory, bounds,
- * types. They call what `cm/cm.h` documents for Xe-HPG and later (`cm_load`, `cm_store`, ...), and nothing else.
+ * @file Helper functions on sixteen lanes for kernels of mappings in C for Metal: elements of buffer surfaces and of shared local memory,
+ * bounds, types. They call only functions that `cm/cm.h` documents for Xe-HPG and later (`cm_load`, `cm_store`, ...).
  *
  *     gather<uchar>(b, 19 * k + n_lanes, n_lanes < 19)          an element for each lane where n < 19
  */

@@ -1,6 +1,6 @@
 /**
- * @file Where kernels of mappings in C for Metal keep what they hold: tensors and buffers in surfaces, a thread's own memory in shared local memory,
- * tiles in registers.
+ * @file The storage of kernels of mappings in C for Metal: tensors and buffers in surfaces, a thread's own memory in shared local memory, tiles
+ * in registers.
  *
  *     const int w_tiled = 4096; // of workspace                          buffer w_tiled: s8[...] in workspace
  *     const uint c_results = cm_slm_alloc(512);                           buffer c_results: s32[128] of a thread

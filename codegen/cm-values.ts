@@ -1,10 +1,10 @@
 /**
- * @file Values of scalar statements as vectors of C for Metal: one lane for each step of the loop that lanes share.
+ * @file Values of scalar statements as vectors in C for Metal: one lane for each step of the loop that the lanes share.
  *
  *     f32(c[8*m + n]) * 0.5               (vector<float, 16>(gather_slm<int>(c, 8 * m + n_lanes, n_lanes < 19)) * 0.5f)
  *     n*8 + i < 19 and k < 37             (n * 8 + i_lanes < 19) & vector<ushort, 16>(k < 37)
  *
- * A lane holds small integers as `int`, all floats as `float`, rounded to their type where they are calculated.
+ * A lane holds small integers as `int` and all floats as `float`, rounded to their type where they are computed.
  */
 
 import type { Extents } from "../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file A loop nest as C for Metal: one self-contained source whose kernels take buffer surfaces, for Xe-HPG and later.
+ * @file Prints a loop nest as C for Metal: one self-contained source whose kernels take buffer surfaces, for Xe-HPG and later.
  *
  *     for (int step = cm_group_id(0); step < 448; step += cm_group_count(0)) {         for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;
@@ -7,8 +7,8 @@
  *       b0 = load_rows<int, 8, 8>(workspace, (w_tiled + 128 * r) * 1, 32);             b{0} <- w_tiled[128*r]
  *       c0 = cm_dpas<CM_PRECISION_S8, CM_PRECISION_U8, 8, 8>(c0, b0, a0);             c{0} <- dpas(a{0}, b{0})
  *
- * A thread of the nest is a thread group of one thread. It steps through innermost loops of scalars sixteen lanes at a time. Its own memory is
- * shared local memory; buffers of the workspace are parts of one surface. Emulation: runtime/emulation/cm.h.
+ * A thread of the nest is a thread group with one thread. It executes innermost scalar loops sixteen lanes at a time. Its own memory is shared
+ * local memory; buffers of the workspace are parts of one surface. Emulation: runtime/emulation/cm.h.
  */
 
 import type { Extents } from "../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file What stands around the loops of a C++ kernel: its head, the C interface of abstraction/kernel.ts, one function a phase.
+ * @file The frame around the loops of a C++ kernel: its header, the C interface of abstraction/kernel.ts, and one function for each phase.
  *
  *     static void phase_0(void* workspace, void* const* tensors, int part, int parts) {
  *       float* const out = (float*)tensors[0];

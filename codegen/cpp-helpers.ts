@@ -1,9 +1,10 @@
 /**
- * @file C++ functions that a generated source carries when it calls them: the arithmetic of the notation where C's differs.
+ * @file C++ helper functions, included in a generated source that calls them: arithmetic of the notation that differs from C's.
  *
  *     helpersFor(code`x = saturate<uint8_t, int32_t>(y, 0.0f, 255.0f);`)      the text of `saturate`, and nothing else
  *
- * Each is what abstraction/interpret.ts computes, bit for bit (functions of floats within units of the last place), and written so that g++ makes vector code of a loop around it.
+ * Each computes what abstraction/interpret.ts computes, bit for bit (functions of floats within units of the last place), and is written so that
+ * g++ can vectorise a loop around it.
  */
 
 import { memoised } from "../abstraction/memoised.ts";

@@ -1,12 +1,12 @@
 /**
- * @file Plain loops as C++: a kernel of any computation that no instruction maps.
+ * @file Prints plain loops as C++: a kernel for any computation that no instruction maps.
  *
  *     for (long row = 0; row < 64; row++) {
  *       sums[row] = sums[row] + exp_float(x[rest * 1000 + row_block * 64 + row] - m[rest]);
  *     }
  *
- * The compiler makes vectors of the rows: functions of floats are written in arithmetic (float-functions.ts), and what the loops prove
- * inside of its tensor is not tested.
+ * The compiler vectorises the rows: functions of floats are written as arithmetic (float-functions.ts), and accesses that the loops prove to be
+ * inside a tensor are not tested.
  */
 
 import type { Extents } from "../abstraction/affine.ts";

@@ -1,12 +1,12 @@
 /**
- * @file Rows of a copy that leave elements out, as one load under a mask: what a condition or the end of a tensor keeps out is zero.
+ * @file Copies rows that leave elements out by one masked load: elements excluded by a condition or the end of a tensor become zero.
  *
  *     for (long k_inner = 0; k_inner < 64; k_inner++) {
  *       a_edges[64 * m_inner + k_inner] = (64 * k_edge + k_inner <= i ? x[352 * i + 64 * k_edge + k_inner] : 0);
  *     }
  *       ->  _mm512_storeu_si512(a_edges + 64 * m_inner, _mm512_maskz_loadu_epi8(row_below(i - 64 * k_edge + 1), x + 352 * i + 64 * k_edge));
  *
- * A row is one register at most. As a loop g++ takes elements one by one, since what is left out may lie outside of memory.
+ * A row takes at most one register. Written as a loop, g++ would copy element by element, since excluded elements may lie outside of memory.
  */
 
 import { affineForm, type Extents } from "../abstraction/affine.ts";

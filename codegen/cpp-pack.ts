@@ -1,5 +1,5 @@
 /**
- * @file Loops that only copy a run of elements which lie side by side on both sides, as one copy of memory.
+ * @file Prints loops that only copy a run of elements contiguous on both sides as one memory copy.
  *
  *     for (long s_copy = 0; s_copy < 7; s_copy++) {
  *       for (long c_copy = 0; c_copy < 3; c_copy++) {
@@ -7,7 +7,7 @@
  *       }
  *     }                                          ->  memcpy(in_windowed + 32 * q_copy, in + 6 * q_copy, 42);
  *
- * Short runs become a few moves of vectors that overlap, long ones the library's; as loops g++ moves them element by element.
+ * Short runs become a few overlapping vector moves, long ones a call of the library; as loops, g++ would move them element by element.
  */
 
 import { affineForm, type Extents } from "../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Rows of narrow results as loops that a compiler takes whole vectors for: calculated in 32 bits first, then narrowed.
+ * @file Prints rows of narrow results as two loops that a compiler vectorises with full vectors: computed in 32 bits first, then narrowed.
  *
  *     for (long n_inner = 0; n_inner < 16; n_inner++) {
  *       res[...] = (uint8_t)...;
@@ -7,8 +7,8 @@
  *                                            for (...) res_wide[n_inner] = ...;
  *                                            for (...) res[...] = (uint8_t)(res_wide[n_inner]); }
  *
- * In one loop g++ has vectors of 16 bytes throughout, and takes 2 to 3 times as long (requantisation of 14 tiles, g++ 12, Xeon with
- * AVX-512, 2026-11-21). With AVX-512 rows are written by rows-avx512.ts.
+ * In a single loop g++ uses 16-byte vectors throughout and takes 2 to 3 times as long (requantisation of 14 tiles, g++ 12, Xeon with AVX-512,
+ * 2026-11-21). With AVX-512, rows are printed by rows-avx512.ts.
  */
 
 import type { Extents } from "../abstraction/affine.ts";

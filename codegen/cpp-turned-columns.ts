@@ -1,5 +1,5 @@
 /**
- * @file Sixteen columns of words packed from rows, where a condition or the end of a tensor leaves out whole rows: turned in registers.
+ * @file Packs sixteen columns of words from rows by transposing them in registers, when a condition or the end of a tensor excludes whole rows.
  *
  *     for (long k_step = 0; k_step < 64; k_step++) {
  *       for (long k_inner = 0; k_inner < 2; k_inner++) {
@@ -9,7 +9,7 @@
  *       }
  *     }                                          ->  turn_columns(b_tiles, 64, e, 256, row_below(11), 64);
  *
- * Elements of 4 bytes have no loop over the elements of a word.
+ * For 4-byte elements there is no loop over the elements of a word.
  */
 
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file A loop nest as C++ with intrinsics: one self-contained source with the C interface of abstraction/kernel.ts.
+ * @file Prints a loop nest as C++ with intrinsics: one self-contained source with the C interface of abstraction/kernel.ts.
  *
  *     for (long p_outer = 56 * part / parts; p_outer < 56 * (part + 1) / parts; p_outer++) {
  *       c0 = __m512i{};

@@ -1,11 +1,12 @@
 /**
- * @file What one thread sends the copy engine for, in CUDA: a box or a walk of pixels for each span of a ring's rows, and how the host describes it.
+ * @file Copies that one thread requests from the copy engine, in CUDA: a box or a walk of pixels for each span of a ring's rows, and their
+ * descriptors on the host.
  *
  *     expect_bytes(&full[(step + 2) % 4], 49152);
  *     copy_box<2>(&a_ring[8192 * ((step + 2) % 4)], &a_ring_box, {64 * (step + 2), 128 * m_tile}, &full[(step + 2) % 4]);
  *     copy_pixels<4>(&in_ring[..], &in_ring_pixels, {64 * c, 2 * q - 1, 2 * p - 1, n}, {s, r}, &full[..]);
  *
- * Either is as wide as a span of its ring, 128 bytes at most, and swizzled as the ring is.
+ * Both are as wide as a span of the ring, at most 128 bytes, and swizzled like the ring.
  */
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";

@@ -1,10 +1,11 @@
 /**
- * @file Copies of a nest in CUDA: pieces dealt to the threads of a block or a warp, moved by vectors, asynchronously, or element by element.
+ * @file Copies of a nest in CUDA: pieces distributed to the threads of a block or a warp, moved by vectors, asynchronously, or element by
+ * element.
  *
  *     copy m_in 128, k_in 64 by 8, async, by block     ->     copy_async<16>(&a_ring[a_ring_to], &x[x_from + 64 * k_tile]);
  *                                                             copy_async<16>(&a_ring[a_ring_to + 1024], &x[x_from + 64 * k_tile + 16384]);
  *
- * Thread t takes the pieces t, t + threads, ...: written out where they are few, else a loop of so many that all threads have one.
+ * Thread t takes the pieces t, t + threads, ...: written out when they are few, otherwise in a loop as long as all threads have a piece.
  */
 
 import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";

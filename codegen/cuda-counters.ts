@@ -1,12 +1,12 @@
 /**
- * @file Digits of a loop's steps counted along, where dividing costs more: the stage of a ring, how often it was filled, the tap of a filter.
+ * @file Increments digits of a loop counter where dividing would cost more: the stage of a ring, how often it was filled, the tap of a filter.
  *
  *     for (int step = 0; step < 18; step++) {             for (int step = 0, step_in_6 = 5; step < 18; step++) {
  *       ... ring[8192 * ((step + 5) % 6)] ...        ->      ... ring[8192 * step_in_6] ...
  *     }                                                     step_in_6 = step_in_6 == 5 ? 0 : step_in_6 + 1;
  *                                                         }
  *
- * Remainders of powers of two are one instruction, and stay.
+ * Remainders of powers of two are single instructions and stay.
  */
 
 import { affineForm } from "../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file What lanes hold of a tile of results, stored where each element belongs.
+ * @file Stores the elements of a result tile that lanes hold, each where it belongs.
  *
  *     *(Piece<float, 2>*)&out[out_at] = {{c[0][0], c[0][1]}};                 neighbours that a lane holds
  *     exchange_in_quad(words);                                                four lanes exchange words, so that each writes 16 bytes of a row

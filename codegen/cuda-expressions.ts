@@ -1,6 +1,6 @@
 /**
- * @file Expressions of one CUDA thread: short indices, shared memory with storage formulas, sums in registers; what no loop changes has a name
- * above the loops.
+ * @file Prints expressions of a CUDA thread: short indices, shared memory with storage formulas, sums in registers. Loop-invariant values are
+ * named above the loops.
  *
  *     a_ring[512*(k_tile%3) + 16*m + 8*((k/8) ^ (m/4%2)) + k%8]      const int a_ring_row = 16 * (lane % 16) + 8 * (lane / 16 ^ lane / 4 % 2);
  *                                                                    a_ring[a_ring_row + 512 * (k_tile % 3)]

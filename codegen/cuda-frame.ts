@@ -1,10 +1,10 @@
 /**
- * @file What stands around lanes in CUDA: kernels and their launches behind the interface of abstraction/kernel.ts.
+ * @file The frame around lanes in CUDA: kernels and their launches behind the interface of abstraction/kernel.ts.
  *
  *     __global__ void __launch_bounds__(128) phase_0(float* __restrict__ out, const float* __restrict__ x) {
  *       const int warp_index = blockIdx.x * 4 + threadIdx.x / 32;
  *
- * Parallel loops around everything are dealt to warps. Constants that all lanes read alike lie in constant memory.
+ * Outermost parallel loops are distributed to warps. Constants that all lanes read at the same address are in constant memory.
  */
 
 import { type Computation, memoryElements, type Tensor } from "../abstraction/computation.ts";

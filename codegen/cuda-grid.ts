@@ -1,5 +1,5 @@
 /**
- * @file Which loops of a nest are the blocks of a kernel, which the warps of a block, and whether one thread has a role of its own beside them.
+ * @file Finds which loops of a nest become the blocks of a kernel and which the warps of a block, and whether one thread has a separate role.
  *
  *     for at block m_tile in 0..32                 32 blocks
  *       for at warpgroup m_warpgroup in 0..2         threads 0 to 255

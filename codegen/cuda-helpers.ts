@@ -1,5 +1,6 @@
 /**
- * @file Functions of a CUDA source for what the language has no word for: asynchronous copies, matrices out of shared memory, conversions.
+ * @file Helper functions of a CUDA source for operations that the language does not have: asynchronous copies, matrix loads from shared memory,
+ * conversions.
  *
  *     copy_async<16>(&a_ring[i], &x[j]);                 cp.async.cg.shared.global
  *     load_4_matrices(a, b, c, d, &a_ring[i]);           ldmatrix.sync.aligned.m8n8.x4.shared.b16

@@ -1,5 +1,5 @@
 /**
- * @file What every language asks about a statement on lanes: its conditions, the loops around it, how it joins its target.
+ * @file The facts about a statement on lanes that every language needs: its conditions, the loops around it, and how it updates its target.
  *
  *     tested([lane >= 4, x + lane - 4 >= 0, x + lane < 100])     [lane >= 4, x + lane < 100]
  *     pinnedLane(lane == t+1)                                     t+1

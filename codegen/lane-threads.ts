@@ -1,6 +1,6 @@
 /**
- * @file Lanes as threads that run together, whatever the language calls them: registers are variables of each thread, memory that lanes both write and
- * read is fenced, and a fold passes values between partners.
+ * @file Lanes as threads that run together, in any language: registers are variables of each thread, memory that lanes both write and read is
+ * fenced, and a fold exchanges values between partners.
  */
 
 import type { Extents } from "../abstraction/affine.ts";

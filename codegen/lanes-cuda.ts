@@ -1,9 +1,10 @@
 /**
- * @file Lanes as the threads of a warp: a register is a scalar of each thread, a shift is a shuffle, a parallel loop is dealt to warps.
+ * @file Lanes as the threads of a warp: a register is a scalar of each thread, a shift is a shuffle, and a parallel loop is distributed to
+ * warps.
  *
  *     Z0 = fmaf(x[28 * b + lane], w[q], __shfl_up_sync(0xffffffffu, Z0, 1));
  *
- * Constants that all lanes read alike lie in constant memory. Emulation: runtime/emulation/cuda.h.
+ * Constants that all lanes read at the same address are in constant memory. Emulation: runtime/emulation/cuda.h.
  */
 
 import type { Extents } from "../abstraction/affine.ts";

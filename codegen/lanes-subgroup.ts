@@ -1,6 +1,6 @@
 /**
  * @file Lanes as the work-items of a sub-group, in SYCL 2020 and OpenCL C: a register is a variable of each item, a shift is a shuffle of the
- * sub-group, parallel loops around everything are dealt to work-groups of one sub-group each.
+ * sub-group, and outermost parallel loops are distributed to work-groups of one sub-group each.
  *
  *     Z0 = sycl::fma(x[28 * b + lane], w[q], sycl::shift_group_right(item.get_sub_group(), Z0, 1));          SYCL
  *     Z0 = fma(x[28 * b + lane], w[q], sub_group_shuffle_up(Z0, 1));                                         OpenCL C

@@ -1,5 +1,5 @@
 /**
- * @file Lanes as vector registers of x86; conditions on lanes are masks of one bit each, shifts are `lanes_from`.
+ * @file Lanes as x86 vector registers. Conditions on lanes are masks with one bit a lane; shifts are `lanes_from`.
  *
  *     Z0 = _mm512_fmadd_ps(_mm512_loadu_ps(x + 16 * b), _mm512_set1_ps(w[q]), lanes_from<15>(Z0, Z0));      AVX-512: x86-vectors.ts
  *     Z0 = _mm256_fmadd_ps(_mm256_loadu_ps(x + 8 * b), _mm256_set1_ps(w[q]), lanes_from<7>(Z0, Z0));        AVX2

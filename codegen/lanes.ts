@@ -1,5 +1,6 @@
 /**
- * @file A nest of lanes as a program: AVX-512 or AVX2 on this CPU, a warp's shuffles in CUDA, vectors in C for Metal, shuffles of sub-groups in SYCL and OpenCL C.
+ * @file Prints a nest of lanes as a program: AVX-512 or AVX2 on this CPU, a warp's shuffles in CUDA, vectors in C for Metal, sub-group shuffles
+ * in SYCL and OpenCL C.
  *
  *     generateLanes("c++", computation, nest, { lines: ["design SBM"] })               language, what, how, lines for its reader; a Kernel
  *

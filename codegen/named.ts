@@ -1,5 +1,5 @@
 /**
- * @file What statements name: the memory that a kernel is given, and the registers that it declares.
+ * @file The things that statements name: memory passed to a kernel, and registers it declares.
  *
  *     for unrolled i in 0..2: c{2*i} <- tdpbusd(a{0}, b{i})          registers a: 0   b: 0, 1   c: 0, 2
  */

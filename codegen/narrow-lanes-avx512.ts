@@ -1,5 +1,5 @@
 /**
- * @file Lanes of narrow elements: loaded into lanes of 32 bits, multiplied and added there, narrowed where they are stored.
+ * @file Lanes of narrow elements: loaded into 32-bit lanes, multiplied and added there, and narrowed when they are stored.
  *
  *     A[0,lane] += f32(x[16*b+lane]) * f32(w[q])      ->    A0 = _mm512_fmadd_ps(bf16_lanes(_mm256_loadu_si256(...)), ..., A0);
  *     A[0,lane] + s32(x[lane]) * s32(w[0]) + ...      ->    A0 = byte_dots(A0, byte_windows<19>(x), _mm512_set1_epi32(word_of<4>(w)));

@@ -1,5 +1,5 @@
 /**
- * @file Functions that a generated OpenCL C source carries when it calls them. C has no templates: one is written for the types it is called with.
+ * @file Helper functions of a generated OpenCL C source. C has no templates, so each is printed for the types it is called with.
  *
  *     clamp<int32_t>(x, 0, 255)                 C++
  *     clamp_int32_t(x, 0, 255)                  OpenCL C, with the function beside it

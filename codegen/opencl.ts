@@ -1,5 +1,5 @@
 /**
- * @file A loop nest as OpenCL C: one self-contained source with the functions of abstraction/kernel.ts.
+ * @file Prints a loop nest as OpenCL C: one self-contained source with the functions of abstraction/kernel.ts.
  *
  *     for (int step = part; step < 448; step += parts) {                    for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;
@@ -8,7 +8,7 @@
  *       c0 = intel_sub_group_f16_f16_matrix_mad_k16(a0, b0, c0);              c{0} <- opencl.dpas(a{0}, b{0})
  *       for (int n = lane; n < 64; n += 8) out[...] = ...                     for n in 0..64
  *
- * Which work-group and which lane does what is said in subgroup.ts.
+ * subgroup.ts decides which work-group and which lane does what.
  */
 
 import type { Extents } from "../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file How loops of a nest are shared out among sub-groups, and among the lanes of one.
+ * @file Distributes the loops of a nest among sub-groups, and among the lanes of one.
  *
  *     for parallel p in 0..56                          steps 0..448: p = step / 8, q_outer = step % 8
  *       for q_outer in 0..8: clear c, ..., store c

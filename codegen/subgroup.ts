@@ -1,7 +1,7 @@
 /**
- * @file The nest of a mapping where a work-group is one sub-group and stands for one thread of the nest. Its lanes hold tiles together, share the
- * steps of innermost loops of scalars, and see what others wrote to memory behind a barrier of the sub-group. Where instructions are of one
- * work-item, it is alone. OpenCL C and SYCL say each how their functions, memories and barriers read.
+ * @file Prints the nest of a mapping for work-groups of one sub-group, each of which is one thread of the nest. Its lanes hold tiles together,
+ * share the steps of innermost scalar loops, and see each other's writes to memory after a sub-group barrier. Where instructions belong to a
+ * single work-item, the group has only one. OpenCL C and SYCL supply the syntax of functions, memories and barriers.
  *
  *     for (int step = part; step < 448; step += parts) {                    for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;

@@ -1,5 +1,5 @@
 /**
- * @file Functions that a generated SYCL source carries when it calls them, and how it writes those of the library.
+ * @file Helper functions of a generated SYCL source, and the spelling of library functions.
  *
  *     to_f16(x)        sycl::bit_cast<uint16_t>(sycl::half(x))
  */

@@ -1,5 +1,5 @@
 /**
- * @file A loop nest as SYCL 2020: one self-contained source with the functions of abstraction/kernel.ts. Each phase is an ND-range whose
+ * @file Prints a loop nest as SYCL 2020: one self-contained source with the functions of abstraction/kernel.ts. Each phase is an ND-range whose
  * work-groups are one sub-group each.
  *
  *     handler.parallel_for(sycl::nd_range<1>(448 * 8, 8), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(8)]] {
@@ -9,7 +9,7 @@
  *         c0 = 0;                                                             c{0} <- identity
  *         c0 = sycl::fma(a0, b0, c0);                                         c{0} <- sycl.fma(a{0}, b{0})
  *
- * Which work-group and which lane does what is said in subgroup.ts.
+ * subgroup.ts decides which work-group and which lane does what.
  */
 
 import type { Extents } from "../abstraction/affine.ts";

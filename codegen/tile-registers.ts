@@ -1,6 +1,6 @@
 /**
- * @file The registers that instructions work on, as every language writes what is done with them: cleared, loaded and stored by the operand's own
- * text, issued on. A language says how one register reads: a variable, an element of an array, the number of a tile.
+ * @file Prints the operations on instruction registers that all languages share: clear, load and store with the operand's own text, and issue. A
+ * language supplies the syntax of a register: a variable, an array element, or a tile number.
  *
  *     c{3} <- identity                     c3 = __m512i{};
  *     c{3} <- tdpbusd(a{0}, b{1})          _tile_dpbusd(3, 4, 6);

@@ -1,9 +1,9 @@
 /**
- * @file Values on lanes as operations on whole vectors: what AVX-512 and CM have in common.
+ * @file Values on lanes as operations on whole vectors: the part shared by AVX-512, AVX2 and CM.
  *
  *     Z[0,lane-1] + x[16*b+lane] * w[q]      ->    fma(load(x + 16 * b), splat(w[q]), shift(Z0, -1))
  *
- * More lanes than a register holds are several registers, `Z0_0`, `Z0_1`. A language says how a shift, a load, a mask read.
+ * More lanes than a register holds take several registers, `Z0_0`, `Z0_1`. A language supplies shifts, loads and masks.
  */
 
 import { affineForm } from "../abstraction/affine.ts";

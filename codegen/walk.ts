@@ -1,10 +1,10 @@
 /**
- * @file The walk over a loop nest that every language shares: unrolling, loop bounds known while printing, indentation.
+ * @file The walk over a loop nest that all languages share: unrolling, loop bounds known while printing, indentation.
  *
  *     for unrolled q_block in 0..2          ->     body with q_block = 0
  *       ...                                        body with q_block = 1
  *
- * A language says how a loop, a scalar statement, a move and an issue read; the rest is here.
+ * A language supplies the syntax of loops, scalar statements, moves and issues.
  */
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Expressions of one thread of a warp, whose registers are variables: those of other lanes come by shuffles.
+ * @file Expressions of one thread of a warp. Its registers are variables; those of other lanes are read by shuffles.
  *
  *     Z[0,lane]             Z0
  *     Z[0,lane-1]           __shfl_up_sync(0xffffffffu, Z0, 1)

@@ -1,5 +1,5 @@
 /**
- * @file Two sets of vector instructions that lanes are printed in: what their registers hold, and how an operation is called.
+ * @file The two x86 vector instruction sets that lanes are printed in: register contents and operation names.
  *
  *     AVX512.call("maskz_loadu", F32, [mask, from])      _mm512_maskz_loadu_ps(mask, from)
  *     AVX2.call("maskz_loadu", F32, [mask, from])        maskz_loadu_lanes(mask, from)      no such instruction: avx2-helpers.ts
