@@ -1,5 +1,5 @@
 /**
- * @file Builds a graph in TypeScript, of the same nodes as ONNX has.
+ * @file Builds a graph in TypeScript from the same nodes that ONNX has.
  *
  *     const net = new GraphBuilder("mlp");
  *     const x = net.input("x", [1, 784]);

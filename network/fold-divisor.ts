@@ -1,5 +1,5 @@
 /**
- * @file A division of what is rounded, as QuantizeLinear has it, multiplied into the factors before the run.
+ * @file Folds the divisor of a rounded value, as in QuantizeLinear, into the factors of the step before the run.
  *
  *     round(max(f32(out[..]) * f[k] + b[k], 0) / 0.05)      ->      round(max(f32(out[..]) * f'[k] + b'[k], 0))        f' = f / 0.05
  */

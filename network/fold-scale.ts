@@ -1,5 +1,5 @@
 /**
- * @file A factor of each channel, as batch norms have, multiplied into the weights before the run.
+ * @file Folds a factor of each channel, as in batch norms, into the weights before the run.
  *
  *     out[n,k,p,q] += in[..] * w[k,c,r,s]                    out[n,k,p,q] += in[..] * w'[k,c,r,s]        w' = w * f[k]
  *     res[n,k,p,q] = max(out[..] * f[k] + b[k], 0)     ->    res[n,k,p,q] = max(out[..] + b[k], 0)

@@ -1,9 +1,9 @@
 /**
- * @file Ways to compute a step: by its own equation, or by steps that are equal to it in real numbers and take fewer multiplications.
+ * @file The forms a step can be computed in: its own equation, or steps that are equal in real numbers and need fewer multiplications.
  *
  *     formsOf(conv)      [[conv], [windows, products, conv from 4 x 4 products], [windows, products, conv from 6 x 6 products]]
  *
- * Which of them is fastest is a matter of measured times (session/forms.ts).
+ * Measured times decide which of them is fastest (session/forms.ts).
  */
 
 import type { Program, Step } from "./program.ts";

@@ -1,11 +1,11 @@
 /**
- * @file Steps joined: what is computed element by element of a result becomes part of the step that makes it.
+ * @file Operator fusion: element-wise computation on a result becomes part of the step that produces it.
  *
  *     out[n,k,p,q] += in[..] * w[..]                                      out[n,k,p,q] += in[..] * w[..]
  *     y = out * f[k] + b[k]                                        ->     res[..] = max(out[..] * f[k] + b[k] + e1[..], 0)
  *     z = y + x,   r = max(z, 0)
  *
- * A factor of each channel then goes into the weights. Both are said of equations, whatever nodes these came from.
+ * Factors of each channel are then folded into the weights. Both rewrite equations, whatever nodes these came from.
  */
 
 import {

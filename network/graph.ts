@@ -1,9 +1,9 @@
 /**
- * @file A network as it is read or built: nodes with named inputs and outputs, before anything is known of shapes.
+ * @file A network as it is read or built: nodes with named inputs and outputs, before shapes are known.
  *
  *     { op: "Conv", name: "conv1", inputs: ["x", "w"], outputs: ["y"], attributes: { strides: [2, 2] } }
  *
- * The words are ONNX's, whichever way the graph came about: https://onnx.ai/onnx/operators.
+ * The terms are ONNX's, however the graph was made: https://onnx.ai/onnx/operators.
  */
 
 import type { NumberArray } from "./numbers.ts";

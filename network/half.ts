@@ -1,11 +1,11 @@
 /**
- * @file A network in half precision: values between steps and what products read are f16, sums and what is made of them f32.
+ * @file Converts a network to half precision: values between steps and operands of products are f16; sums and what follows them are f32.
  *
  *     out[n,k,p,q] += in[n,c,p,q] * w[k,c]              out[n,k,p,q] += f32(in[n,c,p,q]) * f32(w[k,c])
  *     res[n,k,p,q] = max(out[n,k,p,q] + b[k], 0)   ->   res[n,k,p,q] = f16(max(out[n,k,p,q] + b[k], 0))
  *
- * Biases and scales, which no product of a sum reads, stay f32, and so do statistics: sums without products, as a softmax or a layer norm
- * has them, unless a product reads them.
+ * Biases and scales, which are not operands of products, stay f32. So do statistics, that is, sums without products as in a softmax or a layer
+ * norm, unless a product reads them.
  */
 
 import {

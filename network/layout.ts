@@ -1,10 +1,10 @@
 /**
- * @file Where the elements of images lie between steps: channels last, NHWC, as kernels of convolutions are fastest with.
+ * @file Chooses the memory layout of images between steps: channels last (NHWC), with which convolution kernels are fastest.
  *
  *     f32[1,64,56,56]      element at ((n*56 + h)*56 + w)*64 + c
  *
- * Inputs and outputs of the network lie as the user has them, row-major; so does what is shown under another shape. The equations stay what they
- * are: a layout is a storage formula.
+ * Inputs and outputs of the network stay row-major, as the user has them, and so do values that are reshaped. The equations do not change: a
+ * layout is a storage formula.
  */
 
 import { type Computation, outputOf, type Tensor } from "../abstraction/computation.ts";

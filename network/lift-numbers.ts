@@ -1,10 +1,12 @@
 /**
- * @file Scales and zero points of a quantised layer read as constants: layers that differ in these numbers alone are one task, with one record.
+ * @file Turns the scales and zero points of a quantised layer into constant inputs, so that layers that differ only in these numbers are one
+ * task with one record.
  *
  *     res[n,k] = sat_u8(round(f32(out[n,k]) * 0.031 + f32(s32(x[n,k]) - 113) * 1.62))
  *     res[n,k] = sat_u8(round(f32(out[n,k]) * e0[] + f32(s32(x[n,k]) - e1[]) * e2[]))        e0 = 0.031, e1 = 113, e2 = 1.62
  *
- * What is computed stays the same to the last bit. An integer without a zero point has one of 0, which layers beside it may have otherwise.
+ * Results stay the same to the last bit. An integer without a zero point gets a zero point of 0, which may be another number in other layers of
+ * the task.
  */
 
 import { type DType, isInteger } from "../abstraction/dtype.ts";

@@ -1,5 +1,5 @@
 /**
- * @file From a graph to equations: nodes in the order of what they read, every shape known, constants folded.
+ * @file Lowers a graph to equations: nodes in dependence order, every shape known, constants folded.
  *
  *     lowerGraph(graph, { dims: { batch: 1 } })      Program
  */

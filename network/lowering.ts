@@ -1,10 +1,10 @@
 /**
- * @file What an operator is given to say what a node computes: its inputs and attributes, and ways to add equations.
+ * @file The interface by which an operator states what a node computes: the node's inputs and attributes, and functions that add equations.
  *
  *     const x = node.input(0);
  *     return [node.equation("y[i] = max(x[i], 0)", { reads: { x }, shape: x.shape, type: x.type })];
  *
- * Where all that an equation reads is known before the run, it is computed at once: constants are folded on the way.
+ * An equation whose inputs are all known before the run is evaluated at once, which folds constants.
  */
 
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";

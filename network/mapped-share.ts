@@ -1,5 +1,5 @@
 /**
- * @file How many of a network's operators instructions compute, counted as AMOS's Table 2 counts them.
+ * @file Counts the operators of a network that instructions compute, in the way of AMOS's Table 2.
  *
  *     mappedShare(resnet50)      54 of 71: 53 convolutions and a matrix product, beside 16 additions and a pooling
  *

@@ -1,10 +1,10 @@
 /**
- * @file One block of memory for all that steps hand to one another: values that do not live at the same time share bytes.
+ * @file Plans one block of memory for all values that steps pass to one another. Values that are not live at the same time share bytes.
  *
  *     planMemory(program).bytes      1.6 MB, where all values together take 8 MB
  *
- * Largest first, each at the lowest offset where it meets no value that lives at the same time: the greedy order of Pisarchyk and Lee, Efficient
- * Memory Management for Deep Neural Net Inference (2020).
+ * The largest value comes first, each at the lowest offset where it overlaps no value live at the same time: the greedy order of Pisarchyk and
+ * Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
  */
 
 import { memoryElements, outputOf } from "../abstraction/computation.ts";

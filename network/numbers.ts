@@ -1,5 +1,5 @@
 /**
- * @file Element types of networks, and arrays of the elements of constants: one typed array of JavaScript for each element type.
+ * @file Element types of networks, and the JavaScript typed array that holds constants of each type.
  *
  *     numbersFor("f16", 4)      Float32Array(4): every f16 is one exactly
  */

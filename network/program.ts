@@ -1,10 +1,10 @@
 /**
- * @file A network as it is computed: steps in order, each an equation of the notation between named values.
+ * @file A network in executable form: an ordered list of steps, each an equation of the notation between named values.
  *
  *     conv1   out[n,k,p,q] += in[n,c,p*2+r-3,q*2+s-3] * w[k,c,r,s]      in <- x, w <- conv1.weight, out -> conv1
  *     relu1   y[i0,i1,i2,i3] = max(x[i0,i1,i2,i3], 0)                   x <- conv1, y -> relu1
  *
- * Everything behind this works on equations: what a node of ONNX means is said once, in `operators/`.
+ * All later stages work on equations. The meaning of an ONNX node is defined only once, in `operators/`.
  */
 
 import type { Computation } from "../abstraction/computation.ts";

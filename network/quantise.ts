@@ -1,11 +1,12 @@
 /**
- * @file A network of f32 brought to integers of 8 bits, as quantisers of ONNX write it: pairs of QuantizeLinear and DequantizeLinear around what is stored.
+ * @file Quantises an f32 network to 8-bit integers in the form that ONNX quantisers write: pairs of QuantizeLinear and DequantizeLinear around
+ * stored values.
  *
  *     Conv(x, w)  ->  BatchNormalization  ->  Relu                                          ranges: { x: [-2, 2], relu: [0, 3.1] }
  *     DQ(Q(x)), DQ(w s8), DQ(bias s32)  ->  Conv  ->  Relu  ->  Q (u8)  ->  DQ
  *
- * Values are u8 with one scale and zero point each, from the range they were seen in; weights are s8 with a scale for each filter, batch norms in
- * them; biases are s32 in units of both scales. What has no range stays f32.
+ * Values are u8 with one scale and zero point each, from their observed range. Weights are s8 with one scale for each filter, with batch norms
+ * folded in. Biases are s32 in units of both scales. Values without a range stay f32.
  */
 
 import { UsageError } from "../abstraction/error.ts";

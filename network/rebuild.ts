@@ -1,5 +1,5 @@
 /**
- * @file Computations made anew from parts of others: what a tensor is told of when a step is fused or laid out otherwise.
+ * @file Rebuilds computations from parts of others: the declaration of a tensor when a step is fused or gets another layout.
  *
  *     computationWith(conv, { epilogue, tensors: { bias } })      the same sums, and what is made of them
  */

@@ -1,5 +1,5 @@
 /**
- * @file An element-wise step written over another shape of the same elements, so that it can join the step that makes them.
+ * @file Rewrites an element-wise step over another shape of the same elements, so that it can be fused into the step that produces them.
  *
  *     y[i0,i1,i2] = x[i0,i1,i2] + b[i2]   1 x 128 x 768   ->   y[d0,d1] = x[d0,d1] + b[d1]   128 x 768
  */

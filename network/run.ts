@@ -1,5 +1,5 @@
 /**
- * @file What a network computes, step by step by the interpreter: the oracle of everything that is generated from it. Slow.
+ * @file Runs a network step by step with the interpreter. This is the oracle for all code generated from it, and it is slow.
  *
  *     await runNetwork(program, { x: values })      Map { "y" => Float64Array }
  */

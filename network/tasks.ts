@@ -1,5 +1,5 @@
 /**
- * @file What a network asks to be computed: equal steps are one task, and a task that sums products is worth tuning.
+ * @file The tasks of a network: equal steps form one task, and tasks that are sums of products are worth tuning.
  *
  *     tasksOf(program)      conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1   4 times   115.6 M multiply-adds each
  */

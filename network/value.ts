@@ -1,5 +1,5 @@
 /**
- * @file What flows between the nodes of a network: tensors with a type and a shape, some of them known before the run.
+ * @file Values that flow between the nodes of a network: tensors with a type and a shape, some of them known before the run.
  *
  *     f32[1,64,56,56]      held as they are
  *     bool[4]              held as u8: 0 or 1

@@ -8,9 +8,9 @@
  *         sums[z,t,k] += tiles[z,t,c] * filters[z,c,k]                                 36 products of matrices, z = 6*x+y; filters = G w G^T
  *         out[n,k,p,q] += A(p%4,x) * A(q%4,y) * sums[x,y,n,p/4,q/4,k]                  and what was made of the sums of the convolution
  *
- * Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (CVPR 2016), sections 4.1 and 4.3: 16 products for 4 elements of a channel where
- * the convolution has 36, or 36 for 16 where it has 144. In real numbers both are equal. In floats the sums are of larger numbers that cancel:
- * session/form-bound.ts says how far they may be apart.
+ * Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (CVPR 2016), sections 4.1 and 4.3: 16 products for 4 elements of a channel
+ * where the convolution has 36, or 36 for 16 where it has 144. In real numbers both are equal. In floats the transforms form larger numbers that
+ * cancel; session/form-bound.ts gives the bound on the difference.
  */
 
 import { affineForm } from "../abstraction/affine.ts";

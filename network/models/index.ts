@@ -1,4 +1,4 @@
-/** @file Networks that are built, by name. */
+/** @file The built-in networks, by name. */
 
 import { bertBase } from "./bert.ts";
 import { miLstm } from "./milstm.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Layers that networks of images are made of, with weights drawn from a seed: the shapes are the papers', the numbers are not trained.
+ * @file Layers of image networks, with weights drawn from a seed: the shapes are the papers', the weights are not trained.
  *
  *     const net = new SeededLayers("resnet18", 1);
  *     const y = net.convolved(x, "conv1", { from: 3, to: 64, kernel: 7, stride: 2 });        Conv, BatchNormalization, Relu

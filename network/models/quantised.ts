@@ -1,5 +1,5 @@
 /**
- * @file Quantised forms of the networks of images: u8 values, s8 weights, the ranges of `ranges.ts`.
+ * @file Quantised forms of the image networks: u8 values and s8 weights, with the ranges of `ranges.ts`.
  *
  *     quantisedModels({ resnet18 })["resnet18-u8s8"]      as ONNX writes it: QuantizeLinear and DequantizeLinear around what is stored
  */

@@ -1,5 +1,5 @@
 /**
- * @file Ranges that values of the networks built here have on 2 seeded images, for their quantised forms.
+ * @file Value ranges of the built-in networks on 2 seeded images, for their quantised forms.
  *
  *     node dist/bench/calibrate.js --networks resnet18,resnet50,mobilenet-v1,shufflenet
  */

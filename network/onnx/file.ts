@@ -1,5 +1,5 @@
 /**
- * @file Opens the files of a model, whatever lies under their names.
+ * @file Opens the files of a model, and refuses anything that is not a regular file.
  *
  *     withFile("model.onnx", "model.onnx", (handle, bytes) => ...)
  */

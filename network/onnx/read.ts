@@ -1,10 +1,9 @@
 /**
- * @file Reads ONNX: a protobuf by a library, then only what a network needs, each part checked.
+ * @file Reads ONNX: a library parses the protobuf, then the parts that a network needs are extracted and checked.
  *
  *     readOnnx("resnet18.onnx")      Graph
  *
- * The format: https://github.com/onnx/onnx/blob/v1.20.0/onnx/onnx.proto. A file is hostile input: whatever it says, it is read, or refused in a
- * sentence.
+ * The format: https://github.com/onnx/onnx/blob/v1.20.0/onnx/onnx.proto. A file is hostile input: it is either read, or refused in a sentence.
  */
 
 import { readFileSync } from "node:fs";

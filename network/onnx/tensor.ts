@@ -1,5 +1,5 @@
 /**
- * @file Tensors of ONNX as constants: elements in one of the fields of the message, or in a file beside the model.
+ * @file ONNX tensors as constants: the elements are in a field of the message, or in a file beside the model.
  *
  *     constantOf(tensor, 'constant "w"', { subject: "m.onnx", folder: "." })      { type: "f32", shape: [64, 3, 7, 7], values: Float32Array }
  *

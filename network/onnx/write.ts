@@ -1,5 +1,5 @@
 /**
- * @file Writes a graph as ONNX, for other runtimes: what is read from the bytes is the same graph.
+ * @file Writes a graph as ONNX for other runtimes. Reading the bytes gives the same graph.
  *
  *     writeFileSync("resnet18.onnx", onnxBytes(resnet18()))
  */

@@ -1,9 +1,9 @@
 /**
- * @file Operands of element-wise operators: shapes brought together as NumPy does it.
+ * @file Broadcasts the operands of element-wise operators as NumPy does.
  *
  *     a f32[8,1,4]  b f32[3,1]      y[i0,i1,i2] = a[i0,i2] + b[i1]
  *
- * A dimension of one element that is spread over several is left out, so that the operand is indexed by plain axes and can be fused.
+ * A dimension of one element that is broadcast is left out, so that the operand is indexed by plain axes and can be fused.
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Operators that compare elements, and what they choose: conditions, the place of the largest, rows of a table.
+ * @file Comparisons and operators that use them: conditions, the index of the largest element, rows of a table.
  *
  *     Greater    y[i] = select(a[i] > b[i], 1, 0)
  *     Where      y[i] = select(c[i] != 0, a[i], b[i])

@@ -3,7 +3,8 @@
  *
  *     Conv    out[n,k,p,q] += in[n,c,p*2+r-1,q*2+s-1] * w[k,c,r,s]        and, with a bias,  y[..] = out[..] + b[k]
  *
- * A layer that the table of operators has (conv2d, depthwise-conv2d ...) is that row, so that its records are shared with `automap tune`.
+ * A layer that matches the table of operators (conv2d, depthwise-conv2d ...) becomes that operator, so that it shares records with `automap
+ * tune`.
  */
 
 import type { OperandTypes } from "../../operators/data-types.ts";

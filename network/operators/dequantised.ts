@@ -1,11 +1,11 @@
 /**
- * @file Operators whose inputs are integers under a scale, computed on the integers.
+ * @file Operators on integers with a scale, computed on the integers.
  *
  *     x <- DequantizeLinear(a), w <- DequantizeLinear(b)        sum += s32(a) * s32(b)
  *     y <- Conv(x, w, bias)                               ->    y = f32(sum + c[k]) * scale[k] + bias[k]
  *
- * Moves, and the largest of a window, are of the integers; what they make is integers under the same scale. QuantizeLinear behind them then only
- * brings the sum to its integers: a quantised layer is one step. Any other reader computes with the numbers.
+ * Moves and window maxima work on the integers and give integers with the same scale. A QuantizeLinear after them then only converts the sum, so
+ * that a quantised layer is one step. All other operators compute with the dequantised numbers.
  */
 
 import type { Lowering } from "../lowering.ts";

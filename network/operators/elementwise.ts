@@ -1,9 +1,9 @@
 /**
- * @file Operators that compute each element by itself.
+ * @file Operators that compute each element separately.
  *
  *     LeakyRelu    y[i] = max(x[i], 0) + 0.01 * min(x[i], 0)
  *
- * A formula is over `x` and the attributes; the equation has as many axes as the tensor has dimensions.
+ * A formula uses `x` and the attributes; the equation has as many axes as the tensor has dimensions.
  */
 
 import { isInteger } from "../../abstraction/dtype.ts";

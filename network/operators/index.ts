@@ -1,4 +1,4 @@
-/** @file The table of operators that networks may have, by ONNX's names. What is not here is refused with the node's name. */
+/** @file The table of supported network operators, by ONNX's names. Others are refused with the node's name. */
 
 import { CHOICES } from "./choice.ts";
 import { COMPARISONS } from "./compare.ts";

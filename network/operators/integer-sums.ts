@@ -1,10 +1,11 @@
 /**
- * @file Sums of products of integers less their zero points, as convolutions and matrix products of quantised networks have them.
+ * @file Sums of products of integers minus their zero points, as in the convolutions and matrix products of quantised networks.
  *
  *     sum (in - z) * w    =    sum in * w  -  z * sum w          out[n,k,p,q] += s32(in[..]) * s32(w[..]),  y = out + c[k]
  *
- * What instructions multiply is u8 by s8. Weights that fit s8 without their zero points are stored so; s8 on the left becomes u8 by adding 128 to
- * it and to its zero point. Padding is 0 in the notation and the zero point in ONNX: where these differ, images are padded by a step of their own.
+ * Instructions multiply u8 by s8. Weights that fit s8 after subtracting their zero points are stored that way; s8 on the left becomes u8 by
+ * adding 128 to it and to its zero point. Padding is 0 in the notation and the zero point in ONNX: where these differ, a separate step pads the
+ * image.
  */
 
 import { parseDataTypes } from "../../operators/data-types.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Losses of a classification: what was expected picks an element of each row of scores.
+ * @file Classification losses: the target class selects an element of each row of scores.
  *
  *     NegativeLogLikelihoodLoss    picked[n,d] += select(target[n,d] == c, x[n,c,d] * weight[c], 0),   y = -sum(picked) / sum(weights)
  *     SoftmaxCrossEntropyLoss      the same of the logarithms of a softmax

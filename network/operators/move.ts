@@ -1,5 +1,5 @@
 /**
- * @file Operators that move elements and compute nothing.
+ * @file Operators that only move elements.
  *
  *     Transpose    y[i1,i0] = x[i0,i1]
  *     Slice        y[i0] = x[i0*2+1]

@@ -1,5 +1,5 @@
 /**
- * @file Reductions that are no sum and no extreme: products, and where the extreme lies.
+ * @file Reductions other than sums and extremes: products, and the position of an extreme.
  *
  *     ReduceProd    y[i0,j] = x[i0,2*j] * x[i0,2*j+1]                 again, until one is left
  *     ArgMax        m[i0] max= x[i0,i1],  y[i0] min= select(x[i0,i1] == m[i0], places[i1], 64)

@@ -1,5 +1,5 @@
 /**
- * @file Reductions over axes, and what is made of them: softmax and normalisations.
+ * @file Reductions over axes, and operators built from them: softmax and normalisations.
  *
  *     ReduceMean   sum[i0] += x[i0,i1],  y[i0] = sum[i0] / 64
  *     Softmax      m[i0] max= x[i0,i1],  e = exp(x - m),  s[i0] += e,  y = e / s

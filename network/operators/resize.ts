@@ -1,11 +1,11 @@
 /**
- * @file Images of another size: along each axis an output is a few neighbouring inputs, weighted.
+ * @file Resizes images: along each axis an output is a weighted sum of a few neighbouring inputs.
  *
  *     Resize, nearest, twice    y[n,c,p,q] = x[n,c,p/2,q]                              then the same along q
  *     Resize, linear            y[n,c,p,q] += weights[p,t] * x[n,c,(p*3-1)/5+t,q]
  *
- * https://onnx.ai/onnx/operators/onnx__Resize.html. The weights of an axis are found when the network is read, whatever the mode: an element beyond the
- * border adds its weight to the border's, or is left out.
+ * https://onnx.ai/onnx/operators/onnx__Resize.html. The weights of an axis are computed when the network is read, in every mode. The weight of
+ * an element beyond the border is added to that of the border, or left out.
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";

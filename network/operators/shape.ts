@@ -1,5 +1,5 @@
 /**
- * @file Operators that only show elements under another shape, make constants, or ask for sizes: none of them takes time when the network runs.
+ * @file Operators that only reshape, make constants, or query sizes. None takes time when the network runs.
  *
  *     Reshape  f32[1,64,7,7] -> f32[1,3136]      the same memory
  */

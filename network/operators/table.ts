@@ -1,4 +1,4 @@
-/** @file What a row of the table of operators is. */
+/** @file The type of a row in the table of operators. */
 
 import type { Lowering } from "../lowering.ts";
 import type { Value } from "../value.ts";
