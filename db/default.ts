@@ -1,6 +1,4 @@
-/**
- * @file The database of a command that names none, and the option that a command to paste needs for another.
- */
+/** @file The database that commands use by default, and the option that a command to paste needs for any other. */
 
 import { shellWord } from "../abstraction/text.ts";
 

@@ -1,5 +1,5 @@
 /**
- * @file What SQLite's refusals mean to a user, and what to do about each.
+ * @file Explains SQLite errors to the user, with what to do about each.
  *
  *     SQLITE_FULL   ->   automap.db: no space left on the device while recording a trial
  *                          nothing of it was written; free some space and run the same command again

@@ -1,10 +1,10 @@
 /**
- * @file The facts of a record, of which its id is the hash: for each table, a list of columns a version.
+ * @file The facts of a record, whose hash is its id: for each table, a list of columns by version.
  *
  *     trials     1: run workload environment candidate ... at        2: comparison place        3: load        4: clock        5: lost_to
  *
- * A version adds facts to those before it. None is taken away and none changes its meaning: what must, comes under a new name. Facts of
- * a later version that hold nothing are left out of the hash. So
+ * A version adds facts to those before it. No fact is removed and none changes its meaning: a changed fact gets a new name. Facts of a later
+ * version that are empty are left out of the hash. So
  *
  * - a record written before a version has the id it had;
  * - an id is bound to its version, since the names of the later facts a record holds are hashed with them;

@@ -1,6 +1,4 @@
-/**
- * @file The names that a file contains, which filters accept and misspelt ones are compared with.
- */
+/** @file The names that occur in a database file. Filters accept them, and misspelt names are compared with them. */
 
 import { identifier } from "../abstraction/schema.ts";
 import { type Database, read } from "./open.ts";

@@ -1,5 +1,5 @@
 /**
- * @file The database of what was tried: opened, written, asked.
+ * @file The database of trials: opened, written and queried.
  *
  *     const db = openDatabase("automap.db");
  *     const run = beginRun(db, { workload, environment, seed: 1, options: {}, budget: { trials: 100 }, started: Date.now() });

@@ -1,5 +1,5 @@
 /**
- * @file Opens the file: recognises it, brings its schema forward, and sets what keeps a committed row.
+ * @file Opens the file: recognises it, migrates its schema, and sets the durability of commits.
  *
  *     const db = openDatabase("automap.db");
  *     recordTrial(db, { ... });

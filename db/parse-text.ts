@@ -1,11 +1,11 @@
 /**
- * @file The texts and numbers a record may hold, each parsed into what it may be: a name, a word, a hash, a line, a log.
+ * @file Parses the texts and numbers a record may contain: names, words, hashes, lines and logs.
  *
  *     identifier.parse("p_q")        "p_q"
  *     identifier.parse("k*\/")       refused: is no name of the notation
  *
- * Records travel between people. Their texts end in generated sources, terminals, tables and file names, so a text that any of these could
- * read as more than text is refused where it comes in.
+ * Records travel between people. Their texts end up in generated sources, terminals, tables and file names, so a text that any of these could
+ * interpret as more than text is refused on import.
  */
 
 import { z } from "zod";

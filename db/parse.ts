@@ -1,11 +1,11 @@
 /**
- * @file What a row of each table may be, field by field: the one place where what was written by others becomes a record. Rows that are
- * read, lines that are imported and rows that are about to be written pass it alike; rows.ts turns what it gives into records.
+ * @file Defines the valid rows of each table, field by field. This is the only place where data written by others becomes a record: rows that
+ * are read, lines that are imported and rows about to be written all pass through it. rows.ts turns the result into records.
  *
  *     candidate.schedule.block  { "q": 12 }           { "q": 2000000 } is refused: Too big: expected number to be <=1024
  *     environment.cpu           "Intel(R) Xeon(R)"    "\u001b[2J" is refused: holds a character that cannot be seen
  *
- * Objects are closed: an entry that is not known here is refused, never carried along to a place that might print it.
+ * Objects are closed: an unknown entry is refused, never passed on to code that might print it.
  */
 
 import { z } from "zod";

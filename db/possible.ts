@@ -1,6 +1,6 @@
 /**
- * @file What no machine can have measured. A record is a claim, and a forged time would be the best for ever; so a time must agree with its own
- * samples, with the candidate it is of, and with what the fastest machine there could be would take.
+ * @file Detects results that no machine can have measured. A record is a claim, and a forged time would stay the best for ever. A time must
+ * therefore agree with its own samples, with its candidate, and with the speed of the fastest conceivable machine.
  */
 
 import { callingThreads } from "../abstraction/candidate.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Deletes trials: the only function that deletes facts. It keeps the best of each computation unless asked otherwise.
+ * @file Deletes trials. This is the only function that deletes facts. It keeps the best of each computation unless told otherwise.
  *
  *     pruneTrials(db, { until: lastYear }, { reason: "older than a year" })     { trials: 12000, runs: 75, ... }
  */

@@ -1,5 +1,5 @@
 /**
- * @file Questions to the database. Filters are joined by "and"; times are milliseconds since 1970.
+ * @file Queries of the database. Filters are combined with "and"; times are milliseconds since 1970.
  *
  *     queryTrials(db, { operator: "conv2d", extents: { c: { min: 64, max: 256 } }, status: "ok", limit: 10 })
  */

@@ -1,6 +1,6 @@
 /**
- * @file How records become rows and rows records. A file is outside input: every row passes parse.ts and is held against what its parts make
- * on the way out, and nothing is written that would not be read back.
+ * @file Converts records to rows and back. A file is external input: every row passes parse.ts and is compared on reading with what its parts
+ * should produce. Nothing is written that could not be read back.
  */
 
 import { z } from "zod";

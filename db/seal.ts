@@ -1,12 +1,12 @@
 /**
- * @file Which records were made here. What this user measures on this machine is sealed when it is recorded, with a key that no file of
- * records holds; what came by import, by merge or with the whole file has no seal that this key made, and counts as imported.
+ * @file Seals that show which records were made here. A measurement by this user on this machine is sealed when it is recorded, with a key that
+ * no file of records contains. Records from an import, a merge or a copied file have no seal of this key and count as imported.
  *
  *     const seals = sealsOf();
  *     seals.make("trial 3f9a...")                      "77d0e2a803b1..."
  *     seals.made("trial 3f9a...", "77d0e2a803b1...")   true
  *
- * Kernels of imported records are not built and run unless the user says so, and of two times the one measured here is believed.
+ * Kernels of imported records are not built or run without consent, and between two times the one measured here is trusted.
  */
 
 import { createHmac, randomBytes } from "node:crypto";

@@ -1,12 +1,12 @@
 /**
- * @file Records between files: export writes JSON lines; import checks each line, which may come from anybody.
+ * @file Moves records between files: export writes JSON lines; import checks each line, which may come from anybody.
  *
  *     {"kind":"header","format":"automap-records","version":1}
  *     {"kind":"environment","id":"9c0f...","target":"native","cpu":"...","isa":["avx512f"], ...}
  *     {"kind":"trial","id":"3f9a...","workload":"77d0...","candidate":{...},"median":0.0002301, ...}
  *
- * A line holds a row of a table, columns of JSON text as the data they hold. The id is the hash of the rest, so a line that was
- * changed on the way is seen, and importing it twice changes nothing. Merging two databases is the export of one read by the other.
+ * A line contains a row of a table; columns of JSON text are included as data. The id is the hash of the rest, so a line changed in transit is
+ * detected, and importing it twice changes nothing. Merging two databases exports one and imports it into the other.
  */
 
 import { closeSync, openSync, readSync, statSync } from "node:fs";

@@ -1,5 +1,5 @@
 /**
- * @file Which records a machine may believe. A number holds in the world it was taken in; a record of another world is stale here.
+ * @file Which records a machine may trust. A measurement is valid in the world it was made in; a record of another world is stale here.
  *
  *     exact   every field of the environment agrees, and the instruction is declared as it was
  *     isa     the features agree, and the declaration; compiler, kernel and the rest may differ

@@ -1,5 +1,5 @@
 /**
- * @file Verifies a file: SQLite finds it intact, every id is the hash of its facts, and every record can be read.
+ * @file Verifies a file: SQLite finds it intact, every id is the hash of its facts, and every record can be parsed.
  *
  *     verifyDatabase(db)     { checked: { trials: 16000, ... }, problems: [{ what: "trial 3f9a1c77d0e2", why: "its facts make the id ..." }] }
  */

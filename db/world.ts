@@ -1,6 +1,6 @@
 /**
- * @file What rows refer to, read once each: thousands of trials share a few workloads and environments. Here it is also told whether a row
- * was sealed on this machine.
+ * @file Cached rows that others refer to: thousands of trials share a few workloads and environments. It also tells whether a row was sealed on
+ * this machine.
  */
 
 import { UsageError } from "../abstraction/error.ts";

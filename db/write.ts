@@ -1,6 +1,4 @@
-/**
- * @file Writes facts: each call is one transaction, on the disk when it returns. Recording the same fact again changes nothing.
- */
+/** @file Writes facts. Each call is one transaction, which is on disk when the call returns. Recording the same fact again changes nothing. */
 
 import { canonicalJson } from "../abstraction/candidate.ts";
 import { equationText, pointCount } from "../abstraction/computation.ts";

@@ -1,7 +1,7 @@
 /**
- * @file The charts of a report that stand for trials: convergence, runs beside each other, the model against measurement.
+ * @file The charts of a report that show trials: convergence, comparison of runs, prediction against measurement.
  *
- * A data type has one colour and one mark in all of them. Runs are told apart by dashes, so that colour says one thing only.
+ * A data type has the same colour and mark in all of them. Runs differ by dashes, so that colour has one meaning only.
  */
 
 import { html, type Markup } from "./html.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Comma-separated values, as RFC 4180 has them and a spreadsheet may open them.
+ * @file Writes comma-separated values by RFC 4180, safe to open in a spreadsheet.
  *
  *     csvCell('a "b"')      "a ""b"""
  *     csvCell("=1+1")       '=1+1

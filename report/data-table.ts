@@ -1,5 +1,5 @@
 /**
- * @file A table of a report: a column says what a row shows and what it is sorted by. The page's script makes its heads buttons.
+ * @file A table of a report: each column has a text and a sort key for a row. The page's script turns the column heads into buttons.
  *
  *     dataTable("Fastest first", [{ title: "time", number: true, cell: (t) => printTime(t.seconds), value: (t) => t.seconds }], trials)
  */

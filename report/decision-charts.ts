@@ -1,6 +1,4 @@
-/**
- * @file Which decisions went with time, as bars and as parallel coordinates: an axis a decision, a line a trial.
- */
+/** @file Which decisions correlate with time, as bars and as parallel coordinates: one axis for each decision, one line for each trial. */
 
 import { html, type Markup } from "./html.ts";
 import { type DecisionShare, UNDECIDED } from "./importance.ts";

@@ -1,5 +1,5 @@
 /**
- * @file A candidate in words: for tables and for one line of a log.
+ * @file Describes a candidate in words, for tables and for one line of a log.
  *
  *     avx512.vpdpbusd  n <- k   k <- c
  *     avx512.fma.f32   FBS-load on 16 lanes, 4 rows x 4 vectors

@@ -1,6 +1,6 @@
 /**
- * @file A systolic array as SVG: one panel an operand and, for a plane of PEs, one row of panels a step. An element keeps its colour, so
- * that the eye follows it: what stays is a bar, what moves a slant.
+ * @file Draws a systolic array as SVG: one panel for each operand and, for a plane of PEs, one row of panels for each step. An element keeps its
+ * colour, so that stationary elements form bars and moving ones slants.
  */
 
 import { flowWords } from "../mapper/space-time/classify.ts";

@@ -1,5 +1,5 @@
 /**
- * @file A systolic array drawn in plain text: which element of each operand every PE has in hand, step by step.
+ * @file Draws a systolic array in plain text: the element of each operand that every PE holds, step by step.
  *
  *     z migrates   PE  0  1  2  3        one panel an operand; a value that moves slants, one that stays is a column,
  *          step 0      0  1  2  3        one that is broadcast is a row

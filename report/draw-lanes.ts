@@ -1,5 +1,5 @@
 /**
- * @file A design on lanes as SVG: which element of each operand every lane has in hand, step by step.
+ * @file Draws a lane design as SVG: the element of each operand that every lane holds, step by step.
  *
  *     drawLanesSvg({ dataflow: "SBM", lanes: 16, columns: 3 })                    one row of a window: sums move a lane a step, 14 of 16 lanes end with a whole one
  *     drawTransformSvg({ sum, transform: { loops, allocation, schedule }, ... })     the first steps of a design that is given by its transform

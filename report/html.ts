@@ -1,5 +1,5 @@
 /**
- * @file Text that becomes markup: everything put in is escaped unless it is markup already.
+ * @file Builds markup: everything inserted is escaped unless it is markup already.
  *
  *     html`<td>${"<script>"}</td>`                  <td>&lt;script&gt;</td>
  *     html`<table>${rows.map((r) => html`<tr>${r}</tr>`)}</table>`

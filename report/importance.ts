@@ -1,12 +1,12 @@
 /**
- * @file Which decisions go with time: the share of the variance of log time that a decision by itself accounts for.
+ * @file Which decisions correlate with time: the share of the variance of log time that each decision explains by itself.
  *
  *     decisionShares([{ seconds: 1e-4, decisions: [["tile m", "64"], ["stage", "2"]] }, ...])
  *     [{ name: "tile m", share: 0.61, trials: 60, values: [{ value: "128", trials: 21, best: 5e-5, median: 6e-5 }, ...] }, ...]
  *
- * The share is epsilon squared of a one-way analysis of variance (Kelley 1935): eta squared, less what as many values would account for by
- * chance. A search does not draw its trials evenly and moves decisions together, so shares overlap, do not add up to one, and say nothing
- * about causes.
+ * The share is the epsilon squared of a one-way analysis of variance (Kelley 1935): eta squared, less what the same number of values would
+ * explain by chance. A search does not draw its trials evenly and changes decisions together, so the shares overlap, do not add up to one, and
+ * do not show causes.
  */
 
 /** One trial that worked. */

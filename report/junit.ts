@@ -1,5 +1,5 @@
 /**
- * @file Results as JUnit XML, the form that build servers read (the schema of the Ant task, as Jenkins documents it).
+ * @file Writes results as JUnit XML, which build servers read (the schema of the Ant task, as documented by Jenkins).
  *
  *     junit("automap check", [{ suite: "conv2d", name: "c 64 u8s8", seconds: 6e-5, outcome: { kind: "passed" } }])
  */

@@ -1,4 +1,4 @@
-/** @file The charts of a network's report: where its time goes, step by step, and how tuning shortened it. */
+/** @file The charts of a network's report: the time of each step, and how tuning reduced it. */
 
 import { html, type Markup } from "./html.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "./network-data.ts";

@@ -1,4 +1,4 @@
-/** @file What the report of a network shows, as plain data. */
+/** @file The data of a network's report, as plain data. */
 
 import type { Roofline } from "./report-data.ts";
 

@@ -1,5 +1,6 @@
 /**
- * @file The report of a network as one HTML page: where its time goes, what tuning changed, how near each task is to its roof, what no instruction maps.
+ * @file The report of a network as one HTML page: where its time goes, what tuning changed, how close each task is to its roof, and what no
+ * instruction computes.
  *
  *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, chosen, world)))
  */

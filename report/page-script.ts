@@ -1,7 +1,7 @@
 /**
- * @file The one script of a report: it sorts tables and opens on paper what is folded on the screen. Without it the page lacks nothing else.
+ * @file The only script of a report: it sorts tables, and unfolds sections when printing. Everything else on the page works without it.
  *
- * It writes no markup and reads no more than the text of cells. The page's content policy names it by its hash, so that nothing else runs.
+ * It writes no markup and reads only the text of cells. The page's content security policy names it by its hash, so that no other script runs.
  */
 
 export const PAGE_SCRIPT = `

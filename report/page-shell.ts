@@ -1,8 +1,9 @@
 /**
- * @file What surrounds a report: one HTML page that fetches nothing, readable in light, in dark, on a narrow screen, on paper and by a screen reader.
+ * @file The frame of a report: one HTML page that loads nothing, legible in light and dark mode, on a narrow screen, on paper and with a screen
+ * reader.
  *
- * Its content policy allows the page's own script and styles by their hashes and nothing else, so that even a mistake in escaping could
- * not run anything.
+ * Its content security policy allows only the page's own script and styles, by their hashes, so that even an escaping mistake could not run
+ * anything.
  */
 
 import { createHash } from "node:crypto";

@@ -1,5 +1,5 @@
 /**
- * @file The look of a report. Colours are named once for light and once for dark; paper is always light.
+ * @file The style of a report. Colours are defined once for light and once for dark mode; paper is always light.
  *
  * Series: after Okabe and Ito, https://jfly.uni-koeln.de/color/, darkened on white and lightened on black until they read as lines.
  */

@@ -1,4 +1,7 @@
-/** @file One workload of a report: its search, its best kernel, which decisions mattered, every trial as numbers; and its runs compared. */
+/**
+ * @file The section of one workload in a report: its search, its best kernel, the decisions that mattered, every trial as numbers, and a
+ * comparison of its runs.
+ */
 
 import { convergenceChart, runsChart } from "./charts.ts";
 import { type Column, dataTable } from "./data-table.ts";

@@ -1,5 +1,5 @@
 /**
- * @file What a report shows, as plain data: nothing here opens a database or knows the model.
+ * @file The contents of a report as plain data: nothing here opens a database or uses the model.
  *
  *     const page = await reportPage(reportData(db, { operator: "conv2d" }));
  */

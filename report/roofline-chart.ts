@@ -1,7 +1,7 @@
 /**
- * @file The roofline: slopes for the levels of memory, flat lines for instructions, every trial under them.
+ * @file The roofline chart: slopes for memory levels, flat lines for instructions, and every trial under them.
  *
- * A slope carries its name along the line, a flat line at its right end; names that would touch are moved apart or share a label.
+ * A slope is labelled along the line, a flat line at its right end; labels that would touch are moved apart or merged.
  */
 
 import { html, type Markup } from "./html.ts";

@@ -1,5 +1,5 @@
 /**
- * @file The colour and the mark of each data type: the same in every chart, table and heading of a page.
+ * @file The colour and mark of each data type: the same in every chart, table and heading of a page.
  *
  *     const series = seriesOfTypes(["u8s8", "f32"]);      series.of("f32") = 0      series.of("u8s8") = 1
  */

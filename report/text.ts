@@ -1,5 +1,5 @@
 /**
- * @file Text set in columns, for terminals and for tests.
+ * @file Lays out text in columns, for terminals and for tests.
  *
  *     table([["a", "=", "in"], ["bias", "=", "w"]])   ->   a     =  in
  *                                                          bias  =  w

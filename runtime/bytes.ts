@@ -1,5 +1,5 @@
 /**
- * @file Elements as bytes, little-endian: how a value of each type lies in memory.
+ * @file Converts elements to and from bytes, little-endian, as each type is stored in memory.
  *
  *     encodeElement("bf16", view, 0, 1.5)      C0 3F
  *     decodeElement("f16", view, 0)            exactly the number the bits mean

@@ -1,11 +1,12 @@
 /**
- * @file The cache of compiled files and of calibrations: where it is, and how large it may become.
+ * @file The cache of compiled files and calibrations: its location and its size limit.
  *
  *     cacheFolder("runtime")                              ~/.cache/automap/runtime
  *     await examineCache(folder)                          [{ names: ["0f3a...so", "0f3a...cpp"], bytes: 81234, usedAt, inUse: false }, ...]
  *     await trimCache(folder, { bytes: 2 ** 31, days: 30 })     the oldest goes first, what is in use never
  *
- * One entry is all that has the same hash in its name. It was used when it was made or last found, which sets the time of its files.
+ * An entry consists of all files with the same hash in their names. Its time of use is that of its files, which is set when it is created and
+ * whenever it is found.
  */
 
 import type { Dirent } from "node:fs";

@@ -1,5 +1,5 @@
 /**
- * @file Runs a program as a child in its own process group, with a time limit; on the limit the whole group is killed.
+ * @file Runs a program as a child in its own process group with a time limit. At the limit the whole group is killed.
  *
  *     const run = await runChild(["g++", "-O1", "a.cpp"], { timeLimitMs: 60_000 });
  *     if (run.status !== "ok") console.error(explainRun(run));

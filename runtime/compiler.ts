@@ -1,12 +1,12 @@
 /**
- * @file From the source of a kernel to a shared object: finds a C++ compiler, names the ISA feature by feature, remembers results.
+ * @file Compiles kernel sources to shared objects: finds a C++ compiler, passes the ISA feature by feature, and caches results.
  *
  *     const compiler = await findCompiler();                       g++ 12.2.0, or what to install
  *     const pool = compilePool(compiler, { workdir, jobs: 2 });
  *     await pool.kernel(kernel)                                    { status: "compiled", file: ".../5f0c2e....so" }
  *
- * Results are kept under a hash of source, flags and compiler. The ISA is never `-march=native`, which guesses wrongly on masked
- * processors and would let the compiler use what the record of the kernel does not name.
+ * Results are cached under a hash of source, flags and compiler. The ISA is never `-march=native`, which guesses wrongly on processors with
+ * masked features and would let the compiler use features that the kernel's record does not name.
  */
 
 import { createHash } from "node:crypto";

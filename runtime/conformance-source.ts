@@ -1,5 +1,5 @@
 /**
- * @file The program that runs rows of the intrinsics table: readable C++ or CUDA, and the data it reads.
+ * @file Generates the program that runs rows of the intrinsics table: readable C++ or CUDA, and the data it reads.
  *
  *     // avx512.vpdpbusd: c[n] += s32(a[k]) * s32(b[k,n])
  *     static void row_0(unsigned char* frame) {
@@ -13,8 +13,8 @@
  *       _mm512_storeu_si512(frame + 0, c);
  *     }
  *
- * The text between the braces is the row's own `load`, `emit` and `store`. `emulation/conformance.h` holds the rest of the program
- * and tells what the data looks like.
+ * The text between the braces is the row's own `load`, `emit` and `store`. `emulation/conformance.h` contains the rest of the program and
+ * describes the data format.
  */
 
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";

@@ -1,13 +1,13 @@
 /**
- * @file Executes rows of the intrinsics table against their own equations.
+ * @file Runs rows of the intrinsics table and compares them with their own equations.
  *
  *     await checkIntrinsics(INTRINSICS, { seed: 1, isa: nativeTarget().isa })
  *       { intrinsic: "avx512.vpdpbusd", status: "ok", how: "this CPU", cases: 10 }
  *       { intrinsic: "amx.tdpbusd", status: "ok", how: "emulation", cases: 10 }
  *
- * Random and extreme operands are packed by the row's `storage`; its own `load`, `emit` and `store` text is compiled and run, on this
- * CPU's instructions where it has them, under qemu or through the headers in `emulation/` where not; the result must be what the
- * interpreter makes of the equation (`conformance-cases.ts` states how nearly, for floats).
+ * Random and extreme operands are packed by the row's `storage`. The row's own `load`, `emit` and `store` text is compiled and run: on this CPU
+ * if it has the instructions, otherwise under qemu or with the headers in `emulation/`. The result must be what the interpreter computes for the
+ * equation (`conformance-cases.ts` states the tolerance for floats).
  */
 
 import { readFileSync } from "node:fs";

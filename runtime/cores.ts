@@ -1,13 +1,13 @@
 /**
- * @file Who works on which core. Searches in several processes share a machine: each core is measured on or compiled on by one of them at
- * a time, and whoever finds none free waits and says so.
+ * @file Assigns cores to processes. Searches in several processes share a machine: only one of them measures or compiles on a core at a time,
+ * and a process that finds no free core waits and says so.
  *
  *     const cores = shareCores({ onWait: say });
  *     await cores.measuring(2, (cpus) => runHarness({ cpus, ... }))       two cores of the fastest kind, none else on them
  *     await cores.working((cpus) => runChild(["taskset", ...]))           one core that nobody measures on
  *
- * The threads of a core share its units: a lock is of a core, whatever processors it has. A search keeps to the cores it had, unless
- * other programs were there too.
+ * The hardware threads of a core share its units, so a lock covers a core with all its processors. A search keeps the cores it had, unless other
+ * programs ran there too.
  */
 
 import { setMaxListeners } from "node:events";

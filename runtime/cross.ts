@@ -1,10 +1,10 @@
 /**
- * @file Kernels for Arm where this machine is none: a compiler for AArch64, the disassembler beside it, and qemu, which runs what it made.
+ * @file Tools for Arm kernels on other machines: a compiler for AArch64, its disassembler, and qemu, which runs the result.
  *
  *     const tools = await findArmTools();
  *     tools.status === "found" && tools.emulator       ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max"]
  *
- * What qemu says of a kernel is whether it is right; of its speed it says nothing.
+ * qemu shows whether a kernel is right. It says nothing about speed.
  */
 
 import { existsSync } from "node:fs";

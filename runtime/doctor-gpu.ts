@@ -1,5 +1,5 @@
 /**
- * @file What this machine has for measuring on a GPU, and what it lacks: part of `automap doctor`.
+ * @file What this machine has and lacks for measuring on a GPU: part of `automap doctor`.
  *
  *     GPU     ok        NVIDIA H100 80GB HBM3, compute capability 9.0, 79 GiB, 1980 MHz, 700 W
  *     nvcc    missing   no nvcc on the PATH

@@ -1,5 +1,5 @@
 /**
- * @file What this machine has for measuring, and what it lacks: `automap doctor`.
+ * @file What this machine has and lacks for measuring: `automap doctor`.
  *
  *     for (const finding of await examineMachine()) console.log(finding.status, finding.subject, finding.detail);
  */

@@ -1,5 +1,6 @@
 /**
- * @file The inputs that kernels are checked by: small whole numbers, any numbers, or numbers that provoke saturation. The seed decides all of them.
+ * @file Draws the inputs that kernels are checked with: small integers, arbitrary numbers, or numbers that provoke saturation. The seed
+ * determines all of them.
  *
  *     await drawInputs(matmul, "extreme", { large: 1e4, seed: 1, fixed: {} })     { a: [127, -128, ...], b: ... }
  */

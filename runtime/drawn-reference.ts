@@ -1,11 +1,11 @@
 /**
- * @file The reference of a large computation of floats, by a program that draws inputs and computes answers with all threads. The elements stay
- * in the files that the measuring program maps: 8192 x 8192 of them take seconds through JavaScript, tenths of a second so.
+ * @file The reference of a large float computation, computed by a program that draws inputs and computes results with all threads. The elements
+ * stay in files that the measuring program maps: 8192 x 8192 of them take seconds through JavaScript, and tenths of a second this way.
  *
  *     await drawnReference(conv2d, 1, { compiler, workdir, folder })      undefined where verify.ts has to draw them
  *
- * One bound holds for all elements of a set: `(terms + operations + 1) * (eps * size + smallest)`, as in verify.ts, with the size of a sum whose
- * inputs are all as large as the largest. Files of a set: its inputs and its answers, each in the type of its tensor.
+ * One bound applies to all elements of a set: `(terms + operations + 1) * (eps * size + smallest)`, as in verify.ts, with the size of a sum
+ * whose inputs are all as large as the largest. The files of a set are its inputs and its results, each in the type of its tensor.
  */
 
 import { readFileSync } from "node:fs";

@@ -1,10 +1,10 @@
 /**
- * @file The program that draws the inputs of a large computation of floats and computes what they give: files in the types of the tensors, written
- * where they lie in memory, by all threads.
+ * @file Generates the program that draws the inputs of a large float computation and computes the results. All threads write them to files in
+ * the tensors' types and storage order.
  *
  *     ./drawn 2  0 1 3 exact.input0 exact.expected  1 1 1 random.input0 random.expected        threads; of each set kind, seed, largest, files
  *
- * For each set it prints the least and the greatest answer, and 1 where all are finite.
+ * For each set it prints the smallest and the largest result, and 1 when all are finite.
  */
 
 import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";

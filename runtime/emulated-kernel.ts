@@ -1,11 +1,11 @@
 /**
- * @file Runs generated kernels with no GPU: compiled by the host's compiler against the headers in `emulation/`, in a child process.
+ * @file Runs generated kernels without a GPU: compiled by the host's compiler with the headers in `emulation/`, in a child process.
  *
  *     const [run] = await runEmulated([{ kernel, inputs: { x, w } }]);
  *     if (run.status === "ok") run.output                                  elements in memory order
  *
- * Many kernels of a language are one program and one compilation. C++ runs on this CPU's own instructions, which must be there; that of
- * Arm is compiled for Arm and runs under qemu.
+ * Many kernels of a language form one program and one compilation. C++ runs on this CPU's own instructions, which it must have; C++ for Arm is
+ * compiled for Arm and runs under qemu.
  */
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";

@@ -1,9 +1,9 @@
 /**
- * @file Whether a kernel of a language that no device here runs equals its equation, by the headers in `emulation/`.
+ * @file Checks with the headers in `emulation/` whether a kernel equals its equation, for languages that no device here runs.
  *
  *     await emulatedVerdict(kernel, reference)      { status: "emulated", log: "every element right ... lanes forward and reversed; not timed" }
  *
- * It runs on every set of inputs, and on the first in each order in which its lanes or threads may take turns.
+ * The kernel runs on every set of inputs, and on the first set in each order in which its lanes or threads may take turns.
  */
 
 import { inputsOf } from "../abstraction/computation.ts";

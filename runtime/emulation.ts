@@ -1,5 +1,5 @@
 /**
- * @file The headers in `emulation/`, which stand for instructions and languages of machines that are not at hand.
+ * @file The headers in `emulation/`, which emulate instructions and languages of machines that are not available.
  *
  *     compileSource(program, ["-std=c++17", ...emulationFlags()], ".out", options)
  */

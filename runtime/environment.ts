@@ -1,6 +1,6 @@
 /**
- * @file What this machine lacks, told apart from what is wrong with a kernel: a fault of the environment stops a search (exit code 6)
- * and is never written down as a fact about a kernel.
+ * @file Distinguishes faults of the machine from faults of a kernel. An environment fault stops a search (exit code 6) and is never recorded as
+ * a fact about a kernel.
  *
  *     await onThisMachine("writing a kernel", () => writeFile(file, text))       ENOSPC becomes: no space left on the device
  *     const problem = toolProblem(run, "compiling")                              what a compiler's last words say of the machine

@@ -1,5 +1,5 @@
 /**
- * @file How far a float result may be off, for any order of summation, with or without fused multiply-adds.
+ * @file Error bound of a float result, for any order of summation, with or without fused multiply-adds.
  *
  *     boundRule(matmul)      { chain: 512, operations: 1, epsilon: 2 ** -24, ... }
  *

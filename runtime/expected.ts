@@ -1,5 +1,5 @@
 /**
- * @file What a computation gives on inputs that are there already, such as those of a step within a network, and how far a kernel may be off.
+ * @file The expected results of a computation on given inputs, such as those of a step within a network, and the tolerance for a kernel.
  *
  *     const { expected, tolerance } = await expectedOn(conv, { in: values, w: weights }, { compiler, workdir })
  */

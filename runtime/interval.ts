@@ -1,11 +1,11 @@
 /**
- * @file Bounds of an epilogue over a sum that is known only approximately: interval arithmetic, each operation rounded as written.
+ * @file Bounds of an epilogue over a sum that is known only approximately: interval arithmetic, with each operation rounded as written.
  *
  *     out in [3.4, 3.6]      sat_u8(round(out))      [3, 4]
  *     out in [-1, 2]         max(out, 0) * scale     [-4, 0] where scale is -2
  *
- * Rounding keeps order, so that the ends, rounded like any value, hold every result a kernel may have that rounds each operation
- * by itself. Where an operation does not keep order (casts that wrap, `%`) the interval is the type's range.
+ * Rounding is monotonic, so the rounded ends enclose every result of a kernel that rounds each operation separately. Where an operation is not
+ * monotonic (casts that wrap, `%`) the interval is the type's range.
  */
 
 import { evaluateIndex } from "../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file How large the inputs of the extreme set may be.
+ * @file The largest magnitude that inputs of the extreme set may have.
  *
  *     largestInput(matmul)      sqrt(largest f32 / 8k): the sum of k products of two stays within the type
  */

@@ -1,13 +1,13 @@
 /**
- * @file Locks between the processes of a machine. A lock is released when its holder ends, however it ends.
+ * @file Locks between the processes of a machine. A lock is released when its holder ends, in whatever way.
  *
  *     const lock = await tryLock("core/3", "process 4711 measures");      undefined: somebody has it
  *     await untilFree("core/3", { onHolder: say });                       says "process 4711 measures", and returns when it has let go
  *     await lock.release();
  *
- * A lock is the name of a socket without a file (unix(7), abstract sockets, Linux): one process can have it, whoever else connects to it
- * learns who that is and is told by the end of the connection that it is free. No file is left behind and no right is needed, so that
- * users of one machine share them; containers with a network of their own do not.
+ * A lock is the name of an abstract socket (unix(7), Linux). Only one process can hold the name. Others connect to it, learn who the holder is,
+ * and see the connection close when the lock is free. No file is left behind and no permission is needed, so all users of a machine share the
+ * locks; containers with their own network do not.
  */
 
 import { connect, createServer, type Server, type Socket } from "node:net";

@@ -1,14 +1,14 @@
 /**
- * @file Measures kernels so that a number can be believed: compiled, proved to use their instruction, checked element by element
- * in a child process that may die, timed in batches.
+ * @file Measures kernels reliably: each is compiled, its code is searched for the promised instruction, every element is checked in a child
+ * process that may die, and the kernel is timed in batches.
  *
  *     const made = await createRunner({ threads: 2 });
  *     if (made.status === "environment") ...                            no compiler: what to install
  *     const reference = await made.runner.reference(conv2d, 1);
  *     await made.runner.measure(kernel, reference)                      { status: "ok", median: 3.2e-4, ... }
  *
- * Kernels compile in parallel and ahead; they are measured one at a time, on cores that no other process of automap's works on. However a
- * kernel fails, the failure is its status; where the machine fails, an EnvironmentError is thrown.
+ * Kernels compile in parallel and ahead of time. They are measured one at a time, on cores that no other automap process uses. A kernel's
+ * failure, of any kind, is its status; a failure of the machine throws an EnvironmentError.
  */
 
 import { mkdir, mkdtemp } from "node:fs/promises";

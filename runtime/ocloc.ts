@@ -1,11 +1,11 @@
 /**
- * @file OpenCL C through Intel's offline compiler, and what came of it: the matrix products, registers and spills of each function, read back from
- * the assembly that it writes down.
+ * @file Compiles OpenCL C with Intel's offline compiler and reads the matrix products, registers and spills of each function back from the
+ * assembly it writes.
  *
  *     const built = await compileForIntel(kernel, "dg2", ocloc);
  *     if (built.status === "compiled") built.functions[1]          { name: "automap_phase_0", dpas: 8, instructions: 452, registers: 128 }
  *
- * ocloc needs no GPU. It says nothing of time.
+ * ocloc needs no GPU. It gives no times.
  */
 
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";

@@ -1,5 +1,5 @@
 /**
- * @file The CPU of this machine as OpenCL has it: what its records are named after, or what is missing.
+ * @file This machine's CPU as an OpenCL device: the name in its records, or what is missing.
  *
  *     await findOpenClCpu()      { name: "pthread-skylake-avx512-Intel(R) Xeon(R) Processor" }        PoCL
  */

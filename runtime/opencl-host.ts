@@ -1,11 +1,11 @@
 /**
- * @file A kernel in OpenCL C behind the C interface of a kernel in C++: it is compiled, checked, timed and compared like any other, in the
- * same child process under the same limits. The device is the first CPU that an OpenCL platform has.
+ * @file Wraps an OpenCL C kernel in the C interface of a C++ kernel, so that it is compiled, checked, timed and compared like any other, in the
+ * same child process under the same limits. The device is the first CPU of any OpenCL platform.
  *
  *     compileSource(openClHost(kernel), [...kernelFlags({ features: [] }), ...OPENCL_FLAGS], ".so", options)
  *
- * Tensors and workspace are buffers where they lie in the host's memory. A call is all phases in order, one wait at the end; the device
- * shares them out, so that parts but the first have nothing to do.
+ * Tensors and workspace are buffers in host memory, without copies. A call runs all phases in order and waits once at the end. The device
+ * distributes the work, so that parts other than the first have nothing to do.
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";

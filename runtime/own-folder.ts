@@ -1,5 +1,5 @@
 /**
- * @file A folder that one runner writes into, deleted when nothing writes into it any more.
+ * @file A folder for one runner, deleted when nothing writes to it any more.
  *
  *     const folder = new OwnFolder("/tmp/runner-1");
  *     void folder.writing(() => writeFile(join(folder.path, "inputs"), bytes));

@@ -1,5 +1,5 @@
 /**
- * @file What Linux says of this machine's processors.
+ * @file What Linux reports about this machine's processors.
  *
  *     readProcessor()       { model: "AMD EPYC", features: ["sse2", ..., "avx512_vnni"], ... }
  *     coresHere()           [{ name: "core 0", cpus: [0, 4], isFastest: true }, ...]

@@ -1,5 +1,5 @@
 /**
- * @file Kernels measured one after the other in as few processes as can be, for a search that wants the fastest of them.
+ * @file Measures kernels one after another in as few processes as possible, for a search that wants the fastest of them.
  *
  *     process 1    a timed   b timed   c crashed
  *     process 2    c crashed                          by itself, so it is c that crashes

@@ -1,5 +1,6 @@
 /**
- * @file What an epilogue assigns beside the sums, as kernels of a reference on a device: one thread an element, which has one value that passes.
+ * @file Reference kernels on a device for elements that an epilogue assigns from inputs alone, besides the sums: one thread for each element,
+ * which has a single accepted value.
  *
  *     z[b,k] = d[b,k]      struct Beside0 { at(b, k), place(b, k) }      __global__ void beside_0(Beside0 of, double* low, double* high)
  */

@@ -1,6 +1,4 @@
-/**
- * @file Parts of a reference that runs on a device: elements as they lie in memory, the sum of one of them as a struct, its place.
- */
+/** @file Parts of a device reference: elements in their memory layout, the sum of one element as a struct, and its address. */
 
 import type { Axis, Computation, Tensor } from "../abstraction/computation.ts";
 import { inputsOf } from "../abstraction/computation.ts";

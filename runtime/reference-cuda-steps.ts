@@ -1,11 +1,12 @@
 /**
- * @file The expected plane of a stencil in time, computed on a device: one step as reference-cuda.ts computes an equation, launched again and again.
+ * @file Computes the expected plane of a stencil's time steps on a device: one step as reference-cuda.ts computes an equation, launched
+ * repeatedly.
  *
  *     find_largest(u_0)    step(u_0, even)    step(even, odd)    step(odd, even)    ...    keep(even, high)    find_spread(high)    bounds(low, high)
  *
- * The two planes of the steps lie where the bounds are written in the end. How far a result may be off follows from the largest element of
- * the first plane (step-growth.ts). Answers may have decayed below that, so that zeros would pass: then all bounds are ones that nothing passes,
- * infinity to -infinity, by which who compares knows that these inputs tell nothing (`tells` in harness/cuda-elements.h).
+ * The two planes of the steps are in the memory that receives the bounds at the end. The tolerance follows from the largest element of the first
+ * plane (step-growth.ts). Results may have decayed below it, so that zeros would be accepted. All bounds are then set to ones that nothing
+ * satisfies, infinity to -infinity, from which the comparison sees that these inputs reveal nothing (`tells` in harness/cuda-elements.h).
  */
 
 import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";

@@ -1,11 +1,11 @@
 /**
- * @file The expected output of a CUDA kernel, computed on the device by a plain kernel of the equation, one thread an element.
+ * @file Computes the expected output of a CUDA kernel on the device, by a plain kernel of the equation with one thread for each element.
  *
  *     cudaReferenceSource(conv2d)      extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t)
  *
- * `low` and `high` are the least and the greatest value of each element of the output's memory that pass; where memory holds no
- * element they are left alone. The tolerance is that of verify.ts, the arithmetic that of the interpreter (`harness/arithmetic.h`). A
- * test holds them equal to the interpreter's.
+ * `low` and `high` are the smallest and largest accepted value for each element of the output's memory; memory that holds no element is left
+ * untouched. The tolerance is that of verify.ts, and the arithmetic that of the interpreter (`harness/arithmetic.h`). A test checks that both
+ * agree with the interpreter.
  */
 
 import {

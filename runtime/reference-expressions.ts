@@ -1,5 +1,5 @@
 /**
- * @file Expressions in the words of `harness/arithmetic.h`, as programs that judge kernels compute them.
+ * @file Prints expressions with the functions of `harness/arithmetic.h`, for programs that check kernels.
  *
  *     f32(a[i,k]) * f32(b[k,j])      multiply<f32>(f32::wrap(read_a(i, k)), f32::wrap(read_b(k, j)))
  */

@@ -1,5 +1,5 @@
 /**
- * @file The inputs and answers of a reference as files, which the measuring program reads.
+ * @file Writes the inputs and expected results of a reference as files that the measuring program reads.
  *
  *     const filesOf = referenceFiles(new OwnFolder("/tmp/runner-1"));
  *     await filesOf(reference)      [{ name: "random", expected: "/tmp/runner-1/0/random.expected", ... }], written once

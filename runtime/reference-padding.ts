@@ -1,9 +1,9 @@
 /**
- * @file Rewrites a computation that reads outside its tensors: the border becomes part of the inputs.
+ * @file Rewrites a computation that reads outside its tensors, so that the border becomes part of the inputs.
  *
  *     out[p] += w[r] * in[p + r - 1]      p < 56, r < 3      ->      in[p + r]      in[58]: 0, the 56 elements, 0
  *
- * A compiler that need not test each read makes vector code of the loops; the tests cost more than the arithmetic.
+ * Without a test of each read, a compiler vectorises the loops; the tests would cost more than the arithmetic.
  */
 
 import { boundsOf } from "../abstraction/affine.ts";

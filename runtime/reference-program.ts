@@ -1,10 +1,10 @@
 /**
- * @file The expected outputs of an equation, computed by a compiled program: the same numbers as `interpret`, a hundred times faster.
+ * @file Computes the expected outputs of an equation with a compiled program: the same numbers as `interpret`, a hundred times as fast.
  *
  *     await interpretCompiled(conv2d, inputs, { compiler, workdir })      Float64Array, row-major
  *
- * Borders are laid around inputs and outputs are summed side by side, each in its own order. The interpreter stays the oracle; a test holds
- * the two equal.
+ * Inputs are padded with their borders, and several outputs are summed side by side, each in its own order. The interpreter remains the oracle;
+ * a test checks that the two agree.
  */
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";

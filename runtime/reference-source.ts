@@ -1,11 +1,11 @@
 /**
- * @file The text of a program that computes an equation point by point, in the words of `harness/arithmetic.h`, and its parts for whoever else
- * writes such text: packages, and references on a GPU.
+ * @file Generates the source of a program that computes an equation point by point with the functions of `harness/arithmetic.h`. Its parts are
+ * also used for packages and for references on a GPU.
  *
  *     c[i,j] += f32(a[i,k]) * f32(b[k,j])      ->      for (Int i = 0; i < 64; i++) for (Int j ...) {
  *                                                        ... v = multiply<f32>(f32::wrap(read_a(i, k)), f32::wrap(read_b(k, j)));
  *
- * Logical indices, nothing mapped; the terms of an output are added in the order they are written in.
+ * Indices are logical and nothing is mapped. The terms of an output are added in the order they are written in.
  */
 
 import { readFileSync } from "node:fs";

@@ -1,9 +1,9 @@
 /**
- * @file The program that computes the expected plane of a stencil in time: one step as reference-source.ts writes it, run again and again.
+ * @file Generates the program that computes the expected plane of a stencil's time steps: one step as in reference-source.ts, run repeatedly.
  *
  *     u_0 [10,12]: the plane with a border of the reach of a step around it      border(); share(); swap(u, u_0);      100 times
  *
- * Borders are laid around the plane and filled before every step, so that no read is tested.
+ * The plane is padded with its border, which is filled before every step, so that no read is tested.
  */
 
 import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";

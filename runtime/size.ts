@@ -1,11 +1,11 @@
 /**
- * @file The size of a value and of everything on the way to it, from the inputs themselves: what rounding is a share of.
+ * @file Computes the magnitude of a value and of all intermediate values from the inputs themselves. Rounding errors are proportional to it.
  *
  *     square(in[c,l] - mean[c])      square(abs(in[c,l]) + abs(mean[c]))
  *     exp(x[i] - m)                  4*exp(x[i] - m) + (exp(x[i] - m + s) - exp(x[i] - m - s)) / slack        s = slack * (abs(x[i]) + abs(m))
  *
- * A function is taken where its argument is, and as far to either side as rounding may have moved that: `slack` times the argument's size.
- * Next to a whole number, floor, ceil and round differ by one there; elsewhere by nothing.
+ * A function is evaluated at its argument and at the furthest points that rounding may have moved the argument to: `slack` times the argument's
+ * magnitude on either side. Near an integer, floor, ceil and round differ by one there; elsewhere they do not differ.
  */
 
 import { isInteger } from "../abstraction/dtype.ts";

@@ -1,5 +1,5 @@
 /**
- * @file How far steps in time carry a difference: the size of rounding after all steps, from one step written down.
+ * @file How fast time steps amplify a difference: the rounding error after all steps, derived from one step.
  *
  *     u + 0.125*(left + right + up + down - 4*u)      size as written: 2      a difference grows by |0.5| + 4*|0.125| = 1
  *

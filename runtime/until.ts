@@ -1,6 +1,4 @@
-/**
- * @file What ends work before it is done, and waiting for work no longer than that.
- */
+/** @file Signals and time limits that end work early, and waits that last no longer than these. */
 
 /** What ends a round while its kernels compile: the rest of them is then neither compiled nor measured. */
 export interface Until {

@@ -1,5 +1,6 @@
 /**
- * @file One run of the harness: a child that checks and times kernels and may die in any way, under a watcher that leaves nothing behind.
+ * @file One run of the harness: a child process that checks and times kernels and may die in any way, under a supervisor that cleans up after
+ * it.
  *
  *     const reply = await runHarness(program, request, { stepSeconds: 10, outputBytes: 1 << 20 });
  *     reply.verdicts.get(0)      { status: "timed", samples: [...] } or { status: "crashed", log: "..." }

@@ -1,6 +1,6 @@
 /**
- * @file From CUDA text to a shared object: compiles side by side, reads what ptxas and the disassembly say. Or, with
- * a C++ compiler and the headers of the emulation, for a machine without a GPU.
+ * @file Compiles CUDA sources to shared objects in parallel and parses the output of ptxas and the disassembler. On a machine without a GPU it
+ * can use a C++ compiler and the emulation's headers.
  *
  *     const builder = new Builder(nvccToolchain(device), workdir, 16);
  *     await builder.kernel(kernel).examined                           { status: "compiled", file: ".../5f0c2e....so", instructions: 128 }

@@ -1,5 +1,5 @@
 /**
- * @file The NVIDIA GPU of this machine and the tools for it: what there is, and what is missing, each with what to do.
+ * @file The NVIDIA GPU of this machine and its tools: what is present, what is missing, and what to do about it.
  *
  *     const device = await findCudaDevice();
  *     if ("status" in device) ...                     no GPU, no nvcc, a driver that is too old

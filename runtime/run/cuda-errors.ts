@@ -1,6 +1,6 @@
 /**
- * @file What a GPU's own faults mean and what to do: an error that says nothing about a kernel is of the environment (exit code 6), and
- * nothing is recorded of it.
+ * @file Explains a GPU's own faults and what to do about them. An error that says nothing about a kernel is an environment fault (exit code 6)
+ * and is not recorded.
  *
  *     cudaProblem("starting the device: cudaSetDevice: cudaErrorInsufficientDriver, ...").remedy       "update the driver, ..."
  */

@@ -1,13 +1,13 @@
 /**
- * @file Measures CUDA kernels on this machine's NVIDIA GPU: compiled side by side, every element checked on the device, timed in turns.
+ * @file Measures CUDA kernels on this machine's NVIDIA GPU: compiled in parallel, every element checked on the device, timed in alternating
+ * batches.
  *
  *     const made = await createCudaRunner();
  *     if (made.status === "environment") ...                            no nvcc, no GPU: what to install
  *     const reference = await made.runner.reference(conv2d, 1);
  *     await made.runner.measureTogether(kernels, reference)             one process for all; whoever dies is left out and the rest start again
  *
- * What ptxas reports counts: a stack frame, spilled registers, and the warnings that say it serialised what was asynchronous are failures
- * of the kernel.
+ * Output of ptxas counts: a stack frame, spilled registers, or a warning that it serialised asynchronous operations is a failure of the kernel.
  */
 
 import { mkdir, mkdtemp, readFile, writeFile } from "node:fs/promises";
