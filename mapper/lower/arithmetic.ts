@@ -1,5 +1,5 @@
 /**
- * @file Sums and products of places, and assignments, written as short as on paper.
+ * @file Builds sums and products of addresses, and assignments, in their shortest form.
  *
  *     assign(access("y", [plus(times(16, axis("block")), axis("lane"))]), number(0))          y[16*block + lane] = 0
  */

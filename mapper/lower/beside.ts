@@ -1,5 +1,5 @@
 /**
- * @file What an epilogue assigns beside the sums: elements of the output that are made of inputs alone.
+ * @file Lowers what an epilogue assigns besides the sums: output elements computed from inputs alone.
  *
  *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
  *

@@ -1,6 +1,6 @@
 /**
- * @file A value that is another at one step of a loop: packed everywhere as the one, then written over by the other where that step is. So each of
- * several inputs that are joined along a loop is copied as it lies, and nothing is tested inside.
+ * @file Packs a value that differs at one step of a loop: everything is packed with the one value first, then that step is overwritten with the
+ * other. When several inputs are concatenated along a loop, each is thus copied directly, without tests inside the loops.
  *
  *     select(j == 0, d[b,k], e[b,j-1,k])      ->      e[b,j-1,k] at every j, of which j = 0 lies outside;  then d[b,k] at j = 0
  */

@@ -1,6 +1,6 @@
 /**
- * @file Which blocks without points are stored beside the products of which block: stores wait for memory, products do not, and of a row of
- * blocks without points one store would wait for the next.
+ * @file Pairs blocks that have no points with blocks that do, so that the former are stored during the latter's products. Stores wait for memory
+ * and products do not; in a row of blocks without points each store would wait for the next.
  *
  *     j <= i           o - - -      the block opposite:        o stores the last block of the last row's mirror image
  *                      o o - -      one for one
@@ -10,8 +10,8 @@
  *                      o o o - - -
  *                      - o o o - -
  *
- * Blocks are numbered by their place in each dimension that the condition ties. A companion is a one-to-one map of them, so that a block
- * knows whose companion it is.
+ * Blocks are numbered by their position in each dimension that the condition relates. Companions are given by a one-to-one map, so that each
+ * block knows whose companion it is.
  */
 
 /** Places in the dimensions of a grid of blocks. */

@@ -1,5 +1,5 @@
 /**
- * @file What the copy of an input holds of its tensor: the parts that are written, as loops over ranges. What is outside stays zero.
+ * @file The contents of an input's copy: the parts that are written, as loops over ranges. The rest stays zero.
  *
  *     in[n,c,p*2+r-3,q*2+s-3], 224 wide, windowed: q and s lie apart
  *       q 2..110 with s 0..6        nothing outside, nothing tested

@@ -1,6 +1,6 @@
 /**
- * @file An input that keeps points out where a condition fails: its blocks across the edge are packed with zeros beyond it, and all others
- * are loaded from where they lie.
+ * @file Lowers an input that excludes the points where a condition fails: its blocks across the edge are packed with zeros beyond it, and all
+ * others are loaded in place.
  *
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          block i 2 of 16, k 1 of 64, a in place
  *
@@ -10,7 +10,7 @@
  *             for i_step in 0..2, m_inner in 0..16, k_inner in 0..64
  *               a_edges[...] = select(64*k_edge + k_inner <= 32*i_edge + 16*i_step + m_inner, a[...], 0)
  *
- * The edges lie where they would if every tile were packed; memory between them is never touched.
+ * The edge blocks lie where they would if every tile were packed. The memory between them is never touched.
  */
 
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";

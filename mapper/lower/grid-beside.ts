@@ -1,5 +1,6 @@
 /**
- * @file What an epilogue assigns beside the sums, on blocks and warps: by the first warp of the first tile at each point of the loops outside.
+ * @file Lowers what an epilogue assigns besides the sums, on blocks and warps: the first warp of the first tile does it at each point of the
+ * outer loops.
  *
  *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
  *

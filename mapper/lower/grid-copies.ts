@@ -1,5 +1,5 @@
 /**
- * @file Tiles on their way into shared memory: a ring of stages for each input, and the copies that fill it.
+ * @file Lowers the copies of tiles into shared memory: a ring of stages for each input, and the copies that fill it.
  *
  *     shared a_ring: f16[stage 3, m 128, k 64] at 8192*stage + 64*m + 8*((k/8) ^ (m%8)) + k%8
  *     copy m 128, k 64 by 8, async, by block where step+2 < 64          a_ring[(step+2)%3,m,k] = a[128*m_tile+m, 64*(step+2)+k]

@@ -1,5 +1,6 @@
 /**
- * @file The products of a step: fragments of both inputs fetched from shared memory, and the instruction issued on all pairs of them.
+ * @file Lowers the products of a step: fragments of both inputs are fetched from shared memory, and the instruction is issued on all pairs of
+ * them.
  *
  *     for unrolled k_part
  *       a{0..3} <- a_ring[step%3, 64*m_warp + 16*m_fragment + m_in, 16*k_part + k_in] by ldmatrix

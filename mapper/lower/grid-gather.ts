@@ -1,5 +1,5 @@
 /**
- * @file The box of an input that a block stages once, as it lies in its tensor, and where fragments find their elements in it.
+ * @file Lowers the box of an input that a block stages once in its tensor's layout, and the addresses at which fragments find their elements.
  *
  *     shared a_box: f16[h 7, wc 696]
  *     copy h_place 7, wc_place 696 by 8, async        a_box[h_place,wc_place] = in[n, wc%3, 2*p+h_place-3, wc/3], wc = 672*m_tile + wc_place - 16

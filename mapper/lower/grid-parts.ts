@@ -1,5 +1,6 @@
 /**
- * @file Sums split among blocks: each block stores its partial sums where they are combined, and they are added in a fixed order.
+ * @file Lowers sums that are split among blocks: each block stores its partial sums where they are combined, and they are added in a fixed
+ * order.
  *
  *     for at cluster split in 0..4                             through cluster: lines of the tile have an owner among the blocks
  *       ...

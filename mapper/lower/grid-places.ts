@@ -1,5 +1,5 @@
 /**
- * @file Where a block, a warp and a fragment stand in the loops of a computation: names, tiles, and counters of the fused loops.
+ * @file The position of a block, a warp and a fragment in the loops of a computation: names, tiles, and counters of the fused loops.
  *
  *     m <- n,p,q   tile m 128, warps m 2        fused m = 128*m_tile + (64*m_warp + 16*m_fragment + m_in),   q = fused % 56, p = fused/56 % 56, ...
  */

@@ -1,5 +1,6 @@
 /**
- * @file The two roles of a block with a producer: one thread fills the ring as stages become free, warpgroups multiply and say when they are.
+ * @file Lowers the two roles of a block with a producer: one thread fills the ring as stages become free; warpgroups multiply and signal when
+ * stages are free.
  *
  *     for at warpgroup m_warpgroup in 0..2                     for at thread load in 0..1
  *       for step                                                 for step
@@ -8,7 +9,7 @@
  *         arrive empty[(step+3)%4] where step > 0
  *       arrive empty[..]                                         where another tile follows
  *
- * What all threads of the block do together stands before or behind both: rows of zeros, barriers of a cluster.
+ * Work that all threads of the block do together comes before or after both roles: rows of zeros, cluster barriers.
  */
 
 import { and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";

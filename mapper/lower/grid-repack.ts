@@ -1,6 +1,6 @@
 /**
- * @file The kernel that copies inputs ahead of the product: tiles of shared memory in which rows and columns change places, so that memory is read along
- * the source and written along the copy, 16 bytes at once where they lie so.
+ * @file Lowers the kernel that copies inputs before the product. It transposes tiles through shared memory, so that it reads along the source
+ * and writes along the copy, 16 bytes at once where elements are contiguous.
  *
  *     for at block chunk                              one after another of all inputs
  *       copy c 64, x 64 by 8, by block                a_turned[c, x] = in[n, 64*c_tile + c, (64*x_tile + x)/56, (64*x_tile + x)%56]
@@ -8,7 +8,7 @@
  *       copy x 64, c 64 by 8, gathered, by block      in_packed[..] = a_turned[c, x]
  *     barrier
  *
- * Where few elements lie along the source, as of a 3x3 filter, a tile is a run of it: all of them of each of many channels.
+ * Where few elements are contiguous in the source, as in a 3x3 filter, a tile is a run of it: all elements of many channels.
  */
 
 import { memoryElements } from "../../abstraction/computation.ts";

@@ -1,5 +1,6 @@
 /**
- * @file From sums in registers to the output: each lane writes what it holds, or a row of tiles goes by way of shared memory.
+ * @file Lowers the stores from sums in registers to the output: each lane writes the elements it holds, or a row of tiles goes through shared
+ * memory.
  *
  *     for m_in, n_in of c{..}   y[.., p, q] = f16(sum)            direct: the epilogue where the element is
  *

@@ -1,5 +1,5 @@
 /**
- * @file The tiles of a step as a copy engine is told of them: where they begin, from the counters of the block and of the step.
+ * @file The tiles of a step as requests to a copy engine: their origins, computed from the counters of the block and of the step.
  *
  *     in[n,c,p*2+r-1,q*2+s-1]    at c 64*(step%2), w 2*q-1, h 2*p-1, n    offsets s, r        q, p, n of the tile's first row
  */

@@ -14,10 +14,10 @@
  *             multiply
  *         drain sums to the output                       store
  *
- * Inputs that are repacked are copied ahead of all that, by a kernel of its own (grid-repack.ts).
+ * Inputs that are repacked are copied before, by a separate kernel (grid-repack.ts).
  *
- * A step is one tile along the instruction's sum at one point of the summed loops outside it. Loops that no tile divides are covered
- * by tiles that reach beyond the end: there inputs are filled with what changes nothing, and results are not stored.
+ * A step is one tile along the instruction's sum at one point of the outer summed loops. Loops that tiles do not divide are covered by tiles
+ * that reach beyond the end: inputs are filled there with neutral values, and results are not stored.
  */
 
 import { extentOf } from "../../abstraction/affine.ts";

@@ -1,6 +1,6 @@
 /**
- * @file The loops of a computation as they are walked: a row of neighbouring elements innermost, what is kept dealt to threads, what is
- * summed between the two.
+ * @file The loop structure of plain loops: a row of neighbouring elements innermost, kept loops divided among threads outermost, summed loops
+ * between.
  *
  *     y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]       for parallel rest: n = rest/56/64, c = rest/56%64, p = rest%56; for r, s; for q
  */

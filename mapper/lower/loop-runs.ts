@@ -1,5 +1,5 @@
 /**
- * @file Loops of a computation that lie one behind the other in every tensor, and which of them is walked as a row.
+ * @file Loops that are contiguous in every tensor, and the choice of the loop that becomes the row.
  *
  *     y[n,c,p,q] = x[n,c,p,q] + b[c]       runs  n   c   p,q         the row is p,q: side by side in y and x, one element of b
  */

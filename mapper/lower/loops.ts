@@ -1,5 +1,5 @@
 /**
- * @file A computation as plain loops, where no instruction maps: rows of neighbouring elements that a compiler takes vectors for.
+ * @file Lowers a computation that no instruction maps to plain loops, with rows of neighbouring elements that a compiler can vectorise.
  *
  *     y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]       ->     for parallel rest in 0..64*56                  n, c and p are its digits
  *                                                           for row in 0..56: sums[row] = -inf
@@ -8,7 +8,7 @@
  *                                                               for row from (2-s)/2: sums[row] = max(sums[row], x[n,c,p*2+r-1,row*2+s-1])
  *                                                           for row in 0..56: y[n,c,p,row] = sums[row]
  *
- * Where the row is a summed loop, as in a softmax, there are as many partial sums as a row has elements; they are joined in the end.
+ * When the row is a summed loop, as in a softmax, there are as many partial sums as a row has elements; they are combined at the end.
  */
 
 import { boundsOf } from "../../abstraction/affine.ts";

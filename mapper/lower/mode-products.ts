@@ -1,5 +1,5 @@
 /**
- * @file Products of an image's small windows with matrices of numbers, one dimension of the window after the other, as plain loops.
+ * @file Lowers products of an image's small windows with constant matrices to plain loops, one dimension of the window after another.
  *
  *     v[x,y,t,c] += B(x,i) * B(y,j) * in[4*t+i-1,j,c]        36 products for each of 36 elements; B is written out as numbers
  *
@@ -7,9 +7,9 @@
  *                        for each x, j:    half[x,j,row] = 4*window[0,j,row] - 5*window[2,j,row] + window[4,j,row]
  *                        for each x, y:    v[x,y,t,row] = 4*half[x,0,row] - 5*half[x,2,row] + half[x,4,row]
  *
- * A sum of products of a tensor with one matrix a dimension, of which each has a summed and a kept index, can be taken dimension by dimension (mode
- * products; Kolda and Bader, Tensor Decompositions and Applications, SIAM Review 2009, section 2.5). Terms whose number is 0 vanish. The transforms
- * of Winograd's convolutions are such products (network/winograd.ts).
+ * A sum of products of a tensor with one matrix for each dimension, each matrix having one summed and one kept index, can be computed dimension
+ * by dimension (mode products; Kolda and Bader, Tensor Decompositions and Applications, SIAM Review 2009, section 2.5). Terms whose coefficient
+ * is 0 are dropped. The transforms of Winograd's convolutions are such products (network/winograd.ts).
  */
 
 import { affineForm, boundsOf, evaluateIndex } from "../../abstraction/affine.ts";

@@ -1,6 +1,4 @@
-/**
- * @file Names for what a lowered program adds: loops, buffers, registers.
- */
+/** @file Fresh names for the loops, buffers and registers that lowering adds. */
 
 import { type Computation, targetOf } from "../../abstraction/computation.ts";
 

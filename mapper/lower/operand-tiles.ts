@@ -1,5 +1,5 @@
 /**
- * @file Tiles of an operand in a buffer of their own: one behind the other in the order of the loops, zeros where loops do not fill them.
+ * @file Tiles of an operand in a separate buffer: stored one after another in the order of the loops, with zeros where loops do not fill them.
  *
  *     w tiled, k block 2, order k q c        b_tiles[128*(2*k_outer + k_step) + 64*c + ...]
  */

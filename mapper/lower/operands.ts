@@ -1,11 +1,11 @@
 /**
- * @file The memory from which the operands of a schedule are loaded: the tensor, a copy, or tiles; and the loops that fill the copies.
+ * @file The memory that a schedule loads operands from (the tensor, a copy, or tiles), and the loops that fill the copies.
  *
  *     in padded          pack      for n, h, w, c: in_padded[...] <- in[...]             once a call; zeros around it stay
  *     w tiled            prepare   for k, c, n_inner, k_inner: b_tiles[...] <- w[...]    ahead of time: w is constant
  *     in within p/4      in the loop over p/4: in_padded[...] <- what its step reads     a copy a step, a thread
  *
- * Each answers with the address of a tile for where the loops stand.
+ * Each gives the address of a tile for the current position of the loops.
  */
 
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";

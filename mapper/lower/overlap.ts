@@ -1,6 +1,6 @@
 /**
- * @file Stores of one block of results while the next is computed: a unit that multiplies tiles leaves the vector unit idle, and what
- * makes rows of results of spilled tiles needs nothing else.
+ * @file Overlaps the stores of one block of results with the computation of the next. A unit that multiplies tiles leaves the vector unit idle,
+ * and turning spilled tiles into rows of results needs only the vector unit.
  *
  *     for q in 0..7                      compute 0; spill 0
  *       compute q                        for q in 0..6
@@ -9,8 +9,8 @@
  *                                          spill q+1
  *                                        rows 6
  *
- * Nothing changes but the order: rows read the spilled block and where the loops stood, and are done before the next spill. The
- * innermost loop around a block is taken apart, and the statements after it join in; what is dealt to several threads stays whole.
+ * Only the order changes: rows read the spilled block and the loop position of that block, and are done before the next spill. The innermost
+ * loop around a block is split, and the statements after it are merged in; a loop divided among threads stays whole.
  */
 
 import { accessesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";

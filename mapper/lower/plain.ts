@@ -9,7 +9,7 @@
  *                                                               c_tiles[..] <- toy.2x2x2(a_tiles[..], b_tiles[..])
  *                                                           out += unpacked c_tiles
  *
- * It uses the addresses of the physical mapping and nothing else, so that interpreting it proves them.
+ * It uses only the addresses of the physical mapping, so that interpreting the result proves them.
  */
 
 import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";

@@ -1,5 +1,5 @@
 /**
- * @file A register block of a schedule: accumulators cleared, the summed loops around loads and issues, results stored.
+ * @file Lowers a register block of a schedule: accumulators cleared, summed loops around loads and issues, results stored.
  *
  *     clear c{0..23}
  *     for r, s, c_outer

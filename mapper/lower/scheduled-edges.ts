@@ -1,5 +1,5 @@
 /**
- * @file Blocks at the border of an input that is loaded in place: which they are, and what of their steps is inside.
+ * @file Finds the blocks at the border of an input that is loaded in place, and which of their steps lie inside.
  *
  *     in[n,c,q+s-1], q in 8 blocks of 7
  *       when q_outer >= 1 and q_outer < 7             no step leaves the tensor: loops as the schedule has them

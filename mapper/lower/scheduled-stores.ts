@@ -1,5 +1,5 @@
 /**
- * @file How the results of a register block are stored: straight into the output, or by way of a scratch block, element by element.
+ * @file Lowers the stores of a register block's results: directly to the output, or through a scratch block, element by element.
  *
  *     out[12*q_outer + q_block, ..] <- c{q_block}
  */

@@ -1,5 +1,5 @@
 /**
- * @file Lowers a mapping under a schedule: operands placed, a register block around the instruction, loops in the order asked for.
+ * @file Lowers a mapping under a schedule: operands in their places, a register block around the instruction, and loops in the given order.
  *
  *     for parallel p in 0..56                       order n p q k, then r s c
  *       for q_outer in 0..4                         block q 12, k 2: 24 accumulators
@@ -11,9 +11,9 @@
  *             c{...} <- avx512.vpdpbusd(a{0}, b{...})
  *         out[...] <- c{...}
  *
- * What does not divide is peeled: a loop of whole blocks, then one smaller block; nothing is tested inside. Tiles (tiles.ts) are loops
- * around these, each over a range of blocks; where tiles of a sum stand outside kept loops, accumulators are loaded and stored. Padding lies in the
- * copies of operands, written once, so the inner loops know nothing of it.
+ * Remainders are peeled: a loop of whole blocks, then one smaller block, without tests inside. Tiles (../schedule/cache-tiles.ts) are loops around these, each
+ * over a range of blocks. Where tiles of a sum enclose kept loops, accumulators are loaded and stored. Padding is in the copies of operands and
+ * written once, so the inner loops do not deal with it.
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";

@@ -1,15 +1,15 @@
 /**
- * @file Results from a scratch block to the output, element by element: where tiles do not lie as the instruction stores them, and
- * where an epilogue makes something else of them first.
+ * @file Lowers the stores from a scratch block to the output, element by element: for tiles whose layout in the output is not the one the
+ * instruction stores, and for epilogues that change the results first.
  *
  *     c_results[0 .. 31] <- c{0..1}
  *     for q_block in 0..2
  *       for n_inner in 0..16                                                    the output is NHWC: k, fed to n, lies innermost
  *         res[0,16*k_outer+n_inner,p,2*q_outer+q_block] = max(c_results[16*q_block+n_inner], 0)
  *
- * Nothing is tested inside but the gaps of a spread dimension: the last tile, where it is not whole, has loops of its own. The loop
- * with the smallest step in the output is the innermost: a language with vectors makes a row of it (codegen/rows-avx512.ts). Where it
- * is too short for that, an epilogue is computed along the rows of the tiles.
+ * Only the gaps of a spread dimension are tested inside; a partial last tile has loops of its own. The loop with the smallest stride in the
+ * output is innermost, so that a language with vectors can print it as a row (codegen/rows-avx512.ts). When it is too short for that, an
+ * epilogue is computed along the rows of the tiles.
  */
 
 import { evaluateIndex } from "../../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Where a thread stands in the loops of a computation: which elements its block, warp and lane take, and the words for them.
+ * @file The position of a thread in the loops of a computation: the elements that its block, warp and lane take, and their names.
  *
  *     q in 56: neighbours 2, lanes 4, warps 1, blocks 7        q of a neighbour = 2*(lane%4 + 4*q_block) + neighbour
  */

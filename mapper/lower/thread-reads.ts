@@ -1,5 +1,5 @@
 /**
- * @file What a thread reads: an element that several products need is read once into a register, and neighbours in memory at once.
+ * @file The reads of a thread: an element that several products need is read once into a register, and contiguous elements are read together.
  *
  *     in_held[0,lane] = in[..]
  *     w_held[neighbour,lane] = w[.., neighbour]   (neighbour in 0..4 at once)

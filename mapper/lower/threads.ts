@@ -1,5 +1,5 @@
 /**
- * @file Lowers a computation to threads that each sum a few elements: blocks, warps and lanes dealt to the loops, sums in registers.
+ * @file Lowers a computation to threads that each sum a few elements: loops divided among blocks, warps and lanes, sums in registers.
  *
  *     for at block c_block, p_block, q_block             what lanes, warps and neighbours leave of kept loops
  *       for at warp p_warp                               warps

@@ -1,5 +1,5 @@
 /**
- * @file Where results stand in a window that serves all taps of a filter: flat, with places between the rows that are no results.
+ * @file The positions of results in a window that serves all taps of a filter: a flat index in which the gaps between rows are not results.
  *
  *     7 rows of 28 pixels, 29 places apart       place i: q = i % 29, where that is below 28; p = 7*tile + i/29, where i/29 is below 7
  */

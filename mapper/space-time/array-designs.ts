@@ -1,5 +1,5 @@
 /**
- * @file The designs of a computation that fit the lanes of a target: every enumerated transform, tiled to the lanes, or why it does not fit.
+ * @file The designs of a computation that fit a target's lanes: every enumerated transform, tiled to the lanes, or why it does not fit.
  *
  *     conv2d-single 3x3, 16 lanes     708 transforms of (q, r, s): FBS of 16 columns, SBM of 14, ...      refused: FSA.7, 17 PEs on 16 lanes
  */

@@ -1,5 +1,5 @@
 /**
- * @file Steps of a loop around lanes side by side, each in registers of its own; what they have in common is there once.
+ * @file Runs steps of a loop around lanes side by side, each in its own registers; whatever they share is computed once.
  *
  *     for p in 0..2                                for lanes lane in 0..16
  *       for lanes lane in 0..16                      W[0,lane] = w[0]

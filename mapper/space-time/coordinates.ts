@@ -1,5 +1,5 @@
 /**
- * @file Coordinates of a lowered design: which lane and step are which point, and what an index becomes there.
+ * @file Coordinates of a lowered design: which lane and step execute which point, and how an index is expressed in them.
  *
  *     SBM, loops (c 16, q 5)      x[c+q]  ->  x[lane]        z[c]  ->  z[lane-t]
  *     2-D arrays are lanes in rows: lane = k1*K2 + k2; several rows of time are loops within loops.

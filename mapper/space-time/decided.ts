@@ -1,5 +1,5 @@
 /**
- * @file Conditions of a value that are known where some axes run over less than their extents.
+ * @file Simplifies conditions of a value that are decided when some axes run over less than their extents.
  *
  *     select(i == 0, p[j], v[i-1,j])     with i in 1..7     ->     v[i-1,j]
  */

@@ -1,12 +1,13 @@
 /**
- * @file The recurrence of an equation: each operand passed on along its reuse, each sum as a chain, boundaries computed.
+ * @file Derives the recurrence of an equation: each operand is passed on along its reuse, each sum becomes a chain, and the boundaries are
+ * computed.
  *
  *     out[c] += x[c+q] * w[q]     ->     X[c,q] = select(c == 0 or q == 4, x[c+q], X[c-1,q+1])
  *                                        W[c,q] = select(c == 0, w[q], W[c-1,q])
  *                                        OUT[c,q] = select(q == 0, 0, OUT[c,q-1]) + X[c,q] * W[c,q]
  *                                        out[c] = OUT[c,q] where q == 4
  *
- * A design turns the directions its way, and reads at once from the tensor what it broadcasts.
+ * A design reverses directions as it needs, and reads broadcast operands directly from the tensor.
  */
 
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";

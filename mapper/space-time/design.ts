@@ -1,5 +1,5 @@
 /**
- * @file What a design costs, counted from its transform alone.
+ * @file The cost of a design, computed from its transform alone.
  *
  *     SBM of a 16-tap tile, filter 5     PEs 20   steps 5   outturn 3.2   utilisation 80 %   registers 80, coalesced 60
  *

@@ -1,5 +1,5 @@
 /**
- * @file Neighbouring taps of narrow integers as dot products: a lane of 32 bits multiplies four bytes, or two words, in one instruction.
+ * @file Computes neighbouring taps of narrow integers by dot products: one instruction multiplies four bytes, or two words, in each 32-bit lane.
  *
  *     for unrolled r in 0..5                                       x u8, w s8, sums s32
  *       for lanes lane in 0..16

@@ -1,11 +1,11 @@
 /**
- * @file Every design of a computation on an array: transforms with bounded entries, each design once.
+ * @file Enumerates the designs of a computation on an array: transforms with bounded entries, each distinct design once.
  *
  *     enumerateDesigns(conv1d, { bound: 1 })     12 designs of 81 transforms: SBM, BSM, FSM, BFS, FFS, FBS, FSA ...
  *
- * Renaming the PEs of an array changes nothing, so of P only the space its rows span counts (for one row its direction, for a plane array the
- * direction projected along). Running all steps in reverse changes nothing either; of two rows of time, the slow one first, only the first
- * and the plane of both count. What the operation's own symmetries make equal keeps its place in the list and shares an `orbit`.
+ * Renaming the PEs of an array changes nothing, so only the space spanned by the rows of P matters (its direction for one row, the projection
+ * direction for a plane array). Running all steps in reverse changes nothing either. Of two rows of time, slow before fast, only the first and
+ * the plane of both matter. Designs that are equal by the operation's own symmetries keep their places in the list and share an `orbit`.
  */
 
 import { checkNames } from "../../abstraction/error.ts";

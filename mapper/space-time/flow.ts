@@ -1,13 +1,13 @@
 /**
- * @file The content of a system of recurrences, independent of the directions in which it was written.
+ * @file The meaning of a system of recurrences, independent of the directions in which it was written.
  *
  *     X[c,q] = select(q == 0 or c == 15, x[c+q], X[c+1,q-1])     X is x[c+q] at every point, passed on along (-1, 1)
  *     Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * W[c,q]
  *     out[c] = Z[c,q] where q == 4                               out[c] += X * W: a sum over q
  *
- * A value that is only passed on may travel either way, and so may a sum whose operation is associative: the space-time transform
- * decides. Everything else keeps the dependences it was written with. Which of these a definition is, is not guessed from its form: the
- * chains of reads are followed point by point, and a sum must visit each of its points once.
+ * A value that is only passed on may travel either way, and so may a sum whose operation is associative: the space-time transform decides. All
+ * other definitions keep their dependences. The kind of a definition is not guessed from its form: the chains of reads are followed point by
+ * point, and a sum must visit each of its points once.
  *
  * Inside a {@link Flows} a read of a variable is indexed by its distance, `X[]` at distance zero and `X[0,1]` for X[c,q-1].
  */

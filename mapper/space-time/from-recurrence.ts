@@ -1,12 +1,12 @@
 /**
- * @file A user's own recurrence as something to map: the computation it stands for, or its dependences as they are written.
+ * @file Turns a user's recurrence into something to map: the computation it is equivalent to, or its dependences as written.
  *
  *     X[c,q] = select(q == 0 or c == 15, x[c+q], X[c+1,q-1])
  *     Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * w[q]      ->     out[c] += x[c+q] * w[q]
  *     out[c] = Z[c,q] where q == 4
  *
- * Values that are only passed on and sums that are proved to be sums may go either way, so their equation says as much. Whatever else a
- * system computes keeps its directions.
+ * Values that are only passed on, and sums that are proved to be sums, may go either way, so an equation expresses them. Everything else in a
+ * system keeps its directions.
  */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Tiling and reordering the loops of a system, once it is known what it says.
+ * @file Tiles and reorders the loops of a system, once its meaning is known.
  *
  *     tile c by 16      for c in 0..40   ->   for c_tile in 0..3
  *                         s(c)                  for c_in in 0..16: s(16*c_tile + c_in) where 16*c_tile + c_in < 40

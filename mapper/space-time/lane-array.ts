@@ -1,9 +1,9 @@
 /**
- * @file A design on lanes by its transform: where it puts a computation, or why it does not fit.
+ * @file A lane design given by its transform: how it places a computation on the lanes, or why it does not fit.
  *
  *     conv2d, loops q c r s, P = (1,0,0,1), s = (0,1,0,0) (0,0,1,0) (0,0,0,1), tile q 14      SBM on 16 lanes, sums carried from channel to channel
  *
- * A summed loop in the transform, as a slow row of time, carries a sum in registers; one that stands around the array joins passes in memory.
+ * A summed loop in the transform, as a slow row of time, keeps its sum in registers; a summed loop around the array combines passes in memory.
  */
 
 import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";

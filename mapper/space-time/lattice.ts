@@ -1,12 +1,13 @@
 /**
- * @file Whether a lattice has a vector, not 0, whose entries stay below given extents: two points of a box that lie so apart.
+ * @file Decides whether a lattice has a nonzero vector whose entries stay below given extents, that is, whether two points of a box can differ
+ * by a lattice vector.
  *
  *     latticePointIn([[1, 4, -1]], [16, 5, 5])       (1,4,-1)
  *     latticePointIn([[1, 5, -1]], [2**32, 5, 5])    undefined: no multiple of it fits
  *
- * The work depends on the number of loops, not on how long they are. With each entry measured by its extent the box is a cube; a reduced
- * basis (Lenstra, Lenstra, Lovasz 1982) begins with a vector at most a constant longer than the shortest. Either it lies in the cube, or
- * only so many vectors are short enough to, and those are gone through (Fincke, Pohst 1985).
+ * The work depends on the number of loops, not on their lengths. With each entry scaled by its extent the box is a cube. A reduced basis
+ * (Lenstra, Lenstra, Lovasz 1982) begins with a vector at most a constant factor longer than the shortest. Either that vector lies in the cube,
+ * or only a limited number of vectors are short enough, and these are enumerated (Fincke, Pohst 1985).
  */
 
 import { nullSpace } from "./null-space.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Which loops of a computation run inside the array, how they are tiled, and which stay in sequence outside.
+ * @file Chooses which loops of a computation run inside the array, how these are tiled, and which run in sequence outside.
  *
  *     conv1d, 16 lanes     inside p 16 (of 890), r 5     outside k 512, c 512, p_tile 56
  */

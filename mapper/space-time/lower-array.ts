@@ -1,5 +1,5 @@
 /**
- * @file A design on lanes by its transform, lowered: passes of the array side by side where every access is inside, and one by one at borders.
+ * @file Lowers a lane design given by its transform: passes side by side where every access is inside, and single passes at borders.
  *
  *     for parallel p_block in 0..1                              the first rows: their passes one by one, every access tested
  *       for p in 0..4 ...

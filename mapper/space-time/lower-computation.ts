@@ -1,5 +1,6 @@
 /**
- * @file A computation with loops around its array: channels and filter rows summed from run to run, a long axis in tiles that overlap.
+ * @file Lowers a computation with loops around its array: channels and filter rows are summed from run to run, and a long axis is cut into
+ * overlapping tiles.
  *
  *     out[p] += in[p+r] * w[r], 16 lanes, SBM      for p_tile in 0..9
  *                                                    array of (p 12, r 5): X[0,lane] = in[12*p_tile+lane], a halo of 4 read twice

@@ -1,5 +1,5 @@
 /**
- * @file Results that refer to themselves as loop nests of lanes: wavefronts (lower-wavefront.ts), planes one after another, and prefixes.
+ * @file Lowers recurrences to loop nests of lanes: wavefronts (lower-wavefront.ts), planes one after another, and prefix sums.
  *
  *     for t in 0..100, block in 0..32                              v[t,j] max= v[t-1,i] + a[i,j]
  *       sums[0,lane] = -inf

@@ -1,5 +1,5 @@
 /**
- * @file A stencil in time on lanes: passes over the plane, each of several steps that follow one another row by row.
+ * @file Lowers a stencil's time steps to lanes: passes over the plane, each of which does several steps, row by row.
  *
  *     for pass in 0..12                                            8 steps a pass; two planes are swapped
  *       for row in 0..4110                                         wavefront: a step works one row behind the step before
@@ -13,7 +13,7 @@
  * the middle axis that overlap by r a step (`strip` rows each). Memory is read and written once a pass. No row is computed twice, except
  * where strips of a 3-D grid overlap. Wonnacott, Time Skewing, 2002; Nguyen et al., 3.5-D Blocking, SC'10.
  *
- * Rows beyond the plane: zeros are kept as rows; clamped and mirrored ones are read where they lie; a plane that wraps is continued.
+ * Rows beyond the plane: zeros are stored as rows, clamped and mirrored rows are read in place, and a plane that wraps is extended.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";

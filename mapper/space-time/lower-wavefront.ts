@@ -1,5 +1,6 @@
 /**
- * @file A wavefront on lanes: row i of a strip on lane i, each row k steps behind the one above; results pass to the lane below in registers.
+ * @file Lowers a wavefront to lanes: lane i computes row i of a strip, each row k steps behind the one above, and results pass to the next lane
+ * in registers.
  *
  *     for strip in 0..64                                            16 rows each
  *       above_1, made <- 0
@@ -12,8 +13,9 @@
  *         h[16*strip + row, 16*block + lane - row] = turned[16*row + lane]
  *       edge[j] = h[16*strip + 15, j]
  *
- * What depends on the row alone is loaded once a strip; what depends on the column alone lies backwards in memory of its own, so that lanes load
- * neighbours. Steps at which lanes stand beside the matrix are blocks of their own, with those lanes zero; all other blocks test nothing.
+ * Values that depend only on the row are loaded once a strip. Values that depend only on the column are stored backwards in a separate buffer,
+ * so that lanes load neighbours. Steps at which some lanes are outside the matrix are separate blocks, with those lanes zero; all other blocks
+ * test nothing.
  */
 
 import type { ArraySchedule } from "../../abstraction/candidate.ts";

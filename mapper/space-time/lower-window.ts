@@ -1,5 +1,5 @@
 /**
- * @file A sum of taps under a lane schedule, lowered to the loop nest that everything runs, prints and draws.
+ * @file Lowers a sum of taps under a lane schedule to the loop nest that is interpreted, printed and drawn.
  *
  *     for parallel i_block in 0..2047                         rows of outputs whose neighbours are all inside
  *       for lanes lane in 0..16   W[0,lane] = w[0,0] ...      weights, once a row of blocks
@@ -10,8 +10,8 @@
  *           ...
  *           out[4*i_block + 1,64*j_block + lane + 16] = A[0,lane]
  *
- * Where a neighbour may lie outside, blocks are one row of one vector and every access is guarded. Those are the outermost rows and
- * columns, and what is left over at the right.
+ * Where a neighbour may lie outside, blocks are one row of one vector and every access is guarded. These are the outermost rows and columns, and
+ * the remainder at the right.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";

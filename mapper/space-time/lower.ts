@@ -1,5 +1,5 @@
 /**
- * @file A space-time design as a loop nest on lane vectors: PEs are lanes, steps a loop, values that move are shifts.
+ * @file Lowers a space-time design to a loop nest on lane vectors: PEs are lanes, steps a loop, and moving values are shifts.
  *
  *     SBM of a 1-D convolution, 16 results, filter 5, coalesced
  *

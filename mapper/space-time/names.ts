@@ -1,5 +1,5 @@
 /**
- * @file The order designs are listed in, and their names: the letters of the dataflow, numbered where several share them.
+ * @file The order in which designs are listed, and their names: the letters of the dataflow, numbered when several share them.
  *
  *     FBS, SBM, FFM, FFM.2, FFM.3 ...
  */

@@ -1,5 +1,5 @@
 /**
- * @file The plane of a stencil in time, as lanes see it: its axes, how far a step reaches along each, what lies beyond.
+ * @file The plane of a stencil in time as lanes use it: its axes, the reach of a step along each, and what lies beyond.
  *
  *     u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j])      i: reach 1, zero      j: reach 0
  */

@@ -1,11 +1,11 @@
 /**
- * @file Splits a loop so that a transform of determinant D fills every place instead of one in D.
+ * @file Splits a loop so that a transform of determinant D fills every position instead of one in D.
  *
  *     k = 2c+q, t = q                            35 PEs x 5 steps, 45.7 % used
  *     q = 2*q_outer + q_phase
  *     k = c+q_outer, t = (q_phase, q_outer)      18 PEs x 5 steps, 88.9 %: the sixth step would be q = 5, which is none, and is cut
  *
- * The loop must be one that is summed over. The phase becomes the slowest row of time or the fastest, whichever ends first.
+ * The loop must be a summed one. The phase becomes the slowest or the fastest row of time, whichever ends first.
  */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";

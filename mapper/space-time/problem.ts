@@ -1,10 +1,10 @@
 /**
- * @file What a space-time mapping is looked for: the loops of the array, and along which vectors each operand is the same element.
+ * @file The input of space-time mapping: the loops of the array, and the vectors along which each operand is the same element.
  *
  *     z[c] += x[c+q] * w[q]     loops c 16, q 5     x (1,-1)   w (1,0)   z (0,1)
  *
- * The vectors are the integer null space of each access map. What they say is free of any direction: a value that is only read may
- * travel either way, and a sum may be formed from either end. Only a recurrence of the user's own has directions that are fixed.
+ * The vectors are the integer null space of each access map. They imply no direction: a value that is only read may travel either way, and a sum
+ * may be formed from either end. Only a user's own recurrence has fixed directions.
  */
 
 import { affineForm } from "../../abstraction/affine.ts";

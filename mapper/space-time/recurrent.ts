@@ -1,5 +1,5 @@
 /**
- * @file Results that refer to themselves, on lanes: which of three forms they have, and which transforms are legal.
+ * @file Recurrences on lanes: which of three forms they have, and which transforms are legal.
  *
  *     h[i,j] = max(0, h[i-1,j-1] + s[i,j], h[i,j-1] - 1)      wavefront: row i on lane i mod L, at step i*k + j        P (1,0), s (k,1)
  *     v[t,j] max= v[t-1,i] + a[i,j]                           planes: j on lanes, t by t                               P (0,1), s (1,0)

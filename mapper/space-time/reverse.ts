@@ -1,5 +1,5 @@
 /**
- * @file From a place and a step back to the point that runs there: the reverse of a space-time transform.
+ * @file Computes the point that runs at a place and step: the inverse of a space-time transform.
  *
  *     k = c+q, t = q                       q = t, c = k-t                         det 1: integral everywhere
  *     k = 2c+q, t = q                      q = t, c = (k-t)/2 where (k-t)%2 == 0  det 2: one place in two holds a point

@@ -1,5 +1,5 @@
 /**
- * @file The loops an array takes, and whether a transform of them can be used.
+ * @file The loops that an array uses, and whether a transform of them is valid.
  *
  *     sourceLoops(flows, ["c_in", "q"])     those of the columns, in their order; the others run outside
  */

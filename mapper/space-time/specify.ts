@@ -1,5 +1,5 @@
 /**
- * @file A specification as a loop nest: tiles and order first, then the transform of the loops that are left to the array.
+ * @file Lowers a specification to a loop nest: tiling and loop order first, then the transform of the loops left to the array.
  *
  *     tile(c, c_tile, c_in, 12)  reorder(c_tile, c_in, q)  space_time_transform([c_in, q], ...)
  *

@@ -1,5 +1,5 @@
 /**
- * @file Where the rows of steps in time lie: in planes, or in a ring that holds the newest rows of all steps of a pass but the last.
+ * @file The memory of the rows of time steps: planes, or a ring that holds the newest rows of all steps of a pass but the last.
  *
  *     rows[(row - step + 14) % 7 * pitch + column]          3 steps, of a star that reaches one row: each overwrites what it alone still needs
  *     rows[(row - 2 * step + 18) % 9 * pitch + column]      of another stencil

@@ -1,5 +1,5 @@
 /**
- * @file The passes of a stencil in time over its planes: how many steps each takes, and between which planes.
+ * @file The passes of a stencil in time over its planes: the number of steps of each, and the planes it reads and writes.
  *
  *     pass u_0 -> u                        4 steps: what 100 leave over of passes of 8
  *     for pair in 0..6

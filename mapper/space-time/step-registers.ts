@@ -1,5 +1,6 @@
 /**
- * @file Where the rows of steps in time lie while warps stream them: which register of a lane holds which element, and where it is of the plane.
+ * @file The rows of time steps in registers while warps stream them: which register of a lane holds which element, and its position in the
+ * plane.
  *
  *     u2_[5,lane]           step 2, the third of three rows, the second of two columns
  *     next[1,lane]          on its way from memory

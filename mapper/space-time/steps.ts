@@ -1,5 +1,5 @@
 /**
- * @file Which stencils in time lanes can take, and under which schedules.
+ * @file Which stencils in time lanes can compute, and under which schedules.
  *
  *     u[t,i] = 0.5*u[t-1,i] + 0.5*u[t-1,i-1]      of f32: taken; on vectors of a CPU a pass takes one step
  *                                                 of f16: refused, lanes step in f32 and f64

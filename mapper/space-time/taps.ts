@@ -5,7 +5,7 @@
  *
  *     i-1,j  w[0,1]     i,j-1  w[1,0]     i,j  w[1,1]     i,j+1  w[1,2]     i+1,j  w[2,1]
  *
- * Lanes can compute it when every neighbour of an output lies a fixed distance away, so that what one lane reads its neighbour reads next.
+ * Lanes can compute it when every neighbour is at a fixed distance from the output, so that each lane can reuse what its neighbour has read.
  */
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Sums of terms as they are printed: what is added before what is taken away, digits of a mixed radix.
+ * @file Sums of terms in the order they are printed: additions before subtractions, digits of a mixed radix.
  *
  *     sumOf([-1 t, 1 lane], 3)  =  lane - t + 3        digitOf(lane, 4, 3)  =  lane/4 % 3
  */

@@ -1,5 +1,5 @@
 /**
- * @file A design step by step: which PE computes which point when, and which elements of the operands it has in hand.
+ * @file Traces a design step by step: which PE computes which point when, and which elements of the operands it holds.
  *
  *     SBM   step 1, PE 3:  x[3]  w[1]  z[2]
  */

@@ -1,5 +1,6 @@
 /**
- * @file A stencil in time on the lanes of warps: each warp streams rows through its registers, and takes all steps of a pass on the way.
+ * @file Lowers a stencil's time steps to the lanes of warps: each warp streams rows through its registers and does all steps of a pass on the
+ * way.
  *
  *     for i_chunk in 0..16, j_tile in 0..171 (parallel)             8 steps a pass, 2 columns a lane, sweeps of 512 rows
  *       for row_block in 0..176                                     3 rows written out: the rings of 3 rows turn by their names
@@ -15,7 +16,7 @@
  * Rows before a chunk are made from what registers held before, and nothing that is stored depends on them.
  * Matsumura et al., AN5D, CGO'20; Chen et al., SSAM, SC'19.
  *
- * Beyond the plane: zeros are written where they lie; of clamped and mirrored borders the reads are others, place by place; one that wraps goes on.
+ * Beyond the plane, zeros are written in place; reads at clamped and mirrored borders go to other positions; a plane that wraps continues.
  */
 
 import { affineForm } from "../../abstraction/affine.ts";

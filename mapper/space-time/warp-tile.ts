@@ -1,12 +1,12 @@
 /**
- * @file Tiles of a stencil in time on the lanes of warps: which columns a warp holds, which rows it streams, and what its registers keep.
+ * @file Tiles of a stencil in time on the lanes of warps: the columns a warp holds, the rows it streams, and the contents of its registers.
  *
  *     32 lanes x 2 columns, 8 steps      64 columns are read, of which 48 are whole after 8 steps: 8 on either side are only read
  *     sweeps of 512 rows                 528 rows are read one after another, and 512 written
  *     a ring of 3 rows a step            row q of step s is made when rows q-1, q, q+1 of step s-1 are there
  *
- * Of a grid of three dimensions a row is a plane: `rows` outputs along the middle axis lie in registers side by side, and as many more on either
- * side as the steps that follow read.
+ * In a grid of three dimensions a row is a plane: `rows` outputs along the middle axis are in registers side by side, with as many more on
+ * either side as the following steps read.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";

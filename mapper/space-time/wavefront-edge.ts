@@ -1,5 +1,5 @@
 /**
- * @file The edge between two strips of a wavefront: the last rows of one, which lanes at the top of the next read as those above.
+ * @file The edge between two strips of a wavefront: the last rows of one strip, which the top lanes of the next read as the rows above.
  *
  *     edge[j] = h[16*strip + 15, j]                                          kept after each strip
  *     above_1[0,lane] = select(lane == 0, edge[column], made[0,lane-1])      read by lane 0 of the next

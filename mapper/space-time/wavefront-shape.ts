@@ -1,5 +1,5 @@
 /**
- * @file The measures of a wavefront: its lanes and steps, how far it reaches back, and how many strips and blocks cover the matrix.
+ * @file The dimensions of a wavefront: its lanes and steps, how far it reaches back, and the numbers of strips and blocks that cover the matrix.
  *
  *     h[i-1,j-1], h[i-1,j], h[i,j-1] on 16 lanes, s (1,1)        reach: 1 row above, 2 values of it        registers of a lane: 1
  */

@@ -1,5 +1,5 @@
 /**
- * @file A step of a wavefront on all its lanes: what the lanes above made is passed down, and each lane makes an element of its row.
+ * @file One step of a wavefront on all its lanes: results of the lanes above are passed down, and each lane computes an element of its row.
  *
  *     above_1[1,lane] = above_1[0,lane]
  *     above_1[0,lane] = select(lane == 0, edge[column], made[0,lane-1])             h[i-1,j]

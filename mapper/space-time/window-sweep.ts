@@ -1,6 +1,6 @@
 /**
- * @file Lanes that each compute several neighbouring outputs, and that sweep along an axis: data are loaded once, many elements at a time, and
- * added to every sum they belong to.
+ * @file Lowers windows in which each lane computes several neighbouring outputs and sweeps along an axis. Data are loaded once, many elements at
+ * a time, and added to every sum they belong to.
  *
  *     out[i,j] += in[i+r-1,j+s-1] * w[r,s]   4 outputs a lane, a sweep of 64 rows
  *
@@ -13,8 +13,8 @@
  *         out[64*i_block + i_step - 2,4*lane + n] = A[n,lane]
  *         A[0,lane] = A[4,lane] ...                                   and all move on
  *
- * Across lanes this is FBS with data that are loaded. Along the swept axis sums migrate through the registers of a lane, a place a step, while
- * data are used and forgotten: rotating rows of a filter, rotating planes of a 3-D stencil.
+ * Across lanes this is FBS with loaded data. Along the swept axis, sums migrate through the registers of a lane, one position a step, while data
+ * are used once and dropped: rotating rows of a filter, rotating planes of a 3-D stencil.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";

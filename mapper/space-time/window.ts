@@ -1,5 +1,5 @@
 /**
- * @file How a window that slides along a row lies on lanes, read off its space-time transform: loops (c outputs, q columns).
+ * @file How a window that slides along a row is placed on lanes, derived from its space-time transform: loops (c outputs, q columns).
  *
  *     z[c] += x[c+q] * w[q] on 16 lanes, 3 columns
  *
@@ -7,9 +7,9 @@
  *     allocation [1 0], schedule [0 1]     FBS   sums stay, data move a lane the other way: lanes 0 to 13 see all of their window.
  *                                                Or each column is loaded again, one element on: all 16 do
  *
- * Every design that broadcasts the weights and lays neighbours on neighbouring lanes can be lowered: how far sums and data hop from column
- * to column is all there is to know. (Data x, weights w, sums z: the words of Systolic Computing on GPUs for Productive Performance; SSAM,
- * Chen et al., SC'19, listing 1, is SBM.)
+ * Every design that broadcasts the weights and puts neighbours on neighbouring lanes can be lowered; it is determined by how far sums and data
+ * hop from column to column. (Data x, weights w, sums z: the terms of Systolic Computing on GPUs for Productive Performance; SSAM, Chen et al.,
+ * SC'19, listing 1, is SBM.)
  */
 
 import type { LaneDataflow } from "../../abstraction/candidate.ts";

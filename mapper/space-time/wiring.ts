@@ -4,8 +4,8 @@
  *     s.d > 0     passed on:  V[z] = select(z-d outside, load, V[z-d])
  *     s.d = 0     an input is broadcast: every PE loads it; a sum is formed across the PEs of one step
  *
- * A sum over several loops runs as one chain, from the fastest loop to the slowest, as long as going on from the last point of a loop to
- * the first of the next takes time; a further variable takes what the first one gives where it does not.
+ * A sum over several loops runs as one chain, from the fastest loop to the slowest, as long as the step from the last point of a loop to the
+ * first point of the next takes time. Where it does not, another variable takes the result of the first.
  */
 
 import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file How long a nest of lanes is as a program, counted before anything is printed.
+ * @file The length of a lane nest as a program, counted before anything is printed.
  *
  *     for unrolled t in 0..9                                           written out nine times
  *       for lanes lane in 0..16
