@@ -1,11 +1,11 @@
 /**
- * @file Indices that stay inside: `clamp`, `reflect` and `wrap` around the whole index of a dimension.
+ * @file Border modes, which keep an index inside: `clamp`, `reflect` and `wrap` around the whole index of a dimension.
  *
  *     y[i] += x[clamp(i+r-1)] * w[r]        x[-1] is x[0]
  *     y[i] += x[reflect(i+r-1)] * w[r]      x[-1] is x[1]: the edge is not repeated
  *     y[i] += x[wrap(i+r-1)] * w[r]         x[-1] is x[n-1]
  *
- * What they do is `borderOp` of expression.ts; the extent that they keep to is that of the tensor's dimension, put in here.
+ * `borderOp` of expression.ts defines them. The extent they use is that of the tensor's dimension and is filled in here.
  */
 
 import { boundsOf, type Extents } from "./affine.ts";

@@ -23,7 +23,7 @@ export type Placement = (typeof PLACEMENTS)[number];
 export interface Schedule {
   /**
    * Loops around the instruction, outermost first: every dimension once, `k`, kept ones before summed ones; and before it at most one
-   * loop over its tiles, `k/8`: of 8 blocks each. Tiles of a summed dimension may stand outside kept loops; see mapper/schedule/tiles.ts.
+   * loop over its tiles, `k/8`: of 8 blocks each. Tiles of a summed dimension may stand outside kept loops; see mapper/schedule/cache-tiles.ts.
    */
   readonly order: readonly string[];
   /** Steps of a dimension unrolled around the instruction: the register block. 1 when left out. */

@@ -1,5 +1,5 @@
 /**
- * @file What may stand in an equation: indices and conditions that are affine in the axes.
+ * @file Checks what an equation may contain: indices and conditions that are affine in the axes.
  *
  *     c[i,j] += a[i*k]        index of a[i*k] is not affine: it multiplies two axes
  */

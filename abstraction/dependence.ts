@@ -1,11 +1,11 @@
 /**
- * @file Results that refer to themselves: how far before the element it makes an equation reads its own target, and whether that was made before.
+ * @file Recurrences: how far before the element it computes an equation reads its own target, and whether that element was computed before.
  *
  *     h[i,j] = max(0, h[i-1,j-1] + s[i,j], h[i-1,j] - g, h[i,j-1] - g)          (1,1) (1,0) (0,1)
  *     v[t,j] max= v[t-1,i] + a[i,j]                                             (1,*): all of the plane before
  *
- * Elements are made in the order of the target's axes, the last fastest: the first entry of a dependence that is not 0 must be positive. Names
- * that index nothing are constants, as `g` is.
+ * Elements are computed in the order of the target's axes, the last fastest, so the first nonzero entry of a dependence must be positive. Names
+ * that index nothing, such as `g`, are constants.
  */
 
 import { affineForm } from "./affine.ts";

@@ -1,6 +1,6 @@
 /**
- * @file What automap says when the caller got something wrong: what, where, and the nearest thing that would be right; and when the machine
- * lacks something: what, why it matters, what to do.
+ * @file Error messages. A usage error says what is wrong, where, and the nearest correct value; an environment error says what the machine
+ * lacks, why that matters, and what to do.
  *
  *     equation: unknown function "sqaure"
  *       y[i] = sqaure(x[i])

@@ -1,9 +1,9 @@
 /**
- * @file Expressions as functions of loop counters: an index, the place of an element, a value rounded as its type says.
+ * @file Compiles expressions to functions of loop counters: an index, the address of an element, a value rounded as its type requires.
  *
  *     compileIndex(parse("p*2 + r"))      (env) => env[0] * 2 + env[1]
  *
- * Loop counters are slots of one array; outside its tensor an element has the place -1. What interpret.ts runs is made of these.
+ * Loop counters are slots of one array. An element outside its tensor has address -1. interpret.ts is built from these functions.
  */
 
 import { type AffineForm, affineForm } from "./affine.ts";

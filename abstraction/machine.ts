@@ -1,5 +1,5 @@
 /**
- * @file A machine as a value: everything that is true of it and that a schedule, a printer or a model asks for, each once.
+ * @file A machine as a value: each fact about it that a schedule, a printer or a model needs, stated once.
  *
  *     H100    grid -> cluster -> block (132 multiprocessors) -> warpgroup -> warp -> lane
  *             dram -> l2 -> shared -> registers

@@ -1,5 +1,6 @@
 /**
- * @file A computation matched onto an instruction: which tensor each operand stands for, which loops feed each axis; or why not.
+ * @file A computation matched onto an instruction: the tensor that each operand stands for and the loops that feed each axis, or why there is no
+ * mapping.
  *
  *     conv2d onto amx.tdpbusd     m <- p,q   n <- k   k <- c      a = in, b = w, c = out      waste 2.0 %
  *     refused: access-matrix      w depends on k, but the instruction does not index b by m

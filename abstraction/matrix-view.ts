@@ -1,5 +1,5 @@
 /**
- * @file How an instruction reads a matrix out of shared memory by itself: a start, two distances, and a swizzle of the address.
+ * @file How an instruction itself reads a matrix from shared memory: a start address, two strides, and a swizzle of the address.
  *
  *     rows of 64 f16 along k, 128 bytes each:     address(r, k) = swizzle(start + 1024*(r/8) + 128*(r%8) + 2*k)
  *     the storage that it reads:                  smem[64*r + 8*((k/8) ^ (r%8)) + k%8]

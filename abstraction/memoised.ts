@@ -1,5 +1,5 @@
 /**
- * @file What is found of an object, or of an object and a text, is found once, and forgotten with the object.
+ * @file Caches values derived from an object, or from an object and a text, for as long as the object lives.
  *
  *     const extentsOfAxes = memoised((axes: Axes) => ...)             worked out when first asked of these axes
  *     const runs = memoisedBy<Computation, number>();

@@ -1,5 +1,5 @@
 /**
- * @file A tile of an operand in memory, as its load and store see it: where each logical element lies, and how long a row is.
+ * @file A tile of an operand in memory, as its load and store see it: the address of each logical element, and the length of a row.
  *
  *     b: "tile[64*(k/4) + 4*n + k%4]"          element k 5, n 2 at 64 + 8 + 1; rows of 64
  */

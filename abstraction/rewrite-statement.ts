@@ -1,5 +1,5 @@
 /**
- * @file Statements rewritten wherever they name indices, elements, registers or arrivals: an axis that becomes a number, memory that gains a
+ * @file Rewrites statements wherever they name indices, elements, registers or barriers: an axis that becomes a number, a buffer that gains a
  * dimension.
  *
  *     substituteAxis(copy, "k_tile", number(3))          a_ring[k_tile%4, m, k] = a[m, 64*k_tile + k]   ->   a_ring[3, m, k] = a[m, 192 + k]

@@ -1,12 +1,12 @@
 /**
- * @file What the default budget of `tune` leaves on the table: each layer is searched with it, then again with ten times the trials it
- * took and no early stop, and the two winners run side by side.
+ * @file How much time the default budget of `tune` leaves unused: each layer is searched with it, then again with ten times as many trials and
+ * no early stop, and the two winners are measured in alternating batches.
  *
  *     npm run build
  *     node dist/bench/budget.js                                     twelve ResNet-18 layers, u8s8, one thread
  *     node dist/bench/budget.js --ops c2d-1,c2d-8 --types f32 --factor 10 --out bench/results/budget
  *
- * `times` is the default winner's time over the other's: 1.10 says that ten times the budget found a kernel 10 % faster.
+ * `times` is the default winner's time divided by the other's: 1.10 means that ten times the budget found a kernel 10 % faster.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * @file Whether searches that run at once spoil each other: one alone, then several in processes of their own, each with its own database
- * and the same budget of trials; at the end all winners in one process, batches in turns.
+ * @file Whether concurrent searches affect each other: one search runs alone, then several in separate processes, each with its own database and
+ * the same budget of trials. At the end all winners are measured in one process, in alternating batches.
  *
  *     npm run bench:concurrent                                                       one, two and four searches of a 512 cubed product of f32
  *     npm run bench:concurrent -- --at-once 1,8 --trials 60 -- conv2d --dtype u8s8

@@ -1,5 +1,6 @@
 /**
- * @file What no kernel of a computation can beat on this machine: of all mappings onto all instructions the least of the larger of two times.
+ * @file A lower bound on the time of any kernel of a computation on this machine: over all mappings onto all instructions, the least of the
+ * larger of two times.
  *
  *     memory     every byte of the inputs that some point reads is read once, every byte of the result written once, and nothing else done:
  *                measured (bench/peers/touch.cpp), the fastest call of four ways to do it

@@ -1,5 +1,6 @@
 /**
- * @file What a condition costs: triangles and bands beside the same computations without their condition, by the rate of useful multiplies.
+ * @file The cost of a condition: triangles and bands compared with the same computations without their condition, by the rate of useful
+ * multiplies.
  *
  *     npm run build
  *     node dist/bench/conditions.js                                        200 computations, half an hour or more

@@ -1,5 +1,5 @@
 /**
- * @file cuBLAS as a kernel that is measured beside others: a shared object with their interface.
+ * @file cuBLAS as a kernel to measure beside others: a shared object with the same interface.
  *
  *     runner.measureTogether([kernel, cublas(folder, 4096, "nvcc", kernel.arguments)], reference)
  */

@@ -1,5 +1,5 @@
 /**
- * @file Kernels drawn at random, measured on this machine's GPU: what the model of GPUs is judged by, for it has chosen none of them.
+ * @file Measures random kernels on this machine's GPU. They are the test set for the GPU model, since the model chose none of them.
  *
  *     node dist/bench/cuda-random.js --draw 12 --configurations 7 > drawn.jsonl                  without a GPU: 12 of each of 7 configurations an operator
  *     node dist/bench/cuda-random.js --measure drawn.jsonl --shard 1/4 --seconds 90 --out trials-1.jsonl

@@ -1,5 +1,6 @@
 /**
- * @file Random kernels of every kind under NVIDIA's compute-sanitizer: memcheck, racecheck, synccheck and initcheck, a line a kernel and tool.
+ * @file Runs random kernels of every kind under NVIDIA's compute-sanitizer: memcheck, racecheck, synccheck and initcheck, one line for each
+ * kernel and tool.
  *
  *     npm run build
  *     node dist/bench/cuda-sanitizer.js --kernels 200 --seconds 240 --out bench/results/cuda-sanitizer-kinds-h100.jsonl

@@ -1,4 +1,4 @@
-/** @file What cuda-suite.ts writes, a line each, and the table that comes of it. */
+/** @file The lines that cuda-suite.ts writes, and the table made from them. */
 
 import { z } from "zod";
 import { parseDataTypes } from "../operators/data-types.ts";

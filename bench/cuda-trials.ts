@@ -1,5 +1,5 @@
 /**
- * @file Trials of kernels on a GPU as benches write them, a line each, and as they are read again.
+ * @file Writes and reads trials of GPU kernels for the benches, one a line.
  *
  *     {"kind":"trial","case":"c2d-5@16 last","suite":{"op":"c2d",...},"candidate":{...},"status":"ok","median":9.1e-6,"interval":[9.0e-6,9.2e-6]}
  */

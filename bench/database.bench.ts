@@ -1,6 +1,6 @@
 /**
- * @file How long questions to a database of a million trials take. Goals: the best of a workload under 2 ms, a filtered top-100 under
- * 50 ms, the records read and checked included.
+ * @file The time of queries in a database of a million trials, including reading and checking the records. Goals: the best of a workload in
+ * under 2 ms, a filtered top-100 in under 50 ms.
  *
  *     npm run bench:database                                     makes the database first: about a minute and 1.2 GB in the temporary folder
  *     AUTOMAP_BENCH_TRIALS=100000 npm run bench:database

@@ -1,5 +1,5 @@
 /**
- * @file Copies on this machine's GPU, measured as kernels are: what transfers of so many bytes take at best.
+ * @file Copies on this machine's GPU, measured like kernels: the shortest time in which this many bytes can be moved.
  *
  *     for (const line of await copies(2 ** 28, runner, workdir)) ...      { kind: "copy", bytes, by: "the runtime", seconds }
  */

@@ -1,11 +1,11 @@
 /**
- * @file Every operator of the suite as a package: written into a clean folder, built by a compiler alone, proved by its own test.
+ * @file Every operator of the suite as a package: written to a clean folder, built by a compiler alone, and checked by its own test.
  *
  *     npm run emit:suite
  *     npm run emit:suite -- --ops c2d,dep --types u8s8 --keep packages
  *
- * The shapes are the suite's, made small; the kernel is the one the model likes best. What nothing maps gets the portable code. The
- * build sees nothing but a PATH: no automap, no Node. Exit code 4 when a package is wrong.
+ * The shapes are small versions of the suite's. The kernel is the one the model ranks first; operators that nothing maps get the portable code.
+ * The build sees only a PATH: no automap, no Node. Exit code 4 when a package is wrong.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";

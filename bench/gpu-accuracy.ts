@@ -1,5 +1,5 @@
 /**
- * @file How well the model of GPUs ranks trials that its correction has not seen.
+ * @file How well the GPU model ranks trials that its correction has not seen.
  *
  *     npm run build
  *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz                    an operator a line

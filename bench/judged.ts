@@ -1,5 +1,5 @@
 /**
- * @file Random candidates, lowered and judged: each nest is interpreted and must give what the equation gives, in every element.
+ * @file Random candidates, lowered and checked: each nest is interpreted and must give the equation's result in every element.
  *
  *     npm run build
  *     node dist/bench/judged.js                                  10,000 candidates of CPUs, 1,250 of blocks and warps: some ten minutes

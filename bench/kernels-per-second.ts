@@ -1,5 +1,5 @@
 /**
- * @file How many kernels a second a default search measures, of two builds in turns, and which winner is faster.
+ * @file How many kernels a second a default search measures, for two builds in alternation, and which build's winner is faster.
  *
  *     npm run build                                              here, and in a checkout of the other version
  *     node dist/bench/kernels-per-second.js --other ../before/dist --rounds 5

@@ -1,6 +1,6 @@
 /**
- * @file Random designs and schedules on lanes, judged: each nest is interpreted, each kernel compiled and run under emulation, and must give what
- * the equation gives in every element.
+ * @file Random lane designs and schedules, checked: each nest is interpreted, each kernel compiled and run under emulation, and both must give
+ * the equation's result in every element.
  *
  *     npm run build
  *     node dist/bench/lane-judged.js                                      20,000 candidates of ten kinds on one core

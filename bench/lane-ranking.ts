@@ -1,5 +1,5 @@
 /**
- * @file How well the model of designs on lanes ranks them: designs of six operators and more, drawn over all dataflows, measured here.
+ * @file How well the model of lane designs ranks them: designs of six or more operators, drawn from all dataflows and measured here.
  *
  *     npm run build
  *     node dist/bench/lane-ranking.js                                          some five minutes on a quiet machine

@@ -1,5 +1,6 @@
 /**
- * @file What an element type costs on lanes: one filter over one image in each type, and what dot products of neighbouring taps bring to integers.
+ * @file The cost of element types on lanes: one filter over one image in each type, and the gain from dot products of neighbouring taps for
+ * integers.
  *
  *     npm run build
  *     node dist/bench/lane-types.js --out bench/results/lane-types            a minute and a half on a quiet machine

@@ -1,6 +1,6 @@
 /**
- * @file automap against oneDNN, layer by layer: each layer is tuned, then the winner and oneDNN's kernels run in one process, batches in
- * turns, on the same inputs, each checked element by element first.
+ * @file automap against oneDNN, layer by layer: each layer is tuned, then the winner and oneDNN's kernels run in one process, in alternating
+ * batches, on the same inputs. Each is first checked element by element.
  *
  *     npm run build
  *     node dist/bench/layers.js                                             twelve ResNet-18 layers, f32, bf16, u8s8, one thread

@@ -1,4 +1,4 @@
-/** @file How many schedules a second the latency model judges on one core. Goal: 200,000, less than 5 microseconds each. */
+/** @file How many schedules a second the latency model evaluates on one core. Goal: 200,000, that is, less than 5 microseconds each. */
 
 import { bench, describe } from "vitest";
 import { seededRandom } from "../abstraction/random.ts";

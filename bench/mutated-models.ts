@@ -1,5 +1,5 @@
 /**
- * @file Models of ONNX spoilt at random, each read: the answer is right, or it is refused in a sentence, in little time and memory.
+ * @file Reads randomly corrupted ONNX models: each must give the right answer, or be refused in a sentence, in little time and memory.
  *
  *     npm run build
  *     node dist/bench/mutated-models.js                                          5,000 models on one core

@@ -1,5 +1,6 @@
 /**
- * @file Whole networks beside ONNX Runtime, both called from this process, batches in turns; outputs are compared first. Where the time of ours goes, by step.
+ * @file Whole networks against ONNX Runtime, both called from this process in alternating batches. Outputs are compared first. Also shows the
+ * time of our network by step.
  *
  *     npm run build && npm install --no-save onnxruntime-node
  *     node dist/cli/main.js tune-network resnet18 --time 360 --db networks.db

@@ -1,5 +1,5 @@
 /**
- * @file The options of a script in bench/, read by node's `parseArgs`. `--help` lists them, and a mistake is a sentence.
+ * @file The options of a script in bench/, parsed by Node's `parseArgs`. `--help` lists them; a mistake gives a one-sentence error.
  *
  *     const { values } = readOptions({ options: { seed: { type: "string", default: "1" } } });
  */

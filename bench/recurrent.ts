@@ -1,5 +1,5 @@
 /**
- * @file Results that refer to themselves: lanes beside the compiler's loops, in turns in one process.
+ * @file Recurrences: lanes against the compiler's loops, in alternating batches in one process.
  *
  *     npm run build
  *     node dist/bench/recurrent.js --out recurrent                     4096 x 4096, 500 steps of 512 states, 2^24 sums; one thread

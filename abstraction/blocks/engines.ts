@@ -1,12 +1,12 @@
 /**
- * @file Engines that copy by themselves: one for each stage that a nest counts arrivals of.
+ * @file Asynchronous copy engines: one for each stage whose arrivals a nest counts.
  *
  *     send for full[(step+2)%4]             a thread hands boxes to the engine of the stage, with all that it knows to have ended
  *     await full[step%4], use step/4        whoever awaits knows that the engine has ended what it did for that use
  *     arrive empty[step%4]                  what this warpgroup did before has ended for whoever awaits the stage, once all have arrived
  *
- * What is sent may arrive at once or no sooner than somebody awaits it: both are run. A barrier has two phases only, so no stage may be sent
- * for again before all that ever await it have awaited its last use, and nobody may await a use but the last or the next.
+ * Requested data may arrive at once, or only when somebody awaits it: both are run. A barrier has only two phases. No stage may therefore be
+ * requested again before all threads that ever await it have awaited its last use, and nobody may await a use other than the last or the next.
  */
 
 import { bytesOf } from "../dtype.ts";

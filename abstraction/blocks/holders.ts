@@ -1,5 +1,5 @@
 /**
- * @file Which lane of a warp holds which element of an operand, and which elements `ldmatrix` takes from memory in one row.
+ * @file Which lane of a warp holds which element of an operand, and which elements `ldmatrix` reads from memory in one row.
  *
  *     mma.m16n8k16 a     lane 0 holds [0,0] [0,1] [8,0] [8,1] [0,8] [0,9] [8,8] [8,9]
  *     ldmatrix           row 0 of the first matrix: [0,0] .. [0,7], which lanes 0 to 3 get two each

@@ -1,5 +1,5 @@
 /**
- * @file What is drawn at random to be judged: a candidate whose nest is interpreted, one whose kernel is compiled, or a refusal with its reason.
+ * @file A random case to be checked: a candidate whose nest is interpreted, one whose kernel is compiled, or a refusal with its reason.
  *
  *     const [first] = ARRAYS.draw(seededRandom(1));
  *     if (first?.status === "nest") wrongNest(first)          undefined where it gives what the equation gives

@@ -1,5 +1,5 @@
 /**
- * @file What becomes of a model that is read: a refusal in a sentence, or a network whose fused steps compute what its nodes say.
+ * @file The outcome of reading a model: a refusal in a sentence, or a network whose fused steps compute what its nodes specify.
  *
  *     await judgedModel(bytes, folder)      { status: "refused", says: "conv1 (Conv): ..." }
  */

@@ -1,4 +1,4 @@
-/** @file The kinds of candidates on lanes that are drawn at random, and how many of a thousand each has. */
+/** @file The kinds of random lane candidates, and how many of a thousand are of each. */
 
 import { type Random, seededRandom } from "../../abstraction/random.ts";
 import { ARRAYS, REGISTER_FORMS } from "./arrays.ts";

@@ -1,9 +1,9 @@
 /**
- * @file Models of ONNX, spoilt at random: what a broken exporter, a torn download or somebody who means harm might hand over.
+ * @file Random corruptions of ONNX models, such as a broken exporter, an incomplete download or an attacker might produce.
  *
  *     mutatedModel(seededRandom(1), bytes)      { kind: "sizes", bytes: Uint8Array }
  *
- * A kind changes the bytes, or the message that they hold. The same random numbers change the same model in the same way.
+ * A mutation changes the bytes, or the message they encode. The same random numbers change the same model in the same way.
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";

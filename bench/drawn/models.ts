@@ -1,5 +1,6 @@
 /**
- * @file Models to be spoilt: the networks that are built here, in small, ResNet-18 in full, one with its weights beside it, and ONNX's own cases.
+ * @file Models to be corrupted: small forms of the built-in networks, ResNet-18 in full, one with its weights in a separate file, and ONNX's own
+ * cases.
  *
  *     baseModels(folder)      [{ name: "shufflenet", bytes: () => Uint8Array }, ...]
  */

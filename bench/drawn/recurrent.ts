@@ -1,6 +1,4 @@
-/**
- * @file Results that refer to themselves, drawn at random, and schedules of them: for the interpreter, and for compiled kernels.
- */
+/** @file Random recurrences and schedules for them: for the interpreter, and for compiled kernels. */
 
 import type { ArraySchedule } from "../../abstraction/candidate.ts";
 import {

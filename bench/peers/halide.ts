@@ -1,9 +1,9 @@
 /**
- * @file Halide as a peer of a sum of neighbours: its own schedulers, and a schedule as its tutorials write one.
+ * @file Halide as a peer for sums of neighbours: its own schedulers, and a schedule like those in its tutorials.
  *
  *     const peer = await halideKernel(computation, "Adams2019", options)      out(x, y) = sum of w(k) * in(x + .., y + ..)
  *
- * Of Debian 12 it is version 14 (libhalide14-0-dev). A call is a realisation of a compiled pipeline: nothing is compiled in it but the first time.
+ * Debian 12 has version 14 (libhalide14-0-dev). A call realises a compiled pipeline; only the first call compiles.
  */
 
 import { readFileSync } from "node:fs";

@@ -1,5 +1,5 @@
 /**
- * @file Peers of results that refer to themselves: the loops as a careful programmer writes them, left to the compiler.
+ * @file Peers for recurrences: the loops as a careful programmer writes them, left to the compiler.
  *
  *     const peer = await recurrentLoops("alignment", computation, options)      for i, for j: max(0, ...), left and diagonal in registers
  */

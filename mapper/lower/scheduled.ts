@@ -11,9 +11,9 @@
  *             c{...} <- avx512.vpdpbusd(a{0}, b{...})
  *         out[...] <- c{...}
  *
- * Remainders are peeled: a loop of whole blocks, then one smaller block, without tests inside. Tiles (../schedule/cache-tiles.ts) are loops around these, each
- * over a range of blocks. Where tiles of a sum enclose kept loops, accumulators are loaded and stored. Padding is in the copies of operands and
- * written once, so the inner loops do not deal with it.
+ * Remainders are peeled: a loop of whole blocks, then one smaller block, without tests inside. Tiles (../schedule/cache-tiles.ts) are loops
+ * around these, each over a range of blocks. Where tiles of a sum enclose kept loops, accumulators are loaded and stored. Padding is in the
+ * copies of operands and written once, so the inner loops do not deal with it.
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";

@@ -32,7 +32,7 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
 
 /**
  * The plainest legal schedule: loops in the order of the computation, no register block, every input in its simplest place.
- * @throws Error when the mapping has no legal schedule; {@link unschedulable} says why
+ * @throws Error when the mapping has no legal schedule; `unschedulable` says why
  */
 export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
   return { ...plainOf(mapping), threads };
@@ -49,7 +49,7 @@ const plainOf = memoised((mapping: Mapping): Schedule => {
 /**
  * A random legal schedule; the plainest one when none of many draws is legal.
  * @param nearBytes size of the nearest cache. Tile loops are tried for data that does not fit in it; none when left out
- * @throws Error when the mapping has no legal schedule; {@link unschedulable} says why
+ * @throws Error when the mapping has no legal schedule; `unschedulable` says why
  */
 export function randomSchedule(mapping: Mapping, random: Random, threads = 1, nearBytes?: number): Schedule {
   const plain = plainSchedule(mapping, threads);
