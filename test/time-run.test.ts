@@ -48,6 +48,15 @@ const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] 
     define(CUBE, { t: 5, i: 9, j: 21, k: 40 }, "f64"),
     { lanes: 8, depth: 2, strip: 8 },
   ],
+  [
+    "a star whose steps are written over what they alone still need",
+    define(
+      `u[t,i,j,k] = 0.4*u[t-1,i,j,k]
+        + 0.1*(u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1])`,
+      { t: 8, i: 14, j: 21, k: 70 },
+    ),
+    { depth: 4, strip: 8, vectors: 2, streaming: true },
+  ],
   ["a line", define("u[t,i] = max(u[t-1,reflect(i-1)], 0.5*u[t-1,reflect(i+2)])", { t: 4, i: 133 }), { vectors: 2 }],
 ];
 
