@@ -262,3 +262,57 @@ it("an image outside of which a crop looks has the value that is given there", a
     9, 1, 2, 3, 9,
   ]);
 });
+
+describe("Resize", () => {
+  const by = (scales: readonly number[], x: readonly number[], attributes: One["attributes"] = {}): One => ({
+    ...{ op: "Resize", x, more: [undefined, floats(...scales)] },
+    attributes: { nearest_mode: "floor", ...attributes },
+  });
+  const to = (sizes: readonly number[], x: readonly number[], attributes: One["attributes"] = {}): One => ({
+    ...{ op: "Resize", x, more: [undefined, undefined, longs(...sizes)], attributes },
+  });
+
+  it("makes as many elements as the product in f32 says", () => {
+    const sizes = [0.7, 0.9, 1.4, 2.3].map((scale) => shapeOf(by([1, scale], [1, 10]))?.[1]);
+    expect(sizes).toEqual([7, 9, 14, 23]);
+  });
+
+  it("keeps what is not finite to the outputs that it is nearest to", async () => {
+    const x = [0, 1, 2, Number.POSITIVE_INFINITY, 4, 5, 6, 7, 8, Number.NaN];
+    const one = by([1, 1.19], [1, 10], { coordinate_transformation_mode: "asymmetric" });
+    expect(await madeOf(one, x)).toEqual(Array.from({ length: 11 }, (_, p) => x[Math.floor(p / Math.fround(1.19))]));
+  });
+
+  it("takes an axis of 100,000 outputs", () => {
+    expect(shapeOf(to([1, 1, 100_000], [1, 1, 1000], { mode: "linear" }))).toEqual([1, 1, 100_000]);
+  });
+
+  it("is refused where an axis would have more outputs than can be weighed", () => {
+    expect(refused(to([1, 2_000_000_000], [1, 2]))).toBe(
+      "act (Resize): constants made while the network is read would hold more than 268435456 elements",
+    );
+  });
+
+  it("knows by axes what of a crop lies outside", () => {
+    const more = [floats(0, 0, -1, -1, 1, 1, 2, 2), undefined, longs(1, 1, 30_000, 30_000)];
+    const attributes = { coordinate_transformation_mode: "tf_crop_and_resize" };
+    expect(shapeOf({ op: "Resize", x: [1, 1, 2, 2], more, attributes })).toEqual([1, 1, 30_000, 30_000]);
+  });
+
+  it("is refused where exclude_outside would leave a nearest place or a line without weights", () => {
+    const of = (mode: string): string => refused(by([1, 2], [1, 3], { mode, exclude_outside: 1 }));
+    expect([of("nearest"), of("linear"), of("cubic")]).toEqual([
+      "act (Resize): exclude_outside is supported with cubic only, and its mode is nearest",
+      "act (Resize): exclude_outside is supported with cubic only, and its mode is linear",
+      "accepted",
+    ]);
+  });
+
+  it("is refused where scales are told of a part of the image", () => {
+    const attributes = { coordinate_transformation_mode: "tf_crop_and_resize" };
+    const of = (end: number): string =>
+      refused({ op: "Resize", x: [1, 8], more: [floats(0, 0, 1, end), floats(1, 1)], attributes });
+    expect(of(0.5)).toBe("act (Resize): scales of a part of dimension 1 are not supported; sizes are");
+    expect(of(1)).toBe("accepted");
+  });
+});

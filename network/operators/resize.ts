@@ -9,7 +9,8 @@
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
+import type { NumberArray } from "../numbers.ts";
+import { elementsOf, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
 import { elementwise } from "./elementwise.ts";
 import { sizesOf } from "./shape.ts";
@@ -82,79 +83,99 @@ function cubicWeights(r: number, a: number): number[] {
   return [far(1 + r), near(r), near(1 - r), far(2 - r)];
 }
 
-/** What an output is made of: weights by the place of the input. */
-function tapsOf(
+/** Inputs that an output is made of, at most. */
+const NEIGHBOURS: Readonly<Record<string, number>> = { nearest: 1, linear: 2, cubic: 4 };
+
+/** What the outputs of an axis are made of: for each in turn so many places of the input, with their weights; a weight of 0 is no place. */
+interface Taps {
+  readonly each: number;
+  readonly places: NumberArray;
+  readonly weights: NumberArray;
+}
+
+/** The neighbours of an output, those beyond the border too, and their weights. */
+function neighboursOf(
   p: number,
   axis: Resized,
-  { transform, mode, rounding, a, excludesOutside }: Sampling,
-): Map<number, number> {
+  { transform, mode, rounding, a }: Sampling,
+): readonly (readonly [place: number, weight: number])[] {
   const x = coordinateOf(p, axis, transform);
+  if (mode === "nearest") return [[nearestTo(x, rounding), 1]];
   const below = Math.floor(x);
-  const given: readonly (readonly [place: number, weight: number])[] =
-    mode === "nearest"
-      ? [[nearestTo(x, rounding), 1]]
-      : mode === "linear"
-        ? [
-            [below, 1 - (x - below)],
-            [below + 1, x - below],
-          ]
-        : cubicWeights(x - below, a).map((weight, i) => [below - 1 + i, weight] as const);
-  const isInside = ([place]: readonly [number, number]): boolean => place >= 0 && place < axis.from;
-  const kept = excludesOutside ? given.filter(isInside) : given;
-  const sum = excludesOutside ? kept.reduce((all, [, weight]) => all + weight, 0) : 1;
-  const taps = new Map<number, number>();
-  for (const [place, weight] of kept) {
-    const within = Math.max(0, Math.min(axis.from - 1, place));
-    if (weight !== 0) taps.set(within, (taps.get(within) ?? 0) + weight / sum);
+  if (mode === "cubic") return cubicWeights(x - below, a).map((weight, i) => [below - 1 + i, weight] as const);
+  return [
+    [below, 1 - (x - below)],
+    [below + 1, x - below],
+  ];
+}
+
+/** Counted as constants are before it is made: a few bytes of a file can ask for any number of outputs. */
+function tapsOf(node: Lowering, axis: Resized, sampling: Sampling): Taps {
+  const each = NEIGHBOURS[sampling.mode] ?? 1;
+  const places = node.numbers("s32", axis.to * each);
+  const weights = node.numbers("f64", axis.to * each);
+  for (let p = 0; p < axis.to; p++) {
+    const given = neighboursOf(p, axis, sampling);
+    const kept = sampling.excludesOutside ? given.filter(([place]) => place >= 0 && place < axis.from) : given;
+    const sum = sampling.excludesOutside ? kept.reduce((all, [, weight]) => all + weight, 0) : 1;
+    let at = p * each;
+    for (const [place, weight] of kept) {
+      if (weight === 0) continue;
+      const within = Math.max(0, Math.min(axis.from - 1, place));
+      // Places ascend, so that those which the border holds lie side by side.
+      const isSame = at > p * each && places[at - 1] === within;
+      if (!isSame) at++;
+      places[at - 1] = within;
+      weights[at - 1] = (isSame ? (weights[at - 1] ?? 0) : 0) + weight / sum;
+    }
   }
-  return taps;
+  return { each, places, weights };
+}
+
+function forEachTap({ each, places, weights }: Taps, visit: (p: number, place: number, weight: number) => void): void {
+  for (const [at, weight] of weights.entries()) if (weight !== 0) visit(Math.floor(at / each), places[at] ?? 0, weight);
 }
 
 const divisor = (a: number, b: number): number => (b === 0 ? a : divisor(b, a % b));
 
 /** A formula `(p*rise + start) / run` at or below the first place of every output, and how many places from it each needs. */
-function windowsOf(taps: readonly ReadonlyMap<number, number>[], { from, to }: Resized) {
+function windowsOf(taps: Taps, { from, to }: Resized) {
   const by = divisor(from, to);
   const [rise, run] = [from / by, to / by];
-  const places = taps.map((each) => [...each.keys()]);
-  const reach = (start: number): { readonly below: boolean; readonly count: number } => {
-    let [below, count] = [true, 1];
-    for (const [p, list] of places.entries()) {
-      const first = Math.floor((p * rise + start) / run);
-      for (const place of list) {
-        below &&= place >= first;
-        count = Math.max(count, place - first + 1);
-      }
-    }
-    return { below, count };
-  };
   // The latest start that lies below all.
-  const least = Math.min(
-    ...places.flatMap((list, p) => list.map((place) => (place + 1) * run - 1 - p * rise)),
-    run * from,
-  );
-  return { rise, run, start: least, count: reach(least).count };
+  let start = run * from;
+  forEachTap(taps, (p, place) => {
+    start = Math.min(start, (place + 1) * run - 1 - p * rise);
+  });
+  let count = 1;
+  forEachTap(taps, (p, place) => {
+    count = Math.max(count, place - Math.floor((p * rise + start) / run) + 1);
+  });
+  return { rise, run, start, count };
 }
 
 function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling: Sampling): Value {
-  const taps = Array.from({ length: axis.to }, (_, p) => tapsOf(p, axis, sampling));
+  const shape = x.shape.map((size, i) => (i === d ? axis.to : size));
+  elementsOf(shape, node.subject);
+  const taps = tapsOf(node, axis, sampling);
   const { rise, run, start, count } = windowsOf(taps, axis);
   const axes = axesOfRank(x.shape.length);
   const own = axes[d] ?? "";
   const scaled = `${own}*${rise}${start < 0 ? start : `+${start}`}`;
   const first = run === 1 ? scaled : `(${scaled})/${run}`;
-  const shape = x.shape.map((size, i) => (i === d ? axis.to : size));
   const at = (place: string): string => `x[${axes.map((name, i) => (i === d ? place : name)).join(",")}]`;
   const target = `y[${axes.join(",")}]`;
-  const isMove = count === 1 && taps.every((each) => each.size === 1 && [...each.values()][0] === 1);
-  if (isMove) return node.equation(`${target} = ${at(first)}`, { reads: { x }, shape, type: x.type });
   const values = node.numbers(x.type, axis.to * count);
-  for (const [p, each] of taps.entries()) {
-    const base = Math.floor((p * rise + start) / run);
-    for (const [place, weight] of each) values[p * count + place - base] = weight;
-  }
+  forEachTap(taps, (p, place, weight) => {
+    values[p * count + place - Math.floor((p * rise + start) / run)] = weight;
+  });
+  if (count === 1 && values.every((weight) => weight === 1))
+    return node.equation(`${target} = ${at(first)}`, { reads: { x }, shape, type: x.type });
   const weights = node.constant({ type: x.type, shape: [axis.to, count], values }, `${x.name}.weights${d}`);
-  return node.equation(`${target} += weights[${own},t] * ${at(`${first}+t`)}`, {
+  const [weight, read] = [`weights[${own},t]`, at(`${first}+t`)];
+  // Beside its neighbours an output also sees places of weight 0: what is not finite there must not reach it.
+  const term = count > taps.each ? `select(${weight} == 0, 0, ${weight} * ${read})` : `${weight} * ${read}`;
+  return node.equation(`${target} += ${term}`, {
     ...{ reads: { weights, x }, shape, type: x.type },
     extents: { t: count },
   });
@@ -179,12 +200,19 @@ function axesOf(node: Lowering, x: Value, transform: string): readonly (readonly
   if (!isTold && !list.every((scale) => scale > 0 && Number.isFinite(scale))) node.refuse("scales must be positive");
   const sizes = sizesOf(
     node,
-    isTold ? list : list.map((scale, i) => Math.floor(scale * (x.shape[places[i] ?? 0] ?? 1))),
+    // In f32, as ONNX does it (onnx/defs/tensor/utils.cc): 0.7 of 10 are 7, which in f64 the rounded 0.7 stays below.
+    isTold
+      ? list
+      : list.map((scale, i) => Math.floor(Math.fround(Math.fround(scale) * (x.shape[places[i] ?? 0] ?? 1)))),
   );
   return places.flatMap((d, i) => {
     const [from = 1, to = 1] = [x.shape[d], sizes[i]];
     if (to < 1) node.refuse(`size ${to} of dimension ${d} has no elements`);
     const kept = [crops ? (part?.[i] ?? 0) : 0, crops ? (part?.[i + places.length] ?? 1) : 1] as const;
+    if (!kept.every(Number.isFinite)) node.refuse(`the part that is kept of dimension ${d} is not finite`);
+    // By ONNX the part is scaled, and by other runtimes the whole image.
+    if (!isTold && (kept[0] !== 0 || kept[1] !== 1))
+      node.refuse(`scales of a part of dimension ${d} are not supported; sizes are`);
     const axis = { from, to, scale: isTold ? to / from : (list[i] ?? 1), part: kept };
     const isSame = from === to && axis.scale === 1 && kept[0] === 0 && kept[1] === 1;
     return isSame ? [] : [[d, axis] as const];
@@ -202,6 +230,8 @@ function resize(node: Lowering): Value[] {
     a: node.float("cubic_coeff_a", -0.75),
     excludesOutside: node.int("exclude_outside", 0) !== 0,
   };
+  if (sampling.excludesOutside && sampling.mode !== "cubic")
+    node.refuse(`exclude_outside is supported with cubic only, and its mode is ${sampling.mode}`);
   if (node.int("antialias", 0) !== 0) node.refuse("antialias is not supported");
   node.text("keep_aspect_ratio_policy", "stretch", ["stretch"]);
   const outside = node.float("extrapolation_value", 0);
@@ -217,18 +247,20 @@ function filledOutside(
   axes: readonly (readonly [place: number, axis: Resized])[],
   outside: number,
 ): Value {
-  const shape = y.shape.map((size, d) => (axes.some(([place]) => place === d) ? size : 1));
-  const inside = y.shape.map((size, d) => {
-    const [, axis] = axes.find(([place]) => place === d) ?? [];
-    if (!axis) return [1];
-    const at = Array.from({ length: size }, (_, p) => coordinateOf(p, axis, "tf_crop_and_resize"));
-    return at.map((x) => (x >= 0 && x <= axis.from - 1 ? 1 : 0));
+  const masks = axes.flatMap(([d, axis]) => {
+    const inside = node.numbers("bool", axis.to).map((_, p) => {
+      const x = coordinateOf(p, axis, "tf_crop_and_resize");
+      return x >= 0 && x <= axis.from - 1 ? 1 : 0;
+    });
+    if (inside.every((flag) => flag === 1)) return [];
+    const shape = y.shape.map((size, i) => (i === d ? size : 1));
+    return [node.constant({ type: "bool", shape, values: inside }, `${y.name}.inside${d}`)];
   });
-  const all = inside.reduce<number[]>((rows, flags) => rows.flatMap((row) => flags.map((flag) => row * flag)), [1]);
-  if (all.every((flag) => flag === 1)) return y;
-  const mask = node.constant({ type: "bool", shape, values: node.numbersFrom("bool", all) }, `${y.name}.inside`);
+  if (masks.length === 0) return y;
   const given = outside < 0 ? `(${numberText(outside)})` : numberText(outside);
-  return elementwise(node, [y, mask], ([value = "", flag = ""]) => `select(${flag} != 0, ${value}, ${given})`);
+  return elementwise(node, [y, ...masks], ([value = "", ...flags]) =>
+    flags.reduce((kept, flag) => `select(${flag} != 0, ${kept}, ${given})`, value),
+  );
 }
 
 export const RESIZING: OperatorTable = { Resize: { lower: resize } };
