@@ -316,3 +316,25 @@ describe("Resize", () => {
     expect(of(1)).toBe("accepted");
   });
 });
+
+describe("the places of MaxPool", () => {
+  const one = (x: readonly number[], attributes: One["attributes"]): One => ({
+    ...{ op: "MaxPool", x: [1, 1, ...x], attributes: { storage_order: 1, ...attributes } },
+    outputs: ["most", "y"],
+  });
+
+  it("are those of the first of equal ones by rows, also where they are numbered by columns", async () => {
+    expect(await madeOf(one([2, 2], { kernel_shape: [2, 2] }), [1, 5, 5, 1])).toEqual([2]);
+    expect(await madeOf(one([2, 3], { kernel_shape: [1, 1] }), [1, 2, 3, 4, 5, 6])).toEqual([0, 2, 4, 1, 3, 5]);
+    const places = Array.from({ length: 12 }, (_, i) => (i % 2) * 6 + (Math.floor(i / 2) % 3) * 2 + Math.floor(i / 6));
+    expect(await madeOf(one([2, 3, 2], { kernel_shape: [1, 1, 1] }), places)).toEqual(places);
+  });
+
+  it("are refused where a window steps over the whole input", () => {
+    const attributes = { kernel_shape: [2], dilations: [10], pads: [5, 5] };
+    for (const op of ["MaxPool", "AveragePool"])
+      expect(refused({ op, opset: 19, x: [1, 1, 3], attributes })).toBe(
+        `act (${op}): a window at position 0 of spatial dimension 0 lies in the padding alone`,
+      );
+  });
+});

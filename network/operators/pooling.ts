@@ -29,7 +29,19 @@ function poolOf(node: Lowering): Pool {
   // Otherwise a window could lie in the padding alone.
   if (window.begins.some((b, d) => b >= (dilated[d] ?? 0)) || window.ends.some((e, d) => e >= (dilated[d] ?? 0)))
     node.refuse("its padding is as wide as its window");
-  return { x, spatial, window, positions: positionsOf(node, spatial, window, ceil) };
+  const pool = { x, spatial, window, positions: positionsOf(node, spatial, window, ceil) };
+  checkTouches(node, pool);
+  return pool;
+}
+
+/** A step that is wider than the input may pass it. @throws UsageError when a window lies on both sides of the input and touches none of it */
+function checkTouches(node: Lowering, pool: Pool): void {
+  for (const [d, size] of pool.spatial.entries()) {
+    if ((pool.window.dilations[d] ?? 1) <= size) continue;
+    for (let p = 0; p < (pool.positions[d] ?? 1); p++)
+      if (countAt(pool, d, p, false) === 0)
+        node.refuse(`a window at position ${p} of spatial dimension ${d} lies in the padding alone`);
+  }
 }
 
 function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=" | "max="): Value {
@@ -55,25 +67,13 @@ function maxPool(node: Lowering): Value[] {
   return [most, placesOf(node, pool, most, byColumns)];
 }
 
-/** Where in the whole input each of the largest lies: the first of equal ones. @param byColumns whether neighbours in memory lie along the first spatial axis */
+/** Where in the whole input each of the largest lies: the first of equal ones by rows. @param byColumns whether it is numbered by columns */
 function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most: Value, byColumns: boolean): Value {
   if (x.type !== "f32" && x.type !== "f64")
     node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
   const rank = spatial.length;
   const all = spatial.reduce((product, size) => product * size, 1);
-  const order = byColumns ? [...spatial.keys()] : [...spatial.keys()].reverse();
-  const within = node.numbers("s32", all);
-  for (let i = 0; i < all; i++) {
-    const coordinates = spatial.map(
-      (size, d) => Math.floor(i / spatial.slice(d + 1).reduce((a, b) => a * b, 1)) % size,
-    );
-    let [place, stride] = [0, 1];
-    for (const d of order) {
-      place += (coordinates[d] ?? 0) * stride;
-      stride *= spatial[d] ?? 1;
-    }
-    within[i] = place;
-  }
+  const within = node.numbers("s32", all).map((_, i) => i);
   const places = node.constant({ type: "s32", shape: spatial, values: within }, `${x.name}.places`);
   const [outputs, kernels] = [lettersOf("output", rank), lettersOf("kernel", rank)];
   const at = outputs.map((o, d) =>
@@ -94,7 +94,24 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
     { type: "f64", shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...spatial.map(() => 1)], values: starts },
     `${x.name}.starts`,
   );
-  return elementwise(node, [found, start], ([i = "", s = ""]) => `f64(${i}) + ${s}`, "s64");
+  const numbered = (i: string): string => (byColumns ? columnwise(i, spatial) : i);
+  return elementwise(node, [found, start], ([i = "", s = ""]) => `${numbered(`f64(${i})`)} + ${s}`, "s64");
+}
+
+/**
+ * The number of a place where the first spatial axis lies innermost, from that where the last does.
+ *
+ *     [h,w]      row = floor(i / w),  (row + (i - row * w) * h)
+ */
+function columnwise(i: string, spatial: readonly number[]): string {
+  const product = (sizes: readonly number[]): number => sizes.reduce((all, size) => all * size, 1);
+  const terms = spatial.map((size, d) => {
+    const behind = product(spatial.slice(d + 1));
+    const until = (by: number): string => (by === 1 ? i : `floor(${i} / ${by})`);
+    const coordinate = d === 0 ? until(behind) : `(${until(behind)} - ${until(behind * size)} * ${size})`;
+    return `${coordinate} * ${product(spatial.slice(0, d))}`;
+  });
+  return `(${terms.join(" + ")})`;
 }
 
 function averagePool(node: Lowering): Value[] {
@@ -124,24 +141,24 @@ function averagePool(node: Lowering): Value[] {
 }
 
 /** Elements that a window covers, at each position of each dimension. */
-function countsOf({ spatial, window, positions }: Pool, withPadding: boolean): number[][] {
-  return positions.map((count, d) => {
-    const [size = 1, width = 1, stride = 1, dilation = 1] = [
-      spatial[d],
-      window.kernel[d],
-      window.strides[d],
-      window.dilations[d],
-    ];
-    const [begin = 0, end = 0] = [window.begins[d], window.ends[d]];
-    const [least, most] = withPadding ? [-begin, size + end] : [0, size];
-    return Array.from({ length: count }, (_, p) => {
-      // Of the elements p*stride - begin + r*dilation, those from `least` to before `most`.
-      const start = p * stride - begin;
-      const first = Math.max(0, Math.ceil((least - start) / dilation));
-      const behind = Math.min(width, Math.ceil((most - start) / dilation));
-      return Math.max(0, behind - first);
-    });
-  });
+function countsOf(pool: Pool, withPadding: boolean): number[][] {
+  return pool.positions.map((count, d) => Array.from({ length: count }, (_, p) => countAt(pool, d, p, withPadding)));
+}
+
+function countAt({ spatial, window }: Pool, d: number, p: number, withPadding: boolean): number {
+  const [size = 1, width = 1, stride = 1, dilation = 1] = [
+    spatial[d],
+    window.kernel[d],
+    window.strides[d],
+    window.dilations[d],
+  ];
+  const [begin = 0, end = 0] = [window.begins[d], window.ends[d]];
+  const [least, most] = withPadding ? [-begin, size + end] : [0, size];
+  // Of the elements p*stride - begin + r*dilation, those from `least` to before `most`.
+  const start = p * stride - begin;
+  const first = Math.max(0, Math.ceil((least - start) / dilation));
+  const behind = Math.min(width, Math.ceil((most - start) / dilation));
+  return Math.max(0, behind - first);
 }
 
 function globalPool(op: "+=" | "max=") {
