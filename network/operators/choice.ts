@@ -40,7 +40,7 @@ function oneHot(node: Lowering): Value[] {
   const axis = node.axis(node.int("axis", -1), rank);
   const axes = axesOfRank(rank);
   const shape = [...picked.shape.slice(0, axis), size, ...picked.shape.slice(axis)];
-  const places = picked.type === "s32" || picked.type === "s64" ? picked : whole(node, picked);
+  const places = picked.type === "s32" || picked.type === "s64" ? picked : whole(node, picked, size);
   const read = `ids[${axes.filter((_, d) => d !== axis).join(",")}]`;
   const ids = placesIn(node, places, size);
   return [
@@ -50,7 +50,12 @@ function oneHot(node: Lowering): Value[] {
   ];
 }
 
-const whole = (node: Lowering, x: Value): Value => elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
+/** Places as s32. What lies outside of so many, or is no number, lies outside after it: a cast alone would wrap it to any place. */
+function whole(node: Lowering, x: Value, size: number): Value {
+  if (["u8", "s8", "u16", "s16"].includes(x.type)) return elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
+  const near = (a: string): string => `max(min(select(${a} == ${a}, f64(${a}), ${size}), ${size}), ${-size - 1})`;
+  return elementwise(node, [x], ([a = ""]) => `s32(${near(a)})`, "s32");
+}
 
 function gatherElements(node: Lowering): Value[] {
   const [x, picked] = [node.input(0), node.input(1)];
