@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { pickWeighted, seededRandom } from "../abstraction/random.ts";
-import { judgedModel } from "../bench/drawn/judged-model.ts";
+import { judgedModel, outputCompared } from "../bench/drawn/judged-model.ts";
 import { MUTATIONS, mutatedModel } from "../bench/drawn/model-mutations.ts";
 import { baseModels } from "../bench/drawn/models.ts";
 import { inFull } from "./support/slow.ts";
@@ -40,5 +40,21 @@ describe("a model spoilt at random", () => {
   it("was read before it was spoilt", async () => {
     for (const { name, bytes } of bases.slice(0, 4))
       expect(await judgedModel(bytes(), folder), name).toEqual({ status: "read", compared: true });
+  });
+});
+
+describe("an output computed twice", () => {
+  const differs = (...given: Parameters<typeof outputCompared>): boolean => outputCompared(...given).says !== undefined;
+
+  it("is held to what its type may be rounded by", () => {
+    expect([differs("bool", [0, 1], [1, 1]), differs("s64", [3, 1000], [3, 999])]).toEqual([true, true]);
+    expect([differs("u8", [3, 250], [4, 250]), differs("u8", [3, 250], [5, 250])]).toEqual([false, true]);
+    expect([differs("bf16", [1, 0.5], [1.0078125, 0.5]), differs("bf16", [1, 0.5], [1, 0])]).toEqual([false, true]);
+  });
+
+  it("is held where it is finite, and says of how many elements", () => {
+    expect(outputCompared("f32", [Number.NaN, 1], [Number.NaN, 1])).toEqual({ compared: 1 });
+    expect(differs("f32", [Number.NaN, 1], [Number.NaN, 2])).toBe(true);
+    expect(outputCompared("f32", [Number.NaN], [1])).toEqual({ compared: 0 });
   });
 });

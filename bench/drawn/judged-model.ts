@@ -4,6 +4,7 @@
  *     await judgedModel(bytes, folder)      { status: "refused", says: "conv1 (Conv): ..." }
  */
 
+import { epsilonOf, isInteger } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { fuse } from "../../network/fuse.ts";
 import { inHalf } from "../../network/half.ts";
@@ -12,11 +13,12 @@ import { lowerGraph } from "../../network/lower.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
 import type { Program } from "../../network/program.ts";
 import { runNetwork } from "../../network/run.ts";
+import { type ElementType, heldAs } from "../../network/value.ts";
 import { drawInputs } from "../../session/prove-network.ts";
 
 export type JudgedModel =
   | { readonly status: "refused"; readonly says: string }
-  /** @property compared whether it was computed twice, as it is read and fused */
+  /** @property compared whether it was computed twice, as it is read and fused, with an element that could be compared */
   | { readonly status: "read"; readonly compared: boolean }
   | { readonly status: "wrong"; readonly says: string };
 
@@ -35,8 +37,8 @@ export async function judgedModel(bytes: Uint8Array, folder: string): Promise<Ju
     inHalfIfItFits(plain);
     const points = pointsOf(plain) + pointsOf(program);
     if (!(points <= MOST_POINTS)) return { status: "read", compared: false };
-    const says = await differenceOf(plain, program);
-    return says === undefined ? { status: "read", compared: true } : { status: "wrong", says };
+    const { compared, says } = await differenceOf(plain, program);
+    return says === undefined ? { status: "read", compared: compared > 0 } : { status: "wrong", says };
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
     const says = error.explain();
@@ -62,20 +64,40 @@ const pointsOf = ({ steps, inputs }: Program): number =>
 /** Of the largest number of an output, which roundings in another order may change. */
 const TOLERANCE = 1e-3;
 
-/** The first output that the fused network computes otherwise. */
-async function differenceOf(plain: Program, program: Program): Promise<string | undefined> {
+/** By how much two computations of an output may differ: a place or a truth by nothing, and an integer that was rounded by one. */
+function boundOf(type: ElementType, largest: number): number {
+  if (type === "bool" || type === "s64") return 0;
+  const dtype = heldAs(type);
+  if (!isInteger(dtype)) return Math.max(TOLERANCE, 2 * epsilonOf(dtype)) * largest + 1e-6;
+  return type === "u8" || type === "s8" ? 1 : TOLERANCE * largest + 1;
+}
+
+/** An output computed twice: how many elements could be compared, and the first that differs. What overflows or has no order is left out. */
+export function outputCompared(
+  type: ElementType,
+  expected: readonly number[],
+  got: readonly number[],
+): { readonly compared: number; readonly says?: string } {
+  if (expected.length !== got.length) return { compared: 0, says: `${got.length} elements and not ${expected.length}` };
+  const finite = expected.filter(Number.isFinite);
+  const largest = finite.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  if (largest > 1e30) return { compared: 0 };
+  const bound = boundOf(type, largest);
+  const e = expected.findIndex((x, i) => Number.isFinite(x) && !(Math.abs(x - (got[i] ?? Number.NaN)) <= bound));
+  if (e < 0) return { compared: finite.length };
+  return { compared: finite.length, says: `element ${e} is ${got[e]} fused and ${expected[e]} as it is read` };
+}
+
+/** The first output that the fused network computes otherwise, and how many elements were compared. */
+async function differenceOf(plain: Program, program: Program): Promise<ReturnType<typeof outputCompared>> {
   const { values } = drawInputs(plain, 1);
   const inputs = Object.fromEntries(plain.inputs.map((input) => [input.name, values.get(input) ?? []]));
   const [expected, got] = [await runNetwork(plain, inputs), await runNetwork(program, inputs)];
+  let compared = 0;
   for (const { name, value } of plain.outputs) {
-    const [a, b] = [Array.from(expected.get(name) ?? []), Array.from(got.get(name) ?? [])];
-    if (a.length !== b.length) return `${name}: ${b.length} elements and not ${a.length}`;
-    // What overflows or has no order says nothing of the others.
-    const largest = a.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0);
-    if (largest > 1e30 || !a.every(Number.isFinite)) continue;
-    const bound = TOLERANCE * largest + (value.type.startsWith("f") ? 1e-6 : 1);
-    const e = a.findIndex((x, i) => !(Math.abs(x - (b[i] ?? Number.NaN)) <= bound));
-    if (e >= 0) return `${name}: element ${e} is ${b[e]} fused and ${a[e]} as it is read`;
+    const found = outputCompared(value.type, Array.from(expected.get(name) ?? []), Array.from(got.get(name) ?? []));
+    compared += found.compared;
+    if (found.says !== undefined) return { compared, says: `${name}: ${found.says}` };
   }
-  return undefined;
+  return { compared };
 }
