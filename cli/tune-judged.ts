@@ -11,7 +11,7 @@ import { LANGUAGES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, databaseOption, shortId } from "../db/index.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
-import { indent, printTime, table } from "../report/text.ts";
+import { counted, indent, printTime, table } from "../report/text.ts";
 import { type JudgedKernel, judgeByModel } from "../session/judge.ts";
 import { writeKernel } from "./files.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
@@ -48,6 +48,7 @@ export async function judge(
   if ("problem" in outcome) return conclude({ status: "environment", problem: outcome.problem }, given, 0);
   const { judged, database, emulator } = outcome;
   const right = judged.find(({ measurement }) => measurement.status === "emulated");
+  if (signal.aborted) say(`stopped after ${counted(judged.length, "kernel")}; none of the others was judged`);
   if (given.json)
     printJson(judgedSchema, {
       ...{ measured: false, target: machine.name, emulator, database },
@@ -57,10 +58,11 @@ export async function judge(
         ...{ schedule: candidate.schedule, predictedMicroseconds: prediction.seconds * 1e6 },
       })),
     });
-  else print(judgedText(judged, machine, emulator));
+  else if (judged.length > 0) print(judgedText(judged, machine, emulator));
   if (!right) {
     for (const { id, measurement } of judged)
       if (measurement.status !== "ok") say(`${shortId(id)} ${measurement.status}: ${measurement.log}`);
+    if (signal.aborted) return EXIT.interrupted;
     return judged.some(({ measurement }) => measurement.status === "wrong") ? EXIT.verification : EXIT.failed;
   }
   if (given.to !== undefined) {

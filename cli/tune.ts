@@ -23,7 +23,7 @@ import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
 import { isPlain, languagesFor, usableIntrinsics } from "../session/choose.ts";
 import { checkEmulated } from "../session/emulators.ts";
-import { checkCores } from "../session/judge.ts";
+import { checkCores, checkJudged } from "../session/judge.ts";
 import { checkMemory } from "../session/memory.ts";
 import { timelineOf } from "../session/timeline.ts";
 import { DEFAULT_SECONDS, DEFAULT_TRIALS, operationsOf, tuneComputation } from "../session/tune.ts";
@@ -147,7 +147,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   if (!given.modelOnly) {
     const unmeasured = isJudged ? undefined : measuringProblem(machine);
     if (unmeasured) throw new EnvironmentError(unmeasured);
-    if (isJudged || !isGpu(machine)) checkMemory(chosen.computation);
+    checkHeld(chosen.computation, machine, isJudged);
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
     if (notice !== undefined) remark(notice);
   }
@@ -204,6 +204,12 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   const code = conclude(outcome, given, measured);
   if (given.trace !== undefined) writeOutput("--trace", given.trace, timeline.trace());
   return code;
+}
+
+/** @throws UsageError for a computation that is too large for this machine */
+function checkHeld(computation: Computation, machine: Target, isJudged: boolean): void {
+  if (isJudged) checkJudged(machine, computation);
+  else if (!isGpu(machine)) checkMemory(computation);
 }
 
 /** @throws UsageError for an option that has no effect because nothing is measured */

@@ -79,6 +79,9 @@ export interface EmulationOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** The most bytes of a tensor: `emulation/driver.h` counts them in 32 bits, and Node reads a file of no more at once. */
+export const MOST_BYTES = 2 ** 31 - 1;
+
 const BATCH = 100;
 const TIME_LIMIT_MS = 120_000;
 
@@ -137,7 +140,7 @@ async function runBatch(
   const data = join(folder, "data");
   const outputs = join(folder, "outputs");
 
-  // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong.
+  // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong. One kernel has no halves.
   // A GPU's features are none of this CPU.
   const needed = language === "c++" ? jobs.flatMap((job) => job.kernel.features) : [];
   const features = extensionFlags([...new Set(needed)]);
@@ -155,14 +158,16 @@ async function runBatch(
   const kept = { compiler, timeLimitMs, signal, workdir: cacheFolder("runtime") };
   const compiled = await compileSource(emulatedProgram(jobs, language), flags, ".out", kept);
   if (compiled.status !== "compiled") {
-    if (jobs.length === 1) return [{ status: "compile-failed", log: compiled.log }];
+    const { log } = compiled;
+    if (new Set(jobs.map(({ kernel }) => kernel)).size === 1)
+      return jobs.map(() => ({ status: "compile-failed", log }));
     const middle = Math.ceil(jobs.length / 2);
     const first = await runBatch(jobs.slice(0, middle), language, place);
     return [...first, ...(await runBatch(jobs.slice(middle), language, place))];
   }
 
   // 2. Run. A kernel that ends the program is wrong; the next run begins behind it.
-  await writeFile(data, Buffer.concat(jobs.flatMap(dataOf)));
+  await writeFile(data, dataOfAll(jobs));
   const results: EmulatedRun[] = [];
   while (results.length < jobs.length) {
     const first = results.length;
@@ -193,6 +198,11 @@ async function runBatch(
 /** As `take_turns` of emulation/cuda-memory.h reads it. */
 const TURNS = { forward: 0, reversed: 1, shuffled: 2 } as const;
 const LATE_COPIES = 16;
+
+/** One job after the other: together they may not fit into memory. */
+function* dataOfAll(jobs: readonly EmulatedJob[]): Generator<Uint8Array> {
+  for (const job of jobs) yield* dataOf(job);
+}
 
 /** As `emulation/driver.h` reads it. */
 function dataOf({ kernel, inputs, order }: EmulatedJob): Uint8Array[] {

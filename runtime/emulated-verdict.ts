@@ -3,7 +3,8 @@
  *
  *     await emulatedVerdict(kernel, reference)      { status: "emulated", log: "every element right ... lanes forward and reversed; not timed" }
  *
- * The kernel runs on every set of inputs, and on the first set in each order in which its lanes or threads may take turns.
+ * The kernel runs on every set of inputs, and on the first in each order in which its lanes or threads may take turns. One run after the other: the
+ * first that is not right is the verdict, and no more than one run's tensors are held at a time.
  */
 
 import { inputsOf } from "../abstraction/computation.ts";
@@ -26,30 +27,53 @@ export const emulatorOf = (language: Kernel["language"]): string =>
   `automap's emulation of ${language} (headers ${emulationHash().slice(0, 8)})`;
 
 const FORWARD: ThreadOrder = { threads: "forward", copies: "early" };
+/** Of one kernel: its compilation and all its runs together. */
+const TIME_LIMIT_MS = 300_000;
+
+export interface VerdictOptions extends Pick<EmulationOptions, "signal"> {
+  /** For the compilation and all runs together; 300 s when left out. */
+  readonly timeLimitMs?: number | undefined;
+  /** Milliseconds since some moment. */
+  readonly now?: () => number;
+}
+
 /** Lanes of a vector or a sub-group go one way or the other; threads of a GPU wait for one another in more ways. */
 const ordersOf = (language: Kernel["language"]): readonly ThreadOrder[] =>
   language === "cuda" ? ADVERSE_ORDERS : [FORWARD, { threads: "reversed", copies: "early" }];
 
+/** A run that there is no time for. */
+const LATE: EmulatedRun = { status: "timed-out", log: "" };
+
 /**
  * Runs a kernel under emulation and compares every element.
- * @returns `emulated` where all are right, or how it failed
- * @throws EnvironmentError where nothing compiles
+ * @returns `emulated` where all are right, or how the first run that is not ended
+ * @throws EnvironmentError where nothing compiles; Error when the signal ended it
  */
 export async function emulatedVerdict(
   kernel: Kernel,
   reference: Reference,
-  options: EmulationOptions = {},
+  { timeLimitMs = TIME_LIMIT_MS, now = () => performance.now(), signal }: VerdictOptions = {},
 ): Promise<Measurement> {
+  const ends = now() + timeLimitMs;
   const orders = ordersOf(kernel.language);
-  const cases = reference.sets.flatMap((set, i) => (i === 0 ? orders : [FORWARD]).map((order) => ({ set, order })));
-  const inputs = new Map(reference.sets.map((set) => [set, inputsIn(reference, set)]));
-  const jobs = cases.map(({ set, order }) => ({ kernel, order, inputs: inputs.get(set) ?? {} }));
-  const runs = await runEmulated(jobs, options);
-  for (const [i, run] of runs.entries()) {
-    const set = cases[i]?.set;
-    if (!set) throw new Error("internal: a run of no set");
-    const problem = problemOf(run, set, reference.checked);
-    if (problem) return problem;
+  const cases = reference.sets.map((set, i) => ({ set, orders: i === 0 ? orders : [FORWARD] }));
+  const all = cases.reduce((sum, one) => sum + one.orders.length, 0);
+  let done = 0;
+  for (const one of cases) {
+    const inputs = inputsIn(reference, one.set);
+    for (const order of one.orders) {
+      const left = ends - now();
+      // The program is compiled for the first run, and found by the others.
+      const [run] = left > 0 ? await runEmulated([{ kernel, order, inputs }], { timeLimitMs: left, signal }) : [LATE];
+      if (!run) throw new Error("internal: a run without a result");
+      if (run.status === "timed-out") {
+        const limit = `${timeLimitMs / 1000} s under ${emulatorOf(kernel.language)}`;
+        return { status: "timed-out", log: `${done} of ${all} runs ended within ${limit}` };
+      }
+      const problem = problemOf(run, one.set, reference.checked);
+      if (problem) return problem;
+      done++;
+    }
   }
   const where = `${emulatorOf(kernel.language)}, in ${orders.length} orders of threads`;
   return { status: "emulated", log: `every element right on every set of inputs under ${where}; not timed` };

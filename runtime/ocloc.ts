@@ -42,8 +42,15 @@ export const findOcloc = (): string | undefined => findProgram(OCLOC);
 /**
  * Compiles a kernel for a device as ocloc names it: `dg2`, `pvc`.
  * @param ocloc path of the compiler
+ * @param signal ends the compilation
+ * @throws Error when the signal ended it
  */
-export async function compileForIntel(kernel: Kernel, device: string, ocloc: string): Promise<IntelBuild> {
+export async function compileForIntel(
+  kernel: Kernel,
+  device: string,
+  ocloc: string,
+  signal?: AbortSignal,
+): Promise<IntelBuild> {
   const folder = await mkdtemp(join(tmpdir(), "automap-ocloc-"));
   try {
     const [source, dump] = [join(folder, "kernel.cl"), join(folder, "dump")];
@@ -51,7 +58,8 @@ export async function compileForIntel(kernel: Kernel, device: string, ocloc: str
     await writeFile(source, kernel.source);
     const command = [ocloc, "compile", "-file", source, "-device", device, "-options", OPTIONS, "-out_dir", folder];
     const env = { IGC_ShaderDumpEnable: "1", IGC_DumpToCustomDir: dump };
-    const run = await runChild(command, { timeLimitMs: TIME_LIMIT_MS, env, cwd: folder });
+    const run = await runChild(command, { timeLimitMs: TIME_LIMIT_MS, env, cwd: folder, signal });
+    if (run.status === "stopped") throw new Error("compiling was stopped");
     const said = `${run.stdout}${run.stderr}`.trim();
     if (run.status !== "ok") return { status: "compile-failed", log: `${explainRun(run)}\n${said}` };
     const spills = said.split("\n").filter((line) => line.includes("spilled"));

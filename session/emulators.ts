@@ -32,22 +32,19 @@ export interface Emulator {
   /** The environment to store in records. A real processor never has it. */
   readonly environment: Environment;
   readonly reference: (computation: Computation, fixed: Inputs) => Promise<Reference>;
-  /** Runs a kernel and reports whether every element is right, or how it failed. Never reports a time. */
+  /** Whether every element is right, or how the kernel failed; never a time. Rejected when the signal ended it, and so is `reference`. */
   readonly judge: (kernel: Kernel, reference: Reference) => Promise<Measurement>;
   readonly close: () => Promise<void>;
 }
 
 export interface EmulatorOptions {
   readonly threads: number;
-  /** Time limit for one kernel, in seconds. */
-  readonly patience?: number;
+  /** Ends what is drawn, compiled and run. */
   readonly signal?: AbortSignal | undefined;
 }
 
 /** Under emulation one call shows whether a kernel is right. It takes several hundred times as long as on the processor. */
 const ONCE: MeasureOptions = { budgetSeconds: 0, batchSeconds: 1e-9, batches: [1, 1], stepSeconds: 300 };
-/** Default time limit for emulating one kernel, in seconds. */
-const PATIENCE = 300;
 const INPUT_SEED = 1;
 
 /** Whether kernels for a machine can be emulated here. */
@@ -73,12 +70,19 @@ export async function emulatorFor(
   return compiler.status === "environment" ? compiler : byHeaders(machine, language, compiler, options);
 }
 
-async function underQemu(machine: Target, { threads }: EmulatorOptions): Promise<Emulator | EnvironmentProblem> {
+async function underQemu(
+  machine: Target,
+  { threads, signal }: EmulatorOptions,
+): Promise<Emulator | EnvironmentProblem> {
   const tools = await findArmTools();
   if (tools.status === "environment") return tools;
   const made = await createRunner({ threads, emulated: tools });
   if (made.status === "environment") return made;
   const { runner } = made;
+  // A runner that is closed ends what it does. It is closed again in the end, and what fails is told then.
+  const stop = (): void => void runner.close().catch(() => undefined);
+  signal?.addEventListener("abort", stop);
+  if (signal?.aborted) stop();
   const { compiler, emulatorVersion } = tools;
   return {
     status: "ready",
@@ -86,7 +90,10 @@ async function underQemu(machine: Target, { threads }: EmulatorOptions): Promise
     environment: environmentUnder(emulatorVersion, machine, compiler),
     reference: (computation, fixed) => runner.reference(computation, INPUT_SEED, { fixed }),
     judge: (kernel, reference) => runner.measure(kernel, reference, ONCE),
-    close: () => runner.close(),
+    close: () => {
+      signal?.removeEventListener("abort", stop);
+      return runner.close();
+    },
   };
 }
 
@@ -98,7 +105,7 @@ function byHeaders(
   machine: Target,
   language: KernelLanguage,
   compiler: Compiler,
-  { patience = PATIENCE, signal }: EmulatorOptions,
+  { signal }: EmulatorOptions,
 ): Emulator {
   const name = emulatorOf(language);
   const ocloc = isPredictedOnly(machine) && language === "opencl" ? findOcloc() : undefined;
@@ -110,12 +117,12 @@ function byHeaders(
     reference: (computation, fixed) => referenceFor(computation, INPUT_SEED, { ...drawing, fixed }),
     judge: async (kernel, reference) => {
       if (ocloc !== undefined) {
-        const built = await compileForIntel(kernel, machine.name, ocloc);
+        const built = await compileForIntel(kernel, machine.name, ocloc, signal);
         if (built.status !== "compiled") return built;
         const log = problemOf(kernel, built);
         if (log !== undefined) return { status: "missing-instruction", log };
       }
-      return emulatedVerdict(kernel, reference, { timeLimitMs: 1000 * patience, signal });
+      return emulatedVerdict(kernel, reference, { signal });
     },
     close: () => Promise.resolve(),
   };

@@ -7,14 +7,19 @@
  * An Arm CPU is emulated by qemu, an Intel or NVIDIA GPU by headers of ours (emulators.ts).
  */
 
-import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { EnvironmentError, type EnvironmentProblem, faultOf, UsageError } from "../abstraction/error.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
 import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { beginRun, DEFAULT_DATABASE, endRun, openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
+import { isElsewhere } from "../targets/index.ts";
 import { languagesFor, usableIntrinsics } from "./choose.ts";
-import { emulatorFor } from "./emulators.ts";
+import { type Emulator, emulatorFor } from "./emulators.ts";
+import { checkEmulatedMemory, checkMemory } from "./memory.ts";
 import { writtenKernel } from "./offline.ts";
 import { type Expected, enginesOf, type RankInTimeOptions, rankByModelInTime } from "./rank.ts";
 import type { Reason } from "./session-space.ts";
@@ -48,18 +53,26 @@ export const JUDGED_KERNELS = 4;
 /** Candidates drawn for each kernel to run, since some cannot be expressed in the language. */
 const DRAWN = 4;
 
-/** @throws UsageError when the file is not an automap database, or more threads are requested than the machine has cores */
+/**
+ * Fewer kernels than asked for where the signal came; the one that was being run then has no record.
+ * @throws UsageError when the database is none of automap's, more threads are asked for than the machine has cores, instructions are of several
+ * languages, or the tensors are too large
+ */
 export async function judgeByModel(subject: TuneSubject, options: JudgeOptions): Promise<JudgeOutcome> {
   const { machine, onJudged, onDropped, database = DEFAULT_DATABASE, count = JUDGED_KERNELS, ...ranking } = options;
   const { threads = enginesOf(machine), seed = 1, signal } = ranking;
   const { computation, parameters = {}, name, fixed = {} } = subject;
   const offered = options.intrinsics ?? usableIntrinsics(machine);
-  const language = languagesFor(machine).find((one) => one === offered[0]?.language) ?? languagesFor(machine)[0];
+  const language = languageOf(offered, machine);
+  checkJudged(machine, computation);
   const emulator = await emulatorFor(machine, language, { threads, signal });
   if (emulator.status === "environment") return { problem: emulator };
   const { environment } = emulator;
   try {
-    const { ranking: ranked } = await rankByModelInTime(computation, { ...ranking, machine, count: DRAWN * count });
+    const best = { ...ranking, machine, count: DRAWN * count };
+    const found = await untilStopped(rankByModelInTime(computation, best), signal);
+    if (found === undefined) return { judged: [], database, emulator: emulator.name };
+    const { ranking: ranked } = found;
     if ("refused" in ranked) return { refused: ranked.refused };
     const db = openDatabase(database);
     try {
@@ -68,26 +81,25 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
         ...{ workload, environment, seed, budget: { trials: count }, started: Date.now() },
         options: { strategy: "model", threads, offered: offered.map((i) => i.name), emulated: emulator.name },
       });
-      const reference = await emulator.reference(computation, fixed);
       const judged: JudgedKernel[] = [];
-      for (const expected of ranked) {
-        if (signal?.aborted || judged.length === count) break;
-        const { candidate, prediction } = expected;
-        const kernel = writtenKernel(computation, expected, machine);
-        if (typeof kernel === "string") {
-          onDropped?.(kernel);
-          continue;
+      try {
+        for await (const verdict of verdictsOf(ranked, { computation, fixed, machine, emulator, signal, onDropped })) {
+          const { candidate, prediction, measurement } = verdict;
+          const intrinsic = intrinsicNamed(candidate.intrinsic);
+          const id = recordTrial(db, {
+            ...{ workload, environment, run, conditions: { threads, cache: "warm" } },
+            ...(intrinsic && { intrinsic }),
+            trial: { candidate, prediction, measurement, at: Date.now() },
+          });
+          const one = { ...verdict, id };
+          judged.push(one);
+          onJudged?.(one);
+          if (judged.length === count) break;
         }
-        const measurement = await emulator.judge(kernel, reference);
-        const intrinsic = intrinsicNamed(candidate.intrinsic);
-        const id = recordTrial(db, {
-          ...{ workload, environment, run, conditions: { threads, cache: "warm" } },
-          ...(intrinsic && { intrinsic }),
-          trial: { candidate, prediction, measurement, at: Date.now() },
-        });
-        const one = { ...expected, id, kernel, measurement };
-        judged.push(one);
-        onJudged?.(one);
+      } catch (error) {
+        // What ended it is told by the error under way.
+        faultOf(() => endRun(db, run, { status: "failed", ended: Date.now() }));
+        throw error;
       }
       endRun(db, run, { status: signal?.aborted ? "interrupted" : "done", ended: Date.now() });
       return { judged, database: db.path, emulator: emulator.name };
@@ -100,6 +112,62 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
   } finally {
     await emulator.close();
   }
+}
+
+/** What kernels are judged with. */
+interface Judging extends Pick<JudgeOptions, "machine"> {
+  readonly computation: Computation;
+  readonly fixed: Inputs;
+  readonly emulator: Emulator;
+  readonly signal: AbortSignal | undefined;
+  readonly onDropped: JudgeOptions["onDropped"];
+}
+
+/** Kernels one after the other, those that the model likes best first, until all are judged or the signal comes. */
+async function* verdictsOf(
+  ranked: readonly Expected[],
+  { computation, fixed, machine, emulator, signal, onDropped }: Judging,
+): AsyncGenerator<Omit<JudgedKernel, "id">> {
+  const reference = await untilStopped(emulator.reference(computation, fixed), signal);
+  if (reference === undefined) return;
+  for (const expected of ranked) {
+    if (signal?.aborted) return;
+    const kernel = writtenKernel(computation, expected, machine);
+    if (typeof kernel === "string") {
+      onDropped?.(kernel);
+      continue;
+    }
+    const measurement = await untilStopped(emulator.judge(kernel, reference), signal);
+    if (measurement === undefined) return;
+    yield { ...expected, kernel, measurement };
+  }
+}
+
+/** What some work comes to; undefined where it failed after the signal, which is why. */
+async function untilStopped<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> {
+  try {
+    return await work;
+  } catch (error) {
+    if (signal?.aborted) return undefined;
+    throw error;
+  }
+}
+
+/** @throws UsageError for several: the emulator, and what records call it, is that of one language */
+function languageOf(offered: readonly Intrinsic[], machine: Target): KernelLanguage {
+  const languages = [...new Set(offered.map(({ language }) => language))];
+  if (languages.length > 1)
+    throw new UsageError(`instructions of ${languages.join(" and ")}: kernels are judged in one language at a time`, {
+      hint: "call it once for each language, with the instructions of that language",
+    });
+  return languagesFor(machine).find((one) => one === languages[0]) ?? languagesFor(machine)[0];
+}
+
+/** @throws UsageError for a computation whose tensors are too large for the emulator of a machine */
+export function checkJudged(machine: Target, computation: Computation): void {
+  // What qemu runs has the files and sizes of what is measured.
+  if (isElsewhere(machine)) checkMemory(computation);
+  else checkEmulatedMemory(computation);
 }
 
 /** @throws UsageError when more threads are requested than the cores of the unavailable machine */

@@ -8,6 +8,7 @@ import { totalmem } from "node:os";
 import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { MOST_BYTES } from "../runtime/emulated-kernel.ts";
 
 /** Sets of inputs that a reference holds at once: exact, random, extreme. */
 const SETS = 3;
@@ -42,6 +43,42 @@ export function checkMemory(computation: Computation, available = memoryHere()):
     );
   if (memoryElements(longest) > LONGEST)
     throw new UsageError(`${longest.name} of ${computation.name} has more than ${LONGEST} elements`, { hint });
+}
+
+/** Of a tensor while a program emulates a kernel: as it is written for it or read back, in its file, which may be in memory, and its own. */
+const PROGRAM_COPIES = 3;
+
+/** Bytes that sets of inputs and answers take together with the program that emulates a kernel on one of them. */
+export function memoryEmulating(computation: Computation): number {
+  const output = outputOf(computation);
+  const inputs = inputsOf(computation).reduce(
+    (sum, tensor) => sum + memoryElements(tensor) * (DOUBLE + (SETS + PROGRAM_COPIES) * bytesOf(tensor.dtype)),
+    0,
+  );
+  return inputs + memoryElements(output) * ((2 * SETS + 1) * DOUBLE + PROGRAM_COPIES * bytesOf(output.dtype));
+}
+
+/**
+ * @param available bytes of memory that this process and those it starts may take
+ * @throws UsageError when kernels of a computation cannot be emulated in it, or a tensor is larger than emulation holds
+ */
+export function checkEmulatedMemory(computation: Computation, available = memoryHere()): void {
+  checkMemory(computation, available);
+  const hint = "give smaller extents, or --model-only, which runs nothing";
+  for (const tensor of [outputOf(computation), ...inputsOf(computation)]) {
+    const bytes = memoryElements(tensor) * bytesOf(tensor.dtype);
+    if (bytes > MOST_BYTES)
+      throw new UsageError(
+        `${tensor.name} of ${computation.name} has ${bytes} bytes: a tensor under emulation has no more than ${MOST_BYTES}`,
+        { hint },
+      );
+  }
+  const needed = memoryEmulating(computation);
+  if (needed > available)
+    throw new UsageError(
+      `inputs and answers of ${computation.name} need ${sizeText(needed)} while kernels are emulated; this machine has ${sizeText(available)}`,
+      { hint },
+    );
 }
 
 /** The machine's memory, or a container's limit. */

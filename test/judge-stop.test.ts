@@ -1,0 +1,122 @@
+/** @file Kernels judged under emulation, until Ctrl-C: what was judged is kept, printed and written; what was asked for wrongly is refused. */
+
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
+import { readTarget } from "../cli/target.ts";
+import { openDatabase, queryTrials, runsIn } from "../db/index.ts";
+import { findArmTools } from "../runtime/cross.ts";
+import { usableIntrinsics } from "../session/choose.ts";
+import { emulatorFor } from "../session/emulators.ts";
+import { judgeByModel } from "../session/judge.ts";
+import { writtenKernel } from "../session/offline.ts";
+import { rankByModel } from "../session/rank.ts";
+import { armTargetNamed } from "../targets/index.ts";
+import { commandLine } from "./support/command-line.ts";
+import { operator } from "./support/subgroup-kernels.ts";
+
+const scratch = mkdtempSync(join(tmpdir(), "automap-judge-"));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+afterEach(() => void vi.unstubAllEnvs());
+
+const tools = await findArmTools();
+const missing = tools.status === "environment" ? tools.what : "";
+const DG2 = "tune matmul --m 9 --n 18 --k 20 --dtype u8s8 --target dg2 --language cm --emulate --trials 2".split(" ");
+
+/** A compiler that never ends from the second kernel on; a file says that it has begun with it. @param kernels that it compiles before */
+function endlessCompiler(name: string, kernels: 0 | 1): { readonly command: string; readonly begun: string } {
+  const [command, first, begun] = ["", ".first", ".begun"].map((end) => join(scratch, `${name}${end}`)) as [
+    string,
+    string,
+    string,
+  ];
+  if (kernels === 0) writeFileSync(first, "");
+  const script = `#!/bin/sh
+case "$*" in
+--version | *c++-header*) exec g++ "$@" ;;
+esac
+if [ -e '${first}' ]; then
+  touch '${begun}'
+  exec sleep 1000000
+fi
+touch '${first}'
+exec g++ "$@"
+`;
+  writeFileSync(command, script, { mode: 0o755 });
+  return { command, begun };
+}
+
+/** A command line that hears Ctrl-C, the handler of which is called and not the process's own, once a file is there. */
+async function interrupted(words: readonly string[], begun: string) {
+  const before = process.listeners("SIGINT");
+  const ran = commandLine(words);
+  await expect.poll(() => existsSync(begun), { timeout: 250_000 }).toBe(true);
+  for (const hear of process.listeners("SIGINT")) if (!before.includes(hear)) hear("SIGINT");
+  return ran;
+}
+
+describe("Ctrl-C while a kernel is emulated", () => {
+  it("ends it, and keeps, prints and writes what was judged before", async () => {
+    const { command, begun } = endlessCompiler("second", 1);
+    vi.stubEnv("CXX", command);
+    const [database, to] = [join(scratch, "second.db"), join(scratch, "second.cm")];
+    const ran = await interrupted([...DG2, "--db", database, "--to", to], begun);
+    expect(ran, ran.err).toMatchObject({ code: 130, out: expect.stringContaining("emulated") });
+    expect(ran.err).toContain("stopped after 1 kernel; none of the others was judged");
+    expect(readFileSync(to, "utf8")).toContain("cm_dpas");
+    const db = openDatabase(database);
+    try {
+      expect(queryTrials(db).map(({ measurement }) => measurement.status)).toEqual(["emulated"]);
+      expect(runsIn(db).map(({ run }) => run.status)).toEqual(["interrupted"]);
+    } finally {
+      db.close();
+    }
+  });
+
+  it("ends with 130 too when nothing was judged before", async () => {
+    const { command, begun } = endlessCompiler("none", 0);
+    vi.stubEnv("CXX", command);
+    const database = join(scratch, "none.db");
+    const ran = await interrupted([...DG2, "--db", database], begun);
+    expect(ran, ran.err).toMatchObject({ code: 130, out: "" });
+    expect(ran.err).toContain("stopped after 0 kernels");
+    const db = openDatabase(database);
+    try {
+      expect(runsIn(db).map(({ run, trials }) => [run.status, trials])).toEqual([["interrupted", 0]]);
+    } finally {
+      db.close();
+    }
+  });
+
+  it.skipIf(missing !== "")(`is heard by qemu ${missing}`, async () => {
+    const machine = armTargetNamed("neoverse-n1");
+    if (!machine) throw new Error("no neoverse-n1");
+    const computation = operator("matmul", "s8", { m: 8, n: 16, k: 16 });
+    const ranked = rankByModel(computation, { machine, count: 1 });
+    if ("refused" in ranked || !ranked[0]) throw new Error("nothing maps");
+    const kernel = writtenKernel(computation, ranked[0], machine);
+    if (typeof kernel === "string") throw new Error(kernel);
+    const stop = new AbortController();
+    const emulator = await emulatorFor(machine, "c++", { threads: 1, signal: stop.signal });
+    if (emulator.status === "environment") throw new Error(emulator.what);
+    try {
+      const reference = await emulator.reference(computation, {});
+      stop.abort();
+      await expect(emulator.judge(kernel, reference)).rejects.toThrow("stopped");
+    } finally {
+      await emulator.close();
+    }
+  });
+});
+
+describe("kernels to judge", () => {
+  it("are of one language: what records call the emulator is that of one", async () => {
+    const machine = await readTarget("dg2", "");
+    const intrinsics = [...usableIntrinsics(machine, "cm"), ...usableIntrinsics(machine, "opencl")];
+    const computation = operator("matmul", "u8s8", { m: 9, n: 18, k: 20 });
+    await expect(judgeByModel({ computation }, { machine, intrinsics, database: ":memory:" })).rejects.toThrow(
+      "instructions of cm and opencl: kernels are judged in one language at a time",
+    );
+  });
+});
