@@ -4,6 +4,7 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { afterAll, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import { interaction, products } from "../bench/interaction.ts";
@@ -40,7 +41,7 @@ it("computes the interaction", async () => {
     const [source, file] = ["cpp", "so"].map((ending) => join(folder, `sequence-${twice}-${changed.length}.${ending}`));
     if (!source || !file) throw new Error("no files");
     writeFileSync(source, `#include "cuda.h"\n#define SAMPLES ${SAMPLES}\n#define TWICE ${twice}\n${changed}`);
-    const emulation = new URL("../runtime/emulation", import.meta.url).pathname;
+    const emulation = fileURLToPath(new URL("../runtime/emulation", import.meta.url));
     execFileSync(runner.device.nvcc.path, [
       ...["-std=c++17", "-w", "-ffp-contract=off", "-fwrapv", `-I${emulation}`, "-DAUTOMAP_EMULATED_CUDA="],
       ...["-shared", "-fPIC", source, "-o", file],
