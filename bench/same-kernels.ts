@@ -12,7 +12,7 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { candidateKey, type MappedCandidate } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
@@ -38,7 +38,7 @@ if (values.other === undefined) throw new UsageError("--other DIST: the built fi
 
 type Version = typeof Automap;
 const load = async (dist: string): Promise<Version> => import(pathToFileURL(resolve(dist, "automap.js")).href);
-const [before, now] = [await load(values.other), await load(new URL("..", import.meta.url).pathname)];
+const [before, now] = [await load(values.other), await load(fileURLToPath(new URL("..", import.meta.url)))];
 mkdirSync(values.work, { recursive: true });
 
 interface Verdict {
