@@ -9,6 +9,7 @@ import type { Program } from "../network/program.ts";
 import type { ElementType } from "../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
+import { differenceAsRead } from "../session/as-read.ts";
 import { writePackage } from "../session/emit.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
 import { drawInputs, proveNetwork } from "../session/prove-network.ts";
@@ -86,5 +87,27 @@ describe("a step whose weights were changed as its nodes were joined", () => {
       step: expect.stringMatching(/^output /),
       said: expect.stringMatching(/^element \d+ is .*, and the nodes as they were read give /),
     });
+  });
+});
+
+describe("outputs beside those of the network as it was read", () => {
+  it("are held to the size of what is not masked", async () => {
+    const net = new GraphBuilder("masked");
+    const x = net.input("x", [2, 3]);
+    const mask = net.constant("mask", [3], Float32Array.of(0, 0, -3.4e38));
+    net.output(net.node("Add", [x, mask]));
+    const compiler = await findCompiler();
+    if (compiler.status === "environment") throw new Error(compiler.what);
+    const differs = (outputs: readonly number[]) =>
+      differenceAsRead(openGraph(net.graph).plain, { x: Float64Array.of(1, 2, 3, 4, 5, 6) }, [outputs], {
+        compiler,
+        workdir: folder,
+      });
+    const hidden = Math.fround(-3.4e38);
+    expect(await differs([1, 2, hidden, 4, 5, hidden])).toBeUndefined();
+    expect(await differs([1, 2, hidden, 4, 6, hidden])).toMatchObject({
+      said: expect.stringMatching(/^element 4 is 6/),
+    });
+    expect(await differs([1, 2, 0, 4, 5, hidden])).toMatchObject({ said: expect.stringMatching(/^element 2 is 0/) });
   });
 });
