@@ -10,7 +10,7 @@
  */
 
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { candidateKey, type MappedCandidate } from "../abstraction/candidate.ts";
@@ -37,7 +37,11 @@ const { values } = readOptions({
 if (values.other === undefined) throw new UsageError("--other DIST: the built files of the version to compare with");
 
 type Version = typeof Automap;
-const load = async (dist: string): Promise<Version> => import(pathToFileURL(resolve(dist, "automap.js")).href);
+const load = async (dist: string): Promise<Version> => {
+  const file = resolve(dist, "automap.js");
+  if (!existsSync(file)) throw new UsageError(`--other: there is no ${file}`);
+  return import(pathToFileURL(file).href);
+};
 const [before, now] = [await load(values.other), await load(fileURLToPath(new URL("..", import.meta.url)))];
 mkdirSync(values.work, { recursive: true });
 
