@@ -1,5 +1,6 @@
 /**
- * @file Lowers what an epilogue assigns besides the sums: output elements computed from inputs alone.
+ * @file Lowers the additional assignments of an epilogue: output elements that are computed from inputs alone, without
+ * sums.
  *
  *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
  *
@@ -14,7 +15,7 @@ import { axis } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { FreshNames } from "./names.ts";
 
-/** Loops over those elements, the outermost dealt to threads; none where there are no such elements. */
+/** Loops over those elements, the outermost divided among threads; empty if there are none. */
 export function storedBeside(computation: Computation, names: FreshNames): readonly Statement[] {
   return partsOf(computation).beside.flatMap(({ equation, axes }) => {
     const counters = new Map(axes.map((a) => [a.name, names.fresh(`${a.name}_beside`)]));

@@ -1,6 +1,7 @@
 /**
- * @file Packs a value that differs at one step of a loop: everything is packed with the one value first, then that step is overwritten with the
- * other. When several inputs are concatenated along a loop, each is thus copied directly, without tests inside the loops.
+ * @file Packs a value that differs at one step of a loop: everything is packed with the one value first, then that step
+ * is overwritten with the other. When several inputs are concatenated along a loop, each is thus copied directly,
+ * without tests inside the loops.
  *
  *     select(j == 0, d[b,k], e[b,j-1,k])      ->      e[b,j-1,k] at every j, of which j = 0 lies outside;  then d[b,k] at j = 0
  */
@@ -11,7 +12,7 @@ import type { Dimension } from "../../abstraction/layout.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import type { FreshNames } from "./names.ts";
 
-/** What is packed at one step of a loop that is a dimension by itself, and what everywhere else. */
+/** A `select` on one loop counter: the value at step `at` of that loop, and the value at all other steps. */
 export interface Chosen {
   readonly dimension: LoopDimension;
   readonly at: number;
@@ -19,7 +20,7 @@ export interface Chosen {
   readonly otherwise: Expr;
 }
 
-/** Undefined for any other value. */
+/** The parts of such a `select`; undefined for any other value. The loop must be a dimension of its own. */
 export function chosenIn(value: Expr, dimensions: readonly LoopDimension[]): Chosen | undefined {
   if (value.kind !== "select" || value.condition.kind !== "compare" || value.condition.op !== "==") return undefined;
   const { left, right } = value.condition;
@@ -29,7 +30,7 @@ export function chosenIn(value: Expr, dimensions: readonly LoopDimension[]): Cho
   return { dimension, at: right.value, value: value.whenTrue, otherwise: value.whenFalse };
 }
 
-/** Where an element of a tile lies along each axis of the operand, and the loops over them. */
+/** The position of an element in its tile along each axis of the operand, and the loops over these positions. */
 export function tileAxes(
   { dims }: Operand,
   names: FreshNames,
@@ -41,7 +42,10 @@ export function tileAxes(
   };
 }
 
-/** Loops over the steps of dimensions and the elements of a tile, and where they stand. @param only of one dimension this place alone */
+/**
+ * Loops over the steps of dimensions and the elements of a tile, and the position they stand for.
+ * @param only restricts one dimension to this step
+ */
 export function tileWalk(
   operand: Operand,
   own: readonly LoopDimension[],

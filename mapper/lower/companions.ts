@@ -1,34 +1,38 @@
 /**
- * @file Pairs blocks that have no points with blocks that do, so that the former are stored during the latter's products. Stores wait for memory
- * and products do not; in a row of blocks without points each store would wait for the next.
+ * @file Pairs blocks that have no points with blocks that do, so that the empty blocks are stored during the products
+ * of the others. Stores wait for memory while products do not. In a row of empty blocks every store would wait for the
+ * one before.
  *
- *     j <= i           o - - -      the block opposite:        o stores the last block of the last row's mirror image
- *                      o o - -      one for one
+ *     j <= i           o - - -      opposite: each block also stores the block at its
+ *                      o o - -      point reflection in the grid
  *                      o o o -
  *
- *     |i - j| < w      o o - - - -      every second block behind it, round the end of the row: 2 for each, of which 0 stores 2 and 4
- *                      o o o - - -
+ *     |i - j| < w      o o - - - -      shifted by 2, twice: block 0 also stores blocks 2 and 4;
+ *                      o o o - - -      positions wrap around at the end of the row
  *                      - o o o - -
  *
- * Blocks are numbered by their position in each dimension that the condition relates. Companions are given by a one-to-one map, so that each
- * block knows whose companion it is.
+ * Blocks are numbered by their position in each dimension that the condition relates. The map from a block to its
+ * companions is one-to-one, so a block can compute which block stores it.
  */
 
-/** Places in the dimensions of a grid of blocks. */
+/** Block numbers, one for each dimension of the grid. */
 type Place = readonly number[];
 
 export type Companions =
   | { readonly kind: "opposite" }
-  /** Of the block at `n` along a dimension those at `n + distance`, `n + 2 * distance`, ... `times` of them, round the end. */
+  /**
+   * The block at `n` along `dimension` stores those at `n + distance`, `n + 2 * distance`, ..., `times` of them, modulo
+   * the count.
+   */
   | { readonly kind: "shifted"; readonly dimension: number; readonly distance: number; readonly times: number };
 
-/** Of larger grids the places are not looked at one by one: 4096 of them take some milliseconds. */
+/** Larger grids are not searched block by block. 4096 blocks take a few milliseconds. */
 const MOST_PLACES = 4096;
 
 /**
- * The companions that leave the fewest blocks without points to themselves.
- * @param counts blocks of each dimension
- * @param takesPart whether some point of a block does
+ * Chooses the companions that leave the fewest empty blocks without a partner.
+ * @param counts blocks along each dimension
+ * @param takesPart whether a block has at least one point
  */
 export function companionsOf(counts: readonly number[], takesPart: (place: Place) => boolean): Companions {
   const opposite: Companions = { kind: "opposite" };
@@ -43,14 +47,14 @@ export function companionsOf(counts: readonly number[], takesPart: (place: Place
     places.reduce((sum, p) => sum + placesOf(of, p, counts).filter((c) => !working.has(String(c))).length, 0);
   const shifted = counts.flatMap((count, dimension): Companions[] => {
     const distance = longest(places, dimension);
-    // The last of them may come round to the block itself, or beside it, where there is nothing to store.
+    // The last shift may wrap around to a block that has points. Nothing is stored for it then.
     const times = distance === 0 ? 0 : Math.ceil(count / distance) - 1;
     return times > 0 ? [{ kind: "shifted", dimension, distance, times }] : [];
   });
   return [opposite, ...shifted].reduce((best, other) => (covered(other) > covered(best) ? other : best));
 }
 
-/** From the first to the last of the blocks along a dimension, where that is most. */
+/** The longest span along a dimension from the first block with points to the last, in blocks. */
 function longest(places: readonly Place[], dimension: number): number {
   const ends = new Map<string, { first: number; last: number }>();
   for (const p of places) {

@@ -1,8 +1,8 @@
 /**
- * @file The contents of an input's copy: the parts that are written, as loops over ranges. The rest stays zero.
+ * @file Divides the copy of an input into parts that are written by loops over ranges. The rest of the copy stays zero.
  *
- *     in[n,c,p*2+r-3,q*2+s-3], 224 wide, windowed: q and s lie apart
- *       q 2..110 with s 0..6        nothing outside, nothing tested
+ *     in[n,c,p*2+r-3,q*2+s-3], 224 wide, windowed: q and s have separate dimensions
+ *       q 2..110 with s 0..6        every read is inside: nothing is tested
  *       q 0 with s 3..6             q 1 with s 1..6             q 111 with s 0..4
  */
 
@@ -12,21 +12,25 @@ import { type Access, axesIn, number, substitute } from "../../abstraction/expre
 import type { PaddedCopy } from "../schedule/reach.ts";
 import type { Moved } from "../schedule/within.ts";
 
-/** Some of the values of a loop. */
+/** A range of a loop's values. */
 export interface Range {
   readonly from: number;
   readonly count: number;
 }
 
-/** A part of a copy: ranges of the indices it holds, `from` counted in the tensor, and of the loops it lays apart. */
+/**
+ * A part of a copy: ranges of tensor indices (`held`, with `from` counted in the tensor) and ranges of loops that have
+ * their own dimension in the copy (`apart`).
+ */
 export interface CopyPart {
   readonly held: readonly (PaddedCopy["dims"][number] & { readonly from: number })[];
   readonly apart: readonly (PaddedCopy["apart"][number] & { readonly from: number })[];
 }
 
 /**
- * The parts of a copy that are written, none of them twice.
- * @param moved how loops around the copy move it: what they move is written whole, zeros for what is outside this time
+ * The parts of a copy that are written. They do not overlap.
+ * @param moved how loops around the copy shift it. A shifted dimension is written whole, with zeros for what is outside
+ * at this step.
  */
 export function copyParts(tensor: Tensor, bound: Access, copy: PaddedCopy, moved: Moved): readonly CopyPart[] {
   const held = copy.dims.map((c) => {
@@ -47,20 +51,21 @@ export function copyParts(tensor: Tensor, bound: Access, copy: PaddedCopy, moved
     .filter((part) => elementsOf(part) > 0);
 }
 
-/** Elements a part writes. */
+/** Elements that a part writes. */
 export function elementsOf({ held, apart }: CopyPart): number {
   return [...held, ...apart].reduce((product, { extent }) => product * extent, 1);
 }
 
 type Ranges = ReadonlyMap<string, Range>;
 
-/** Most values of a loop at a border that are written out one by one. */
+/** The most border values of a loop for which a separate range is generated. */
 const EDGE_VALUES = 8;
 
 /**
- * Ranges of the loops that lie apart: of an index that leaves the tensor the first loop is split, so that in one of the ranges nothing is
- * outside. Of the values before and behind it, each leaves out what is outside by itself; where they are many, or more than two loops
- * meet, what is outside is tested.
+ * Splits the loops of a windowed index that can leave the tensor. In the middle range of the first loop, every read is
+ * inside. Each border value gets its own range of the second loop, which excludes the reads outside. If there are more
+ * than {@link EDGE_VALUES} border values, or more than two loops in the index, the border ranges stay whole and their
+ * reads are tested.
  */
 function interiors(tensor: Tensor, bound: Access, copy: PaddedCopy, moved: Moved): readonly Ranges[] {
   const extents = Object.fromEntries(copy.apart.map((l) => [l.name, l.extent]));
@@ -97,7 +102,7 @@ function interiors(tensor: Tensor, bound: Access, copy: PaddedCopy, moved: Moved
   return all;
 }
 
-/** The values of a loop that are inside: one run of them, for an index has one direction. */
+/** The values of a loop that are inside. An index is monotone, so they form one run. */
 function insideOf(extent: number, isInside: (value: number) => boolean): Range {
   let from = 0;
   while (from < extent && !isInside(from)) from++;

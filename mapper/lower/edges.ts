@@ -1,16 +1,17 @@
 /**
- * @file Lowers an input that excludes the points where a condition fails: its blocks across the edge are packed with zeros beyond it, and all
- * others are loaded in place.
+ * @file Packs the blocks of an input that a condition cuts, with zeros where the condition fails. All other blocks are
+ * loaded in place.
  *
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          block i 2 of 16, k 1 of 64, a in place
  *
  *       for i_edge in 0..11
- *         for k_edge in 0..min(6, (32*i_edge + 95)/64)         the blocks of which some point takes part
- *           when 32*i_edge < 64*k_edge + 63                    and some does not
+ *         for k_edge in 0..min(6, (32*i_edge + 95)/64)         blocks with at least one point inside
+ *           when 32*i_edge < 64*k_edge + 63                    and at least one outside
  *             for i_step in 0..2, m_inner in 0..16, k_inner in 0..64
  *               a_edges[...] = select(64*k_edge + k_inner <= 32*i_edge + 16*i_step + m_inner, a[...], 0)
  *
- * The edge blocks lie where they would if every tile were packed. The memory between them is never touched.
+ * Edge blocks have the addresses that they would have if all tiles were packed. The memory between them is never
+ * touched.
  */
 
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
@@ -23,20 +24,20 @@ import type { FreshNames } from "./names.ts";
 
 export interface PackedEdge {
   readonly operand: Operand;
-  /** The dimensions it moves with, kept ones first. */
+  /** The dimensions that index the operand, kept ones first. */
   readonly own: readonly LoopDimension[];
   readonly conditions: Conditions;
   /** Loops over the elements of a tile. */
   readonly inner: readonly { readonly name: string; readonly extent: number }[];
-  /** Steps of a block. */
+  /** Steps in a block. */
   readonly blockOf: (d: LoopDimension) => number;
 }
 
 type ByDimension = (d: LoopDimension) => Expr;
 
 /**
- * Loops over the blocks of an input that lie across the edge, the outermost dealt to threads.
- * @param packed assigns one element, given the step, the block and the step within the block of each dimension
+ * Loops over the edge blocks of an input, the outermost divided among threads.
+ * @param packed assigns one element, given the step, the block, and the step within the block of each dimension
  */
 export function edgeLoops(
   { operand, own, conditions, inner, blockOf }: PackedEdge,
@@ -51,7 +52,7 @@ export function edgeLoops(
   const first = (d: LoopDimension): Expr => binary("*", outer(d), number(blockOf(d)));
   const stepOf = (d: LoopDimension): Expr => binary("+", first(d), within(d));
 
-  // 1. A block: its steps, fewer in the last, then the elements of a tile.
+  // 1. One block: its steps (fewer in the last block), then the elements of a tile.
   const moving = own.filter((d) => blockOf(d) > 1);
   const steps = moving.reduceRight<readonly Statement[]>(
     (body, d) => {
@@ -65,7 +66,7 @@ export function edgeLoops(
     ),
   );
 
-  // 2. The blocks, as many of each dimension as those before it leave.
+  // 2. The blocks. The range of each dimension depends on the dimensions before it.
   const stretchAfter =
     (known: number) =>
     (d: LoopDimension): Stretch => {

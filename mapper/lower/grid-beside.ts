@@ -1,6 +1,6 @@
 /**
- * @file Lowers what an epilogue assigns besides the sums, on blocks and warps: the first warp of the first tile does it at each point of the
- * outer loops.
+ * @file Lowers the additional assignments of an epilogue on blocks and warps. The first warp of the first tile does
+ * them at each point of the outer loops.
  *
  *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
  *
@@ -15,7 +15,7 @@ import { partsOfSum } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";
 import type { GridPlaces } from "./grid-places.ts";
 
-/** Copies of those elements, a warp each; none where there are none. */
+/** One copy by a warp for each such assignment; empty if there are none. */
 export function besideResults(places: GridPlaces): readonly Statement[] {
   const { context, schedule, computation } = places;
   const { rows, columns, team } = context;
@@ -31,7 +31,7 @@ export function besideResults(places: GridPlaces): readonly Statement[] {
     const inside = axes.filter((a) => !outer.has(a.name));
     const named = new Map(inside.map((a) => [a.name, places.fresh(`${a.name}_beside`)]));
     const counters = new Map([...outer, ...[...named].map(([name, counter]) => [name, axis(counter)] as const)]);
-    // Of the loops outside that it is not indexed by, the first step.
+    // An outer loop that does not index the assignment contributes only its first step.
     const others = computation.axes.flatMap(({ name, extent }) => {
       const at = axes.some((a) => a.name === name) ? undefined : outer.get(name);
       return at === undefined ? [] : [{ at, count: extent }];

@@ -19,7 +19,7 @@ export function ringName(places: GridPlaces, { operand }: GridInput): string {
   return places.fresh(`${operand.name}_ring`);
 }
 
-/** Kept before sum, or the other way round: the one whose neighbours lie side by side comes last. */
+/** Orders the kept axis and the sum axis; the axis that is contiguous in the tensor comes last. */
 export function inRows<T>({ contiguous }: GridInput, [kept, sum]: readonly [kept: T, sum: T]): readonly [T, T] {
   return contiguous === "sum" ? [kept, sum] : [sum, kept];
 }
@@ -43,17 +43,17 @@ export function copiesAsync({ schedule }: GridPlaces, input: GridInput): boolean
   return schedule.transfer === "async" && input.asyncWidth !== undefined;
 }
 
-/** Inputs with a tile for each step: all but one that is staged once for all of them. */
+/** Inputs that are staged at each step, unlike a window or a box, which serves all steps. */
 export function stepInputs({ context, window, box }: GridPlaces): readonly GridInput[] {
   return context.inputs.filter((input) => input !== window?.input && input !== box?.input);
 }
 
-/** The tiles of a step, fetched by the engine into the stage that is its turn. */
+/** Requests to the copy engine for the tiles of a step, into that step's stage. */
 export function sendOf(places: GridPlaces, step: Expr): Statement {
   const { stage, producer } = places.schedule;
   const boxes = stepInputs(places).map((input): Copy => {
     const { when: _, axes, ...copy } = copyOf(places, input, step);
-    // Whole spans, those at the end of a row too.
+    // The engine copies whole swizzle spans, also at the end of a row.
     const shape = ringShape(places, input);
     const whole = axes.map((a, i) => ({ ...a, extent: shape[i] ?? 1 }));
     return { ...copy, axes: whole, width: 1, transfer: "engine", view: viewOf(places, input, step) };
@@ -65,7 +65,7 @@ export function sendOf(places: GridPlaces, step: Expr): Statement {
   };
 }
 
-/** What is awaited of a step: that its stage has been filled for it. */
+/** Waits until a step's stage has been filled for it. */
 export function awaitOf(places: GridPlaces, step: Expr): Statement {
   return { kind: "await", arrival: arrivalOf(places, step), use: binary("/", step, number(places.schedule.stage)) };
 }
@@ -78,7 +78,7 @@ function arrivalOf(places: GridPlaces, step: Expr): ArrivalAt {
   return { name: arrivalName(places), stage: binary("%", step, number(places.schedule.stage)) };
 }
 
-/** One input's tile of a step, into the stage that is its turn. */
+/** The copy of one input's tile for a step, into that step's stage. */
 export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   const { kept, value, conditions } = input;
   const { sum, columns } = places.context;
@@ -87,7 +87,7 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   const { there, inTile } = places.ofStep(step);
   const { counters, fusedSum } = there.countersOf(inTile, axis(sumName));
   const tile = kept === columns ? there.columnTile : there.rowTile;
-  // An engine stops where the tensor does, which is where the sum does.
+  // A copy engine clips at the end of the tensor, which is also the end of the sum.
   const guards = [
     ...places.place(kept, tile, axis(keptName), counters),
     ...(places.schedule.transfer === "engine" ? [] : places.beyond(sum, fusedSum)),
@@ -114,7 +114,7 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   };
 }
 
-/** Rows and columns that an input's tile takes in its ring. */
+/** Rows and columns of an input's tile in its ring. */
 function ringShape({ context, size }: GridPlaces, input: GridInput): readonly [number, number] {
   return inRows(input, [rowElements(input, extentOf(input.kept.axis, size)), extentOf(context.sum.axis, size)]);
 }

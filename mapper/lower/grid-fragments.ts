@@ -1,6 +1,6 @@
 /**
- * @file Lowers the products of a step: fragments of both inputs are fetched from shared memory, and the instruction is issued on all pairs of
- * them.
+ * @file Lowers the products of a step: fragments of both inputs are fetched from shared memory, and the instruction is
+ * issued on all pairs of them.
  *
  *     for unrolled k_part
  *       a{0..3} <- a_ring[step%3, 64*m_warp + 16*m_fragment + m_in, 16*k_part + k_in] by ldmatrix
@@ -23,7 +23,7 @@ import { boxAccess } from "./grid-gather.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
 import { tapAccess } from "./grid-window.ts";
 
-/** The products of a step by an instruction that reads shared memory by itself, sent off as one group. */
+/** The products of a step by an instruction that reads shared memory itself (wgmma), committed as one group. */
 export function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
   const { sum, intrinsic, inputs, target } = places.context;
   const name = places.name(sum, "part");
@@ -58,7 +58,9 @@ export function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
   ];
 }
 
-/** All products of a step: each part's fragments fetched before it, or those of the next part while one is multiplied. */
+/**
+ * All products of a step. Fragments are fetched either just before their part is multiplied, or during the part before.
+ */
 export function multiply(places: GridPlaces, step: Expr): readonly Statement[] {
   const { sum } = places.context;
   const parts = partsOf(places.context, places.size);
@@ -76,8 +78,10 @@ export function multiply(places: GridPlaces, step: Expr): readonly Statement[] {
 }
 
 /**
- * The products of a step whose first fragments are there already. Behind the first product `freed` stands: the stage of the step before
- * is free by then. Before the last product comes `next`: the barrier that lets the next step in, and the fetch of its first fragments.
+ * The products of a step whose first fragments have already been fetched.
+ * @param freed issued after the step's last fetches but one; the stage of the previous step is free by then
+ * @param next issued before the last products: the barrier that admits the next step, and the fetch of its first
+ * fragments
  */
 export function multiplyAcross(
   places: GridPlaces,
@@ -102,10 +106,10 @@ export function multiplyAcross(
   ];
 }
 
-/** Kept elements of a tile of which two make one `ldmatrix` of four matrices: two matrices of eight rows each. */
+/** Kept elements of a tile (8 rows, one matrix) of which two tiles share one `ldmatrix` of four matrices. */
 const PAIRED_EXTENT = 8;
 
-/** Fragments of one part of a step, into the set that is the part's turn. */
+/** Fetches the fragments of one part of a step into the register set for that part. */
 export function fetchesOf(places: GridPlaces, step: Expr, part: Expr): readonly Statement[] {
   const { sum, inputs } = places.context;
   return inputs.flatMap((input): readonly Statement[] => {
@@ -153,7 +157,7 @@ function issuesOf(places: GridPlaces, part: Expr): readonly Statement[] {
   return places.eachSum(whereStored(places, [issue]));
 }
 
-/** What is done for a tile of sums, where an epilogue stores some of it. */
+/** Work on a tile of sums, tested where an epilogue stores only some of the tiles. */
 function whereStored(places: GridPlaces, work: readonly Statement[]): readonly Statement[] {
   const { rows, columns, mapping } = places.context;
   const { equation, epilogue } = mapping.computation;
@@ -173,15 +177,18 @@ function whereStored(places: GridPlaces, work: readonly Statement[]): readonly S
   return when(somewhere(conditionOf(asked.reduce(and)), span), work);
 }
 
-/** The set of fragments that a part of the sum uses: its first register. */
+/** The first register of the fragment set that a part of the sum uses. */
 function setOf({ schedule }: GridPlaces, input: GridInput, part: Expr): Expr {
   return times(fragmentsAlong(input.kept, schedule), binary("%", part, number(setsOf(schedule))));
 }
 
-/** Bytes of the elements that `ldmatrix` can turn on the way. */
+/** Element size in bytes that `ldmatrix.trans` can transpose. */
 const TURNED_BYTES = 2;
 
-/** Elements of other sizes must have their neighbours along the sum side by side. */
+/**
+ * How fragments are fetched. Elements of other sizes can be fetched only if they are contiguous along the sum, or one
+ * by one.
+ */
 function fetchBy({ operand, contiguous }: GridInput): TileAccess["by"] {
   if (operand.storage === undefined) return "instruction";
   if (contiguous === "sum") return "ldmatrix";

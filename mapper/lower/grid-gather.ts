@@ -1,9 +1,10 @@
 /**
- * @file Lowers the box of an input that a block stages once in its tensor's layout, and the addresses at which fragments find their elements.
+ * @file Lowers an input that a block stages once, as a box in the tensor's own layout, and the addresses at which lanes
+ * gather their fragments.
  *
  *     shared a_box: f16[h 7, wc 696]
  *     copy h_place 7, wc_place 696 by 8, async        a_box[h_place,wc_place] = in[n, wc%3, 2*p+h_place-3, wc/3], wc = 672*m_tile + wc_place - 16
- *     a{0} <- a_box[k/21, 7 + 6*m_in + k%21] where k < 147          behind the end of the sum a fragment holds zeros
+ *     a{0} <- a_box[k/21, 7 + 6*m_in + k%21] where k < 147          beyond the end of the sum a fragment holds zeros
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
@@ -15,7 +16,7 @@ import { type GridPlaces, plus, times } from "./grid-places.ts";
 
 const boxName = (places: GridPlaces, { input }: GatherBox): string => places.fresh(`${input.operand.name}_box`);
 
-/** The box in shared memory: one, since all steps read it. */
+/** The box in shared memory. One stage suffices, since all steps read the same box. */
 export function boxScratch(places: GridPlaces, box: GatherBox): Scratch {
   const storage = box.dims.reduce<Expr>((sum, d) => plus(sum, times(d.weight, axis(d.name))), number(0));
   return {
@@ -24,11 +25,11 @@ export function boxScratch(places: GridPlaces, box: GatherBox): Scratch {
   };
 }
 
-/** What a block's tile reads of the tensor: zeros where that is outside. */
+/** Copies the part of the tensor that a block's tile reads, with zeros outside the tensor. */
 export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
   const { context, size } = places;
   const { kept } = box.input;
-  // 1. Where the box begins: the loops of the tile at its first result, those of the sum at 0.
+  // 1. The origin of the box: loops of the tile at its first result, summed loops at 0.
   const first = times(extentOf(kept.axis, size), kept === context.columns ? places.columnTile : places.rowTile);
   const counters = places.outerCounters();
   for (const [l, digit] of kept.dimension ? digitsOf(kept.dimension, first) : [])
@@ -36,7 +37,7 @@ export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
   for (const { name, kind } of places.computation.axes) if (kind === "reduce") counters.set(name, number(0));
   const begin = box.access.index.map((e) => substitute(e, counters, "index"));
 
-  // 2. Its dimensions, taken apart into the tensor's own.
+  // 2. The dimensions of the box, split into those of the tensor.
   const index = [...begin];
   const placed = box.dims.filter((d, i) => d.staged > 1 || i === box.dims.length - 1);
   const nameOf = (d: BoxDim): string => places.fresh(`${d.name}_place`);
@@ -68,7 +69,10 @@ export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
   };
 }
 
-/** Where a fragment's elements lie in the box, at a result of the tile and a place of a step's part of the sum. */
+/**
+ * The address in the box of a fragment's element, given a result of the tile and a position in the step's part of the
+ * sum.
+ */
 export function boxAccess(
   places: GridPlaces,
   box: GatherBox,

@@ -1,16 +1,16 @@
 /**
- * @file Lowers sums that are split among blocks: each block stores its partial sums where they are combined, and they are added in a fixed
- * order.
+ * @file Lowers sums that are split among blocks. Each block stores its partial sums where they meet, and they are added
+ * in a fixed order.
  *
- *     for at cluster split in 0..4                             through cluster: lines of the tile have an owner among the blocks
+ *     for at cluster split in 0..4                             through cluster: each line of the tile is owned by one block
  *       ...
- *       barrier cluster, of beginnings                         ahead of the first write into another block
+ *       barrier cluster, of beginnings                         before the first write into another block's shared memory
  *       for m_in, n_in of c{..}   parts[line/16, split, line%16, n] = sum[]
  *       barrier cluster
  *       copy line 16, n 64, by block   y[..] = f16(parts[split,0,line,n] + parts[split,1,line,n] + ..)
  *
- *     for at block split in 0..4                               through memory: the workspace holds all partial sums, and a second kernel
- *       ...                                                    adds them
+ *     for at block split in 0..4                               through memory: the workspace holds all partial sums,
+ *       ...                                                    and a second kernel adds them
  *       for m_in, n_in of c{..}   parts[split, m, n] = sum[]
  *     barrier
  *     for at block m_tile, n_tile, chunk
@@ -25,12 +25,12 @@ import { keptTiles } from "../schedule/taps.ts";
 import { callBarrier, type GridPlaces, plus, times } from "./grid-places.ts";
 import { resultOf, widthOf } from "./grid-results.ts";
 
-/** Threads of a block that adds up a workspace. */
+/** Threads in a block of the second kernel. */
 const ADDING_THREADS = 256;
 
 const through = ({ schedule }: GridPlaces): "cluster" | "memory" | undefined => schedule.split?.through;
 
-/** Where partial sums meet; nowhere where no sum is split. */
+/** The buffer in which partial sums meet; empty if no sum is split. */
 export function partialSums(places: GridPlaces): Scratch[] {
   if (!through(places)) return [];
   const { context, schedule } = places;
@@ -48,12 +48,12 @@ export function partialSums(places: GridPlaces): Scratch[] {
   return [{ ...shape, scope: "cluster", elements: size(rows) * pitch, storage }];
 }
 
-/** What the warps of a block do once their part of the sum is complete. */
+/** Each warp stores its partial sums once its part of the sum is complete. */
 export function storeParts(places: GridPlaces): readonly Statement[] {
   return drainPart(places, partialTile(places.context, places.schedule));
 }
 
-/** What all threads of a cluster do behind that. */
+/** After that, all blocks of a cluster add up the partial sums. */
 export function addMet(places: GridPlaces): readonly Statement[] {
   if (through(places) !== "cluster") return [];
   const tile = partialTile(places.context, places.schedule);
@@ -62,12 +62,15 @@ export function addMet(places: GridPlaces): readonly Statement[] {
   return [{ kind: "barrier", group: "cluster" }, added];
 }
 
-/** Ahead of the first write into another block of a cluster: it has begun. */
+/** Waits, before the first write into another block of a cluster, until that block has begun. */
 export function meeting(places: GridPlaces): readonly Statement[] {
   return through(places) === "cluster" ? [{ kind: "barrier", group: "cluster", of: "beginnings" }] : [];
 }
 
-/** The second kernel of a sum that is split through memory. @param dealt loops over tiles around what each of their blocks does */
+/**
+ * The second kernel of a sum that is split through memory.
+ * @param dealt wraps the work of a tile's blocks in loops over tiles
+ */
 export function addParts(
   places: GridPlaces,
   dealt: (body: readonly Statement[]) => readonly Statement[],
@@ -110,7 +113,10 @@ function drainPart(places: GridPlaces, tile: PartialTile): readonly Statement[] 
   ]);
 }
 
-/** Lines of a tile, from `first` on, added up over all parts and stored. @param held where a line of a part lies */
+/**
+ * Adds up the lines of a tile from `first` on over all parts, and stores them.
+ * @param held address of a line of a part
+ */
 function addition(
   places: GridPlaces,
   tile: PartialTile,
@@ -140,7 +146,7 @@ function addition(
 
 const partsName = (places: GridPlaces): string => places.fresh("parts");
 
-/** Counters of the blocks of a tile. */
+/** The counters that identify a tile of the output. */
 function tileOf(places: GridPlaces, { across, line }: PartialTile): readonly Expr[] {
   const { outer, rows } = places.context;
   const number = (a: typeof across): Expr => (a === rows ? places.rowTile : places.columnTile);

@@ -1,5 +1,6 @@
 /**
- * @file The position of a block, a warp and a fragment in the loops of a computation: names, tiles, and counters of the fused loops.
+ * @file The position of a block, a warp and a fragment in the loops of a computation: names, tiles, and counters of the
+ * fused loops.
  *
  *     m <- n,p,q   tile m 128, warps m 2        fused m = 128*m_tile + (64*m_warp + 16*m_fragment + m_in),   q = fused % 56, p = fused/56 % 56, ...
  */
@@ -26,7 +27,7 @@ export const unrolled = (name: string, extent: number, body: readonly Statement[
   loop(name, extent, body, "unrolled"),
 ];
 
-/** Between kernels of the call. */
+/** The barrier between two kernels of a call. */
 export const callBarrier = ({ schedule }: GridPlaces): Statement => ({
   kind: "barrier",
   ...(schedule.launch && { early: true }),
@@ -37,22 +38,24 @@ export class GridPlaces {
   readonly schedule: GridSchedule;
   readonly computation: Computation;
   readonly size: Extents;
-  /** Steps of the sum that a block takes: tiles along it at every point of the summed loops outside the instruction, or a part of them. */
+  /**
+   * Steps of the sum in one block: tiles along the sum at every point of the outer summed loops, or a share of these.
+   */
   readonly steps: number;
-  /** Tiles that a block takes one after another. */
+  /** Tiles that one block computes one after another. */
   readonly turns: number;
-  /** Which part of a split sum a block has. */
+  /** Which part of a split sum this block computes. */
   readonly part: Expr;
-  /** What is staged once for all taps. */
+  /** The window that is staged once for all taps. */
   readonly window: TapWindow | undefined;
-  /** What is staged once as it lies, for lanes to gather fragments from. */
+  /** The box that is staged once in the tensor's layout, from which lanes gather fragments. */
   readonly box: GatherBox | undefined;
-  /** Number of the block's tile along each axis. */
+  /** The number of the block's tile along each axis. */
   readonly rowTile: Expr;
   readonly columnTile: Expr;
   private readonly names: FreshNames;
 
-  /** @param turn which of its tiles a block is at */
+  /** @param turn which of its tiles the block is computing */
   constructor(context: GridContext, schedule: GridSchedule, turn: Expr = number(0)) {
     this.context = context;
     this.schedule = schedule;
@@ -71,7 +74,8 @@ export class GridPlaces {
       this.rowTile = order === 1 ? tile : plus(times(order, axis(this.name(rows, "group"))), tile);
       this.columnTile = axis(this.name(columns, "tile"));
     } else {
-      // Tiles in the order that blocks of their own would have; those behind the last lie below the last row.
+      // Tiles are numbered in the order in which separate blocks would take them. Numbers past the last tile fall below
+      // the last row.
       const tile = plus(times(persistent, turn), axis(this.fresh("block")));
       const across = keptTiles(context, columns, schedule);
       const column = binary("%", binary("/", tile, number(order)), number(across));
@@ -81,19 +85,19 @@ export class GridPlaces {
     }
   }
 
-  /** The places of a block at one of its turns. */
+  /** The places of a block during one of its turns. */
   inTurn(turn: Expr): GridPlaces {
     return this.turns === 1 ? this : new GridPlaces(this.context, this.schedule, turn);
   }
 
-  /** What a step is that is counted through all turns of a block: a step of the tile of one of them. */
+  /** Splits a step that is counted through all turns of a block into the turn's places and the step within its tile. */
   ofStep(step: Expr): { readonly there: GridPlaces; readonly inTile: Expr } {
     if (this.turns === 1) return { there: this, inTile: step };
     const { steps } = this;
     return { there: this.inTurn(binary("/", step, number(steps))), inTile: binary("%", step, number(steps)) };
   }
 
-  /** A step of the tile that a block is at, counted through all its turns. */
+  /** Counts a step of the current tile through all turns of the block. */
   counted(inTile: Expr): Expr {
     return this.turns === 1 ? inTile : plus(times(this.steps, axis(this.fresh("turn"))), inTile);
   }
@@ -107,7 +111,7 @@ export class GridPlaces {
     return this.names.fresh(`${of}_${what}`);
   }
 
-  /** The counters of the kept loops outside the instruction. */
+  /** Counters of the kept loops that do not feed the instruction. */
   outerCounters(): Map<string, Expr> {
     return new Map(this.context.outer.flatMap((d) => digitsOf(d, axis(this.names.fresh(`${d.name}_block`)))));
   }
@@ -116,14 +120,14 @@ export class GridPlaces {
     return this.computation.axes.some((a) => a.name === loop && a.kind === "reduce");
   }
 
-  /** The counters of every summed loop and of the kept loops outside the instruction, at a step. */
+  /** Counters, at a step, of every summed loop and of the kept loops that do not feed the instruction. */
   countersOf(step: Expr, inside: Expr): { readonly counters: Map<string, Expr>; readonly fusedSum: Expr } {
     const { sum, outerSums } = this.context;
     const counters = this.outerCounters();
     const parts = partsOfSum(this.schedule);
     const { window } = this;
     const whole = parts === 1 ? step : plus(times(this.steps, this.part), step);
-    // Taps of a window follow one another; else tiles of the sum do.
+    // With a window, the taps are the innermost steps; otherwise the tiles of the sum are.
     const outside = window ? binary("%", step, number(window.taps)) : whole;
     let weight = window ? window.taps : this.steps * parts;
     for (const d of outerSums) {
@@ -137,26 +141,29 @@ export class GridPlaces {
     return { counters, fusedSum: this.fuse(sum, tile, inside, counters) };
   }
 
-  /** Which tile of the whole sum a slice of this block's window is. */
+  /** The number of a slice of this block's window among the tiles of the whole sum. */
   sliceAt({ slices }: TapWindow, slice: Expr): Expr {
     return partsOfSum(this.schedule) === 1 ? slice : plus(times(slices, this.part), slice);
   }
 
-  /** Enters the counters of a kept axis at a place of a tile; what must hold for it to be a real one: nothing where tiles fit. */
+  /**
+   * Enters the counters of a kept axis at a position in a tile. Returns the conditions for the position to be inside;
+   * empty if tiles fit exactly.
+   */
   place(a: GridAxis, tile: Expr, inside: Expr, counters: Map<string, Expr>): Expr[] {
     if (this.window?.input.kept.axis === a.axis)
       return windowPlace(this.window, extentOf(a.axis, this.size), tile, inside, counters);
     return this.beyond(a, this.fuse(a, tile, inside, counters));
   }
 
-  /** The fused index of an axis at a place of a tile; its loops' counters are entered. */
+  /** The fused index of an axis at a position in a tile. Enters the counters of its loops. */
   private fuse(a: GridAxis, tile: Expr, inside: Expr, counters: Map<string, Expr>): Expr {
     const fused = plus(times(extentOf(a.axis, this.size), tile), inside);
     if (a.dimension) for (const [name, digit] of digitsOf(a.dimension, fused)) counters.set(name, digit);
     return fused;
   }
 
-  /** What must hold for a fused index to be a real one: nothing where tiles fit. */
+  /** Conditions for a fused index to be inside its extent; empty if tiles fit exactly. */
   beyond(a: GridAxis, fused: Expr): Expr[] {
     const { context, schedule } = this;
     const behind = a === context.rows && tilesOf(context, schedule) % (schedule.persistent ?? 1) !== 0;
@@ -164,7 +171,7 @@ export class GridPlaces {
     return whole ? [] : [compare("<", fused, number(a.elements))];
   }
 
-  /** Where a warp's fragment begins in the tile of the block. */
+  /** The first element of a warp's fragment within the block's tile. */
   fragmentAt(a: GridAxis): Expr {
     return plus(this.warpAt(a), times(a.extent, axis(this.name(a, "fragment"))));
   }
@@ -173,7 +180,7 @@ export class GridPlaces {
     return times(fragmentsAlong(a, this.schedule) * a.extent, axis(this.name(a, this.context.team)));
   }
 
-  /** The sum of the fragments `i` down and `j` across. */
+  /** The index of the accumulator at the current row and column fragment. */
   sumIndex(): Expr {
     const { rows, columns } = this.context;
     const across = fragmentsAlong(columns, this.schedule);

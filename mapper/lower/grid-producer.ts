@@ -1,11 +1,11 @@
 /**
- * @file Lowers the two roles of a block with a producer: one thread fills the ring as stages become free; warpgroups multiply and signal when
- * stages are free.
+ * @file Lowers the two roles of a block with a producer. One thread fills the ring as stages become free. Warpgroups
+ * multiply, and signal when stages are free.
  *
  *     for at warpgroup m_warpgroup in 0..2                     for at thread load in 0..1
  *       for step                                                 for step
  *         await full[step%4], use step/4                           await empty[step%4], use step/4-1
- *         products of the step; those of the step before ended     send for full[step%4]
+ *         products of the step; wait for those of the step before  send for full[step%4]
  *         arrive empty[(step+3)%4] where step > 0
  *       arrive empty[..]                                         where another tile follows
  *
@@ -24,10 +24,13 @@ import { nextSlice, sendWindow, windowArrivals, windowAwait } from "./grid-windo
 const emptyName = (places: GridPlaces): string => places.fresh("empty");
 const windowEmptyName = (places: GridPlaces): string => places.fresh("window_empty");
 
-/** Whether a window takes the place of another. */
+/** Whether a window's stage is filled more than once. */
 const isRefilled = ({ slices, stages }: TapWindow): boolean => slices > stages;
 
-/** What is counted of each ring that an engine fills: that a stage is full; and beside a producer, that it is empty. */
+/**
+ * The arrival counters of the block. The engine signals full stages; with a producer, warpgroups also signal empty
+ * ones.
+ */
 export function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]> {
   const { schedule, window } = places;
   const { producer, stage } = schedule;
@@ -41,7 +44,7 @@ export function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]
   return [...full, ...empty.map((ring) => ({ ...ring, by: "teams" as const }))];
 }
 
-/** What the warpgroups do in the steps of a tile. */
+/** The warpgroups' work in the steps of a tile. */
 export function consumed(places: GridPlaces): readonly Statement[] {
   const { context, schedule, steps, window } = places;
   const { intrinsic } = context;
@@ -49,7 +52,7 @@ export function consumed(places: GridPlaces): readonly Statement[] {
   const step = places.counted(axis(name));
   const inFlight = stepsInFlight(context, schedule);
   const ended = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
-  /** The stage of the step so many before is read no more. */
+  /** Signals that the stage of the step `before` steps ago is no longer read. */
   const left = (at: Expr, before: number): Statement => ({
     ...{ kind: "arrive", arrival: { name: emptyName(places), stage: turnOf(at, before, schedule.stage) } },
     ...(before > 0 && { when: compare(">=", axis(name), number(before)) }),
@@ -60,16 +63,20 @@ export function consumed(places: GridPlaces): readonly Statement[] {
     ...[...sendOff(places, step), ended(inFlight), left(step, inFlight)],
     ...(window && isRefilled(window) ? [windowLeft(places, window, step, inFlight)] : []),
   ];
-  // Of the last tile no stage is filled again; between the wait and the sums an arrival made ptxas serialise products that are stored by elements.
+  // The stages of the last tile are not filled again, so nothing is signalled. With an arrival between the wait and the
+  // sums, ptxas serialised products that are stored element by element.
   const freed = places.turns > 1 ? [left(places.counted(number(steps - 1)), 0)] : [];
   return [loop(name, steps, inside), ...(inFlight > 0 ? [ended(0), ...freed] : [])];
 }
 
-/** `(step + 3) % 4`: the turn of what came one before. */
+/** The stage of the step `before` steps ago: `(step + 3) % 4` for 1 of 4. */
 const turnOf = (at: Expr, before: number, stages: number): Expr =>
   binary("%", before === 0 ? at : plus(at, number(stages - before)), number(stages));
 
-/** The window of a slice, once the products of its last tap have ended: in the next step, which is of the next slice, where they are in flight. */
+/**
+ * Signals that a slice's window is free once the products of its last tap have ended. If products are in flight, that
+ * is in the next step, which belongs to the next slice.
+ */
 function windowLeft(places: GridPlaces, { taps, stages }: TapWindow, step: Expr, inFlight: number): Statement {
   const last = compare("==", binary("%", step, number(taps)), number((taps - 1 + inFlight) % taps));
   return {
@@ -79,13 +86,13 @@ function windowLeft(places: GridPlaces, { taps, stages }: TapWindow, step: Expr,
   };
 }
 
-/** What the thread does that sends for tiles: all that the block takes, one after another. */
+/** The producer's work: requests for all tiles that the block computes, one after another. */
 export function produced(places: GridPlaces): readonly Statement[] {
   const { schedule, steps, turns, window } = places;
   const { stage } = schedule;
   const name = places.fresh("step");
   const step = places.counted(axis(name));
-  /** Until the stage that a copy goes to has been left as often as it was filled. */
+  /** Waits until the target stage of a copy has been released as often as it was filled. */
   const free = (ring: string, at: Expr, stages: number, when?: Expr): Statement => ({
     ...{ kind: "await", arrival: { name: ring, stage: binary("%", at, number(stages)) } },
     use: binary("-", binary("/", at, number(stages)), number(1)),
@@ -93,7 +100,7 @@ export function produced(places: GridPlaces): readonly Statement[] {
   });
   const inside: Statement[] = [free(emptyName(places), step, stage), sendOf(places, step)];
   if (window && window.slices > 1) {
-    // As many taps on as there are stages of weights all products of the slice before have ended.
+    // The weights have `stage` stages, so after that many taps all products of the previous slice have ended.
     const { slice, when } = nextSlice(window, step, Math.min(stage, window.taps - 1));
     if (isRefilled(window)) inside.push(free(windowEmptyName(places), slice, window.stages, when));
     inside.push(sendWindow(places, window, slice, when));

@@ -1,14 +1,15 @@
 /**
- * @file Lowers the kernel that copies inputs before the product. It transposes tiles through shared memory, so that it reads along the source
- * and writes along the copy, 16 bytes at once where elements are contiguous.
+ * @file Lowers the kernel that repacks inputs before the product. It transposes tiles through shared memory, so that
+ * both the reads from the source and the writes to the copy are contiguous, 16 bytes at a time where possible.
  *
- *     for at block chunk                              one after another of all inputs
+ *     for at block chunk                              the chunks of all inputs, one input after another
  *       copy c 64, x 64 by 8, by block                a_turned[c, x] = in[n, 64*c_tile + c, (64*x_tile + x)/56, (64*x_tile + x)%56]
  *       barrier block
  *       copy x 64, c 64 by 8, gathered, by block      in_packed[..] = a_turned[c, x]
  *     barrier
  *
- * Where few elements are contiguous in the source, as in a 3x3 filter, a tile is a run of it: all elements of many channels.
+ * Where few elements are contiguous in the source, as in a 3x3 filter, a tile is a run of the source: all elements of
+ * many channels.
  */
 
 import { memoryElements } from "../../abstraction/computation.ts";
@@ -21,24 +22,24 @@ import { widthAlong } from "../schedule/repack.ts";
 import { PIECE_BYTES } from "../schedule/swizzle.ts";
 import { callBarrier, type GridPlaces, plus, times } from "./grid-places.ts";
 
-/** Threads of a block that copies, and elements of its tile at most. */
+/** Threads in a block that copies, and the most elements of its tile. */
 const THREADS = 256;
 const TILE = 4096;
-/** Elements of a tile along either side where both are long. */
+/** Tile side in elements where both extents are long. */
 const SIDE = 64;
 
-/** A tile of the copy of an input. */
+/** How the copy of an input is divided into tiles. */
 interface Turned {
   readonly input: RepackedInput;
-  /** Elements along the sum, and along what lies innermost in the source: in all, and of a tile. */
+  /** Elements along the sum, and along the source's innermost axis: in total (`all`) and in a tile. */
   readonly summed: { readonly all: number; readonly tile: number };
   readonly along: { readonly all: number; readonly tile: number };
-  /** A tile is a run of the source. */
+  /** Whether a tile is a contiguous run of the source. */
   readonly isRun: boolean;
-  /** Elements read and written at once. */
+  /** Elements in one read and in one write. */
   readonly read: number;
   readonly write: number;
-  /** Blocks. */
+  /** Tiles in total; each is copied by one block. */
   readonly chunks: number;
 }
 
@@ -66,7 +67,7 @@ function turnedOf(input: RepackedInput): Turned {
 
 const turnedInputs = ({ context }: GridPlaces): Turned[] => (context.repacked?.inputs ?? []).map(turnedOf);
 
-/** The copies, and the tiles on the way to them; none where inputs are read as they lie. */
+/** The buffers for the copies and for the tiles in shared memory; empty if no input is repacked. */
 export function copiesOfInputs(places: GridPlaces): Scratch[] {
   return turnedInputs(places).flatMap((turned): Scratch[] => {
     const { copy } = turned.input;
@@ -78,7 +79,10 @@ export function copiesOfInputs(places: GridPlaces): Scratch[] {
   });
 }
 
-/** Where a tile lies in shared memory: threads that write 16 bytes side by side, and threads that read along the other side, meet all banks. */
+/**
+ * Layout of a tile in shared memory, without bank conflicts: neither for threads that write 16 bytes each, nor for
+ * threads that read along the other side.
+ */
 function tileOf(places: GridPlaces, { input, summed, along, isRun }: Turned): Scratch {
   const { dtype } = input.source;
   const [row, column] = [axis("row"), axis("column")];
@@ -102,7 +106,7 @@ function tileOf(places: GridPlaces, { input, summed, along, isRun }: Turned): Sc
 
 const tileName = (places: GridPlaces, { operand }: RepackedInput): string => places.fresh(`${operand}_turned`);
 
-/** The kernel that makes all copies, and that the product awaits it. */
+/** The kernel that makes all copies, followed by the barrier that the product waits for. */
 export function copyInputs(places: GridPlaces): readonly Statement[] {
   const all = turnedInputs(places);
   if (all.length === 0) return [];
@@ -111,7 +115,7 @@ export function copyInputs(places: GridPlaces): readonly Statement[] {
   let before = 0;
   const copies = all.map((turned, i) => {
     const { chunks } = turned;
-    // Its chunks from 0 on: those of other inputs wrap around, and copy nothing.
+    // Chunks of this input count from 0. The chunks of other inputs wrap around and copy nothing.
     const own = binary("%", plus(axis(chunk), number(Math.ceil(before / chunks) * chunks - before)), number(chunks));
     const conditions = [
       ...(i > 0 ? [compare(">=", axis(chunk), number(before))] : []),
@@ -130,14 +134,14 @@ export function copyInputs(places: GridPlaces): readonly Statement[] {
   return [loop(chunk, before, [threads], "block"), callBarrier(places)];
 }
 
-/** A tile into shared memory along the source, and out of it along the copy. */
+/** Copies a tile along the source into shared memory, then out of it along the copy. */
 function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: Copy, out: Copy] {
   const { input, summed, along, isRun, read, write } = turned;
   const { source, copy, outer } = input;
   const name = tileName(places, input);
   const [row, column, group] = [places.fresh("row"), places.fresh("column"), places.fresh("group")];
 
-  // 1. Where the tile lies: the tiles along the source follow one another, then those along the sum, then all the rest.
+  // 1. The position of the tile: tiles along the source vary fastest, then tiles along the sum, then the outer loops.
   const [acrossTiles, sumTiles] = [Math.ceil(along.all / along.tile), Math.ceil(summed.all / summed.tile)];
   const columnAt = times(along.tile, binary("%", chunk, number(acrossTiles)));
   const rowAt = times(summed.tile, binary("%", binary("/", chunk, number(acrossTiles)), number(sumTiles)));
@@ -156,7 +160,8 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   const where = (inside: readonly Expr[]): { where?: Expr } => (inside.length > 0 ? { where: inside.reduce(and) } : {});
   const whole = { kind: "copy", transfer: "plain", group: "block" } as const;
 
-  // 2. In: what lies beyond the end is neither read nor, later, written. A run is counted through all rows, as the source is.
+  // 2. In. Elements beyond the end are neither read now nor written later. A run is counted through all rows, as in the
+  //    source.
   const run = plus(times(along.tile, rowAt), axis(column));
   const [inSum, inRow] = [plus(rowAt, axis(row)), plus(columnAt, axis(column))];
   const held = (of: Expr): [Expr, Expr] => [binary("/", of, number(along.tile)), binary("%", of, number(along.tile))];
@@ -183,7 +188,7 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
         },
   };
 
-  // 3. Out: rows in groups, so that threads side by side read rows that lie in different banks.
+  // 3. Out. Rows are grouped so that neighbouring threads read rows in different banks.
   const side = Math.min(SIDE, summed.tile);
   const grouped = plus(times(side, axis(group)), axis(row));
   const outSum = plus(rowAt, grouped);
@@ -202,7 +207,7 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   return [into, out];
 }
 
-/** A fused index apart again, row-major over dimensions. */
+/** Splits a fused index into row-major indices of the given dimensions. */
 function digitsAlong(dims: readonly Dimension[], fused: Expr): (readonly [string, Expr])[] {
   let below = 1;
   return dims.toReversed().map((d, i) => {

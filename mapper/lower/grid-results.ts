@@ -1,11 +1,11 @@
 /**
- * @file Lowers the stores from sums in registers to the output: each lane writes the elements it holds, or a row of tiles goes through shared
- * memory.
+ * @file Lowers the stores of sums from registers to the output. Either each lane writes the elements it holds, or a row
+ * of tiles goes through shared memory.
  *
- *     for m_in, n_in of c{..}   y[.., p, q] = f16(sum)            direct: the epilogue where the element is
+ *     for m_in, n_in of c{..}   y[.., p, q] = f16(sum)            direct: the lane that holds a sum applies the epilogue
  *
- *     for m_in, n_in of c{..}   results[warp, m_in, n_in] = sum   staged, because the output runs along the rows, or because
- *     barrier warp                                                only the vendor knows which lane holds what
+ *     for m_in, n_in of c{..}   results[warp, m_in, n_in] = sum   staged: the output is contiguous along the rows, or the
+ *     barrier warp                                                vendor does not document which lane holds what
  *     copy n_in, m_in by warp   y[...] = f16(results[...])
  *     barrier warp
  */
@@ -28,7 +28,7 @@ export function storeResults(places: GridPlaces): readonly Statement[] {
   return places.schedule.store === "staged" ? drainStaged(places) : drain(places);
 }
 
-/** The piece of shared memory of each warp; none where lanes write directly. */
+/** The part of shared memory that each warp uses to stage results; empty if lanes write directly. */
 export function stagedResults(places: GridPlaces): Scratch[] {
   const { context, schedule } = places;
   if (schedule.store !== "staged") return [];
@@ -60,7 +60,7 @@ function drain(places: GridPlaces): readonly Statement[] {
   ]);
 }
 
-/** A row of fragments after the other: into the warp's own piece of shared memory, and from there along the output. */
+/** Stores one row of fragments after another: into the warp's own shared memory, and from there to the output. */
 function drainStaged(places: GridPlaces): readonly Statement[] {
   const { context, schedule } = places;
   const { rows, columns, target, team } = context;
@@ -103,21 +103,23 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
   ]);
 }
 
-/** Elements that one thread stores of the output at once at most. */
+/** The most output elements that one thread stores at once. */
 const MOST_STORED = 4;
 
-/** Elements of the output that lie side by side along a line and are stored together. */
+/** Contiguous output elements along a line that one thread stores at once. */
 export function widthOf(
   { context, window }: Pick<GridPlaces, "context" | "window">,
   { line, lineExtent }: Pick<PartialTile, "line" | "lineExtent">,
 ): number {
-  // Between the rows of a window there are gaps.
+  // The rows of a window have gaps between them.
   if (window?.input.kept === line) return 1;
   const run = resultsAlong(context, line, MOST_STORED);
   return run > 0 && lineExtent % run === 0 && context.stored === undefined ? run : 1;
 }
 
-/** What a sum becomes in the output at a place of the block's tile, and what must hold for it to be one. */
+/**
+ * The assignment of one sum to the output at a position in the block's tile, with the conditions for it to be stored.
+ */
 export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr, held: Expr): Equation {
   const { rows, columns } = places.context;
   const { counters } = places.countersOf(number(0), number(0));

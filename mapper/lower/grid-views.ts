@@ -1,5 +1,6 @@
 /**
- * @file The tiles of a step as requests to a copy engine: their origins, computed from the counters of the block and of the step.
+ * @file The tiles of a step as requests to a copy engine: their origins, computed from the counters of the block and of
+ * the step.
  *
  *     in[n,c,p*2+r-1,q*2+s-1]    at c 64*(step%2), w 2*q-1, h 2*p-1, n    offsets s, r        q, p, n of the tile's first row
  */
@@ -12,7 +13,7 @@ import { rowElements } from "../schedule/swizzle.ts";
 import { viewForm } from "../schedule/views.ts";
 import { type GridPlaces, plus } from "./grid-places.ts";
 
-/** @throws Error where an engine cannot be told of it */
+/** The view that a copy engine fetches for one input's tile. @throws Error if an engine cannot fetch this input */
 export function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
   const { context, size, computation } = places;
   const form = viewForm(context, input);
@@ -26,7 +27,7 @@ export function viewOf(places: GridPlaces, input: GridInput, step: Expr): Tensor
   const [count, columns] = [extentOf(rowAxis.axis, size), columnAxis === kept ? rowElements(input, across) : across];
 
   const summed = new Set(computation.axes.flatMap((a) => (a.kind === "reduce" ? [a.name] : [])));
-  /** Part of an index: the terms of some loops. */
+  /** The part of an index that depends on some of the loops. */
   const partOf = (d: (typeof form.dims)[number], constant: number, has: (loop: string) => boolean): Expr => {
     const terms = [...d.form.terms].filter(([name]) => has(name));
     const sum = terms.reduce<Expr>((e, [name, c]) => plus(e, binary("*", number(c), axis(name))), number(constant));

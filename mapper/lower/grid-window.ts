@@ -1,7 +1,8 @@
 /**
- * @file Lowers the window of an input that is staged once for all taps of a filter: the positions of results in it, and the copies that fill it.
+ * @file Lowers the window of an input that is staged once for all taps of a filter: where a result's inputs are in it,
+ * and the copies that fill it.
  *
- *     shared a_window: f16[stage 2, m 272, k 64]        272 rows: 9 of 29 pixels, and what the last rows of a tile read beside them
+ *     shared a_window: f16[stage 2, m 272, k 64]        272 rows: 9 of 29 pixels, and the halo that the last rows of a tile read
  *     copy h_place 9, w_place 29, k_in 64               a_window[slice%2, 29*h_place + w_place, k_in] = in[n, 64*slice+k_in, 7*m_tile+h_place-1, w_place-1]
  *     issue                                             a_window[slice%2, m_in + 29*r + s, ..]
  */
@@ -32,7 +33,7 @@ const windowName = (places: GridPlaces, { input }: TapWindow): string => places.
 
 export const windowArrivals = (places: GridPlaces): string => places.fresh("window_full");
 
-/** The window in shared memory. */
+/** The window's buffer in shared memory. */
 export function windowRing(places: GridPlaces, window: TapWindow): Scratch {
   const { operand, kept } = window.input;
   const { sum } = places.context;
@@ -45,7 +46,7 @@ export function windowRing(places: GridPlaces, window: TapWindow): Scratch {
   return { name: windowName(places, window), dtype: operand.dtype, elements, scope: "shared", dims, storage };
 }
 
-/** The part of the window that a step's tap reads, in place. */
+/** The part of the window that a step's tap reads in place. */
 export function tapAccess(places: GridPlaces, window: TapWindow, step: Expr, inKept: Expr, inSum: Expr): Access {
   const { counters } = places.countersOf(step, number(0));
   const shifted = window.dims.reduce<Expr>((row, d) => {
@@ -58,7 +59,7 @@ export function tapAccess(places: GridPlaces, window: TapWindow, step: Expr, inK
 const sliceOf = ({ taps }: TapWindow, step: Expr): Expr => binary("/", step, number(taps));
 const slotOf = ({ stages }: TapWindow, slice: Expr): Expr => binary("%", slice, number(stages));
 
-/** The window of a part of the sum. */
+/** The copy of one slice of the sum into the window. */
 function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
   const { context, size, schedule } = places;
   const { dims, input, column } = window;
@@ -103,10 +104,10 @@ function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
   };
 }
 
-/** Of the tensor's own dimensions, the one that a window's is. */
+/** The position, among the tensor's own dimensions, of a window dimension. */
 const placeOf = ({ own: [one] }: ViewedDimension): number => one?.position ?? 0;
 
-/** The window of a part of the sum is on its way. */
+/** Requests the window of one slice of the sum. */
 export function sendWindow(places: GridPlaces, window: TapWindow, slice: Expr, when?: Expr): Statement {
   const copy = windowCopy(places, window, slice);
   const condition = when ? { when } : {};
@@ -119,7 +120,7 @@ const arrivalOf = (places: GridPlaces, window: TapWindow, slice: Expr): ArrivalA
   stage: slotOf(window, slice),
 });
 
-/** Ahead of all steps: the zeros behind what copies bring, which stay. */
+/** Zeroes, before all steps, the rows behind those that copies fill. They stay zero. */
 export function windowZeros(places: GridPlaces, window: TapWindow): readonly Statement[] {
   const { context, size } = places;
   const columns = extentOf(context.sum.axis, size);
@@ -143,21 +144,21 @@ export function windowZeros(places: GridPlaces, window: TapWindow): readonly Sta
   return zeroRows > 0 ? [zeros, published] : [];
 }
 
-/** In a step: the next window, once the last products that read its place have ended. */
+/** Requests the next window in a step, once the last products that read its stage have ended. */
 export function windowNext(places: GridPlaces, window: TapWindow, step: Expr): readonly Statement[] {
   if (window.slices === 1) return [];
   const { slice, when } = nextSlice(window, step, stepsInFlight(places.context, places.schedule));
   return [sendWindow(places, window, slice, when)];
 }
 
-/** The slice behind that of a step, where there is one and the step is of a tap. */
+/** The slice after that of a step, and the condition that it exists and the step is at tap `tap`. */
 export function nextSlice(window: TapWindow, step: Expr, tap: number): { readonly slice: Expr; readonly when: Expr } {
   const slice = plus(sliceOf(window, step), number(1));
   const atTap = compare("==", binary("%", step, number(window.taps)), number(tap));
   return { slice, when: and(atTap, compare("<", slice, number(window.slices))) };
 }
 
-/** That the window of a step has arrived. */
+/** Waits until the window of a step has arrived. */
 export function windowAwait(places: GridPlaces, window: TapWindow, step: Expr): Statement {
   const slice = sliceOf(window, step);
   return { kind: "await", arrival: arrivalOf(places, window, slice), use: binary("/", slice, number(window.stages)) };

@@ -1,5 +1,6 @@
 /**
- * @file Lowers a mapping of a matrix product to blocks and warps: tiles through a ring in shared memory, fragments, sums, the output.
+ * @file Lowers a mapping of a matrix product to blocks and warps: tiles through a ring in shared memory, fragments,
+ * sums, the output.
  *
  *     for at block m_tile, n_tile                        tile, order, split
  *       for at warp warp_m, warp_n                       warps
@@ -16,8 +17,9 @@
  *
  * Inputs that are repacked are copied before, by a separate kernel (grid-repack.ts).
  *
- * A step is one tile along the instruction's sum at one point of the outer summed loops. Loops that tiles do not divide are covered by tiles
- * that reach beyond the end: inputs are filled there with neutral values, and results are not stored.
+ * A step is one tile along the instruction's sum at one point of the outer summed loops. Loops that tiles do not divide
+ * are covered by tiles that reach beyond the end: inputs are filled there with neutral values, and results are not
+ * stored.
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
@@ -43,7 +45,9 @@ import { copiesOfInputs, copyInputs } from "./grid-repack.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
 import { sendWindow, windowAwait, windowNext, windowRing, windowZeros } from "./grid-window.ts";
 
-/** The nest of a mapping under a schedule of blocks and warps. @throws Error when {@link gridProblem} has something to say */
+/**
+ * The nest of a mapping under a schedule of blocks and warps. @throws Error if {@link gridProblem} refuses the schedule
+ */
 export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest {
   const problem = gridProblem(given, schedule);
   if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
@@ -87,7 +91,7 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
   };
 }
 
-/** Where an input is in shared memory: what is staged once, or a ring of its steps. */
+/** The shared-memory buffer of an input: a window or a box that is staged once, or a ring of steps. */
 function stagedInput(places: GridPlaces, input: GridInput): Scratch {
   const { window, box } = places;
   if (window?.input === input) return windowRing(places, window);
@@ -98,12 +102,12 @@ const at = (mode: LoopMode, name: string, extent: number, inner: readonly Statem
   loop(name, extent, inner, mode),
 ];
 
-/** What the parts of a block do. */
+/** The roles of a block's threads. */
 interface Roles {
   readonly teams: readonly Statement[];
-  /** What one thread more does meanwhile; nothing where there is none. */
+  /** The work of an additional thread beside the teams; undefined if there is none. */
   readonly thread?: readonly Statement[];
-  /** What all threads do before and behind. */
+  /** The work of all threads before and after these roles. */
   readonly ahead?: readonly Statement[];
   readonly behind?: readonly Statement[];
 }
@@ -119,7 +123,8 @@ function dealt(places: GridPlaces, { teams, thread, ahead = [], behind = [] }: R
   const { parts, through } = schedule.split;
   const part = (mode: LoopMode, inner: readonly Statement[]): readonly Statement[] =>
     at(mode, places.fresh("split"), parts, inner);
-  // Blocks of one part share what they read; blocks of a cluster lie side by side.
+  // Through memory, the blocks of one part run together because they share inputs. In a cluster, the blocks of one tile
+  // run together.
   return through === "memory" ? part("block", tilesDealt(places, block)) : tilesDealt(places, part("cluster", block));
 }
 
@@ -145,14 +150,15 @@ function tilesDealt(places: GridPlaces, inside: readonly Statement[]): readonly 
   );
 }
 
-/** Products that are sent off, of one tile. */
+/** One tile with asynchronous products (wgmma). */
 function oneTile(places: GridPlaces): readonly Statement[] {
   const { before, steps } = pipelineSentOff(places);
   return [...before, ...meeting(places), ...steps];
 }
 
 /**
- * The same of one tile after another: steps are counted through all of them, so that the ring runs on while a tile is stored.
+ * Several tiles one after another with asynchronous products. Steps are counted through all tiles, so that the ring
+ * keeps filling while a tile is stored.
  *
  *     copies of steps 0 and 1
  *     for turn
@@ -167,14 +173,16 @@ function tilesInTurn(
   return [...before, ...inTurns(places, (there) => [...cleared, ...steps, ...stored(there)])];
 }
 
-/** What a block does with each of the tiles that it takes. */
+/** Repeats a body for each tile that the block computes. */
 function inTurns(places: GridPlaces, body: (there: GridPlaces) => readonly Statement[]): readonly Statement[] {
   if (places.turns === 1) return body(places);
   const turn = places.fresh("turn");
   return [loop(turn, places.turns, body(places.inTurn(axis(turn))))];
 }
 
-/** Warpgroups that multiply beside a thread that fills the ring: what both rest on comes ahead. */
+/**
+ * Warpgroups that multiply beside a thread that fills the ring. Zero rows and cluster barriers come before both roles.
+ */
 function withProducer(
   places: GridPlaces,
   cleared: readonly Statement[],
@@ -191,8 +199,9 @@ function withProducer(
 }
 
 /**
- * Products that are sent off: what threads wrote is published ahead of the barrier, products of a step run while the next stages are filled, and of
- * the step before while this one is awaited.
+ * The pipeline of asynchronous products. A fence before the barrier publishes what threads wrote to shared memory. The
+ * products of a step run while the next stages are filled; with a step in flight, the wait is for the products of the
+ * step before.
  */
 function pipelineSentOff(places: GridPlaces): {
   readonly before: readonly Statement[];
@@ -214,7 +223,7 @@ function pipelineSentOff(places: GridPlaces): {
   const { window } = places;
   const copies = (at: Expr): readonly Statement[] =>
     byEngine ? [sendOf(places, at)] : [...stepInputs(places).map((i) => copyOf(places, i, at)), ...commit];
-  // What an engine brings is seen by the instruction; what threads wrote is published.
+  // The copy engine's writes are visible to the instruction; those of threads need a fence.
   const awaited = [awaitOf(places, step), ...(window ? [windowAwait(places, window, step)] : [])];
   const arrived = (pending: number): readonly Statement[] =>
     byEngine ? [...awaited, barrier] : [...wait(pending), publish, barrier];
@@ -231,7 +240,10 @@ function pipelineSentOff(places: GridPlaces): {
   return { before, steps: [loop(places.fresh("step"), places.steps, inside), ...last] };
 }
 
-/** Stages filled ahead, then each step waited for, the stage it frees filled again, and multiplied. */
+/**
+ * The software pipeline: a prologue fills the first stages; each step waits for its stage, refills the stage that it
+ * freed, and multiplies.
+ */
 function pipeline(places: GridPlaces): readonly Statement[] {
   const { box } = places;
   const inputs = stepInputs(places);
@@ -249,7 +261,7 @@ function pipeline(places: GridPlaces): readonly Statement[] {
   const before = [...(box ? [boxCopy(places, box)] : []), ...first];
   const freed = ahead < places.steps ? copies(plus(step, number(ahead))) : commit;
   if (places.schedule.fragments === "across") {
-    // The last step has no next: it stands behind the loop.
+    // The last step has no successor, so it is peeled.
     const last = number(places.steps - 1);
     const arrived = [...wait(stage - 2), barrier];
     const next = [...arrived, ...fetchesOf(places, plus(step, number(1)), number(0))];

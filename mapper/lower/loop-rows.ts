@@ -1,6 +1,6 @@
 /**
- * @file The loop structure of plain loops: a row of neighbouring elements innermost, kept loops divided among threads outermost, summed loops
- * between.
+ * @file The structure of plain loops: kept loops outermost and divided among threads, then summed loops, then a row of
+ * neighbouring elements innermost.
  *
  *     y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]       for parallel rest: n = rest/56/64, c = rest/56%64, p = rest%56; for r, s; for q
  */
@@ -22,23 +22,26 @@ import { loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { type Run, rowAmong, runsOf } from "./loop-runs.ts";
 import type { FreshNames } from "./names.ts";
 
-/** Elements of a row. The sums of a row stay in the nearest cache; a row without sums is as long as pays for its loop. */
+/** Elements in a row. The sums of a row must stay in L1. A row without sums is long enough to amortise its loop. */
 const SUMS = { most: 128, usual: 64 } as const;
 const COPIED = { most: 1024, usual: 512 } as const;
-/** Partial sums of a summed row: four vectors of 64 bytes hide the time of an addition. */
+/** Bytes of partial sums when the row is a summed loop: four vectors of 64 bytes hide the latency of an addition. */
 const PARTIAL_BYTES = 256;
 
-/** How a run is walked as a row: its counter within a block, and the block's. */
+/** A run that is walked as a row: the counter within a block of the row, and the counter of the blocks. */
 export interface Row {
   readonly run: Run;
   readonly counter: string;
   readonly block: string;
-  /** Steps of a block; the last block may have fewer. */
+  /** Steps in a block; the last block may have fewer. */
   readonly steps: number;
   readonly blocks: number;
 }
 
-/** Where a read lies inside of its tensor: for a whole row, and from one step of it to another. */
+/**
+ * The condition for a read to be inside its tensor: lower and upper ends for the steps of the row, and conditions on
+ * the whole row.
+ */
 export interface Cut {
   readonly from: readonly Expr[];
   readonly to: readonly Expr[];
@@ -47,7 +50,7 @@ export interface Cut {
 
 export class RowLoops {
   readonly row: Row | undefined;
-  /** What each loop of the computation is in the loops of the nest. */
+  /** The value of each loop of the computation in terms of the loops of the nest. */
   readonly places = new Map<string, Expr>();
   private readonly computation: Computation;
   private readonly names: FreshNames;
@@ -56,7 +59,7 @@ export class RowLoops {
   private readonly rest: string;
   private readonly dealt: number;
 
-  /** @param sums whether several points join an element */
+  /** @param sums whether several points contribute to one element */
   constructor(computation: Computation, names: FreshNames, sums: boolean) {
     this.computation = computation;
     this.names = names;
@@ -71,7 +74,7 @@ export class RowLoops {
     if (this.row) this.placeRow(this.row);
   }
 
-  /** Kept loops, and blocks of a kept row: dealt to threads. */
+  /** The parallel loop over kept loops and over the blocks of a kept row. */
   overKept(body: readonly Statement[]): Statement {
     return loop(this.rest, this.dealt, body, "parallel");
   }
@@ -87,20 +90,20 @@ export class RowLoops {
     const { row } = this;
     if (!row) return [...body];
     const over = loop(row.counter, row.steps, body);
-    // Where the last block of a kept row ends before others do.
+    // The last block of a kept row may be shorter than the others.
     const isCut = row.run.kind === "spatial" && row.blocks * row.steps !== row.run.extent;
     const before = binary("*", this.places.get(row.block) ?? number(0), number(row.steps));
     const ends = isCut ? [binary("-", number(row.run.extent), before), ...to] : to;
     return [from.length + ends.length > 0 ? { ...over, range: { from, to: ends } } : over];
   }
 
-  /** Whether an index or a condition is another at each step of the row. */
+  /** Whether an index or a condition depends on the row's loops. */
   growsAlongRow(e: Expr): boolean {
     const own = this.row?.run.axes ?? [];
     return axesIn(e).some((name) => own.some((a) => a.name === name));
   }
 
-  /** Where a read lies inside; undefined where that is no matter of a row's ends. */
+  /** Where a read is inside its tensor; undefined if that cannot be expressed by the ends of a row. */
   cutAt(read: Access): Cut | undefined {
     const { dims } = tensorOf(this.computation, read.tensor);
     const extents = extentsOf(this.computation);
@@ -120,7 +123,7 @@ export class RowLoops {
     return cut;
   }
 
-  /** An index as `factor * row + others`; undefined where it grows with the row in another way. */
+  /** An index as `factor * row + others`; undefined if it depends on the row in another way. */
   private alongRow(e: Expr): { readonly factor: number; readonly others: Expr } | undefined {
     if (!this.growsAlongRow(e)) return { factor: 0, others: substitute(e, this.places, "index") };
     const [only, more] = this.row?.run.axes ?? [];
@@ -149,7 +152,10 @@ export class RowLoops {
     return axes.length === 1 ? name : this.names.fresh(name);
   }
 
-  /** Kept loops, and the blocks of a kept row, are digits of one number, which is dealt to threads. @returns how many there are */
+  /**
+   * Places kept loops and the blocks of a kept row as the digits of one number, which is divided among threads.
+   * @returns the extent of that number
+   */
   private placeKept(rest: string): number {
     const { row } = this;
     const blocks = row?.run.kind === "spatial" ? row.blocks : 1;
@@ -172,7 +178,7 @@ export class RowLoops {
     this.place(run, binary("+", binary("*", from, number(steps)), axis(counter)));
   }
 
-  /** The loops of a run as digits of its counter. */
+  /** Places the loops of a run as the digits of its counter. */
   private place(run: Run, at: Expr): void {
     let below = 1;
     for (const a of run.axes.toReversed()) {
@@ -183,10 +189,10 @@ export class RowLoops {
   }
 }
 
-/** The least whole number that is not below `e / by`. */
+/** `e / by`, rounded up. */
 const upwards = (e: Expr, by: number): Expr => binary("/", binary("+", e, number(by - 1)), number(by));
 
-/** The largest divisor that is a row, not a short one. */
+/** The largest divisor of at most `most` and at least a quarter of it. */
 function divisor(extent: number, most: number): number | undefined {
   for (let d = most; d >= most / 4; d--) if (extent % d === 0) return d;
   return undefined;

@@ -17,7 +17,7 @@ export interface Run {
   readonly extent: number;
 }
 
-/** Elements that a step of a loop moves an access by; undefined where that differs from step to step. */
+/** The distance in elements by which a step of each loop moves an access; undefined if it is not constant. */
 type Strides = ReadonlyMap<string, number> | undefined;
 
 interface Read {
@@ -26,7 +26,7 @@ interface Read {
   readonly strides: Strides;
 }
 
-/** What a point reads and writes in memory: not the sum that an epilogue finishes. */
+/** All accesses of a point to memory. With an epilogue, the sum itself is not one. */
 function readsOf(computation: Computation): Read[] {
   const { equation, epilogue } = computation;
   const stored = epilogue ? epilogueAt(epilogue, equation.target.index, number(0)) : undefined;
@@ -70,7 +70,7 @@ export function runsOf(computation: Computation): Run[] {
   }));
 }
 
-/** Loops that a value counts or a condition asks for, beside those that index tensors. */
+/** Loops whose counters appear in values or conditions, outside tensor indices. */
 function axesApart({ equation, epilogue }: Computation): ReadonlySet<string> {
   const equations: readonly Equation[] = epilogue
     ? [equation, epilogueAt(epilogue, equation.target.index, number(0))]
@@ -80,16 +80,16 @@ function axesApart({ equation, epilogue }: Computation): ReadonlySet<string> {
   return new Set(equations.flatMap(({ value, where }) => [...bare(value), ...(where ? axesIn(where) : [])]));
 }
 
-/** Fewer steps are no row. */
+/** A run with fewer steps is penalised as a row. */
 const SHORT = 8;
 
-/** The run whose steps are best taken side by side: its elements are neighbours in most tensors. */
+/** The run to vectorise as the row: the one along which most tensors are contiguous. */
 export function rowAmong(runs: readonly Run[], computation: Computation): Run | undefined {
   const reads = readsOf(computation);
   const costOf = ({ axes, kind, extent }: Run): number => {
     const innermost = axes.at(-1)?.name ?? "";
     const strides = reads.map((r) => (r.strides ? Math.abs(r.strides.get(innermost) ?? 0) : 2));
-    // Sums of a row that is summed are joined in the end.
+    // The partial sums of a summed row have to be combined at the end.
     const steps = strides.filter((s) => s > 1).length + (kind === "reduce" ? 1 : 0);
     return steps + (extent < SHORT ? reads.length : 0) - Math.min(extent, 1024) / 2048;
   };

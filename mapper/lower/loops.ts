@@ -1,5 +1,6 @@
 /**
- * @file Lowers a computation that no instruction maps to plain loops, with rows of neighbouring elements that a compiler can vectorise.
+ * @file Lowers a computation that no instruction maps to plain loops, with rows of neighbouring elements that a
+ * compiler can vectorise.
  *
  *     y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]       ->     for parallel rest in 0..64*56                  n, c and p are its digits
  *                                                           for row in 0..56: sums[row] = -inf
@@ -8,7 +9,8 @@
  *                                                               for row from (2-s)/2: sums[row] = max(sums[row], x[n,c,p*2+r-1,row*2+s-1])
  *                                                           for row in 0..56: y[n,c,p,row] = sums[row]
  *
- * When the row is a summed loop, as in a softmax, there are as many partial sums as a row has elements; they are combined at the end.
+ * When the row is a summed loop, as in a softmax, there are as many partial sums as a row has elements; they are
+ * combined at the end.
  */
 
 import { boundsOf } from "../../abstraction/affine.ts";
@@ -38,13 +40,16 @@ import { storedBeside } from "./beside.ts";
 import { type Cut, type Row, RowLoops } from "./loop-rows.ts";
 import { FreshNames } from "./names.ts";
 
-/** Plain loops, and which of their reads lie inside of their tensors where they stand, though indices alone do not say so. */
+/**
+ * The nest of plain loops, and the reads in it that are inside their tensors although their indices alone do not show
+ * it.
+ */
 export interface PlainLoops {
   readonly nest: LoopNest;
   readonly inside: ReadonlySet<Access>;
 }
 
-/** Why a computation has no plain loops; nothing where it has. */
+/** The reason why a computation cannot be lowered to plain loops; undefined if it can. */
 export function loopsRefused(computation: Computation): string | undefined {
   const { equation, time, axes } = computation;
   if (time) return "it steps through time";
@@ -55,7 +60,7 @@ export function loopsRefused(computation: Computation): string | undefined {
   return undefined;
 }
 
-/** @throws Error where `loopsRefused` gives a reason */
+/** Lowers a computation to plain loops. @throws Error if `loopsRefused` gives a reason */
 export function lowerLoops(computation: Computation): PlainLoops {
   const because = loopsRefused(computation);
   if (because !== undefined)
@@ -97,14 +102,16 @@ class Lowering {
     return { nest, inside: this.inside };
   }
 
-  /** Whether several points join an element. */
+  /** Whether several points contribute to one element. */
   private get makesSums(): boolean {
     return this.computation.axes.some((a) => a.kind === "reduce") || this.computation.equation.op !== "=";
   }
 
   // ---- statements -----------------------------------------------------------------------------------------------------------
 
-  /** Elements that are no sums. Where a read leaves its tensor it is the identity: for a whole row, or at its ends. */
+  /**
+   * Stores elements that are not sums. A read outside its tensor gives the identity, for a whole row or at its ends.
+   */
   private rowsStored(value: Expr): Statement[] {
     if (value.kind === "select" && !testsElements(value.condition) && !this.rows.growsAlongRow(value.condition)) {
       const condition = substitute(value.condition, this.rows.places, "index");
@@ -123,7 +130,7 @@ class Lowering {
     return [...(isWhole ? [] : fill), ...onlyWhere(cut.conditions, rows, isWhole ? fill : [])];
   }
 
-  /** Sums of elements side by side. */
+  /** Sums of neighbouring elements. */
   private rowsOfSums(): Statement[] {
     const sum = access(this.sums.name, [this.rows.row ? axis(this.rows.row.counter) : number(0)]);
     return [
@@ -133,7 +140,7 @@ class Lowering {
     ];
   }
 
-  /** One element at a time, of partial sums side by side. */
+  /** One element at a time, from a row of partial sums. */
   private partialSums({ run, counter, block, steps, blocks }: Row): Statement[] {
     const at = (e: Expr): Access => access(this.sums.name, [e]);
     const whole = Math.floor(run.extent / steps);
@@ -164,7 +171,7 @@ class Lowering {
     return identityOf(this.computation.equation.op, targetOf(this.computation).dtype);
   }
 
-  /** The value of a point; of one that a condition leaves out, what changes nothing. */
+  /** The value of a point, or the identity where the condition excludes it. */
   private get counted(): Expr {
     const { value, where } = this.computation.equation;
     if (where === undefined) return value;
@@ -176,7 +183,10 @@ class Lowering {
     return { kind: "scalar", equation: this.placed(combine(op, sum, this.counted)) };
   }
 
-  /** What stores an element, made of its sum or value. @param inside a read that lies inside of its tensor wherever this is run */
+  /**
+   * Stores an element, made from its sum or value.
+   * @param inside a read that is inside its tensor wherever this statement runs
+   */
   private stored(value: Expr, inside?: Access): Statement {
     const { equation, epilogue } = this.computation;
     const stored: Equation = epilogue
@@ -185,7 +195,10 @@ class Lowering {
     return { kind: "scalar", equation: this.placed(stored, inside) };
   }
 
-  /** An equation over the loops of the nest. Elements that lie inside for all loops of the computation do so wherever these stand. */
+  /**
+   * An equation over the loops of the nest. An access that is inside its tensor for all points of the computation is
+   * also inside here.
+   */
   private placed(equation: Equation, inside?: Access): Equation {
     const placed = substituteAxes(equation, this.rows.places);
     const after = accessesOf(placed);
@@ -204,7 +217,10 @@ class Lowering {
     });
   }
 
-  /** Points that read outside change nothing where what they join is an identity: they are left out, a whole row or its ends. */
+  /**
+   * Excludes points that read outside a tensor, by whole rows or at the ends of a row, where such points contribute the
+   * identity.
+   */
   private insideAlone(sum: Access): readonly Statement[] {
     const chosen = this.chosenRows(sum);
     if (chosen) return chosen;
@@ -217,7 +233,7 @@ class Lowering {
       to: cuts.flatMap((c) => c?.to ?? []),
       conditions: cuts.flatMap((c) => c?.conditions ?? []),
     };
-    // The sum stands ahead of what joins it.
+    // The first access of the joined statement is the sum itself.
     for (const [i, own] of cuts.entries()) {
       const read = placed[i + 1];
       if (own && read) this.inside.add(read);
@@ -225,7 +241,10 @@ class Lowering {
     return onlyWhere(cut.conditions, this.rows.overRow([added], cut));
   }
 
-  /** Rows that elements choose, as rows of a table are by their numbers: `y[i,h] += select(ids[i] == v, table[v,h], 0)`. Others add nothing. */
+  /**
+   * Skips rows that a comparison with an element excludes, as in a table lookup: `y[i,h] += select(ids[i] == v,
+   * table[v,h], 0)`.
+   */
   private chosenRows(sum: Access): readonly Statement[] | undefined {
     const { op, value, where } = this.computation.equation;
     if (op !== "+=" || where !== undefined || value.kind !== "select" || !testsElements(value.condition))
@@ -238,13 +257,13 @@ class Lowering {
     return onlyWhere([tested.condition], this.rows.overRow([{ kind: "scalar", equation: added }]));
   }
 
-  /** Whether a point one of whose reads lies outside leaves its sum as it is. */
+  /** Whether a point leaves its sum unchanged if one of its reads is outside. */
   private isIdleOutside(): boolean {
     const { op, value, where } = this.computation.equation;
     const { dtype } = targetOf(this.computation);
     if (where !== undefined) return false;
     if (op === "+=") return isIdle(value, isInteger(dtype));
-    // The identity of a narrower type is not that of the sum.
+    // The identity of a narrower type differs from that of the sum.
     return value.kind === "access" && tensorOf(this.computation, value.tensor).dtype === dtype;
   }
 }
@@ -258,7 +277,7 @@ function onlyWhere(
   return first ? [{ kind: "when", condition: others.reduce(and, first), body, otherwise }] : body;
 }
 
-/** Whether a sum is the same without a value one of whose reads is zero. */
+/** Whether a value is zero if one of its reads is zero. */
 function isIdle(value: Expr, integers: boolean): boolean {
   switch (value.kind) {
     case "access":
@@ -266,7 +285,7 @@ function isIdle(value: Expr, integers: boolean): boolean {
     case "cast":
     case "negate":
       return isIdle(value.value, integers);
-    // Zero times infinity is not zero.
+    // In floats, zero times infinity is not zero.
     case "binary":
       return value.op === "*" && integers && isIdle(value.left, integers) && isIdle(value.right, integers);
     default:

@@ -1,5 +1,6 @@
 /**
- * @file Lowers products of an image's small windows with constant matrices to plain loops, one dimension of the window after another.
+ * @file Lowers products of an image's small windows with constant matrices to plain loops, one dimension of the window
+ * after another.
  *
  *     v[x,y,t,c] += B(x,i) * B(y,j) * in[4*t+i-1,j,c]        36 products for each of 36 elements; B is written out as numbers
  *
@@ -7,9 +8,10 @@
  *                        for each x, j:    half[x,j,row] = 4*window[0,j,row] - 5*window[2,j,row] + window[4,j,row]
  *                        for each x, y:    v[x,y,t,row] = 4*half[x,0,row] - 5*half[x,2,row] + half[x,4,row]
  *
- * A sum of products of a tensor with one matrix for each dimension, each matrix having one summed and one kept index, can be computed dimension
- * by dimension (mode products; Kolda and Bader, Tensor Decompositions and Applications, SIAM Review 2009, section 2.5). Terms whose coefficient
- * is 0 are dropped. The transforms of Winograd's convolutions are such products (network/winograd.ts).
+ * A sum of products of a tensor with one matrix for each dimension, each matrix having one summed and one kept index,
+ * can be computed dimension by dimension (mode products; Kolda and Bader, Tensor Decompositions and Applications, SIAM
+ * Review 2009, section 2.5). Terms whose coefficient is 0 are dropped. The transforms of Winograd's convolutions are
+ * such products (network/winograd.ts).
  */
 
 import { affineForm, boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
@@ -35,15 +37,17 @@ import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.
 import type { PlainLoops } from "./loops.ts";
 import { FreshNames } from "./names.ts";
 
-/** One matrix: `B(p%4,i)`, of a kept axis, or of its last digit, and a summed one. */
+/**
+ * One matrix, such as `B(p%4,i)`: its rows are a kept axis, or the last digit of one, and its columns a summed axis.
+ */
 interface Mode {
   readonly value: Expr;
   readonly summed: string;
   readonly columns: number;
   readonly kept: string;
-  /** Values of the kept index: all of the axis, or of its last digit. */
+  /** The extent of the kept index: the whole axis, or its last digit. */
   readonly rows: number;
-  /** Whether the kept index is the last digit of its axis; the others count blocks. */
+  /** Whether the kept index is the last digit of its axis. The other digits count blocks. */
   readonly isDigit: boolean;
 }
 
@@ -52,12 +56,12 @@ export interface ModeProducts {
   readonly modes: readonly Mode[];
 }
 
-/** Windows of more elements are no window that is written out. */
+/** The most elements of a window that is fully unrolled. */
 const MOST_ELEMENTS = 64;
-/** Elements that are taken side by side: a window of them and its halves stay in the nearest cache. */
+/** Elements of a row. A window of rows and its intermediate results stay in L1. */
 const ROW = 64;
 
-/** The parts of such a computation; undefined where it is none. */
+/** The parts of such a product; undefined if the computation is none. */
 export function modeProductsOf(computation: Computation): ModeProducts | undefined {
   const { equation, axes, time } = computation;
   if (time || equation.op !== "+=" || equation.where !== undefined || isInteger(targetOf(computation).dtype))
@@ -89,9 +93,9 @@ function modeOf(value: Expr, { axes }: Computation, source: Access): Mode | unde
   const digits = [...new Set(digitsOf(value, kept.name))];
   const [digit] = digits;
   if (digits.length > 1 || digit === undefined) return undefined;
-  // An axis that is no longer than its digit is one block.
+  // An axis that is no longer than the digit has one block.
   const isDigit = Number.isFinite(digit);
-  // The tensor is read at a block of the axis, or wherever it is.
+  // The tensor may be read at the axis's block, or independently of the axis.
   const reads = source.index.flatMap((e) => blocksOf(e, kept.name));
   if (isDigit ? reads.some((by) => by !== digit) : reads.length > 0) return undefined;
   return {
@@ -104,11 +108,11 @@ function modeOf(value: Expr, { axes }: Computation, source: Access): Mode | unde
   };
 }
 
-/** Numbers chosen by indices. */
+/** Whether a value consists of constants selected by indices. */
 const isOfNumbers = (e: Expr): boolean =>
   e.kind === "number" || (e.kind === "select" && isOfNumbers(e.whenTrue) && isOfNumbers(e.whenFalse));
 
-/** What an index is taken modulo wherever it stands; infinite where it stands alone. */
+/** The moduli under which an axis appears; infinite where it appears by itself. */
 function digitsOf(e: Expr, name: string): number[] {
   if (
     e.kind === "binary" &&
@@ -122,7 +126,7 @@ function digitsOf(e: Expr, name: string): number[] {
   return childrenOf(e).flatMap((part) => digitsOf(part, name));
 }
 
-/** What an index is divided by wherever it stands; 0 where it stands alone. */
+/** The divisors under which an axis appears; 0 where it appears by itself. */
 function blocksOf(e: Expr, name: string): number[] {
   if (
     e.kind === "binary" &&
@@ -136,7 +140,7 @@ function blocksOf(e: Expr, name: string): number[] {
   return childrenOf(e).flatMap((part) => blocksOf(part, name));
 }
 
-/** @throws Error where `modeProductsOf` finds none */
+/** Lowers such a product. @throws Error if `modeProductsOf` finds none */
 export function lowerModeProducts(computation: Computation): PlainLoops {
   const found = modeProductsOf(computation);
   if (!found) throw new Error(`internal: ${computation.name} is no product of windows with matrices`);
@@ -149,7 +153,10 @@ class Lowering {
   private readonly modes: readonly Mode[];
   private readonly names: FreshNames;
   private readonly inside = new Set<Access>();
-  /** What each loop of the computation is in the loops of the nest; of a mode's kept axis the block, where its index is a digit. */
+  /**
+   * The value of each loop of the computation in terms of the loops of the nest. For a mode whose kept index is a
+   * digit, the block.
+   */
   private readonly places = new Map<string, Expr>();
   private readonly row: { readonly counter: string; readonly steps: number; readonly ends: readonly Expr[] };
   private readonly rest: string;
@@ -202,14 +209,14 @@ class Lowering {
       scratch.push(made);
       return made;
     };
-    // 1. The window, where some of it may lie outside of its tensor.
+    // 1. The window, if some of it may be outside its tensor.
     let terms: (at: readonly number[]) => Access = (at) => this.read(at);
     if (this.outside().length > 0) {
       const window = buffer("window", columns);
       for (const at of placesOf(columns)) body.push(...this.copied(at, this.held(window, columns, at)));
       terms = (at) => this.held(window, columns, at);
     }
-    // 2. One dimension after the other.
+    // 2. One dimension after another.
     for (const [d, mode] of this.modes.entries()) {
       const before = terms;
       const shape = this.modes.map((m, i) => (i <= d ? m.rows : m.columns));
@@ -239,16 +246,16 @@ class Lowering {
     return ends.length > 0 ? { ...over, range: { from: [], to: ends } } : over;
   }
 
-  /** An element of a buffer of windows, of the row's counter. */
+  /** An element of a window's buffer, at the row's counter. */
   private held({ name }: Scratch, shape: readonly number[], at: readonly number[]): Access {
     const flat = at.reduce((sum, index, d) => sum * (shape[d] ?? 1) + index, 0);
     return access(name, [binary("+", number(flat * this.row.steps), axis(this.row.counter))]);
   }
 
-  /** The element of the tensor at a place of the window. */
+  /** The tensor's element at a position in the window. */
   private read(at: readonly number[]): Access {
     const summed = new Map(this.modes.map(({ summed: name }, d) => [name, number(at[d] ?? 0)] as const));
-    // A kept index whose last digit a matrix has is read at its block.
+    // Where a matrix takes the last digit of a kept index, the tensor is read at the block.
     const blocks = rewrite(this.source, (e) => (this.isBlock(e) ? e.left : e), "value");
     const placed = substituteAxes(
       { target: this.source, op: "=", value: blocks },
@@ -267,7 +274,7 @@ class Lowering {
     );
   }
 
-  /** Dimensions in which the window reaches over the edge of its tensor. */
+  /** Dimensions of the tensor along which the window may be outside. */
   private outside(): readonly number[] {
     const extents = extentsOf(this.computation);
     const { dims } = tensorOf(this.computation, this.source.tensor);
@@ -297,7 +304,7 @@ class Lowering {
     ];
   }
 
-  /** Stores an element of the output, unless its block reaches over the edge. */
+  /** Stores an output element, with a test if its block reaches beyond the edge. */
   private stored(at: readonly number[], value: Expr): readonly Statement[] {
     const { equation, epilogue } = this.computation;
     const kept = new Map(
@@ -323,7 +330,10 @@ class Lowering {
     return first ? [{ kind: "when", condition: others.reduce(and, first), body, otherwise: [] }] : body;
   }
 
-  /** The loop whose neighbours lie side by side in the tensor that is read, or in the output; never one along which a window leaves its tensor. */
+  /**
+   * The loop along which the source, or else the output, is contiguous. A loop along which a window leaves its tensor
+   * is not eligible.
+   */
   private rowAmong(names: readonly string[]): string | undefined {
     const { source, modes } = this;
     const leaving = this.outside().flatMap((d) => axesIn(source.index[d] ?? number(0)));
@@ -345,7 +355,7 @@ class Lowering {
   }
 }
 
-/** Every place of a box, last index fastest. */
+/** All index tuples of a box, the last index fastest. */
 function placesOf(shape: readonly number[]): number[][] {
   return shape.reduce<number[][]>(
     (places, size) => places.flatMap((at) => Array.from({ length: size }, (_, i) => [...at, i])),
@@ -363,9 +373,9 @@ function numberAt({ value, summed, kept }: Mode, row: number, column: number): n
   return e.value;
 }
 
-/** `4*a - 5*b + c`: what is multiplied by 0 is left out. */
+/** `4*a - 5*b + c`. Terms with factor 0 are omitted. */
 function combined(terms: readonly (readonly [factor: number, term: Access])[]): Expr {
-  // One that is added first: no sign is changed alone.
+  // Begins with a positive term, so that no negation is needed.
   const counted = terms.filter(([factor]) => factor !== 0).toSorted(([a], [b]) => Number(b > 0) - Number(a > 0));
   const [first, ...others] = counted;
   if (!first) return number(0);
@@ -382,7 +392,7 @@ function combined(terms: readonly (readonly [factor: number, term: Access])[]): 
   );
 }
 
-/** The largest divisor of a row that is one, not a short one. */
+/** The largest divisor of at most `most` and at least a quarter of it. */
 function divisorBelow(extent: number, most: number): number | undefined {
   for (let d = Math.min(most, extent); d >= most / 4; d--) if (extent % d === 0) return d;
   return undefined;

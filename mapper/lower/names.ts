@@ -2,7 +2,7 @@
 
 import { type Computation, targetOf } from "../../abstraction/computation.ts";
 
-/** Names that no loop or tensor of the computations already has; the same wish gives the same name. */
+/** Fresh names that no loop or tensor of the computations has. The same wish always gives the same name. */
 export class FreshNames {
   private readonly taken: ReadonlySet<string>;
 

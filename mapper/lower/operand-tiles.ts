@@ -1,5 +1,6 @@
 /**
- * @file Tiles of an operand in a separate buffer: stored one after another in the order of the loops, with zeros where loops do not fill them.
+ * @file Tiles of an operand in a separate buffer: stored one after another in the order of the loops, with zeros where
+ * loops do not fill them.
  *
  *     w tiled, k block 2, order k q c        b_tiles[128*(2*k_outer + k_step) + 64*c + ...]
  */
@@ -13,7 +14,10 @@ import { blockOf } from "../schedule/block.ts";
 import { blocksOf, type NestedLoop } from "../schedule/cache-tiles.ts";
 import { digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
 
-/** Where the loops stand: for each dimension the number of its block and the step within the block; the block's tile and place in it. */
+/**
+ * The position of the loops in each dimension: block (`outer`), step within the block (`inner`), tile of blocks
+ * (`tile`), and block within that tile (`inTile`).
+ */
 export type Position = (dimension: LoopDimension) => {
   readonly outer: Expr;
   readonly inner: Expr;
@@ -32,7 +36,7 @@ export class OperandTiles {
     this.loops = loops;
   }
 
-  /** Tiles of the instruction one behind the other in the order of the loops: outer ones first, then the steps of a block. */
+  /** Orders the instruction's tiles as the loops visit them: outer loops first, then the steps of a block. */
   layout(
     own: readonly LoopDimension[],
     size: number,
@@ -61,7 +65,10 @@ export class OperandTiles {
     return { elements, base };
   }
 
-  /** An element of a tile: zero, or what changes nothing, where loops do not fill it and where a condition that it carries fails. */
+  /**
+   * An element of a tile. It is the padding value where loops do not fill the tile and where the operand's condition
+   * fails.
+   */
   element(
     operand: Operand,
     bound: Expr,
@@ -93,14 +100,14 @@ export class OperandTiles {
     };
   }
 
-  /** Where a block and a step within it lie, and which tile of blocks the block is in. */
+  /** The position of a block and a step within it, including the block's tile. */
   placeIn(d: LoopDimension, outer: Expr, inner: Expr): ReturnType<Position> {
     const tile = number(this.tileOf(d) ?? 1);
     const inTile = this.tileOf(d) === undefined ? outer : binary("%", outer, tile);
     return { outer, inner, tile: binary("/", outer, tile), inTile };
   }
 
-  /** Blocks of a tile of a dimension; undefined when it has no loop over tiles. */
+  /** Blocks in a tile of a dimension; undefined if the dimension has no loop over tiles. */
   private tileOf(d: LoopDimension): number | undefined {
     return this.loops.find((l) => l.dimension === d && l.tile !== undefined)?.tile;
   }

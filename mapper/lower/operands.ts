@@ -1,5 +1,6 @@
 /**
- * @file The memory that a schedule loads operands from (the tensor, a copy, or tiles), and the loops that fill the copies.
+ * @file The memory that a schedule loads operands from (the tensor, a copy, or tiles), and the loops that fill the
+ * copies.
  *
  *     in padded          pack      for n, h, w, c: in_padded[...] <- in[...]             once a call; zeros around it stay
  *     w tiled            prepare   for k, c, n_inner, k_inner: b_tiles[...] <- w[...]    ahead of time: w is constant
@@ -40,46 +41,52 @@ import { edgeLoops } from "./edges.ts";
 import type { FreshNames } from "./names.ts";
 import { OperandTiles, type Position } from "./operand-tiles.ts";
 
-/** Where an operand's tiles are loaded from. */
+/** The memory from which an operand's tiles are loaded. */
 export interface Placed {
   readonly operand: Operand;
   readonly buffer: string;
   readonly stride: number;
-  /** First element of the tile at the given steps. */
+  /** The first element of the tile at a position. */
   readonly base: (at: Position) => Expr;
-  /** Where its blocks across the edge of a condition lie, zeros beyond it; undefined for an input that keeps no point out, or as a whole. */
+  /**
+   * The packed blocks on the edge of a condition, with zeros where the condition fails; undefined if no condition
+   * applies to the operand, or if all of it is packed.
+   */
   readonly edges?: Placed;
 }
 
-/** The part of a dimension the code being written covers: blocks numbered by a loop, an edge, the last smaller one, or one step. */
+/**
+ * The part of a dimension that the code being generated covers: blocks numbered by a loop, an edge block, the last
+ * smaller block, or a single step.
+ */
 export interface Part {
   readonly outer: Expr;
-  /** The tile it belongs to and its number in there, where the dimension has tiles. */
+  /** The number of its tile, and of the block within the tile, if the dimension is tiled. */
   readonly tile?: { readonly number: Expr; readonly block: Expr };
-  /** Number of the step within the block, where the part is that step alone. */
+  /** The step within the block, if the part is a single step. */
   readonly inner?: number;
   readonly count: number;
-  /** Some of its steps cross a border, or those of some of the blocks that `outer` runs over. */
+  /** Whether a step of the part crosses a border; if `outer` is a loop, whether one of its blocks does. */
   readonly edge?: boolean;
-  /** The number of a block that crosses it at the same steps. */
+  /** The number of a block whose steps cross the border in the same way. */
   readonly like?: number;
-  /** The last step is not whole. */
+  /** Whether the last step is incomplete. */
   readonly partial: boolean;
 }
 
-/** Consecutive blocks of a dimension: those of one tile. */
+/** Consecutive blocks of a dimension that form one tile. */
 export interface BlockRange {
   readonly tile: Expr;
   readonly first: Expr;
   readonly whole: number;
-  /** Steps of the smaller block behind them. */
+  /** Steps in the smaller block after the whole ones. */
   readonly left: number;
 }
 
-/** What tile loops around the code being written have fixed. */
+/** What the enclosing loops over tiles have fixed. */
 export interface Tiles {
   readonly ranges: ReadonlyMap<string, BlockRange>;
-  /** Whether sums begin here, and whether they end here. */
+  /** Whether sums begin in these tiles, and whether they end in them. */
   readonly first: Truth;
   readonly last: Truth;
 }
@@ -88,7 +95,7 @@ export class OperandPlacement {
   readonly scratch: Scratch[] = [];
   readonly prepare: Statement[] = [];
   readonly pack: Statement[] = [];
-  /** The zeros around what copies made inside a loop hold. */
+  /** Statements that zero the copies made inside loops. */
   readonly zeros: Statement[] = [];
   private readonly mapping: Mapping;
   private readonly schedule: Schedule;
@@ -98,13 +105,13 @@ export class OperandPlacement {
   private readonly names: FreshNames;
   private readonly dimensions: readonly LoopDimension[];
   private readonly conditions: Conditions | undefined;
-  /** Copies made inside a loop, by the loop. */
+  /** For each loop, the copies that are made inside it. */
   private readonly within = new Map<
     string,
     ((parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[])[]
   >();
 
-  /** @param names shared with whoever writes the loops, so that none is given twice */
+  /** @param names shared with the code that writes the loops, so that names stay unique */
   constructor(
     mapping: Mapping,
     schedule: Schedule,
@@ -132,7 +139,7 @@ export class OperandPlacement {
     return keepsOut ? { ...plain, edges: this.placeTiled(operand, bound, true) } : plain;
   }
 
-  /** In the tensor, or in a copy of it. */
+  /** Places an operand in the tensor itself, or in a copy made once a call. */
   private placePlain(operand: Operand, bound: Access, placement: Exclude<Placement, "tiled">): Placed {
     const { computation, mapping } = this;
     if (placement === "in-place") {
@@ -151,7 +158,10 @@ export class OperandPlacement {
     return this.reached(operand, buffer, padded.reach);
   }
 
-  /** A copy made anew inside a loop: of what the loops around it have moved to, borders included, which are not the same each time. */
+  /**
+   * Places an operand in a copy that each step of a loop makes anew. Its borders differ from step to step, so they are
+   * written too.
+   */
   private placeWithin(operand: Operand, bound: Access): Placed {
     const found = copyWithin(this.mapping, this.schedule, operand.name, this.dimensions);
     if (typeof found === "string") throw new Error(`internal: ${found}`);
@@ -180,7 +190,10 @@ export class OperandPlacement {
     return this.reached(operand, buffer, reach, around);
   }
 
-  /** @param around what has been moved to already */
+  /**
+   * An operand at the affine position `reach` of a buffer.
+   * @param around loops whose positions the buffer already accounts for
+   */
   reached(operand: Operand, buffer: string, reach: Reach, around: readonly Around[] = []): Placed {
     const base = (at: Position): Expr =>
       reachExpr(reach, (name) => {
@@ -194,8 +207,8 @@ export class OperandPlacement {
   }
 
   /**
-   * Only what lies inside the tensor is copied; the border was zeroed once and stays. What loops around the copy move is copied
-   * whole, zeros for what is outside this time.
+   * Copies only what is inside the tensor; the border was zeroed once and stays. Dimensions that enclosing loops shift
+   * are copied whole, with zeros for what is outside at this step.
    */
   private copyPadded(
     tensor: Tensor,
@@ -228,15 +241,15 @@ export class OperandPlacement {
   }
 
   /**
-   * Every tile an operand has, in the order the loops ask for them: outer blocks, then the steps of a block, then the tile.
-   * @param edges of the tiles only those of blocks across the edge of the condition are written; the others lie elsewhere
+   * Packs every tile of an operand in the order of the loops: outer blocks, then the steps of a block, then the tile.
+   * @param edges writes only the blocks on the edge of the condition; the others are loaded from elsewhere
    */
   private placeTiled(operand: Operand, bound: Expr, edges = false): Placed {
     const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
     const { elements, base } = this.tiles.layout(own, tileElements(operand));
     const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, operand, elements);
     const { inTile, inner } = tileAxes(operand, this.names);
-    /** The element at a place within a tile, or what changes nothing. */
+    /** Assigns the element at a position in a tile, or the padding value. */
     const packed = (stepOf: (d: LoopDimension) => Expr, at: Position, value = bound, within = inTile): Statement => {
       const offset = substitute(tileOffset(operand), within, "index");
       const target = access(buffer, [binary("+", base(at), offset)]);
@@ -277,7 +290,7 @@ export class OperandPlacement {
     return constant ? this.prepare : this.pack;
   }
 
-  /** `x_padded`; where both inputs read one tensor, each has a copy of its own, and the second is `x_padded_b`. */
+  /** `x_padded`. If both inputs read the same tensor, each has its own copy, and the second is `x_padded_b`. */
   private copyName({ name: tensor }: Tensor, { name: operand }: Operand): string {
     const name = `${tensor}_${this.schedule.placement[operand]}`;
     return this.scratch.some((s) => s.name === this.names.fresh(name)) ? `${name}_${operand}` : name;
@@ -289,7 +302,7 @@ export class OperandPlacement {
     return name;
   }
 
-  /** Loops around a body, the first that has enough steps dealt to the threads. */
+  /** Loops around a body. The first with more than one step is divided among threads. */
   private dealt(
     walk: readonly { readonly name: string; readonly extent: number }[],
     body: readonly Statement[],
@@ -301,7 +314,10 @@ export class OperandPlacement {
     return [loop(first.name, first.extent, loops(rest, fixed), "parallel")];
   }
 
-  /** Where sums lie between passes: in the output, where it holds them as the instruction stores them; else tile by tile, as inputs are packed. */
+  /**
+   * Places sums between passes: in the output, if it has the layout that the instruction stores; otherwise in packed
+   * tiles.
+   */
   placePartialSums(target: Operand): Placed {
     const { computation, mapping } = this;
     const spatial = this.dimensions.filter((d) => d.kind === "spatial");
@@ -312,7 +328,7 @@ export class OperandPlacement {
     return { operand: target, buffer, stride: tileRowElements(target), base };
   }
 
-  /** The copies made anew at each step of a loop. */
+  /** The copies that each step of a loop makes. */
   copiesWithin(loop: string, parts: ReadonlyMap<string, Part>, tiles: Tiles): readonly Statement[] {
     return (this.within.get(loop) ?? []).flatMap((make) => make(parts, tiles));
   }
@@ -324,7 +340,7 @@ export class OperandPlacement {
   }
 }
 
-/** Loops of one step taken out of a walk and of what it walks over. */
+/** The loops of a walk with more than one step, and the body with the counters of the others replaced by 0. */
 function movingLoops(
   walk: readonly { readonly name: string; readonly extent: number }[],
   body: readonly Statement[],

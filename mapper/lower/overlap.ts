@@ -1,6 +1,6 @@
 /**
- * @file Overlaps the stores of one block of results with the computation of the next. A unit that multiplies tiles leaves the vector unit idle,
- * and turning spilled tiles into rows of results needs only the vector unit.
+ * @file Overlaps the stores of one block of results with the computation of the next. A unit that multiplies tiles
+ * leaves the vector unit idle, and turning spilled tiles into rows of results needs only the vector unit.
  *
  *     for q in 0..7                      compute 0; spill 0
  *       compute q                        for q in 0..6
@@ -9,8 +9,9 @@
  *                                          spill q+1
  *                                        rows 6
  *
- * Only the order changes: rows read the spilled block and the loop position of that block, and are done before the next spill. The innermost
- * loop around a block is split, and the statements after it are merged in; a loop divided among threads stays whole.
+ * Only the order changes: rows read the spilled block and the loop position of that block, and are done before the next
+ * spill. The innermost loop around a block is split, and the statements after it are merged in; a loop divided among
+ * threads stays whole.
  */
 
 import { accessesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
@@ -18,8 +19,9 @@ import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 
 /**
+ * Overlaps stores in a nest where possible.
  * @param spilled the scratch buffers that blocks of results are spilled to
- * @param alone the name of a loop of one step around everything, when there is one thread; undefined when there are several
+ * @param alone the name of the one-step loop around everything, if there is one thread; undefined if there are several
  */
 export function overlapStores(
   body: readonly Statement[],
@@ -28,7 +30,7 @@ export function overlapStores(
 ): readonly Statement[] {
   const leaves = body.flatMap(leavesOf);
   const loaded = new Set(leaves.flatMap((leaf) => (leaf.kind === "load" ? [leaf.memory.buffer] : [])));
-  // Partial sums that are loaded again must have been stored.
+  // Partial sums must be stored before they are loaded again.
   if (leaves.some((leaf) => leaf.kind === "scalar" && isRow(leaf, spilled) && loaded.has(leaf.equation.target.tensor)))
     return body;
   if (alone === undefined) return overlapAll(body, spilled);
@@ -43,7 +45,7 @@ function overlapAll(body: readonly Statement[], spilled: ReadonlySet<string>): r
   return [...statements, ...pending];
 }
 
-/** Statements, and the rows that are still to be stored after them. */
+/** Statements, and the rows still to be stored after them. */
 interface Overlapped {
   readonly statements: readonly Statement[];
   readonly pending: readonly Statement[];
@@ -66,7 +68,7 @@ function overlap(body: readonly Statement[], before: readonly Statement[], spill
         break;
       case "blocks": {
         if (s.kind === "when") {
-          // What is not always done is done by itself.
+          // Conditional statements are not overlapped.
           statements.push(...pending, s);
           pending = [];
           break;
@@ -81,7 +83,7 @@ function overlap(body: readonly Statement[], before: readonly Statement[], spill
   return { statements, pending };
 }
 
-/** A loop with whole blocks inside: the innermost is taken apart. */
+/** Peels the innermost loop around whole blocks. */
 function overlapLoop(s: Statement, before: readonly Statement[], spilled: ReadonlySet<string>): Overlapped {
   if (s.kind !== "loop") throw new Error(`internal: a ${s.kind} holds no blocks`);
   const at = (value: Expr, list: readonly Statement[]): Statement[] =>

@@ -37,7 +37,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   const condition = conditionParts(problem, Object.values(mapping.matching).flat());
   const bufferOf = (operand: Operand): string => names.fresh(`${operand.name}_tiles`);
 
-  // 1. Scratch memory: every tile of every operand, one behind the other.
+  // 1. Scratch memory: all tiles of each operand, one after another.
   const scratch = physical.operands.map(
     ({ operand, elements }): Scratch => ({
       name: bufferOf(operand),
@@ -47,7 +47,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
     }),
   );
 
-  // 2. The accumulators start at the identity.
+  // 2. Accumulators start as the identity.
   const identity = identityOf(intrinsic.computation.equation.op, target.dtype);
   const place = names.fresh("element");
   const size = physical.operands.find((o) => o.operand === target)?.elements ?? 0;
@@ -61,7 +61,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
     ],
   );
 
-  // 3. Inputs are packed: elements beyond the end, and points a condition leaves out, get the value that changes nothing.
+  // 3. Inputs are packed. Elements beyond the end, and points that a condition excludes, get the padding value.
   const pack = inputs.flatMap((operand): readonly Statement[] => {
     const bound = binding[operand.name];
     if (bound === undefined) throw new Error(`internal: operand ${operand.name} is not bound`);
@@ -78,7 +78,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
     ]);
   });
 
-  // 4. One issue for every combination of tiles.
+  // 4. One issue for each combination of tiles.
   const tileLoops = physical.axes.map((a) => ({ name: names.fresh(`${a.axis}_tile`), extent: a.tiles }));
   const tiles = Object.fromEntries(
     intrinsic.operands.map((operand): [string, TileAt] => {
@@ -88,7 +88,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   );
   const issue = loops(tileLoops, [{ kind: "issue", intrinsic, tiles }]);
 
-  // 5. Results go where the equation puts them, through the epilogue if there is one; what was padded is left behind.
+  // 5. Results are stored as the equation says, through the epilogue if there is one. Padding is not stored.
   const walk = tileWalk(target, operandAxes(target, physical.axes), names);
   const { equation } = computation;
   const index = equation.target.index.map((e) => substitute(e, walk.counters));
@@ -109,11 +109,11 @@ export function lowerMapping(mapping: Mapping): LoopNest {
 /** A walk over every element of an operand's tiles. */
 interface TileWalk {
   readonly loops: readonly { readonly name: string; readonly extent: number }[];
-  /** Element of the scratch buffer. */
+  /** Index in the scratch buffer. */
   readonly place: Expr;
-  /** The software loops' counters at this element. */
+  /** The computation's loop counters at this element. */
   readonly counters: ReadonlyMap<string, Expr>;
-  /** What must hold for the element to be a real one. */
+  /** Conditions for the element not to be padding. */
   readonly guards: readonly Expr[];
 }
 
@@ -129,7 +129,7 @@ function tileWalk(operand: Operand, own: readonly FusedAxis[], names: FreshNames
     inner.set(a.axis, axis(innerName));
     const fused = binary("+", binary("*", axis(outerName), number(a.extent)), axis(innerName));
     if (a.padded !== a.fused) guards.push(compare("<", fused, number(a.fused)));
-    // The fused index apart again:  i = 6*x + y  ->  x = i/6, y = i%6
+    // Splits the fused index:  i = 6*x + y  ->  x = i/6, y = i%6
     let stride = a.fused;
     for (const [position, l] of a.loops.entries()) {
       stride /= l.extent;

@@ -1,5 +1,6 @@
 /**
- * @file Lowers a register block of a schedule: accumulators cleared, summed loops around loads and issues, results stored.
+ * @file Lowers a register block of a schedule: accumulators cleared, summed loops around loads and issues, results
+ * stored.
  *
  *     clear c{0..23}
  *     for r, s, c_outer
@@ -24,23 +25,26 @@ import type { Known, Parts } from "./scheduled-edges.ts";
 import { countOf } from "./scheduled-parts.ts";
 import { ScheduledStores } from "./scheduled-stores.ts";
 
-/** A register of zeros, the loop in whose steps it is stored, and the tiles of a block that it is stored to. */
+/** A zero register that is stored to the tiles of empty blocks during the steps of a summed loop. */
 interface Zeros {
   readonly register: RegisterAt;
   readonly clear: Statement;
   readonly loop: LoopDimension;
-  /** Tiles of a block along the loops of its steps, and in all. */
+  /** Tiles of a block along each unrolled dimension, and in total. */
   readonly counts: readonly { readonly name: string; readonly count: number }[];
   readonly tiles: number;
 }
 
 export abstract class ScheduledBlock extends ScheduledStores {
-  /** Found once. */
+  /** Computed on first use. */
   private kept: Companions | undefined;
-  /** The register file of zeros, where there is one. */
+  /** Name of the register file of zeros, if there is one. */
   protected zeros: string | undefined;
 
-  /** One register block: accumulators cleared, the summed loops, results stored; or sums of the pass before loaded, and kept for the next. */
+  /**
+   * One register block: clear accumulators, run the summed loops, store results. In a pass of several, partial sums are
+   * loaded first or kept for the next pass.
+   */
   protected block(
     parts: ReadonlyMap<string, Part>,
     tiles: Tiles,
@@ -96,8 +100,8 @@ export abstract class ScheduledBlock extends ScheduledStores {
   }
 
   /**
-   * The blocks that are stored beside a block where they have no points, and the block beside which it would be stored itself; none where a
-   * block is not whole or its tiles do not lie as they are stored.
+   * The empty blocks that are stored along with a block (`to`), and the blocks that would store this one if it were
+   * empty (`from`). Empty if the block is partial or its tiles cannot be stored directly.
    */
   private companions(parts: ReadonlyMap<string, Part>): readonly { readonly to: Parts; readonly from: Parts }[] {
     const { conditions } = this;
@@ -139,7 +143,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     });
   }
 
-  /** A register of zeros, where there is one to spare and a summed loop to store it within. */
+  /** A zero register, if one can be spared and there is a summed loop in which to store it. */
   private zerosWithin(
     summed: readonly NestedLoop[],
     parts: Parts,
@@ -152,7 +156,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const available = registerClass(this.target.file)?.count ?? 0;
     const needed = accumulators + held + streaming + 1;
     if (only === undefined || loops.length > 1 || only.tile !== undefined || needed > available) return undefined;
-    // Of a loop that ends where a condition does no step is sure to be done.
+    // A loop that ends at a condition may skip any of its steps.
     if (this.conditions?.ties(only.dimension)) return undefined;
     const counts = blocked.map((d) => ({ name: this.blockName(d), count: countOf(parts, d) }));
     this.zeros = this.names.fresh(`${this.target.name}_zeros`);
@@ -165,7 +169,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     return Math.ceil(d.steps / blockOf(this.schedule, d));
   }
 
-  /** Of a block without points the tiles that are stored in one step of the summed loop. */
+  /** Stores the tiles of an empty block that belong to one step of the summed loop. */
   private emptiedIn(at: Parts, of: Parts, zeros: Zeros): readonly Statement[] {
     const memory = this.straight(of);
     const step = at.get(zeros.loop.name)?.outer;
@@ -174,7 +178,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const each = Math.ceil(zeros.tiles / steps);
     const stores = Array.from({ length: each }, (_, n): readonly Statement[] => {
       const tile = binary("+", binary("*", step, number(each)), number(n));
-      // The places in the block, the last dimension first.
+      // The position in the block, last dimension first.
       const within = new Map<string, Expr>();
       let weight = 1;
       for (const { name, count } of zeros.counts.toReversed()) {
@@ -194,7 +198,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     return this.conditions?.idle(this.stretchIn(of), stores) ?? [];
   }
 
-  /** One step of the summed loops, written once more for a block in which an input has tiles across the edge of a condition. */
+  /** One step of the summed loops. It is generated twice for blocks in which a condition cuts an input's tiles. */
   private step(
     parts: ReadonlyMap<string, Part>,
     blocked: readonly LoopDimension[],
@@ -211,7 +215,9 @@ export abstract class ScheduledBlock extends ScheduledStores {
     return this.conditions.loaded(carrier.operand.name, this.stretchIn(parts), from(plain), from(edges));
   }
 
-  /** One step of the summed loops, unrolled: held tiles loaded, then each streaming tile and the issues it takes part in. */
+  /**
+   * One unrolled step of the summed loops: load the held tiles, then load each streaming tile and issue its products.
+   */
   private core(
     parts: ReadonlyMap<string, Part>,
     blocked: readonly LoopDimension[],
@@ -245,7 +251,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
       ];
       return this.unrolled(unrolledSummed, parts, step);
     }
-    // At an edge every step of the block is a part of its own, and what reads outside is left out.
+    // In an edge block every step is separate, and steps that read outside are omitted.
     const steps = (dimensions: readonly LoopDimension[], known: ReadonlyMap<string, number>): Known[] =>
       dimensions.reduce<Known[]>(
         (all, d) =>
@@ -277,7 +283,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
   }
 }
 
-/** A load or an issue at known steps of the loops around it. */
+/** A load or an issue with known loop counters substituted. */
 function at(s: Statement, known: Known): Statement {
   const values = new Map([...known].map(([name, value]) => [name, number(value)]));
   const change = (e: Expr): Expr => substitute(e, values, "index");

@@ -1,12 +1,13 @@
 /**
- * @file Finds the blocks at the border of an input that is loaded in place, and which of their steps lie inside.
+ * @file Finds the blocks at the border of an input that is loaded in place, and the steps of these blocks that are
+ * inside.
  *
  *     in[n,c,q+s-1], q in 8 blocks of 7
- *       when q_outer >= 1 and q_outer < 7             no step leaves the tensor: loops as the schedule has them
- *       otherwise                                     both edges, s written step by step and outside of the other sums
- *         when q_outer < 1                            s 0: q_block 0 is left out
- *         otherwise                                        nothing is
- *         ...                                         s 1: nothing is left out of any block, or tested
+ *       when q_outer >= 1 and q_outer < 7             no step leaves the tensor: loops as scheduled
+ *       otherwise                                     edge blocks: s is unrolled, outside the other summed loops
+ *         when q_outer < 1                            s 0: q_block 0 is omitted
+ *         otherwise                                        nothing is omitted
+ *         ...                                         s 1: nothing is omitted or tested in any block
  */
 
 import { joined, type Truth } from "../../abstraction/condition.ts";
@@ -20,7 +21,7 @@ import type { LoopDimension } from "../schedule/dimensions.ts";
 import type { Part, Tiles } from "./operands.ts";
 import { ScheduledParts } from "./scheduled-parts.ts";
 
-/** Steps of unrolled loops, by the names of the loops. */
+/** Steps of unrolled loops, by loop name. */
 export type Known = ReadonlyMap<string, number>;
 
 export type Parts = ReadonlyMap<string, Part>;
@@ -28,7 +29,7 @@ export type Parts = ReadonlyMap<string, Part>;
 type Writing = (parts: Parts) => readonly Statement[];
 
 export abstract class ScheduledEdges extends ScheduledParts {
-  /** The loops of some dimensions around what is inside. */
+  /** Loops over some dimensions around a body. */
   protected abstract nest(
     loops: readonly NestedLoop[],
     parts: ReadonlyMap<string, Part>,
@@ -37,24 +38,24 @@ export abstract class ScheduledEdges extends ScheduledParts {
     inside: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
   ): readonly Statement[];
 
-  /** Borders at which a dimension takes part, of inputs loaded in place. */
+  /** The borders of in-place inputs that involve a dimension. */
   protected bordersOf(d: LoopDimension): readonly Border[] {
     return [...this.borders.values()].flat().filter((b) => b.spatial === d.name || b.reduce === d.name);
   }
 
-  /** Whether the smaller block that is left of a kept dimension crosses a border. */
+  /** Whether the smaller remainder block of a kept dimension crosses a border. */
   protected leftIsEdge(d: LoopDimension): boolean {
     return this.bordersAlong(d).some((b) => borderBlocks(b, blockOf(this.schedule, d)).leftIsEdge);
   }
 
-  /** Of its whole blocks those that cross none. */
+  /** The range of whole blocks that cross no border. */
   protected interiorOf(d: LoopDimension): { readonly from: number; readonly to: number } {
     const inside = this.bordersAlong(d).map((b) => borderBlocks(b, blockOf(this.schedule, d)));
     const from = Math.max(0, ...inside.map((b) => b.from));
     return { from, to: Math.max(from, Math.min(this.wholeBlocks(d), ...inside.map((b) => b.to))) };
   }
 
-  /** Blocks that cross no border, and the others, by a test where a loop has both. */
+  /** Separates blocks that cross no border from those that do, with a test if a loop has both. */
   protected apartFromEdges(parts: Parts, plain: Writing, edges: Writing): readonly Statement[] {
     const crossing = this.dimensions.filter((d) => parts.get(d.name)?.edge);
     if (crossing.length === 0) return plain(parts);
@@ -70,11 +71,14 @@ export abstract class ScheduledEdges extends ScheduledParts {
     return when(inside, plain(without), edges(parts));
   }
 
-  /** The sums of blocks at the edge: steps that meet a border outside of the others, so that which blocks they leave is tested outside of loops. */
+  /**
+   * The sums of edge blocks. Summed loops that meet a border come outermost, so that the tests stay outside the other
+   * loops.
+   */
   protected edges(summed: readonly NestedLoop[], parts: Parts, tiles: Tiles, step: Writing): readonly Statement[] {
     const copied = Object.values(this.schedule.within ?? {});
     const meets = (l: NestedLoop): boolean => this.bordersOf(l.dimension).length > 0;
-    // Copies made inside of a summed loop hold what the loops in it read: their order stays.
+    // Copies inside a summed loop depend on the loops in it, so the order is kept.
     if (summed.some((l) => copied.includes(printLoop({ name: l.dimension.name, tile: l.tile }))))
       return this.byStretch(parts, (of) => this.nest(summed, of, tiles, false, step));
     const [outer, inner] = [summed.filter(meets), summed.filter((l) => !meets(l))];
@@ -83,7 +87,7 @@ export abstract class ScheduledEdges extends ScheduledParts {
     );
   }
 
-  /** Blocks at the edge, those together whose steps leave the tensor alike. */
+  /** Groups edge blocks whose steps leave the tensor in the same way. */
   private byStretch(parts: Parts, inside: Writing): readonly Statement[] {
     const d = this.dimensions.find(({ name }) => {
       const part = parts.get(name);
@@ -102,7 +106,10 @@ export abstract class ScheduledEdges extends ScheduledParts {
     return from(0);
   }
 
-  /** Whether an input loaded in place lies outside its tensor in a part, at the steps of the block given by the names of their loops. */
+  /**
+   * Whether an in-place input is outside its tensor in a part.
+   * @param known steps of the block's unrolled loops, by loop name
+   */
   protected isOutside(parts: Parts, known: Known = new Map()): boolean {
     return [...this.borders.values()]
       .flat()

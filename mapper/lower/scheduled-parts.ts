@@ -1,5 +1,5 @@
 /**
- * @file Shared by all parts of lowering a schedule: the position of a block, its registers and loops, and their names.
+ * @file Common to all parts of lowering a schedule: the position of a block, its registers and loops, and their names.
  *
  *     q in blocks of 12, the third:      outer 2, count 12, its loop `q_block`, accumulators 12*k_block + q_block
  */
@@ -55,7 +55,7 @@ export abstract class ScheduledParts {
     );
   }
 
-  /** The steps of a block along some dimensions, written out. */
+  /** Unrolled loops over the steps of a block along some dimensions. */
   protected unrolled(
     dimensions: readonly LoopDimension[],
     parts: ReadonlyMap<string, Part>,
@@ -72,7 +72,7 @@ export abstract class ScheduledParts {
     return this.dimensions.filter((d) => d.kind === "spatial" && countOf(parts, d) > 1);
   }
 
-  /** Number of a tile within the block, row-major over full blocks so that smaller blocks use the same registers. */
+  /** The index of an accumulator: row-major over full blocks, so that smaller blocks use the same registers. */
   protected accumulatorIndex(dimensions: readonly LoopDimension[]): Expr {
     return dimensions.reduce<Expr>(
       (sum, d) => binary("+", binary("*", sum, number(blockOf(this.schedule, d))), axis(this.blockName(d))),

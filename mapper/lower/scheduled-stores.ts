@@ -1,5 +1,6 @@
 /**
- * @file Lowers the stores of a register block's results: directly to the output, or through a scratch block, element by element.
+ * @file Lowers the stores of a register block's results: directly to the output, or through a scratch block, element by
+ * element.
  *
  *     out[12*q_outer + q_block, ..] <- c{q_block}
  */
@@ -15,7 +16,10 @@ import { countOf } from "./scheduled-parts.ts";
 import { type ResultBlock, storeElements } from "./store.ts";
 
 export abstract class ScheduledStores extends ScheduledEdges {
-  /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block (store.ts). */
+  /**
+   * Stores tiles directly if the output has the layout that the instruction stores; otherwise through a scratch block
+   * (store.ts).
+   */
   protected storeBlock(parts: Parts, blocked: readonly LoopDimension[], counter: Expr): readonly Statement[] {
     const straight = this.storeStraight(parts, blocked, counter);
     if (straight === undefined) return this.storeSpilled(parts, blocked, counter);
@@ -23,7 +27,7 @@ export abstract class ScheduledStores extends ScheduledEdges {
     return this.conditions.storedAs(this.stretchIn(parts), straight, this.storeSpilled(parts, blocked, counter));
   }
 
-  /** Undefined where tiles do not lie in the output as the instruction stores them, or are not whole, or an epilogue comes first. */
+  /** Direct stores; undefined if the output has another layout, a tile is incomplete, or there is an epilogue. */
   protected storeStraight(
     parts: Parts,
     blocked: readonly LoopDimension[],
@@ -33,7 +37,7 @@ export abstract class ScheduledStores extends ScheduledEdges {
     return memory && this.storeTiles(parts, blocked, counter, memory);
   }
 
-  /** Where in the output the tiles of a block lie. */
+  /** The output memory of a block's tiles, if they can be stored directly. */
   protected straight(parts: Parts): MemoryTile | undefined {
     const { computation, mapping } = this;
     const partial = this.dimensions.some((d) => d.kind === "spatial" && parts.get(d.name)?.partial);
@@ -58,12 +62,12 @@ export abstract class ScheduledStores extends ScheduledEdges {
     return this.unrolled(blocked, parts, [store]);
   }
 
-  /** Whether an epilogue leaves out elements. */
+  /** Whether the epilogue has a condition. */
   protected get leavesOut(): boolean {
     return this.computation.epilogue?.equation.where !== undefined;
   }
 
-  /** Tiles side by side in a scratch block, then scalar loops over it. */
+  /** Spills tiles side by side into a scratch block, then stores them with scalar loops. */
   private storeSpilled(parts: Parts, blocked: readonly LoopDimension[], counter: Expr): readonly Statement[] {
     const size = tileElements(this.target);
     const buffer = this.names.fresh(`${this.target.name}_results`);

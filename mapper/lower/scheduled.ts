@@ -1,5 +1,6 @@
 /**
- * @file Lowers a mapping under a schedule: operands in their places, a register block around the instruction, and loops in the given order.
+ * @file Lowers a mapping under a schedule: operands in their places, a register block around the instruction, and loops
+ * in the given order.
  *
  *     for parallel p in 0..56                       order n p q k, then r s c
  *       for q_outer in 0..4                         block q 12, k 2: 24 accumulators
@@ -11,9 +12,10 @@
  *             c{...} <- avx512.vpdpbusd(a{0}, b{...})
  *         out[...] <- c{...}
  *
- * Remainders are peeled: a loop of whole blocks, then one smaller block, without tests inside. Tiles (../schedule/cache-tiles.ts) are loops
- * around these, each over a range of blocks. Where tiles of a sum enclose kept loops, accumulators are loaded and stored. Padding is in the
- * copies of operands and written once, so the inner loops do not deal with it.
+ * Remainders are peeled: a loop of whole blocks, then one smaller block, without tests inside. Tiles
+ * (../schedule/cache-tiles.ts) are loops around these, each over a range of blocks. Where tiles of a sum enclose kept
+ * loops, accumulators are loaded and stored. Padding is in the copies of operands and written once, so the inner loops
+ * do not deal with it.
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
@@ -39,7 +41,7 @@ import type { BlockRange, Part, Tiles } from "./operands.ts";
 import { overlapStores } from "./overlap.ts";
 import { ScheduledBlock } from "./scheduled-block.ts";
 
-/** The loop nest of a mapping under a schedule. @throws Error when {@link scheduleProblem} has something to say */
+/** The loop nest of a mapping under a schedule. @throws Error if {@link scheduleProblem} refuses the schedule */
 export function lowerSchedule(mapping: Mapping, schedule: Schedule): LoopNest {
   const problem = scheduleProblem(mapping, schedule);
   if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
@@ -52,7 +54,7 @@ class Lowering extends ScheduledBlock {
   lower(): LoopNest {
     const placed = this.inputs.map((operand) => this.operands.place(operand));
     const { accumulators, held } = registersOf(this.mapping, this.schedule);
-    // The input with fewer tiles in the block is held in registers, the other streams by.
+    // The input with fewer tiles in the block is held in registers; the other is streamed.
     const [first, second] = [...placed].sort((a, b) => this.blockTiles(a.operand) - this.blockTiles(b.operand));
     if (!first) throw new Error("internal: an instruction without inputs");
     const streaming = second ?? first;
@@ -79,8 +81,9 @@ class Lowering extends ScheduledBlock {
   // ---- loops ----------------------------------------------------------------------------------------------------------------
 
   /**
-   * Loops over whole blocks of each dimension, then the smaller block that is left; the outermost loop over blocks or tiles of a kept
-   * dimension is dealt to the threads. In every pass over partial sums a thread comes to the same blocks.
+   * Loops over the whole blocks of each dimension, then the smaller remainder block. The outermost loop over blocks or
+   * tiles of a kept dimension is divided among threads, and a thread gets the same blocks in every pass over partial
+   * sums.
    */
   protected override nest(
     loops: readonly NestedLoop[],
@@ -155,8 +158,8 @@ class Lowering extends ScheduledBlock {
   }
 
   /**
-   * A loop over tiles: those that are alike in a loop, the last written out where it is smaller, or a pass whose rows are stored beside
-   * the next block. Whether sums begin or end in a pass is tested.
+   * A loop over tiles. A smaller last tile is peeled, and so is the last pass if its rows are stored during the next
+   * block. Inside the loop, a test tells whether sums begin or end in a pass.
    */
   private tileLoop(
     { dimension: d, pass }: NestedLoop,
@@ -197,19 +200,19 @@ class Lowering extends ScheduledBlock {
     return statements;
   }
 
-  /** A loop over blocks or tiles; one whose steps have unequal work is dealt to threads step by step. */
+  /** A loop over blocks or tiles. If its steps do unequal work, threads take them one by one. */
   private dealtLoop(d: LoopDimension, all: Loop, parallel: boolean, range?: StepRange): Statement {
     if (range) return { ...all, range };
     if (!parallel) return all;
     return { ...all, mode: "parallel", ...(this.conditions?.ties(d) && { inTurn: true }) };
   }
 
-  /** One block of a summed dimension, run where a condition leaves something of it. */
+  /** One block of a summed dimension, skipped if a condition excludes all of it. */
   private tested(d: LoopDimension, parts: ReadonlyMap<string, Part>, body: readonly Statement[]): readonly Statement[] {
     return (d.kind === "reduce" && this.conditions?.summed(d, this.stretchIn(parts), body)) || body;
   }
 
-  /** What is written out beside a loop that is dealt to threads is dealt too: to one of them. */
+  /** Statements peeled from a parallel loop are given to one thread, by a parallel loop of one step. */
   private alone(name: string, parallel: boolean, body: readonly Statement[]): readonly Statement[] {
     return parallel ? [loop(this.names.fresh(name), 1, body, "parallel")] : body;
   }
@@ -220,7 +223,10 @@ class Lowering extends ScheduledBlock {
     return { first: number(0), whole, left: d.steps - whole * block };
   }
 
-  /** A unit with tiles of its own computes while results are made of the block before. */
+  /**
+   * Whether results are stored during the products of the next block: for a unit with its own tile registers, if there
+   * is an epilogue.
+   */
   private get storesBeside(): boolean {
     return registerClass(this.target.file)?.apart === true && this.computation.epilogue !== undefined;
   }

@@ -1,15 +1,15 @@
 /**
- * @file Lowers the stores from a scratch block to the output, element by element: for tiles whose layout in the output is not the one the
- * instruction stores, and for epilogues that change the results first.
+ * @file Lowers the stores from a scratch block to the output, element by element: for tiles whose layout in the output
+ * is not the one the instruction stores, and for epilogues that change the results first.
  *
  *     c_results[0 .. 31] <- c{0..1}
  *     for q_block in 0..2
  *       for n_inner in 0..16                                                    the output is NHWC: k, fed to n, lies innermost
  *         res[0,16*k_outer+n_inner,p,2*q_outer+q_block] = max(c_results[16*q_block+n_inner], 0)
  *
- * Only the gaps of a spread dimension are tested inside; a partial last tile has loops of its own. The loop with the smallest stride in the
- * output is innermost, so that a language with vectors can print it as a row (codegen/rows-avx512.ts). When it is too short for that, an
- * epilogue is computed along the rows of the tiles.
+ * Only the gaps of a spread dimension are tested inside; a partial last tile has loops of its own. The loop with the
+ * smallest stride in the output is innermost, so that a language with vectors can print it as a row
+ * (codegen/rows-avx512.ts). When it is too short for that, an epilogue is computed along the rows of the tiles.
  */
 
 import { evaluateIndex } from "../../abstraction/affine.ts";
@@ -26,44 +26,46 @@ import { digitsOf, gapsOf, type LoopDimension } from "../schedule/dimensions.ts"
 /** Tiles that lie side by side in a scratch buffer. */
 export interface ResultBlock {
   readonly computation: Computation;
-  /** What must hold for an element to hold more than the identity; undefined when nothing must, or all of the block does. */
+  /**
+   * Condition for an element to differ from the identity; undefined if there is none or it holds for the whole block.
+   */
   readonly condition: Expr | undefined;
-  /** An epilogue stores all of its elements, whatever its condition says elsewhere. */
+  /** Set if an epilogue stores all elements, whatever its condition. */
   readonly isWhole?: true;
   /** The instruction's target. */
   readonly target: Operand;
   readonly buffer: string;
-  /** Number of a tile in the buffer, over the names of the dimensions' steps. */
+  /** The index of a tile in the buffer, in terms of the dimensions' steps. */
   readonly tile: Expr;
-  /** Every dimension the results have. */
+  /** Every dimension of the results. */
   readonly dimensions: readonly BlockDimension[];
-  /** Name of the loop over an axis of the tile. */
+  /** The name of the loop over an axis of the tile. */
   readonly innerName: (axis: string) => string;
 }
 
 export interface BlockDimension {
   readonly dimension: LoopDimension;
-  /** Number of the block's first step. */
+  /** The number of the block's first step. */
   readonly first: Expr;
   readonly count: number;
-  /** Name of the step within the block. */
+  /** The name of the loop over the steps of the block. */
   readonly step: string;
-  /** The last step is not whole. */
+  /** Whether the last step is incomplete. */
   readonly partial: boolean;
 }
 
-/** A run of steps that are alike: whole ones, or the last one. */
+/** A run of steps with equally many elements: the whole steps, or the incomplete last one. */
 interface Run {
   readonly from: number;
   readonly count: number;
-  /** Elements of each step. */
+  /** Elements in each step. */
   readonly elements: number;
 }
 
-/** Elements from which on a loop is worth being a row of vectors. */
+/** The fewest elements of a loop that is worth vectorising as a row. */
 const ROW_LANES = 8;
 
-/** The loops that store a block. */
+/** The loops that store a block of results. */
 export function storeElements(block: ResultBlock): readonly Statement[] {
   return combinations(block.dimensions.map(runsOf)).flatMap((runs) => storeRuns(block, runs));
 }
@@ -83,7 +85,8 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
     walk.push({ name, extent });
     return axis(name);
   };
-  // 1. Where each loop of the computation stands, and where in its tile. An axis that no loop feeds has one element.
+  // 1. The value of each loop of the computation, and its position in the tile. An axis that no loop feeds has one
+  //    element.
   const steps = new Map<string, Expr>();
   const inner = new Map<string, Expr>(target.dims.map((o) => [o.name, number(0)]));
   const counters = new Map<string, Expr>();
@@ -100,7 +103,7 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
     for (const l of gapsOf(d)) guards.push(compare("<", counters.get(l.name) ?? number(0), number(l.extent)));
   }
 
-  // 2. One assignment of an element.
+  // 2. The assignment of one element.
   const place = binary(
     "+",
     binary("*", substitute(block.tile, steps, "index"), number(tileElements(target))),
@@ -114,7 +117,8 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
   const { where: _, ...always } = assigned;
   const equation = guarded(block.isWhole ? always : assigned, guards);
 
-  // 3. Loops, the one with the smallest step in the output innermost; or, where that is not a row, the one along the tiles' rows.
+  // 3. The loops. Innermost is the loop with the smallest output stride, or, if that is no row, the loop along the
+  //    tiles' rows.
   const stored = sorted(walk, stridesOf(computation, equation));
   const along = stridesIn(place);
   const row = stored.find((l) => along(l.name) === 1);
@@ -128,7 +132,7 @@ function sorted<T extends { readonly name: string }>(walk: readonly T[], stride:
   return [...walk].sort((a, b) => stride(b.name) - stride(a.name));
 }
 
-/** Elements of the output from the first step of a loop to the second. */
+/** Output elements between two consecutive steps of a loop. */
 function stridesOf(computation: Computation, { target }: Equation): (name: string) => number {
   const output = outputOf(computation);
   const places = new Map(output.dims.map((d, i) => [d.name, target.index[i] ?? number(0)]));
@@ -141,7 +145,7 @@ function stridesIn(element: Expr): (name: string) => number {
   return (name) => Math.abs(evaluateIndex(element, { ...origin, [name]: 1 }) - start);
 }
 
-/** One of each list, in every combination. */
+/** The Cartesian product of the lists. */
 function combinations<T>(lists: readonly (readonly T[])[]): T[][] {
   return lists.reduce<T[][]>((all, list) => all.flatMap((before) => list.map((item) => [...before, item])), [[]]);
 }

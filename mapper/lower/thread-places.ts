@@ -1,5 +1,6 @@
 /**
- * @file The position of a thread in the loops of a computation: the elements that its block, warp and lane take, and their names.
+ * @file The position of a thread in the loops of a computation: the elements that its block, warp and lane take, and
+ * their names.
  *
  *     q in 56: neighbours 2, lanes 4, warps 1, blocks 7        q of a neighbour = 2*(lane%4 + 4*q_block) + neighbour
  */
@@ -18,7 +19,7 @@ export class ThreadPlaces {
   readonly names: FreshNames;
   readonly dealt: readonly DealtLoop[];
   readonly lane: string;
-  /** Blocks that share each sum. */
+  /** Blocks that share each sum (split-K). */
   readonly split: number;
   private readonly context: ThreadContext;
 
@@ -30,7 +31,7 @@ export class ThreadPlaces {
     this.lane = this.names.fresh("lane");
   }
 
-  /** Points of the neighbours that a thread takes of kept or of summed loops. */
+  /** All combinations of a thread's neighbours along the kept or along the summed loops. */
   neighbours(kind: "spatial" | "reduce"): Extents[] {
     const own = this.dealt.filter((l) => l.kind === kind);
     return [
@@ -60,7 +61,7 @@ export class ThreadPlaces {
     return loop(this.lane, this.width, body, "lanes");
   }
 
-  /** Which of the lanes along a loop this one is. */
+  /** The lane's index among the lanes along a loop. */
   laneOf(l: DealtLoop): Expr {
     if (l.lanes === 1) return number(0);
     const below = this.laneWeight(l);
@@ -76,7 +77,7 @@ export class ThreadPlaces {
     return l.warps === 1 ? number(0) : axis(this.word(l, "warp"));
   }
 
-  /** The first of a thread's neighbours along a loop. */
+  /** A thread's first element along a loop. */
   private firstOf(l: DealtLoop): Expr {
     const own = (extent: number, word: "block" | "step" | "part"): Expr =>
       extent === 1 ? number(0) : axis(this.word(l, word));
@@ -84,7 +85,7 @@ export class ThreadPlaces {
     return times(l.each, plus(this.laneOf(l), times(l.lanes, plus(this.warpOf(l), times(l.warps, outer)))));
   }
 
-  /** Every loop at one of a thread's neighbours. */
+  /** The counter of every loop at one of a thread's neighbours. */
   counters(point: Extents): ReadonlyMap<string, Expr> {
     return new Map(this.dealt.map((l) => [l.name, plus(this.firstOf(l), number(point[l.name] ?? 0))]));
   }
@@ -95,7 +96,7 @@ export class ThreadPlaces {
       .map((l) => compare("<", counters.get(l.name) ?? number(0), number(l.extent)));
   }
 
-  /** What flips a lane number to that of a partner along a summed loop, the farthest first. */
+  /** The lane masks of a butterfly reduction along summed loops, farthest partner first. */
   flips(): number[] {
     return this.dealt.flatMap((l) => {
       const flips: number[] = [];

@@ -1,5 +1,6 @@
 /**
- * @file The reads of a thread: an element that several products need is read once into a register, and contiguous elements are read together.
+ * @file The reads of a thread: an element that several products need is read once into a register, and contiguous
+ * elements are read together.
  *
  *     in_held[0,lane] = in[..]
  *     w_held[neighbour,lane] = w[.., neighbour]   (neighbour in 0..4 at once)
@@ -22,11 +23,11 @@ import { runOf } from "../schedule/thread/schedule.ts";
 import { plus } from "./grid-places.ts";
 import { assign, type Scalar, type ThreadPlaces } from "./thread-places.ts";
 
-/** Elements that one access holds in registers. */
+/** The elements of one access that are held in registers. */
 interface Held {
   readonly name: string;
   readonly access: ThreadAccess;
-  /** Register of each distinct element; see {@link elementAt}. */
+  /** The register of each distinct element; see {@link elementAt}. */
   readonly registers: Map<string, number>;
   readonly loads: Scalar[];
 }
@@ -44,7 +45,7 @@ export class ThreadReads {
     });
   }
 
-  /** What fills the registers that were asked for. */
+  /** The loads that fill the registers requested so far. */
   loads(): readonly Scalar[] {
     return this.held.flatMap((h) => h.loads);
   }
@@ -55,7 +56,7 @@ export class ThreadReads {
     }));
   }
 
-  /** The register that an element is read into: neighbours in memory, of which the first begins a run, are read at once. */
+  /** The register that holds an element. Elements of an aligned run are contiguous in memory and loaded together. */
   inRegister(e: Access, point: Extents): Access {
     const held = this.held.find((h) => printAccess(h.access.access) === printAccess(e));
     if (!held) throw new Error(`internal: ${printAccess(e)} is read and not known`);
@@ -91,7 +92,7 @@ export class ThreadReads {
   }
 }
 
-/** Which element of those around a thread an access reads at one of its points: the same text for the same element. */
+/** A key for the element that an access reads at a point: equal elements have equal keys. */
 function elementAt({ access: { index } }: ThreadAccess, point: Extents): string {
   const moved = index.map((e) => {
     const form = affineForm(e);

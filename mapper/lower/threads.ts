@@ -1,17 +1,18 @@
 /**
- * @file Lowers a computation to threads that each sum a few elements: loops divided among blocks, warps and lanes, sums in registers.
+ * @file Lowers a computation to threads that each sum a few elements. Loops are divided among blocks, warps and lanes;
+ * sums are in registers.
  *
- *     for at block c_block, p_block, q_block             what lanes, warps and neighbours leave of kept loops
+ *     for at block c_block, p_block, q_block             the kept points that lanes, warps and neighbours do not cover
  *       for at warp p_warp                               warps
  *         for lanes lane in 0..32
  *           sum[0..4,lane] = 0
- *         for c_step                                     what they leave of summed loops
+ *         for c_step                                     the rest of the summed loops
  *           for lanes lane in 0..32
- *             in_held[0,lane] = in[..]                   what several products read is read once; neighbours at once
+ *             in_held[0,lane] = in[..]                   an element of several products is loaded once; neighbours are loaded together
  *             sum[0,lane] += f32(in_held[0,lane]) * f32(w_held[0,lane])
  *         for lanes lane in 0..32
  *           sum[0,lane] = sum[0,lane] + sum[0,lane^16]   lanes along a summed loop: shuffles
- *         ...                                            warps along one: through shared memory; blocks: through the workspace
+ *         ...                                            warps along one: shared memory; blocks: the workspace
  *         for lanes lane in 0..32
  *           y[..] = f16(sum[0,lane])
  */
@@ -41,7 +42,7 @@ import type { FreshNames } from "./names.ts";
 import { assign, loopsAt, type Scalar, ThreadPlaces } from "./thread-places.ts";
 import { ThreadReads } from "./thread-reads.ts";
 
-/** The nest of a computation under a schedule of threads. @throws Error when the schedule has a problem */
+/** The nest of a computation under a schedule of threads. @throws Error if the schedule has a problem */
 export function lowerThreads(context: ThreadContext, schedule: ThreadSchedule): LoopNest {
   const problem = problemIn(THREAD_KIND, context, schedule);
   if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
@@ -55,10 +56,10 @@ class Threads {
   private readonly places: ThreadPlaces;
   private readonly reads: ThreadReads;
   private readonly sum: string;
-  /** Points of the neighbours that a thread takes of kept and of summed loops. */
+  /** All combinations of a thread's neighbours along the kept loops, and along the summed loops. */
   private readonly kept: readonly Extents[];
   private readonly summed: readonly Extents[];
-  /** Between the kernel that leaves parts of sums and the one that adds them up. */
+  /** The barrier between the kernel that stores partial sums and the one that adds them up. */
   private readonly joined: Statement;
 
   constructor(context: ThreadContext, schedule: ThreadSchedule) {
@@ -75,14 +76,14 @@ class Threads {
 
   nest(): LoopNest {
     const { dtype } = targetOf(this.computation);
-    // 1. What a step multiplies, which says what it reads.
+    // 1. The products of a step, which determine the reads.
     const products = this.summed.flatMap((at) => this.kept.map((of, i) => this.product(i, { ...of, ...at })));
     const step = [this.places.lanes([...this.reads.loads(), ...products])];
     const steps = this.places.dealt
       .filter((l) => l.steps > 1)
       .reduceRight<readonly Statement[]>((body, l) => [loop(this.places.word(l, "step"), l.steps, body)], step);
 
-    // 2. From sums of threads to sums of elements, and to the output.
+    // 2. Reduction across threads, and the stores to the output.
     const cleared = this.kept.map((_, i) => assign(this.sumAt(i), number(this.identity)));
     const inside = [
       this.places.lanes(cleared),
@@ -123,7 +124,7 @@ class Threads {
     return access(this.sum, [number(register), lane]);
   }
 
-  /** One term of one sum, of elements in registers. */
+  /** One term of one sum, with its elements in registers. */
   private product(register: number, point: Extents): Scalar {
     const { equation } = this.computation;
     const counters = this.places.counters(point);
@@ -135,7 +136,7 @@ class Threads {
 
   // ---- from sums of threads to sums of elements
 
-  /** Every lane of those that share a sum has all of it. */
+  /** A butterfly reduction: afterwards each of the lanes that share a sum holds all of it. */
   private acrossLanes(flips: readonly number[], sums: number): readonly Statement[] {
     const added = flips.flatMap((flip) =>
       Array.from({ length: sums }, (_, i) =>
@@ -165,7 +166,7 @@ class Threads {
     ];
   }
 
-  /** Each warp leaves its part, and adds those of its partners to its own. */
+  /** Each warp stores its partial sum in shared memory and adds those of its partners. */
   private acrossWarps(): readonly Statement[] {
     const [partial] = this.partials();
     if (!partial) return [];
@@ -196,7 +197,7 @@ class Threads {
     return [this.places.lanes(left), { kind: "barrier", group: "block" }, this.places.lanes(added)];
   }
 
-  /** The first of the lanes and warps that share a sum writes it: to the output, or as one block's part. */
+  /** The first of the lanes and warps that share a sum writes it, to the output or as this block's partial sum. */
   private results(): readonly Statement[] {
     const first = this.places.dealt
       .filter((l) => !isKept(l))
@@ -216,7 +217,7 @@ class Threads {
       const where = [...first, ...this.places.beyond("spatial", counters)];
       if (this.places.split > 1) return [assign(this.partAt(counters, this.partNumber()), this.sumAt(i), where)];
       if (!along) return [this.output(counters, this.sumAt(i), where)];
-      // Sums of neighbours are as far apart as the loops inside theirs go.
+      // The distance between the sums of two neighbours along this loop.
       const apart = productOf(
         this.places.dealt.slice(this.places.dealt.indexOf(along) + 1).filter(isKept),
         (l) => l.each,
@@ -263,7 +264,7 @@ class Threads {
     ];
   }
 
-  /** A second kernel: a warp adds up the parts of each element. */
+  /** The second kernel: a warp adds up the partial sums of each element. */
   private joining(): readonly Statement[] {
     const kept = this.places.dealt.filter(isKept);
     const counters = new Map(

@@ -1,13 +1,17 @@
 /**
- * @file The positions of results in a window that serves all taps of a filter: a flat index in which the gaps between rows are not results.
+ * @file The positions of results in a window that serves all taps of a filter. The index is flat; the gaps between rows
+ * hold no results.
  *
- *     7 rows of 28 pixels, 29 places apart       place i: q = i % 29, where that is below 28; p = 7*tile + i/29, where i/29 is below 7
+ *     7 rows of 28 pixels, 29 places apart       place i: q = i % 29, a result if below 28; p = 7*tile + i/29, a result if i/29 is below 7
  */
 
 import { binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
 
-/** Counters of the loops that the window runs along, where a result of the tile stands; what must hold for it to be one. */
+/**
+ * Enters the counters of the window's loops at a position in the tile. Returns the conditions for the position to hold
+ * a result.
+ */
 export function windowPlace(
   { dims }: TapWindow,
   kept: number,
@@ -31,7 +35,7 @@ export function windowPlace(
   return guards;
 }
 
-/** Where a tile begins along each dimension. */
+/** The first index of a tile along each dimension. */
 export function tilesOf(dims: readonly WindowDim[], tile: Expr): Expr[] {
   let below = 1;
   return dims.map((d, i) => {
