@@ -33,7 +33,7 @@ export function printTransform({ loops, allocation, schedule }: LaneTransform): 
 const transform: ArrayDecision<"transform"> = {
   name: "transform",
   summary:
-    "The loops of the array, on which lane each of their points runs (P), and at which step (s, the slowest row first).",
+    "The loops of the array, the lane on which each of their points runs (P), and the step at which it runs (s, slowest row first).",
   example: "(p,r) by P (1,1), s (0,1)",
   schema: z
     .strictObject({
@@ -54,7 +54,8 @@ const lanes: ArrayDecision<"lanes"> = { ...{ name, summary, example, schema }, p
 
 const tile: ArrayDecision<"tile"> = {
   name: "tile",
-  summary: "Steps that one pass of the array takes of a loop that is longer, so that its PEs are as many as the lanes.",
+  summary:
+    "The part of a longer loop that one pass of the array covers, so that the array has as many PEs as there are lanes.",
   example: "q 14",
   schema: byAxis(steps),
   print: printPairs,
@@ -65,7 +66,7 @@ const tile: ArrayDecision<"tile"> = {
 const beside: ArrayDecision<"beside"> = {
   name: "beside",
   summary:
-    "Passes that run side by side in registers of their own: steps of loops around the array, or tiles of one in it. They share what they read alike.",
+    "Passes that run together, each in its own registers: steps of loops around the array, or tiles of a loop in it. They share inputs that they have in common.",
   example: "p 4, q 2",
   schema: byAxis(steps),
   print: printPairs,
@@ -76,7 +77,7 @@ const beside: ArrayDecision<"beside"> = {
 const inputs: ArrayDecision<"inputs"> = {
   name: "inputs",
   summary:
-    "What moves over lanes is passed on from neighbour to neighbour, or every lane loads it again; or every lane loads neighbours at once, bytes or words that a dot product multiplies (`dots`).",
+    "How inputs that move across lanes arrive: each lane passes them to its neighbour (`passed`), each lane loads them itself (`loaded`), or each lane loads several neighbours at once, bytes or words for a dot-product instruction (`dots`).",
   example: "loaded",
   schema: z.enum(ARRAY_INPUTS),
   print: (how) => how,
@@ -86,7 +87,8 @@ const inputs: ArrayDecision<"inputs"> = {
 const streaming: ArrayDecision<"streaming"> = {
   name: "streaming",
   label: "stores",
-  summary: "Whether results go around the caches, as is right when memory has to hold them.",
+  summary:
+    "Whether results are written with streaming stores that bypass the caches. This pays when the output does not fit in them.",
   example: "through the caches",
   schema: z.boolean(),
   print: (around) => (around ? "around the caches" : "through the caches"),

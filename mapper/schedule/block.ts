@@ -1,5 +1,6 @@
 /**
- * @file Decision `block`: the register block, that is, how many steps of each dimension are unrolled around the instruction.
+ * @file Decision `block`: the register block, that is, how many steps of each dimension are unrolled around the
+ * instruction.
  *
  *     block q 12, k 2         24 accumulators: 12 inputs stream past 2 weights that are held
  *     block q 12, c 4         12 accumulators, four steps of the sum in a body
@@ -30,22 +31,29 @@ const SPATIAL_BLOCK = 30;
 const REDUCE_BLOCK = 8;
 
 /**
- * Largest number of summed steps unrolled, all loops together. Up to 8 made no difference (1694 random trials). In 27 of three searches for a
- * 512x7x7 layer in u8s8, 16 to 31 took 1.20, 32 to 63 took 1.08, and more took 1.47 times the predicted time (medians; a Xeon with AMX that was
- * also used for other work, 2026-11-21).
+ * Largest number of summed steps unrolled, all loops together. Up to 8 made no difference (1694 random trials). In 27
+ * of three searches for a 512x7x7 layer in u8s8, 16 to 31 took 1.20, 32 to 63 took 1.08, and more took 1.47 times the
+ * predicted time (medians; a Xeon with AMX that was also used for other work, 2026-11-21).
  */
 const MOST_UNROLLED = 12;
 
 /**
- * Largest number of issues written in a kernel, counting all copies of the block: those for remainders and those at borders. 28 by 9 of conv2d
- * f32 in place are 952 issues, 1,570 lines and 0.6 s of g++ (a Xeon, 2026-11-23), in which a search measures four other kernels.
+ * Largest number of issues written in a kernel, counting all copies of the block: those for remainders and those at
+ * borders. 28 by 9 of conv2d f32 in place are 952 issues, 1,570 lines and 0.6 s of g++ (a Xeon, 2026-11-23), in which a
+ * search measures four other kernels.
  */
 const MOST_WRITTEN = 1024;
 
-/** Distance between two candidates that differ in the order or in the unrolling of summed loops: either changes the time little. */
+/**
+ * Distance between two candidates that differ in the order or in the unrolling of summed loops: either changes the time
+ * little.
+ */
 export const SUMMED_APART = 0.25;
 
-/** Largest number of issues of a block. Searches try 30 by 30 steps when these need no registers of their own, with 8 steps of the sum unrolled. */
+/**
+ * Largest number of issues of a block. Searches try 30 by 30 steps when these need no registers of their own, with 8
+ * steps of the sum unrolled.
+ */
 const BLOCK_ISSUES = 8192;
 
 /** Largest number of issues written for blocks at the border: beyond it, compiling takes seconds. */
@@ -54,7 +62,7 @@ const EDGE_ISSUES = 4096;
 export const block: Decision<Block, MappedContext, Schedule> = {
   name: "block",
   summary:
-    "Steps that are unrolled into registers. Kept dimensions multiply the accumulators, summed ones the steps of a body.",
+    "The register block: the steps that are unrolled. Kept dimensions multiply the accumulators, summed dimensions the length of the loop body.",
   example: "q 12, k 2",
   schema: named(identifier, z.number().int().positive().max(MOST)),
   print: printPairs,
@@ -105,7 +113,9 @@ function sizesOf(d: LoopDimension): number[] {
   return sizes;
 }
 
-/** Draws one or two kept dimensions for the register block, innermost or not; the innermost summed one may be unrolled. */
+/**
+ * Draws one or two kept dimensions for the register block, innermost or not; the innermost summed one may be unrolled.
+ */
 function drawBlock(mapping: Mapping, schedule: Schedule, random: Random): Block {
   const ordered = schedule.order.flatMap((name) => moving(mapping, schedule).find((d) => d.name === name) ?? []);
   const spatial = ordered.filter((d) => d.kind === "spatial");
@@ -145,7 +155,10 @@ function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   return undefined;
 }
 
-/** Approximate number of issues written in a kernel: the remainder of a block is a copy of its own, and so is a smaller last tile. */
+/**
+ * Approximate number of issues written in a kernel: the remainder of a block is a copy of its own, and so is a smaller
+ * last tile.
+ */
 export function issuesWritten(mapping: Mapping, schedule: Schedule): number {
   const dimensions = dimensionsUnder(mapping, schedule);
   const borders = bordersUnder(mapping, schedule);
@@ -182,7 +195,10 @@ export function registersOf(mapping: Mapping, schedule: Schedule): { accumulator
   return { accumulators: product(blocked.map((d) => blockOf(schedule, d))), held: Math.min(...counts) };
 }
 
-/** Machine registers that the inputs of a block take. The input with fewer tiles is held (the first if equal); the other streams. */
+/**
+ * Machine registers that the inputs of a block take. The input with fewer tiles is held (the first if equal); the other
+ * streams.
+ */
 export function registersTakenBy(mapping: Mapping, schedule: Schedule): { held: number; streaming: number } {
   const { held } = registersOf(mapping, schedule);
   const blocked = blockedDimensions(mapping, schedule);

@@ -1,11 +1,11 @@
 /**
- * @file Loads a tensor that has a border in place: blocks at the border leave out the issues that would read outside.
+ * @file Loads a tensor with a border in place: blocks at the border omit the issues that would read outside.
  *
- *     in[n,c,p+r-1,q+s-1], q in blocks of 4          q_outer 0: q 0 with s 0 is left out       the others of 0..14: nothing is tested
+ *     in[n,c,p+r-1,q+s-1], q in blocks of 4          q_outer 0: q 0 with s 0 is omitted       q_outer 1..14: nothing is tested
  *
- * A border arises where a kept and a summed dimension meet in an index that leaves the tensor. Blocks of the kept dimension that contain such a
- * step are edges. Their summed dimension is written step by step, without the issues that would read outside; blocks that leave the tensor at
- * the same steps share one copy.
+ * A border arises where a kept and a summed dimension meet in an index that leaves the tensor. Blocks of the kept
+ * dimension that contain such a step are edges. Their summed dimension is unrolled, without the issues that would read
+ * outside. Blocks that leave the tensor at the same steps share one copy of the code.
  */
 
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
@@ -27,7 +27,7 @@ export interface Border {
   readonly extent: number;
 }
 
-/** The borders that an access crosses, empty when it stays inside; or why blocks cannot leave out the outside. */
+/** The borders that an access crosses, empty if it stays inside; or why blocks cannot omit what is outside. */
 export function bordersOf(
   computation: Computation,
   access: Access,
@@ -73,8 +73,8 @@ export function isInside(border: Border, spatialStep: number, reduceStep: number
 }
 
 /**
- * The effect of a border on blocks of `block` steps of the kept dimension: whole blocks in the range stay inside, those before and behind it are
- * edges.
+ * The effect of a border on blocks of `block` steps of the kept dimension. Whole blocks in the range stay inside; those
+ * before and after it are edges.
  */
 export interface BorderBlocks {
   readonly from: number;
@@ -83,8 +83,8 @@ export interface BorderBlocks {
   readonly leftIsEdge: boolean;
   readonly edges: number;
   /**
-   * Copies written for whole blocks at the edge, over all steps of the summed dimension. Blocks that leave the tensor at the same steps share
-   * one.
+   * Copies of the code for whole blocks at the edge, over all steps of the summed dimension. Blocks that leave the
+   * tensor at the same steps share one.
    */
   readonly texts: number;
   /** Number of pairs of a step and a summed step that lie inside. */
@@ -96,7 +96,8 @@ export interface BorderBlocks {
 export const borderBlocks = memoisedPair(countBlocks);
 
 /**
- * Starts of the stretches of whole blocks that leave the tensor at the same steps; the first is 0. `[0, 1]` for s 0 of a 3x3, `[0]` for s 1.
+ * Starts of the stretches of whole blocks that leave the tensor at the same steps; the first is 0. `[0, 1]` for s 0 of
+ * a 3x3, `[0]` for s 1.
  * @param stepOf the step of a border's summed dimension; undefined for all of its steps
  */
 export function stretches(

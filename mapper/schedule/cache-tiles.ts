@@ -10,7 +10,8 @@
  *           for k in 0..64 ...
  *           stored as sums that go on in all passes but the last
  *
- * A tile of one block puts a dimension's whole loop at the tile loop's place: order `p/1 c/4 p q c` is p, tiles of c, q, c.
+ * A tile of one block puts a dimension's whole loop at the tile loop's place: order `p/1 c/4 p q c` is p, tiles of c,
+ * q, c.
  */
 
 import { z } from "zod";
@@ -91,7 +92,8 @@ export const PASS_LOOPS = 2;
 
 /**
  * Why loops cannot be ordered this way; undefined when they can.
- * @param meetsBorder whether a summed dimension meets a border of an input loaded in place; its steps are then written one by one
+ * @param meetsBorder whether a summed dimension meets a border of an input loaded in place; its steps are then written
+ * one by one
  */
 export function orderProblem(
   { order, block }: Pick<Schedule, "order" | "block">,
@@ -122,7 +124,9 @@ export function orderProblem(
   return undefined;
 }
 
-/** Removes tile loops that have one step, or that enclose the loop over their blocks with no loop or copy between them. */
+/**
+ * Removes tile loops that have one step, or that enclose the loop over their blocks with no loop or copy between them.
+ */
 export function withoutIdleTiles(
   order: readonly string[],
   dimensions: readonly LoopDimension[],
@@ -164,8 +168,9 @@ export function retiled(mapping: Mapping, schedule: Schedule, random: Random, ne
 const MOST_TILED = 3;
 
 /**
- * Tile sizes to try, in blocks. Where an operand's data exceeds the nearest cache: half of the data, halves of that, and so on down to a quarter
- * of that cache. A kept dimension may also have tiles of one block, which reorders its loop relative to the tiles of others.
+ * Tile sizes to try, in blocks. Where an operand's data exceeds the nearest cache: half of the data, halves of that,
+ * and so on down to a quarter of that cache. A kept dimension may also have tiles of one block, which reorders its loop
+ * relative to the tiles of others.
  */
 function tileSizes(mapping: Mapping, { block }: Schedule, d: LoopDimension, nearBytes: number): number[] {
   const blocks = blocksOf(d, block[d.name] ?? 1);
@@ -192,7 +197,10 @@ function operandBytes({ computation, binding }: Mapping, operand: string, d: Loo
   }, 0);
 }
 
-/** How the output can hold partial sums between passes, if it can: whole tiles as the instruction stores them, without further processing. */
+/**
+ * How the output can hold partial sums between passes, if it can: whole tiles as the instruction stores them, without
+ * further processing.
+ */
 export function partialReach(mapping: Mapping, schedule: Pick<Schedule, "spread">): Reach | undefined {
   const { computation, intrinsic } = mapping;
   const dimensions = dimensionsUnder(mapping, schedule);

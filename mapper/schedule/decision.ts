@@ -1,12 +1,12 @@
 /**
- * @file A decision: one degree of freedom that a mapping leaves open, with everything known about it in one place. A schedule has one value for
- * each.
+ * @file A decision: one degree of freedom that a mapping leaves open, with everything known about it in one place. A
+ * schedule has one value for each.
  *
  *     stage 3          values 1 to 8; "3 stages of a ring in shared memory: 2 steps are on their way while 1 is multiplied"
  *     block q 12       drawn: one or two kept loops, as far as registers allow; moved: another number of steps of one loop
  *
- * The search, the database's codec, the model's traits, explanations and docs/schedule.md are all derived from these files and have no list of
- * their own.
+ * The search, the database's codec, the model's traits, explanations and docs/schedule.md are all derived from these
+ * files and have no list of their own.
  */
 
 import type { z } from "zod";
@@ -29,17 +29,25 @@ interface Described<V, C, S> {
   readonly summary: string;
   /** An example value, as {@link print} writes it. */
   readonly example: string;
-  /** What a record may hold: bounded numbers, names of the notation. A decision added later is optional in the schedule and in its records. */
+  /**
+   * What a record may hold: bounded numbers, names of the notation. A decision added later is optional in the schedule
+   * and in its records.
+   */
   readonly schema: z.ZodType<V>;
   /** The value as schedules print it: `m 128, n 256, k 64`. Undefined when there is nothing to print. */
   print(value: V): string | undefined;
-  /** Classes of schedules that the model's correction distinguishes: it learns a weight for each name. None when left out. */
+  /**
+   * Classes of schedules that the model's correction distinguishes: it learns a weight for each name. None when left
+   * out.
+   */
   traits?(schedule: S): readonly string[];
   /** Why its value cannot be lowered together with the others, in one sentence; undefined when it can. */
   problem?(context: C, schedule: S): string | undefined;
   /** Whether a legal value is worth a trial; always when left out. Recorded schedules are not restricted by it. */
   worthTrying?(context: C, schedule: S): boolean;
-  /** The canonical form of its value, so that equal schedules are written alike; undefined when the value is omitted. */
+  /**
+   * The canonical form of its value, so that equal schedules are written alike; undefined when the value is omitted.
+   */
   tidy?(context: C, schedule: S): V | undefined;
   /** Distance between two schedules in this decision. When left out: 0 for equal values, 1 for others. */
   distance?(context: C, a: S, b: S): number;
@@ -47,9 +55,14 @@ interface Described<V, C, S> {
   readonly goesWith?: keyof S & string;
 }
 
-/** A decision with few enough values to list. All are equally likely to be drawn, and a mutation may change any value to any other. */
+/**
+ * A decision with few enough values to list. All are equally likely to be drawn, and a mutation may change any value to
+ * any other.
+ */
 export interface Listed<V, C, S> {
-  /** The values to try for a mapping, smallest or plainest first. Each may still conflict with another decision's value. */
+  /**
+   * The values to try for a mapping, smallest or plainest first. Each may still conflict with another decision's value.
+   */
   values(context: C): readonly V[];
   /** Whether a value suits the decisions made before it. One that does not is drawn only when no other does. */
   suits?(context: NoInfer<C>, schedule: NoInfer<S>, value: NoInfer<V>): boolean;
@@ -65,7 +78,9 @@ export interface Drawn<V, C, S> {
   readonly moves: readonly Move<C, S>[];
 }
 
-/** Distance of values of which a search first tries one, when it has many schedules to try, before it tries the others. */
+/**
+ * Distance of values of which a search first tries one, when it has many schedules to try, before it tries the others.
+ */
 export const MINOR_DISTANCE = 0.25;
 
 export interface Move<C, S> {

@@ -1,5 +1,6 @@
 /**
- * @file Fused loops that are contiguous in memory: their elements lie side by side, and none is ever outside the tensor.
+ * @file Fused loops that are contiguous in memory: their elements lie side by side, and none is ever outside the
+ * tensor.
  *
  *     w[k,c,r,s] along c,r,s fused, 64 x 3 x 3      one row of 576 elements: 8 at once, where s alone allows 1
  *     in[n,c,p,q] along p,q fused, 14 x 14          196 elements: 4 at once, where q alone allows 2
@@ -32,7 +33,10 @@ export const mappedLoops = memoised(({ computation, matching }: Mapping): Mapped
   };
 });
 
-/** Offset of each element along one dimension of a tensor, with the others at 0. A storage formula is a sum over its dimensions. */
+/**
+ * Offset of each element along one dimension of a tensor, with the others at 0. A storage formula is a sum over its
+ * dimensions.
+ */
 export const placesAlong = memoisedPair((tensor: Tensor, name: string): readonly number[] => {
   const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
   const extent = tensor.dims.find((d) => d.name === name)?.extent ?? 1;
@@ -42,7 +46,10 @@ export const placesAlong = memoisedPair((tensor: Tensor, name: string): readonly
 /** The affine form of each index. */
 export const formsIn = memoised(({ index }: Access): readonly (AffineForm | undefined)[] => index.map(affineForm));
 
-/** Length, up to `most`, of contiguous runs along fused loops that start at a multiple of their length; 1 when that is not certain. */
+/**
+ * Length, up to `most`, of contiguous runs along fused loops that start at a multiple of their length; 1 when that is
+ * not certain.
+ */
 export function denseRun(
   access: Access,
   { loops, weights }: LoopDimension,

@@ -1,5 +1,6 @@
 /**
- * @file The dimensions that a schedule orders and blocks: the loops around the instruction and the fused loops that feed its axes.
+ * @file The dimensions that a schedule orders and blocks: the loops around the instruction and the fused loops that
+ * feed its axes.
  *
  *     conv2d, n <- k, k <- c on avx512.vpdpbusd:    k: 4 steps of 16    c: 16 steps of 4    p, q, r, s: steps of 1
  */
@@ -31,8 +32,8 @@ export interface LoopDimension {
 }
 
 /**
- * Every dimension of a mapping, kept ones before summed ones, each in the order of the computation. An axis that nothing feeds has none. Cached
- * by mapping.
+ * Every dimension of a mapping, kept ones before summed ones, each in the order of the computation. An axis that
+ * nothing feeds has none. Cached by mapping.
  */
 export const dimensionsOf: (mapping: Mapping) => readonly LoopDimension[] = memoised(findDimensions);
 

@@ -3,10 +3,11 @@
  *
  *     inline     fetch k, multiply k
  *     ahead      fetch k+1 into a second set, multiply k: within a step
- *     across     the same across steps: behind the barrier the first fragments of the next step, then the last product of this one
+ *     across     the same across steps: after the barrier, fetch the first fragments of the next step, then do the last product of this one
  *
- * An instruction that reads shared memory itself has no fragments. Its products are awaited in their own step (inline), or one step later
- * (across), so that they run while the next stage is awaited; that needs one more stage.
+ * An instruction that reads shared memory itself has no fragments. The decision then says when its products are
+ * awaited: in their own step (inline), or one step later (across), so that they run during the wait for the next stage.
+ * The latter needs one more stage.
  */
 
 import { z } from "zod";
@@ -17,7 +18,7 @@ import type { GridContext, GridDecision } from "./grid-context.ts";
 export const fragments: GridDecision<"fragments"> = {
   name: "fragments",
   summary:
-    "When fragments are loaded into registers: where they are multiplied, one part ahead within a step, or ahead across steps. For wgmma: whether the products of a step are awaited in that step or in the next.",
+    "When fragments are loaded into registers: just before they are multiplied (`inline`), one part ahead within a step (`ahead`), or ahead across steps (`across`). For wgmma: whether the products of a step are awaited in that step or in the next.",
   example: "ahead",
   schema: z.enum(["inline", "ahead", "across"]),
   values: ({ intrinsic }) => (intrinsic.asynchronous ? ["inline", "across"] : ["inline", "ahead", "across"]),

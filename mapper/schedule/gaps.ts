@@ -1,10 +1,11 @@
 /**
- * @file Fused loops that run over the rows of a padded copy including the gaps between rows, so that small images fill the rows of a tile.
+ * @file Fused loops that run over the rows of a padded copy including the gaps between rows, so that small images fill
+ * the rows of a tile.
  *
  *     m <- p,q of a 7x7 image, 9 elements a row in the copy
  *       q alone        7 tiles, 7 of 16 rows used
- *       p,q            i = 7*p + q: rows of 7 lie 9 apart, no tile is one load
- *       p,q spread     i = 9*p + q, 61 values, 4 tiles: one load each; what q = 7, 8 computes is left behind at the store
+ *       p,q            i = 7*p + q: rows of 7 are 9 apart, so a tile is not one load
+ *       p,q spread     i = 9*p + q, 61 values, 4 tiles of one load each; results for q = 7, 8 are not stored
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -36,8 +37,8 @@ export const spreadable = memoised((mapping: Mapping): ReadonlyMap<string, strin
 });
 
 /**
- * A fused kept dimension, spread over the rows of the copy of the one input it indexes; undefined when the rows are not evenly spaced or have no
- * gaps.
+ * A fused kept dimension, spread over the rows of the copy of the one input it indexes; undefined when the rows are not
+ * evenly spaced or have no gaps.
  */
 function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimension; operand: string } | undefined {
   const { computation, intrinsic, binding } = mapping;

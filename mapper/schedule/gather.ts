@@ -1,13 +1,14 @@
 /**
- * @file Decision `gather`: a block stages the part of an input that its tile reads once, before all steps, in its layout in memory. Lanes gather
- * their fragments from there.
+ * @file Decision `gather`: before all steps, a block stages the part of an input that its tile reads, in the tensor's
+ * own layout. Lanes gather their fragments from it.
  *
  *     gather a, NHWC, 7x7 taps in steps of 2 on 3 channels, a tile of 112 pixels of a row
- *       box               7 rows h of 696 elements wc, 8 of them moved at once: 4,872 elements, where a tile for each step makes 112 x 147
- *       a[m,k]            box[r, 7 + 6*m + 3*s + c], r, s, c the digits of k
+ *       box               7 rows h of 696 elements wc, 8 copied at once: 4,872 elements, instead of 112 x 147 for a tile at each step
+ *       a[m,k]            box[r, 7 + 6*m + 3*s + c], where r, s, c are the digits of k
  *
- * Neighbouring results share most of what they read, so the staged box holds each element once; strides and channels need not be multiples of 16
- * bytes. The box is the product of the index ranges over the loops of a tile and the whole sum. It follows from the indices alone.
+ * Neighbouring results share most of their inputs, and the box holds each element once. Strides and channels need not
+ * be multiples of 16 bytes. The box is the product of the index ranges over the loops of a tile and the whole sum. It
+ * follows from the indices alone.
  */
 
 import { type AffineForm, affineForm } from "../../abstraction/affine.ts";
@@ -25,7 +26,7 @@ import { type GridContext, type GridDecision, type GridInput, MOST_BYTES } from 
 export const gather: GridDecision<"gather"> = {
   name: "gather",
   summary:
-    "An input of which what a tile reads is staged once, as it lies in its tensor: lanes gather fragments from there. When left out, each step stages its own part of a matrix.",
+    "An input that is staged once for all steps, in its tensor's layout; lanes gather their fragments from it. By default each step stages its own tile.",
   example: "a",
   schema: identifier.optional(),
   values: (context) => [
@@ -81,9 +82,9 @@ export interface GatherBox extends Omit<GatherForm, "dims"> {
   readonly kept: readonly TileLoop[];
   /** Size in shared memory, in elements. */
   readonly elements: number;
-  /** Elements along the innermost dimension that are copied at once. */
+  /** Elements along the innermost dimension that one copy moves. */
   readonly width: number;
-  /** Whether fragments lie in rows of 16 bytes, as `ldmatrix` reads them. */
+  /** Whether fragments consist of rows of 16 bytes, as `ldmatrix` reads them. */
   readonly inRows: boolean;
 }
 
@@ -198,7 +199,7 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   const places = ({ terms }: AffineForm): number =>
     [...terms].reduce((n, [l, by]) => n + by * ((reach.get(l) ?? 1) - 1), 1);
 
-  // 1. The innermost dimension: the widest copy at whose multiples all rows begin.
+  // 1. The innermost dimension: the widest copy to whose width all rows are aligned.
   const inner = form.dims.at(-1);
   if (!inner) return `${form.access.tensor} has no dimensions`;
   const pitches = form.dims.slice(0, -1).map((d) => d.pitch);
@@ -217,7 +218,8 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   const most = MOST_BYTES / bytesOf(operand.dtype);
   const width = [most, most / 2, most / 4, most / 8].find((w) => w > 1 && isWide(w)) ?? 1;
 
-  // 2. Completely read rows of 16 bytes: spaced by an odd number of them, eight rows cover all banks.
+  // 2. Rows of 16 bytes that are read completely. If they are an odd number of such rows apart, eight of them cover all
+  //    banks.
   const isWhole = context.sum.elements % sumTile === 0;
   const inRows =
     isWhole && input.contiguous === "sum" && input.width === most && width === most && bytesOf(operand.dtype) === 2;
@@ -236,7 +238,10 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   return { ...form, dims: dims.toReversed(), kept: loops, elements: weight, width, inRows };
 }
 
-/** The part of each loop of its axis that a tile covers, outermost first: whole inner loops, then a part of one. Undefined when it is not a box. */
+/**
+ * The part of each loop of the axis that a tile covers, outermost first: whole inner loops, then a part of one.
+ * Undefined if the tile is not a box.
+ */
 function tileLoops(dimension: LoopDimension | undefined, tile: number): TileLoop[] | undefined {
   let [left, weight] = [tile, 1];
   const loops: TileLoop[] = [];

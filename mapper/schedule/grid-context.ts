@@ -1,6 +1,6 @@
 /**
- * @file The facts about a mapping that decisions about blocks and warps use: its axes as rows, columns and a sum, and the layout of each input
- * in memory.
+ * @file The facts about a mapping that decisions about blocks and warps use: its axes as rows, columns and a sum, and
+ * the layout of each input in memory.
  *
  *     conv2d f16 NHWC on mma.m16n8k16:    rows m <- n,p,q (3136)    columns n <- k (64)    sum k <- c (64), outer sums r, s
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
@@ -91,7 +91,10 @@ export interface RepackedInput {
   readonly access: Access;
   /** By dimension of the source: the first position copied, and the distance to the next. */
   readonly picked: Readonly<Record<string, Picked>>;
-  /** Dimensions that become innermost in the copy, outermost first, and those that are innermost in the source: they trade places. */
+  /**
+   * Dimensions that become innermost in the copy, outermost first, and those that are innermost in the source: they
+   * trade places.
+   */
   readonly summed: readonly Dimension[];
   readonly along: readonly Dimension[];
   /** The other dimensions. */
@@ -212,8 +215,8 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
 }
 
 /**
- * Contiguous run along a dimension for an expression that chooses between reads. When loops of the dimension decide, neighbours come from
- * different reads.
+ * Contiguous run along a dimension for an expression that chooses between reads. When loops of the dimension decide,
+ * neighbours come from different reads.
  */
 function runOfChoice(value: Expr, ...[dimension, tensorNamed, most, mapped]: RunArguments): number {
   if (value.kind === "number") return most;
@@ -226,7 +229,10 @@ function runOfChoice(value: Expr, ...[dimension, tensorNamed, most, mapped]: Run
 
 type RunArguments = Parameters<typeof runAlong> extends [Expr, ...infer Rest] ? Rest : never;
 
-/** Whether a value is an element of memory, a choice between several, or 0 otherwise, so that a copy can move it without computing. */
+/**
+ * Whether a value is an element of memory, a choice between several, or 0 otherwise, so that a copy can move it without
+ * computing.
+ */
 function movesWhole(e: Expr): boolean {
   if (e.kind !== "select") return e.kind === "access";
   const { whenTrue, whenFalse } = e;
@@ -238,8 +244,9 @@ function placeAt(tensor: Tensor, name: string, place: number): number {
 }
 
 /**
- * Number of elements along a dimension, up to `most`, that one thread can move at once: they are contiguous, start at a multiple of their
- * number, and are either all inside the tensor or all outside. 1 when neighbours are contiguous but nothing more is certain.
+ * Number of elements along a dimension, up to `most`, that one thread can move at once: they are contiguous, start at a
+ * multiple of their number, and are either all inside the tensor or all outside. 1 when neighbours are contiguous but
+ * nothing more is certain.
  * @param mapped extents of all loops, and the other loops, for neighbours that span several fused loops
  * @returns 0 when neighbours are not contiguous
  */
@@ -265,7 +272,8 @@ export function runAlong(
   if (moved.length !== 1 || !form || !along) return 0;
   const steps = placesAlong(tensor, along.name);
   if (steps[1] === undefined || steps[1] - (steps[0] ?? 0) !== 1) return 0;
-  // Where the instruction pads, it addresses positions beyond a dimension of one element, as for phases without a tap, but does not read them.
+  // Where the instruction pads, it addresses positions beyond a dimension of one element, as for phases without a tap,
+  // but does not read them.
   const reaching = (i: number): boolean => {
     const [min, max] = boundsOf(value.index[i] ?? number(0), extents);
     return min < 0 || max > 0 || [...(forms[i]?.terms.keys() ?? [])].some((l) => fed?.has(l) ?? false);

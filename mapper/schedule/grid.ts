@@ -1,5 +1,6 @@
 /**
- * @file Schedules of blocks and warps: one value for each decision, and the resources of a block that they use together.
+ * @file Schedules of blocks and warps: one value for each decision, and the resources of a block that they use
+ * together.
  *
  *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments 1   store direct   split 4 through cluster
  */
@@ -95,7 +96,10 @@ export function stagedElements(context: GridContext, schedule: GridSchedule): nu
   return (threadsOf(context, schedule) / context.teamThreads) * lines * pitch;
 }
 
-/** How a row of a warp's tiles is staged: lines along the axis in which the output is contiguous, spaced so that writing lanes use all banks. */
+/**
+ * How a row of a warp's tiles is staged: lines along the axis in which the output is contiguous, spaced so that writing
+ * lanes use all banks.
+ */
 export function stagedLines(
   context: GridContext,
   schedule: GridSchedule,

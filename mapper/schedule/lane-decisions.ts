@@ -3,7 +3,8 @@
  *
  *     FBS-load on 16 lanes, 4 rows x 4 vectors   loops kept none   weights in registers   stores around the caches   prefetch 2048 bytes ahead
  *
- * A block is `rows` by `vectors` of outputs. The first four decisions are printed together, as the design; see report/describe-candidate.ts.
+ * A block is `rows` by `vectors` of outputs. The first four decisions are printed together, as the design; see
+ * report/describe-candidate.ts.
  */
 
 import { z } from "zod";
@@ -46,7 +47,7 @@ const print = (): undefined => undefined;
 const dataflow: Searched<"dataflow"> = {
   name: "dataflow",
   summary:
-    "The transform, by its name in records: sums move over lanes that hold data (`SBM`), data move past sums (`FBS-shift`), or each column is loaded again (`FBS-load`).",
+    "The name of the transform: sums move across lanes that hold data (`SBM`), data move across lanes that hold sums (`FBS-shift`), or each lane loads every column itself (`FBS-load`).",
   example: "FBS-load",
   schema: z.enum(LANE_DATAFLOWS),
   values: () => LANE_DATAFLOWS,
@@ -64,7 +65,7 @@ const lanes: Searched<"lanes"> = {
 
 const rows: Searched<"rows"> = {
   name: "rows",
-  summary: "Output rows of a block: they share the rows of data that lie between them.",
+  summary: "Output rows of a block. They share the input rows that they both read.",
   example: "4",
   schema: positive,
   values: () => SIDES,
@@ -73,7 +74,7 @@ const rows: Searched<"rows"> = {
 
 const vectors: Searched<"vectors"> = {
   name: "vectors",
-  summary: "Vectors of a block side by side: independent sums hide the latency of one.",
+  summary: "Vectors of a block along a row. Independent sums hide the latency of an addition.",
   example: "4",
   schema: positive,
   values: () => SIDES,
@@ -83,7 +84,7 @@ const vectors: Searched<"vectors"> = {
 const rolled: Searched<"rolled"> = {
   name: "rolled",
   label: "loops kept",
-  summary: "Summed axes that stay loops inside a block, so that long filters stay short programs.",
+  summary: "Summed axes that stay loops inside a block, which bounds the code size of large filters.",
   example: "s",
   schema: z.array(identifier).max(64),
   values: ({ rollings }) => rollings,
@@ -92,7 +93,7 @@ const rolled: Searched<"rolled"> = {
 
 const weights: Searched<"weights"> = {
   name: "weights",
-  summary: "Broadcast ahead of the blocks and kept in vectors, or read where they are used.",
+  summary: "Whether weights are broadcast before the blocks and kept in registers, or read where they are used.",
   example: "in registers",
   schema: z.enum(["registers", "memory"]),
   values: () => ["registers", "memory"],
@@ -103,7 +104,7 @@ const streaming: Searched<"streaming"> = {
   name: "streaming",
   label: "stores",
   summary:
-    "Whether results go around the caches, as is right when memory has to hold them. Blocks that overlap store unaligned and never do.",
+    "Whether results are written with streaming stores that bypass the caches. This pays when the output does not fit in them. Blocks that overlap store unaligned vectors, which cannot be streamed.",
   example: "around the caches",
   schema: z.boolean(),
   values: () => [true, false],
@@ -113,7 +114,7 @@ const streaming: Searched<"streaming"> = {
 const prefetchBytes: Searched<"prefetchBytes"> = {
   name: "prefetchBytes",
   label: "prefetch",
-  summary: "How far ahead of its use new data are asked for; 0 leaves that to the hardware.",
+  summary: "Prefetch distance of input data in bytes; 0 leaves prefetching to the hardware.",
   example: "2048 bytes ahead",
   schema: natural,
   values: () => [0, 512, 2048],
@@ -123,7 +124,7 @@ const prefetchBytes: Searched<"prefetchBytes"> = {
 const borders: LaneDecision<"borders"> = {
   name: "borders",
   summary:
-    "How borders are handled: whole blocks where every neighbour is inside and the rest apart (`peeled`), or every access tested, as thousands of warps want it.",
+    "How borders are handled: blocks whose neighbours are all inside run without tests and the rest is peeled (`peeled`), or every access is tested (`guarded`), which suits thousands of warps.",
   example: "peeled",
   schema: z.enum(["peeled", "guarded"]),
   draw: () => "peeled",
@@ -133,7 +134,8 @@ const borders: LaneDecision<"borders"> = {
 
 const strip: Searched<"strip"> = {
   name: "strip",
-  summary: "Row blocks swept before the next step of the outer axes, so that planes stay in cache; 0 sweeps all.",
+  summary:
+    "Row blocks computed before the next step of the outer axes, so that planes stay in cache; 0 means all of them.",
   example: "8 row blocks",
   schema: natural,
   values: ({ sum }) => [...new Set(SIDES.flatMap((tall) => stripsOf(sum, tall)))],
@@ -145,14 +147,17 @@ const depth: Searched<"depth"> = {
   name: "depth",
   label: "steps a pass",
   summary:
-    "Of a stencil in time: how many steps one pass over memory takes, each some rows behind the one before, with the newest rows of all in cache. `strip` then says how many rows of a plane of a 3-D grid are taken at once; strips overlap. On a GPU the newest rows lie in registers, and `rows`, `each` and `sweep` say which a warp has.",
+    "Time steps of a stencil that one pass over memory computes (temporal blocking). Each step runs some rows behind the one before, and the newest rows of every step stay in cache. On a 3-D grid, `strip` is the number of rows of a plane that are computed together; strips overlap. On a GPU the newest rows are in registers, and `rows`, `each` and `sweep` give the part that a warp computes.",
   example: "8",
   schema: positive.optional(),
   values: () => [undefined],
   print: (steps) => steps?.toString(),
 };
 
-/** Whether lanes are those of a GPU's warps. A CPU's vectors reach their neighbours through `vectors`, and keep rows in their caches. */
+/**
+ * Whether lanes are those of a GPU's warps. A CPU's vectors reach their neighbours through `vectors`, and keep rows in
+ * their caches.
+ */
 const ofWarps = ({ lanes: known }: LaneContext): boolean => known.includes(WARP);
 const SWEEPS = [16, 32, 64, 128, 256] as const;
 const AHEAD = [2, 4] as const;
@@ -161,7 +166,7 @@ const each: Searched<"each"> = {
   name: "each",
   label: "outputs a lane",
   summary:
-    "Neighbouring outputs of one lane: they share the data they read, which are moved so many elements at once. When left out, a lane has one of each vector.",
+    "Neighbouring outputs of one lane. They share inputs, and each load or store moves this many elements. By default a lane has one output of each vector.",
   example: "4",
   schema: positive.optional(),
   values: (context) => {
@@ -174,7 +179,7 @@ const each: Searched<"each"> = {
 const sweep: Searched<"sweep"> = {
   name: "sweep",
   summary:
-    "How many rows of an image, or planes of a 3-D grid, lanes take one after another: data are loaded once and added to every sum they belong to. Longer sweeps load fewer rows twice and leave fewer blocks.",
+    "Rows of an image, or planes of a 3-D grid, that lanes compute one after another. Each element is loaded once and added to every sum that needs it. Longer sweeps load fewer halo rows twice, but leave fewer blocks.",
   example: "64 outputs",
   schema: positive.optional(),
   values: (context) => (ofWarps(context) && sweptAxis(context.sum) ? [undefined, ...SWEEPS] : [undefined]),
@@ -184,7 +189,7 @@ const sweep: Searched<"sweep"> = {
 const ahead: Searched<"ahead"> = {
   name: "ahead",
   label: "steps written out",
-  summary: "Steps of a sweep that are written out, with the loads of all of them first: more data are on their way.",
+  summary: "Steps of a sweep that are unrolled together with all their loads first, so that more loads are in flight.",
   example: "2",
   schema: positive.optional(),
   values: (context) => (ofWarps(context) ? [undefined, ...AHEAD] : [undefined]),

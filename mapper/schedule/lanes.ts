@@ -13,7 +13,10 @@ import { sweptAxis } from "../space-time/window-sweep.ts";
 /** Largest number of multiply-adds in a block. Searches use up to 3000; beyond this limit a compiler takes minutes. */
 export const MOST_WRITTEN = 16_384;
 
-/** Largest number of multiply-adds written in a kernel of windows on vectors: whole blocks, those beside them, and one row at each border. */
+/**
+ * Largest number of multiply-adds written in a kernel of windows on vectors: whole blocks, those beside them, and one
+ * row at each border.
+ */
 export function writtenInAll(
   sum: TapSum,
   { rows, vectors, borders }: Pick<LaneSchedule, "rows" | "vectors" | "borders">,

@@ -1,10 +1,10 @@
 /**
- * @file Decision `launch`: when a kernel of a call begins relative to the kernel that it waits for.
+ * @file Decision `launch`: when a kernel of a call begins, relative to the kernel that it waits for.
  *
- *     (left out)     once it has ended and what it wrote is in memory
- *     early          once all its blocks run: they set up their barriers and their indices meanwhile, and then await its end (sm_90)
+ *     (left out)     after that kernel has ended and its writes are in memory
+ *     early          once all its blocks run: the next kernel sets up barriers and indices meanwhile, and then waits for the end (sm_90)
  *
- * This concerns a single call: its first kernel waits for the previous work in the stream, as any other kernel does.
+ * This applies within a call. The first kernel waits for earlier work in the stream, as any other kernel does.
  */
 
 import { z } from "zod";
@@ -15,7 +15,7 @@ import type { GridContext, GridDecision } from "./grid-context.ts";
 export const launch: GridDecision<"launch"> = {
   name: "launch",
   summary:
-    "Kernels of a call that await another one, as a product awaits copies of its inputs, are launched while that one runs. When left out, once it has ended.",
+    "Whether a kernel that waits for another one of the same call, as a product waits for its repacked inputs, is launched while that one still runs. By default it is launched after that one has ended.",
   example: "early",
   schema: z.enum(["early"]).optional(),
   values: ({ limits }) => (limits.dependentLaunch ? [undefined, "early"] : [undefined]),

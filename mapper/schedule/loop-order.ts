@@ -1,5 +1,6 @@
 /**
- * @file Decision `order`: the loops around the instruction, outermost first, and which of them run over tiles (cache-tiles.ts).
+ * @file Decision `order`: the loops around the instruction, outermost first, and which of them run over tiles
+ * (cache-tiles.ts).
  *
  *     n k p_q r c             kept dimensions before summed ones, fused loops under one name
  *     n/8 k/64 m n k          tiles of 8 blocks of n and 64 of k; k/64 outside of kept loops makes passes
@@ -85,7 +86,10 @@ function exchanged(mapping: Mapping, schedule: Schedule, random: Random): Schedu
   return { ...schedule, order: schedule.order.map((n) => (n === a ? b : n === b ? a : n)) };
 }
 
-/** Canonical form: loops with one step are outermost of their kind and idle tile loops are left out, so that equal orders are equal data. */
+/**
+ * Canonical form: loops with one step are outermost of their kind and idle tile loops are left out, so that equal
+ * orders are equal data.
+ */
 function tidyOrder(mapping: Mapping, schedule: Schedule): Order {
   const dimensions = dimensionsUnder(mapping, schedule);
   const moves = withoutIdleTiles(

@@ -1,5 +1,6 @@
 /**
- * @file Schedules of a mapping for a processor's cores: places of operands, a register block around the instruction, and the loop order.
+ * @file Schedules of a mapping for a processor's cores: places of operands, a register block around the instruction,
+ * and the loop order.
  *
  *     conv2d n <- k, k <- c on avx512.vpdpbusd
  *       block q 12, k 2    order n p q k | r s c    in padded, w tiled
@@ -31,7 +32,8 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
 }
 
 /**
- * The plainest legal schedule: loops in the order of the computation, no register block, every input in its simplest place.
+ * The plainest legal schedule: loops in the order of the computation, no register block, every input in its simplest
+ * place.
  * @throws Error when the mapping has no legal schedule; `unschedulable` says why
  */
 export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
@@ -67,8 +69,9 @@ export function crossSchedules(mapping: Mapping, a: Schedule, b: Schedule, rando
 }
 
 /**
- * Why no schedule of a mapping can be lowered; undefined when some can. A register holds the whole sum of an element and is stored once.
- * Operands are packed outside every loop, so each part of a condition must be enforced by an operand that has all the loops it relates.
+ * Why no schedule of a mapping can be lowered; undefined when some can. A register holds the whole sum of an element
+ * and is stored once. Operands are packed outside every loop, so each part of a condition must be enforced by an
+ * operand that has all the loops it relates.
  */
 export const unschedulable = memoised(({ computation, intrinsic, binding }: Mapping): string | undefined => {
   if (!writesApart(computation))

@@ -1,5 +1,5 @@
 /**
- * @file Decision `order`: the order in which blocks run, which determines the data they find in the shared cache.
+ * @file Decision `order`: the order in which blocks run, which determines what they find in the shared L2 cache.
  *
  *     order 8        row tiles 0..7 of column tile 0, then 0..7 of column tile 1, ...; then row tiles 8..15
  */
@@ -13,13 +13,15 @@ const MOST = 64;
 
 export const order: GridDecision<"order"> = {
   name: "order",
-  summary: "Row tiles that blocks take in turn before the next column tile: neighbours in time share what they read.",
+  summary:
+    "Row tiles that blocks compute before they go on to the next column tile, so that blocks that run at the same time share inputs in the L2 cache.",
   example: "8",
   schema: z.int().min(1).max(4096),
   values: () => [1, 2, 4, 8, 16, 32, MOST],
   suits: (context, schedule, taken) => keptTiles(context, context.rows, schedule) % taken === 0,
   print: String,
-  // The model sees no difference between orders, and measuring a round of one schedule in every order would teach little.
+  // The model sees no difference between orders, and measuring a round of one schedule in every order would teach
+  // little.
   distance: (_, a, b) => (a.order === b.order ? 0 : MINOR_DISTANCE),
   problem: (context, schedule) => {
     const tiles = keptTiles(context, context.rows, schedule);

@@ -1,10 +1,11 @@
 /**
- * @file Decision `persistent`: a fixed number of blocks takes all tiles in turn, in the given order, and the ring of stages continues from tile
- * to tile.
+ * @file Decision `persistent`: a fixed number of blocks shares all tiles, in the given order, and the pipeline
+ * continues from tile to tile.
  *
- *     persistent 132       block b takes tiles b, b + 132, b + 264, ...; while it stores one, the first steps of its next are on their way
+ *     persistent 132       block b computes tiles b, b + 132, b + 264, ...; while it stores one, the first steps of the next are being copied
  *
- * A block that computes only one tile has to fill its ring first, and where only one block fits into a multiprocessor nothing hides that time.
+ * A block that computes only one tile has to fill its pipeline first. If only one block fits into a multiprocessor,
+ * nothing hides that time.
  */
 
 import { z } from "zod";
@@ -20,7 +21,7 @@ const BLOCKS = [1, 2] as const;
 export const persistent: GridDecision<"persistent"> = {
   name: "persistent",
   summary:
-    "How many blocks take all tiles in turn: the first steps of a block's next tile are then on their way while it stores one. When left out, each tile has a block of its own.",
+    "The number of persistent blocks that share all tiles. While such a block stores one tile, the first steps of its next tile are already being copied. By default each tile has its own block.",
   example: "132",
   schema: z.int().min(1).max(65_536).optional(),
   values: ({ limits, intrinsic, outer }) =>
@@ -31,17 +32,17 @@ export const persistent: GridDecision<"persistent"> = {
   print: (blocks) => (blocks === undefined ? undefined : `${blocks} blocks`),
   traits: ({ persistent: blocks }) => (blocks === undefined ? [] : ["persistent"]),
   problem: persistentProblem,
-  // First whether tiles are taken in turn, then by how many blocks.
+  // A search first tries whether blocks are persistent, then how many there are.
   distance: (_, { persistent: a }, { persistent: b }) =>
     a === b ? 0 : a === undefined || b === undefined ? 1 : MINOR_DISTANCE,
 };
 
-/** Number of tiles that a block takes one after another. */
+/** The number of tiles that a block computes one after another. */
 export function turnsOf(context: GridContext, schedule: GridSchedule): number {
   return schedule.persistent === undefined ? 1 : Math.ceil(tilesOf(context, schedule) / schedule.persistent);
 }
 
-/** Why blocks cannot take tiles in turn; undefined when they can. */
+/** Why blocks cannot be persistent; undefined when they can. */
 function persistentProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   const { persistent: blocks } = schedule;
   if (blocks === undefined) return undefined;

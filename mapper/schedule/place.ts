@@ -1,8 +1,8 @@
 /**
- * @file Decision `placement`: where each input is loaded from.
+ * @file Decision `placement`: the memory that each input is loaded from.
  *
- *     in padded, w tiled          in: copied once a call, with a border of zeros; w: tile by tile in the order of the loops, ahead of time
- *     in in-place                 from the caller's tensor; blocks at its border are texts of their own, without what lies outside
+ *     in padded, w tiled          in: copied once a call, with a border of zeros; w: packed ahead of time in tiles, in loop order
+ *     in in-place                 the caller's tensor; blocks at its border have their own code, which omits what is outside
  */
 
 import { z } from "zod";
@@ -94,9 +94,9 @@ export interface PlacementChoice {
   readonly operand: string;
   readonly open: readonly Placement[];
   readonly closed: Readonly<Partial<Record<Placement, string>>>;
-  /** Whether the last step in a padded copy reads elements that belong to other steps. */
+  /** Whether the last step in a padded copy also reads elements of other steps. */
   readonly runsPast: boolean;
-  /** Borders that it crosses when loaded in place. */
+  /** The borders that it crosses if loaded in place. */
   readonly borders: readonly Border[];
 }
 

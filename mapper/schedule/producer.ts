@@ -1,11 +1,12 @@
 /**
- * @file Decision `producer`: which threads start the engine's copies, and therefore what the multiplying warpgroups wait for.
+ * @file Decision `producer`: which threads start the engine's copies, and therefore what the multiplying warpgroups
+ * wait for.
  *
  *     (left out)     thread 0, once all warpgroups have met; a stage is filled again a step after its products have ended
  *     warp           one thread of an extra warp, which waits for each stage until every warpgroup has left it: warpgroups do not wait for each other
  *
- * The warp is launched with as many registers as the others. Beside two warpgroups with 128 sums a thread, each thread has 224, so registers
- * need not be moved between roles (setmaxnreg), which only a whole warpgroup could do.
+ * The warp is launched with as many registers as the others. Beside two warpgroups with 128 sums a thread, each thread
+ * has 224, so registers need not be moved between roles (setmaxnreg), which only a whole warpgroup could do.
  */
 
 import { z } from "zod";
@@ -16,7 +17,7 @@ import { engineProblem } from "./transfer.ts";
 export const producer: GridDecision<"producer"> = {
   name: "producer",
   summary:
-    "An extra warp, one thread of which fills stages as they become free, so that warpgroups need not meet in every step. When left out, thread 0 of the block fills them.",
+    "An additional warp, one thread of which fills stages as they become free, so that warpgroups need no barrier in every step. By default thread 0 of the block fills them.",
   example: "warp",
   schema: z.enum(["warp"]).optional(),
   values: (context) => (engineProblem(context) === undefined ? [undefined, "warp"] : [undefined]),

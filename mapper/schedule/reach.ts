@@ -2,7 +2,7 @@
  * @file The addresses of an operand's tiles in flat memory: in place, in a padded copy, or not reachable by one load.
  *
  *     in[n,c,p+r-1,q+s-1] in NHWC, n <- k, k <- c      element = 3712*p + 64*q + 3712*r + 64*s + c  in the padded copy
- *     the same in NCHW                                 c lies 3136 elements apart: four of them are no one load
+ *     the same in NCHW                                 elements of c are 3136 apart: no load fetches four of them
  */
 
 import { type AffineForm, affineForm, boundsOf, pointsOf } from "../../abstraction/affine.ts";
@@ -23,7 +23,10 @@ export interface Reach {
   readonly stride: number;
 }
 
-/** A copy of a tensor with a border: its extents and strides, and the position of its first element in the tensor's own indices. */
+/**
+ * A copy of a tensor with a border: its extents and strides, and the position of its first element in the tensor's own
+ * indices.
+ */
 export interface PaddedCopy {
   readonly dims: readonly {
     readonly name: string;
@@ -32,7 +35,10 @@ export interface PaddedCopy {
     readonly extent: number;
     readonly stride: number;
   }[];
-  /** Loops laid out separately, so that windows that overlap in the tensor do not overlap in the copy. Their indices have no entry in `dims`. */
+  /**
+   * Loops laid out separately, so that windows that overlap in the tensor do not overlap in the copy. Their indices
+   * have no entry in `dims`.
+   */
   readonly apart: readonly { readonly name: string; readonly extent: number; readonly stride: number }[];
   readonly elements: number;
 }
@@ -40,11 +46,16 @@ export interface PaddedCopy {
 export interface PaddedReach {
   readonly copy: PaddedCopy;
   readonly reach: Reach;
-  /** Set when the last step of fused summed loops reads elements of other steps: the other operand must be zero there. */
+  /**
+   * Set when the last step of fused summed loops reads elements of other steps: the other operand must be zero there.
+   */
   readonly runsPast: boolean;
 }
 
-/** The reach of an access in the tensor itself, or why it cannot be loaded in place. Steps that cross a border must be left out. */
+/**
+ * The reach of an access in the tensor itself, or why it cannot be loaded in place. Steps that cross a border must be
+ * omitted.
+ */
 export function reachInPlace(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -63,7 +74,10 @@ export function reachInPlace(
   return reachOf(intrinsic, operand, access, dimensions, flatForm(access, strides, storage.constant));
 }
 
-/** The copy that holds everything an access reads, with the instruction's axes innermost, and the reach in it; or why there is none. */
+/**
+ * The copy that holds everything an access reads, with the instruction's axes innermost, and the reach in it; or why
+ * there is none.
+ */
 export function reachPadded(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -72,9 +86,9 @@ export function reachPadded(
   dimensions: readonly LoopDimension[],
 ): PaddedReach | string {
   const tensor = tensorOf(computation, access.tensor);
-  // 1. Loops run to the end of their last step, whole or not. Fused loops run past their end into what lies behind: of kept ones the
-  // results are left behind; of summed ones that is harmless for integers where the other operand is zero, and for floats only as
-  // long as they are finite, so floats are refused.
+  // 1. Loops run to the end of their last step, whole or not. Fused loops run past their end into whatever follows. For
+  //    kept loops these results are not stored. For summed loops this is harmless for integers if the other operand is
+  //    zero there, but for floats only if the elements are finite, so floats are refused.
   const past: LoopDimension[] = [];
   for (const d of dimensions) {
     const fused = d.loops.length > 1;
@@ -135,8 +149,8 @@ export function copyOf(
 }
 
 /**
- * The copy that lays out the fused loops of the instruction's axes separately, so that each run of them is contiguous and followed by zeros; or
- * why there is none.
+ * The copy that lays out the fused loops of the instruction's axes separately, so that each run of them is contiguous
+ * and followed by zeros; or why there is none.
  *
  *     in[n,c,p*2+r-3,q*2+s-3] in NHWC, c 3, s 7, k <- s,c on 32 elements      element = ...*h + 32*q + 3*s + c, 32 for 21
  */
@@ -152,7 +166,8 @@ export function reachWindowed(
   const extents = Object.fromEntries(dimensions.flatMap((d) => d.loops.map((l) => [l.name, l.extent])));
   const axisOf = (loop: string): LoopDimension | undefined =>
     dimensions.find((d) => operand.dims.some((o) => o.name === d.axis) && d.loops.some((l) => l.name === loop));
-  // 1. Indices in which a fused loop meets another are laid out loop by loop. The others keep their range, including whole steps of an axis.
+  // 1. Indices in which a fused loop meets another are laid out loop by loop. The others keep their range, including
+  //    whole steps of an axis.
   const whole: Record<string, number> = { ...extents };
   for (const d of dimensions) if (d.loops.length === 1) for (const l of d.loops) whole[l.name] = d.steps * d.step;
   interface Part {
@@ -235,7 +250,7 @@ function reachOf(
       inner === undefined ? (flat.terms.get(d.loops.at(-1)?.name ?? "") ?? 0) : (flat.terms.get(inner.name) ?? 0);
     for (const [i, l] of d.loops.entries())
       if (l.extent > 1 && (flat.terms.get(l.name) ?? 0) !== unit * (d.weights[i] ?? 1))
-        return `${d.loops.map((x) => x.name).join(",")} do not lie one behind the other in ${access.tensor}`;
+        return `${d.loops.map((x) => x.name).join(",")} are not contiguous in ${access.tensor}`;
     perElement.set(d.name, unit);
   }
   const stride = tileStrideOf(intrinsic, operand, dimensions, perElement);
@@ -275,12 +290,15 @@ function tileStrideOf(
   // An instruction with an opaque layout moves rows itself: WMMA and joint matrices accept rows at any distance.
   if (stride !== undefined && stride < row && operand.storage === undefined)
     return `rows of ${operand.name} would overlap, which ${intrinsic.name} does not load`;
-  return stride ?? `the elements of ${operand.name} do not lie as ${intrinsic.name} loads them`;
+  return stride ?? `the elements of ${operand.name} do not have the layout that ${intrinsic.name} loads`;
 }
 
 const knownStrides = memoisedBy<TilePoints, number | undefined>();
 
-/** Row distance of a tile whose elements lie `units` apart along each dimension; undefined when they do not lie as the load expects. */
+/**
+ * Row distance of a tile whose elements lie `units` apart along each dimension; undefined when they do not lie as the
+ * load expects.
+ */
 function strideOf({ points, places }: TilePoints, row: number, units: readonly number[]): number | undefined {
   let stride: number | undefined;
   for (const [i, point] of points.entries()) {

@@ -4,9 +4,9 @@
  *     repack a, b        in NCHW -> NHWC, w KCRS -> KRSC         each read once and written once in every call
  *     stride 2, 1x1      of in every other row and column
  *
- * In the original layout a filter tap shifts a row of pixels by 2 bytes; with channels innermost it shifts by whole pixels. Tiles of the copy
- * therefore move 16 bytes at once, as boxes, walks and windows. The other decisions see the mapping of the same computation with the copies in
- * place of the user's tensors.
+ * In the original layout a filter tap shifts a row of pixels by 2 bytes; with channels innermost it shifts by whole
+ * pixels. Tiles of the copy therefore move 16 bytes at once, as boxes, walks and windows. The other decisions see the
+ * mapping of the same computation with the copies in place of the user's tensors.
  */
 
 import { z } from "zod";
@@ -45,7 +45,7 @@ const MOST_COPY_BYTES = 2 ** 32;
 export const repack: GridDecision<"repack"> = {
   name: "repack",
   summary:
-    "Inputs that a separate kernel first copies, the summed axis innermost, so that their tiles move in wide pieces. When left out, all inputs are read as they lie.",
+    "Inputs that a separate kernel first copies with the summed axis innermost, so that their tiles are copied 16 bytes at a time. By default every input is read in its own layout.",
   example: "a, b",
   schema: z.array(identifier).min(1).max(2).optional(),
   values: repackings,
@@ -69,8 +69,8 @@ const plainOf = (context: GridContext): GridContext => context.repacked?.plain ?
 const repackedForms = memoisedBy<Computation, RepackedInput | string>();
 
 /**
- * How an input could be copied, or one sentence on why a copy would not help. Cached for all instructions of a family, which differ only in
- * their extents.
+ * How an input could be copied, or one sentence on why a copy would not help. Cached for all instructions of a family,
+ * which differ only in their extents.
  */
 function repackedForm(plain: GridContext, input: GridInput): RepackedInput | string {
   const { computation, matching } = plain.mapping;
@@ -153,7 +153,8 @@ function makeCopy(computation: Computation, value: Access, summed: readonly Dime
 }
 
 /**
- * The positions of a dimension that an index reaches, where its steps have a common divisor, and the index that numbers them.
+ * The positions of a dimension that an index reaches, where its steps have a common divisor, and the index that numbers
+ * them.
  *
  *     2*p - 1, p in 0..28, of 56        places 1, 3, .. 55: p - 1
  */
@@ -172,7 +173,9 @@ function reached(e: Expr, extent: number, loops: Extents): Picked & { readonly i
 
 const divisor = (a: number, b: number): number => (b === 0 ? Math.abs(a) : divisor(b, a % b));
 
-/** Distance between neighbours along a dimension, in elements; for a dimension of one position, larger than the tensor. */
+/**
+ * Distance between neighbours along a dimension, in elements; for a dimension of one position, larger than the tensor.
+ */
 function pitchOf(tensor: Tensor, { name }: Dimension): number {
   const [first = 0, next] = placesAlong(tensor, name);
   return next === undefined ? Number.POSITIVE_INFINITY : next - first;
@@ -261,7 +264,10 @@ const copying = memoisedPair((plain: GridContext, names: string): GridContext | 
   );
 });
 
-/** The context of a schedule, with copies in place of the tensors that it repacks; unchanged when they cannot be repacked. */
+/**
+ * The context of a schedule, with copies in place of the tensors that it repacks; unchanged when they cannot be
+ * repacked.
+ */
 export function repackedContext(context: GridContext, schedule: Pick<GridSchedule, "repack">): GridContext {
   const found = seen(context, schedule);
   return typeof found === "string" ? plainOf(context) : found;

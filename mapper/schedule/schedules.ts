@@ -1,6 +1,6 @@
 /**
- * @file All operations on schedules, derived from their list of decisions: draw, mutate, cross, list, compare, print, parse, explain. Nothing
- * here knows a decision by name.
+ * @file All operations on schedules, derived from their list of decisions: draw, mutate, cross, list, compare, print,
+ * parse, explain. Nothing here knows a decision by name.
  *
  *     const LOOPS: ScheduleKind<Schedule, MappedContext> = { decisions: { spread, order, block, placement, within, threads }, tries: 200 };
  *     drawSchedule(LOOPS, context, random)         { order: ["n", "k", "p", "q", "c"], block: { q: 12 }, ... }
@@ -20,9 +20,12 @@ export interface ScheduleKind<S extends object, C> {
   readonly decisions: Decisions<S, C>;
   /** Why a schedule cannot be lowered although each of its decisions is legal; undefined when it can. */
   problem?(context: C, schedule: S): string | undefined;
-  /** The context for the other decisions once some are made that change how the mapping is seen; the same context when left out. */
+  /**
+   * The context for the other decisions once some are made that change how the mapping is seen; the same context when
+   * left out.
+   */
   seen?(context: C, schedule: S): C;
-  /** Draws before the kind is taken to have no legal schedule. */
+  /** The number of draws after which a kind is taken to have no legal schedule. */
   readonly tries: number;
 }
 
@@ -73,7 +76,10 @@ export function decisionTable<S extends object, C>(decisions: Decisions<S, C>): 
   return ["| decision | what it says | example |", "|---|---|---|", ...rows].join("\n");
 }
 
-/** Classes that the model's correction distinguishes. Derived from the list once, since every evaluation calls the result. */
+/**
+ * The classes that the model's correction distinguishes. The list is derived once, since every evaluation calls the
+ * result.
+ */
 export function traitsOf<S extends object, C>(decisions: Decisions<S, C>): (schedule: S) => readonly string[] {
   const counted = listOf(decisions).filter((d) => d.traits !== undefined);
   return (schedule) => {
@@ -90,7 +96,10 @@ const judged = new WeakMap<
   { readonly kind: unknown; readonly by: unknown; readonly because: string | undefined }
 >();
 
-/** Why a schedule cannot be lowered, in one sentence; undefined when it can. Cached, since the model asks again about drawn schedules. */
+/**
+ * Why a schedule cannot be lowered, in one sentence; undefined when it can. Cached, since the model asks again about
+ * drawn schedules.
+ */
 export function problemIn<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): string | undefined {
   const known = judged.get(schedule);
   if (known?.by === context && known.kind === kind) return known.because;
@@ -206,7 +215,10 @@ export function mutateSchedule<S extends object, C>(
   return schedule;
 }
 
-/** Takes each decision from either parent, and those that belong together from the same one; the first parent when the result is illegal. */
+/**
+ * Takes each decision from either parent, and those that belong together from the same one; the first parent when the
+ * result is illegal.
+ */
 export function crossSchedules<S extends object, C>(
   kind: ScheduleKind<S, C>,
   context: C,
@@ -217,7 +229,7 @@ export function crossSchedules<S extends object, C>(
   const from = new Map<string, S>();
   let mixed = a;
   for (const d of listOf(kind.decisions)) {
-    // Decisions that no search changes are the same in both.
+    // Decisions that searches do not change have the same value in both parents.
     if ("moves" in d && d.moves.length === 0) continue;
     const parent = (d.goesWith === undefined ? undefined : from.get(d.goesWith)) ?? (random() < 0.5 ? a : b);
     from.set(d.name, parent);

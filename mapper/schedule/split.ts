@@ -1,12 +1,12 @@
 /**
- * @file Decision `split`: several blocks share the sum of one tile, each taking part of its steps; and where their partial sums are combined.
+ * @file Decision `split`: several blocks share the sum of a tile (split-K), and where their partial sums are added.
  *
  *     split 4 through cluster      part 2 of 72 steps: 36..53; each block of the cluster adds up a quarter of the tile's rows, which the
  *                                  others have written into its shared memory
  *     split 4 through memory       parts write their sums to a workspace, and a second kernel adds them
  *
- * The steps of all summed loops, filter taps included, are divided into equal parts. Partial sums are added in the order of the parts, so that
- * every run gives the same result. Deep layers with few results fill a machine only in this way.
+ * The steps of all summed loops, filter taps included, are divided into equal parts. Partial sums are added in the
+ * order of the parts, so every run gives the same result. Only so can deep layers with few results fill a machine.
  */
 
 import { z } from "zod";
@@ -30,7 +30,7 @@ const ENOUGH_BLOCKS = 2;
 export const split: GridDecision<"split"> = {
   name: "split",
   summary:
-    "Blocks that share the steps of a sum, and where their partial sums meet: in the shared memories of a cluster, or in a workspace that a second kernel adds up.",
+    "Blocks that share the steps of a sum (split-K), and where their partial sums are added: in the shared memory of a cluster, or in a workspace by a second kernel.",
   example: "4 through cluster",
   schema: z.strictObject({ parts: z.int().min(2).max(64), through: z.enum(["cluster", "memory"]) }).optional(),
   values: ({ limits, target }) => {
@@ -102,8 +102,8 @@ export function partialTile(context: GridContext, schedule: GridSchedule): Parti
 }
 
 /**
- * Distance between lines in shared memory, chosen so that lanes that write fragments use all banks: eight rows of pairs of columns, or pairs of
- * columns a line apart.
+ * Distance between lines in shared memory, chosen so that lanes that write fragments use all banks: eight rows of pairs
+ * of columns, or pairs of columns a line apart.
  */
 export function pitchOf(context: GridContext, { line, lineExtent }: Pick<PartialTile, "line" | "lineExtent">): number {
   const wanted = line === context.columns ? 8 : 4;

@@ -22,7 +22,7 @@ type Spread = Schedule["spread"];
 export const spread: Decision<Spread, MappedContext, Schedule> = {
   name: "spread",
   summary:
-    "Fused kept loops that also run over the gaps between the rows of a padded copy: 61 steps in one loop instead of 7 times 7. What falls into a gap is not stored.",
+    "Fused kept loops that also run over the gaps between the rows of a padded copy: 61 steps in one loop instead of 7 times 7. Results in a gap are not stored.",
   example: "p_q",
   schema: z.array(identifier).max(MOST).optional(),
   print: (value) => (value && value.length > 0 ? value.join(" ") : undefined),

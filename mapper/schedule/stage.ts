@@ -9,12 +9,15 @@
 import { z } from "zod";
 import type { GridDecision } from "./grid-context.ts";
 
-/** Most stages. A hand-written GEMM of 1024 cubed in tiles of 64 x 128 x 64 reached 1.05 of cuBLAS on an H100 with eight. */
+/**
+ * The most stages. A hand-written GEMM of 1024 cubed in tiles of 64 x 128 x 64 reached 1.05 of cuBLAS on an H100 with
+ * eight.
+ */
 const MOST = 8;
 
 export const stage: GridDecision<"stage"> = {
   name: "stage",
-  summary: "Stages of the ring in shared memory: all but one are being copied while one is multiplied.",
+  summary: "Stages of the pipeline in shared memory: while one is multiplied, the others are being copied.",
   example: "3",
   schema: z.int().min(1).max(16),
   values: () => Array.from({ length: MOST }, (_, i) => i + 1),

@@ -2,10 +2,10 @@
  * @file Decision `store`: how sums reach the output.
  *
  *     direct     each lane writes the elements it holds
- *     quads      the same with four lanes exchanging what they hold, so that each writes 16 bytes: results of 16 bits, 32 columns a team and more, those
- *                beyond a multiple of 32 as each lane holds them
- *     staged     by way of shared memory, a row of tiles at a time, and from there along the output; the only way for fragments whose
- *                layout the vendor keeps secret
+ *     quads      as direct, but four lanes exchange elements so that each writes 16 bytes: for 16-bit results of at
+ *                least 32 columns; columns beyond a multiple of 32 are written as in direct
+ *     staged     through shared memory, a row of tiles at a time, and from there along the output; the only way for
+ *                fragments whose layout the vendor does not document
  */
 
 import { z } from "zod";
@@ -18,31 +18,32 @@ import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { mappedLoops } from "./dense-runs.ts";
 import { type GridAxis, type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
 
-/** Lanes that exchange words, and the bytes each of them writes at once. */
+/** Lanes that exchange words, and the bytes that each of them writes at once. */
 const QUAD = 4;
 const WRITTEN_BYTES = 16;
 
-/** Why four lanes cannot exchange what they hold; undefined when they can. */
+/** Why four lanes cannot exchange their elements; undefined when they can. */
 export function quadsProblem(context: GridContext): string | undefined {
   const { mapping, team, columns } = context;
   const output = outputOf(mapping.computation);
   if (team !== "warpgroup") return "four lanes exchange what a warpgroup holds";
-  if (bytesOf(output.dtype) !== 2) return `results of ${bytesOf(output.dtype)} bytes are not exchanged, those of 2 are`;
+  if (bytesOf(output.dtype) !== 2) return `four lanes exchange results of 2 bytes, not of ${bytesOf(output.dtype)}`;
   const atOnce = WRITTEN_BYTES / bytesOf(output.dtype);
   if (columns.extent < QUAD * atOnce)
     return `${columns.extent} columns are too few for four lanes to write ${atOnce} each`;
-  if (resultsAlong(context, columns, atOnce) < atOnce) return `results of ${atOnce} columns do not lie side by side`;
+  if (resultsAlong(context, columns, atOnce) < atOnce)
+    return `results of ${atOnce} columns are not contiguous in the output`;
   return undefined;
 }
 
-/** Of the loops along an axis. */
+/** The names of the loops that feed an axis. */
 const loopsAlong = ({ dimension }: GridAxis): string => dimension?.loops.map((l) => l.name).join() ?? "";
 
 const runs = memoisedBy<Computation, number>();
 
 /**
- * Neighbours in the output along an axis, up to `most`, that are stored at once: several loops as one where they lie so, as the rows and columns of
- * images in NCHW; 0 where neighbours lie apart. Worked out once for the same loops.
+ * Contiguous elements of the output along an axis, up to `most`, that can be stored together. They may span several
+ * loops, such as the rows and columns of an image in NCHW. 0 if neighbours are not contiguous. Cached by loops.
  */
 export function resultsAlong({ mapping }: Pick<GridContext, "mapping">, along: GridAxis, most: number): number {
   const { computation } = mapping;
@@ -52,18 +53,21 @@ export function resultsAlong({ mapping }: Pick<GridContext, "mapping">, along: G
   );
 }
 
-/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. */
+/** Whether the output is contiguous along the rows of the instruction, as for pixels in NCHW. */
 export const runsAlongRows = (context: GridContext): boolean => resultsAlong(context, context.rows, 1) > 0;
 
-/** Of the output an NVIDIA GPU writes whole sectors of so many bytes. */
+/** Bytes of a sector, the unit in which an NVIDIA GPU writes memory. */
 const SECTOR_BYTES = 32;
-/** Elements of results that a warp holds side by side: eight rows, and two of each of four lanes (PTX ISA, fragments of m16n8). */
+/**
+ * Side of the patch of results that a warp stores together: eight rows, and two columns of each of four lanes (PTX ISA,
+ * fragments of m16n8).
+ */
 const PATCH = 8;
 const sectorCounts = memoisedBy<Computation, number>();
 
 /**
- * How many times the bytes of the results are written in sectors, where each lane writes what it holds: 1 where sectors are full, 2 for rows of 16 bytes,
- * 16 where no neighbours of 2 bytes lie side by side. Worked out once for the same rows and columns.
+ * Bytes of the sectors written, divided by the bytes of the results, if each lane writes the elements it holds: 1 for
+ * full sectors, 2 for rows of 16 bytes, 16 if neighbours of 2 bytes are never contiguous. Cached by rows and columns.
  */
 export function sectorsOver(context: GridContext): number {
   const { mapping, rows, columns } = context;
@@ -85,7 +89,7 @@ function countSectors(context: GridContext): number {
     return Math.floor((evaluateIndex(output.storage, Object.fromEntries(place)) * bytes) / SECTOR_BYTES);
   };
   const [down, across] = [rows, columns].map((a) => Array.from({ length: Math.min(PATCH, a.elements) }, (_, i) => i));
-  // Neighbours that lie side by side are written at once, others by one instruction after the other.
+  // Contiguous pairs are written by one instruction, other pairs by two.
   const pairs = resultsAlong(context, columns, 1) > 0;
   const turns = pairs ? [across] : [0, 1].map((odd) => across?.filter((column) => column % 2 === odd));
   const sectors = turns.reduce(
@@ -95,7 +99,7 @@ function countSectors(context: GridContext): number {
   return (sectors * SECTOR_BYTES) / ((down?.length ?? 1) * (across?.length ?? 1) * bytes);
 }
 
-/** The element of the output where a point's result is stored. */
+/** The output element in which a point's result is stored. */
 export const storedAt = memoised(
   ({ equation, epilogue }: Computation): Access =>
     epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).target : equation.target,
@@ -104,7 +108,7 @@ export const storedAt = memoised(
 export const store: GridDecision<"store"> = {
   name: "store",
   summary:
-    "How sums reach the output: each lane writes what it holds, four lanes exchange it to write 16 bytes each, or by way of shared memory.",
+    "How sums reach the output: each lane writes the elements it holds (`direct`), four lanes exchange elements to write 16 bytes each (`quads`), or through shared memory (`staged`).",
   example: "staged",
   schema: z.enum(["direct", "staged", "quads"]),
   values: (context) => {
@@ -112,7 +116,7 @@ export const store: GridDecision<"store"> = {
     return quadsProblem(context) === undefined ? ["quads", "direct", "staged"] : ["direct", "staged"];
   },
   print: (value) => value,
-  // Parts of a sum lie where they meet as lanes hold them.
+  // Lanes store split sums as they hold them, where the parts meet.
   tidy: (_, schedule) => (schedule.split ? "direct" : schedule.store),
   traits: (schedule) => [`store ${schedule.store}`],
   problem: (context, schedule) => {

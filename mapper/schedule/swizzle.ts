@@ -1,10 +1,11 @@
 /**
- * @file Decision `swizzle`: how the rows of a tile lie in shared memory, whose 32 banks are 4 bytes wide.
+ * @file Decision `swizzle`: the layout of a tile's rows in shared memory, which has 32 banks of 4 bytes.
  *
- *     swizzled     64*m + 8*((k/8) ^ (m%8)) + k%8         pieces of 16 bytes change places by row: eight rows meet all banks
- *     padded       72*m + k                               16 bytes behind every row; what the instruction loads by itself must lie so
+ *     swizzled     64*m + 8*((k/8) ^ (m%8)) + k%8         16-byte pieces are permuted by row: eight rows cover all banks
+ *     padded       72*m + k                               16 unused bytes after every row; needed if the instruction itself
+ *                                                         loads the tile
  *     plain        64*m + k
- *     spans        4096*(n/64) + 64*k + 8*((n/8%8) ^ (k%8)) + n%8      rows cut at 128 bytes, swizzled: as wgmma reads them by itself
+ *     spans        4096*(n/64) + 64*k + 8*((n/8%8) ^ (k%8)) + n%8      rows cut at 128 bytes and swizzled, as wgmma reads them
  */
 
 import { z } from "zod";
@@ -21,7 +22,7 @@ const VALUES = ["swizzled", "padded", "plain", "spans"] as const;
 export const swizzle: GridDecision<"swizzle"> = {
   name: "swizzle",
   summary:
-    "How rows lie in shared memory: swizzled or padded, so that eight rows meet all banks, plain, or cut in swizzled spans that wgmma reads by itself.",
+    "Layout of rows in shared memory: swizzled or padded, so that eight rows cover all banks; plain; or cut into the swizzled spans that wgmma reads directly.",
   example: "swizzled",
   schema: z.enum(VALUES),
   values: ({ intrinsic }) => {
@@ -46,7 +47,10 @@ export const swizzle: GridDecision<"swizzle"> = {
   },
 };
 
-/** Why an instruction could not read its part of a tile by itself: it begins at a span, or has room within one. */
+/**
+ * Why an instruction that reads shared memory itself cannot address its part of a tile. The part must begin at a span
+ * or fit into one.
+ */
 function spanProblem({ inputs, intrinsic }: GridContext, schedule: GridSchedule): string | undefined {
   for (const input of inputs) {
     const { operand, kept, contiguous } = input;
@@ -59,18 +63,18 @@ function spanProblem({ inputs, intrinsic }: GridContext, schedule: GridSchedule)
   return undefined;
 }
 
-/** Whether what instructions read of a row along the kept axis begins at spans, or has room within one. */
+/** Whether the parts that instructions read of a row along the kept axis begin at spans, or each fit into one. */
 const readsWithin = ({ kept }: GridInput, whole: number, span: number): boolean =>
   span % kept.extent === 0 || kept.extent % span === 0 || whole === kept.extent;
 
-/** How much longer a row may become for wider spans. */
+/** The most that a row may be lengthened for wider spans. */
 const MOST_LENGTHENED = 4 / 3;
 
 /**
- * Elements that a row along the kept axis takes in shared memory, of an operand that the instruction reads there: rows whose own elements make narrow
- * spans end with some that nobody reads.
+ * The length in shared memory of a row along the kept axis, for an operand that the instruction reads there. If the
+ * row's own length would lead to narrow spans, the row is padded with elements that are never read.
  *
- *     112 pixels of 2 bytes, spans of 32 bytes, which an engine brings as seven boxes  ->  128, spans of 128 bytes, two boxes
+ *     112 pixels of 2 bytes: spans of 32 bytes, which the engine copies as seven boxes  ->  128: spans of 128 bytes, two boxes
  */
 export function rowElements(input: GridInput, whole: number): number {
   const { operand, contiguous } = input;
@@ -83,17 +87,17 @@ export function rowElements(input: GridInput, whole: number): number {
   return whole;
 }
 
-/** Bytes that move together: a row of `ldmatrix`, a copy of the widest kind. */
+/** Bytes that move together: a row of `ldmatrix`, or the widest copy by one thread. */
 export const PIECE_BYTES = 16;
-/** Bytes of a row that instructions read as one, the widest first. */
+/** Lengths in bytes of the spans that instructions read, widest first. */
 const SPANS = [128, 64, 32, PIECE_BYTES] as const;
 
-/** Elements of a row that lie side by side before the next row begins. */
+/** Elements of a row in a span. The next row begins behind it. */
 export function spanOf(columns: number, elementBytes: number): number {
   return (SPANS.find((bytes) => (columns * elementBytes) % bytes === 0) ?? PIECE_BYTES) / elementBytes;
 }
 
-/** Elements that a ring takes. @param dims stage, row, column */
+/** Elements of a ring. @param dims stage, row, column */
 export function sharedElements(
   how: GridSchedule["swizzle"],
   [stage, row, column]: readonly [stage: number, row: number, column: number],
@@ -102,13 +106,13 @@ export function sharedElements(
   return stage * row * (column + (how === "padded" ? PIECE_BYTES / elementBytes : 0));
 }
 
-/** Rows that `ldmatrix` reads at once, which should meet all banks. */
+/** Rows that `ldmatrix` reads at once. They should cover all banks. */
 const ROWS_AT_ONCE = 8;
 
 /**
- * Where the elements of a ring lie.
+ * The layout of a ring in shared memory.
  * @param dims stage, row, column
- * @returns the formula over their names, and the elements it takes
+ * @returns the storage formula over their names, and the ring's size in elements
  */
 export function sharedStorage(
   how: GridSchedule["swizzle"],
@@ -149,7 +153,8 @@ function formulaOf(
     }
     case "swizzled": {
       const pieces = column.extent / piece;
-      // As many pieces change places as a row has, in groups of a power of two; rows that share banks differ in the bits used.
+      // As many pieces are permuted as a row has, in groups of a power of two. Rows that share banks differ in the row
+      // bits used.
       const group = [8, 4, 2, 1].find((g) => pieces % g === 0) ?? 1;
       const turned = binary("%", binary("/", axis(row.name), number(ROWS_AT_ONCE / group)), number(group));
       const moved = binary("^", binary("/", axis(column.name), number(piece)), turned);

@@ -1,12 +1,14 @@
 /**
- * @file Decision `taps`: whether the input of a convolution is staged once for all taps of its filter, or once for each.
+ * @file Decision `taps`: whether the input of a convolution is staged once for all taps of its filter, or once for each
+ * tap.
  *
- *     taps shifted, 3x3 on 7 rows of 28, pad 1        staged: 9 rows of 29 pixels, the zeros between two rows shared, and one zero more
- *       tap r, s                                      the same operand from row 29*r + s of the staged ones on
- *       result p, q of the tile                       its row 29*p + q; the places between rows are computed and not stored
+ *     taps shifted, 3x3 on 7 rows of 28, pad 1        staged: 9 rows of 29 pixels; two rows share the zero between them, and one more zero follows
+ *       tap r, s                                      the same operand, beginning at staged row 29*r + s
+ *       result p, q of the tile                       its row 29*p + q; results for the positions between rows are computed and not stored
  *
- * The window's dimensions lie flat, as the tensor's do but for its innermost. An instruction that reads shared memory by itself may begin at any row
- * of 128 bytes. Follows from how the loops index the tensor: kept loops in steps of 1, taps in the same dimensions.
+ * The window is flat: its dimensions have the tensor's order, except for the innermost. An instruction that reads
+ * shared memory itself may begin at any row of 128 bytes. The window follows from the tensor's indices: kept loops must
+ * have coefficient 1, and taps must shift the same dimensions.
  */
 
 import { z } from "zod";
@@ -21,19 +23,19 @@ import type { GridAxis, GridContext, GridDecision, GridInput } from "./grid-cont
 import { tilesAlong } from "./tile.ts";
 import { type ViewedDim, viewedDims } from "./views.ts";
 
-/** Bytes of a staged row: the swizzle that was compared with every first row on an H100. */
+/** Bytes of a staged row. For the swizzle of this width, every first row was compared on an H100. */
 const ROW_BYTES = 128;
-/** Rows after which a swizzle begins anew. */
+/** Rows after which the swizzle pattern repeats. */
 const ROWS = 8;
-/** Windows in shared memory: one is used while the next arrives. */
+/** Windows in shared memory: one is read while the next is copied. */
 const MOST_WINDOWS = 2;
-/** Places of a box along each dimension, where an engine brings it. Source: CUDA driver API, cuTensorMapEncodeTiled. */
+/** The largest extent of a box that an engine copies. Source: CUDA driver API, cuTensorMapEncodeTiled. */
 const MOST_PLACES = 256;
 
 export const taps: GridDecision<"taps"> = {
   name: "taps",
   summary:
-    "Whether the input of a convolution is staged again for each tap of the filter, or once: the taps are then shifted windows of the staged rows.",
+    "Whether the input of a convolution is staged once for all taps of the filter, which then read shifted windows of the staged rows. By default it is staged again for each tap.",
   example: "shifted",
   schema: z.enum(["shifted"]).optional(),
   values: (context) => (typeof windowForm(context) === "string" ? [undefined] : [undefined, "shifted"]),
@@ -43,14 +45,14 @@ export const taps: GridDecision<"taps"> = {
   problem: tapsProblem,
 };
 
-/** A dimension of the tensor that the window goes along. */
+/** A dimension of the tensor that the window covers. */
 interface FormDim extends ViewedDim {
-  /** The kept loop of the tile that runs along it. */
+  /** The kept loop of the tile that indexes it. */
   readonly loop: string | undefined;
   readonly count: number;
-  /** How far taps go. */
+  /** The farthest shift by a tap. */
   readonly reach: number;
-  /** Its places do not move from block to block but for the loop. */
+  /** Whether its range is the same in every block, apart from that loop. */
   readonly fixed: boolean;
 }
 
@@ -58,7 +60,7 @@ interface WindowForm {
   readonly input: GridInput;
   readonly access: Access;
   readonly column: ViewedDim;
-  /** Innermost first, without the column. */
+  /** Innermost first, without the columns. */
   readonly dims: readonly FormDim[];
 }
 
@@ -66,27 +68,27 @@ export interface WindowDim extends FormDim {
   /** Values of its loop in a tile, and tiles along it. */
   readonly tile: number;
   readonly tiles: number;
-  /** Places that are staged, and rows from one to the next. */
+  /** Positions staged, and the distance in rows between two of them. */
   readonly staged: number;
   readonly weight: number;
 }
 
-/** The window of a schedule: what is staged of an input for all taps. */
+/** The window of a schedule: the part of an input that is staged once for all taps. */
 export interface TapWindow extends Omit<WindowForm, "dims"> {
   readonly dims: readonly WindowDim[];
   /** Tiles along the axis. */
   readonly tiles: number;
-  /** Rows that the copy brings, and rows that there are: those behind them hold zeros. */
+  /** Rows that the copy fills, and all rows; the remaining ones hold zeros. */
   readonly staged: number;
   readonly rows: number;
-  /** Taps of the filter, and slices of the sum with a window each, of those that one block takes. */
+  /** Taps of the filter, and the slices of the sum that one block computes, each with a window. */
   readonly taps: number;
   readonly slices: number;
   /** Windows in shared memory. */
   readonly stages: number;
 }
 
-/** What could be staged for all taps; or why nothing can, in one sentence. Worked out once a context. */
+/** The window that could be staged for all taps, or one sentence on why none can. Cached by context. */
 export const windowForm: (context: GridContext) => WindowForm | string = memoised(findForm);
 
 function findForm(context: GridContext): WindowForm | string {
@@ -101,7 +103,7 @@ function formOf({ mapping, sum, outer, outerSums }: GridContext, input: GridInpu
   const { operand, kept, contiguous } = input;
   const { name } = operand;
   if (!readsShared(operand)) return `${name} is read through registers`;
-  if (contiguous !== "sum") return `rows of ${name} do not lie along the sum`;
+  if (contiguous !== "sum") return `${name} is not contiguous along the sum`;
   const viewed = viewedDims(mapping.computation, input);
   if (typeof viewed === "string") return viewed;
   const [column, ...others] = viewed.dims;
@@ -117,15 +119,16 @@ function formOf({ mapping, sum, outer, outerSums }: GridContext, input: GridInpu
     if (more.length > 0) return `several loops of a tile run along ${d.name}`;
     if (loop && d.form.terms.get(loop.name) !== 1) return `a tile runs along ${d.name} in steps of more than 1`;
     const steps = summed.map((l) => ({ ...l, by: d.form.terms.get(l.name) ?? 0 }));
-    if (steps.some((s) => s.by < 0)) return `taps go back along ${d.name}`;
+    if (steps.some((s) => s.by < 0)) return `taps have a negative step along ${d.name}`;
     const reach = steps.reduce((n, s) => n + s.by * (s.extent - 1), 0);
     const fixed = !outer.some((o) => o.loops.some((l) => d.form.terms.has(l.name)));
     dims.push({ ...d, loop: loop?.name, count: loop?.extent ?? 1, reach, fixed });
   }
-  // Loops of a tile follow one another as the tensor lies, and each runs along one dimension; so does each tap.
+  // The loops of a tile must have the order of the tensor's dimensions, and each must index one dimension. The same
+  // holds for taps.
   const along = dims.flatMap((d) => d.loop ?? []);
   if (along.toReversed().join() !== loops.map((l) => l.name).join())
-    return `a tile's loops do not run along ${name} in the order it lies in`;
+    return `the loops of a tile do not have the order of the dimensions of ${name}`;
   const still = summed.find((l) => dims.filter((d) => d.form.terms.has(l.name)).length !== 1);
   if (still) return `${still.name} is no tap: it does not shift ${name} along one dimension`;
   const isShared = dims.some((d) => d.loop !== undefined && d.reach > 0);
@@ -134,7 +137,7 @@ function formOf({ mapping, sum, outer, outerSums }: GridContext, input: GridInpu
 
 const windows = memoisedBy<GridContext, TapWindow>();
 
-/** The window of a schedule whose taps are shifted; undefined where each is staged by itself. */
+/** The window of a schedule; undefined if each tap is staged separately. */
 export function windowOf(
   context: GridContext,
   schedule: Pick<GridSchedule, "taps" | "tile" | "split">,
@@ -147,7 +150,7 @@ export function windowOf(
   return windows(context, `${kept} ${sum} ${parts}`, () => sized(context, form, { kept, columns: sum, parts }));
 }
 
-/** Whole inner dimensions first, then as many steps of the next as have room. */
+/** Fits whole inner dimensions into the tile first, then as many steps of the next one as fit. */
 function sized(
   { sum, outerSums }: GridContext,
   form: WindowForm,
@@ -159,7 +162,8 @@ function sized(
     room -= (tile - 1) * weight;
     isOpen &&= tile === d.count;
     const all = tile + d.reach;
-    // Zeros on either side of a tensor are the same ones, where the next row of places follows.
+    // Where another row of positions follows, the zeros at the end of one row also serve as those at the start of the
+    // next.
     const low = d.form.constant;
     const shared = Math.max(0, Math.min(-low, low + all - d.extent));
     const isFollowed = form.dims.slice(i + 1).some((above) => above.count + above.reach > 1);
@@ -171,7 +175,7 @@ function sized(
   const farthest = dims.reduce((n, d) => n + (d.tile + d.reach - 1) * d.weight, 0);
   const shift = dims.reduce((n, d) => n + d.reach * d.weight, 0);
   const slices = Math.ceil(sum.elements / columns) / parts;
-  // The instruction reads all rows of its tile, at the farthest tap too.
+  // The instruction reads all rows of its tile, even at the farthest tap.
   const rows = Math.ceil(Math.max(farthest + 1, weight, kept + shift) / ROWS) * ROWS;
   return {
     ...form,
@@ -185,7 +189,7 @@ function sized(
   };
 }
 
-/** Tiles of a block along a kept axis. */
+/** Number of tiles along a kept axis. */
 export function keptTiles(
   context: GridContext,
   axis: GridAxis,
@@ -195,7 +199,7 @@ export function keptTiles(
   return window?.input.kept.axis === axis.axis ? window.tiles : tilesAlong(axis, schedule.tile);
 }
 
-/** Of the results that tiles of a kept axis compute, those that there are: 1 where nothing is left over. */
+/** The share of computed results along a kept axis that are real; 1 if the tiles fit exactly. */
 export function usedPart(
   context: GridContext,
   axis: GridAxis,
@@ -205,8 +209,8 @@ export function usedPart(
 }
 
 /**
- * The best part of the results that a tile of windows uses, of all tiles up to a size; 0 where there are no windows.
- * @param width the rows and columns of the instruction, which may differ from the context's in their extents
+ * The largest share of real results among window tiles up to a size; 0 if no window is possible.
+ * @param width the rows and columns of the instruction, whose extents may differ from the context's
  */
 export function bestUsed(
   context: GridContext,
@@ -223,7 +227,7 @@ export function bestUsed(
   return Math.max(0, ...tiles.map((tile) => usedPart(context, kept, { taps: "shifted", tile })));
 }
 
-/** Why taps cannot be windows of what is staged once; undefined when they can. */
+/** Why taps cannot read shifted windows; undefined when they can. */
 function tapsProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   if (schedule.taps === undefined) return undefined;
   const form = windowForm(context);
@@ -237,12 +241,13 @@ function tapsProblem(context: GridContext, schedule: GridSchedule): string | und
   if (schedule.stage < 2) return "windows need a second stage";
   if (!Number.isInteger(window.slices)) return `windows are not divided among ${schedule.split?.parts} blocks`;
   if (schedule.store === "quads" && form.input.kept === context.columns)
-    return "results of a window do not lie side by side along its columns";
+    return "results of a window are not contiguous along its columns";
   const most = window.dims.find((d) => d.staged > MOST_PLACES);
   if (schedule.transfer === "engine" && most)
     return `${most.staged} places along ${most.name} are more than an engine copies at once`;
   const inFlight = stepsInFlight(context, schedule);
-  // The next window is sent for once the last products of the one before have ended, ahead of the weights that arrive with it.
+  // The next window is requested once the last products of the previous one have ended, before the weights that arrive
+  // with it.
   const late = window.slices > 1 && window.taps - inFlight < schedule.stage - 1 - inFlight;
   return late
     ? `a window of ${window.taps} taps would arrive later than ${schedule.stage} stages of weights`

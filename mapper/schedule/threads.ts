@@ -1,5 +1,5 @@
 /**
- * @file Decision `threads`: parts the work is dealt into. The user decides it, and no search changes it.
+ * @file Decision `threads`: the number of threads. The user chooses it; searches do not change it.
  *
  *     threads 2        order p q k: two ranges of p
  */
@@ -13,7 +13,7 @@ const MOST = 4096;
 
 export const threads: Decision<number, MappedContext, Schedule> = {
   name: "threads",
-  summary: "Parts into which the outermost kept loop with more than one step is divided.",
+  summary: "Threads among which the outermost kept loop with more than one step is divided.",
   example: "2",
   schema: z.number().int().positive().max(MOST),
   print: String,

@@ -1,9 +1,9 @@
 /**
- * @file Decision `tile`: the box of results a block computes, and how far it goes along the sum in a step.
+ * @file Decision `tile`: the box of results that a block computes, and the length of a step along the sum.
  *
  *     tile m 128, n 256, k 64        out[128*m_tile.., 256*n_tile..]: 64 steps of a sum over 4096
  *
- * Larger tiles read each input fewer times and leave fewer blocks to fill the machine with.
+ * Larger tiles read each input fewer times, but give fewer blocks to fill the machine.
  */
 
 import { z } from "zod";
@@ -14,18 +14,18 @@ import { memoisedBy } from "../../abstraction/memoised.ts";
 import { byAxis, namesProblem, printPairs } from "./decision.ts";
 import type { GridAxis, GridContext, GridDecision, GridLimits } from "./grid-context.ts";
 
-/** One list for all mappings whose axes are as long: they are many, and so are tiles. */
+/** Cached for all mappings whose axes have the same extents, since there are many mappings and many tiles. */
 const tiles = memoisedBy<GridLimits, readonly GridSchedule["tile"][]>();
 
-/** Largest tile along a kept axis: 256 columns of f32 sums are 128 registers of each of 256 threads. */
+/** The largest tile along a kept axis. 256 columns of f32 sums take 128 registers of each of 256 threads. */
 export const MOST_KEPT = 256;
-/** Bytes of a row of a tile along the sum: the swizzles of shared memory span 128. */
+/** Bytes of a tile's row along the sum; the swizzle of shared memory spans 128. */
 const SUM_BYTES = [32, 64, 128] as const;
 
 export const tile: GridDecision<"tile"> = {
   name: "tile",
   summary:
-    "Elements of a block's tile along each axis: larger tiles read inputs fewer times, smaller ones fill the machine.",
+    "Elements of a block's tile along each axis. Larger tiles read each input fewer times; smaller tiles give more blocks to fill the machine.",
   example: "m 128, n 256, k 64",
   schema: byAxis(z.int().min(1).max(4096)),
   values: (context) => {
@@ -52,10 +52,13 @@ export const tile: GridDecision<"tile"> = {
   },
 };
 
-/** Where tiles begin that an instruction loads by itself (CUDA C++ Programming Guide, Warp Matrix Functions: 256 bits). */
+/**
+ * Alignment in bytes of tiles that an instruction itself loads (CUDA C++ Programming Guide, Warp Matrix Functions: 256
+ * bits).
+ */
 const SECRET_TILE_BYTES = 32;
 
-/** Why tiles that an instruction loads by itself begin where it cannot; undefined when they do not. */
+/** Why tiles that an instruction itself loads would be misaligned; undefined when they are aligned. */
 function secretProblem(
   { inputs, sum, intrinsic }: GridContext,
   { tile: size }: Pick<GridSchedule, "tile">,
@@ -68,11 +71,11 @@ function secretProblem(
   });
   return (
     beside &&
-    `tiles of ${beside.operand.name} would begin beside multiples of ${SECRET_TILE_BYTES} bytes, which ${intrinsic.name} asks for`
+    `tiles of ${beside.operand.name} would not begin at multiples of ${SECRET_TILE_BYTES} bytes, as ${intrinsic.name} requires`
   );
 }
 
-/** Powers of two times the instruction's extent, none more than twice what there is; and the sizes that leave nothing over. */
+/** Powers of two times the instruction's extent, up to twice the axis, and sizes that divide the axis. */
 function keptTiles({ extent, elements }: GridAxis): number[] {
   const sizes: number[] = [];
   for (let size = extent; size <= Math.max(extent, MOST_KEPT); size += extent) {
@@ -101,7 +104,7 @@ export function tilesAlong({ axis, elements }: GridAxis, size: Readonly<Record<s
   return Math.ceil(elements / extentOf(axis, size));
 }
 
-/** Steps along the sum, the last perhaps partial, times those of summed loops outside the instruction. */
+/** Steps along the sum, the last one perhaps partial, times the steps of the outer summed loops. */
 export function stepsOf({ sum, outerSums }: GridContext, size: Readonly<Record<string, number>>): number {
   return outerSums.reduce((n, d) => n * d.extent, Math.ceil(sum.elements / extentOf(sum.axis, size)));
 }

@@ -1,9 +1,9 @@
 /**
- * @file Decision `transfer`: how tiles come into shared memory.
+ * @file Decision `transfer`: how tiles are copied into shared memory.
  *
- *     async     copied behind the back of the threads, 4 to 16 bytes at once, in groups that are waited for (sm_80 and later)
- *     engine    boxes, or pixels along a walk, that the machine's copy engine fetches when one thread says so, awaited by stage (sm_90)
- *     plain     through registers of the threads; always so where neighbours lie apart in memory or must be computed
+ *     async     asynchronously (cp.async), 4 to 16 bytes at a time, in groups that the threads wait for (sm_80 and later)
+ *     engine    by the copy engine (TMA), as boxes or runs of pixels that one thread requests and all await by stage (sm_90)
+ *     plain     through registers; the only way if neighbours are not contiguous in memory or elements must be computed
  */
 
 import { z } from "zod";
@@ -12,14 +12,17 @@ import { boxIsAsync, isGatherable } from "./gather.ts";
 import type { GridContext, GridDecision } from "./grid-context.ts";
 import { viewForm } from "./views.ts";
 
-/** Rows of a box, and pixels of a walk, at most. Source: CUDA driver API, cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col. */
+/**
+ * The most rows of a box, and pixels of a run. Source: CUDA driver API, cuTensorMapEncodeTiled and
+ * cuTensorMapEncodeIm2col.
+ */
 const MOST_ROWS = { box: 256, pixels: 1024 } as const;
 
 /** Why the engine cannot fetch the tiles of both inputs; undefined when it can. */
 export function engineProblem(context: GridContext, tile?: GridSchedule["tile"]): string | undefined {
   const { intrinsic, limits, inputs, sum, padding } = context;
   if (!limits.engine) return "the machine has no copy engine";
-  if (!intrinsic.asynchronous) return `${intrinsic.name} reads fragments, which engines are not used for`;
+  if (!intrinsic.asynchronous) return `${intrinsic.name} reads fragments, which copy engines are not used for`;
   if (padding.kind !== "number" || padding.value !== 0) return "an engine fills with zeros";
   for (const input of inputs) {
     const form = viewForm(context, input);
@@ -34,7 +37,7 @@ export function engineProblem(context: GridContext, tile?: GridSchedule["tile"])
 export const transfer: GridDecision<"transfer"> = {
   name: "transfer",
   summary:
-    "How tiles come into shared memory: asynchronously in groups, through registers, or as boxes and walks of pixels that the copy engine fetches.",
+    "How tiles are copied into shared memory: asynchronously in groups (`async`), through registers (`plain`), or by the copy engine (TMA) as boxes and runs of pixels (`engine`).",
   example: "async",
   schema: z.enum(["async", "plain", "engine"]),
   values: (context) => {

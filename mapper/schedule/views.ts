@@ -1,10 +1,11 @@
 /**
- * @file Which part of its tensor an input's tile is, as a copy engine could be told: a box, or pixels that it walks by itself.
+ * @file The part of a tensor that an input's tile covers, in the terms of a copy engine: a box, or pixels that the
+ * engine walks.
  *
  *     w[k,c,r,s], KRSC            rows k, columns c: a box of c 64, s 1, r 1, k 128
  *     in[n,c,p*2+r-1,q*2+s-1]     rows n,p,q, columns c: pixels, w from -1 in steps of 2, then h, then n; offsets s, r
  *
- * All follows from how the loops index the tensor: filters of any rank, strides and dilations are no cases of their own.
+ * It follows from the tensor's indices alone. Filters of any rank, strides and dilations need no special case.
  */
 
 import { type AffineForm, affineForm, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
@@ -15,7 +16,7 @@ import { memoisedPair } from "../../abstraction/memoised.ts";
 import { BEGINNING_BYTES, type PixelRows, type ViewedDimension } from "../../abstraction/tensor-view.ts";
 import type { GridAxis, GridContext, GridInput } from "./grid-context.ts";
 
-/** A tensor's dimension as an engine counts it, and how the loops index it. */
+/** A tensor's dimension as a copy engine counts it, and its index as a form of the loops. */
 export interface ViewedDim extends ViewedDimension {
   readonly form: AffineForm;
 }
@@ -24,22 +25,25 @@ export interface ViewedDim extends ViewedDimension {
 export interface ViewForm {
   readonly access: Access;
   readonly dims: readonly ViewedDim[];
-  /** Of the rows: the dimension that they lie along, or how they walk. */
+  /** The dimension that rows run along, or the walk of their pixels. */
   readonly rows:
     | { readonly kind: "box"; readonly along: number }
     | { readonly kind: "pixels"; readonly walks: PixelRows["walks"] };
 }
 
-/** Multiple of every pitch but the innermost. Source: CUDA driver API, cuTensorMapEncodeTiled. */
+/** Every pitch but the innermost must be a multiple of this. Source: CUDA driver API, cuTensorMapEncodeTiled. */
 const PITCH_BYTES = 16;
 const MOST_DIMENSIONS = 5;
 /** Largest step of a walk. Source: CUDA driver API, cuTensorMapEncodeIm2col, elementStrides. */
 const MOST_STEP = 8;
-/** Places of corners to either side, and offsets, by the number of dimensions walked. Source: the same; PTX ISA, im2col mode. */
+/**
+ * Bounds of corners to either side, and of offsets, by the number of walked dimensions. Source: the same; PTX ISA,
+ * im2col mode.
+ */
 const MOST_CORNER = [0, 2 ** 15, 2 ** 7, 2 ** 4] as const;
 const MOST_OFFSET = [0, 2 ** 16, 2 ** 8, 2 ** 5] as const;
 
-/** How an engine could be told of an input's tiles; or why it cannot, in one sentence. */
+/** An input's tiles as views for a copy engine, or one sentence on why an engine cannot fetch them. */
 export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: GridInput): ViewForm | string => {
   const { computation } = mapping;
   const { operand, kept, contiguous } = input;
@@ -53,7 +57,7 @@ export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: Grid
   const uneven = pitchProblem(value.tensor, dims, bytes);
   if (uneven !== undefined) return uneven;
 
-  // 1. Columns: they lie along the innermost dimension, and nothing else of them.
+  // 1. Columns run along the innermost dimension, and nothing else does.
   const [inner] = dims;
   if (!inner || !liesAlong(inner, columnAxis))
     return `columns of ${value.tensor} are neither one loop nor several that lie one behind the other`;
@@ -61,20 +65,21 @@ export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: Grid
   if (dims.some((d) => d !== inner && [...d.form.terms.keys()].some((name) => ofColumns.has(name))))
     return `${columnAxis.axis} does not run along ${inner.name} alone, whose neighbours lie side by side in ${value.tensor}`;
 
-  // Tiles along it are whole pieces; borders, and what other loops add, must be so too.
+  // Tiles along that dimension begin at aligned positions, so borders and the shifts of other loops must be aligned
+  // too.
   const added = [...inner.form.terms].filter(([name]) => !ofColumns.has(name) && extents[name] !== 1);
   const off = [inner.form.constant, ...added.map(([, by]) => by)].map((n) => Math.abs(n) * bytes);
   const odd = off.find((n) => n % BEGINNING_BYTES !== 0);
   if (odd !== undefined)
     return `tiles of ${value.tensor} begin ${odd} bytes off along ${inner.name}, and an engine begins at multiples of ${BEGINNING_BYTES}`;
 
-  // 2. Of the summed axis, what lies beyond its end must be 0: the tensor ends there too.
+  // 2. Beyond the end of the summed axis, elements must be 0. So the tensor must end there too.
   const ends = dims.find((d) => liesAlong(d, sum));
   const isWhole = ends?.extent === sum.elements && ends.form.constant === 0;
   if (!ends || !isWhole || ends.form.terms.size !== sum.dimension?.loops.length)
-    return `${value.tensor} does not end where the sum over ${sum.axis} does`;
+    return `the sum over ${sum.axis} does not end at the end of ${value.tensor}`;
 
-  // 3. Rows: along one dimension in steps of 1; or loops that walk the tensor as it lies.
+  // 3. Rows run along one dimension with coefficient 1, or their loops walk the tensor in its own order.
   const rows = rowAxis.dimension?.loops.map((l) => l.name) ?? [];
   if (rows.length === 0) return `no loop feeds the rows of ${value.tensor}`;
   const places = dims.flatMap((d, i) => (rows.some((row) => d.form.terms.has(row)) ? [i] : []));
@@ -89,18 +94,19 @@ export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: Grid
   return typeof walks === "string" ? walks : { access: value, dims: read.dims, rows: { kind: "pixels", walks } };
 });
 
-/** Whether the loops of an axis, as they are fused, are steps of 1 along a dimension. */
+/** Whether the fused loops of an axis run along a dimension with coefficient 1. */
 const liesAlong = ({ form }: ViewedDim, { dimension }: GridAxis): boolean =>
   dimension?.loops.every((l, i) => form.terms.get(l.name) === dimension.weights[i]) ?? false;
 
 /**
- * Dimensions with those that fused loops run along, one lying behind the other, as one; what such loops walk otherwise stays apart.
+ * Merges contiguous dimensions that the fused loops of an axis run along. Dimensions that such loops walk in another
+ * way stay separate.
  *
  *     w[k,u,r,s,c], rows k,u of 512 x 8       c, s, r, u 8, k 512  ->  c, s, r, ku 4096
  *     in[n,h,w,c] read at n,p,q,c             c, w, h, n           ->  c, nhw
  */
 function joined(dims: readonly ViewedDim[], { dimension }: GridAxis, extents: Extents): readonly ViewedDim[] {
-  // A tap of a filter of one is always 0.
+  // A loop of extent 1 is always 0.
   const moving = ({ constant, terms }: AffineForm): AffineForm => ({
     constant,
     terms: new Map([...terms].filter(([name]) => extents[name] !== 1)),
@@ -124,7 +130,10 @@ function joined(dims: readonly ViewedDim[], { dimension }: GridAxis, extents: Ex
   return whole ? dims.flatMap((d) => (d === fastest ? [whole] : own.includes(d) ? [] : [d])) : dims;
 }
 
-/** The dimensions of what an input reads, innermost first; or why an engine cannot count them, in one sentence. */
+/**
+ * The dimensions of the tensor that an input reads, innermost first, or one sentence on why an engine cannot address
+ * them.
+ */
 export function viewedDims(
   computation: Computation,
   input: GridInput,
@@ -143,10 +152,10 @@ function readDims(
   return typeof dims === "string" ? dims : { access: value, dims };
 }
 
-/** Why an engine cannot count dimensions: too many, or their places lie too near one another. */
+/** Why an engine cannot address these dimensions: there are too many, or a pitch is not a multiple of 16 bytes. */
 function pitchProblem(tensor: string, dims: readonly ViewedDim[], bytes: number): string | undefined {
   if (dims.length < 2 || dims.length > MOST_DIMENSIONS) return `${tensor} has ${dims.length} dimensions`;
-  if (dims[0]?.pitch !== 1) return `no neighbours lie side by side in ${tensor}`;
+  if (dims[0]?.pitch !== 1) return `no dimension of ${tensor} is contiguous`;
   const odd = dims.slice(1).find((d) => (d.pitch * bytes) % PITCH_BYTES !== 0);
   return odd
     ? `${tensor} has ${odd.pitch * bytes} bytes from one ${odd.name} to the next, no multiple of ${PITCH_BYTES}`
@@ -156,7 +165,7 @@ function pitchProblem(tensor: string, dims: readonly ViewedDim[], bytes: number)
 const isAlone = ({ constant, terms }: AffineForm, loop: string): boolean =>
   constant === 0 && terms.size === 1 && terms.get(loop) === 1;
 
-/** Dimensions of a tensor, innermost first; of extent 1 those that any pitch would do for are outermost. */
+/** Dimensions of a tensor, innermost first. A dimension of extent 1 for which any pitch would do comes outermost. */
 function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | string {
   const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
   const place = (name: string, at: number): number => evaluateIndex(tensor.storage, { ...origin, [name]: at });
@@ -172,13 +181,14 @@ function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | st
       if (place(name, i) - place(name, i - 1) !== pitch) return `${tensor.name} does not lie evenly along ${name}`;
     dims.push({ name, own: [{ position, extent }], extent, pitch, form });
   }
-  if (place(tensor.dims[0]?.name ?? "", 0) !== 0) return `${tensor.name} does not begin where its memory does`;
+  if (place(tensor.dims[0]?.name ?? "", 0) !== 0)
+    return `the first element of ${tensor.name} is not at the start of its memory`;
   return dims.sort((a, b) => a.pitch - b.pitch);
 }
 
 /**
- * How the loops of the rows walk the dimensions between the innermost and the outermost.
- * @param rows the loops, the fastest first
+ * How the loops of the rows walk the dimensions between the innermost and the outermost one.
+ * @param rows the loops, fastest first
  */
 function walksOf(
   axes: readonly { readonly name: string; readonly kind: string; readonly extent: number }[],
@@ -212,7 +222,7 @@ function walksOf(
   return walks;
 }
 
-/** The last place of a walk, counted from the tensor's last. */
+/** The last position of a walk, relative to the tensor's last. */
 function highCorner({ low, count, step }: PixelRows["walks"][number], extent: number): number {
   return low + step * (count - 1) - (extent - 1);
 }

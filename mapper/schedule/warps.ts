@@ -1,10 +1,10 @@
 /**
- * @file Decision `warps`: how the warps of a block stand in its tile.
+ * @file Decision `warps`: how a block's tile is divided among its warps.
  *
- *     warps m 2, n 4        a tile of 128 x 256 is 64 x 64 a warp
+ *     warps m 2, n 4        a tile of 128 x 256 gives each warp 64 x 64
  *
- * A warp fetches each row and column of its part once: squarer parts fetch less from shared memory, larger ones need more registers. Where a
- * warpgroup issues the instruction, warpgroups are counted.
+ * A warp fetches each row and column of its part once. Squarer parts fetch less from shared memory; larger ones need
+ * more registers. If a warpgroup issues the instruction, warpgroups are counted.
  */
 
 import { z } from "zod";
@@ -13,13 +13,13 @@ import { byAxis, namesProblem, printPairs } from "./decision.ts";
 import type { GridAxis, GridDecision } from "./grid-context.ts";
 import { fragmentsAlong } from "./tile.ts";
 
-/** Warps of a block along an axis at most. */
+/** The most warps along an axis. */
 const MOST = 8;
 
 export const warps: GridDecision<"warps"> = {
   name: "warps",
   summary:
-    "Warps of a block along each kept axis: squarer parts fetch less from shared memory, larger ones need more registers.",
+    "Warps of a block along each kept axis. Squarer warp tiles fetch less from shared memory; larger ones need more registers.",
   example: "m 2, n 4",
   schema: byAxis(z.int().min(1).max(32)),
   values: ({ rows, columns, teamThreads, limits }) => {
@@ -28,7 +28,7 @@ export const warps: GridDecision<"warps"> = {
       counts.filter((n) => m * n * teamThreads <= limits.threads).map((n) => ({ [rows.axis]: m, [columns.axis]: n })),
     );
   },
-  // Most combinations fail by this alone.
+  // Checked while drawing, because most combinations fail only this condition.
   suits: ({ rows, columns }, { tile }, warps) => [rows, columns].every((a) => isDivided(a, { tile, warps })),
   print: printPairs,
   problem: ({ rows, columns }, schedule) => {
@@ -42,7 +42,7 @@ export const warps: GridDecision<"warps"> = {
   },
 };
 
-/** Whether each warp has as many whole tiles of the instruction along an axis. */
+/** Whether each warp gets the same whole number of instruction tiles along an axis. */
 function isDivided(along: GridAxis, schedule: Pick<GridSchedule, "tile" | "warps">): boolean {
   const tiles = fragmentsAlong(along, schedule);
   return Number.isInteger(tiles) && tiles >= 1;

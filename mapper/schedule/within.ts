@@ -1,11 +1,12 @@
 /**
- * @file Decision `within`: copies of an input made anew inside a loop, of what one step of the loops around it reads: they stay in a near cache.
+ * @file Decision `within`: copies of an input that are made inside a loop. Each holds what one step of that loop reads,
+ * and so stays in a near cache.
  *
  *     in padded within g              for g in 0..32
- *                                       in_padded[4 x 58 x 58] <- in[4*g .. 4*g+3]          53 KB for 1.7 MB
+ *                                       in_padded[4 x 58 x 58] <- in[4*g .. 4*g+3]          53 KB instead of 1.7 MB
  *                                       for n, k, p, q ...
  *
- * Neighbouring steps that read the same rows copy them again: a halo. Each thread has a copy of its own.
+ * Rows that neighbouring steps share (the halo) are copied by each of them. Each thread has its own copy.
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -29,7 +30,7 @@ type Within = Schedule["within"];
 export const within: Decision<Within, MappedContext, Schedule> = {
   name: "within",
   label: "copied within",
-  summary: "A copy of what one step of a loop reads, made in each step by each thread for itself.",
+  summary: "Inputs copied inside a loop: at each step, each thread copies the part that this step reads.",
   example: "a p/4",
   schema: named(identifier, loop).optional(),
   print: (value) => value && printPairs(value),
@@ -52,38 +53,38 @@ export const within: Decision<Within, MappedContext, Schedule> = {
   distance: (_, a, b) => pairsApart(a.within ?? {}, b.within ?? {}),
 };
 
-/** How often a random schedule has a copy inside of a loop, where there is something to copy. */
+/** How often a random schedule has such a copy, if there is an input to copy. */
 const COPIED_WITHIN = 0.4;
 
-/** A dimension whose loops around a copy move what it holds. */
+/** A dimension with a loop around a copy that shifts what the copy holds. */
 export interface Around {
   readonly dimension: LoopDimension;
-  /** Its loop of the computation that moves. */
+  /** The loop of the computation that shifts it. */
   readonly loop: string;
-  /** The copy holds what one block reads, or what one tile of blocks does. */
+  /** Whether the copy holds what one block reads, or one tile of blocks. */
   readonly of: "block" | "tile";
-  /** Steps of that. */
+  /** Steps in that block or tile. */
   readonly steps: number;
 }
 
-/** A copy of what one step of the loops around it reads. */
+/** A copy of what one step of the enclosing loops reads. */
 export interface WithinCopy extends PaddedReach {
   readonly around: readonly Around[];
 }
 
-/** A copy lies on the stack of its thread and is to stay in its caches. */
+/** A copy is on the stack of its thread and should stay in its caches. */
 const MOST_BYTES = 512 * 1024;
 
 const knownCopies = memoisedBy<readonly LoopDimension[], WithinCopy | string>();
 
-/** The copy of an input that a schedule makes inside a loop; or why it cannot. Worked out once for equal loops around it. */
+/** The copy of an input that a schedule makes inside a loop, or why it cannot. Cached by the loops around it. */
 export function copyWithin(
   mapping: Mapping,
   schedule: Schedule,
   operandName: string,
   dimensions: readonly LoopDimension[],
 ): WithinCopy | string {
-  // All that it follows from: the loops down to it, the blocks they step over, and how it is placed.
+  // The key holds everything that the result depends on: the loops outside the copy, their blocks, and the placement.
   let key = `${operandName} ${schedule.placement[operandName]} ${schedule.within?.[operandName]}`;
   const last = schedule.order.indexOf(schedule.within?.[operandName] ?? "");
   for (const text of schedule.order.slice(0, last + 1))
@@ -102,11 +103,11 @@ function findCopy(
   const placement = schedule.placement[operandName];
   const operand = intrinsic.operands.find((o) => o.name === operandName);
   const bound = binding[operandName];
-  if (!operand || bound?.kind !== "access") return `${operandName} is no input that lies in a tensor`;
+  if (!operand || bound?.kind !== "access") return `${operandName} is not an element of a tensor`;
   if (placement !== "padded" && placement !== "windowed") return `${operandName} is not copied once a call`;
-  if (tensorOf(computation, bound.tensor).constant) return `${bound.tensor} is constant, packed ahead of time`;
+  if (tensorOf(computation, bound.tensor).constant) return `${bound.tensor} is constant and packed ahead of time`;
 
-  // 1. The loops around it, and which of them move what it holds.
+  // 1. The loops around the copy, and those of them that shift what it holds.
   const last = schedule.order.indexOf(name);
   const loops = schedule.order.slice(0, last + 1).flatMap((text) => parseLoop(text) ?? []);
   const innermost = loops.at(-1);
@@ -131,7 +132,7 @@ function findCopy(
     inside.push(onlyFirst(d, steps));
   }
 
-  // 2. A copy as if there were no other steps.
+  // 2. The copy, as if these loops had no other steps.
   const reachCopy = placement === "padded" ? reachPadded : reachWindowed;
   const found = reachCopy(computation, intrinsic, operand, bound, inside);
   if (typeof found === "string") return found;
@@ -141,23 +142,23 @@ function findCopy(
   return { ...found, around };
 }
 
-/** A dimension as if it had only its first steps. */
+/** A dimension cut to its first steps. */
 function onlyFirst(d: LoopDimension, steps: number): LoopDimension {
   const extent = steps * d.step;
   const loops = d.loops.map((l) => (l.extent > 1 ? { ...l, extent } : l));
   return { ...d, loops, extent, steps, wholeSteps: steps };
 }
 
-/** How the loops around a copy move the indices of its tensor. */
+/** How the loops around a copy shift the indices of its tensor. */
 export interface Moved {
   readonly moves: (index: Expr) => boolean;
-  /** `value`, an index counted from the first steps, where the loops stand now. */
+  /** Shifts `value`, an index counted from the first steps, to the current position of the loops. */
   readonly from: (index: Expr, value: Expr) => Expr;
 }
 
 export const STILL: Moved = { moves: () => false, from: (_, value) => value };
 
-/** @param first number of the first step that the copy holds of a dimension */
+/** @param first the first step of a dimension that the copy holds */
 export function movedBy(around: readonly Around[], first: (around: Around) => Expr): Moved {
   return {
     moves: (index) => around.some(({ loop }) => axesIn(index).includes(loop)),
@@ -169,15 +170,15 @@ export function movedBy(around: readonly Around[], first: (around: Around) => Ex
   };
 }
 
-/** Blocks of a tile made for the sake of a copy inside of it: rows that neighbouring blocks share are copied once. */
+/** Blocks in a tile that is formed around a copy. Rows that neighbouring blocks share are then copied once. */
 const TILE_SIZES: readonly number[] = [2, 4, 8, 16];
 
-/** Inputs that a schedule copies, and that are not constant. */
+/** Inputs that a schedule copies and that are not constant. */
 export function copiedInputs(mapping: Mapping, schedule: Schedule): readonly string[] {
   return copiesIn(mapping, schedule).map(({ operand }) => operand);
 }
 
-/** The same, each with the loops inside of which its copy can be made. */
+/** These inputs, each with the loops inside which its copy can be made. */
 function copiesIn(mapping: Mapping, schedule: Schedule): { operand: string; places: readonly string[] }[] {
   return Object.keys(schedule.placement).flatMap((operand) => {
     const places = placesOf(mapping, schedule, operand);
@@ -185,7 +186,7 @@ function copiesIn(mapping: Mapping, schedule: Schedule): { operand: string; plac
   });
 }
 
-/** The copy of one input made inside another loop, or once a call again. */
+/** Moves the copy of one input inside another loop, or back to once a call. */
 export function movedCopy(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
   const inputs = copiesIn(mapping, schedule);
   if (inputs.length === 0) return schedule;
@@ -207,7 +208,7 @@ export function movedCopy(mapping: Mapping, schedule: Schedule, random: Random):
   };
 }
 
-/** Only the copies that can be made where a schedule has them. */
+/** Drops the copies that cannot be made inside their loops. */
 function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
   const dimensions = dimensionsUnder(mapping, schedule);
   const kept = Object.entries(schedule.within ?? {})
@@ -216,7 +217,7 @@ function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
   return kept.length === 0 ? undefined : Object.fromEntries(kept);
 }
 
-/** Loops inside of which the copy of an input can be made. */
+/** Loops inside which the copy of an input can be made. */
 function placesOf(mapping: Mapping, schedule: Schedule, operand: string): readonly string[] {
   const placement = schedule.placement[operand];
   if (placement !== "padded" && placement !== "windowed") return [];

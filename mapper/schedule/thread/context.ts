@@ -1,7 +1,8 @@
 /**
- * @file What the decisions about threads need to know of a computation: its loops, what is read along each, and how much at once.
+ * @file The facts about a computation that decisions about threads use: its loops, the stride of each access along each
+ * loop, and how many elements can be loaded at once.
  *
- *     matvec f16 1024 x 1024      m kept 1024, k summed 1024      a: k steps 1, 8 at once; m steps 1024      b: k steps 1, 8 at once
+ *     matvec f16 1024 x 1024      m kept 1024, k summed 1024      a: k stride 1, 8 at once; m stride 1024      b: k stride 1, 8 at once
  */
 
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
@@ -28,39 +29,42 @@ import { strideAlong } from "../dense-runs.ts";
 import { dimensionsOf } from "../dimensions.ts";
 import { type GridLimits, runAlong } from "../grid-context.ts";
 
-/** An element that each point of the loops reads. */
+/** An access that each point of the loops makes. */
 export interface ThreadAccess {
   readonly access: Access;
   readonly tensor: Tensor;
-  /** Elements of memory from one step of a loop to the next, where that is the same everywhere; loops it does not move with are left out. */
+  /**
+   * Strides in elements along loops. A loop along which the stride varies, or that does not index the access, is
+   * omitted.
+   */
   readonly strides: ReadonlyMap<string, number>;
-  /** Loops that it moves with. */
+  /** Loops that index the access. */
   readonly loops: ReadonlySet<string>;
-  /** Neighbours along a loop that may be moved at once, a power of two; those of one are left out. */
+  /** Neighbours along a loop that can be loaded at once, a power of two; widths of 1 are omitted. */
   readonly widths: ReadonlyMap<string, number>;
 }
 
 export interface ThreadContext {
   readonly mapping: Mapping;
-  /** Kept loops before summed ones, those of one step included. */
+  /** Kept loops, then summed ones, including those of extent 1. */
   readonly loops: readonly Axis[];
   readonly accesses: readonly ThreadAccess[];
-  /** What must hold for a product to be summed: the parts of the condition that reading outside a tensor does not see to. */
+  /** Conditions for a product to be added, apart from those that reading outside a tensor already ensures. */
   readonly conditions: readonly Expr[];
-  /** What is written. */
+  /** The access that is written. */
   readonly result: ThreadAccess;
   readonly limits: GridLimits;
-  /** Whether any number of threads may be idle: there are fewer points than lanes. */
+  /** Set if any number of threads may be idle, since there are fewer points than lanes. */
   readonly wasteful?: true;
 }
 
-/** What is decided about one key of the schedule. */
+/** A decision about one key of the schedule. */
 export type ThreadDecision<K extends keyof ThreadSchedule> = Decision<ThreadSchedule[K], ThreadContext, ThreadSchedule>;
 
-/** Bytes that a thread moves at once at most. */
+/** The most bytes that a thread loads or stores at once. */
 const MOST_BYTES = 16;
 
-/** The context of a computation on the instruction of one thread; or why threads cannot share it, in one sentence. */
+/** The context of a computation on an instruction of one thread, or one sentence on why threads cannot share it. */
 export function threadContext(mapping: Mapping, limits: GridLimits): ThreadContext | string {
   const { computation, intrinsic } = mapping;
   if (intrinsic.scope !== "thread") return `${intrinsic.name} is issued by a ${intrinsic.scope}, not by one thread`;
@@ -70,8 +74,8 @@ export function threadContext(mapping: Mapping, limits: GridLimits): ThreadConte
 }
 
 /**
- * The context of a computation as its equation stands, which no instruction maps: each thread computes whatever the equation says of a point.
- * @returns or why threads cannot share it, in one sentence
+ * The context of a computation that no instruction maps. Each thread evaluates the equation itself.
+ * @returns the context, or one sentence on why threads cannot share the computation
  */
 export function plainContext(
   computation: Computation,
@@ -110,7 +114,7 @@ function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Ex
   return { mapping, loops, accesses, conditions, result: describe(stored, outputOf(computation)), limits };
 }
 
-/** Of the loops by which an access moves evenly. */
+/** Strides of an access along loops; loops with varying strides are omitted. */
 function stridesOf(access: Access, tensor: Tensor, loops: ReadonlySet<string>): ReadonlyMap<string, number> {
   return new Map(
     [...loops].flatMap((loop): [string, number][] => {

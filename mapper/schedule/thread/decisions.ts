@@ -1,5 +1,5 @@
 /**
- * @file The list of what is decided about threads: all that says what a schedule of them is.
+ * @file The decisions about threads. Together they are the schedule.
  *
  *     lanes q 32   warps p 4   each p 2, r 3, s 3   split 1
  */
@@ -13,5 +13,5 @@ import { launch } from "./launch.ts";
 import { split } from "./split.ts";
 import { warps } from "./warps.ts";
 
-/** In the order they are drawn and printed. */
+/** The decisions in the order in which they are drawn and printed. */
 export const THREAD_DECISIONS: Decisions<ThreadSchedule, ThreadContext> = { ...{ lanes, warps, each, split, launch } };

@@ -1,10 +1,11 @@
 /**
- * @file Decision `each`: neighbours along each loop that one thread takes in a step.
+ * @file Decision `each`: neighbouring points along each loop that one thread computes in a step (the register tile).
  *
- *     each q 4, r 3, s 3     four sums of nine products: eighteen elements are read for thirty-six products
- *     each k 8               eight elements of a row, moved at once where they lie side by side
+ *     each q 4, r 3, s 3     four sums of nine products: eighteen loads for thirty-six products
+ *     each k 8               eight elements of a row, loaded at once if they are contiguous
  *
- * What several of a thread's products read is read once. More neighbours save reads and addresses, and leave fewer threads.
+ * An element that several products of a thread need is loaded once. More neighbours save loads and addresses, but leave
+ * fewer threads.
  */
 
 import { z } from "zod";
@@ -14,18 +15,18 @@ import { pick, type Random, shuffled } from "../../../abstraction/random.ts";
 import { byAxis, printPairs } from "../decision.ts";
 import type { ThreadDecision } from "./context.ts";
 
-/** Neighbours of a loop at most, and of all loops together: products that are written out. */
+/** The most neighbours along a loop, and of all loops together, since their products are unrolled. */
 const MOST = 16;
 const WRITTEN_OUT = 256;
-/** A filter is taken whole up to this length. */
+/** The longest filter axis that is unrolled completely. */
 const FILTER = 7;
-/** Kept loops with several neighbours when drawn at random. */
+/** The most kept loops with several neighbours in a random schedule. */
 const KEPT = 2;
 
 export const each: ThreadDecision<"each"> = {
   name: "each",
   summary:
-    "Neighbours along each loop that a thread takes in a step: several save reads and addresses, and leave fewer threads.",
+    "Neighbouring points along each loop that a thread computes in a step. More of them save loads and address arithmetic, but leave fewer threads.",
   example: "q 4, r 3, s 3",
   schema: byAxis(z.int().min(2).max(MOST)),
   print: printPairs,
@@ -37,7 +38,7 @@ export const each: ThreadDecision<"each"> = {
   },
   draw: ({ loops: all }, { lanes, warps }, random) => {
     const drawn: Record<string, number> = {};
-    // What is left of each loop.
+    // The extent of each loop that lanes and warps leave.
     const loops = all.map((l) => ({
       ...l,
       extent: Math.ceil(l.extent / ((lanes[l.name] ?? 1) * (warps[l.name] ?? 1))),
@@ -61,7 +62,7 @@ export const each: ThreadDecision<"each"> = {
       },
     },
   ],
-  // Ones are left out.
+  // Values of 1 are omitted.
   tidy: ({ loops }, schedule) =>
     Object.fromEntries(
       loops.flatMap(({ name }) =>
@@ -70,7 +71,7 @@ export const each: ThreadDecision<"each"> = {
     ),
 };
 
-/** Powers of two, and a filter's length. */
+/** Powers of two, and divisors up to a filter's length. */
 function sizesOf({ extent, kind }: Axis): number[] {
   const powers = [1, 2, 4, 8, MOST].filter((n) => n < 2 * extent && n <= (kind === "reduce" ? MOST : MOST / 2));
   const divisors = Array.from({ length: FILTER }, (_, i) => i + 1).filter((n) => extent % n === 0);

@@ -1,8 +1,8 @@
 /**
- * @file Decision `lanes`: how the lanes of a warp are dealt to the loops.
+ * @file Decision `lanes`: how the lanes of a warp are divided among the loops.
  *
- *     lanes q 32             neighbours in a row: one coalesced access
- *     lanes k 32             each lane has a part of the sum: five shuffles add them up
+ *     lanes q 32             neighbours in a row: coalesced accesses
+ *     lanes k 32             each lane has a part of the sum; five shuffles add the parts up
  *     lanes p 4, q 8         a tile of pixels
  */
 
@@ -11,13 +11,13 @@ import type { Axis } from "../../../abstraction/computation.ts";
 import { byAxis, printPairs } from "../decision.ts";
 import type { ThreadDecision } from "./context.ts";
 
-/** Loops that lanes are dealt to at most. */
+/** The most loops that share the lanes of a warp. */
 const LOOPS = 3;
 
 export const lanes: ThreadDecision<"lanes"> = {
   name: "lanes",
   summary:
-    "Lanes of a warp along each loop: along a kept one they read neighbours, along a summed one shuffles add them up.",
+    "Lanes of a warp along each loop. Along a kept loop they read neighbouring elements; along a summed loop shuffles add up their parts.",
   example: "p 4, q 8",
   schema: byAxis(z.int().min(2).max(32)),
   values: ({ loops, limits }) => dealt(loops, limits.lanes, LOOPS, limits.lanes),
@@ -31,7 +31,10 @@ export const lanes: ThreadDecision<"lanes"> = {
   print: printPairs,
 };
 
-/** Ways to deal powers of two to a few loops so that they make `least` to `most` together; no loop has many more than it can use. */
+/**
+ * Ways to divide powers of two among loops. The product is between `least` and `most`, at most `several` loops share
+ * it, and no loop gets more than twice its extent.
+ */
 export function dealt(
   loops: readonly Axis[],
   least: number,

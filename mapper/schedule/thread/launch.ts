@@ -1,8 +1,8 @@
 /**
- * @file Decision `launch` of threads: when the kernel begins that adds up what split sums left.
+ * @file Decision `launch` of threads: when the kernel that adds up partial sums begins.
  *
- *     (left out)     once the one ahead has ended
- *     early          once all its blocks run: it is set up meanwhile, and awaits its end (sm_90)
+ *     (left out)     after the first kernel has ended
+ *     early          once all blocks of the first kernel run: it sets up meanwhile, and then waits for the end (sm_90)
  */
 
 import { z } from "zod";
@@ -11,7 +11,8 @@ import type { ThreadDecision } from "./context.ts";
 
 export const launch: ThreadDecision<"launch"> = {
   name: "launch",
-  summary: "The kernel that adds parts up is launched while the one ahead runs. When left out, once it has ended.",
+  summary:
+    "Whether the kernel that adds up partial sums is launched while the first kernel still runs. By default it is launched after that one has ended.",
   example: "early",
   schema: z.enum(["early"]).optional(),
   values: ({ limits }) => (limits.dependentLaunch ? [undefined, "early"] : [undefined]),

@@ -1,8 +1,8 @@
 /**
- * @file Schedules of threads: how one deals the loops, and what makes its decisions legal together.
+ * @file Schedules of threads: how loops are divided, and the limits on all decisions together.
  *
  *     depthwise 32 x 112 x 112    lanes q 32   warps p 4   each p 2, r 3, s 3
- *       q   4 blocks of 32 lanes, the last in part      p   14 blocks of 4 warps of 2      c   32 blocks      r, s   in one step
+ *       q   4 blocks of 32 lanes, the last one partial      p   14 blocks of 4 warps of 2      c   32 blocks      r, s   in one step
  */
 
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
@@ -21,17 +21,17 @@ export const THREAD_KIND: ScheduleKind<ThreadSchedule, ThreadContext> = {
 
 export const printThreadSchedule = (schedule: ThreadSchedule): string => printSchedule(THREAD_DECISIONS, schedule);
 
-/** A loop as a schedule deals it. */
+/** A loop, and how a schedule divides it. */
 export interface DealtLoop extends Axis {
   readonly lanes: number;
   readonly warps: number;
   readonly each: number;
-  /** Of a kept loop. */
+  /** Blocks along a kept loop. */
   readonly blocks: number;
-  /** Of a summed loop: steps in order, and blocks that share them. */
+  /** For a summed loop: steps that run in order, and blocks that share them. */
   readonly steps: number;
   readonly split: number;
-  /** Whether some of the steps are beyond its end. */
+  /** Whether some points are beyond the end of the loop. */
   readonly beyond: boolean;
 }
 
@@ -56,14 +56,14 @@ export const isKept = ({ kind }: Axis): boolean => kind === "spatial";
 export const productOf = <T>(all: readonly T[], of: (one: T) => number): number =>
   all.reduce((n, one) => n * of(one), 1);
 
-/** Elements that a thread reads in a step by one access of a tensor, each once. */
+/** The distinct elements that one access reads in a thread's step (`elements`), and the loads for them (`moves`). */
 export function readsOf(
   { loops: moving, strides, widths }: ThreadAccess,
   dealt: readonly DealtLoop[],
 ): { readonly elements: number; readonly moves: number } {
   const own = dealt.filter((l) => moving.has(l.name) && l.each > 1);
   const places = new Set<number>([0]);
-  // Where it is not known how far apart they are, none coincide.
+  // Without known strides, all elements count as distinct.
   let apart = 1;
   for (const l of own) {
     const step = strides.get(l.name);
@@ -75,14 +75,14 @@ export function readsOf(
   return { elements, moves: elements / width };
 }
 
-/** Neighbours moved at once: no more than lie side by side, and as many as divide what a thread takes. */
+/** Elements loaded at once: at most `width`, which are contiguous, and a divisor of what the thread needs. */
 export function runOf(width: number, each: number): number {
   let run = width;
   while (each % run !== 0) run /= 2;
   return run;
 }
 
-/** Registers of a thread besides sums and elements: addresses, counters. */
+/** Registers of a thread other than sums and elements: addresses and counters. */
 const OTHER_REGISTERS = 32;
 
 export function threadRegisters({ accesses }: ThreadContext, dealt: readonly DealtLoop[]): number {
@@ -90,14 +90,14 @@ export function threadRegisters({ accesses }: ThreadContext, dealt: readonly Dea
   return accesses.reduce((n, a) => n + readsOf(a, dealt).elements, sums + OTHER_REGISTERS);
 }
 
-/** Bytes of shared memory in which warps add up; none where each has sums of its own. */
+/** Bytes of shared memory for sums that warps share; 0 if no warps share a sum. */
 export function partialBytes({ mapping, limits }: ThreadContext, dealt: readonly DealtLoop[]): number {
   if (dealt.every((l) => isKept(l) || l.warps === 1)) return 0;
   const sums = productOf(dealt.filter(isKept), (l) => l.each);
   return productOf(dealt, (l) => l.warps) * sums * limits.lanes * bytesOf(targetOf(mapping.computation).dtype);
 }
 
-/** Points beyond the ends of the loops for each one inside that is worth computing. */
+/** The most points computed for each point of the loops. */
 const MOST_WASTE = 3;
 const STATIC_SHARED_BYTES = 48 * 1024;
 

@@ -1,21 +1,21 @@
 /**
- * @file Decision `split`: blocks that share the sum of an element.
+ * @file Decision `split`: blocks that share the sum of an element (split-K).
  *
- *     split 16      sixteen blocks leave their parts in the workspace, and a second kernel adds them up
+ *     split 16      sixteen blocks store partial sums in the workspace, and a second kernel adds them up
  *
- * For few sums of many terms, which would leave the machine idle; the second kernel costs a launch.
+ * It suits few sums of many terms, which would leave most of the machine idle. The second kernel costs a launch.
  */
 
 import { z } from "zod";
 import type { ThreadDecision } from "./context.ts";
 
-/** Kept points from which the machine is busy without. */
+/** The number of kept points from which the machine is busy without splitting. */
 const MANY_SUMS = 4096;
 const MOST = 128;
 
 export const split: ThreadDecision<"split"> = {
   name: "split",
-  summary: "Blocks that share the sum of an element: a second kernel adds their parts up.",
+  summary: "Blocks that share the sum of an element (split-K). A second kernel adds up their partial sums.",
   example: "16",
   schema: z.int().min(1).max(MOST),
   values: ({ loops }) => {

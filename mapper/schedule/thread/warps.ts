@@ -1,8 +1,8 @@
 /**
- * @file Decision `warps`: how the warps of a block are dealt to the loops.
+ * @file Decision `warps`: how the warps of a block are divided among the loops.
  *
  *     warps m 4              four rows a block
- *     warps m 2, k 4         four warps share each sum, and add up in shared memory
+ *     warps m 2, k 4         four warps share each sum, and add up their parts in shared memory
  */
 
 import { z } from "zod";
@@ -10,13 +10,13 @@ import { byAxis, printPairs } from "../decision.ts";
 import type { ThreadDecision } from "./context.ts";
 import { dealt } from "./lanes.ts";
 
-/** Warps of a block at most, and loops that they are dealt to. */
+/** The most warps of a block, and the most loops that share them. */
 const MOST = 32;
 const LOOPS = 2;
 
 export const warps: ThreadDecision<"warps"> = {
   name: "warps",
-  summary: "Warps of a block along each loop: those along a summed one add up in shared memory.",
+  summary: "Warps of a block along each loop. Warps along a summed loop add up their parts in shared memory.",
   example: "m 2, k 4",
   schema: byAxis(z.int().min(2).max(MOST)),
   values: ({ loops }) => dealt(loops, 1, LOOPS, MOST),
