@@ -308,7 +308,8 @@ function assigned(computation: Computation, spatial: readonly Code[]): Code[] {
  */
 function sideBySide(computation: Computation, { innermost, isShared, others, reduce, lanes }: SideBySide): Code[] {
   const { op } = computation.equation;
-  const { name, dtype } = targetOf(computation);
+  const target = targetOf(computation);
+  const { name, dtype } = target;
   const { type, place, condition, value, store } = partsOfOutput(computation);
   const own = axisName(innermost.name);
   const [from, to] = isShared ? (["first", "last"] as const) : ([0, innermost.extent] as const);
@@ -319,7 +320,7 @@ function sideBySide(computation: Computation, { innermost, isShared, others, red
     ...indented(indented(others)),
     code`    {`,
     code`      const Int wide = ${to} - group < ${lanes} ? ${to} - group : ${lanes};`,
-    code`      ${type} sums[${lanes}] = {};`,
+    code`      ${op === "+=" ? elementType(target) : type} sums[${lanes}] = {};`,
     ...(isSum ? [] : [code`      bool begun[${lanes}] = {};`]),
     ...reduce.map((loop) => code`      ${loop}`),
     code`      for (Int lane = 0; lane < wide; lane++) {`,
@@ -350,7 +351,9 @@ export function harnessText(name: "arithmetic.h" | "cuda-elements.h" | "drawn.h"
 /** The member of a {@link referenceStruct} that holds a tensor. */
 export const dataName = (tensor: string): Name => new Name("tensor", `data_${tensor}`, `data of ${tensor}`);
 export const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
-const elementType = (tensor: Tensor): "Int" | "double" => (isInteger(tensor.dtype) ? "Int" : "double");
+/** The narrowest that holds every number of the type and makes the widest vectors: products and sums modulo 2^32 need no wider one. */
+const elementType = ({ dtype }: Tensor): "Int" | "double" | "int32_t" =>
+  dtype === "u32" ? "Int" : isInteger(dtype) ? "int32_t" : "double";
 
 /**
  * Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside.

@@ -19,15 +19,15 @@ static constexpr double infinity = __builtin_inf(), not_a_number = __builtin_nan
 AUTOMAP_FUNCTION inline bool is_finite(double x) { return __builtin_fabs(x) < infinity; }
 AUTOMAP_FUNCTION inline bool is_nan(double x) { return x != x; }
 
-template <int bits, bool is_signed> struct Integer {
+/* T is the type of C++ whose numbers these are. A conversion to it keeps the low bits, and a compiler sees that narrower vectors do. */
+template <class T> struct Integer {
   static constexpr bool integer = true;
+  static constexpr bool is_signed = T(-1) < T(0);
+  static constexpr int bits = 8 * sizeof(T);
   static constexpr Int least = is_signed ? -(Int(1) << (bits - 1)) : 0;
   static constexpr Int most = is_signed ? (Int(1) << (bits - 1)) - 1 : (Int(1) << bits) - 1;
 
-  AUTOMAP_FUNCTION static Int wrap(Int x) {
-    uint64_t low = uint64_t(x) << (64 - bits);
-    return is_signed ? Int(low) >> (64 - bits) : Int(low >> (64 - bits));
-  }
+  AUTOMAP_FUNCTION static Int wrap(Int x) { return Int(T(x)); }
   AUTOMAP_FUNCTION static Int wrap(double x) {
     if (!is_finite(x)) return 0;
     return wrap(__builtin_fabs(x) < 0x1p62 ? Int(x) : Int(__builtin_fmod(x, 0x1p32)));
@@ -53,12 +53,12 @@ template <int fraction_bits, int min_exponent> struct Float {
   template <class T> AUTOMAP_FUNCTION static double saturate(T x) { return wrap(double(x)); }
 };
 
-using u8 = Integer<8, false>;
-using s8 = Integer<8, true>;
-using u16 = Integer<16, false>;
-using s16 = Integer<16, true>;
-using u32 = Integer<32, false>;
-using s32 = Integer<32, true>;
+using u8 = Integer<uint8_t>;
+using s8 = Integer<int8_t>;
+using u16 = Integer<uint16_t>;
+using s16 = Integer<int16_t>;
+using u32 = Integer<uint32_t>;
+using s32 = Integer<int32_t>;
 using f16 = Float<10, -14>;
 using bf16 = Float<7, -126>;
 using tf32 = Float<10, -126>;

@@ -10,14 +10,14 @@ inline FILE* open_or_end(const char* path, const char* how) {
   exit(1);
 }
 
-inline double* doubles(size_t count) {
-  auto* memory = static_cast<double*>(calloc(count, sizeof(double)));
+template <class T> T* zeros(size_t count) {
+  auto* memory = static_cast<T*>(calloc(count, sizeof(T)));
   if (memory) return memory;
   fprintf(stderr, "no memory for %zu numbers\n", count);
   exit(1);
 }
 
-/* Of Int or double; files hold doubles. */
+/* Of an integer type or double; files hold doubles. */
 template <class T> struct Elements {
   T* data = nullptr;
   size_t count = 0;
@@ -25,13 +25,13 @@ template <class T> struct Elements {
   T operator[](Int at) const { return data[at]; }
   void set(Int at, T value) { data[at] = value; }
   void fill(size_t size, T value) {
-    data = static_cast<T*>(static_cast<void*>(doubles(size)));
+    data = zeros<T>(size);
     count = size;
     for (size_t i = 0; i < count; i++) data[i] = value;
   }
   void read(const char* path, size_t size) {
     fill(size, T());
-    double* values = doubles(size);
+    double* values = zeros<double>(size);
     FILE* file = open_or_end(path, "rb");
     if (fread(values, sizeof(double), size, file) != size) {
       fprintf(stderr, "%s holds fewer than %zu numbers\n", path, size);
@@ -42,7 +42,7 @@ template <class T> struct Elements {
     free(values);
   }
   void write(const char* path) {
-    double* values = doubles(count);
+    double* values = zeros<double>(count);
     for (size_t i = 0; i < count; i++) values[i] = double(data[i]);
     FILE* file = open_or_end(path, "wb");
     if (fwrite(values, sizeof(double), count, file) != count || fclose(file)) {
