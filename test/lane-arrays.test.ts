@@ -76,7 +76,7 @@ describe("designs on lanes by their transforms", () => {
     if (!design) throw new Error("no design");
     const wide = placeArray(image, { ...design.schedule, beside: { k: 512, p: 38 } });
     expect(wide.ok ? "" : wide.refusal.because).toMatch(
-      /^length: passes side by side would be written as \d+ multiply/,
+      /^length: passes side by side would take \d+ unrolled multiply/,
     );
     const candidate = (changes: Partial<ArraySchedule>): ArrayCandidate => ({
       ...{ kind: "lanes", intrinsic: "avx512.fma.f32", schedule: { ...design.schedule, ...changes } },
@@ -90,7 +90,7 @@ describe("designs on lanes by their transforms", () => {
     const transform = { loops: ["p", "r"], allocation: [2, 1], schedule: [[16, 7]] };
     const turning = placeArray(filter, { transform, lanes: 16, tile: { p: 4 }, beside: {}, inputs: "passed" });
     expect(turning.ok ? "" : turning.refusal.because).toBe(
-      "length: registers come round after 1008 steps, and 256 are written out at most",
+      "length: register numbers repeat after 1008 steps, and at most 256 are unrolled",
     );
   });
 

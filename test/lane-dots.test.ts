@@ -89,8 +89,8 @@ describe("neighbouring taps by dot products", () => {
         "form: a dot product multiplies u8 by s8 (VPDPBUSD), or s16 by s16 (VPDPWSSD); AVX-512 has none of s8 by s8",
         "form: a dot product multiplies u8 by s8 (VPDPBUSD), or s16 by s16 (VPDPWSSD); AVX-512 has none of u8 by u8",
         "form: a dot product adds products of two integers to a sum of s32",
-        "form: neighbouring lanes along q do not read neighbours of one operand and the same of the other",
-        "form: 1600 steps are a loop, and taps are joined where 64 at most are written out",
+        "form: neighbouring lanes along q do not read neighbouring elements of one operand and the same element of the other",
+        "form: 1600 steps are too many to unroll, and only unrolled taps (at most 64) become dot products",
         "form: neighbouring taps of in along r do not lie side by side in memory",
         "form: neighbouring taps meet on a lane where lanes go along one loop and the innermost steps along another",
       ]

@@ -5,8 +5,9 @@
  *     Z  intrinsic access matrix    operands x intrinsic axes    which axes index each operand
  *     Y  matching matrix            intrinsic axes x loops       which loops feed which axis
  *
- * A match is right when X' = Z*Y agrees with X on the mapped loops and Z' = X*Y^T agrees with Z on the fed axes.
- * (Over all columns, as the algorithm is printed, it would pass one mapping of a convolution; over the mapped ones it passes 49.)
+ * A match is right when X' = Z*Y agrees with X on the mapped loops and Z' = X*Y^T agrees with Z on the fed axes. (Over
+ * all columns, as the algorithm is printed, it would pass one mapping of a convolution; over the mapped ones it passes
+ * 49.)
  */
 
 import {

@@ -4,8 +4,8 @@
  *     s32(in[..]) * s32(w[..])    against    s32(a[m,k]) * s32(b[k,n])
  *       ->  { a: in[..], b: w[..] }   and, the product being commutative,   { a: w[..], b: in[..] }  where types allow
  *
- * An operand may stand for any expression of its type, not only for a tensor: `square(x[c,l] - mean[c])` is computed during packing. A product
- * of three or more factors is divided among the operands in every possible way.
+ * An operand may stand for any expression of its type, not only for a tensor: `square(x[c,l] - mean[c])` is computed
+ * during packing. A product of three or more factors is divided among the operands in every possible way.
  */
 
 import { affineForm, boundsOf, extentOf } from "../../abstraction/affine.ts";
@@ -79,7 +79,10 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
   return refuse(failure.rule, failure.because, failure.hint);
 }
 
-/** Why the form of an instruction cannot be matched against any equation; undefined when each operand is indexed by axes of its own. */
+/**
+ * Why the form of an instruction cannot be matched against any equation; undefined when each operand is indexed by axes
+ * of its own.
+ */
 function unmatchedForm({
   name,
   computation,
@@ -124,7 +127,8 @@ export function sumBound(computation: Computation): number | undefined {
   const types: DTypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
   const range = valueRange(computation.equation.value, types);
   if (!range) return undefined;
-  // When several kept points join one element, each clamps the result. Only a bound on their total makes their order irrelevant.
+  // When several kept points join one element, each clamps the result. Only a bound on their total makes their order
+  // irrelevant.
   const joined = computation.axes.filter((a) => a.kind === "reduce" || !targetShows(computation, a.name));
   const terms = joined.reduce((product, a) => product * a.extent, 1);
   return Math.max(Math.abs(range[0]), Math.abs(range[1])) * terms;
@@ -135,7 +139,9 @@ function writesOnce(computation: Computation): boolean {
   return computation.axes.every((a) => targetShows(computation, a.name));
 }
 
-/** Whether the target's index determines the step of a loop: `k` and `g` in `out[g*16+k]` when k has at most 16 steps. */
+/**
+ * Whether the target's index determines the step of a loop: `k` and `g` in `out[g*16+k]` when k has at most 16 steps.
+ */
 function targetShows(computation: Computation, loop: string): boolean {
   const extents = extentsOf(computation);
   return computation.equation.target.index.some((e) => {
@@ -170,7 +176,9 @@ function combineProblem(computation: Computation, intrinsic: Intrinsic): string 
   return `${intrinsic.name} saturates, the equation wraps; a sum ${reach} may pass ${limit}`;
 }
 
-/** A read outside the tensor yields the combine's identity, which an operand of a narrower type may be unable to hold. */
+/**
+ * A read outside the tensor yields the combine's identity, which an operand of a narrower type may be unable to hold.
+ */
 function outsideProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): string | undefined {
   const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
   const extents = extentsOf(computation);
@@ -267,7 +275,9 @@ class Matcher {
     return `${hardware.tensor} of ${this.name} is ${dtype}, which does not hold ${printExpr(software)}`;
   }
 
-  /** The ways to assign the two sides of an operation, as written first, then commuted where the operation allows it. */
+  /**
+   * The ways to assign the two sides of an operation, as written first, then commuted where the operation allows it.
+   */
   private splits(e: Extract<Expr, { kind: "binary" }>, op: string): (readonly [Expr, Expr])[] {
     if (op !== "*" && op !== "+") return [[e.left, e.right]];
     const parts = flatten(e, op);

@@ -1,5 +1,6 @@
 /**
- * @file Conditions between loops: which input or output excludes the points where a condition fails, and which work a schedule can skip.
+ * @file Conditions between loops: which input or output excludes the points where a condition fails, and which work a
+ * schedule can skip.
  *
  *     c[i,j] += a[i,k] * b[k,j] where j <= i          block i 6, j 2 of 16
  *       for i_outer, j_outer
@@ -14,7 +15,8 @@
  *
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
  *
- * Where tiles of a can be loaded directly, only those across the edge are packed (mapper/lower/edges.ts); the others are loaded in place.
+ * Where tiles of a can be loaded directly, only those across the edge are packed (mapper/lower/edges.ts); the others
+ * are loaded in place.
  */
 
 import type { AffineForm } from "../../abstraction/affine.ts";
@@ -55,8 +57,9 @@ import { defineProblem, leavesAlone, type Problem } from "./problem.ts";
 export interface ConditionPart {
   readonly part: Expr;
   /**
-   * `store` when the part relates only kept loops, so that whole elements stay at the identity. Otherwise the input whose packed tiles hold a
-   * neutral value at those points; undefined when no input is indexed by all the loops concerned.
+   * `store` when the part relates only kept loops, so that whole elements stay at the identity. Otherwise the input
+   * whose packed tiles hold a neutral value at those points; undefined when no input is indexed by all the loops
+   * concerned.
    */
   readonly keptOutBy: "store" | { readonly operand: string } | undefined;
 }
@@ -99,7 +102,10 @@ export function partsPackedIn(parts: readonly ConditionPart[], operand: string):
   );
 }
 
-/** The parts that do more than keep an input's reads inside its tensor: a read outside yields zero, which already excludes the point. */
+/**
+ * The parts that do more than keep an input's reads inside its tensor: a read outside yields zero, which already
+ * excludes the point.
+ */
 export function beyondReads(problem: Problem, parts: readonly Expr[]): readonly Expr[] {
   const { computation, binding, padding } = problem;
   if (parts.length === 0 || computation.equation.op !== "+=" || padding?.kind !== "number" || padding.value !== 0)
@@ -142,7 +148,8 @@ export function storedCondition(parts: readonly ConditionPart[]): Expr | undefin
 }
 
 /**
- * The sum as it is stored: the identity of the combine where the condition on kept loops fails, except for elements that an epilogue leaves out.
+ * The sum as it is stored: the identity of the combine where the condition on kept loops fails, except for elements
+ * that an epilogue leaves out.
  * @param counters current values of the loops
  */
 export function storedSum(
@@ -190,7 +197,10 @@ export const wholeStretch = (d: LoopDimension): Stretch => {
   return { low: number(0), elements, grain: elements };
 };
 
-/** The values that a loop of a dimension takes on a stretch; a superset when the stretch does not end on a step of the fused loops. */
+/**
+ * The values that a loop of a dimension takes on a stretch; a superset when the stretch does not end on a step of the
+ * fused loops.
+ */
 export function spanOf(d: LoopDimension, loop: string, { low, elements, grain }: Stretch): Span {
   const position = d.loops.findIndex((l) => l.name === loop);
   const extent = d.loops[position]?.extent ?? 1;
@@ -291,15 +301,18 @@ export class Conditions {
     return when(joined("and", somewhere(carried, spans), not(everywhere(carried, spans))), work);
   }
 
-  /** The blocks of a summed dimension in which an input excludes some points and keeps others: {@link blocks} from block 0 on. */
+  /**
+   * The blocks of a summed dimension in which an input excludes some points and keeps others: {@link blocks} from block
+   * 0 on.
+   */
   blocksOfInput(operand: string, d: LoopDimension, stretchOf: StretchOf, count: number): StepRange | undefined {
     const carried = this.carried.get(operand);
     return carried && this.range(this.tiedTo(d, carried), d, stretchOf, number(0), count);
   }
 
   /**
-   * For a block of which an epilogue leaves out elements: the work when it stores at least one. A sum that its own condition leaves empty is
-   * stored as the identity.
+   * Stores a block from which an epilogue excludes elements, if at least one is stored. A sum without points is stored
+   * as the identity.
    */
   storedAtAll(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
     return this.leftOut === undefined ? work : when(somewhere(this.leftOut, this.spans(stretchOf)), work);
@@ -342,7 +355,8 @@ export class Conditions {
         constant: sign * form.constant + more,
         terms: new Map([...form.terms].flatMap(([l, c]) => (d.loops[0]?.name === l ? [] : [[l, sign * c]]))),
       });
-      // c*x + most >= 0 for some x of the block: from block (c-1-most)/(c*elements) on, or up to most/(-c*elements), rounded down.
+      // c*x + most >= 0 for some x of the block: from block (c-1-most)/(c*elements) on, or up to most/(-c*elements),
+      // rounded down.
       const block = (e: Expr): Expr => binary("-", binary("/", e, number(size)), from);
       if (coefficient > 0) range.from.push(block(extreme(others(-1, coefficient - 1), spans, "least")));
       else range.to.push(block(extreme(others(1, size), spans, "most")));

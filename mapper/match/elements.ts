@@ -1,6 +1,6 @@
 /**
- * @file Output elements that no point of a computation writes, or that several points write. On a CPU the former hold the identity of the
- * combine.
+ * @file Output elements that no point of a computation writes, or that several points write. On a CPU the former hold
+ * the identity of the combine.
  */
 
 import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
@@ -17,7 +17,10 @@ export function outputProblem(computation: Computation): string | undefined {
   return writesAll(computation) ? undefined : `no point writes some elements of ${name}`;
 }
 
-/** Statements that set the output to the identity when some of its elements are written by no point; empty when all are written. */
+/**
+ * Statements that set the output to the identity when some of its elements are written by no point; empty when all are
+ * written.
+ */
 export function clearOutput(computation: Computation, names: FreshNames): readonly Statement[] {
   if (computation.epilogue || writesAll(computation)) return [];
   const { name, dtype, dims } = outputOf(computation);

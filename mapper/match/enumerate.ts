@@ -4,8 +4,9 @@
  *     mappings(conv2d(...), wmma16x16x16)             98 valid: 49 gathers, either operand first
  *     mappings(conv2d(...), wmma16x16x16, { rule: "amos" })       35 valid
  *
- * A loop may feed an axis when both have the same column in their access matrices and both are kept or both summed. The space is therefore a
- * product over groups of axes with equal columns, and its size is known before it is listed. Axes that no loop can feed are padded.
+ * A loop may feed an axis when both have the same column in their access matrices and both are kept or both summed. The
+ * space is therefore a product over groups of axes with equal columns, and its size is known before it is listed. Axes
+ * that no loop can feed are padded.
  */
 
 import { bitAt } from "../../abstraction/binary-matrix.ts";
@@ -28,13 +29,19 @@ export interface MappingOptions {
   readonly rule?: EnumerationRule;
   /** Refuse fused extents smaller than the instruction's. */
   readonly strict?: boolean;
-  /** `fixed` binds operands in the order of the text; `any` also commutes products. By default fixed for amos, any for gather. */
+  /**
+   * `fixed` binds operands in the order of the text; `any` also commutes products. By default fixed for amos, any for
+   * gather.
+   */
   readonly binding?: "fixed" | "any";
   /** Largest space that is listed completely; a larger one is sampled. */
   readonly limit?: number;
   /** Seed of the sample. */
   readonly seed?: number;
-  /** Whether to explain why loops may not feed axes, each with a counterexample; this takes most of the time. True by default. */
+  /**
+   * Whether to explain why loops may not feed axes, each with a counterexample; this takes most of the time. True by
+   * default.
+   */
   readonly reasons?: boolean;
 }
 
@@ -64,21 +71,24 @@ export interface MappingSet {
 const DEFAULT_LIMIT = 20_000;
 
 /**
- * Mappings of one instruction that a search considers: those with the least waste. More than any operator of the table has (450, conv3d). The
- * model requests schedules for each, at a millisecond or more.
+ * Mappings of one instruction that a search considers: those with the least waste. More than any operator of the table
+ * has (450, conv3d). The model requests schedules for each, at a millisecond or more.
  */
 const MOST_SEARCHED = 512;
 
 /**
- * Every way to compute a computation with an instruction, and why the other matches are refused. A space larger than `options.limit` is
- * sampled, which `sampled` says.
+ * Every way to compute a computation with an instruction, and why the other matches are refused. A space larger than
+ * `options.limit` is sampled, which `sampled` says.
  * @throws UsageError for an unknown option
  */
 export function mappings(computation: Computation, intrinsic: Intrinsic, options: MappingOptions = {}): MappingSet {
   return finished(mappingsInSteps(computation, intrinsic, options));
 }
 
-/** The same with a step after every {@link MATCHES_A_STEP} matches. When told to stop, it returns the matches validated by then. */
+/**
+ * The same with a step after every {@link MATCHES_A_STEP} matches. When told to stop, it returns the matches validated
+ * by then.
+ */
 export function* mappingsInSteps(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -95,8 +105,9 @@ const MATCHES_A_STEP = 256;
 const judgedAlike = memoised((_: Computation) => new Map<string, Judged>());
 
 /**
- * The most promising of {@link mappings}, for a search: phases feed an axis together, and at most `MOST_SEARCHED` are returned. The number of
- * steps does not depend on what is cached, so that a repeated search is cut off at the same step.
+ * The most promising of {@link mappings}, for a search: phases feed an axis together, and at most `MOST_SEARCHED` are
+ * returned. The number of steps does not depend on what is cached, so that a repeated search is cut off at the same
+ * step.
  */
 export function* validMappings(computation: Computation, intrinsic: Intrinsic): Steps<readonly Mapping[]> {
   const { equation, axes } = intrinsic.computation;

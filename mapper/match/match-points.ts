@@ -1,9 +1,10 @@
 /**
  * @file The enumeration rule of AMOS: a mapping is a union of match points.
  *
- * A match point feeds each axis of the instruction by one loop and holds all other loops at their first step. Every operand read must then be
- * indexed by exactly the instruction's axes. Added constants and positive factors are ignored, but `const - x` is not allowed, a window `p + r`
- * with both loops mapped is not a plain index, and a diagonal `x[k,k]` has two. So p and r, or q and s, never feed a mapping together:
+ * A match point feeds each axis of the instruction by one loop and holds all other loops at their first step. Every
+ * operand read must then be indexed by exactly the instruction's axes. Added constants and positive factors are
+ * ignored, but `const - x` is not allowed, a window `p + r` with both loops mapped is not a plain index, and a diagonal
+ * `x[k,k]` has two. So p and r, or q and s, never feed a mapping together:
  *
  *     conv2d on a matrix product    7 points: (n,k,c) (n,k,r) (n,k,s) (p,k,c) (p,k,s) (q,k,c) (q,k,r)      35 unions
  *
@@ -53,8 +54,8 @@ function matchPointFlaw(problem: Problem, point: Readonly<Record<string, string>
 }
 
 /**
- * Mapped loops in an index, ignoring added constants and positive factors and divisors; undefined when the index is not plain, because a loop
- * has a negative factor or is under a remainder.
+ * Mapped loops in an index, ignoring added constants and positive factors and divisors; undefined when the index is not
+ * plain, because a loop has a negative factor or is under a remainder.
  */
 function relaxedLoops(e: Expr, mapped: ReadonlyMap<string, string>): string[] | undefined {
   switch (e.kind) {
@@ -87,7 +88,10 @@ interface Index {
   readonly text: string;
 }
 
-/** The distinct indices of an operand's expression, cached for all points: one that several reads share counts once, `x[k,k]` has two. */
+/**
+ * The distinct indices of an operand's expression, cached for all points: one that several reads share counts once,
+ * `x[k,k]` has two.
+ */
 const distinctIndices = memoised((bound: Expr): readonly Index[] => {
   const byText = new Map<string, Index[]>();
   for (const { index } of accessesIn(bound)) {

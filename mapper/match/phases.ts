@@ -1,5 +1,6 @@
 /**
- * @file Rewrites a computation whose index divides by a stride into phases: each phase of the output sums only the taps that reach it.
+ * @file Rewrites a computation whose index divides by a stride into phases: each phase of the output sums only the taps
+ * that reach it.
  *
  *     y[p] += x[(p+1-r)/2] * w[r] where (p+1-r)%2 == 0               p 0..8, r 0..3: half of the points take part
  *  ->
@@ -8,10 +9,11 @@
  *  ->
  *     y[p*2+p_phase-1] += x[p+r-1] * w[p_phase+2-r*2]                taps in the order of what they read
  *
- * Outputs one stride apart use the same taps. The kept loop is split into steps of the stride and a phase, and the summed loop into every
- * stride-th tap from the one that the phase selects. The remainder is then 0 at every point, the quotient is a sum of loops, and the result is a
- * dense convolution whose filter is indexed by the phase. Positions beyond either end of the output are not elements and are not stored. Tensors
- * stay as they are. (Polyphase decomposition: P. P. Vaidyanathan, Multirate Systems and Filter Banks, 1993, section 4.3.)
+ * Outputs one stride apart use the same taps. The kept loop is split into steps of the stride and a phase, and the
+ * summed loop into every stride-th tap from the one that the phase selects. The remainder is then 0 at every point, the
+ * quotient is a sum of loops, and the result is a dense convolution whose filter is indexed by the phase. Positions
+ * beyond either end of the output are not elements and are not stored. Tensors stay as they are. (Polyphase
+ * decomposition: P. P. Vaidyanathan, Multirate Systems and Filter Banks, 1993, section 4.3.)
  */
 
 import { type AffineForm, affineForm, evaluateIndex, exprOf } from "../../abstraction/affine.ts";
@@ -41,8 +43,8 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
 
 /**
- * The forms of a computation that are searched for mappings. Reversed taps, and phases that have fewer points, replace the computation. Where a
- * stride is longer than its taps, the form in phases is offered beside it.
+ * The forms of a computation that are searched for mappings. Reversed taps, and phases that have fewer points, replace
+ * the computation. Where a stride is longer than its taps, the form in phases is offered beside it.
  */
 export function formsOf(computation: Computation): readonly Computation[] {
   const phases = rewrittenAs(computation, "phases");
@@ -53,8 +55,8 @@ export function formsOf(computation: Computation): readonly Computation[] {
 }
 
 /**
- * Mappings in which either all phases or none feed an axis together with another loop. Allowing some of them would multiply the number of
- * mappings several times.
+ * Mappings in which either all phases or none feed an axis together with another loop. Allowing some of them would
+ * multiply the number of mappings several times.
  */
 export function phasesTogether(found: readonly Mapping[]): readonly Mapping[] {
   const together = found.filter(({ computation, matching }) => {
@@ -110,7 +112,10 @@ function inPhases(computation: Computation): Rewritten | string {
   return { computation: splits.reduce(withPhase, plain), places };
 }
 
-/** Adds the loop of a phase before loops with smaller strides in the output, so that neighbours in the fused index are neighbours in memory. */
+/**
+ * Adds the loop of a phase before loops with smaller strides in the output, so that neighbours in the fused index are
+ * neighbours in memory.
+ */
 function withPhase(computation: Computation, { phase }: PhaseSplit): Computation {
   const { target } = computation.equation;
   const output = outputOf(computation);
@@ -170,7 +175,8 @@ function splitOf(
   const problem = endsProblem(computation, kept);
   if (problem !== undefined) return problem;
 
-  // 1. With kept = by*kept' + step*phase + low and summed = by*summed' + phase, the phase and the constant leave no remainder.
+  // 1. With kept = by*kept' + step*phase + low and summed = by*summed' + phase, the phase and the constant leave no
+  //    remainder.
   const [ofKept, ofSummed] = [form.terms.get(kept.name) ?? 0, form.terms.get(summed.name) ?? 0];
   const residues = Array.from({ length: by }, (_, i) => i);
   const found = residues.find((x) => modulo(ofKept * x + ofSummed, by) === 0);
@@ -238,7 +244,10 @@ function withTapsAhead(computation: Computation, phases: ReadonlySet<string>): R
   return { computation: places.size === 0 ? computation : replaced(computation, places), places };
 }
 
-/** The computation with each loop replaced by an index in loops of the same names; conditions that hold everywhere are dropped. */
+/**
+ * The computation with each loop replaced by an index in loops of the same names; conditions that hold everywhere are
+ * dropped.
+ */
 function replaced(
   computation: Computation,
   places: ReadonlyMap<string, Expr>,

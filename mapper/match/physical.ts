@@ -5,8 +5,9 @@
  *     physical    i1 % 2                 r1 % 2                      on 2x2x2:
  *                 base of a = (4*n + 2*p + q)/2*20 + (9*c + 3*r + s)/2*4,   stride 2,   2*2*5 issues, 9 padded to 10
  *
- * The loops of an axis fuse row-major into one index. The instruction uses the fused index modulo its extent. The quotients number the tiles,
- * which are stored one after another: base = (tile row * tiles per row + tile column) * tile elements.
+ * The loops of an axis fuse row-major into one index. The instruction uses the fused index modulo its extent. The
+ * quotients number the tiles, which are stored one after another: base = (tile row * tiles per row + tile column) *
+ * tile elements.
  */
 
 import { axis, binary, type Expr, number, printExpr } from "../../abstraction/expression.ts";

@@ -1,5 +1,6 @@
 /**
- * @file What all matchings of one computation, instruction and binding share: access matrices, which loops may feed which axes, padding.
+ * @file What all matchings of one computation, instruction and binding share: access matrices, which loops may feed
+ * which axes, padding.
  *
  *     conv2d onto amx.tdpbusd, a = in, b = w
  *       feeders   m: n p q     n: k     k: c r s
@@ -84,7 +85,10 @@ export function wasteOf(problem: Pick<Problem, "loops" | "axes">, matching: Matc
   );
 }
 
-/** The neutral padding: a product with a zero factor adds nothing, a maximum of minus infinity changes nothing. An assignment has none. */
+/**
+ * The neutral padding: a product with a zero factor adds nothing, a maximum of minus infinity changes nothing. An
+ * assignment has none.
+ */
 function paddingOf(intrinsic: Intrinsic): Expr | undefined {
   const { equation } = intrinsic.computation;
   if (equation.op === "=") return undefined;
@@ -101,7 +105,10 @@ export function leavesAlone({ intrinsic, padding }: Problem, filled: readonly st
   return padding?.kind === "number" && valueWith(intrinsic, filled, padding.value) === identity;
 }
 
-/** The instruction's result for a value in some operands and any finite values in the others; undefined when it depends on those. */
+/**
+ * The instruction's result for a value in some operands and any finite values in the others; undefined when it depends
+ * on those.
+ */
 function valueWith(intrinsic: Intrinsic, filled: readonly string[], fill: number): number | undefined {
   const types: DTypes = Object.fromEntries(intrinsic.operands.map((o) => [o.name, o.dtype]));
   const at = (e: Expr): number | undefined => {
@@ -122,7 +129,7 @@ function valueWith(intrinsic: Intrinsic, filled: readonly string[], fill: number
         if (left !== undefined && right !== undefined)
           return wrap(typeOf(e, types) ?? "f64", integerOp(e.op, left, right));
         if (e.op === "*") return left === 0 || right === 0 ? 0 : undefined;
-        // Minus infinity and anything finite, of which subtraction keeps the left side only.
+        // For minus infinity and a finite value: addition keeps either side, subtraction only the left one.
         const known = e.op === "+" ? (left ?? right) : left;
         return known === Number.NEGATIVE_INFINITY || known === Number.POSITIVE_INFINITY ? known : undefined;
       }

@@ -53,7 +53,8 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   const differing = disagreementsWithX(x, y, booleanProduct(z, y));
   if (differing.length > 0) return refuseAccess(problem, matching, differing);
 
-  // 3. Axes left empty although a loop could feed them: one that feeds nothing, or one that feeds its axis together with others.
+  // 3. Axes left empty although a loop could feed them: one that feeds nothing, or one that feeds its axis together
+  //    with others.
   const alone = new Set(axes.filter((a) => matching[a.name]?.length === 1).flatMap((a) => matching[a.name] ?? []));
   for (const axis of axes) {
     const free = (problem.feeders[axis.name] ?? []).filter((l) => !alone.has(l));
@@ -153,8 +154,8 @@ function extentProblem(problem: Problem, matching: Matching, refuse: Refuse): Ve
 }
 
 /**
- * The matching with every axis present and each loop once, in the given order, the last loop fastest. @throws UsageError naming what does not
- * exist
+ * The matching with every axis present and each loop once, in the given order, the last loop fastest. @throws
+ * UsageError naming what does not exist
  */
 export function normaliseMatching({ computation, intrinsic, axes, loops }: Problem, given: Matching): Matching {
   for (const [axis, fed] of Object.entries(given)) {
@@ -187,8 +188,8 @@ function hintFor({ feeders }: Problem, loop: string): { hint?: string } {
 }
 
 /**
- * Refuses a match whose matrices disagree. The reason named is an operand that gets a wrong element and makes an output wrong; failing that, a
- * loop without effect, or an operand that would be right but hold the same element many times.
+ * Refuses a match whose matrices disagree. The reason named is an operand that gets a wrong element and makes an output
+ * wrong; failing that, a loop without effect, or an operand that would be right but hold the same element many times.
  */
 function refuseAccess(problem: Problem, matching: Matching, differing: readonly Disagreement[]): Verdict {
   const { intrinsic, computation, binding, x } = problem;

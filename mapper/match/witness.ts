@@ -1,12 +1,14 @@
 /**
- * @file Finds a counterexample for a match that the access matrices refuse: one output element that the mapped program computes wrong.
+ * @file Finds a counterexample for a match that the access matrices refuse: one output element that the mapped program
+ * computes wrong.
  *
  *     n,k -> m on a matrix product:  w depends on k, b is not indexed by m
  *       out[0,1,0,0] would be given w[0,0,0,0] where the equation reads w[1,0,0,0]
  *
- * The mapped program keeps, for each operand, one element per index of the instruction. Where a tensor depends on a mapped loop that the operand
- * is not indexed by, the element of the loop's first step is used for all steps. Both programs are run on that output element, with rounding and
- * wrapping as the types require and over all points that join it, and a real difference is shown.
+ * The mapped program keeps, for each operand, one element per index of the instruction. Where a tensor depends on a
+ * mapped loop that the operand is not indexed by, the element of the loop's first step is used for all steps. Both
+ * programs are run on that output element, with rounding and wrapping as the types require and over all points that
+ * join it, and a real difference is shown.
  */
 
 import { pointsOf } from "../../abstraction/affine.ts";
@@ -44,7 +46,10 @@ export type WitnessSearch =
   /** None was found; `whole` when every output element was compared. */
   | { readonly found: undefined; readonly whole: boolean };
 
-/** The operands of a match that get wrong elements, and the loops responsible. A loop with one step cannot be responsible. */
+/**
+ * The operands of a match that get wrong elements, and the loops responsible. A loop with one step cannot be
+ * responsible.
+ */
 export function astrayOperands(problem: Problem, matching: Matching): readonly Astray[] {
   const { x, z, computation } = problem;
   const extents = extentsOf(computation);
@@ -64,7 +69,10 @@ const EVALUATIONS = 500_000;
 /** One set of inputs. */
 interface Draw {
   readonly seed: number;
-  /** Smallest value of the random elements. Integer reads outside the tensor under a maximum wrap round when less is added to them. */
+  /**
+   * Smallest value of the random elements. Integer reads outside the tensor under a maximum wrap round when less is
+   * added to them.
+   */
   readonly from: number;
   /** Under a maximum only extreme values show. What a point reads in one of the programs is made large or small. */
   readonly standing: { readonly in: "equation" | "program"; readonly to: 1 | -1 } | undefined;
@@ -128,7 +136,10 @@ function at(e: Expr, point: Point): Expr {
   return substitute(e, new Map(Object.entries(point).map(([name, step]) => [name, number(step)])));
 }
 
-/** The points with all steps 0 or 1, then the whole domain, or a sample of a large one; the responsible loops run fastest. */
+/**
+ * The points with all steps 0 or 1, then the whole domain, or a sample of a large one; the responsible loops run
+ * fastest.
+ */
 function* candidates({ computation, loops }: Problem, astray: readonly Astray[]): Generator<Point> {
   const leading = new Set(astray.flatMap((a) => a.loops));
   const names = loops.map((l) => l.name);
@@ -143,7 +154,9 @@ function* candidates({ computation, loops }: Problem, astray: readonly Astray[])
     yield Object.fromEntries(loops.map((l) => [l.name, randomInteger(random, 0, l.extent - 1)]));
 }
 
-/** An operand of the instruction: its expression, the element it gets, and the loops held at their first step for it. */
+/**
+ * An operand of the instruction: its expression, the element it gets, and the loops held at their first step for it.
+ */
 interface Given {
   readonly name: string;
   readonly dtype: DType;
@@ -237,8 +250,8 @@ class Programs {
   }
 
   /**
-   * An operand that gets another value at a point than the equation reads, so that the point's contribution differs; undefined when there is
-   * none.
+   * An operand that gets another value at a point than the equation reads, so that the point's contribution differs;
+   * undefined when there is none.
    * @param insideOnly require both programs to read inside the tensors
    */
   readAstray(point: Point, draw: Draw, insideOnly: boolean): WrongRead | undefined {
@@ -285,7 +298,10 @@ class Programs {
     return differs;
   }
 
-  /** One element of the output by both programs, computed like interpret.ts does: a fold over summed axes contributes once for every kept point. */
+  /**
+   * One element of the output by both programs, computed like interpret.ts does: a fold over summed axes contributes
+   * once for every kept point.
+   */
   private elementAt(point: Point): [right: number, mistaken: number] {
     const { computation } = this.problem;
     const { op } = computation.equation;
@@ -336,7 +352,10 @@ class Programs {
     for (const { name, slot } of this.loops) this.env[slot] = point[name] ?? 0;
   }
 
-  /** A small integer that its type holds, always the same for the same element. An element made extreme is at the end of that range. */
+  /**
+   * A small integer that its type holds, always the same for the same element. An element made extreme is at the end of
+   * that range.
+   */
   private element(tensor: string, tensorNumber: number, range: readonly [number, number], place: number): number {
     const [least, most] = range;
     const { standing, seed } = this.draw;

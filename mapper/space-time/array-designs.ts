@@ -1,5 +1,6 @@
 /**
- * @file The designs of a computation that fit a target's lanes: every enumerated transform, tiled to the lanes, or why it does not fit.
+ * @file The designs of a computation that fit a target's lanes: every enumerated transform, tiled to the lanes, or why
+ * it does not fit.
  *
  *     conv2d-single 3x3, 16 lanes     708 transforms of (q, r, s): FBS of 16 columns, SBM of 14, ...      refused: FSA.7, 17 PEs on 16 lanes
  */
@@ -19,7 +20,7 @@ import { arrayProblem } from "./problem.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";
 import { extentOfRow } from "./vector.ts";
 
-/** A transform that fits, tiled to the lanes; one pass at a time. */
+/** A transform that fits, tiled to the lanes, with one pass at a time. */
 export interface ArrayDesign {
   /** As `automap systolic` names it: `SBM`, `FFS.3`. */
   readonly name: string;
@@ -34,15 +35,16 @@ export interface ArrayDesigns {
   readonly refused: readonly { readonly name: string; readonly because: string }[];
 }
 
-/** Outputs of a pass whose array has its lanes along summed loops: steps, which are written out. */
+/** Steps that a pass unrolls if its lanes run along summed loops. */
 const STEPS_OF_A_PASS = 32;
-/** Loops that transforms mix at most; the others that are summed are slow rows of time. */
+/** The most loops that a transform mixes. Other summed loops become slow rows of time. */
 export const MOST_MIXED = 3;
 
 /**
- * The designs of a computation on vectors of so many lanes, or why it has none. A step is a transform: told to end, it gives those that were
- * found to fit by then, one at least.
- * @param loops that transforms mix, the one along the lanes included: two have some dozen designs, three some hundreds
+ * The designs of a computation on vectors of `lanes` lanes, or why it has none. Each transform is a step; when stopped,
+ * the generator returns the designs found so far, at least one.
+ * @param mostMixed the most loops that transforms mix, including the one along the lanes: two give some dozen designs,
+ * three some hundreds
  */
 export function* arrayDesigns(
   computation: Computation,
@@ -57,7 +59,7 @@ export function* arrayDesigns(
   const extents = new Map(sum.axes.map((a) => [a.name, a.extent]));
   const most = (name: string): number => extents.get(name) ?? 1;
   const [lane = ""] = loops;
-  // Entries of a transform: two loops have few, and a stride wants entries as long as it.
+  // Bound on the entries of a transform. With two loops there are few transforms; a stride needs entries of its size.
   const bound = loops.length === 2 ? Math.max(2, stride) : 1;
   const inside = loops.map((name) => ({ name, extent: name === lane ? Math.min(lanes, most(name)) : most(name) }));
   const space: ArraySpace = { inside, outside: [], tiled: [], dropped: [] };
@@ -82,7 +84,7 @@ export function* arrayDesigns(
       const transform = carrying({ loops, allocation: row, schedule: design.spaceTime.schedule }, slow);
       return { transform, lanes, tile, beside: {}, inputs: "loaded" };
     });
-    // A sum that cannot be carried from pass to pass is joined in memory.
+    // If a sum cannot be carried from pass to pass, its passes are combined in memory.
     let why: string | undefined;
     let found: ArrayDesign | undefined;
     for (const plan of plans) {
@@ -99,7 +101,7 @@ export function* arrayDesigns(
   return { fitting, refused };
 }
 
-/** The loops a transform mixes, the one that outputs lie along first, and those that are slow rows of time. */
+/** The loops that a transform mixes, the one along the output first, and the loops that become slow rows of time. */
 function mixedLoops(
   sum: Computation,
   mostMixed: number,

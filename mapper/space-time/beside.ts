@@ -1,5 +1,6 @@
 /**
- * @file Runs steps of a loop around lanes side by side, each in its own registers; whatever they share is computed once.
+ * @file Runs steps of a loop around lanes side by side, each in its own registers; whatever they share is computed
+ * once.
  *
  *     for p in 0..2                                for lanes lane in 0..16
  *       for lanes lane in 0..16                      W[0,lane] = w[0]
@@ -23,7 +24,8 @@ export interface OnLanes {
 }
 
 /**
- * @param nest whose loops of these names stand right around the lanes and what repeats them
+ * Runs steps of some loops together.
+ * @param nest contains loops of these names directly around the lanes or what repeats the lanes
  * @param loops outermost first; their steps do not depend on one another
  */
 export function sideBySide(nest: OnLanes, loops: readonly SourceLoop[]): OnLanes {
@@ -36,7 +38,7 @@ class SideBySide {
   private readonly names: readonly string[];
   private readonly extents: Readonly<Record<string, number>>;
   private readonly files: ReadonlyMap<string, VectorFile>;
-  /** Loops by which the content of a register differs. */
+  /** For each register file, the loops that its contents depend on. */
   private readonly differs = new Map<string, readonly string[]>();
 
   constructor(nest: OnLanes, loops: readonly SourceLoop[]) {
@@ -47,7 +49,7 @@ class SideBySide {
   }
 
   made(): OnLanes {
-    // 1. What a register holds differs by what its values are indexed by, and by what they read; until nothing new is found.
+    // 1. The contents of a register depend on the indices and on the reads of its values. Iterated to a fixed point.
     const equations = scalarsIn(this.nest.body).map((s) => s.equation);
     for (let found = true; found; ) {
       found = false;
@@ -62,7 +64,7 @@ class SideBySide {
         found = true;
       }
     }
-    // 2. Statements and registers as often as they differ.
+    // 2. Statements and registers are copied once for each combination of the loops they depend on.
     const vectors = this.nest.vectors.map((v) => ({ ...v, count: v.count * this.copiesOf(v.name) }));
     return { body: this.within(this.nest.body), vectors };
   }
@@ -92,7 +94,7 @@ class SideBySide {
     });
   }
 
-  /** The register of a copy: those of the first copy, then those of the second. */
+  /** The register of a copy. The first copy's registers come first. */
   private registerAt(a: Access, point: Readonly<Record<string, number>>): Access {
     const file = this.files.get(a.tensor);
     const [register, lane] = a.index;
@@ -108,7 +110,7 @@ class SideBySide {
     return (this.differs.get(file) ?? []).reduce((n, name) => n * (this.extents[name] ?? 1), 1);
   }
 
-  /** The loops that a statement is another by. */
+  /** The loops that a statement depends on. */
   private namesOf({ target, value, where }: Equation): readonly string[] {
     const own = new Set([...axesIn(target), ...axesIn(value), ...(where ? axesIn(where) : [])]);
     const read = [target, ...accessesIn(value)].flatMap((a) => this.differs.get(a.tensor) ?? []);

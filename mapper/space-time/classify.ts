@@ -6,13 +6,14 @@
  *     inputs    Broadcast  s.d = 0      Stay      P.d = 0      Forward  neither
  *     outputs   Aggregate  s.d = 0      Sediment  P.d = 0      Migrate  neither
  *
- * An operand that is one element along a plane may do several of these, each along a direction of its own: `sm` is an output that sediments
- * along one direction and migrates along another. In the name of a design the movement that costs most stands for it: M, then A, then S.
+ * An operand that is one element along a plane has several directions of reuse and may move differently along each:
+ * `sm` is an output that sediments along one direction and migrates along another. The design's name has the costliest
+ * of these: M, then A, then S.
  */
 
 import type { ArrayOperand } from "./problem.ts";
 
-/** Which directions of an operand's reuse take no time, and which no space. */
+/** Directions of an operand's reuse that take no time, and that take no space. */
 export interface FlowRanks {
   readonly reuse: number;
   /** Independent directions with s.d = 0. */

@@ -1,5 +1,6 @@
 /**
- * @file Coordinates of a lowered design: which lane and step execute which point, and how an index is expressed in them.
+ * @file Coordinates of a lowered design: which lane and step execute which point, and how an index is expressed in
+ * them.
  *
  *     SBM, loops (c 16, q 5)      x[c+q]  ->  x[lane]        z[c]  ->  z[lane-t]
  *     2-D arrays are lanes in rows: lane = k1*K2 + k2; several rows of time are loops within loops.
@@ -20,13 +21,13 @@ export interface PlaceOptions {
   readonly source?: readonly string[];
   readonly destination?: readonly string[];
   readonly reverse?: readonly ReverseDefinition[];
-  /** Cuts time into serial blocks of so many steps that are written out. */
+  /** Cuts time into serial blocks of this many unrolled steps. */
   readonly round?: number;
-  /** Of all steps only these are run. */
+  /** Runs only these steps. */
   readonly window?: TimeWindow;
 }
 
-/** Steps from the first that is needed. */
+/** A range of steps. */
 export interface TimeWindow {
   readonly first: number;
   readonly count: number;
@@ -58,13 +59,13 @@ export class Coordinates {
   private readonly columns: readonly number[];
   protected readonly digits: readonly Digit[];
   protected readonly inverse: Inverse | undefined;
-  /** Source loops by the user's reverse transform, where the inverse is not affine. */
+  /** Source loops by the user's reverse transform, used if the inverse is not affine. */
   private readonly given = new Map<string, Expr>();
   protected readonly extents: Extents;
-  /** The step, a term for each loop of time. */
+  /** The step, with one term for each loop of time. */
   private readonly step: readonly Term[];
   protected readonly time: Vector;
-  /** The step of the point all of whose rows of time are least. */
+  /** The step at which every row of time has its smallest value. */
   protected readonly start: number;
   private readonly space: Vector;
 
@@ -134,19 +135,19 @@ export class Coordinates {
     if (!this.inverse) this.takeReverse(destination, options.reverse ?? []);
   }
 
-  /** How many steps a distance takes: s.d. */
+  /** The number of steps that a distance takes: s.d. */
   stepsOf(distance: Vector): number {
     return dot(this.time, this.inArray(distance));
   }
 
-  /** What the step leaves divided by a number of registers, some steps ago. */
+  /** The register index of a value some steps ago: the step modulo the number of registers. */
   turn(registers: number, ago: number): Expr {
     const terms = this.step.map((t) => ({ ...t, coefficient: t.coefficient % registers }));
     const sum = sumOf(terms, (registers - (ago % registers)) % registers);
     return boundsOf(sum, this.extents)[1] < registers ? sum : binary("%", sum, number(registers));
   }
 
-  /** How many lanes further a distance leads: P.d. */
+  /** The number of lanes that a distance moves: P.d. */
   hopOf(distance: Vector): number {
     return dot(this.space, this.inArray(distance));
   }
@@ -155,7 +156,7 @@ export class Coordinates {
     return { ...a, index: a.index.map((e) => this.index(e)) };
   }
 
-  /** An index over loops as one over lanes and steps. */
+  /** Rewrites an index over loops as one over lanes and steps. */
   index(e: Expr): Expr {
     const form = affineForm(e);
     if (!form || !this.inverse) return simplified(substitute(e, this.loopValues(), "index"));
@@ -201,14 +202,14 @@ export class Coordinates {
   }
 }
 
-/** Loops of time, the step they count, and the value of each row of time in it. */
+/** The loops of time, the step that they count, and the value of each row of time at that step. */
 interface Time {
   readonly loops: readonly TimeLoop[];
   readonly step: readonly Term[];
   readonly digit: (row: number) => Expr;
 }
 
-/** A loop for each row of time, one for a part of it, or blocks of steps that are written out. */
+/** One loop for each row of time, one for a part of it, or blocks of unrolled steps. */
 function timeOf(
   durations: readonly number[],
   steps: number,
@@ -227,7 +228,7 @@ function timeOf(
         { name: block, extent: Math.ceil(steps / round), serial: true },
         { name: within, extent: round, serial: false },
       ],
-      // Blocks are as long as a round of the registers.
+      // Blocks are as long as the registers take to repeat.
       step: [{ coefficient: 1, value: axis(within) }],
       digit: digit(step),
     };

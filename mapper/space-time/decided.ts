@@ -10,7 +10,7 @@ import { binary, type CompareOp, comparesElements, type Expr, rewrite, walk } fr
 /** Least and largest value of each axis. */
 export type Ranges = ReadonlyMap<string, readonly [least: number, most: number]>;
 
-/** The value, each select whose condition is known replaced by what it gives. */
+/** Replaces each select whose condition is known by the chosen value. */
 export function decided(value: Expr, ranges: Ranges): Expr {
   return rewrite(
     value,
@@ -23,11 +23,11 @@ export function decided(value: Expr, ranges: Ranges): Expr {
   );
 }
 
-/** Conditions on places that are left. */
+/** The number of comparisons of positions that remain. */
 export const undecided = (value: Expr): number =>
   [...walk(value)].filter((e) => e.kind === "compare" && !comparesElements(e)).length;
 
-/** A condition without the parts that are known to hold; undefined where nothing is left. */
+/** A condition without the parts that are known to hold; undefined if nothing remains. */
 export function conditionLeft(e: Expr | undefined, ranges: Ranges): Expr | undefined {
   if (e === undefined || holds(e, ranges)) return undefined;
   if (e.kind !== "logic" || e.op !== "and") return e;
@@ -55,7 +55,7 @@ function holds(e: Expr, ranges: Ranges): boolean | undefined {
   return KNOWN[e.op](least, most);
 }
 
-/** Of a difference between two bounds: whether `difference op 0`. */
+/** Whether `difference op 0` is known, from the bounds of the difference. */
 const KNOWN: Readonly<Record<CompareOp, (least: number, most: number) => boolean | undefined>> = {
   "<": (least, most) => (most < 0 ? true : least >= 0 ? false : undefined),
   "<=": (least, most) => (most <= 0 ? true : least > 0 ? false : undefined),

@@ -1,6 +1,6 @@
 /**
- * @file Derives the recurrence of an equation: each operand is passed on along its reuse, each sum becomes a chain, and the boundaries are
- * computed.
+ * @file Derives the recurrence of an equation: each operand is passed on along its reuse, each sum becomes a chain, and
+ * the boundaries are computed.
  *
  *     out[c] += x[c+q] * w[q]     ->     X[c,q] = select(c == 0 or q == 4, x[c+q], X[c-1,q+1])
  *                                        W[c,q] = select(c == 0, w[q], W[c-1,q])
@@ -36,30 +36,30 @@ import { type ArrayProblem, arrayProblem, operandAccesses, operandNames } from "
 import type { Vector } from "./vector.ts";
 
 /**
- * The recurrence of a computation on the loops of an array; loops that are left out stay in sequence outside, and tensors are what one
- * pass through the array sees of them.
- * @throws UsageError when the computation has no uniform recurrence on these loops
+ * The recurrence of a computation on the loops of an array. Other loops run in sequence outside, and tensors are cut to
+ * the part that one pass reads.
+ * @throws UsageError if the computation has no uniform recurrence on these loops
  */
 export function derive(computation: Computation, loops?: readonly string[]): Recurrence {
   return recurrenceOf(arrayPass(computation, loops ? { loops } : {}));
 }
 
-/** What is mapped: one pass through the array, as a computation of its own, and the loops around it. */
+/** One pass through the array as a computation of its own, and the loops around it. */
 export interface ArrayPass {
   readonly computation: Computation;
   readonly space: ArraySpace;
   readonly problem: ArrayProblem;
 }
 
-/** One pass of a systolic array through a computation: which loops are in space and time, and the dependences among them. */
+/** The loops that a systolic array places in space and time, and the dependences among them. */
 export function arrayPass(computation: Computation, options: ArrayLoopOptions = {}): ArrayPass {
   const space = arraySpace(computation, options);
   return { computation: onePass(computation, space), space, problem: arrayProblem(computation, space) };
 }
 
 /**
- * The computation of one pass: loops outside stand still, and what they alone index is sliced away. Where a condition or a division asks for
- * their value they stand in the middle, where a star has its axes.
+ * The computation of one pass. Loops outside are fixed, and dimensions that only they index are removed. If a condition
+ * or a division needs their value, they are fixed at their middle, where the centre of a star is.
  */
 export function onePass(computation: Computation, space: ArraySpace): Computation {
   if (space.outside.length === 0 && space.dropped.length === 0) return computation;
@@ -104,7 +104,7 @@ export function onePass(computation: Computation, space: ArraySpace): Computatio
 
 const NEVER = compare("==", number(0), number(1));
 
-/** A condition with what its constants settle settled. */
+/** Evaluates the constant parts of a condition. */
 function decided(condition: Expr): Expr | boolean {
   if (condition.kind === "compare") {
     const { op, left, right } = condition;
@@ -148,12 +148,12 @@ function sliceOf(
   return access(of.tensor, index.length > 0 ? index : [number(0)]);
 }
 
-/** The recurrence of one pass; a design says which way values go. */
+/** The recurrence of one pass. With a design, its flows give the directions. */
 export function recurrenceOf(
   { computation, space }: Pick<ArrayPass, "computation" | "space">,
   design?: Pick<Design, "name" | "flows">,
 ): Recurrence {
-  // A computation with loops that the pass leaves outside, or a design of other loops, would give some recurrence, and a wrong one.
+  // A computation with further loops, or a design of other loops, would give a recurrence, but a wrong one.
   const [has, wanted] = [computation.axes, space.inside].map((all) =>
     all
       .map((l) => `${l.name} ${l.extent}`)
@@ -204,7 +204,7 @@ class Derivation {
       return { target: this.at(variable), op: "=", value };
     });
 
-    // 2. What a point adds.
+    // 2. The term that a point adds.
     const target = equation.target.tensor;
     const identity = number(identityOf(equation.op, tensorOf(this.pass, target).dtype));
     const read = (e: Expr): Expr => {
@@ -218,7 +218,7 @@ class Derivation {
         ? plain
         : { kind: "select", condition: equation.where, whenTrue: plain, whenFalse: identity };
 
-    // 3. The sum, level by level; without one the value leaves as it is.
+    // 3. The sum, level by level. Without a sum the value leaves as it is.
     const levels = this.distancesOf(inputs.length);
     const fixed = this.problem.operands.at(-1)?.order === "fixed";
     let held = term;
@@ -254,13 +254,13 @@ class Derivation {
     return { ...made, tensors: this.pass.tensors };
   }
 
-  /** Of an operand, for each of its variables: the distances it is read at. */
+  /** The distances at which each variable of an operand is read. */
   private distancesOf(operand: number): readonly (readonly { distance: Vector; along: Vector }[])[] {
     const flow = this.flows?.[operand];
     if (flow) return flow.variables.map((v) => v.dependences);
     const { reuse = [], role } = this.problem.operands[operand] ?? {};
     if (role === "input") return [reuse.map((d) => ({ distance: d, along: d }))];
-    // The innermost loop runs fastest; each outer one goes on from the end of those within.
+    // The innermost loop runs fastest. Each outer loop continues from the end of the loops inside it.
     const extents = this.loops.map((l) => l.extent);
     let back: Vector = extents.map(() => 0);
     const chain = reuse.toReversed().map((along) => {
@@ -278,7 +278,7 @@ class Derivation {
     return { kind: "binary", op: "+", left: before, right: value };
   }
 
-  /** A recurrence of the user's own: reads of the target become reads of the variable, the identity beyond the border. */
+  /** A user's recurrence: reads of the target become reads of the variable, and the identity beyond the border. */
   private selfReading(variable: string, value: Expr, target: string, identity: Expr): Equation {
     const distances = this.problem.operands.at(-1)?.reuse ?? [];
     let next = 0;
@@ -307,7 +307,7 @@ class Derivation {
     return { kind: "select", condition, whenTrue: otherwise, whenFalse: value };
   }
 
-  /** Where the point a distance back lies outside the box. */
+  /** The condition that the point a distance back is outside the box. */
   private outside(distance: Vector): Expr {
     const faces = this.loops.flatMap((l, i): Expr[] => {
       const d = distance[i] ?? 0;
@@ -329,7 +329,7 @@ class Derivation {
     return compare("==", axis(loop.name), number((along[at] ?? 1) > 0 ? loop.extent - 1 : 0));
   }
 
-  /** In capitals; what is in capitals already gets a mark. */
+  /** The tensor's name in capitals, with underscores appended until it is unique. */
   private variableName(tensor: string): string {
     const taken = [...Object.keys(this.pass.tensors), ...this.loops.map((l) => l.name)];
     let name = tensor.toUpperCase();

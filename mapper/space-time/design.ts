@@ -3,9 +3,10 @@
  *
  *     SBM of a 16-tap tile, filter 5     PEs 20   steps 5   outturn 3.2   utilisation 80 %   registers 80, coalesced 60
  *
- * Outturn is results a step; utilisation is points over PE-steps. Registers are those of the published table (Systolic Computing on GPUs
- * for Productive Performance, Table 4): a variable that travels s.d steps takes s.d + 1 a PE, one without a recurrence takes 1. Coalesced, a new value takes
- * the place of the one read last, which leaves max(1, s.d).
+ * Outturn is results per step; utilisation is points over PE-steps. Registers are counted as in the published table
+ * (Systolic Computing on GPUs for Productive Performance, Table 4): a variable that travels s.d steps takes s.d + 1
+ * registers a PE, and one without a recurrence takes 1. Coalesced registers let a new value replace the one that was
+ * read last, which leaves max(1, s.d).
  */
 
 import { UsageError } from "../../abstraction/error.ts";
@@ -23,10 +24,10 @@ import {
 } from "./problem.ts";
 import { dot, extentOfRow, isZero, plus, printMatrix, scaled, type Vector } from "./vector.ts";
 
-/** A value read at `z - distance`: so many steps later, so many PEs further. */
+/** A value read at `z - distance`: `steps` later and `hop` PEs further on. */
 export interface Dependence {
   readonly distance: Vector;
-  /** The direction of reuse it follows; the distance differs where a sum goes on from the far end of a faster loop. */
+  /** The direction of reuse that it follows. The distance differs if a sum continues from the far end of a faster loop. */
   readonly along: Vector;
   /** s.d */
   readonly steps: number;
@@ -34,7 +35,7 @@ export interface Dependence {
   readonly hop: Vector;
 }
 
-/** A variable of the recurrence; without dependences it is loaded (or computed) afresh at each point. */
+/** A variable of the recurrence. Without dependences it is loaded or computed anew at each point. */
 export interface Variable {
   readonly dependences: readonly Dependence[];
 }
@@ -43,23 +44,23 @@ export interface Variable {
 export interface OperandFlow extends FlowClass {
   readonly name: string;
   readonly role: ArrayOperand["role"];
-  /** One, or for a sum formed in levels one a level, innermost first. */
+  /** One variable, or for a sum formed in levels one for each level, innermost first. */
   readonly variables: readonly Variable[];
-  /** Elements that enter at a boundary, or leave. */
+  /** Elements that enter or leave at a boundary. */
   readonly boundary: number;
 }
 
 /** A systolic array: where and when each point of a recurrence runs, and what that takes. */
 export interface Design {
-  /** `SBM`; a second of the same class is `SBM.2`. */
+  /** `SBM`; the second design of the same dataflow is `SBM.2`. */
   readonly name: string;
   /** `SBM` */
   readonly dataflow: string;
-  /** The whole class, `S B sm`: equal for designs that move everything alike. */
+  /** The whole class, `S B sm`. It is equal for designs that move all operands in the same way. */
   readonly flowClass: string;
-  /** The transform. */
+  /** Rows of the allocation and of the schedule. */
   readonly spaceTime: SpaceTime;
-  /** One row of time: several rows as one number of mixed radix. */
+  /** The schedule as one row of time: several rows become one number of mixed radix. */
   readonly schedule: Vector;
   /** How each operand moves. */
   readonly flows: readonly OperandFlow[];
@@ -69,23 +70,23 @@ export interface Design {
   readonly pes: number;
   /** Time steps of one pass. */
   readonly steps: number;
-  /** Results a step. */
+  /** Results per step. */
   readonly outturn: number;
   /** Share of the PEs' steps that compute a point. */
   readonly utilisation: number;
-  /** Of all PEs. */
+  /** Registers of all PEs together. */
   readonly registers: { readonly plain: number; readonly coalesced: number };
-  /** Furthest a value moves in one transfer. */
+  /** The farthest distance, in PEs, of a single transfer. */
   readonly shuffleDistance: number;
-  /** Elements of inputs that are loaded in one pass. */
+  /** Input elements loaded in one pass. */
   readonly boundaryLoads: number;
-  /** The loop that was split by phase, of a polyphase form. */
+  /** In a polyphase form, the loop that was split by phase. */
   readonly split?: LoopSplit;
 }
 
 /**
- * Several rows of time as one: t = t_last + extent(last) * (t_before ...).
- * @throws UsageError when it has an entry above 2^53, which is no longer exact
+ * Collapses several rows of time into one: t = t_last + extent(last) * (t_before ...).
+ * @throws UsageError if an entry exceeds 2^53 and would not be exact
  */
 export function collapseSchedule(schedule: readonly Vector[], extents: Vector): number[] {
   let radix = 1;
@@ -101,7 +102,7 @@ export function collapseSchedule(schedule: readonly Vector[], extents: Vector): 
   return row;
 }
 
-/** What the array's side of a transform decides; shared by all designs with this allocation. */
+/** The part of a design that its allocation determines; shared by all designs with this allocation. */
 export interface ArraySide {
   readonly allocation: readonly Vector[];
   readonly shape: readonly number[];
@@ -120,7 +121,8 @@ export function arraySide(problem: ArrayProblem, allocation: readonly Vector[]):
     operands: problem.operands.map((operand) => {
       const { reuse, role, order } = operand;
       const stay = unmoved(operand, allocation, extents);
-      // A window of which each PE ever needs one element is loaded once; elsewhere its chains would begin on two faces of the box.
+      // A window of which each PE needs only one element is loaded once. Otherwise its chains would begin on two faces
+      // of the box.
       const window = reuse.some((d) => d.filter((x) => x !== 0).length > 1);
       const resident = role === "input" && order === "free" && window && stay === reuse.length && reuse.length === kept;
       return { stay, resident };
@@ -128,7 +130,7 @@ export function arraySide(problem: ArrayProblem, allocation: readonly Vector[]):
   };
 }
 
-/** What the time side decides. */
+/** The part of a design that its schedule determines. */
 export interface TimeSide {
   readonly schedule: readonly Vector[];
   readonly row: Vector;
@@ -157,13 +159,13 @@ export function timeSide(problem: ArrayProblem, schedule: readonly Vector[]): Ti
 }
 
 /**
- * Independent vectors of a lattice that rows take to 0; a single one counts only where two points of the box lie so apart. Dependences
- * that are fixed form no lattice and count one by one.
+ * The rank of the lattice vectors that all rows map to 0. A single vector counts only if two points of the box are that
+ * far apart. Fixed dependences form no lattice and are counted one by one.
  */
 function unmoved({ reuse, order }: ArrayOperand, rows: readonly Vector[], extents: Vector): number {
   if (reuse.length === 0) return 0;
   if (order === "fixed") return reuse.filter((d) => rows.every((row) => dot(row, d) === 0)).length;
-  // In coordinates of the basis, then back in those of the loops.
+  // First in coordinates of the basis, then in those of the loops.
   const still = nullSpace(
     rows.map((row) => reuse.map((d) => dot(row, d))),
     reuse.length,
@@ -177,12 +179,12 @@ function unmoved({ reuse, order }: ArrayOperand, rows: readonly Vector[], extent
   return still.length;
 }
 
-/** The vector turned so that it takes no negative time, unless its order is fixed. */
+/** The vector or its opposite, so that time does not run backwards. Fixed dependences keep their direction. */
 function oriented(d: Vector, row: Vector, order: ArrayOperand["order"]): Vector {
   return order === "free" && dot(row, d) < 0 ? scaled(d, -1) : d;
 }
 
-/** An input is read from any neighbour that has it earlier; along s.d = 0 all read the same load. */
+/** An input is read from a neighbour that has it earlier. Along s.d = 0 all PEs use the same load. */
 function inputVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vector): TimedVariable[] {
   const dependences = reuse
     .map((d) => oriented(d, row, order))
@@ -193,9 +195,9 @@ function inputVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Ve
 }
 
 /**
- * A sum over several loops: from the fastest to the slowest, each is joined to the chain so far by the vector from its last point to the
- * next first one, (0,-(KP-1),1), as long as that takes time; where it does not, a further level sums what the chains give. Loops with
- * s.d = 0 are summed in one step and come first.
+ * A sum over several loops. From the fastest loop to the slowest, each extends the chain by the vector from its last
+ * point to the next first point, (0,-(KP-1),1), if that takes time. If not, a further level sums the results of the
+ * chains. Loops with s.d = 0 are summed within a step and come first.
  */
 function sumVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vector): TimedVariable[] {
   if (order === "fixed") return [reuse.map((distance) => ({ distance, along: distance, steps: dot(row, distance) }))];
@@ -219,7 +221,7 @@ function sumVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vect
   return levels.length === 0 ? [[]] : levels;
 }
 
-/** The design of an allocation and a schedule; valid ones only. */
+/** The design of a valid allocation and schedule. */
 export function combine(problem: ArrayProblem, array: ArraySide, time: TimeSide): Omit<Design, "name"> {
   let [plain, coalesced, shuffleDistance, boundaryLoads] = [0, 0, 0, 0];
   const flows = problem.operands.map((operand, v): OperandFlow => {
@@ -270,10 +272,13 @@ export function designOf(problem: ArrayProblem, { allocation, schedule }: SpaceT
   return { name: name ?? design.dataflow, ...design };
 }
 
-/** Points of the box without a predecessor along any of the vectors: where chains begin. Counted by inclusion and exclusion. */
+/**
+ * The number of points at which chains begin: points of the box without a predecessor along any of the vectors. By
+ * inclusion and exclusion.
+ */
 export function chainsOf(vectors: readonly Vector[], extents: Vector): number {
   const used = vectors.filter((d) => !isZero(d));
-  // Exact: what is left of long loops is a small difference of large counts.
+  // In exact integers, since the result may be a small difference of large counts.
   let count = 0n;
   for (let subset = 0; subset < 1 << used.length; subset++) {
     const chosen = used.filter((_, i) => (subset >> i) & 1);

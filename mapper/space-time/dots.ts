@@ -1,5 +1,6 @@
 /**
- * @file Computes neighbouring taps of narrow integers by dot products: one instruction multiplies four bytes, or two words, in each 32-bit lane.
+ * @file Computes neighbouring taps of narrow integers by dot products: one instruction multiplies four bytes, or two
+ * words, in each 32-bit lane.
  *
  *     for unrolled r in 0..5                                       x u8, w s8, sums s32
  *       for lanes lane in 0..16
@@ -36,7 +37,9 @@ import { MOST_UNROLLED_STEPS } from "./lower.ts";
 type Scalar = Extract<Statement, { kind: "scalar" }>;
 type Loop = Extract<Statement, { kind: "loop" }>;
 
-/** The dot product of a design whose lanes and innermost steps go along memory element by element, or why it has none. */
+/**
+ * The dot product that a design can use, or why it has none. Lanes and innermost steps must be contiguous in memory.
+ */
 export function dotOf(sum: Computation, { loops, allocation, schedule }: LaneTransform, steps: number): Dot | string {
   const { equation } = sum;
   const factors = factorsOf(equation.value);
@@ -56,13 +59,13 @@ export function dotOf(sum: Computation, { loops, allocation, schedule }: LaneTra
   const far = factors.find((_, i) => step(i, along) !== 1);
   if (far) return `neighbouring taps of ${far.tensor} along ${along} do not lie side by side in memory`;
   if ([step(0, across), step(1, across)].toSorted().join() !== "0,1")
-    return `neighbouring lanes along ${across} do not read neighbours of one operand and the same of the other`;
+    return `neighbouring lanes along ${across} do not read neighbouring elements of one operand and the same element of the other`;
   if (steps > MOST_UNROLLED_STEPS)
-    return `${steps} steps are a loop, and taps are joined where ${MOST_UNROLLED_STEPS} at most are written out`;
+    return `${steps} steps are too many to unroll, and only unrolled taps (at most ${MOST_UNROLLED_STEPS}) become dot products`;
   return dot;
 }
 
-/** Steps of a design's taps when so many of one instruction are joined. */
+/** Steps of a design's taps after `terms` of them are joined into each instruction. */
 export function stepsJoined(
   sum: Computation,
   { loops, schedule }: LaneTransform,
@@ -74,7 +77,7 @@ export function stepsJoined(
   return (steps / taps) * Math.ceil(taps / terms);
 }
 
-/** The two elements that a sum of narrow integers multiplies. */
+/** The two elements that a product of narrow integers multiplies. */
 function factorsOf(e: Expr): readonly [Access, Access] | undefined {
   const inner = (part: Expr): Expr => (part.kind === "cast" && part.dtype === "s32" ? part.value : part);
   if (e.kind !== "binary" || e.op !== "*") return undefined;
@@ -82,19 +85,19 @@ function factorsOf(e: Expr): readonly [Access, Access] | undefined {
   return a.kind === "access" && b.kind === "access" ? [a, b] : undefined;
 }
 
-/** The one loop that a row counts, step by step. */
+/** The loop that a row counts with coefficient 1, if it counts only that. */
 function unit(row: readonly number[]): number | undefined {
   const at = row.findIndex((x) => x !== 0);
   return row[at] === 1 && row.every((x, i) => i === at || x === 0) ? at : undefined;
 }
 
-/** The element in memory. */
+/** The address of an element in memory. */
 function placeOf(sum: Computation, { tensor, index }: Access): Expr {
   const { dims, storage } = tensorOf(sum, tensor);
   return substitute(storage, new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)])), "index");
 }
 
-/** The body with neighbouring taps joined. @param terms that {@link dotOf} allows for the design it was lowered from */
+/** Joins neighbouring taps. @param terms as {@link dotOf} allows for the lowered design */
 export function withDots({ body, vectors }: OnLanes, terms: number): OnLanes {
   const files = new Set(vectors.map((v) => v.name));
   return { body: joinedIn(body, files, terms), vectors };
@@ -110,7 +113,7 @@ function joinedIn(body: readonly Statement[], files: ReadonlySet<string>, terms:
   });
 }
 
-/** Steps of taps, so many at once. */
+/** The steps of taps, `terms` at a time. */
 function joinedSteps(steps: Loop, lanes: Loop, files: ReadonlySet<string>, terms: number): readonly Statement[] {
   const scalars = lanes.body.flatMap((s) => (s.kind === "scalar" ? [s] : []));
   const target = (s: Scalar): string => s.equation.target.tensor;
@@ -136,7 +139,7 @@ function joinedSteps(steps: Loop, lanes: Loop, files: ReadonlySet<string>, terms
   });
 }
 
-/** What is stored at the last step. */
+/** A statement that stores at the last step. */
 function leaving(s: Scalar, axis: string, step: number): Statement {
   const { where, ...equation } = s.equation;
   const left = conditionLeft(where, new Map([[axis, [step, step]]]));
@@ -155,7 +158,7 @@ function withoutTwice(e: Expr): Expr {
   );
 }
 
-/** Whether a lowered design multiplies by dot products anywhere: passes that are tested element by element do not. */
+/** Whether a lowered design contains dot products. Passes that test each element do not. */
 export function usesDots({ body, vectors = [] }: LoopNest): boolean {
   const files = new Set(vectors.map((v) => v.name));
   const isElement = (e: Expr): boolean => e.kind === "cast" && e.value.kind === "access" && !files.has(e.value.tensor);

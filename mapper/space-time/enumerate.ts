@@ -1,11 +1,13 @@
 /**
- * @file Enumerates the designs of a computation on an array: transforms with bounded entries, each distinct design once.
+ * @file Enumerates the designs of a computation on an array: transforms with bounded entries, each distinct design
+ * once.
  *
  *     enumerateDesigns(conv1d, { bound: 1 })     12 designs of 81 transforms: SBM, BSM, FSM, BFS, FFS, FBS, FSA ...
  *
- * Renaming the PEs of an array changes nothing, so only the space spanned by the rows of P matters (its direction for one row, the projection
- * direction for a plane array). Running all steps in reverse changes nothing either. Of two rows of time, slow before fast, only the first and
- * the plane of both matter. Designs that are equal by the operation's own symmetries keep their places in the list and share an `orbit`.
+ * Renaming the PEs of an array changes nothing, so only the space spanned by the rows of P matters (its direction for
+ * one row, the projection direction for a plane array). Neither does running all steps in reverse. Of two rows of time,
+ * slow before fast, only the first row and the plane of both matter. Designs that a symmetry of the operation maps to
+ * each other are all listed, with the same `orbit`.
  */
 
 import { checkNames } from "../../abstraction/error.ts";
@@ -18,7 +20,7 @@ import { type ArrayProblem, extentsOfLoops } from "./problem.ts";
 import { timeSign } from "./validity.ts";
 import { directionsWithin, extentOfRow, primitive, scaled, unit, type Vector } from "./vector.ts";
 
-/** Which transforms are looked at. */
+/** The transforms to enumerate. */
 export interface DesignOptions {
   /** Largest entry of a transform. */
   readonly bound: number;
@@ -26,7 +28,7 @@ export interface DesignOptions {
   readonly arrayRows: number;
 }
 
-/** A design and the orbit it lies in under the symmetries of the operation. */
+/** A design, and its orbit under the symmetries of the operation. */
 export interface ListedDesign extends Design {
   readonly orbit: number;
 }
@@ -37,9 +39,9 @@ export interface DesignSet {
   readonly problem: ArrayProblem;
   /** Best first. */
   readonly designs: readonly ListedDesign[];
-  /** Transforms that are not of full rank, those that differ in name only counted once. */
+  /** Transforms without full rank; those that differ only in names are counted once. */
   readonly refused: readonly SpaceTime[];
-  /** How many transforms were looked at, and how many were left by each rule. */
+  /** The number of transforms enumerated, and the number that each rule left. */
   readonly count: TransformCount;
 }
 
@@ -65,17 +67,17 @@ interface Half<Side> {
 }
 
 export interface DesignSpace {
-  /** Of full rank, each once. */
+  /** Pairs of full rank, each once. */
   readonly pairs: readonly { readonly array: Half<ArraySide>; readonly time: Half<TimeSide> }[];
-  /** The others: some points would meet. */
+  /** Pairs under which some points would collide. */
   readonly refused: readonly SpaceTime[];
   readonly arrays: number;
   readonly times: number;
-  /** Of each pair the number of its orbit. */
+  /** The orbit of each pair. */
   readonly orbits: () => number[];
 }
 
-/** The transforms that are left when those that give one design are called one. */
+/** The transforms, with those that give the same design merged. */
 export function designSpace(problem: ArrayProblem, { bound, arrayRows }: DesignOptions): DesignSpace {
   const loops = problem.loops.length;
   const timeRows = loops - arrayRows;
@@ -93,7 +95,7 @@ export function designSpace(problem: ArrayProblem, { bound, arrayRows }: DesignO
       else refused.push({ allocation: array.rows, schedule: time.rows });
   const orbits = (): number[] => {
     const turns = symmetriesOf(problem);
-    // The group moves the halves; an orbit of pairs follows from where both halves go.
+    // Symmetries act on the halves. The orbit of a pair follows from the images of both halves.
     const moved = (halves: readonly Half<unknown>[], keyOf: (rows: readonly Vector[]) => string): Int32Array[] => {
       const places = new Map(halves.map((h, i) => [h.key, i]));
       return turns.map((turn) => Int32Array.from(halves, (h) => places.get(keyOf(h.rows.map(turn))) ?? 0));
@@ -119,7 +121,7 @@ const arrayKey = (rows: readonly Vector[]): string => primitive(minorsOf(rows)).
 const timeKey = (rows: readonly Vector[]): string =>
   `${primitive(rows[0] ?? []).join()};${primitive(minorsOf(rows)).join()}`;
 
-/** Made when first asked for: counting needs no costs. */
+/** The costs are computed on first use, since counting does not need them. */
 function half<Side>(key: string, rows: readonly Vector[], make: () => Side): Half<Side> {
   let made: Side | undefined;
   return {
@@ -133,7 +135,7 @@ function half<Side>(key: string, rows: readonly Vector[], make: () => Side): Hal
   };
 }
 
-/** The spaces that rows of P span, each with the rows that make the smallest array. */
+/** The spaces that rows of P can span, each with the rows that give the smallest array. */
 function arraySpaces(problem: ArrayProblem, directions: readonly Vector[], rows: number): Half<ArraySide>[] {
   const extents = extentsOfLoops(problem);
   const sets =
@@ -150,21 +152,21 @@ function arraySpaces(problem: ArrayProblem, directions: readonly Vector[], rows:
   return [...best].map(([key, { rows }]) => half(key, rows, () => arraySide(problem, rows)));
 }
 
-/** Rows that name the outermost loops first. */
+/** Prefers rows that begin with outer loops. */
 function bySimplicity(a: Vector, b: Vector): number {
   const lead = (v: Vector): number => v.findIndex((x) => x !== 0);
   return lead(a) - lead(b) || size(a) - size(b);
 }
 const size = (v: Vector): number => v.reduce((sum, x) => sum + Math.abs(x), 0);
 
-/** Whether every dependence whose direction is fixed takes time. */
+/** Whether every fixed dependence takes time. */
 function keepsOrder({ operands }: ArrayProblem, schedule: readonly Vector[]): boolean {
   return operands.every(
     (o) => o.order === "free" || o.reuse.every((d) => timeSign(schedule, d) >= (o.role === "input" ? 0 : 1)),
   );
 }
 
-/** One row of time, forwards unless a fixed dependence wants it the other way. */
+/** Schedules of one row, reversed if a fixed dependence requires it. */
 function singleTimes(problem: ArrayProblem, directions: readonly Vector[]): Half<TimeSide>[] {
   return directions.flatMap((s) => {
     const way = [[s], [scaled(s, -1)]].find((schedule) => keepsOrder(problem, schedule));
@@ -172,7 +174,10 @@ function singleTimes(problem: ArrayProblem, directions: readonly Vector[]): Half
   });
 }
 
-/** Two rows of time: the slow one, and with it the plane; the fast row is the one that takes fewest steps as one number. */
+/**
+ * Schedules of two rows. The slow row and the plane of both matter; the fast row is chosen so that the collapsed
+ * schedule has the fewest steps.
+ */
 function doubleTimes(problem: ArrayProblem, directions: readonly Vector[]): Half<TimeSide>[] {
   const extents = extentsOfLoops(problem);
   const free = problem.operands.every((o) => o.order === "free");
@@ -206,8 +211,9 @@ function stepsOf([slow = [], fast = []]: readonly Vector[], extents: Vector): nu
 }
 
 /**
- * Renamings and reflections of loops that take each operand's reuse to that of an operand of the same role: of a matrix product all
- * reflections, and m <-> n with a <-> b; of a convolution only z -> -z, and reflections of rows that do not slide along the array.
+ * Permutations and reflections of loops that map each operand's reuse to that of an operand of the same role. A matrix
+ * product has all reflections, and m <-> n with a <-> b. A convolution has only z -> -z, and reflections of rows that
+ * do not slide along the array.
  */
 export function symmetriesOf(problem: ArrayProblem): ((row: Vector) => number[])[] {
   const loops = problem.loops.length;
@@ -237,7 +243,7 @@ function signedPermutations(length: number): ((row: Vector) => number[])[] {
   );
 }
 
-/** Whether a transform is the one of a design, up to what makes no difference. */
+/** Whether two transforms give the same design. */
 export function sameDesign(a: SpaceTime, b: SpaceTime): boolean {
   return arrayKey(a.allocation) === arrayKey(b.allocation) && timeKey(a.schedule) === timeKey(b.schedule);
 }

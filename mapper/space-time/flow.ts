@@ -5,11 +5,12 @@
  *     Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * W[c,q]
  *     out[c] = Z[c,q] where q == 4                               out[c] += X * W: a sum over q
  *
- * A value that is only passed on may travel either way, and so may a sum whose operation is associative: the space-time transform decides. All
- * other definitions keep their dependences. The kind of a definition is not guessed from its form: the chains of reads are followed point by
- * point, and a sum must visit each of its points once.
+ * A value that is only passed on may travel either way, and so may a sum whose operation is associative: the space-time
+ * transform decides. All other definitions keep their dependences. The kind of a definition is not guessed from its
+ * form: the chains of reads are followed point by point, and a sum must visit each of its points once.
  *
- * Inside a {@link Flows} a read of a variable is indexed by its distance, `X[]` at distance zero and `X[0,1]` for X[c,q-1].
+ * Inside a {@link Flows} a read of a variable is indexed by its distance, `X[]` at distance zero and `X[0,1]` for
+ * X[c,q-1].
  */
 
 import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
@@ -30,16 +31,16 @@ import { distanceOf } from "../../abstraction/parse-recurrence.ts";
 import type { Recurrence, SourceLoop } from "../../abstraction/recurrence.ts";
 import type { Vector } from "./vector.ts";
 
-/** What a variable holds at a point. */
+/** The contents of a variable at a point. */
 export type Flow =
   /** A load that does not change along the directions: passed on along them, or loaded wherever it is needed. */
   | { readonly kind: "reuse"; readonly name: string; readonly load: Expr; readonly directions: readonly Vector[] }
   /** As written, with the dependences it was written with. */
   | { readonly kind: "fixed"; readonly name: string; readonly value: Expr };
 
-/** What leaves the array. */
+/** A result that leaves the array. */
 export type Outcome =
-  /** `target op= term` over every point, by way of the named variable. */
+  /** `target op= term` over every point, accumulated in the named variable. */
   | {
       readonly kind: "sum";
       readonly name: string;
@@ -56,7 +57,9 @@ export interface Flows {
   readonly name: string;
   /** All loops, outermost first. */
   readonly loops: readonly SourceLoop[];
-  /** Index expressions that must stay below an extent: loops that were split into tiles that do not divide them. */
+  /**
+   * Index expressions that must stay below an extent, from loops that were split into tiles which do not divide them.
+   */
   readonly tails: readonly { readonly index: Expr; readonly extent: number }[];
   readonly flows: readonly Flow[];
   readonly outcomes: readonly Outcome[];
@@ -64,10 +67,12 @@ export interface Flows {
   readonly tensors: Readonly<Record<string, Tensor>>;
 }
 
-/** Points that are followed one by one to prove that a chain is a sum; a larger system keeps the dependences it was written with. */
+/**
+ * The most points that are followed to prove that a chain is a sum. A larger system keeps its dependences as written.
+ */
 const MAX_POINTS = 200_000;
 
-/** Takes a system apart. */
+/** Analyses a system: its flows and its outcomes. */
 export function flowsOf(recurrence: Recurrence): Flows {
   const { name, loops, variables, tensors } = recurrence;
   const byDistance = (e: Expr): Expr =>
@@ -92,7 +97,7 @@ export function flowsOf(recurrence: Recurrence): Flows {
     return { kind: "fixed", target: e.target, value, ...(e.where === undefined ? {} : { where: e.where }) };
   });
 
-  // Variables that a sum went through live on in it, unless something else reads them.
+  // A variable that a sum has absorbed is kept only if something else reads it.
   const needed = new Set<string>();
   const need = (e: Expr): void => {
     for (const read of accessesIn(e)) {
@@ -122,7 +127,9 @@ function leavesOf(e: Expr): Expr[] {
   return e.kind === "select" ? [...leavesOf(e.whenTrue), ...leavesOf(e.whenFalse)] : [e];
 }
 
-/** A variable whose every leaf is one load or itself further back, where the load is the same there. */
+/**
+ * Recognises a variable whose leaves are all one load or the variable itself further back, where the load is the same.
+ */
 function reuseOf({ loops, variables }: Recurrence, name: string, value: Expr): Flow | undefined {
   const leaves = leavesOf(value);
   const isSelf = (e: Expr): e is Access => e.kind === "access" && e.tensor === name;
@@ -135,7 +142,7 @@ function reuseOf({ loops, variables }: Recurrence, name: string, value: Expr): F
   return { kind: "reuse", name, load, directions };
 }
 
-/** Whether every element an expression reads is the same one step further along a direction. */
+/** Whether all elements that an expression reads stay the same one step along a direction. */
 export function isInvariant(e: Expr, direction: Vector, loops: readonly SourceLoop[]): boolean {
   if (e.kind === "axis") return direction[loops.findIndex((l) => l.name === e.name)] === 0;
   if (e.kind !== "access") {
@@ -168,10 +175,10 @@ export function isInvariant(e: Expr, direction: Vector, loops: readonly SourceLo
   });
 }
 
-/** `select(start, 0, Z[z-d]) + term`: what a step of an accumulation looks like. */
+/** `select(start, 0, Z[z-d]) + term`: the form of an accumulation step. */
 interface Chain {
   readonly op: SumOp;
-  /** Nested selects whose leaves are the variable further back, or the identity where it starts. */
+  /** Nested selects whose leaves are the variable further back, or the identity at the start. */
   readonly from: Expr;
   readonly term: Expr;
 }
@@ -198,7 +205,10 @@ function chainOf(name: string, value: Expr): Chain | undefined {
   return undefined;
 }
 
-/** The sum a result is, when following the chains from where it leaves visits every point of its element once. */
+/**
+ * The sum that computes a result. The chains from where the result leaves must visit every point of its element exactly
+ * once.
+ */
 function sumOf(
   recurrence: Recurrence,
   { target, where }: Equation,
@@ -221,7 +231,7 @@ function sumOf(
   const visited = new Map<number, string>();
   const directions = new Map<string, Vector>();
   let term: Expr | undefined;
-  /** Whether every point from `z` back to the start belongs to `element` and was not seen before. */
+  /** Follows the chain from `z` to its start. Every point must belong to `element` and be new. */
   const follow = (variable: string, z: Readonly<Record<string, number>>, element: string): boolean => {
     const chain = chains.get(variable);
     if (!chain || chain.op !== op) return false;

@@ -1,12 +1,12 @@
 /**
- * @file Turns a user's recurrence into something to map: the computation it is equivalent to, or its dependences as written.
+ * @file Turns a user's recurrence into a problem to map: an equivalent computation, or its dependences as written.
  *
  *     X[c,q] = select(q == 0 or c == 15, x[c+q], X[c+1,q-1])
  *     Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * w[q]      ->     out[c] += x[c+q] * w[q]
  *     out[c] = Z[c,q] where q == 4
  *
- * Values that are only passed on, and sums that are proved to be sums, may go either way, so an equation expresses them. Everything else in a
- * system keeps its directions.
+ * Values that are only passed on may travel in either direction, and so may proven sums; an equation expresses both.
+ * All other definitions keep their directions.
  */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
@@ -27,7 +27,7 @@ import { distanceIn, type Flow, type Flows, flowsOf } from "./flow.ts";
 import { type ArrayOperand, type ArrayProblem, reuseOf } from "./problem.ts";
 import { isZero } from "./vector.ts";
 
-/** The equation of a system that is one sum of what is loaded; undefined for any other. */
+/** The equation of a system that forms a single sum of loaded values; undefined for any other system. */
 export function computationOf(recurrence: Recurrence): Computation | undefined {
   const { outcomes, flows } = flowsOf(recurrence);
   const [outcome, ...others] = outcomes;
@@ -49,7 +49,7 @@ function loadOf(flows: readonly Flow[], name: string): Expr | undefined {
   return flow?.kind === "reuse" ? flow.load : undefined;
 }
 
-/** The problem of a system with dependences of its own. */
+/** The problem of a system with fixed dependences. */
 export function problemOfRecurrence(recurrence: Recurrence): ArrayProblem {
   const { loops, definitions, results, variables } = recurrence;
   const names = loops.map((l) => l.name);
@@ -57,7 +57,7 @@ export function problemOfRecurrence(recurrence: Recurrence): ArrayProblem {
     const reads = accessesIn(value).filter((a) => Object.hasOwn(variables, a.tensor));
     const dependences = reads.map((a) => distanceOf(a, loops) ?? []).filter((d) => !isZero(d));
     const [load] = accessesIn(value).filter((a) => !Object.hasOwn(variables, a.tensor));
-    // What has no arithmetic only passes a load on.
+    // A definition without arithmetic only passes a load on.
     const passes = load !== undefined && reads.every((a) => a.tensor === target.tensor) && isCopy(value);
     if (passes) return { name: target.tensor, role: "input", reuse: reuseOf(load, names), order: "free" };
     return { name: target.tensor, role: "output", reuse: dependences, order: "fixed" };
@@ -67,10 +67,10 @@ export function problemOfRecurrence(recurrence: Recurrence): ArrayProblem {
   return { name: recurrence.name, loops, operands, outputs };
 }
 
-/** What the array of a specification works on: its source loops, the others standing still. */
+/** The problem of a specification's array, with the other loops fixed. */
 export interface ArrangedProblem {
   readonly problem: ArrayProblem;
-  /** Of the operands, in their order. */
+  /** The accesses of the operands, in order. */
   readonly accesses: readonly Access[];
 }
 
@@ -96,7 +96,7 @@ export function problemOfFlows(flows: Flows, source: readonly string[]): Arrange
       );
       return { operand: { name: f.name, role: "output", reuse, order: "fixed" }, access: at };
     }),
-    // What a term loads itself is read where it is used.
+    // Tensors that a term reads directly are loaded at each use.
     ...flows.outcomes
       .flatMap((o) => (o.kind === "sum" ? accessesIn(o.term) : []))
       .filter((a) => !Object.hasOwn(flows.variables, a.tensor))

@@ -84,7 +84,10 @@ export function tileFlows(flows: Flows, { loop, outer, inner, size }: Tile): Flo
   };
 }
 
-/** Puts the loops in another order, outermost first; loops that are not named keep their places around them. @throws UsageError */
+/**
+ * Puts the loops in another order, outermost first; loops that are not named keep their places around them. @throws
+ * UsageError
+ */
 export function reorderFlows(flows: Flows, order: readonly string[]): Flows {
   const places = order.map((loop) => indexOfLoop(flows, loop, "reorder"));
   const twice = order.find((loop, i) => order.indexOf(loop) !== i);

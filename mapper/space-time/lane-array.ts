@@ -3,7 +3,8 @@
  *
  *     conv2d, loops q c r s, P = (1,0,0,1), s = (0,1,0,0) (0,0,1,0) (0,0,0,1), tile q 14      SBM on 16 lanes, sums carried from channel to channel
  *
- * A summed loop in the transform, as a slow row of time, keeps its sum in registers; a summed loop around the array combines passes in memory.
+ * A summed loop in the transform, as a slow row of time, keeps its sum in registers; a summed loop around the array
+ * combines passes in memory.
  */
 
 import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
@@ -23,22 +24,22 @@ import { type LaneRefusal, refusal } from "./taps.ts";
 import { refusalOf } from "./validity.ts";
 import { isZero } from "./vector.ts";
 
-/** What the transform, its tiles and what runs side by side need to be told apart. */
+/** The parts of a schedule that determine a design. */
 export type ArrayPlan = Pick<ArraySchedule, "transform" | "lanes" | "tile" | "beside" | "inputs">;
 
 export interface LaneArray {
-  /** The sum, without what is made of it. */
+  /** The computation without its epilogue. */
   readonly sum: Computation;
   readonly problem: ArrayProblem;
   readonly design: Design;
   readonly spaceTime: SpaceTime;
-  /** The loops, those side by side innermost of those outside. */
+  /** The loops. Those that run side by side are the innermost outside ones. */
   readonly space: ArraySpace;
   /** Loops that run side by side, outermost first. */
   readonly beside: readonly SourceLoop[];
-  /** Loops outside that are summed: passes join in memory. */
+  /** Outside loops that are summed, whose passes combine in memory. */
   readonly joined: readonly string[];
-  /** What multiplies neighbouring taps, where the schedule's inputs are so. */
+  /** The dot product for neighbouring taps, if the schedule's inputs are `dots`. */
   readonly dot?: Dot;
 }
 
@@ -46,11 +47,11 @@ export type ArrayVerdict =
   | { readonly ok: true; readonly array: LaneArray }
   | { readonly ok: false; readonly refusal: LaneRefusal };
 
-/** Registers of one variable, by steps that a value travels: more would not stay in registers beside others. */
+/** The most steps that a value travels. Each step takes a register. */
 const DEEPEST = 16;
-/** Steps after which all registers come round: any two operands do so sooner. */
+/** The most steps after which register numbers repeat; any two operands repeat within this. */
 const LONGEST_ROUND = DEEPEST * DEEPEST;
-/** Loops of a transform at most: what is tried to find whether points meet grows as 3 to their number. */
+/** The most loops of a transform. The search for colliding points grows as 3 to this power. */
 export const MOST_LOOPS = 8;
 
 export const spaceTimeOf = ({ allocation, schedule }: LaneTransform): SpaceTime => ({
@@ -58,7 +59,7 @@ export const spaceTimeOf = ({ allocation, schedule }: LaneTransform): SpaceTime 
   schedule,
 });
 
-/** Where an array puts a computation, or why lanes cannot run it so. */
+/** Places a computation on an array, or says why lanes cannot run it. */
 export function placeArray(computation: Computation, plan: ArrayPlan): ArrayVerdict {
   const { sum } = partsOf(computation);
   if (computation.time) return { ok: false, refusal: TIME_REFUSED };
@@ -66,16 +67,16 @@ export function placeArray(computation: Computation, plan: ArrayPlan): ArrayVerd
   return "because" in judged ? { ok: false, refusal: judged } : withBeside(computation, sum, judged, plan);
 }
 
-/** Why no transform is of a stencil in time. */
+/** Why a stencil in time has no transform. */
 export const TIME_REFUSED = refusal(
   "form",
   "planes follow one another in time: a window sweeps them, and no transform mixes their steps",
 );
 
-/** A transform with its tiles, whatever runs side by side. */
+/** A transform with its tiles, independent of what runs side by side. */
 export type Judged = Pick<LaneArray, "problem" | "design" | "spaceTime">;
 
-/** The design of a transform in its tiles, or why lanes cannot run it. */
+/** The design of a tiled transform, or why lanes cannot run it. */
 export function judgeTransform(
   sum: Computation,
   { transform, lanes, tile }: Pick<ArrayPlan, "transform" | "lanes" | "tile">,
@@ -102,7 +103,7 @@ export function judgeTransform(
   }
 }
 
-/** The loops around a design, or why they cannot run so. */
+/** Places the loops around a design, or says why they cannot run in this way. */
 export function withBeside(computation: Computation, sum: Computation, judged: Judged, plan: ArrayPlan): ArrayVerdict {
   const refuse = (rule: LaneRefusal["rule"], because: string): ArrayVerdict => ({
     ok: false,
@@ -141,9 +142,9 @@ export function withBeside(computation: Computation, sum: Computation, judged: J
   return { ok: true, array: { ...judged, sum, space, beside, joined, ...(dot && { dot }) } };
 }
 
-/** Why a pass, with those beside it, would be longer than any program worth running. */
+/** Why the passes that run together would make too long a program. */
 function tooLong({ steps }: Design, passing: Design["flows"], { beside, transform }: ArrayPlan): string | undefined {
-  // An input that stays on its lane under one row of time is loaded once.
+  // An input that stays on its lane under a single row of time is loaded once.
   const moving = passing.filter(
     (f) =>
       f.role === "output" ||
@@ -154,11 +155,11 @@ function tooLong({ steps }: Design, passing: Design["flows"], { beside, transfor
     .flatMap((f) => f.variables.map((v) => Math.max(1, ...v.dependences.map((d) => d.steps))))
     .reduce(leastCommonMultiple, 1);
   if (steps > MOST_UNROLLED_STEPS && round > LONGEST_ROUND)
-    return `registers come round after ${round} steps, and ${LONGEST_ROUND} are written out at most`;
+    return `register numbers repeat after ${round} steps, and at most ${LONGEST_ROUND} are unrolled`;
   const each = Math.min(steps, Math.max(round, MOST_UNROLLED_STEPS));
   const written = Object.values(beside).reduce((n, count) => n * count, each);
   if (written <= MOST_WRITTEN) return undefined;
-  return `passes side by side would be written as ${written} multiply-adds, more than ${MOST_WRITTEN}`;
+  return `passes side by side would take ${written} unrolled multiply-adds, more than ${MOST_WRITTEN}`;
 }
 
 const isLong = (sum: Computation, name: string): boolean => sum.axes.some((a) => a.name === name && a.extent > 1);
@@ -171,7 +172,7 @@ function insideOf(sum: Computation, { loops }: LaneTransform, tile: ArrayPlan["t
   });
 }
 
-/** The loops inside and outside, or what is wrong with tiles and with what runs side by side. */
+/** The loops inside and outside the array, or what is wrong with the tiles or with the loops side by side. */
 function shapeOf(
   sum: Computation,
   { transform, tile, beside }: ArrayPlan,
@@ -188,7 +189,7 @@ function shapeOf(
   const outer = Object.keys(tile).find((name) => !transform.loops.includes(name));
   if (outer !== undefined) return { because: `${outer} stands outside the array and has no tile` };
 
-  // 1. Loops of the array in tiles.
+  // 1. The tiled loops of the array.
   const tiled: Tiled[] = [];
   const inside = insideOf(sum, transform, tile);
   const outside: SourceLoop[] = sum.axes.flatMap(({ name, extent }) =>
@@ -202,7 +203,7 @@ function shapeOf(
     outside.push(tiles);
   }
 
-  // 2. Of loops outside some steps side by side, innermost.
+  // 2. Some steps of outside loops run side by side, innermost.
   const inner: SourceLoop[] = [];
   for (const [name, count] of Object.entries(beside)) {
     if (count === 1) continue;
@@ -230,14 +231,14 @@ function shapeOf(
   };
 }
 
-/** Whether a loop outside, or the one whose tiles it counts, indexes the result. */
+/** Whether an outside loop, or the loop whose tiles it counts, indexes the result. */
 function isKept(sum: Computation, tiled: readonly Tiled[], name: string): boolean {
   const of = tiled.find((t) => t.outer === name)?.name;
   if (of !== undefined) return isKept(sum, tiled, of);
   return sum.axes.some((a) => a.name === name && a.kind === "spatial");
 }
 
-/** Loops outside that may go to threads. */
+/** Outside loops that threads may share. */
 export function keptOutside({ sum, space, beside }: LaneArray): readonly string[] {
   const inner = new Set(beside.map((l) => l.name));
   return space.outside.map((l) => l.name).filter((name) => !inner.has(name) && isKept(sum, space.tiled, name));

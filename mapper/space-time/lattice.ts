@@ -1,22 +1,24 @@
 /**
- * @file Decides whether a lattice has a nonzero vector whose entries stay below given extents, that is, whether two points of a box can differ
- * by a lattice vector.
+ * @file Decides whether a lattice has a nonzero vector whose entries stay below given extents, that is, whether two
+ * points of a box can differ by a lattice vector.
  *
  *     latticePointIn([[1, 4, -1]], [16, 5, 5])       (1,4,-1)
  *     latticePointIn([[1, 5, -1]], [2**32, 5, 5])    undefined: no multiple of it fits
  *
- * The work depends on the number of loops, not on their lengths. With each entry scaled by its extent the box is a cube. A reduced basis
- * (Lenstra, Lenstra, Lovasz 1982) begins with a vector at most a constant factor longer than the shortest. Either that vector lies in the cube,
- * or only a limited number of vectors are short enough, and these are enumerated (Fincke, Pohst 1985).
+ * The work depends on the number of loops, not on their lengths. With each entry scaled by its extent the box is a
+ * cube. A reduced basis (Lenstra, Lenstra, Lovasz 1982) begins with a vector at most a constant factor longer than the
+ * shortest. Either that vector lies in the cube, or only a limited number of vectors are short enough, and these are
+ * enumerated (Fincke, Pohst 1985).
  */
 
 import { nullSpace } from "./null-space.ts";
 import { isZero, plus, scaled, type Vector } from "./vector.ts";
 
 /**
+ * Finds a lattice vector inside a box.
  * @param basis independent vectors
- * @param tried hears of each vector that is held against the extents
- * @returns one that fits, of those near the origin where there is one; its first entry that is not 0 is positive
+ * @param tried is called with each vector that is compared with the extents
+ * @returns a vector that fits, near the origin if possible; its first nonzero entry is positive
  */
 export function latticePointIn(
   basis: readonly Vector[],
@@ -29,7 +31,7 @@ export function latticePointIn(
   };
   const inside = withoutStill(basis, extents);
   if (inside.length === 0) return undefined;
-  // 1. Near points make the shorter example.
+  // 1. Vectors near the origin, which make shorter examples.
   const near = sumsOf(
     reduced(
       inside,
@@ -38,12 +40,12 @@ export function latticePointIn(
   ).filter(fits);
   const [nearest] = near.toSorted((a, b) => length(a) - length(b));
   if (nearest) return turned(nearest);
-  // 2. All that can fit.
+  // 2. All vectors that can fit.
   const found = firstWithin(reduced(inside, measuresOf(extents)), measuresOf(extents), fits);
   return found && turned(found);
 }
 
-/** The part of a lattice that is 0 along loops of one step. */
+/** The sublattice that is 0 along loops of one step. */
 function withoutStill(basis: readonly Vector[], extents: Vector): readonly Vector[] {
   const still = extents.flatMap((n, i) => (n === 1 && basis.some((b) => b[i] !== 0) ? [i] : []));
   if (still.length === 0) return basis;
@@ -54,7 +56,7 @@ function withoutStill(basis: readonly Vector[], extents: Vector): readonly Vecto
   return coefficients.map((c) => combination(basis, c));
 }
 
-/** What one step of each loop counts for: the way across the box is 1 along every loop. */
+/** Scales the box to a cube of side 1. */
 function measuresOf(extents: Vector): Vector {
   return extents.map((n) => 1 / Math.max(1, n - 1));
 }
@@ -70,22 +72,25 @@ function combination(basis: readonly Vector[], coefficients: Vector): Vector {
   return basis.reduce<Vector>((sum, b, j) => plus(sum, scaled(b, coefficients[j] ?? 0)), nothing);
 }
 
-/** Sums and differences of some vectors of a basis, one of each pair of opposite ones. */
+/** Sums and differences of basis vectors, one of each pair of opposites. */
 function sumsOf(basis: readonly Vector[]): Vector[] {
   let sums: Vector[] = [];
-  // As arguments of one call they would be too many.
+  // Spread one by one, since a single call would have too many arguments.
   for (const b of basis) sums = [...sums, b, ...sums.flatMap((s) => [plus(s, b), plus(s, scaled(b, -1))])];
   return sums;
 }
 
 // ---- Reduction
 
-/** Share of a step forward that a vector must keep of the one before: the usual 3/4. */
+/** The Lovasz parameter, usually 3/4. */
 const LOVASZ = 0.75;
-/** A basis of four vectors, entries of nine digits and extents of 2^53 takes fewer rounds; beyond, rounding goes in a circle. */
+/**
+ * A basis of four vectors with entries of nine digits and extents of 2^53 takes fewer rounds. Beyond this, rounding
+ * errors make it cycle.
+ */
 const MOST_ROUNDS = 2000;
 
-/** A basis of the same lattice whose vectors are short and nearly at right angles, lengths taken by the measures. */
+/** An LLL-reduced basis of the same lattice, with lengths weighted by the measures. */
 function reduced(basis: readonly Vector[], measures: Vector): Vector[] {
   const b = [...basis];
   let at = 1;
@@ -107,13 +112,13 @@ function reduced(basis: readonly Vector[], measures: Vector): Vector[] {
 }
 
 interface Orthogonal {
-  /** How much of each earlier direction a vector has. */
+  /** Gram-Schmidt coefficients with respect to earlier directions. */
   readonly shares: readonly Vector[];
-  /** Squared length of what a vector adds to those before. */
+  /** Squared lengths of the orthogonalised vectors. */
   readonly squares: Vector;
 }
 
-/** Gram and Schmidt. */
+/** Gram-Schmidt orthogonalisation. */
 function orthogonal(basis: readonly Vector[], measures: Vector): Orthogonal {
   const [directions, shares, squares]: [number[][], number[][], number[]] = [[], [], []];
   const product = (a: Vector, b: Vector): number => a.reduce((sum, x, i) => sum + x * (b[i] ?? 0), 0);
@@ -134,10 +139,13 @@ function orthogonal(basis: readonly Vector[], measures: Vector): Orthogonal {
 
 // ---- Search
 
-/** Rounding errors of lengths stay far below this. */
+/** Rounding errors of lengths are far below this. */
 const TOLERANCE = 1e-6;
 
-/** The first vector that fits of all that are no longer than the diagonal of the cube; coefficients near the middle first. */
+/**
+ * The first vector that fits, among all that are no longer than the cube's diagonal. Coefficients near the centre are
+ * tried first.
+ */
 function firstWithin(basis: readonly Vector[], measures: Vector, fits: (v: Vector) => boolean): Vector | undefined {
   const { shares, squares } = orthogonal(basis, measures);
   const radius = measures.length * (1 + TOLERANCE);
@@ -164,7 +172,7 @@ function firstWithin(basis: readonly Vector[], measures: Vector, fits: (v: Vecto
   );
 }
 
-/** The integers within `reach` of a number, the nearest first. */
+/** The integers within `reach` of a number, nearest first. */
 function* outwards(middle: number, reach: number): Generator<number> {
   const nearest = Math.round(middle);
   for (let distance = 0; distance <= reach + 1; distance++) {

@@ -1,5 +1,6 @@
 /**
- * @file Chooses which loops of a computation run inside the array, how these are tiled, and which run in sequence outside.
+ * @file Chooses which loops of a computation run inside the array, how these are tiled, and which run in sequence
+ * outside.
  *
  *     conv1d, 16 lanes     inside p 16 (of 890), r 5     outside k 512, c 512, p_tile 56
  */
@@ -10,18 +11,18 @@ import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { accessesIn } from "../../abstraction/expression.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 
-/** A loop of which the array takes a tile at a time: its index is `size * outer + name`. */
+/** A loop that the array processes in tiles: its index is `size * outer + name`. */
 export interface Tiled {
   readonly name: string;
   readonly size: number;
   readonly outer: string;
-  /** Name of the inner loop; the loop's own unless the array takes both parts. */
+  /** Name of the inner loop. It keeps the loop's name unless the array contains both parts. */
   readonly inner?: string;
 }
 
 export interface ArraySpace {
   readonly inside: readonly SourceLoop[];
-  /** In sequence outside the array, outermost first, those over tiles last. */
+  /** Loops in sequence outside the array, outermost first; loops over tiles come last. */
   readonly outside: readonly SourceLoop[];
   readonly tiled: readonly Tiled[];
   /** Loops of one step: their index is 0. */
@@ -32,17 +33,18 @@ export interface ArraySpace {
 export interface ArrayLoopOptions {
   /** Loops of the array, outermost first; chosen when left out. */
   readonly loops?: readonly string[];
-  /** Spatial loops of the array are tiled to this when they are longer. */
+  /** Longer spatial loops of the array are tiled to this size. */
   readonly lanes?: number;
 }
 
-/** Transforms are listed for up to four loops. */
+/** The most loops for which transforms are enumerated. */
 const MOST_LOOPS = 4;
 
 /**
- * Chooses and tiles the loops of the array. Up to three loops are all of it. Of more, a window (`p+r`) takes its innermost spatial loop and the last two loops it sums over; without
- * a window the array takes the last two spatial loops and the last summed one. Loops of one step are dropped.
- * @throws UsageError for an unknown loop, or when fewer than two are left
+ * Chooses and tiles the loops of the array. Up to three loops are all taken. Of more loops, a window (`p+r`) takes its
+ * innermost spatial loop and the last two loops it sums over; without a window the array takes the last two spatial
+ * loops and the last summed one. Loops of one step are dropped.
+ * @throws UsageError for an unknown loop, or if fewer than two are left
  */
 export function arraySpace(computation: Computation, options: ArrayLoopOptions = {}): ArraySpace {
   const long = computation.axes.filter((a) => a.extent > 1);
@@ -104,7 +106,7 @@ export function windowsOf({ equation, axes }: Computation): [spatial: string, re
     });
 }
 
-/** A filter is short and stays whole; everything else comes in tiles. */
+/** Whether a loop is tiled. Filter axes are short and stay whole. */
 function isTiled(computation: Computation, { name, kind }: Axis): boolean {
   return kind === "spatial" || !windowsOf(computation).some(([, reduce]) => reduce === name);
 }
@@ -113,7 +115,7 @@ function freshName(wish: string, taken: readonly string[]): string {
   return taken.includes(wish) ? freshName(`${wish}_`, taken) : wish;
 }
 
-/** Whether some operand of the array slides: designs then run on one row of lanes. */
+/** Whether a window slides inside the array. Such designs run on a single row of lanes. */
 export function hasWindow(computation: Computation, { inside }: ArraySpace): boolean {
   return windowsOf(computation).some((pair) => pair.every((name) => inside.some((l) => l.name === name)));
 }

@@ -1,10 +1,11 @@
 /**
- * @file Lowers a lane design given by its transform: passes side by side where every access is inside, and single passes at borders.
+ * @file Lowers a lane design given by its transform. Passes run side by side where every access is inside, and one at a
+ * time at borders.
  *
- *     for parallel p_block in 0..1                              the first rows: their passes one by one, every access tested
+ *     for parallel p_block in 0..1                              the first rows: single passes, every access tested
  *       for p in 0..4 ...
  *     for parallel p_block in 0..12                             rows whose neighbours are all inside
- *       for q_tile in 0..1 ...                                  ... but not those of the first columns
+ *       for q_tile in 0..1 ...                                  ... except in the first columns
  *       for q_tile in 0..7                                      passes of four rows side by side
  *         for unrolled t1 in 0..3, t2 in 0..3
  *           for lanes lane in 0..16
@@ -26,7 +27,7 @@ import { heldAs, lowerComputation } from "./lower-computation.ts";
 
 type Loop = Extract<Statement, { kind: "loop" }>;
 
-/** @throws Error for a schedule that does not fit: ask {@link placeArray} first */
+/** Lowers a design. @throws Error if {@link placeArray} refuses the schedule */
 export function lowerArray(computation: Computation, schedule: ArraySchedule): LoopNest {
   const placed = placeArray(computation, schedule);
   if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
@@ -47,7 +48,7 @@ export function lowerPlaced(computation: Computation, array: LaneArray, inputs: 
   return { ...nest, vectors: wide.vectors, body };
 }
 
-/** Loops of one step left out, and the loops whose steps are dealt apart from what they enclose. */
+/** Removes loops of one step, and separates the loops that threads share from the loops inside them. */
 function taken(
   body: readonly Statement[],
   kept: ReadonlySet<string>,
@@ -66,7 +67,7 @@ function taken(
   return { spine: [only, ...spine], inner };
 }
 
-/** What leaves the lanes, as it is stored: rounded to the output's type, or by the epilogue. */
+/** Converts results to the output's type, or applies the epilogue, where they leave the lanes. */
 function storing(body: readonly Statement[], computation: Computation): readonly Statement[] {
   const { epilogue, equation, tensors } = computation;
   const { tensor } = equation.target;
@@ -93,7 +94,7 @@ interface Span {
   readonly to: number;
 }
 
-/** Cuts the loops around passes where accesses begin and end to lie inside. */
+/** Cuts the loops around passes at the steps where accesses enter or leave their tensors. */
 class Borders {
   private readonly computation: Computation;
   private readonly plain: OnLanes;
@@ -123,7 +124,7 @@ class Borders {
     return cut(0);
   }
 
-  /** Steps at which what passes access along this loop lies inside, and every condition on it holds. */
+  /** The steps of a loop at which all accesses of the passes are inside and all conditions on it hold. */
   private inside(l: Loop, spine: readonly Loop[]): Span {
     const loops = [...spine, ...loopsIn(this.wide.body)];
     const extents: Extents = Object.fromEntries(loops.map((s) => [s.axis, s.extent]));
@@ -139,7 +140,7 @@ class Borders {
     return { from: begin, to: Math.max(begin, to) };
   }
 
-  /** Indices and the numbers that they must stay between. */
+  /** Indices and the bounds they must stay within. */
   private limits(): readonly (readonly [index: Expr, least: number, most: number])[] {
     const found: [Expr, number, number][] = [];
     for (const { target, value, where } of equationsIn(this.wide.body)) {

@@ -1,6 +1,6 @@
 /**
- * @file Lowers a computation with loops around its array: channels and filter rows are summed from run to run, and a long axis is cut into
- * overlapping tiles.
+ * @file Lowers a computation with loops around its array: channels and filter rows are summed from run to run, and a
+ * long axis is cut into overlapping tiles.
  *
  *     out[p] += in[p+r] * w[r], 16 lanes, SBM      for p_tile in 0..9
  *                                                    array of (p 12, r 5): X[0,lane] = in[12*p_tile+lane], a halo of 4 read twice
@@ -20,8 +20,9 @@ import { type LowerOptions, lowerFlows } from "./lower.ts";
 import { operandAccesses, operandNames, reuseOf } from "./problem.ts";
 
 /**
- * The loop nest of a computation of which an array takes the inside loops; a sum over loops outside joins what the output holds.
- * @throws UsageError as {@link lowerFlows}, and for computations that are no plain sum
+ * The loop nest of a computation whose inside loops an array takes. A sum over outside loops is added to what the
+ * output holds.
+ * @throws UsageError as {@link lowerFlows}, and for computations that are not plain sums
  */
 export function lowerComputation(
   computation: Computation,
@@ -42,19 +43,19 @@ export function lowerComputation(
 
 /** How operands reach the lanes. */
 export interface FlowOptions {
-  /** Every lane loads what its neighbour could pass on. */
+  /** Every lane loads inputs itself, even those that its neighbour could pass on. */
   readonly loaded?: boolean;
-  /** Registers hold narrow integers as s32 and floats of 16 bits as f32. */
+  /** Registers hold narrow integers as s32 and 16-bit floats as f32. */
   readonly wide?: boolean;
 }
 
-/** What lanes of 32 bits hold an element as. */
+/** The type in which 32-bit lanes hold an element. */
 export function heldAs(dtype: DType): DType {
   if (bytesOf(dtype) >= 4) return dtype;
   return isInteger(dtype) ? "s32" : "f32";
 }
 
-/** What a computation says, every operand passed on along its reuse. */
+/** The flows of a computation, with every operand passed on along its reuse. */
 export function flowsOfComputation(
   computation: Computation,
   { loaded = false, wide = false }: FlowOptions = {},

@@ -1,5 +1,6 @@
 /**
- * @file Lowers recurrences to loop nests of lanes: wavefronts (lower-wavefront.ts), planes one after another, and prefix sums.
+ * @file Lowers recurrences to loop nests of lanes: wavefronts (lower-wavefront.ts), planes one after another, and
+ * prefix sums.
  *
  *     for t in 0..100, block in 0..32                              v[t,j] max= v[t-1,i] + a[i,j]
  *       sums[0,lane] = -inf
@@ -24,7 +25,7 @@ import { decided, undecided } from "./decided.ts";
 import { Wavefront } from "./lower-wavefront.ts";
 import { joinedIn, type Recurrent } from "./recurrent.ts";
 
-/** @param recurrent under a schedule that was judged: `recurrentUnder` */
+/** Lowers a recurrence. @param recurrent as judged by `recurrentUnder` for this schedule */
 export function lowerRecurrent(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
   switch (recurrent.form) {
     case "wavefront":
@@ -38,7 +39,7 @@ export function lowerRecurrent(recurrent: Recurrent, schedule: ArraySchedule): L
   }
 }
 
-/** Loops over what nothing depends along; threads share the outermost. */
+/** Loops over the independent axes. Threads share the outermost. */
 function around({ outer }: Recurrent, { threads }: ArraySchedule, body: readonly Statement[]): readonly Statement[] {
   return outer.reduceRight<readonly Statement[]>(
     (inner, { name, extent }, d) => [loop(name, extent, inner, d === 0 && threads > 1 ? "parallel" : "serial")],
@@ -46,7 +47,7 @@ function around({ outer }: Recurrent, { threads }: ArraySchedule, body: readonly
   );
 }
 
-/** Vectors along an axis: blocks of several, then one by one, then what is left. */
+/** Vectors along an axis: blocks of several vectors, then single vectors, then a partial one. */
 function vectorsAlong(
   extent: number,
   block: string,
@@ -123,7 +124,7 @@ function lowerPlanes(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
     const rows = between.reduceRight<readonly Statement[]>((body, a) => [loop(a.name, a.extent, body)], row);
     return [loop(time.name, to - from, rows)];
   };
-  // The first planes apart, where that decides a condition.
+  // The first planes are peeled if that decides a condition.
   const leftFrom = (from: number): number =>
     undecided(decided(value, new Map([[time.name, [from, Math.max(from, time.extent - 1)]]])));
   const start = [0, 1, 2].reduce((best, from) => (leftFrom(from) < leftFrom(best) ? from : best), 0);
@@ -180,7 +181,7 @@ function lowerPrefix(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
     ];
     return [loop(lane, lanes, body, "lanes")];
   });
-  // Nothing before the first element is zero.
+  // The carry before the first element is zero.
   const begin = loop(lane, schedule.lanes, [set(own(carry), number(0))], "lanes");
   const files = [sums, carry].map((name) => ({ name, dtype, lanes: schedule.lanes, count: 1 }));
   return {

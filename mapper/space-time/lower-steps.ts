@@ -1,19 +1,22 @@
 /**
- * @file Lowers a stencil's time steps to lanes: passes over the plane, each of which does several steps, row by row.
+ * @file Lowers a stencil's time steps to lanes: passes over the plane, each of which computes several steps, row by
+ * row.
  *
  *     for pass in 0..12                                            8 steps a pass; two planes are swapped
- *       for row in 0..4110                                         wavefront: a step works one row behind the step before
- *         step 1     rows_1[row-7] = f(plane[row-8 .. row-6])      the newest 3 rows of each step lie in a ring, in cache
+ *       for row in 0..4110                                         wavefront: each step works one row behind the step before
+ *         step 1     rows_1[row-7] = f(plane[row-8 .. row-6])      the newest 3 rows of each step are in a ring, in cache
  *         step 2     rows_2[row-8] = f(rows_1[row-9 .. row-7])
  *         ...
  *         step 8     next[row-14]  = f(rows_7[row-15 .. row-13])
  *
- * Row q of step s needs rows q-r .. q+r of step s-1, where r is the reach of the stencil along its outermost axis: its dependences are (1,d) with
- * |d| <= r, and (1,d) under the skew (2r,1) is positive. A ring holds 2r+1 rows. Of a grid of three dimensions a row is a plane, in tiles along
- * the middle axis that overlap by r a step (`strip` rows each). Memory is read and written once a pass. No row is computed twice, except
- * where strips of a 3-D grid overlap. Wonnacott, Time Skewing, 2002; Nguyen et al., 3.5-D Blocking, SC'10.
+ * Row q of step s needs rows q-r .. q+r of step s-1, where r is the reach of the stencil along its outermost axis. Its
+ * dependences are (1,d) with |d| <= r, and the skew (2r,1) makes them all positive. A ring holds 2r+1 rows. In a grid
+ * of three dimensions a row is a plane, tiled along the middle axis (`strip` rows each); tiles overlap by r for each
+ * step. Memory is read and written once a pass. No row is computed twice, except where strips of a 3-D grid overlap.
+ * Wonnacott, Time Skewing, 2002; Nguyen et al., 3.5-D Blocking, SC'10.
  *
- * Rows beyond the plane: zeros are stored as rows, clamped and mirrored rows are read in place, and a plane that wraps is extended.
+ * Rows beyond the plane: zeros are stored as rows, clamped and mirrored rows are read in place, and a plane that wraps
+ * is extended.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
@@ -27,18 +30,21 @@ import { between, StepRows } from "./step-rows.ts";
 import { depthOf, isSteps, stepProblem, stepsOf } from "./steps.ts";
 import { WarpSteps } from "./warp-steps.ts";
 
-/** @throws Error when it does not step through time or the schedule does not fit: ask {@link stepsOf}, {@link stepProblem} first */
+/**
+ * Lowers the steps. @throws Error if the computation does not step through time or the schedule does not fit; see
+ * {@link stepsOf}, {@link stepProblem}
+ */
 export function lowerSteps(computation: Computation, schedule: LaneSchedule): LoopNest {
   const steps = stepsOf(computation);
   if (!isSteps(steps)) throw new Error(`internal: lowered without steps: ${steps.because}`);
   const problem = stepProblem(steps, schedule);
   if (problem) throw new Error(`internal: ${problem.because}`);
-  // Thousands of warps stream; a few threads have caches.
+  // Warps stream rows through registers; a few CPU threads rely on caches.
   return new (schedule.borders === "guarded" ? WarpSteps : StepLoops)(steps, schedule).nest();
 }
 
 class StepLoops extends StepRows {
-  /** Threads wait for one another: a pass reads what all of them wrote. */
+  /** A barrier between passes, since a pass reads what all threads wrote. */
   protected override readonly between: readonly Statement[] = this.schedule.threads > 1 ? [{ kind: "barrier" }] : [];
 
   protected held(): Pick<LoopNest, "scratch" | "vectors"> {
@@ -66,7 +72,7 @@ class StepLoops extends StepRows {
     return [this.chunk.kind === "axis" ? loop(this.chunk.name, threads, [all], "parallel") : all];
   }
 
-  /** All steps of a pass but the first and the last: they differ by a number. */
+  /** The steps of a pass between the first and the last, as one loop. */
   private stepsBetween(row: string, share: number, depth: number): readonly Statement[] {
     if (depth < 3) return [];
     const step = this.names.fresh("step");
@@ -91,7 +97,10 @@ class StepLoops extends StepRows {
     return tiled ? Math.ceil(tiled.extent / this.tileOf()) : 1;
   }
 
-  /** Step `s` of a pass, counted from 1, at the row that it has come to; of a share of the rows those that later steps of the share need. */
+  /**
+   * Step `s` of a pass, counted from 1, at its current row. At the ends of a thread's share, only rows that its later
+   * steps need.
+   */
   private step(
     row: string,
     share: number,
@@ -109,7 +118,7 @@ class StepLoops extends StepRows {
     const behind = times(swept.reach, binary("+", s, number(depth - 2)));
     const begin = binary("*", this.chunk, number(share));
     const q = binary("-", binary("+", begin, axis(row)), behind);
-    // Step 1 comes to it in the next turn.
+    // Step 1 reaches this row in the next turn.
     const next = plus(binary("+", begin, axis(row)), number(1 - (depth - 2) * swept.reach));
     const level = (places: readonly Expr[]): Level => ({
       ...{ depth, places, tile: origin, isLast, from, to },
@@ -137,7 +146,7 @@ class StepLoops extends StepRows {
     return [{ kind: "when", condition: compare(">=", axis(row), first), body, otherwise: [] }];
   }
 
-  /** What is done where a row lies inside the plane, and beyond it; a plane that wraps goes on. */
+  /** The statements for a row inside the plane, and for one beyond it. A plane that wraps is extended. */
   private within(
     along: PlaneAxis | undefined,
     place: Expr | undefined,

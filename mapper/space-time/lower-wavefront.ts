@@ -1,6 +1,6 @@
 /**
- * @file Lowers a wavefront to lanes: lane i computes row i of a strip, each row k steps behind the one above, and results pass to the next lane
- * in registers.
+ * @file Lowers a wavefront to lanes: lane i computes row i of a strip, each row k steps behind the one above, and
+ * results pass to the next lane in registers.
  *
  *     for strip in 0..64                                            16 rows each
  *       above_1, made <- 0
@@ -13,9 +13,9 @@
  *         h[16*strip + row, 16*block + lane - row] = turned[16*row + lane]
  *       edge[j] = h[16*strip + 15, j]
  *
- * Values that depend only on the row are loaded once a strip. Values that depend only on the column are stored backwards in a separate buffer,
- * so that lanes load neighbours. Steps at which some lanes are outside the matrix are separate blocks, with those lanes zero; all other blocks
- * test nothing.
+ * Values that depend only on the row are loaded once a strip. Values that depend only on the column are stored
+ * backwards in a separate buffer, so that lanes load neighbours. Steps at which some lanes are outside the matrix are
+ * separate blocks, with those lanes zero; all other blocks test nothing.
  */
 
 import type { ArraySchedule } from "../../abstraction/candidate.ts";
@@ -31,18 +31,19 @@ import { aboveFile, type WavefrontShape, wavefrontShape } from "./wavefront-shap
 import { lanesAtStep } from "./wavefront-step.ts";
 
 /**
- * Blocks whose results leave together. Rows of a power of two share sets of the cache, so a line should be written as a whole: an alignment of
- * 1024 x 1024 takes 0.27 ms by four blocks and 0.36 by one (a Xeon, 2026-11-22, other programs running).
+ * Blocks whose results leave together. Rows of a power of two share sets of the cache, so a line should be written as a
+ * whole: an alignment of 1024 x 1024 takes 0.27 ms by four blocks and 0.36 by one (a Xeon, 2026-11-22, other programs
+ * running).
  */
 const AT_ONCE = 4;
 
-/** A run of blocks of steps, of a run of strips. */
+/** A range of blocks of steps in a range of strips. */
 interface Part {
   /** Row of lane 0. */
   readonly base: Expr;
   readonly firstBlock: number;
   readonly blocks: number;
-  /** Every lane stands inside the matrix at every step. */
+  /** Whether every lane is inside the matrix at every step. */
   readonly isInside: boolean;
   readonly value: Expr;
 }
@@ -60,7 +61,7 @@ export class Wavefront {
 
   /** The program of one step of the outer loops. */
   nest(): LoopNest {
-    // What is computed ahead is known once the steps are written.
+    // What is computed ahead is known only after the steps have been written.
     const parts = this.parts();
     const body = [...this.edge.clear(), ...this.ahead.fill(), ...parts];
     return { scratch: this.scratch(), registers: [], vectors: this.vectors(), prepare: [], body };
@@ -108,7 +109,7 @@ export class Wavefront {
       ]);
       return decided(value, ranges);
     };
-    // Blocks whose conditions are all known begin a strip, or a block, later.
+    // Peeling a strip or a block may decide all conditions of the rest.
     const starts = (
       [
         [0, 0],
@@ -147,7 +148,7 @@ export class Wavefront {
     return made;
   }
 
-  /** Nothing is made yet, and what depends on the row is loaded. */
+  /** Clears the registers, and loads what depends on the row. */
   private begin(base: Expr): Statement[] {
     const { names, lanes, depth, reach } = this.shape;
     const lane = names.fresh("lane");
@@ -164,7 +165,7 @@ export class Wavefront {
   private part(part: Part): Statement[] {
     if (part.blocks <= 0) return [];
     const { side } = this.shape;
-    // Of whole blocks several at once, so that lines of the cache are written as wholes.
+    // Whole blocks are grouped so that complete cache lines are written.
     const rest = part.isInside ? part.blocks % AT_ONCE : part.blocks;
     const [firstOfRest, wide] = [part.firstBlock + part.blocks - rest, AT_ONCE * side];
     return [
@@ -173,7 +174,7 @@ export class Wavefront {
     ];
   }
 
-  /** Blocks of so many steps. */
+  /** Blocks of `wide` steps. */
   private blocksOf(part: Part, wide: number): Statement[] {
     if (part.blocks === 0) return [];
     const { shape, edge, ahead } = this;
@@ -186,7 +187,7 @@ export class Wavefront {
     return [loop(block, part.blocks, [steps, ...tiles.flatMap((t) => this.leave(part.base, first, t, wide))])];
   }
 
-  /** A tile of as many rows as steps goes to memory, row by row. */
+  /** Stores a transposed tile of as many rows as steps, row by row. */
   private leave(base: Expr, first: Expr, tile: number, wide: number): Statement[] {
     const { recurrent, names, lanes, side, skew, lead } = this.shape;
     const { computation, outer } = recurrent;

@@ -10,8 +10,8 @@
  *           ...
  *           out[4*i_block + 1,64*j_block + lane + 16] = A[0,lane]
  *
- * Where a neighbour may lie outside, blocks are one row of one vector and every access is guarded. These are the outermost rows and columns, and
- * the remainder at the right.
+ * Where a neighbour may lie outside, blocks are one row of one vector and every access is guarded. These are the
+ * outermost rows and columns, and the remainder at the right.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
@@ -25,8 +25,10 @@ import { type Block, BlockWriter, type Origin } from "./window-block.ts";
 import { lowerSweep } from "./window-sweep.ts";
 
 /**
- * @param design any transform that broadcasts weights; the one the schedule names when left out
- * @throws Error when the computation has no taps or the schedule does not fit them: ask {@link tapsOf}, {@link laneScheduleProblem} first
+ * Lowers a sum of taps.
+ * @param design any transform that broadcasts weights; by default the one that the schedule names
+ * @throws Error if the computation has no taps or the schedule does not fit; see {@link tapsOf}, {@link
+ * laneScheduleProblem}
  */
 export function lowerLanes(
   computation: Computation,
@@ -50,7 +52,7 @@ interface Span {
   readonly to: number;
 }
 
-/** The loops around blocks: the interior in whole blocks, borders apart. */
+/** The loops around blocks: whole blocks in the interior, and separate code at borders. */
 class WindowLoops {
   private readonly sum: TapSum;
   private readonly schedule: LaneSchedule;
@@ -73,7 +75,7 @@ class WindowLoops {
     if (this.schedule.borders === "guarded") return this.wrapped(this.everywhere(outer));
     const body: Statement[] = [];
 
-    // 1. Borders of the outer axes: everything below them guarded.
+    // 1. Borders of the outer axes. Every access below them is guarded.
     for (const [k, name] of outer.entries()) {
       for (const span of edges(this.inside(name), this.extent(name))) {
         const around = [...outer.slice(0, k).map((a) => this.over(a, this.inside(a))), this.over(name, span)];
@@ -118,7 +120,7 @@ class WindowLoops {
     return this.wrapped(body);
   }
 
-  /** One kind of block for all outputs. */
+  /** A single kind of block for all outputs. */
   private everywhere(outer: readonly string[]): readonly Statement[] {
     const { laneAxis } = this.sum;
     const { rows, vectors } = this.schedule;
@@ -153,14 +155,14 @@ class WindowLoops {
     return this.extents[name] ?? 1;
   }
 
-  /** Outputs of an axis whose neighbours along it are all inside. */
+  /** The outputs of an axis whose neighbours along it are all inside. */
   private inside(name: string): Span {
     let [from, to] = [0, this.extent(name)];
     for (const [d, follows] of this.sum.follows.entries()) {
       const [min, max] = this.sum.shifts[d] ?? [0, 0];
       const places = this.sum.input.dims[d]?.extent ?? 1;
       if (follows === name) [from, to] = [Math.max(from, -min), Math.min(to, places - max)];
-      // A dimension that follows nothing is inside everywhere or is taken for outside everywhere.
+      // A dimension that follows no axis is either inside everywhere, or is treated as outside everywhere.
       else if (follows === undefined && (min < 0 || max >= places)) to = from;
     }
     const within = Math.min(from, this.extent(name));
@@ -187,7 +189,7 @@ class WindowLoops {
     return strips.reduceRight((inner, { name, extent }) => [loop(name, extent, inner)], pieces);
   }
 
-  /** Outputs of whole vectors: what their lanes read and store is inside, so that only the lanes of a store are counted off. */
+  /** The outputs of whole vectors, whose lanes read and store only inside. Only the lanes of a store are masked. */
   private wholeVectors(): Span {
     const { laneAxis, shifts, input } = this.sum;
     const { lanes } = this.schedule;
@@ -195,7 +197,7 @@ class WindowLoops {
     const { from, to } = this.inside(laneAxis);
     const stored = { from: lastLane, to: this.extent(laneAxis) - (lanes - outputs - lastLane) };
     const [least, most] = shifts.at(-1) ?? [0, 0];
-    // Data that are held are read once, by all lanes.
+    // Held data are read once, by all lanes.
     const before = firstLane - (ascending ? least : most);
     const read =
       data === "held"
@@ -204,7 +206,7 @@ class WindowLoops {
     return { from: Math.max(from, stored.from, read.from), to: Math.min(to, stored.to, read.to) };
   }
 
-  /** All lane blocks of one block of rows: at the left guarded, then whole blocks, single vectors, and at the right guarded. */
+  /** All lane blocks of one block of rows: guarded at the left, whole blocks, single vectors, guarded at the right. */
   private columns(at: Origin, tall: number, outermost: boolean): readonly Statement[] {
     const { laneAxis } = this.sum;
     const { vectors } = this.schedule;
@@ -267,7 +269,7 @@ interface NamedLoop {
   readonly extent: number;
 }
 
-/** A loop, and the place of an output axis it stands for. */
+/** A loop, and the output axis it runs over. */
 interface Around extends NamedLoop {
   readonly axis: string;
   readonly at: Expr;
@@ -275,7 +277,7 @@ interface Around extends NamedLoop {
 
 const axisLoop = (name: string, extent: number): NamedLoop => ({ name, extent });
 
-/** What of `0 .. extent-1` lies before and behind a span. */
+/** The parts of `0 .. extent-1` before and after a span. */
 function edges({ from, to }: Span, extent: number): readonly Span[] {
   return [
     { from: 0, to: from },

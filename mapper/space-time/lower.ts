@@ -1,5 +1,6 @@
 /**
- * @file Lowers a space-time design to a loop nest on lane vectors: PEs are lanes, steps a loop, and moving values are shifts.
+ * @file Lowers a space-time design to a loop nest on lane vectors: PEs are lanes, steps a loop, and moving values are
+ * shifts.
  *
  *     SBM of a 1-D convolution, 16 results, filter 5, coalesced
  *
@@ -14,11 +15,13 @@
  *         Z[0,lane] = select(t == 0, 0, Z[0,lane-1]) + X[0,lane] * W[0,lane]       migrates
  *         out[lane-t] = Z[0,lane] where t == 4 and lane-t >= 0 and lane-t < 16
  *
- * Every definition is evaluated on every lane at once, in the order of the recurrence. Without check-time a PE that holds no point computes
- * something nobody reads: chains begin by the reversed coordinates, so a value at a point comes from points only. With check-time it is idle.
+ * All lanes evaluate each definition together, in the order of the recurrence. Without `checkTime`, a PE that holds no
+ * point computes a value that is never read: chains begin where the reversed coordinates say, so a value at a point
+ * depends only on points. With `checkTime` it is idle.
  *
- * The plain form keeps s.d + 1 registers a variable and moves its time axis on at every step; coalesced a new value takes the place of
- * the one read last, s.d registers, and step t writes number t mod s.d. (Systolic Computing on GPUs for Productive Performance, Codes 2 to 4.)
+ * The plain form keeps s.d + 1 registers a variable and shifts them at every step. The coalesced form keeps s.d
+ * registers: a new value replaces the one that was read last, and step t writes register t mod s.d. (Systolic Computing
+ * on GPUs for Productive Performance, Codes 2 to 4.)
  */
 
 import { checkNames, UsageError } from "../../abstraction/error.ts";
@@ -32,21 +35,21 @@ import { type Plan, type PlannedRead, type PlannedVariable, plan } from "./wirin
 
 /** How a design becomes a loop nest. */
 export interface LowerOptions {
-  /** Idle PEs that hold no point at a step; otherwise they compute what nobody reads. */
+  /** Masks PEs that hold no point at a step. Otherwise they compute values that are never read. */
   readonly checkTime?: boolean;
-  /** s.d registers a variable in place of s.d + 1, and values that stay are loaded once. */
+  /** Keeps s.d registers a variable instead of s.d + 1, and loads values that stay only once. */
   readonly coalesced?: boolean;
-  /** Lanes of a vector; by default one a PE. */
+  /** Lanes of a vector; by default the number of PEs. */
   readonly lanes?: number;
-  /** Loops that the columns of the transform stand for; all of them by default. The others run outside, in their order. */
+  /** The loops that the columns of the transform stand for; by default all. Other loops run outside, in order. */
   readonly source?: readonly string[];
   /** Names of the dimensions of the array, then of time, for a reverse transform. */
   readonly destination?: readonly string[];
-  /** The reverse transform as equations, checked; found where it exists when left out. */
+  /** The reverse transform as equations, which are checked. By default it is computed, if it exists. */
   readonly reverse?: readonly ReverseDefinition[];
-  /** Loops outside whose steps go to threads; they must index the result. */
+  /** Outside loops that threads share; they must index the result. */
   readonly parallel?: readonly string[];
-  /** Steps that are written out at most; beyond, time is a serial loop. */
+  /** The most steps to unroll. Beyond that, time is a serial loop. */
   readonly unroll?: number;
 }
 
@@ -55,23 +58,23 @@ const OPTIONS = {
   ...{ parallel: true, unroll: true },
 } as const;
 
-/** Beyond this code grows faster than it runs. */
+/** Unrolling further grows the code more than it saves time. */
 export const MOST_UNROLLED_STEPS = 64;
 
-/** Registers that one variable may fill before the first step: a filter of 16 rows. */
+/** The most registers that one variable may fill before the first step: a filter of 16 rows. */
 const MOST_RESIDENT = 16;
 
 /**
  * The loop nest of a design.
- * @throws UsageError for a transform of the wrong shape, points that collide, a dependence that runs backwards, a reverse transform that
- * does not invert, or more PEs than lanes: one sentence that names the vectors
+ * @throws UsageError for a transform of the wrong shape, colliding points, a dependence that runs backwards, a reverse
+ * transform that does not invert, or more PEs than lanes. The message is one sentence that names the vectors
  */
 export function lowerDesign(recurrence: Recurrence, spaceTime: SpaceTime, options: LowerOptions = {}): LoopNest {
   checkNames(options, OPTIONS, "lowerDesign");
   return lowerFlows(flowsOf(recurrence), spaceTime, options);
 }
 
-/** The same of a system that was taken apart, and perhaps tiled and reordered. */
+/** As {@link lowerDesign}, for analysed flows, which may be tiled and reordered. */
 export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOptions = {}): LoopNest {
   const { checkTime = false, coalesced = false, parallel = [], unroll = MOST_UNROLLED_STEPS } = options;
   const all = new Places(flows, spaceTime, options);
@@ -79,7 +82,7 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
   const cut = window ? { ...options, window } : options;
   const places = window ? new Places(flows, spaceTime, cut) : all;
   const unrolled = places.steps <= unroll;
-  // Registers numbered by time are known while printing where time is written out.
+  // Register numbers that depend on time are constants only if time is unrolled.
   const written = coalesced ? writtenOut(places, unroll) : 0;
   const planned = (most: number): Planned => {
     const made = plan(flows, places, most);
@@ -88,10 +91,11 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
   };
   const wide = planned(!coalesced ? 0 : written > 0 ? MOST_RESIDENT : 1);
   const period = places.timeLoops.slice(places.timeLoops.length - written).reduce((n, l) => n * l.extent, 1);
-  // Slow rows of time stay loops when registers come round with every step of them.
+  // Slow rows of time can stay loops if register numbers repeat with each of their steps.
   const partly = written > 0 && period % wide.round === 0;
   const { variables, stores, depths, round } = unrolled || partly ? wide : planned(coalesced ? 1 : 0);
-  // Register numbers that turn with time must be known while printing: a long loop is cut into blocks of as many steps as they take to come round.
+  // Register numbers must be constants in the code. So a long loop is cut into blocks of as many steps as the numbers
+  // take to repeat.
   const at = unrolled || partly || round === 1 ? places : new Places(flows, spaceTime, { ...cut, round });
   const turns = coalesced && depths.some((d) => d > 1);
   const write = new Writer(at, variables, depths, coalesced, turns);
@@ -124,7 +128,7 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
     step.push({ kind: "scalar", equation: condition === true ? equation : { ...equation, where: condition } });
   }
 
-  // Loops: outside, what is loaded once, time, lanes.
+  // The loops: outside, loads that happen once, time, lanes.
   const lanes = (body: readonly Statement[]): Statement => loop(at.laneAxis, at.lanes, body, "lanes");
   const first = at === places ? at.timeLoops.length - written : at.timeLoops.length;
   const time = at.timeLoops.reduceRight<readonly Statement[]>(
@@ -152,7 +156,7 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
   return { scratch: [], registers: [], vectors, prepare: [], body };
 }
 
-/** @throws UsageError for a loop whose steps depend on one another, or that is not outside the array */
+/** @throws UsageError for a loop whose steps depend on one another, or that is inside the array */
 function checkParallel(flows: Flows, { outside }: Places, parallel: readonly string[]): void {
   for (const name of parallel) {
     if (!outside.some((o) => o.name === name))
@@ -166,11 +170,11 @@ function checkParallel(flows: Flows, { outside }: Places, parallel: readonly str
 
 interface Planned extends Plan {
   readonly depths: readonly number[];
-  /** Steps after which all registers come round. */
+  /** Steps after which register numbers repeat. */
   readonly round: number;
 }
 
-/** Rows of time, the fastest first, that are short enough together to be written out. */
+/** The number of rows of time, fastest first, whose steps can be unrolled together. */
 function writtenOut({ timeLoops }: Places, unroll: number): number {
   let [rows, steps] = [0, 1];
   for (const { extent } of timeLoops.toReversed()) {
@@ -196,7 +200,10 @@ function sumOpOf(flows: Flows, target: Access): "+=" | "max=" | "min=" | "=" {
   return outcome?.kind === "sum" ? outcome.op : "=";
 }
 
-/** Registers a variable needs: the longest time it is read after, with one more where it is read once its successor is written. */
+/**
+ * The registers that a variable needs: the longest time until it is read, plus one if it is read after its successor is
+ * written.
+ */
 function depthOf(variable: PlannedVariable, variables: readonly PlannedVariable[], coalesced: boolean): number {
   let depth = 1;
   const own = variables.indexOf(variable);
@@ -219,7 +226,7 @@ function scalar(target: Access, value: Expr, where: Expr | boolean = true): Stat
   };
 }
 
-/** Puts registers and shifts in the place of reads of variables. */
+/** Replaces reads of variables by registers and shifts. */
 class Writer {
   private readonly at: Places;
   private readonly depth: ReadonlyMap<string, number>;
@@ -239,7 +246,7 @@ class Writer {
     this.turns = coalesced && turns;
   }
 
-  /** The register that holds what a variable was some steps ago. */
+  /** The register that holds a variable's value of `steps` steps ago. */
   slot(variable: string, steps: number): Expr {
     const depth = this.depth.get(variable) ?? 1;
     const resident = this.resident.get(variable) ?? 0;

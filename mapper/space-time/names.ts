@@ -1,12 +1,13 @@
 /**
- * @file The order in which designs are listed, and their names: the letters of the dataflow, numbered when several share them.
+ * @file The order in which designs are listed, and their names: the letters of the dataflow, numbered when several
+ * share them.
  *
  *     FBS, SBM, FFM, FFM.2, FFM.3 ...
  */
 
 import type { Design } from "./design.ts";
 
-/** Most results a step first, then the fewest idle PEs, the fewest registers, the shortest shifts, small entries, few of them negative. */
+/** Sorts by results per step, then by idle PEs, registers, length of shifts, and size and sign of entries. */
 export function ranked<D extends Omit<Design, "name">>(designs: readonly D[]): D[] {
   const entries = (d: D): number =>
     [...d.spaceTime.allocation, ...d.spaceTime.schedule].flat().reduce((sum, x) => sum + (x < 0 ? 0.5 - x : x), 0);

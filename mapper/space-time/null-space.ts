@@ -8,15 +8,16 @@
 import type { Vector } from "./vector.ts";
 
 /**
- * The row-style Hermite normal form of the lattice that rows span: echelon form, pivots positive, entries above a pivot reduced to
- * `0 .. pivot-1`. Rows of zeros are dropped. Two sets of rows span the same lattice exactly when their forms are equal.
+ * The row-style Hermite normal form of the lattice that rows span: echelon form, pivots positive, entries above a pivot
+ * reduced to `0 .. pivot-1`. Rows of zeros are dropped. Two sets of rows span the same lattice exactly when their forms
+ * are equal.
  */
 export function hermiteForm(rows: readonly Vector[]): number[][] {
   const form = rows.map((r) => [...r]);
   const width = Math.max(0, ...rows.map((r) => r.length));
   let top = 0;
   for (let column = 0; column < width && top < form.length; column++) {
-    // 1. Euclid among the rows below: one entry of the column is left.
+    // 1. Euclid's algorithm among the rows below leaves one nonzero entry in the column.
     for (;;) {
       const below = form.map((row, i) => ({ row, i })).filter(({ row, i }) => i >= top && row[column] !== 0);
       const [least] = below.toSorted((a, b) => Math.abs(a.row[column] ?? 0) - Math.abs(b.row[column] ?? 0));
@@ -29,7 +30,7 @@ export function hermiteForm(rows: readonly Vector[]): number[][] {
     }
     const pivot = form[top];
     if (!pivot || (pivot[column] ?? 0) === 0) continue;
-    // 2. The pivot positive, the entries above it reduced.
+    // 2. Make the pivot positive and reduce the entries above it.
     if ((pivot[column] ?? 0) < 0) form[top] = pivot.map((x) => (x === 0 ? 0 : -x));
     for (let i = 0; i < top; i++) subtract(form, i, top, column);
     top++;
@@ -37,21 +38,22 @@ export function hermiteForm(rows: readonly Vector[]): number[][] {
   return form.slice(0, top);
 }
 
-/** Takes row `from` off row `i` as often as it goes into its entry of the column. */
+/** Subtracts row `from` from row `i` until its entry in the column is in `0 .. pivot-1`. */
 function subtract(form: number[][], i: number, from: number, column: number): void {
   const pivot = form[from] ?? [];
   const times = Math.floor((form[i]?.[column] ?? 0) / (pivot[column] ?? 1));
   if (times !== 0) form[i] = (form[i] ?? []).map((x, j) => x - times * (pivot[j] ?? 0));
 }
 
-/** How many of the rows are independent. */
+/** The number of independent rows. */
 export function rankOf(rows: readonly Vector[]): number {
   return hermiteForm(rows).length;
 }
 
-/** A basis, in Hermite form, of all integer vectors of a length that every row of the matrix takes to 0. */
+/** A basis, in Hermite form, of all integer vectors of a length that every row of the matrix maps to 0. */
 export function nullSpace(matrix: readonly Vector[], length: number): number[][] {
-  // Row operations on [A^T | I] are unimodular: where the left part has become 0, the right part holds the lattice, not a multiple of it.
+  // Row operations on [A^T | I] are unimodular. Where the left part is 0, the right part is a basis of the lattice
+  // itself, not of a multiple.
   const extended = Array.from({ length }, (_, i) => [
     ...matrix.map((row) => row[i] ?? 0),
     ...Array.from({ length }, (_, j) => (i === j ? 1 : 0)),
@@ -60,7 +62,10 @@ export function nullSpace(matrix: readonly Vector[], length: number): number[][]
   return form.map((row) => row.slice(matrix.length));
 }
 
-/** The a x a minors of a rows, over all choices of columns in lexicographic order: what is left of a plane when its basis is forgotten. */
+/**
+ * All a x a minors of a rows, columns in lexicographic order (Pluecker coordinates): they determine the plane but not
+ * its basis.
+ */
 export function minorsOf(rows: readonly Vector[]): number[] {
   const width = rows[0]?.length ?? 0;
   return choices(width, rows.length).map((columns) => determinant(rows.map((r) => columns.map((c) => r[c] ?? 0))));
@@ -75,7 +80,7 @@ export function choices(length: number, count: number, from = 0): number[][] {
   return result;
 }
 
-/** By expansion along the first row: transforms have few rows. */
+/** Expansion along the first row, which suffices for a few rows. */
 export function determinant(matrix: readonly Vector[]): number {
   const [first, ...rest] = matrix;
   if (!first) return 1;

@@ -12,7 +12,7 @@ const COSTS = [
   (d: Design) => d.shuffleDistance,
 ] as const;
 
-/** Those of a list, in its order; equal ones all stay. */
+/** The Pareto set of a list, in its order. Equal designs all stay. */
 export function paretoSet<D extends Design>(designs: readonly D[]): D[] {
   const costs = designs.map((d) => COSTS.map((cost) => cost(d)));
   const distinct = [...new Map(costs.map((c) => [c.join(), c])).values()];

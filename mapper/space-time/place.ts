@@ -22,16 +22,16 @@ import { distanceIn } from "./flow.ts";
 import { sumOf, type Term } from "./term.ts";
 import { dot, extentOfRow, gcd, leastOfRow, type Vector } from "./vector.ts";
 
-/** Points that are looked at one by one to find the last step; more keep all steps. */
+/** The most points that are examined to find the last step. Beyond, all steps are kept. */
 const MOST_POINTS = 100_000;
 
-/** A condition that holds always, never, or where it says. */
+/** A condition that always holds, never holds, or depends on lane and step. */
 export type Condition = Expr | boolean;
 
 export class Places extends Coordinates {
   /**
-   * The steps that are needed, when they are fewer than all: from the first that holds a point of the box to the last at which some result
-   * leaves. Undefined when none can be left out, or there are too many points to look at each.
+   * The steps that are needed, if fewer than all: from the first that holds a point of the box to the last at which a
+   * result leaves. Undefined if no step can be omitted, or there are too many points to examine.
    */
   windowOf(stores: readonly { readonly where?: Expr }[]): TimeWindow | undefined {
     const extents = this.source.map((l) => l.extent);
@@ -60,8 +60,8 @@ export class Places extends Coordinates {
   }
 
   /**
-   * How many values of an expression a lane sees in all: one when it is the same at every step, as many as the fastest row of time has
-   * when it comes back with every round of that. Undefined when it keeps changing.
+   * The number of different values that a lane sees of an expression: one if it is the same at every step, or the
+   * extent of the fastest row of time if it repeats with each round of that row. Undefined otherwise.
    */
   valuesOfLane(e: Expr): number | undefined {
     const axes = axesIn(this.value(e, () => undefined));
@@ -71,24 +71,24 @@ export class Places extends Coordinates {
     return slower.length > 0 && axes.includes(this.laneAxis) ? fastest.extent : undefined;
   }
 
-  /** Whether a lane sees one value of an expression while the fastest row of time goes round. */
+  /** Whether an expression is constant on a lane during a round of the fastest row of time. */
   staysForRound(e: Expr): boolean {
     const [fastest, ...slower] = this.timeLoops.toReversed();
     return fastest !== undefined && slower.length > 0 && !axesIn(this.value(e, () => undefined)).includes(fastest.name);
   }
 
-  /** The first step of the fastest row of time. */
+  /** Holds at the first step of the fastest row of time. */
   beginsRound(): Condition {
     const fastest = this.timeLoops.at(-1);
     return fastest ? compare("==", axis(fastest.name), number(0)) : true;
   }
 
-  /** Whether an access is one element for all lanes of a step. */
+  /** Whether all lanes of a step access the same element. */
   isUniform(target: Access): boolean {
     return !axesIn(this.access(target)).includes(this.laneAxis);
   }
 
-  /** A condition over loops as one over lanes and steps; `true` where there is none. */
+  /** Rewrites a condition over loops as one over lanes and steps; `true` without a condition. */
   condition(e: Expr | undefined): Condition {
     if (e === undefined) return true;
     if (e.kind === "compare") {
@@ -111,7 +111,10 @@ export class Places extends Coordinates {
     return first ? rest.reduce((sum, c) => and(sum, c), first) : true;
   }
 
-  /** A value over loops as one over lanes and steps; `read` says where a variable is found, undefined for a tensor. */
+  /**
+   * Rewrites a value over loops as one over lanes and steps.
+   * @param read the register of a variable; undefined for a tensor
+   */
   value(e: Expr, read: (variable: string, distance: Vector) => Access | undefined): Expr {
     const again = (child: Expr): Expr => this.value(child, read);
     switch (e.kind) {
@@ -139,7 +142,10 @@ export class Places extends Coordinates {
     }
   }
 
-  /** Where a lane holds a point at a step: the coordinates are whole and in the box. Loops that `where` pins need no check. */
+  /**
+   * The condition that a lane holds a point at a step: its coordinates are integers inside the box. Loops that `where`
+   * fixes need no check.
+   */
   holdsPoint(where?: Expr): Condition {
     const pinned = new Set(
       (where === undefined ? [] : conjuncts(where)).map((c) =>
@@ -149,7 +155,7 @@ export class Places extends Coordinates {
     return this.conjunction([...this.wholeNumbers(), ...this.inBox(pinned), ...this.returns()]);
   }
 
-  /** That tiles which stick out stay inside, for an element that the loops index. */
+  /** Conditions that an element of a partial tile is inside, for the loops that index it. */
   tailsOf(target: Access): Condition[] {
     const indexing = new Set(axesIn(target));
     return this.flows.tails
@@ -180,7 +186,10 @@ export class Places extends Coordinates {
     });
   }
 
-  /** A reverse transform of a user's may give a point of the box where none runs: its place must lead back. */
+  /**
+   * A user's reverse transform may yield a point of the box where none runs. So the point must map back to the same
+   * place.
+   */
   private returns(): Condition[] {
     if (this.inverse) return [];
     const names = this.source.map((l) => l.name);
@@ -202,7 +211,7 @@ export class Places extends Coordinates {
     return [...wrong];
   }
 
-  /** Whether a comparison comes out the same at every lane and step. */
+  /** The result of a comparison that is the same at every lane and step. */
   private decided({ op, left, right }: Extract<Expr, { kind: "compare" }>): boolean | undefined {
     const [min, max] = boundsOf(binary("-", left, right), this.extents);
     switch (op) {
@@ -223,7 +232,7 @@ export class Places extends Coordinates {
     }
   }
 
-  /** `t-lane < 16` as `lane > t-16`: lanes beside what is the same for all of them. */
+  /** `t-lane < 16` as `lane > t-16`: isolates the lane on one side. */
   private byLane(e: Extract<Expr, { kind: "compare" }>): Expr {
     const form = affineForm(binary("-", e.left, e.right));
     const coefficient = form?.terms.get(this.laneAxis);

@@ -11,7 +11,7 @@ import type { Time } from "../../abstraction/time.ts";
 export interface PlaneAxis {
   readonly name: string;
   readonly extent: number;
-  /** Places that a step reads on either side. */
+  /** Positions that a step reads on either side. */
   readonly reach: number;
   readonly border: Border | "zero";
 }
@@ -19,6 +19,6 @@ export interface PlaneAxis {
 export interface Steps {
   readonly computation: Computation;
   readonly time: Time;
-  /** Of the plane, outermost first; lanes lie along the last. */
+  /** Axes of the plane, outermost first. Lanes run along the last. */
   readonly axes: readonly PlaneAxis[];
 }

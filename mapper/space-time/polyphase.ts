@@ -3,9 +3,9 @@
  *
  *     k = 2c+q, t = q                            35 PEs x 5 steps, 45.7 % used
  *     q = 2*q_outer + q_phase
- *     k = c+q_outer, t = (q_phase, q_outer)      18 PEs x 5 steps, 88.9 %: the sixth step would be q = 5, which is none, and is cut
+ *     k = c+q_outer, t = (q_phase, q_outer)      18 PEs x 5 steps, 88.9 %; the sixth step would be q = 5, which does not exist, and is cut
  *
- * The loop must be a summed one. The phase becomes the slowest or the fastest row of time, whichever ends first.
+ * The loop must be summed. The phase becomes the slowest or the fastest row of time, whichever gives fewer steps.
  */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
@@ -24,7 +24,9 @@ export interface PhaseSplit {
   readonly spaceTime: SpaceTime;
 }
 
-/** Every split of a loop that makes a square transform unimodular; none when it is unimodular already, or not square. */
+/**
+ * Every split of a loop that makes a square transform unimodular; none when it is unimodular already, or not square.
+ */
 export function splitsOf(loops: readonly SourceLoop[], { allocation, schedule }: SpaceTime): PhaseSplit[] {
   const rows = [...allocation, ...schedule];
   if (rows.length !== loops.length) return [];
@@ -59,9 +61,9 @@ export interface PolyphaseForm {
 }
 
 /**
- * The polyphase form of a design whose transform leaves places without a point: of the splits the one with the fewest steps, then PEs,
- * then registers. Undefined when there is none that uses its PEs better.
- * @param pass the one whose design it is
+ * The polyphase form of a design whose transform leaves positions without a point. Of all splits, it has the fewest
+ * steps, then PEs, then registers. Undefined if no split uses the PEs better.
+ * @param pass the pass that the design belongs to
  */
 export function polyphaseForm(pass: ArrayPass, design: Design): PolyphaseForm | undefined {
   const { computation, problem } = pass;
@@ -72,7 +74,7 @@ export function polyphaseForm(pass: ArrayPass, design: Design): PolyphaseForm | 
     .flatMap(({ split, spaceTime }): PolyphaseForm[] => {
       const own = splitPass(pass, split);
       const form = designOf(own.problem, spaceTime, `${design.name}.polyphase`);
-      // One chain a result, through time alone, ends at its last point; sums formed in levels or across PEs would not.
+      // A single chain through time ends at its last point. Sums formed in levels or across PEs would not.
       const sums = form.flows.filter((f) => f.role === "output");
       const single = sums.every(
         (f) => f.variables.length === 1 && f.variables[0]?.dependences.every((d) => d.steps > 0),
@@ -87,7 +89,7 @@ export function polyphaseForm(pass: ArrayPass, design: Design): PolyphaseForm | 
   )[0];
 }
 
-/** One pass in the loops it has once one of them is split. */
+/** One pass after a loop has been split. */
 export function splitPass({ computation: plain, problem }: ArrayPass, split: LoopSplit): ArrayPass {
   const computation = splitComputation(plain, problem.loops, split);
   const space: ArraySpace = { inside: splitLoops(problem.loops, split), outside: [], tiled: [], dropped: [] };
@@ -96,7 +98,9 @@ export function splitPass({ computation: plain, problem }: ArrayPass, split: Loo
   return { computation, space, problem: { ...whole, operands, split } };
 }
 
-/** Reuse between points of the box: where it would lead over all phases no two points lie so apart, and what is left keeps the phase. */
+/**
+ * Restricts reuse to points of the same phase, if no two points of the box are far enough apart to cross all phases.
+ */
 function withinPhases(reuse: readonly Vector[], factor: number): readonly Vector[] {
   const phases = reuse.map((d) => d.at(-1) ?? 0);
   if (phases.every((x) => Math.abs(x) < factor)) return reuse;
@@ -110,7 +114,7 @@ function withinPhases(reuse: readonly Vector[], factor: number): readonly Vector
   );
 }
 
-/** The same sum over the split loop; a phase beyond its end adds nothing. */
+/** The same sum over the split loop. A phase beyond the loop's end adds nothing. */
 function splitComputation(pass: Computation, loops: readonly SourceLoop[], split: LoopSplit): Computation {
   const { loop, outer, phase, factor, extent } = split;
   const index = binary("+", binary("*", number(factor), axis(outer)), axis(phase));

@@ -1,10 +1,11 @@
 /**
- * @file The input of space-time mapping: the loops of the array, and the vectors along which each operand is the same element.
+ * @file The input of space-time mapping: the loops of the array, and the vectors along which each operand is the same
+ * element.
  *
  *     z[c] += x[c+q] * w[q]     loops c 16, q 5     x (1,-1)   w (1,0)   z (0,1)
  *
- * The vectors are the integer null space of each access map. They imply no direction: a value that is only read may travel either way, and a sum
- * may be formed from either end. Only a user's own recurrence has fixed directions.
+ * The vectors are the integer null space of each access map. They imply no direction: a value that is only read may
+ * travel either way, and a sum may be formed from either end. Only a user's own recurrence has fixed directions.
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -27,7 +28,9 @@ import { extentOfRow, primitive, printVector, type Vector } from "./vector.ts";
 export interface ArrayOperand {
   readonly name: string;
   readonly role: "input" | "output";
-  /** Basis of the lattice of vectors along which it is one element; of a user's recurrence, its dependences. */
+  /**
+   * Basis of the lattice of vectors along which the operand is one element. For a user's recurrence, its dependences.
+   */
   readonly reuse: readonly Vector[];
   /** Whether the vectors may be turned round. */
   readonly order: "free" | "fixed";
@@ -39,9 +42,9 @@ export interface ArrayProblem {
   /** Outermost first: the coordinates of a point. */
   readonly loops: readonly SourceLoop[];
   readonly operands: readonly ArrayOperand[];
-  /** Results of one pass through the array: what outturn counts. */
+  /** Results of one pass through the array, from which outturn is computed. */
   readonly outputs: number;
-  /** A loop that was split by phase: points whose index reaches the extent it had are none. */
+  /** A loop that was split by phase. Points whose index reaches the loop's original extent do not exist. */
   readonly split?: LoopSplit;
 }
 
@@ -61,7 +64,7 @@ export function pointsOfProblem({ loops, split }: ArrayProblem): number {
   return split ? (box / whole) * split.extent : box;
 }
 
-/** Values a row takes from its least over the box to its last point: of a loop that is split the last phases may be missing. */
+/** The number of values that a row takes over the box. If a loop is split, its last phases may be missing. */
 export function occupiedExtent(row: Vector, problem: ArrayProblem): number {
   const extents = extentsOfLoops(problem);
   const { split, loops } = problem;
@@ -72,7 +75,7 @@ export function occupiedExtent(row: Vector, problem: ArrayProblem): number {
   const { factor, extent } = split;
   const rounds = Math.ceil(extent / factor) - 1;
   const corner = Math.max(0, a) * rounds + Math.max(0, b) * (factor - 1);
-  // The furthest place of the whole rounds, and that of the last, which may end early.
+  // The farthest position in the full rounds, and in the last round, which may be shorter.
   const furthest = (round: number, phases: number): number => a * round + Math.max(0, b) * (phases - 1);
   const ends = [
     furthest(rounds, extent - rounds * factor),
@@ -92,7 +95,7 @@ export function operandAccesses({ equation }: Computation): { inputs: Access[]; 
   return { inputs: [...seen.values()], output: equation.target };
 }
 
-/** The names of variables and tables: a tensor read in two ways is numbered. */
+/** The names of variables and tables. A tensor that is read in two ways is numbered. */
 export function operandNames(accesses: readonly Access[]): string[] {
   return accesses.map(({ tensor }, i) => {
     const before = accesses.slice(0, i).filter((a) => a.tensor === tensor).length;
@@ -139,7 +142,7 @@ export function arrayProblem(computation: Computation, space: ArraySpace): Array
   return { name: computation.name, loops: space.inside, operands, outputs };
 }
 
-/** Basis of the vectors along which an access reads one element; signs as `primitive` has them. */
+/** A basis of the vectors along which an access reads one element, with the signs of `primitive`. */
 export function reuseOf(access: Access, loops: readonly string[]): number[][] {
   return nullSpace(
     access.index.flatMap((index) => rowsOf(index, loops)),
@@ -147,7 +150,7 @@ export function reuseOf(access: Access, loops: readonly string[]): number[][] {
   ).map(primitive);
 }
 
-/** The coefficients of an index; one that divides is taken to tell all its loops apart. */
+/** The coefficients of an index. An index that divides is assumed to distinguish all its loops. */
 function rowsOf(index: Expr, loops: readonly string[]): number[][] {
   const affine = affineForm(index);
   if (affine) return [loops.map((l) => affine.terms.get(l) ?? 0)];

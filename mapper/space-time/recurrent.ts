@@ -2,11 +2,12 @@
  * @file Recurrences on lanes: which of three forms they have, and which transforms are legal.
  *
  *     h[i,j] = max(0, h[i-1,j-1] + s[i,j], h[i,j-1] - 1)      wavefront: row i on lane i mod L, at step i*k + j        P (1,0), s (k,1)
- *     v[t,j] max= v[t-1,i] + a[i,j]                           planes: j on lanes, t by t                               P (0,1), s (1,0)
+ *     v[t,j] max= v[t-1,i] + a[i,j]                           planes: j on lanes, one t at a time                      P (0,1), s (1,0)
  *     y[i] = y[i-1] + x[i]                                    prefix: i on lanes, joined by shifts of 1, 2, 4, ...     P (1), s (0)
  *
- * A dependence d takes s.d steps, and a value must be made before it is read: s.d >= 1. Along lanes alone (s.d = 0) only what may be joined in any
- * order is formed. Lamport, The Parallel Execution of DO Loops, 1974; Kogge and Stone, 1973.
+ * A dependence d takes s.d steps, and a value must be computed before it is read: s.d >= 1. Only an associative
+ * operation can run across the lanes of one step (s.d = 0). Lamport, The Parallel Execution of DO Loops, 1974; Kogge
+ * and Stone, 1973.
  */
 
 import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
@@ -37,33 +38,33 @@ export interface Recurrent {
   readonly computation: Computation;
   readonly form: RecurrentForm;
   readonly dtype: DType;
-  /** Axes along which nothing depends on anything, outermost first. */
+  /** Axes without dependences, outermost first. */
   readonly outer: readonly Axis[];
-  /** Axes of the array: of a wavefront rows and columns, of planes time and the plane's last axis, of a prefix its one axis. */
+  /** Axes of the array. Wavefront: rows and columns. Planes: time and the plane's last axis. Prefix: its only axis. */
   readonly inner: readonly Axis[];
-  /** Of planes: axes of the plane between time and the last. */
+  /** Planes only: axes of the plane between time and the last. */
   readonly between: readonly Axis[];
   readonly summed: readonly Axis[];
   readonly dependences: readonly Dependence[];
 }
 
-/** Lanes compute in these. */
+/** The types in which lanes compute. */
 const LANE_TYPES: readonly DType[] = ["s32", "f32", "f64"];
-/** Types whose elements the type of the result holds, so that lanes of it compare them. */
+/** For each result type, the types whose values it holds exactly, so that its lanes can compare them. */
 const HELD: Readonly<Partial<Record<DType, readonly DType[]>>> = {
   s32: ["u8", "s8", "u16", "s16"],
   f32: ["u8", "s8", "u16", "s16"],
   f64: ["u8", "s8", "u16", "s16", "s32", "u32", "f32"],
 };
 
-/** What lanes may be: an entry of s no larger, so that what is in flight stays small. */
+/** The largest skew of a wavefront, which bounds the values in flight. */
 export const MOST_SKEW = 8;
-/** Lanes of a wavefront at most: four registers. */
+/** The most registers for the lanes of a wavefront. */
 export const MOST_REGISTERS = 4;
-/** How far back a wavefront keeps what it made: registers a lane. */
+/** The most steps for which a wavefront keeps its results, in registers a lane. */
 const DEEPEST = 16;
 
-/** The forms in which lanes can make a result that refers to itself, or why there is none. */
+/** The forms in which lanes can compute a result that refers to itself, or why there is none. */
 export function recurrentForms(computation: Computation): readonly Recurrent[] | LaneRefusal {
   const { equation, axes, tensors } = computation;
   const refuse = (rule: LaneRefusal["rule"], because: string): LaneRefusal => refusal(rule, because);
@@ -107,7 +108,7 @@ export const isRecurrentForms = (found: readonly Recurrent[] | LaneRefusal): fou
 
 type Base = Pick<Recurrent, "computation" | "dtype" | "summed" | "dependences">;
 
-/** Two axes, the last ones, carry everything. */
+/** A wavefront: the last two axes carry all dependences. */
 function wavefront(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
   const [outer, inner] = [spatial.slice(0, -2), spatial.slice(-2)];
   const { equation } = base.computation;
@@ -116,7 +117,7 @@ function wavefront(base: Base, spatial: readonly Axis[]): Recurrent | undefined 
   return { ...base, form: "wavefront", outer, inner, between: [] };
 }
 
-/** An axis whose step needs steps before alone. */
+/** Planes: the steps of one axis depend only on earlier steps. */
 function planes(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
   const firsts = base.dependences.map((d) => d.findIndex((x) => x !== 0));
   const [at = -1] = firsts;
@@ -129,7 +130,7 @@ function planes(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
   };
 }
 
-/** All before the element, joined. */
+/** A prefix: each element combines all before it. */
 function prefix(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
   const { equation } = base.computation;
   const alongLast = base.dependences.every((d) => d.every((x, i) => x === (i === d.length - 1 ? 1 : 0)));
@@ -137,7 +138,7 @@ function prefix(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
   return { ...base, form: "prefix", outer: spatial.slice(0, -1), inner: spatial.slice(-1), between: [] };
 }
 
-/** How a prefix joins what is before it, and with what: `y[i-1] + x[i]`. Undefined for any other value. */
+/** The operation and the term of a prefix: `y[i-1] + x[i]`. Undefined for any other value. */
 export function joinedIn({
   equation: { target, value },
 }: Computation): { readonly op: "+" | "max" | "min"; readonly term: Expr } | undefined {
@@ -154,7 +155,10 @@ export function joinedIn({
   return { op: value.kind === "call" ? (value.fn === "max" ? "max" : "min") : "+", term };
 }
 
-/** Why lanes cannot hold what a form brings to them: a wavefront computes ahead, in its own type, what one axis of its array decides. */
+/**
+ * Why lanes cannot hold an operand of a form. A wavefront computes what depends on only one axis ahead, in its own
+ * type.
+ */
 function otherType(
   { form, inner, dtype, computation }: Recurrent,
   dtypes: Readonly<Record<string, DType>>,
@@ -195,7 +199,7 @@ function oddType(value: Expr, dtype: DType, dtypes: Readonly<Record<string, DTyp
   return undefined;
 }
 
-/** Whether a node computes elements: not indices. */
+/** Whether a node computes with elements, rather than with indices. */
 function isValue(node: Expr, value: Expr): boolean {
   return ![...walk(value)].some((e) => e.kind === "access" && e.index.some((index) => [...walk(index)].includes(node)));
 }
@@ -203,7 +207,7 @@ function isValue(node: Expr, value: Expr): boolean {
 export const comparedType = ({ left, right }: Compare, dtypes: Readonly<Record<string, DType>>): DType =>
   typeOf(left, dtypes) ?? typeOf(right, dtypes) ?? "f64";
 
-/** Steps that a dependence takes under a row of time; undefined where it says none. */
+/** The steps that a dependence takes under a row of time; undefined if they are not fixed. */
 function stepsOf(row: readonly number[], dependence: readonly (number | "*")[]): number | undefined {
   if (dependence.some((d, i) => d === "*" && row[i] !== 0)) return undefined;
   return dependence.reduce<number>((sum, d, i) => sum + (d === "*" ? 0 : d * (row[i] ?? 0)), 0);
@@ -217,7 +221,7 @@ export function arrayDependences({ dependences, outer, between, form }: Recurren
   });
 }
 
-/** The least skew of a wavefront: the steps by which a row runs behind the one above. */
+/** The smallest legal skew of a wavefront: the steps by which a row runs behind the row above. */
 export function leastSkew(recurrent: Recurrent): number {
   const needed = arrayDependences(recurrent).map(([di = 0, dj = 0]) =>
     di === "*" || dj === "*" || di === 0 ? 1 : Math.ceil((1 - dj) / di),
@@ -243,7 +247,7 @@ export function transformOf(recurrent: Recurrent, skew = 1): LaneTransform {
 const same = (a: readonly unknown[], b: readonly unknown[]): boolean =>
   a.length === b.length && a.every((x, i) => x === b[i]);
 
-/** The form that a schedule is of, or why none of the computation's is. */
+/** The form that a schedule selects, or why none does. */
 export function recurrentUnder(computation: Computation, schedule: ArraySchedule): Recurrent | LaneRefusal {
   const forms = recurrentForms(computation);
   if (!isRecurrentForms(forms)) return forms;
@@ -268,7 +272,7 @@ function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefi
     (n) => !Number.isSafeInteger(n) || n < 1,
   );
   if (wrong !== undefined) return refuse(`${wrong} is no number of lanes, threads or steps`);
-  // 1. Dependences: nothing is read before it is made.
+  // 1. Dependences: nothing may be read before it is computed.
   if (recurrent.form === "prefix") {
     if (!same(row, [0])) return refuse(`a prefix is joined across the lanes of a step: s (0), not (${row.join(",")})`);
   } else
@@ -298,7 +302,7 @@ function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefi
     const far = Math.max(0, ...arrayDependences(recurrent).map(([di]) => (di === "*" || di === undefined ? 0 : di)));
     if (far > s.lanes) return refuse(`an element reads ${far} rows above, more than the ${s.lanes} lanes`);
   }
-  // 3. What it has no use for.
+  // 3. Decisions that do not apply.
   const [last] = recurrent.inner.slice(-1);
   const allowed = recurrent.form === "planes" ? [last?.name] : [];
   const idle = [...Object.keys(s.tile), ...Object.keys(s.beside).filter((name) => !allowed.includes(name))];

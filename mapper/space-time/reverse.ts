@@ -37,8 +37,8 @@ export function inverseOf(matrix: readonly Vector[]): Inverse | undefined {
 }
 
 /**
- * Rows of time, slowest first, that together with the allocation tell every loop: the schedule itself, or one row of mixed radix
- * taken apart, `(0,1,5)` into `(0,0,1)` and `(0,1,0)`. Undefined when there is no such reading.
+ * Rows of time, slowest first, that together with the allocation determine every loop: the schedule itself, or a single
+ * row of mixed radix split into its parts, `(0,1,5)` into `(0,0,1)` and `(0,1,0)`. Undefined if there is no such split.
  */
 export function rowsOfTime({ allocation, schedule }: SpaceTime, extents: Vector): readonly Vector[] | undefined {
   const wanted = extents.length - allocation.length;
@@ -64,14 +64,14 @@ export function rowsOfTime({ allocation, schedule }: SpaceTime, extents: Vector)
 /** One line of a reverse transform that a user gives: `q = t/5`. */
 export interface ReverseDefinition {
   readonly loop: string;
-  /** Of the destination loops and the loops defined before. */
+  /** In terms of the destination loops and the loops defined before. */
   readonly value: Expr;
 }
 
 /**
- * Tries a user's reverse transform on every point.
+ * Checks a user's reverse transform on every point.
  * @param destination names of the destination loops: dimensions of the array, then of time
- * @throws UsageError for a loop that is missing or unknown, and for the first point that does not come back
+ * @throws UsageError for a missing or unknown loop, and for the first point that is not mapped back
  */
 export function checkReverse(
   subject: string,

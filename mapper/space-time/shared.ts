@@ -26,8 +26,8 @@ import { fuseRowMajor } from "../../abstraction/layout.ts";
 import { type LoopNest, loops, type Statement } from "../../abstraction/loop-nest.ts";
 
 /**
- * @param outsideLoops how many loops stand around the array
- * @throws UsageError when the tensor is not read inside the array, or not at affine places
+ * @param outsideLoops the number of loops around the array
+ * @throws UsageError if the array does not read the tensor, or not at affine positions
  */
 export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: string, outsideLoops: number): LoopNest {
   if (!tensor) throw new UsageError(`store_in: no tensor "${name}"`);
@@ -38,7 +38,7 @@ export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: strin
     if (loopsLeft > 0 && only?.kind === "loop") return [{ ...only, body: stage(only.body, loopsLeft - 1) }];
     const reads = readsOf(statements, name, {});
     if (reads.length === 0) throw new UsageError(`store_in: the array does not read ${name}`);
-    // 1. The box of what is read, its corner moving with the loops outside.
+    // 1. The box that is read. Its corner moves with the loops outside.
     const box = tensor.dims.map((_, d) => {
       const parts = reads.map(({ read, inner }) => splitIndex(read, d, inner));
       const [first] = parts;
@@ -49,7 +49,7 @@ export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: strin
       return { corner: binary("+", corner, number(least)), extent: Math.max(...parts.map((p) => p.most)) - least + 1 };
     });
     elements = box.reduce((product, b) => product * b.extent, 1);
-    // 2. Copied in, then read there.
+    // 2. Copy it in, then read from there.
     const copies = box.map((b, d) => ({ name: `${buffer}_${d}`, extent: b.extent }));
     const flat = (index: readonly Expr[]): Access =>
       access(buffer, [fuseRowMajor(index.map((e, d) => ({ index: e, extent: box[d]?.extent ?? 1 })))]);
@@ -89,7 +89,7 @@ function readsOf(statements: readonly Statement[], name: string, inner: Extents)
   });
 }
 
-/** The part of an index that the loops outside move, and the bounds of the rest. */
+/** The part of an index that depends on the outside loops, and the bounds of the rest. */
 function splitIndex(
   read: Access,
   d: number,
@@ -106,7 +106,7 @@ function splitIndex(
   return { corner: sum(outer, 0), text: outer.join(";"), least, most };
 }
 
-/** `a - b` with what cancels gone. */
+/** `a - b`, simplified. */
 function difference(a: Expr, b: Expr): Expr {
   const form = affineForm(binary("-", a, b));
   if (!form) return binary("-", a, b);

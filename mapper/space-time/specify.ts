@@ -1,5 +1,6 @@
 /**
- * @file Lowers a specification to a loop nest: tiling and loop order first, then the transform of the loops left to the array.
+ * @file Lowers a specification to a loop nest: tiling and loop order first, then the transform of the loops left to the
+ * array.
  *
  *     tile(c, c_tile, c_in, 12)  reorder(c_tile, c_in, q)  space_time_transform([c_in, q], ...)
  *
@@ -62,9 +63,9 @@ export function arrange({ recurrence, steps }: Specification): Arranged {
 }
 
 /**
- * The loop nest that a specification says.
- * @param options what the text leaves open: registers coalesced or not, lanes, how far time is unrolled
- * @throws UsageError when no transform is given, or the transform cannot be used
+ * The loop nest of a specification.
+ * @param options choices that the text leaves open: coalesced registers, lanes, unrolling of time
+ * @throws UsageError if no transform is given, or the transform cannot be used
  */
 export function lowerSpecification(
   specification: Specification,

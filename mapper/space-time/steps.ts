@@ -59,7 +59,10 @@ export const depthOf = ({ depth }: LaneSchedule): number => depth ?? 1;
 /** More steps of a pass make programs of thousands of lines. */
 const MOST_DEPTH = 64;
 
-/** What windows leave open and steps do not: other settings would be other names of the same kernel. Vectors of a CPU leave less open than warps. */
+/**
+ * What windows leave open and steps do not: other settings would be other names of the same kernel. Vectors of a CPU
+ * leave less open than warps.
+ */
 const NEUTRAL_OF_WARPS = { rolled: [], weights: "memory", prefetchBytes: 0 } as const satisfies Partial<LaneSchedule>;
 const NEUTRAL = {
   ...{ rows: 1, ...NEUTRAL_OF_WARPS },
@@ -69,7 +72,10 @@ const NEUTRAL = {
 const said = (value: (typeof NEUTRAL)[keyof typeof NEUTRAL]): string =>
   value === undefined ? "left out" : Array.isArray(value) ? "empty" : `${value}`;
 
-/** Why a schedule cannot run the steps, on vectors of a CPU (borders apart) or on warps (every access tested); undefined when it can. */
+/**
+ * Why a schedule cannot run the steps, on vectors of a CPU (borders apart) or on warps (every access tested); undefined
+ * when it can.
+ */
 export function stepProblem(steps: Steps, schedule: LaneSchedule): LaneRefusal | undefined {
   const { axes, time } = steps;
   const onWarps = schedule.borders === "guarded";

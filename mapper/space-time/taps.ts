@@ -1,11 +1,12 @@
 /**
- * @file A weighted sum of neighbours, read off an equation: which neighbours (taps), by what factors.
+ * @file A weighted sum of neighbours, recognised in an equation: its neighbours (taps) and their factors.
  *
  *     out[i,j] += in[i+r-1,j+s-1] * w[r,s] where r == 1 or s == 1
  *
  *     i-1,j  w[0,1]     i,j-1  w[1,0]     i,j  w[1,1]     i,j+1  w[1,2]     i+1,j  w[2,1]
  *
- * Lanes can compute it when every neighbour is at a fixed distance from the output, so that each lane can reuse what its neighbour has read.
+ * Lanes can compute it if every neighbour is at a fixed distance from the output, so that each lane can reuse what its
+ * neighbour has read.
  */
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
@@ -26,9 +27,9 @@ import { rowMajor } from "../../abstraction/layout.ts";
 
 /** One neighbour and its factor. */
 export interface Tap {
-  /** Along each dimension of the input, from the output's own place. Numbers, or indices over the rolled axes. */
+  /** The offset along each dimension of the input: numbers, or indices over the rolled axes. */
   readonly shift: readonly Expr[];
-  /** What the neighbour is multiplied by; a bare sum has none. */
+  /** The factor of the neighbour; undefined in a plain sum. */
   readonly factor?: Expr;
 }
 
@@ -36,22 +37,22 @@ export interface TapSum extends Window {
   readonly computation: Computation;
   readonly output: Tensor;
   readonly input: Tensor;
-  /** Spatial axis each dimension of the input follows; a dimension of one place may follow none. */
+  /** The spatial axis that each dimension of the input follows. A dimension of extent 1 may follow none. */
   readonly follows: readonly (string | undefined)[];
-  /** The axis lanes lie along: the last of the output, contiguous in both tensors. */
+  /** The axis along the lanes: the last of the output, contiguous in both tensors. */
   readonly laneAxis: string;
-  /** Summed axes that stay loops, so that long filters stay short programs. */
+  /** Summed axes that stay loops, which bounds the code size of large filters. */
   readonly rolled: readonly string[];
   readonly taps: readonly Tap[];
 }
 
-/** Where taps reach: what blocks, borders and overlaps follow from. */
+/** The extent of the taps, which determines blocks, borders and overlaps. */
 export interface Window {
-  /** Least and greatest shift along each dimension of the input; lanes lie along the last. */
+  /** Smallest and largest shift along each dimension of the input. Lanes run along the last. */
   readonly shifts: readonly (readonly [min: number, max: number])[];
   /** M: columns of the window. */
   readonly columns: number;
-  /** The axis and the dimension of the input that the rows of a block lie along; none where nothing moves along an axis above the lanes. */
+  /** The axis, and the input dimension, of the rows of a block; undefined if no axis above the lanes has shifts. */
   readonly rowAxis: string | undefined;
   readonly rowDimension: number | undefined;
 }
@@ -73,7 +74,7 @@ export type TapVerdict =
   | { readonly ok: true; readonly sum: TapSum }
   | { readonly ok: false; readonly refusal: LaneRefusal };
 
-/** More would be longer than any program worth running: such sums want an instruction for products. */
+/** The most taps. Longer sums would make too long a program and suit an instruction for products. */
 const MOST_TAPS = 2048;
 
 class Refused extends Error {
@@ -87,7 +88,7 @@ class Refused extends Error {
 
 /**
  * The taps of a computation, or why it has none.
- * @param rolled summed axes that stay symbolic; none of them may stand in a condition
+ * @param rolled summed axes that stay symbolic; no condition may depend on them
  */
 export function tapsOf(computation: Computation, rolled: readonly string[] = []): TapVerdict {
   try {
@@ -105,7 +106,7 @@ function analyse(computation: Computation, rolled: readonly string[]): TapSum {
   if (equation.op !== "+=" && equation.op !== "=")
     throw new Refused("form", `${equation.op} is no sum; lanes add what they multiply`);
 
-  // 1. The output: bare axes, the last one contiguous.
+  // 1. The output: plain axes, the last one contiguous.
   const output = outputOf(computation);
   const spatial = equation.target.index.map((index) => {
     if (index.kind !== "axis") throw new Refused("form", `${printAccess(equation.target)} is not indexed by bare axes`);
@@ -140,12 +141,12 @@ function analyse(computation: Computation, rolled: readonly string[]): TapSum {
     if (t.dtype !== output.dtype)
       throw new Refused("type", `${t.name} is ${t.dtype} and ${output.name} is ${output.dtype}`);
 
-  // 3. The input moves one place when an output axis does.
+  // 3. The input moves by one position when an output axis does.
   const follows = input.dims.map((_, d) => followedBy(terms, d, spatial));
   if (follows.at(-1) !== laneAxis)
     throw new Refused("layout", `the last dimension of ${input.name} does not follow ${laneAxis}`);
 
-  // 4. Points of the summed axes where the condition holds.
+  // 4. The points of the summed axes at which the condition holds.
   const { where } = equation;
   const summed = axes.filter((a) => a.kind === "reduce").map((a) => a.name);
   const stays = where && axesIn(where).find((name) => !summed.includes(name) || rolled.includes(name));
@@ -173,7 +174,7 @@ function analyse(computation: Computation, rolled: readonly string[]): TapSum {
   };
 }
 
-/** @param above the axis of the output above the one lanes lie along */
+/** @param above the output axis above the one along the lanes */
 function windowOf(
   taps: readonly Tap[],
   follows: readonly (string | undefined)[],
@@ -193,7 +194,7 @@ function windowOf(
   };
 }
 
-/** Summed axes that may stay loops: those no condition depends on. */
+/** Summed axes that may stay loops: those that no condition depends on. */
 export function rollable(computation: Computation): readonly string[] {
   const { where } = computation.equation;
   const bound = where ? axesIn(where) : [];
@@ -241,14 +242,14 @@ function termOf(factors: readonly Expr[], negative: boolean, laneAxis: string, c
   return { read, factor: rest.reduce<Expr>((left, right) => product(left, right), first) };
 }
 
-/** -1 * 0.25 is a number; what rounds is left to the element type. */
+/** Multiplies constants exactly. Products that would round are left to the element type. */
 function product(left: Expr, right: Expr): Expr {
   if (left.kind === "number" && left.value === -1)
     return right.kind === "number" ? { kind: "number", value: -right.value } : { kind: "negate", value: right };
   return { kind: "binary", op: "*", left, right };
 }
 
-/** The output axis a dimension of the input moves with. */
+/** The output axis that a dimension of the input follows. */
 function followedBy(terms: readonly Term[], d: number, spatial: readonly string[]): string | undefined {
   const each = terms.map(({ read }) => {
     const index = read.index[d] ?? number(0);
@@ -284,7 +285,7 @@ function offsetFrom(index: Expr, followed: string | undefined): Expr {
   return binary("+", offset, number(form.constant));
 }
 
-/** The shift of a tap along a dimension, where it is a number. */
+/** The constant shift of a tap along a dimension. */
 export function shiftAt(tap: Tap, d: number): number {
   const shift = tap.shift[d];
   if (shift?.kind !== "number")

@@ -8,12 +8,12 @@ import { affineForm } from "../../abstraction/affine.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Vector } from "./vector.ts";
 
-/** What a step of each digit is worth, the last one fastest. */
+/** The weight of each digit; the last digit varies fastest. */
 export function weights(extents: readonly number[]): number[] {
   return extents.map((_, r) => extents.slice(r + 1).reduce((product, extent) => product * extent, 1));
 }
 
-/** Several rows as one number. */
+/** Several rows as one row of mixed radix. */
 export function rowOf(rows: readonly Vector[], radix: readonly number[]): number[] {
   return (rows[0] ?? []).map((_, i) => rows.reduce((sum, row, r) => sum + (row[i] ?? 0) * (radix[r] ?? 0), 0));
 }
@@ -28,7 +28,7 @@ export interface Term {
   readonly value: Expr;
 }
 
-/** `lane - t + 3`: what is added before what is taken away. */
+/** `lane - t + 3`: added terms before subtracted ones. */
 export function sumOf(terms: readonly Term[], constant: number): Expr {
   const added = terms.filter((t) => t.coefficient > 0);
   const taken = terms.filter((t) => t.coefficient < 0);
@@ -39,7 +39,7 @@ export function sumOf(terms: readonly Term[], constant: number): Expr {
   return first.kind === "number" && first.value !== 0 ? sum : binary("+", sum, number(constant));
 }
 
-/** An affine index in the usual order; others as they are. */
+/** An affine index in canonical order; other expressions unchanged. */
 export function simplified(e: Expr): Expr {
   const form = affineForm(e);
   if (!form) return e;

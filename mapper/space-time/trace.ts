@@ -16,18 +16,18 @@ export interface Trace {
   readonly shape: readonly number[];
   readonly steps: number;
   readonly operands: readonly string[];
-  /** What a PE holds at a step: the element of each operand, or undefined when it idles. */
+  /** The element of each operand that a PE holds at a step, or undefined if it is idle. */
   readonly at: (pe: readonly number[], step: number) => readonly string[] | undefined;
 }
 
-/** Follows every point of the box; `accesses` are those of the operands, in their order. */
+/** Traces every point of the box. @param accesses those of the operands, in order */
 export function trace(problem: ArrayProblem, design: Design, accesses: readonly Access[]): Trace {
   const extents = extentsOfLoops(problem);
   const names = problem.loops.map((l) => l.name);
   const { allocation } = design.spaceTime;
   const least = allocation.map((row) => leastOfRow(row, extents));
   const start = leastOfRow(design.schedule, extents);
-  // Only what changes is said: the second index of w[0,s] with one row.
+  // Prints only indices that vary: the second one of w[0,s] with a single row.
   const moving = accesses.map((a) => a.index.filter((e) => axesIn(e).length > 0));
   const cells = new Map<string, string[]>();
   for (const point of pointsOf(names, Object.fromEntries(problem.loops.map((l) => [l.name, l.extent])))) {

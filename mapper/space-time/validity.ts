@@ -1,11 +1,13 @@
 /**
- * @file Validity of a space-time transform: no two points share a PE and a step, and no value is read before it is computed.
+ * @file Validity of a space-time transform: no two points share a PE and a step, and no value is read before it is
+ * computed.
  *
  *     loops (c 16, p 5, q 5), allocation [1 0 1], schedule [0 1 4]
  *     refused: points (0,4,0) and (0,0,1) both run on PE 0 or 1 ...
  *
- * The first is decided exactly: T takes two points to one place when their difference lies in the kernel of T and in the difference box
- * |d_i| <= N_i - 1. That is more than det T != 0, and it is what makes mixed-radix time such as t = p + KP*q legal: its kernel leaves the box.
+ * The first is decided exactly: T takes two points to one place when their difference lies in the kernel of T and in
+ * the difference box |d_i| <= N_i - 1. That is more than det T != 0, and it is what makes mixed-radix time such as t =
+ * p + KP*q legal: its kernel leaves the box.
  */
 
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
@@ -25,14 +27,14 @@ export interface SpaceTimeRefusal {
   readonly vectors: readonly Vector[];
 }
 
-/** Undefined when the transform is valid. */
+/** Why a transform is invalid; undefined if it is valid. */
 export function refusalOf(problem: ArrayProblem, spaceTime: SpaceTime): SpaceTimeRefusal | undefined {
   return (
     shapeRefusal(problem, spaceTime) ?? backwardsRefusal(problem, spaceTime) ?? collisionRefusal(problem, spaceTime)
   );
 }
 
-/** A row for each dimension of the array and of time, a column for each loop. */
+/** Requires a row for each dimension of the array and of time, and a column for each loop. */
 function shapeRefusal(problem: ArrayProblem, { allocation, schedule }: SpaceTime): SpaceTimeRefusal | undefined {
   const loops = problem.loops.map((l) => l.name).join(", ");
   for (const [what, rows] of [
@@ -58,7 +60,10 @@ function shapeRefusal(problem: ArrayProblem, { allocation, schedule }: SpaceTime
   return undefined;
 }
 
-/** Data availability: s.d >= 1 for what is computed, s.d >= 0 for what is only passed on. Only directions that are fixed can be wrong. */
+/**
+ * Data availability: s.d >= 1 for computed values, s.d >= 0 for values that are only passed on. Only fixed directions
+ * can violate it.
+ */
 function backwardsRefusal({ operands }: ArrayProblem, { schedule }: SpaceTime): SpaceTimeRefusal | undefined {
   for (const { name, role, reuse, order } of operands) {
     if (order === "free") continue;
@@ -76,7 +81,7 @@ function backwardsRefusal({ operands }: ArrayProblem, { schedule }: SpaceTime): 
   return undefined;
 }
 
-/** Processor availability. */
+/** Processor availability: no two points on the same PE at the same step. */
 function collisionRefusal(problem: ArrayProblem, spaceTime: SpaceTime): SpaceTimeRefusal | undefined {
   const { allocation, schedule } = spaceTime;
   const difference = collision([...allocation, ...schedule], extentsOfLoops(problem));
@@ -96,7 +101,10 @@ function collisionRefusal(problem: ArrayProblem, spaceTime: SpaceTime): SpaceTim
   };
 }
 
-/** The difference of two points of a box that all rows take to the same value, or undefined when they tell all points apart. */
+/**
+ * The difference of two points of a box that all rows map to the same value; undefined if the rows distinguish all
+ * points.
+ */
 export function collision(rows: readonly Vector[], extents: Vector): Vector | undefined {
   return latticePointIn(nullSpace(rows, extents.length), extents);
 }

@@ -8,7 +8,7 @@
 /** Integers: a point, a dependence, a row of a transform. */
 export type Vector = readonly number[];
 
-/** Rounded once at most, so that a product that is 0 or 1 is found to be: long loops cancel in what is far above 2^53. */
+/** Rounded at most once, so that a result of 0 or 1 is exact: with long loops, products far above 2^53 cancel. */
 export function dot(a: Vector, b: Vector): number {
   let [sum, size] = [0, 0];
   for (let i = 0; i < a.length; i++) {
@@ -31,14 +31,14 @@ export function gcd(a: number, b: number): number {
   return x;
 }
 
-/** The direction of a vector: divided by what divides all its entries, its first entry that is not 0 positive. */
+/** The direction of a vector: divided by the gcd of its entries, with a positive first nonzero entry. */
 export function primitive(v: Vector): number[] {
   const divisor = v.reduce(gcd, 0);
   const lead = v.find((x) => x !== 0) ?? 0;
   return divisor === 0 ? [...v] : v.map((x) => (x === 0 ? 0 : x / (lead < 0 ? -divisor : divisor)));
 }
 
-/** Values a row takes over a box of extents: `1 + sum of |r_i| (N_i - 1)`. */
+/** The number of values that a row takes over a box of extents: `1 + sum of |r_i| (N_i - 1)`. */
 export function extentOfRow(row: Vector, extents: Vector): number {
   return row.reduce((sum, r, i) => sum + Math.abs(r) * ((extents[i] ?? 1) - 1), 1);
 }

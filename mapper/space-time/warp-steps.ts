@@ -1,22 +1,23 @@
 /**
- * @file Lowers a stencil's time steps to the lanes of warps: each warp streams rows through its registers and does all steps of a pass on the
- * way.
+ * @file Lowers a stencil's time steps to the lanes of warps. Each warp streams rows through its registers and computes
+ * all steps of a pass on the way.
  *
  *     for i_chunk in 0..16, j_tile in 0..171 (parallel)             8 steps a pass, 2 columns a lane, sweeps of 512 rows
- *       for row_block in 0..176                                     3 rows written out: the rings of 3 rows turn by their names
+ *       for row_block in 0..176                                     3 rows unrolled: register names rotate through rings of 3 rows
  *         for lanes lane in 0..32
  *           u0_[0,lane] = next[0,lane]; next[0,lane] = u_0[512*i_chunk + 3*row_block - 7, 48*j_tile + 2*lane - 8]       two columns at once
- *           side[0,lane] = u0_[5,lane-1]                            what a neighbour has
- *           u1_[4,lane] = f(u0_[0..5,lane], side)                   a row behind
+ *           side[0,lane] = u0_[5,lane-1]                            from a neighbour, by a shuffle
+ *           u1_[4,lane] = f(u0_[0..5,lane], side)                   one row behind
  *           ...
- *           u[512*i_chunk + 3*row_block - 16, ...] = u8_[0,lane]    where the row is of the chunk and the lane is whole
+ *           u[512*i_chunk + 3*row_block - 16, ...] = u8_[0,lane]    if the row belongs to the chunk and the lane's columns are complete
  *
- * The order is that of the wavefront on a CPU (lower-steps.ts): step s works r rows behind step s-1, and its newest 2r+1 rows are kept. Here they
- * lie in registers, and the columns of a warp shrink by r on either side with every step: tiles overlap, and each needs nothing of the others.
- * Rows before a chunk are made from what registers held before, and nothing that is stored depends on them.
- * Matsumura et al., AN5D, CGO'20; Chen et al., SSAM, SC'19.
+ * The order is that of the wavefront on a CPU (lower-steps.ts): step s works r rows behind step s-1, and the newest
+ * 2r+1 rows of each are kept. Here they are in registers, and the valid columns of a warp shrink by r on either side at
+ * every step. So tiles overlap, and are independent of each other. Rows before a chunk are computed from undefined
+ * registers, but nothing that is stored depends on them. Matsumura et al., AN5D, CGO'20; Chen et al., SSAM, SC'19.
  *
- * Beyond the plane, zeros are written in place; reads at clamped and mirrored borders go to other positions; a plane that wraps continues.
+ * Beyond the plane, zeros are written in place; reads at clamped and mirrored borders go to other positions; a plane
+ * that wraps is extended.
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -40,7 +41,7 @@ import type { Source } from "./step-memory.ts";
 import { type Own, plus, StepRegisters, upTo } from "./step-registers.ts";
 import { type WarpTile, warpTile } from "./warp-tile.ts";
 
-/** A pass: its tiles, and the planes it reads and writes. */
+/** A pass: its tiles, and the planes that it reads and writes. */
 interface Pass {
   readonly tile: WarpTile;
   readonly from: string;
@@ -71,7 +72,7 @@ export class WarpSteps extends StepRegisters {
 
   // ---- a row of the stream ---------------------------------------------------------------------------------------------------------
 
-  /** What is read, one row of every step, and what is stored. */
+  /** Loads a row, computes one row of every step, and stores a row. */
   private row(pass: Pass, k: number): readonly Statement[] {
     const { tile } = pass;
     const { depth, swept, ahead } = tile;
@@ -81,7 +82,7 @@ export class WarpSteps extends StepRegisters {
     return [...arrived, ...upTo(depth).flatMap((s) => this.step(pass, k, s + 1)), ...this.stores(pass, k)];
   }
 
-  /** A row of the plane as it is on its way; where nothing is swept, at once. */
+  /** Loads of a row of the plane, some rows ahead of their use. Without a swept axis, all at once. */
   private loads(pass: Pass, k: number, block: Expr): Statement[] {
     const { tile, from } = pass;
     const { swept, ahead } = tile;
@@ -93,7 +94,7 @@ export class WarpSteps extends StepRegisters {
     });
   }
 
-  /** Moves what has arrived to the rows that are kept. */
+  /** Moves loaded elements to the registers of the rows that are kept. */
   private arrivals({ tile }: Pass, k: number): Statement[] {
     return this.elements(tile, 0).map(({ y, column }) => {
       const of = { step: 0, k, y, column };
@@ -102,7 +103,7 @@ export class WarpSteps extends StepRegisters {
     });
   }
 
-  /** A row of a step, from rows of the one before. */
+  /** A row of a step, computed from rows of the step before. */
   private step(pass: Pass, k: number, step: number): Statement[] {
     const { tile } = pass;
     const sides = new Map<string, Access>();
@@ -111,7 +112,7 @@ export class WarpSteps extends StepRegisters {
       return { of, to: this.register(this.file(step), this.numberOf(tile, of)) };
     });
     const values = made.map(({ of, to }) => assigned(to, this.value(tile, of, sides)));
-    // Apart from what makes the value, so that no compiler makes a branch of it.
+    // A separate statement, so that compilers do not turn it into a branch around the value.
     const zeros = made.flatMap(({ of, to }) => {
       const test = step < tile.depth ? this.inside(tile, of) : undefined;
       return test ? [assigned(to, { kind: "select", condition: test, whenTrue: to, whenFalse: number(0) })] : [];
@@ -120,7 +121,7 @@ export class WarpSteps extends StepRegisters {
     return [...passed, ...values, ...zeros];
   }
 
-  /** Of the last step, the rows of the tile and the columns that are whole. */
+  /** Stores the last step's rows that belong to the tile, in the columns that are complete. */
   private stores({ tile, to }: Pass, k: number): Statement[] {
     const { depth, swept, each, halo, length, unrolled } = tile;
     const row = plus(binary("*", axis(this.block), number(unrolled)), k - 2 * depth * (swept?.reach ?? 0));
@@ -151,7 +152,7 @@ export class WarpSteps extends StepRegisters {
         return [name, how === "wrap" ? border(how, at, extent) : at] as const;
       }),
     );
-    // Reads of the plane first, whose indices are the places themselves.
+    // Plane reads are substituted first, while their indices are still the plain positions.
     const reads: Expr[] = [];
     const held = this.names.fresh("held");
     const apart = rewrite(
@@ -169,7 +170,7 @@ export class WarpSteps extends StepRegisters {
     return rewrite(substitute(apart, coordinates, "value"), put, "value");
   }
 
-  /** An element of the step before: where the border of the plane is in between, another one at some places. */
+  /** An element of the step before. Across the border of the plane, some lanes read another element. */
   private read(
     tile: WarpTile,
     of: Own,
@@ -192,10 +193,10 @@ export class WarpSteps extends StepRegisters {
     );
   }
 
-  /** An element of the step before, of this lane or of a neighbour. */
+  /** An element of the step before, from this lane or a neighbour. */
   private before(tile: WarpTile, of: Own, shifts: readonly number[], sides: Map<string, Access>): Access {
     const { swept, tiled, each } = tile;
-    // Its newest row is `reach` below the one that is made.
+    // The newest row of the step before is `reach` below the row being computed.
     const row = swept ? (shifts[0] ?? 0) - swept.reach : 0;
     const y = of.y + (tiled ? (shifts[1] ?? 0) : 0);
     const at = of.column + (shifts.at(-1) ?? 0);
@@ -212,9 +213,12 @@ export class WarpSteps extends StepRegisters {
     return this.register("side", sides.size - 1);
   }
 
-  /** That an element is of the plane, along the axes beyond whose ends lie zeros; undefined where none is reached. */
+  /**
+   * The condition that an element is inside the plane along axes with zeros beyond their ends; undefined if no end is
+   * reached.
+   */
   private inside(tile: WarpTile, of: Own): Expr | undefined {
-    // A lane is inside with all its columns, or outside.
+    // All columns of a lane are inside, or none is.
     const places = this.place(tile, { ...of, column: 0 }, axis(this.block));
     const tests = this.steps.axes.flatMap(({ border: how, reach, extent }, d) =>
       how === "zero" && reach > 0 ? [between(places[d] ?? number(0), 0, extent)] : [],
@@ -233,7 +237,9 @@ const assigned = (target: Access, value: Expr): Statement => ({
 const between = (place: Expr, from: number, to: number): Expr =>
   and(compare(">=", place, number(from)), compare("<", place, number(to)));
 
-/** Places from which a shift leaves a plane that is clamped or mirrored, and the shift to the element that is read instead. */
+/**
+ * Positions from which a shift leaves a clamped or mirrored plane, and the shift to the element that is read instead.
+ */
 function redirected(
   { border: how, extent }: PlaneAxis,
   by: number,

@@ -1,12 +1,13 @@
 /**
- * @file Tiles of a stencil in time on the lanes of warps: the columns a warp holds, the rows it streams, and the contents of its registers.
+ * @file Tiles of a stencil in time on the lanes of warps: the columns that a warp holds, the rows that it streams, and
+ * its registers.
  *
- *     32 lanes x 2 columns, 8 steps      64 columns are read, of which 48 are whole after 8 steps: 8 on either side are only read
+ *     32 lanes x 2 columns, 8 steps      64 columns are read, and 48 are complete after 8 steps; 8 on either side are halo
  *     sweeps of 512 rows                 528 rows are read one after another, and 512 written
- *     a ring of 3 rows a step            row q of step s is made when rows q-1, q, q+1 of step s-1 are there
+ *     a ring of 3 rows a step            row q of step s is computed when rows q-1, q, q+1 of step s-1 are there
  *
- * In a grid of three dimensions a row is a plane: `rows` outputs along the middle axis are in registers side by side, with as many more on
- * either side as the following steps read.
+ * In a grid of three dimensions a row is a plane. `rows` outputs along the middle axis are in registers together, with
+ * a halo on either side for the following steps.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
@@ -16,29 +17,29 @@ import { operationsOfStep } from "../../abstraction/time.ts";
 import { AT_ONCE, MOST_BYTES, MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
 
-/** Where a warp works, and how much of it, in a pass of so many steps. */
+/** The part of the plane that a warp computes in a pass of `depth` steps. */
 export interface WarpTile {
   readonly depth: number;
-  /** Axes of the plane by what is done with them; lanes lie along the last. */
+  /** Axes of the plane by their role. Lanes run along the last axis. */
   readonly swept: PlaneAxis | undefined;
   readonly tiled: PlaneAxis | undefined;
   readonly lane: PlaneAxis;
-  /** Neighbouring columns of a lane, and how many of them move at once. */
+  /** Neighbouring columns of a lane, and how many of them one load or store moves. */
   readonly each: number;
   readonly together: number;
-  /** Columns on either side that are read and not written, and those that are written. */
+  /** Columns on either side that are read but not written (the halo), and columns that are written. */
   readonly halo: number;
   readonly width: number;
   /** Outputs along the middle axis. */
   readonly rows: number;
-  /** Places of the swept axis that are written, and those that are read. */
+  /** Positions along the swept axis that are written, and that are read. */
   readonly length: number;
   readonly streamed: number;
-  /** Rows of a step that are kept: as many as the next one reads. */
+  /** Rows of a step that are kept: as many as the next step reads. */
   readonly ring: number;
-  /** Rows on their way from memory. */
+  /** Rows that are being loaded ahead. */
   readonly ahead: number;
-  /** Rows of the stream that are written out: then it is known which register holds which row. */
+  /** Rows of the stream that are unrolled, so that register numbers are constants. */
   readonly unrolled: number;
 }
 
@@ -49,7 +50,7 @@ export function warpTile({ axes, computation }: Steps, s: LaneSchedule, depth = 
   const { each = 1, ahead = 1 } = s;
   const bytes = bytesOf(outputOf(computation).dtype);
   const together = Math.max(...AT_ONCE.filter((n) => each % n === 0 && n * bytes <= MOST_BYTES));
-  // Lanes are whole inside the plane or outside it.
+  // All columns of a lane are inside the plane, or none is.
   const halo = Math.ceil((depth * lane.reach) / each) * each;
   const length = Math.min(s.sweep ?? swept?.extent ?? 1, swept?.extent ?? 1);
   const ring = 2 * (swept?.reach ?? 0) + 1;
@@ -62,31 +63,34 @@ export function warpTile({ axes, computation }: Steps, s: LaneSchedule, depth = 
   };
 }
 
-/** Rows along the middle axis that step `s` makes of a plane: fewer with every step. */
+/** Rows along the middle axis that step `step` computes; fewer at every step. */
 export function rowsOfStep({ rows, depth, tiled }: WarpTile, step: number): number {
   return rows + 2 * (depth - step) * (tiled?.reach ?? 0);
 }
 
-/** 32-bit registers of rings, of rows on their way and of what is about to be stored. */
+/** 32-bit registers of the rings, of rows loaded ahead, and of results to be stored. */
 export function warpRegisters(tile: WarpTile, bytes: number): number {
   const { depth, each, ring, ahead } = tile;
   const rings = Array.from({ length: depth }, (_, step) => ring * rowsOfStep(tile, step)).reduce((a, b) => a + b, 0);
   return (rings + ahead * rowsOfStep(tile, 0) + tile.rows) * each * (bytes / 4);
 }
 
-/** Registers of a thread besides those of rows: nvcc 13.0 takes up to 20 for places (2d5pt and 3d7pt, 2026-11-22). */
+/** Other registers of a thread: nvcc 13.0 takes up to 20 for addresses (2d5pt and 3d7pt, 2026-11-22). */
 const OTHER_REGISTERS = 24;
-/** Of a quarter of a multiprocessor for each of 32 lanes, and its warps. CUDA C++ Programming Guide, Technical Specifications. */
+/**
+ * Registers of a quarter of a multiprocessor for each of 32 lanes, and its warps. CUDA C++ Programming Guide, Technical
+ * Specifications.
+ */
 const QUARTER_REGISTERS = 512;
 const QUARTER_WARPS = 16;
 
-/** Warps whose registers a quarter of a multiprocessor holds at once. */
+/** Warps that fit into the registers of a quarter of a multiprocessor. */
 export function residentWarps(tile: WarpTile, bytes: number): number {
   const held = Math.floor(QUARTER_REGISTERS / (warpRegisters(tile, bytes) + OTHER_REGISTERS));
   return Math.max(1, Math.min(QUARTER_WARPS, held));
 }
 
-/** Why warps cannot run the steps under a schedule, in its own words; undefined when they can. */
+/** Why warps cannot run the steps under a schedule; undefined when they can. */
 export function warpProblem(steps: Steps, schedule: LaneSchedule): string | undefined {
   const { each, sweep, ahead, rows } = schedule;
   for (const [name, value] of Object.entries({ each, sweep, ahead, rows }))
@@ -112,7 +116,10 @@ export function warpProblem(steps: Steps, schedule: LaneSchedule): string | unde
   return undefined;
 }
 
-/** Choices among places that an element of the next plane makes: where indices clamp or reflect, a read that far from it has as many others. */
+/**
+ * Selects that one element of the next plane takes. At clamped and mirrored borders, a read at distance d needs d of
+ * them.
+ */
 function selectsOfStep({ axes, time }: Steps): number {
   const places = (distance: number, { border, extent }: PlaneAxis): number =>
     border === "zero" || border === "wrap" ? 1 : 1 + Math.min(Math.abs(distance), extent);

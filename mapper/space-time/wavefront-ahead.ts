@@ -1,6 +1,6 @@
 /**
- * @file The parts of a wavefront's value that depend on the row alone or on the column alone. They are computed first and stored in separate
- * memory.
+ * @file The parts of a wavefront's value that depend on the row alone or on the column alone. They are computed first
+ * and stored in separate memory.
  *
  *     h[i,j] = max(h[i-1,j] + p[i], h[i,j-1] - square(q[j]))
  *       row_0[i] = p[i]                        loaded once a strip: lane l has row 16*strip + l
@@ -12,18 +12,20 @@ import { loop, type Scratch, type Statement, type VectorFile } from "../../abstr
 import { assign, minus, plus, times } from "../lower/arithmetic.ts";
 import { placeInOwn, type WavefrontShape, workspaceOf } from "./wavefront-shape.ts";
 
-/** A part of the value, and the memory it is computed to. */
+/** A part of the value, and the memory it is stored in. */
 interface Part {
   readonly along: "row" | "column";
   readonly name: string;
   readonly value: Expr;
 }
 
-/** The parts are found while the steps are written: `read` adds those it is asked for. */
+/** Collects the parts while the steps are written: `read` adds each part on first use. */
 export class WavefrontAhead {
   private readonly shape: WavefrontShape;
   private readonly parts: Part[] = [];
-  /** Where the columns of a phase begin, as they lie backwards. There are as many phases as steps between two rows. */
+  /**
+   * The position of column 0 in the reversed columns of a phase. There are as many phases as steps between two rows.
+   */
   private readonly last: number;
 
   constructor(shape: WavefrontShape) {
@@ -35,13 +37,13 @@ export class WavefrontAhead {
     return this.parts.map(({ name, along }) => workspaceOf(this.shape, name, this.elementsOf(along)));
   }
 
-  /** Registers of what depends on the row. */
+  /** Registers for the parts that depend on the row. */
   vectors(): VectorFile[] {
     const { lanes, recurrent } = this.shape;
     return this.ofRows().map((part) => ({ name: this.held(part), dtype: recurrent.dtype, lanes, count: 1 }));
   }
 
-  /** Computes all that was read. */
+  /** Computes all parts that were read. */
   fill(): Statement[] {
     const { names, row, column, skew, lead } = this.shape;
     return this.parts.map(({ along, name, value }) => {
@@ -61,7 +63,7 @@ export class WavefrontAhead {
     });
   }
 
-  /** Loads what depends on the rows of a strip, of which lane 0 has row `base`. */
+  /** Loads the parts that depend on the rows of a strip; lane 0 has row `base`. */
   load(base: Expr, lane: Expr): Statement[] {
     return this.ofRows().map((part) =>
       assign(
@@ -71,7 +73,7 @@ export class WavefrontAhead {
     );
   }
 
-  /** The value on lanes, at a step. */
+  /** The part's value on the lanes at a step. */
   read(value: Expr, along: Part["along"], lane: Expr, at: Expr): Access {
     const { names, skew } = this.shape;
     const text = JSON.stringify(value);

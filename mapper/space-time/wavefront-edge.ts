@@ -1,5 +1,6 @@
 /**
- * @file The edge between two strips of a wavefront: the last rows of one strip, which the top lanes of the next read as the rows above.
+ * @file The edge between two strips of a wavefront: the last rows of one strip, which the top lanes of the next read as
+ * the rows above.
  *
  *     edge[j] = h[16*strip + 15, j]                                          kept after each strip
  *     above_1[0,lane] = select(lane == 0, edge[column], made[0,lane-1])      read by lane 0 of the next
@@ -31,7 +32,7 @@ export class WavefrontEdge {
     return this.shape.most > 0 ? [workspaceOf(this.shape, this.name, this.size)] : [];
   }
 
-  /** No row above the first: zeros. */
+  /** Zeros, since the first strip has no rows above it. */
   clear(): Statement[] {
     if (this.shape.most === 0) return [];
     const column = this.shape.names.fresh("edge_column");
@@ -39,7 +40,7 @@ export class WavefrontEdge {
     return [loop(column, this.size, [assign(target, number(0))])];
   }
 
-  /** The last rows of the strip whose lane 0 has row `base`: what the next strip reads above it. */
+  /** Stores the last rows of the strip whose lane 0 has row `base`, which the next strip reads. */
   keep(base: Expr): Statement[] {
     const { recurrent, names, lanes, most, column } = this.shape;
     if (most === 0) return [];
@@ -54,7 +55,7 @@ export class WavefrontEdge {
     return [loop(edgeRow, most, [loop(edgeColumn, column.extent, [kept])])];
   }
 
-  /** A column of a row above the strip, counted from the uppermost that is kept. */
+  /** The element of a row above the strip at a column. Rows are counted from the topmost one that is kept. */
   at(row: Expr, column: Expr): Access {
     const flat = plus(plus(times(this.pitch, row), column), number(this.start));
     return access(this.name, [placeInOwn(this.shape, this.size, flat)]);

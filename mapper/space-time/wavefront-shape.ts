@@ -1,5 +1,6 @@
 /**
- * @file The dimensions of a wavefront: its lanes and steps, how far it reaches back, and the numbers of strips and blocks that cover the matrix.
+ * @file The dimensions of a wavefront: its lanes and steps, how far it reaches back, and the numbers of strips and
+ * blocks that cover the matrix.
  *
  *     h[i-1,j-1], h[i-1,j], h[i,j-1] on 16 lanes, s (1,1)        reach: 1 row above, 2 values of it        registers of a lane: 1
  */
@@ -14,7 +15,7 @@ import { plus } from "../lower/arithmetic.ts";
 import { FreshNames } from "../lower/names.ts";
 import { arrayDependences, type Recurrent } from "./recurrent.ts";
 
-/** What is read of the row so many above: `depth` columns, from `least` before the own one. */
+/** The reads from the row `rows` above: `depth` columns, beginning `least` before the element's own column. */
 export interface Reach {
   readonly rows: number;
   readonly least: number;
@@ -27,15 +28,15 @@ export interface WavefrontShape {
   readonly row: Axis;
   readonly column: Axis;
   readonly lanes: number;
-  /** Steps of a block: a tile of as many rows is turned at once. */
+  /** Steps of a block, and rows of the tile that is transposed at once. */
   readonly side: number;
   readonly skew: number;
   readonly reach: readonly Reach[];
-  /** Rows above that are read: the farthest. */
+  /** The farthest row above that is read. */
   readonly most: number;
-  /** Registers of what a lane made. */
+  /** Registers for a lane's own earlier results. */
   readonly depth: number;
-  /** Columns to the right at which a row above is read: lane 0 begins as many before column 0. */
+  /** The farthest column to the right that is read in a row above. Lane 0 begins this many columns before column 0. */
   readonly lead: number;
   readonly strips: number;
   readonly blocks: number;
@@ -64,16 +65,16 @@ export function wavefrontShape(recurrent: Recurrent, { lanes, transform }: Array
   };
 }
 
-/** The vector file of what passed from so many rows above. */
+/** The vector file of the values passed from `rows` rows above. */
 export const aboveFile = ({ names }: WavefrontShape, rows: number): string => names.fresh(`above_${rows}`);
 
-/** Memory of which every step of the outer loops has so many elements of its own. */
+/** Workspace memory with `elements` for each step of the outer loops. */
 export function workspaceOf({ recurrent: { dtype, outer } }: WavefrontShape, name: string, elements: number): Scratch {
   const steps = outer.reduce((n, a) => n * a.extent, 1);
   return { name, dtype, elements: elements * steps, scope: "workspace" };
 }
 
-/** A place in what the current step of the outer loops has of such memory. */
+/** An address in the current outer step's part of such memory. */
 export function placeInOwn({ recurrent }: WavefrontShape, elements: number, at: Expr): Expr {
   const step = recurrent.outer.reduce<Expr>(
     (sum, a) => plus(binary("*", sum, number(a.extent)), axis(a.name)),

@@ -1,5 +1,6 @@
 /**
- * @file One step of a wavefront on all its lanes: results of the lanes above are passed down, and each lane computes an element of its row.
+ * @file One step of a wavefront on all its lanes: results of the lanes above are passed down, and each lane computes an
+ * element of its row.
  *
  *     above_1[1,lane] = above_1[0,lane]
  *     above_1[0,lane] = select(lane == 0, edge[column], made[0,lane-1])             h[i-1,j]
@@ -29,18 +30,18 @@ import type { WavefrontAhead } from "./wavefront-ahead.ts";
 import type { WavefrontEdge } from "./wavefront-edge.ts";
 import { aboveFile, type Reach, type WavefrontShape } from "./wavefront-shape.ts";
 
-/** Of what a step is made. */
+/** The parts that a step is written with. */
 export interface StepParts {
   readonly shape: WavefrontShape;
   readonly edge: WavefrontEdge;
   readonly ahead: WavefrontAhead;
 }
 
-/** What lanes make at a step, and where. */
+/** The value that lanes compute at a step, and the position. */
 export interface StepPlace {
   /** Row of lane 0. */
   readonly base: Expr;
-  /** Every lane stands inside the matrix. */
+  /** Whether every lane is inside the matrix. */
   readonly isInside: boolean;
   readonly value: Expr;
   /** The step, counted from the first of the strip. */
@@ -49,7 +50,7 @@ export interface StepPlace {
   readonly step: Expr;
 }
 
-/** All lanes, at one step. */
+/** One step on all lanes. */
 export function lanesAtStep(parts: StepParts, { base, isInside, value, at, step }: StepPlace): Statement {
   const { row, column, names, lanes, skew, lead, depth, reach } = parts.shape;
   const lane = names.fresh("lane");
@@ -74,21 +75,21 @@ export function lanesAtStep(parts: StepParts, { base, isInside, value, at, step 
   return loop(lane, lanes, body, "lanes");
 }
 
-/** A register of a file, of this lane or of one so many above. */
+/** A register of a file, on this lane or `above` lanes above. */
 const register = (file: string, r: number, lane: string, above = 0): Access =>
   access(file, [number(r), minus(axis(lane), number(above))]);
 
-/** Each register but the first takes what the one before held. */
+/** Shifts a register file by one. */
 const shifted = (file: string, count: number, lane: string): Statement[] =>
   Array.from({ length: count - 1 }, (_, i) => count - 1 - i).map((r) =>
     assign(register(file, r, lane), register(file, r - 1, lane)),
   );
 
-/** What was made in a row above comes to its lane. */
+/** Passes results of a row above to the lane below. */
 function passed({ shape, edge }: StepParts, { rows, least, depth }: Reach, lane: string, at: Expr): Statement[] {
   const { names, skew, lead, most } = shape;
   const file = aboveFile(shape, rows);
-  // The lanes below the edge one by one: each reads a row of it.
+  // The lanes just below the edge read its rows one by one.
   const value = Array.from({ length: rows }, (_, l) => l).reduceRight<Expr>(
     (whenFalse, l) => {
       const enters = edge.at(number(l + most - rows), minus(minus(at, number(lead + skew * l)), number(least)));
@@ -101,7 +102,7 @@ function passed({ shape, edge }: StepParts, { rows, least, depth }: Reach, lane:
 
 // ---- values --------------------------------------------------------------------------------------------------------------------------
 
-/** Where a value is computed. */
+/** The position at which a value is computed. */
 interface OnLanes extends Pick<StepParts, "shape" | "ahead"> {
   /** Row and column of a lane. */
   readonly places: ReadonlyMap<string, Expr>;
@@ -109,7 +110,7 @@ interface OnLanes extends Pick<StepParts, "shape" | "ahead"> {
   readonly at: Expr;
 }
 
-/** A value on the lanes of a step. */
+/** Rewrites a value for the lanes of a step. */
 function onLanes(e: Expr, on: OnLanes): Expr {
   const again = (part: Expr): Expr => onLanes(part, on);
   const { recurrent, row, column } = on.shape;
@@ -156,7 +157,7 @@ function conditionOnLanes(e: Expr, on: OnLanes): Expr {
   return { ...e, left: side(e.left), right: side(e.right) };
 }
 
-/** What was made before, in a register: by this lane, or by one above. */
+/** An earlier result, in a register of this lane or of one above. */
 function madeBefore({ index }: Access, { shape, lane }: OnLanes): Access {
   const outer = shape.recurrent.outer.length;
   const back = (d: number): number => {

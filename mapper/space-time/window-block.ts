@@ -29,26 +29,26 @@ import { FreshNames } from "../lower/names.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 import type { WindowPlacement } from "./window.ts";
 
-/** Where a block lies: an index for each spatial axis, that of its first row and its first output. */
+/** The origin of a block: for each spatial axis, the index of its first row or output. */
 export type Origin = ReadonlyMap<string, Expr>;
 
 export interface Block {
   readonly rows: number;
   readonly vectors: number;
-  /** Weights are in vectors, and the stores of this block are worth a hint. */
+  /** Whether weights are in vectors, and stores may be streaming. */
   readonly interior: boolean;
 }
 
 type File = "A" | "W" | "X";
 
-/** Writes blocks, and keeps count of the vectors they use: data X, sums A, weights W. */
+/** Writes blocks, and counts the vectors they use: data X, sums A, weights W. */
 export class BlockWriter {
   readonly names: FreshNames;
   private readonly sum: TapSum;
   private readonly schedule: LaneSchedule;
   private readonly placement: WindowPlacement;
   private readonly lane: string;
-  /** Distinct factors that vectors hold, by their text. */
+  /** Distinct factors that are kept in vectors, by their text. */
   private readonly weights: ReadonlyMap<string, Expr>;
   private readonly used = new Map<string, number>();
 
@@ -68,7 +68,9 @@ export class BlockWriter {
     return [...this.used].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, count]) => ({ name, dtype, lanes, count }));
   }
 
-  /** Weights that stay in vectors; with rolled axes they change from step to step, and each step loads its own. */
+  /**
+   * Loads the weights that stay in vectors. With rolled axes, weights change from step to step and are loaded there.
+   */
   loadWeights(at: Origin): readonly Statement[] {
     const loads = this.sum.rolled.length > 0 ? [] : this.weightLoads(at);
     return loads.length === 0 ? [] : [this.onLanes(loads)];
@@ -80,7 +82,7 @@ export class BlockWriter {
       : [this.onLanes([...this.holdingBlock(at, block)])];
   }
 
-  /** Sums stay, and every column of the window is loaded where it serves. */
+  /** Sums stay in place, and every column of the window is loaded where it is used. */
   private loadingBlock(at: Origin, block: Block): readonly Statement[] {
     const { rolled, computation } = this.sum;
     const { outputs } = this.placement;
@@ -112,7 +114,7 @@ export class BlockWriter {
     return [this.onLanes(sums), window, this.onLanes(stores)];
   }
 
-  /** Data are loaded once; from column to column sums move, or data, or both. */
+  /** Data are loaded once. From column to column, sums move, or data, or both. */
   private *holdingBlock(at: Origin, block: Block): Iterable<Statement> {
     const { ascending, sumHop, dataHop, outputs, firstLane } = this.placement;
     const laneDimension = this.sum.shifts.length - 1;
@@ -121,7 +123,7 @@ export class BlockWriter {
     const first = number(start - firstLane);
     const columns = groupBy(this.sum.taps, (tap) => Math.abs(shiftAt(tap, laneDimension) - start));
     for (let v = 0; v < block.vectors; v++) {
-      // 1. The rows the block needs, as lanes need them at the first column.
+      // 1. The rows that the block needs, aligned as lanes need them at the first column.
       const held = new Map<string, number>();
       for (const tap of this.sum.taps)
         for (let row = 0; row < block.rows; row++) {
@@ -132,7 +134,7 @@ export class BlockWriter {
           const shift = this.shiftOf(tap, row).with(laneDimension, first);
           yield this.assign("X", x, "=", this.read(shift, at, v * outputs));
         }
-      // 2. A step a column; those without a tap are passed over.
+      // 2. One step for each column; columns without a tap are skipped.
       for (let row = 0; row < block.rows; row++) {
         const z = row * block.vectors + v;
         let begun = false;
@@ -151,7 +153,7 @@ export class BlockWriter {
     }
   }
 
-  /** Distinct loads of a block with the output rows and taps each serves, row by row as memory lies. */
+  /** The distinct loads of a block, in memory order, with the output rows and taps that each serves. */
   private loads(rows: number): readonly Load[] {
     const found = new Map<string, Load>();
     for (const tap of this.sum.taps)
@@ -164,7 +166,7 @@ export class BlockWriter {
     return [...found.values()].sort((a, b) => compareShifts(this.shiftOf(a.tap, a.row), this.shiftOf(b.tap, b.row)));
   }
 
-  /** Which row of the input a tap reads for an output row of the block. */
+  /** The input row that a tap reads for an output row of the block. */
   private rowKey(tap: Tap, row: number): string {
     return this.shiftOf(tap, row)
       .slice(0, -1)
@@ -192,7 +194,7 @@ export class BlockWriter {
     return { kind: "scalar", equation: { target: this.vector(file, index), op, value } };
   }
 
-  /** The neighbour a shift leads to, on every lane, so many columns on. */
+  /** The element that a shift reads on every lane, `columns` further on. */
   private read(shift: readonly Expr[], at: Origin, columns: number): Access {
     const index = this.sum.follows.map((follows, d) => {
       const from = follows === undefined ? number(0) : (at.get(follows) ?? number(0));
@@ -232,7 +234,7 @@ export class BlockWriter {
     const equation = { target: access(output.name, place), op: "=" as const, value: this.vector("A", sum) };
     const statement = { kind: "scalar" as const, equation: where ? { ...equation, where } : equation };
     if (!block.interior || prefetchBytes === 0) return statement;
-    // New to the caches are the rows beyond those of the block before: the farthest of every dimension.
+    // Only the rows beyond those of the previous block are new to the caches: the farthest along every dimension.
     const farthest = this.shiftOf({ shift: shifts.map(([, max]) => number(max)) }, row);
     const next = this.read(farthest, at, v * outputs + Math.round(prefetchBytes / bytesOf(input.dtype)));
     const onFirst = new Map([[this.lane, number(0)]]);
@@ -244,14 +246,14 @@ export class BlockWriter {
   }
 }
 
-/** A vector of data, and what it serves. */
+/** A vector of data, and its uses. */
 interface Load {
   readonly tap: Tap;
   readonly row: number;
   readonly uses: { readonly row: number; readonly tap: Tap }[];
 }
 
-/** A sum in which numbers meet: `(4*b + 1) + 2` is `4*b + 3`. */
+/** A sum with constants folded: `(4*b + 1) + 2` is `4*b + 3`. */
 function plus(left: Expr, right: Expr): Expr {
   if (
     right.kind === "number" &&
@@ -278,7 +280,7 @@ function groupBy<T>(items: readonly T[], key: (item: T) => number): Map<number, 
   return groups;
 }
 
-/** By number where both are numbers; otherwise as they came. */
+/** Compares constant shifts by value; others keep their order. */
 function compareShifts(a: readonly Expr[], b: readonly Expr[]): number {
   for (const [d, left] of a.entries()) {
     const right = b[d];

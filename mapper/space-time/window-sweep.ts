@@ -1,6 +1,6 @@
 /**
- * @file Lowers windows in which each lane computes several neighbouring outputs and sweeps along an axis. Data are loaded once, many elements at
- * a time, and added to every sum they belong to.
+ * @file Lowers windows in which each lane computes several neighbouring outputs and sweeps along an axis. Data are
+ * loaded once, many elements at a time, and added to every sum they belong to.
  *
  *     out[i,j] += in[i+r-1,j+s-1] * w[r,s]   4 outputs a lane, a sweep of 64 rows
  *
@@ -13,8 +13,8 @@
  *         out[64*i_block + i_step - 2,4*lane + n] = A[n,lane]
  *         A[0,lane] = A[4,lane] ...                                   and all move on
  *
- * Across lanes this is FBS with loaded data. Along the swept axis, sums migrate through the registers of a lane, one position a step, while data
- * are used once and dropped: rotating rows of a filter, rotating planes of a 3-D stencil.
+ * Across lanes this is FBS with loaded data. Along the swept axis, sums migrate through the registers of a lane, one
+ * position a step, while data are used once and dropped: rotating rows of a filter, rotating planes of a 3-D stencil.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
@@ -35,17 +35,17 @@ import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest
 import { FreshNames } from "../lower/names.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 
-/** The axis a sweep goes along, and the taps along it. */
+/** The axis of a sweep, and the taps along it. */
 export interface SweptAxis {
   readonly name: string;
   /** Of the input. */
   readonly dimension: number;
-  /** Least shift, and how many places taps reach over: so many sums are begun and not yet whole. */
+  /** The smallest shift, and the number of positions that taps span: so many sums are incomplete at a time. */
   readonly least: number;
   readonly reach: number;
 }
 
-/** The outermost axis that data move along, where it is not that of the lanes and weights do not depend on it. */
+/** The outermost axis with shifts, unless it is that of the lanes or weights depend on it. */
 export function sweptAxis({ follows, shifts, taps, laneAxis }: TapSum): SweptAxis | undefined {
   const dimension = shifts.findIndex(([min, max], d) => max > min && follows[d] !== undefined);
   const name = follows[dimension];
@@ -55,16 +55,16 @@ export function sweptAxis({ follows, shifts, taps, laneAxis }: TapSum): SweptAxi
   return { name, dimension, least, reach: most - least + 1 };
 }
 
-/** What a step of a sweep loads of the input: rows, each by pieces of as many elements as a lane has outputs. */
+/** A load of one step of a sweep: part of an input row, with as many elements as a lane has outputs. */
 export interface Piece {
   /** A tap that reads the row for an output row of the block. */
   readonly tap: Tap;
   readonly row: number;
-  /** Pieces from that of the lane's own outputs. */
+  /** The piece's distance from that of the lane's own outputs, in pieces. */
   readonly at: number;
 }
 
-/** Distinct pieces that a step of a block loads, in the order of their first use. */
+/** The distinct pieces that a step of a block loads, in order of first use. */
 export function piecesOf(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): ReadonlyMap<string, Piece> {
   const swept = sweep === undefined ? undefined : sweptAxis(sum)?.dimension;
   const pieces = new Map<string, Piece>();
@@ -78,7 +78,7 @@ export function piecesOf(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): 
   return pieces;
 }
 
-/** Steps along the swept axis are told apart by when they are loaded. */
+/** A key for a piece. Shifts along the swept axis do not matter, since they are loaded at different steps. */
 function pieceKey(sum: TapSum, tap: Tap, row: number, at: number, swept: number | undefined): string {
   const places = sum.shifts.slice(0, -1).map((_, d) => {
     if (d === swept) return 0;
@@ -87,15 +87,20 @@ function pieceKey(sum: TapSum, tap: Tap, row: number, at: number, swept: number 
   return [...places, at].join();
 }
 
-/** Multiply-adds from which on a branch around what only outputs outside the sweep would take is worth its two instructions. */
+/**
+ * Multiply-adds from which a branch is worth its two instructions: it skips products that only outputs outside the
+ * sweep would use.
+ */
 const WORTH_TESTING = 32;
 
-/** Whether the products of so many taps are left out where their sum is none of the sweep: at its beginning and its end. */
+/**
+ * Whether the products of `taps` taps are skipped at the beginning and end of a sweep, where their sum is outside it.
+ */
 export function isTested(taps: number, { rows, each = 1, ahead = 1 }: LaneSchedule): boolean {
   return taps * rows * each * ahead >= WORTH_TESTING;
 }
 
-/** @throws Error when the schedule does not fit: ask laneScheduleProblem first */
+/** Lowers a sweep. @throws Error if the schedule does not fit; see laneScheduleProblem */
 export function lowerSweep(sum: TapSum, schedule: LaneSchedule): LoopNest {
   return new SweepWriter(sum, schedule).nest();
 }
@@ -107,7 +112,7 @@ class SweepWriter {
   private readonly sum: TapSum;
   private readonly schedule: LaneSchedule;
   private readonly each: number;
-  /** Steps written out, outputs of a sweep, and the places taps reach over: one each where nothing is swept. */
+  /** Unrolled steps, outputs of a sweep, and positions that taps span; 1 each if nothing is swept. */
   private readonly ahead: number;
   private readonly length: number;
   private readonly reach: number;
@@ -171,7 +176,7 @@ class SweepWriter {
     };
   }
 
-  /** Outputs of a block along an axis. */
+  /** The outputs of a block along an axis. */
   private widthAlong(name: string): number {
     if (name === this.sum.laneAxis) return this.schedule.lanes * this.each;
     if (name === this.swept?.name) return this.length;
@@ -194,8 +199,8 @@ class SweepWriter {
   }
 
   /**
-   * What the data of all steps written out add to the sums they belong to, weight by weight: first to those that become whole, `reach - 1` places
-   * behind.
+   * Adds the loaded data of all unrolled steps to their sums, weight by weight. Sums that are completed, `reach - 1`
+   * positions behind, come first.
    */
   private products(at: ReadonlyMap<string, Expr>, begun: Set<number>): Statement[] {
     return Array.from({ length: this.reach }, (_, r) => this.reach - 1 - r).flatMap((behind) => {
@@ -220,7 +225,8 @@ class SweepWriter {
       const n = i * this.pieces.size + (this.numbers.get(key) ?? 0);
       const data = this.element("X", n * each + (column - piece * each));
       const a = this.sumsOf(i - behind + this.reach - 1) + own;
-      // A sum that begins in these steps begins where it is farthest behind: that part is left out only where the rest is too.
+      // The first product of a sum assigns instead of adding. It comes where the sum is farthest behind, and is skipped
+      // only if the rest is too.
       const op = begun.has(a) ? "+=" : "=";
       begun.add(a);
       const value: Expr = factor ? { kind: "binary", op: "*", left: data, right: factor } : data;
@@ -228,7 +234,10 @@ class SweepWriter {
     });
   }
 
-  /** That one of the outputs so many places behind some steps is of the sweep; undefined where it always is. */
+  /**
+   * The condition that an output at distance `behind` from one of the steps belongs to the sweep; undefined if it
+   * always does.
+   */
   private inSweep(first: number, last: number, behind: number): Expr | undefined {
     if (!this.swept) return undefined;
     const final = this.ahead * (this.steps - 1) + first - behind;
@@ -240,7 +249,7 @@ class SweepWriter {
     return test && rest.reduce((all, other) => and(all, other), test);
   }
 
-  /** The sums that are whole after a step. */
+  /** Stores the sums that a step completes. */
   private stores(at: ReadonlyMap<string, Expr>, i: number): Statement[] {
     const { computation, output, laneAxis, rowAxis } = this.sum;
     const made = sumOf(this.stepped(i), number(1 - this.reach));
@@ -258,7 +267,7 @@ class SweepWriter {
     });
   }
 
-  /** Each sum goes where the steps that come next look for it. */
+  /** Moves each sum to the registers where the next steps expect it. */
   private moves(): Statement[] {
     const by = this.sumsOf(this.ahead);
     return Array.from({ length: this.sumsOf(this.reach - 1) }, (_, a) => ({
@@ -269,12 +278,12 @@ class SweepWriter {
 
   // ---- leaves -------------------------------------------------------------------------------------------------------------------
 
-  /** Sums of so many places of the swept axis. */
+  /** The number of sums for `places` positions along the swept axis. */
   private sumsOf(places: number): number {
     return places * this.schedule.rows * this.each;
   }
 
-  /** The number of a step that is written out. */
+  /** The index of an unrolled step. */
   private stepped(i: number): Expr {
     return binary("+", binary("*", axis(this.step), number(this.ahead)), number(i));
   }
@@ -288,7 +297,7 @@ class SweepWriter {
     return this.register(file, number(index), index);
   }
 
-  /** The registers from one on, as many as a lane moves at once. */
+  /** The registers that a lane loads or stores at once, beginning with `first`. */
   private own(file: File, first: number): Access {
     const index = this.each > 1 ? binary("+", number(first), axis(this.neighbour)) : number(first);
     return this.register(file, index, first + this.each - 1);
@@ -311,7 +320,7 @@ class SweepWriter {
   }
 }
 
-/** Loops of lanes that follow one another as one. */
+/** Merges consecutive loops over lanes. */
 function joined(statements: readonly Statement[]): Statement[] {
   const all: Statement[] = [];
   for (const s of statements) {

@@ -1,15 +1,16 @@
 /**
- * @file How a window that slides along a row is placed on lanes, derived from its space-time transform: loops (c outputs, q columns).
+ * @file How a window that slides along a row is placed on lanes, derived from its space-time transform: loops (c
+ * outputs, q columns).
  *
  *     z[c] += x[c+q] * w[q] on 16 lanes, 3 columns
  *
- *     allocation [1 1], schedule [0 1]     SBM   data stay, sums move a lane a column: lanes 2 to 15 end with a whole sum
- *     allocation [1 0], schedule [0 1]     FBS   sums stay, data move a lane the other way: lanes 0 to 13 see all of their window.
- *                                                Or each column is loaded again, one element on: all 16 do
+ *     allocation [1 1], schedule [0 1]     SBM   data stay, sums move by one lane a column: lanes 2 to 15 end with a complete sum
+ *     allocation [1 0], schedule [0 1]     FBS   sums stay, data move by one lane in the other direction: lanes 0 to 13 see all of
+ *                                                their window. If each column is loaded again instead, all 16 lanes do
  *
- * Every design that broadcasts the weights and puts neighbours on neighbouring lanes can be lowered; it is determined by how far sums and data
- * hop from column to column. (Data x, weights w, sums z: the terms of Systolic Computing on GPUs for Productive Performance; SSAM, Chen et al.,
- * SC'19, listing 1, is SBM.)
+ * Every design that broadcasts the weights and puts neighbours on neighbouring lanes can be lowered. It is determined
+ * by how far sums and data move from column to column. (Data x, weights w, sums z: the terms of Systolic Computing on
+ * GPUs for Productive Performance; SSAM, Chen et al., SC'19, listing 1, is SBM.)
  */
 
 import type { LaneDataflow } from "../../abstraction/candidate.ts";
@@ -20,7 +21,7 @@ import type { ArrayProblem } from "./problem.ts";
 import type { LaneRefusal } from "./taps.ts";
 import { refusalOf } from "./validity.ts";
 
-/** A transform of (c, q), and whether data stay on lanes once they are loaded or are loaded for every column. */
+/** A transform of (c, q), and whether data stay on lanes once loaded or are loaded for every column. */
 export interface WindowDesign {
   readonly spaceTime: SpaceTime;
   readonly data: "held" | "loaded";
@@ -29,24 +30,24 @@ export interface WindowDesign {
 const SUMS_MOVE: SpaceTime = { allocation: [[1, 1]], schedule: [[0, 1]] };
 const SUMS_STAY: SpaceTime = { allocation: [[1, 0]], schedule: [[0, 1]] };
 
-/** What the names in records stand for. */
+/** The designs by their names in records. */
 export const WINDOW_DESIGNS: Readonly<Record<LaneDataflow, WindowDesign>> = {
   SBM: { spaceTime: SUMS_MOVE, data: "held" },
   "FBS-shift": { spaceTime: SUMS_STAY, data: "held" },
   "FBS-load": { spaceTime: SUMS_STAY, data: "loaded" },
 };
 
-/** Lanes and steps of a window; a step is a column. */
+/** Lanes and steps of a window. Each step is a column. */
 export interface WindowPlacement {
-  /** Outputs of a vector: lanes that end with a whole sum. Vectors that follow one another overlap by the others. */
+  /** Outputs of a vector: lanes that end with a complete sum. Consecutive vectors overlap by the other lanes. */
   readonly outputs: number;
-  /** Lanes that a sum, and that an element of the data moves from one column to the next. */
+  /** Lanes by which sums, and data, move from one column to the next. */
   readonly sumHop: number;
   readonly dataHop: number;
   readonly data: WindowDesign["data"];
-  /** Columns are taken from left to right. */
+  /** Whether columns are processed from left to right. */
   readonly ascending: boolean;
-  /** Where the sum of the first whole output is at the first column, and at the last. */
+  /** The lane that holds the sum of the first complete output at the first column, and at the last. */
   readonly firstLane: number;
   readonly lastLane: number;
 }
@@ -68,10 +69,10 @@ export function windowProblem(outputs: number, columns: number): ArrayProblem {
   };
 }
 
-/** A search asks the same few questions for thousands of schedules. */
+/** Cached, since a search asks the same few questions for thousands of schedules. */
 const known = memoisedBy<WindowDesign, Placed>();
 
-/** Where a design puts a window, or why lanes cannot run it so. */
+/** Places a window, or says why lanes cannot run the design. */
 export function placeWindow(design: WindowDesign, lanes: number, columns: number): Placed {
   return known(design, `${lanes} ${columns}`, () => judged(design, lanes, columns));
 }
@@ -90,7 +91,7 @@ function judged({ spaceTime, data }: WindowDesign, lanes: number, columns: numbe
   const [dataHop, sumHop] = [hopOf(x), hopOf(z)];
   if (data === "loaded" && sumHop !== 0) return refuse("data that are loaded for every column serve sums that stay");
 
-  // Lanes that an output touches, from where its sum begins: the sum's own, and those its data were loaded on.
+  // Lanes that an output uses, relative to where its sum begins: those of the sum, and those its data were loaded on.
   const last = columns - 1;
   const touched = [0, sumHop * last, ...(data === "held" ? [(sumHop - dataHop) * last] : [])];
   const firstLane = 0 - Math.min(...touched);
@@ -108,7 +109,7 @@ export type Placed =
   | { readonly ok: true; readonly placement: WindowPlacement }
   | { readonly ok: false; readonly refusal: LaneRefusal };
 
-/** P.d: 0 for what stays. */
+/** P.d, or 0 for an operand that stays. */
 function hopOf(flow: OperandFlow | undefined): number {
   return flow?.variables[0]?.dependences[0]?.hop[0] ?? 0;
 }

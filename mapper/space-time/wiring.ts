@@ -1,11 +1,13 @@
 /**
- * @file The direction in which values travel in a design, and what each PE computes. Chains are reversed where time would run backwards.
+ * @file The direction in which values travel in a design, and what each PE computes. Chains are reversed where time
+ * would run backwards.
  *
  *     s.d > 0     passed on:  V[z] = select(z-d outside, load, V[z-d])
  *     s.d = 0     an input is broadcast: every PE loads it; a sum is formed across the PEs of one step
  *
- * A sum over several loops runs as one chain, from the fastest loop to the slowest, as long as the step from the last point of a loop to the
- * first point of the next takes time. Where it does not, another variable takes the result of the first.
+ * A sum over several loops runs as one chain, from the fastest loop to the slowest, as long as the step from the last
+ * point of a loop to the first point of the next takes time. Where it does not, another variable takes the result of
+ * the first.
  */
 
 import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
@@ -43,11 +45,14 @@ export interface PlannedValue {
 export interface PlannedVariable {
   readonly name: string;
   readonly dtype: DType;
-  /** Registers that hold all a lane ever needs of it, loaded once; 0 when it changes. Several are numbered by the fastest row of time. */
+  /**
+   * Registers that hold all values a lane ever needs of it, loaded once; 0 if it changes. If several, the fastest row
+   * of time numbers them.
+   */
   readonly resident: number;
-  /** Loaded when the fastest row of time begins, and kept while it goes round. */
+  /** Whether it is loaded when the fastest row of time begins, and kept during that round. */
   readonly anew: boolean;
-  /** Assigned one after the other at every step. */
+  /** Values assigned in order at every step. */
   readonly values: readonly PlannedValue[];
 }
 
@@ -55,7 +60,7 @@ export interface PlannedStore {
   readonly target: Access;
   readonly value: PlannedValue;
   readonly where?: Expr;
-  /** All lanes join one element. */
+  /** Set if all lanes contribute to one element. */
   readonly reduces?: SumOp;
 }
 
@@ -122,7 +127,7 @@ class Wiring implements Plan {
     const timed = directions.filter((d) => steps(d) > 0).toSorted((a, b) => steps(a) - steps(b));
     const still = directions.filter((d) => steps(d) === 0);
 
-    // 1. Chains through time, joined while going on to the next loop takes time.
+    // 1. Chains through time, extended as long as going on to the next loop takes time.
     const levels: { distance: Vector; along: Vector }[][] = [];
     let back: Vector = this.flows.loops.map(() => 0);
     for (const along of timed) {
@@ -149,7 +154,8 @@ class Wiring implements Plan {
       (levels.length === 1 && still.length === 0 ? this.lastPoint(all) : undefined) ??
       conjunction(all.map((d) => this.outside(scaled(d, -1))));
 
-    // 2. What is summed in one step: one element for all lanes, or prefixes that double their reach (Kogge and Stone).
+    // 2. Sums within one step: a reduction if all lanes share the element, else prefixes whose reach doubles (Kogge and
+    //    Stone).
     if (still.length > 0 && this.places.isUniform(target)) {
       if (levels.length === 0) {
         const variable = nameOf(0);
@@ -179,7 +185,8 @@ class Wiring implements Plan {
   }
 
   /**
-   * Where a chain through loops that stick out has its last point: before the last step of the box. Undefined where none sticks out.
+   * The last point of a chain whose loops have partial tiles, which is before the last step of the box. Undefined
+   * without partial tiles.
    */
   private lastPoint(directions: readonly Vector[]): Expr | undefined {
     const { loops, tails } = this.flows;
@@ -196,7 +203,7 @@ class Wiring implements Plan {
     return last && conjunction(names.map((name) => compare("==", axis(name), number(last?.at[name] ?? 0))));
   }
 
-  /** Vectors inside the array along which a sum runs. */
+  /** The vectors inside the array along which a sum runs. */
   private directionsOf({ target, directions, name }: Extract<Outcome, { kind: "sum" }>): Vector[] {
     const { loops } = this.flows;
     const { source } = this.places;
@@ -223,7 +230,7 @@ class Wiring implements Plan {
     return basis;
   }
 
-  /** What a point adds; nothing beyond the end of a loop whose tiles stick out. */
+  /** The term that a point adds; the identity beyond the end of a partial tile. */
   private guarded({ target, term }: Extract<Outcome, { kind: "sum" }>, identity: Expr): Expr {
     const indexing = new Set(axesIn(target));
     const tails = this.flows.tails.filter((t) => !axesIn(t.index).every((loop) => indexing.has(loop)));
@@ -231,7 +238,7 @@ class Wiring implements Plan {
     return inside === undefined ? term : select(inside, term, identity);
   }
 
-  /** The direction, or its opposite, that takes no negative time. */
+  /** The direction or its opposite, so that time does not run backwards. */
   private forward(d: Vector): Vector {
     return this.places.stepsOf(d) < 0 ? scaled(d, -1) : d;
   }
@@ -243,7 +250,7 @@ class Wiring implements Plan {
     );
   }
 
-  /** Points of the box in a row along a direction. */
+  /** The number of points of the box in a line along a direction. */
   private lengthAlong(d: Vector): number {
     const lengths = this.flows.loops.map((l, i) =>
       d[i] ? Math.ceil(l.extent / Math.abs(d[i] ?? 1)) : Number.POSITIVE_INFINITY,
@@ -251,7 +258,7 @@ class Wiring implements Plan {
     return Math.min(...lengths);
   }
 
-  /** Where the point a distance back lies outside the box. */
+  /** The condition that the point a distance back is outside the box. */
   private outside(distance: Vector): Expr {
     const faces = this.flows.loops.flatMap((l, i): Expr[] => {
       const d = distance[i] ?? 0;
@@ -275,7 +282,7 @@ class Wiring implements Plan {
     return { expression, reads };
   }
 
-  /** A name nothing else has; a sum keeps that of its variable. */
+  /** An unused name. A sum keeps the name of its variable. */
   private free(wanted: string, own: string): string {
     const taken = new Set([
       ...this.variables.map((v) => v.name),
