@@ -77,12 +77,29 @@ export function decodeElement(dtype: DType, view: DataView, byte: number): numbe
 
 /** The elements of an array, one after another. */
 export function encodeElements(dtype: DType, values: ArrayLike<number>): Uint8Array {
-  if (dtype === "f32" && LITTLE_ENDIAN) return new Uint8Array(new Float32Array(values).buffer);
-  const bytes = new Uint8Array(values.length * bytesOf(dtype));
+  const asStored = LITTLE_ENDIAN ? ARRAYS[dtype] : undefined;
+  if (asStored) return new Uint8Array(new asStored(values).buffer);
+  const size = bytesOf(dtype);
+  const bytes = new Uint8Array(values.length * size);
   const view = new DataView(bytes.buffer);
-  for (let i = 0; i < values.length; i++) encodeElement(dtype, view, i * bytesOf(dtype), values[i] ?? 0);
+  for (let i = 0; i < values.length; i++) encodeElement(dtype, view, i * size, values[i] ?? 0);
   return bytes;
 }
+
+/** Typed arrays that convert as `encodeElement` does; undefined where JavaScript has none. */
+const ARRAYS = {
+  u8: Uint8Array,
+  s8: Int8Array,
+  u16: Uint16Array,
+  s16: Int16Array,
+  u32: Uint32Array,
+  s32: Int32Array,
+  f16: undefined,
+  bf16: undefined,
+  tf32: Float32Array,
+  f32: Float32Array,
+  f64: Float64Array,
+} as const;
 
 /** The numbers of bytes that hold elements one after another. */
 export function decodeElements(dtype: DType, bytes: Uint8Array): Float64Array {
