@@ -2,15 +2,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defineConfig } from "vitest/config";
 
-/** What tests that replace modules or register instructions change for their whole process. */
-const ALONE = ["natives", "own-intrinsics", "examples", "session"].map((name) => `test/${name}.test.ts`);
+/** Tests that replace modules or register instructions, which would reach other files of their process. */
+const ALONE = "test/{natives,own-intrinsics,examples,session}";
+const QUICK = "test/**/*.test.ts";
+const LONG = "test/**/*.long.test.ts";
 
 export default defineConfig({
   test: {
     projects: [
       // Files share what they import: nothing they import keeps state that another could see, and a quarter of the time was importing.
-      { extends: true, test: { name: "shared", include: ["test/**/*.test.ts"], exclude: ALONE, isolate: false } },
-      { extends: true, test: { name: "alone", include: ALONE } },
+      { extends: true, test: { name: "quick", include: [QUICK], exclude: [LONG, `${ALONE}.test.ts`], isolate: false } },
+      { extends: true, test: { name: "quick alone", include: [`${ALONE}.test.ts`] } },
+      { extends: true, test: { name: "long", include: [LONG], exclude: [`${ALONE}.long.test.ts`], isolate: false } },
+      { extends: true, test: { name: "long alone", include: [`${ALONE}.long.test.ts`] } },
     ],
     // What TypeScript becomes is kept for the next run: a tenth of the time was that.
     experimental: { fsModuleCache: true },

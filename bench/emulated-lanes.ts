@@ -7,7 +7,7 @@
  *     node dist/bench/emulated-lanes.js --only ssam             or designs
  *     node dist/bench/emulated-lanes.js --nvcc sm_90            compiles the CUDA sources with nvcc besides
  *
- * Minutes, not seconds: `test/codegen-lanes-designs.test.ts` holds a sample.
+ * Minutes, not seconds: `test/codegen-lanes-designs.long.test.ts` holds a sample.
  */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

@@ -4,7 +4,7 @@
  *     exp_float(1.0f)      2.7182817f, less than 3 units of the last place from the exact value
  *
  * Methods and coefficients are those of the Cephes library (S. Moshier, Methods and Programs for Mathematical Functions, 1989; files
- * expf.c, logf.c, tanhf.c, ndtrf.c); branches are choices between values. test/plain-loops.test.ts compares all of them with doubles.
+ * expf.c, logf.c, tanhf.c, ndtrf.c); branches are choices between values. test/plain-loops.long.test.ts compares all of them with doubles.
  */
 
 import type { FloatFunction } from "../abstraction/expression.ts";
