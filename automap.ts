@@ -51,7 +51,7 @@ export {
   type Operand,
   type OperandSpec,
 } from "./abstraction/intrinsic.ts";
-export type { Kernel, KernelArgument } from "./abstraction/kernel.ts";
+export { KERNEL_LANGUAGES, type Kernel, type KernelArgument, type KernelLanguage } from "./abstraction/kernel.ts";
 export type { Dimension } from "./abstraction/layout.ts";
 export type { LoopNest } from "./abstraction/loop-nest.ts";
 export type { Level, Memory, Target } from "./abstraction/machine.ts";
@@ -138,6 +138,7 @@ export { type InstantiateOptions, instantiate, type Operator, type Parameter } f
 export type { NumberArray, ParameterDescription } from "./package/index.ts";
 export type { BindNetworkOptions, BoundNetwork, NetworkTensor } from "./package/network/index.ts";
 export type { Calibration } from "./perfmodel/calibrate.ts";
+export { type RooflinePlace, rooflineOn } from "./perfmodel/roofline.ts";
 export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";
 export { drawMappingSvg } from "./report/draw-svg.ts";
 export { reportPage } from "./report/page.ts";
@@ -155,7 +156,14 @@ export {
 export { type Checked, compareBest, type Finding } from "./session/check.ts";
 export { nativeIntrinsics } from "./session/choose.ts";
 export type { TunedKernel } from "./session/finals.ts";
-export { kernelInLanguage, type NotInLanguage } from "./session/languages.ts";
+export { type JudgeKernelOptions, judgeKernel } from "./session/judge-kernel.ts";
+export {
+  candidateInLanguage,
+  designInLanguage,
+  type InLanguage,
+  kernelInLanguage,
+  type NotInLanguage,
+} from "./session/languages.ts";
 export {
   type BoundKernel,
   type KernelDescription,
@@ -177,7 +185,7 @@ export { gatherReport, type ReportFilter } from "./session/report.ts";
 export type { Reason } from "./session/session-space.ts";
 export type { TuneOutcome } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";
-export { nativeTarget, nvidiaTarget } from "./targets/index.ts";
+export { intelGpuNamed, nativeTarget, nvidiaTarget } from "./targets/index.ts";
 export type { TuneEvent, TunePhase, TuneStatus } from "./tuner/search.ts";
 export type { SearchSpace } from "./tuner/space.ts";
 export { STRATEGIES } from "./tuner/strategies.ts";

@@ -5,19 +5,29 @@
  *     kernelInLanguage(matmul, candidate, "cuda")        { refused: "cuda: no instruction computes c[m,n] += ... with m 8, n 16, k 16" }
  */
 
-import { type Candidate, isMapped } from "../abstraction/candidate.ts";
+import { type Candidate, isMapped, isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
+import type { SpaceTime } from "../abstraction/recurrence.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
+import { type ArrayLoops, arrayOfComputation } from "./array-subject.ts";
 import { declaredAs } from "./declared.ts";
 import { isPrinted, kernelFor } from "./kernel.ts";
+import { arrayKernel, judgeArray } from "./systolic.ts";
 
 /** Why a language has no such kernel. */
 export interface NotInLanguage {
   readonly refused: string;
+}
+
+/** A candidate on an instruction of the language, and its kernel. */
+export interface InLanguage {
+  readonly computation: Computation;
+  readonly candidate: Candidate;
+  readonly kernel: Kernel;
 }
 
 /**
@@ -30,9 +40,23 @@ export function kernelInLanguage(
   candidate: Candidate,
   language: KernelLanguage,
 ): Kernel | NotInLanguage {
+  const found = candidateInLanguage(computation, candidate, language);
+  return "refused" in found ? found : found.kernel;
+}
+
+/** {@link kernelInLanguage}, with the candidate on the instruction that was used. */
+export function candidateInLanguage(
+  computation: Computation,
+  candidate: Candidate,
+  language: KernelLanguage,
+): InLanguage | NotInLanguage {
   const refused = (because: string): NotInLanguage => ({ refused: `${language}: ${because}` });
   if (!isMapped(candidate)) return refused("only a mapping under the schedule of a CPU changes its language");
   const own = declaredAs(candidate.intrinsic);
+  if (isOnGpu(candidate))
+    return own.language === language
+      ? { computation, candidate, kernel: kernelFor(computation, candidate) }
+      : refused("the schedule deals work to blocks and warps, which only CUDA kernels have");
   const rows =
     own.language === language
       ? [own]
@@ -49,13 +73,38 @@ export function kernelInLanguage(
       continue;
     }
     try {
-      return kernelFor(computation, { ...candidate, intrinsic: row.name });
+      const there: Candidate = { ...candidate, intrinsic: row.name };
+      return { computation, candidate: there, kernel: kernelFor(computation, there) };
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
       reasons.push(`${row.name}: ${error.message}`);
     }
   }
   return refused(reasons.join("; "));
+}
+
+/**
+ * The kernel of a design on lanes in a language: the whole computation, with the array inside its loops.
+ * @param spaceTime where each point of the array's loops runs, and when
+ * @param loops the loops of the array, and the outputs of a tile
+ * @returns the kernel, or why the transform is no design or the language cannot run it
+ * @throws UsageError for a computation without a uniform recurrence
+ */
+export function designInLanguage(
+  computation: Computation,
+  spaceTime: SpaceTime,
+  language: KernelLanguage,
+  loops: ArrayLoops = {},
+): Kernel | NotInLanguage {
+  const subject = arrayOfComputation(computation, loops);
+  const judged = judgeArray(subject, spaceTime, undefined);
+  if ("refusal" in judged) return { refused: `${language}: ${judged.refusal.because}` };
+  try {
+    return arrayKernel(subject, judged.design, language, { coalesced: true }, "made by designInLanguage");
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    return { refused: `${language}: ${error.message}` };
+  }
 }
 
 /** An instruction's equation with the types of its operands. */

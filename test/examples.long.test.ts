@@ -2,6 +2,7 @@
 
 import { readdirSync } from "node:fs";
 import { afterEach, expect, it, vi } from "vitest";
+import { KERNEL_LANGUAGES } from "../abstraction/kernel.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { nativeIntrinsics } from "../session/choose.ts";
 
@@ -35,6 +36,7 @@ it("has a test here for each example", () => {
       .sort(),
   ).toEqual([
     "database.ts",
+    "gallery.ts",
     "lower-and-interpret.ts",
     "mappings.ts",
     "own-intrinsic.ts",
@@ -128,6 +130,27 @@ it("own-intrinsic: a new instruction is mapped onto at once", async () => {
     useful multiplies 120 of 192 issued, waste 37.5 %"
   `);
 });
+
+it(
+  "gallery: a kernel of a course in all five languages, judged and under its roofline",
+  async () => {
+    const given = process.argv;
+    process.argv = [...given.slice(0, 2), "output-stationary"];
+    try {
+      const lines = (await printedBy("gallery")).split("\n");
+      expect(lines.slice(0, 3)).toEqual([
+        "output-stationary: 3 x 3 array of cells that keep their sums; both factors pass through, skewed",
+        "  out[m,n] += a[m,k] * b[k,n]   m 3, n 3, k 3",
+        "  0.50 operations a byte",
+      ]);
+      const right = expect.stringMatching(/(measured [\d.]+ us|emulated), every element right$/);
+      expect(lines.slice(3).filter((_, i) => i % 2 === 0)).toEqual(KERNEL_LANGUAGES.map(() => right));
+    } finally {
+      process.argv = given;
+    }
+  },
+  TUNING,
+);
 
 it("lower-and-interpret: the loop nest gives the equation's numbers", async () => {
   expect(await printedBy("lower-and-interpret")).toMatchInlineSnapshot(`

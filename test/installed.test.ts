@@ -121,7 +121,8 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
       expect(said).not.toBe("");
       expect(said).not.toContain("WRONG");
     },
-    120_000,
+    // The gallery judges forty kernels.
+    600_000,
   );
 
   it("is given an instruction of the user's on its command line", () => {

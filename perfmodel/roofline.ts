@@ -1,0 +1,88 @@
+/**
+ * @file The roofline of a computation on a machine, after Williams, Waterman and Patterson, CACM 52(4), 2009.
+ *
+ *     rooflineOn(conv2d, row, nvidiaTarget("h100"))      { intensity: 1.2, ridge: 17, memory: "dram", bound: "memory", seconds: 2.1e-6 }
+ *
+ * Operations are those of the equation, a multiply and an add as two. Bytes are those of each tensor, read once
+ * from the innermost memory that holds them all: small tensors stay in a cache from call to call.
+ */
+
+import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
+import { issueCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { isGpu } from "../targets/index.ts";
+import { neededPoints } from "./roof.ts";
+import { modelTarget, timingOf } from "./target.ts";
+
+/** A computation under the two ceilings of a machine. */
+export interface RooflinePlace {
+  /** Operations of the equation. */
+  readonly operations: number;
+  /** Operations a byte. */
+  readonly intensity: number;
+  /** Operations a second when nothing but the instruction is issued. */
+  readonly peak: number;
+  /** The innermost memory that holds every tensor, and its bytes a second. */
+  readonly memory: string;
+  readonly bandwidth: number;
+  /** Operations a byte from which on the machine computes for longer than it reads. */
+  readonly ridge: number;
+  /** Which ceiling it is under. */
+  readonly bound: "compute" | "memory";
+  /** Seconds under that ceiling. */
+  readonly seconds: number;
+}
+
+/** @param units cores or engines that share the work: one core of a CPU by default; a GPU of blocks is taken whole */
+export function rooflineOn(computation: Computation, row: Intrinsic, machine: Target, units = 1): RooflinePlace {
+  const operations = 2 * neededPoints(computation);
+  const bytes = [...inputsOf(computation), outputOf(computation)].reduce(
+    (sum, t) => sum + memoryElements(t) * bytesOf(t.dtype),
+    0,
+  );
+  const ceilings = isGpu(machine) ? ceilingsOfGpu(row, machine, bytes) : ceilingsOfCores(row, machine, units, bytes);
+  const { peak, bandwidth } = ceilings;
+  const [computing, moving] = [operations / peak, bytes / bandwidth];
+  return {
+    operations,
+    ...ceilings,
+    intensity: operations / bytes,
+    ridge: peak / bandwidth,
+    bound: computing > moving ? "compute" : "memory",
+    seconds: Math.max(computing, moving),
+  };
+}
+
+type Ceilings = Pick<RooflinePlace, "peak" | "memory" | "bandwidth">;
+
+const operationsOfIssue = ({ computation }: Intrinsic): number =>
+  computation.axes.reduce((product, axis) => product * axis.extent, 2);
+
+function ceilingsOfGpu(row: Intrinsic, machine: Target, bytes: number): Ceilings {
+  const clock = machine.loadedClockHz?.value ?? machine.clockHz?.value;
+  const memory = bytes <= (memoryOf(machine, "l2").bytes?.value ?? 0) ? "l2" : "dram";
+  const rate = readRate(machine, memory, "grid");
+  if (clock === undefined || !rate)
+    throw new Error(`internal: ${machine.name} has no clock or no bandwidth of ${memory}`);
+  const cycles = issueCyclesOn(machine, row)?.value ?? row.cost?.issueCycles ?? 1;
+  // An instruction of one thread is issued for a whole warp.
+  const issued = operationsOfIssue(row) * (row.scope === "thread" ? WARP : 1);
+  return {
+    peak: (issued / cycles) * clock * levelOf(machine, "block").units,
+    memory,
+    bandwidth: rate.per === "second" ? rate.value : rate.value * clock,
+  };
+}
+
+function ceilingsOfCores(row: Intrinsic, machine: Target, units: number, bytes: number): Ceilings {
+  const target = modelTarget(machine);
+  const clock = target.clockHz.value * units;
+  const level = target.memory.find((m) => m.bytes === undefined || m.bytes >= bytes / units) ?? target.memory.at(-1);
+  if (!level) throw new Error(`internal: ${machine.name} has no memory`);
+  return {
+    peak: (operationsOfIssue(row) / timingOf(target, row).issueCycles) * clock,
+    memory: level.name,
+    bandwidth: level.readBytesPerCycle.value * clock,
+  };
+}
