@@ -1,10 +1,12 @@
 /**
- * @file C++ helper functions on AVX2 registers, included in a generated source that calls them: operations for which AVX-512 has instructions.
+ * @file C++ helper functions on AVX2 registers, included in a generated source that calls them: operations for which
+ * only AVX-512 has an instruction.
  *
- *     avx2HelpersFor([code`maskz_loadu_lanes(0xf, x)`])      the text of `maskz_loadu_lanes`, and of `lane_mask` that it calls
+ *     avx2HelpersFor([code`maskz_loadu_lanes(0xf, x)`])      the text of `maskz_loadu_lanes`, and of `lane_mask`, which it calls
  *
- * A mask is a number with one bit a lane, as in AVX-512; for a constant mask the compiler builds the vector that AVX2 instructions take. Lanes
- * move between the halves of a register by VPERM2I128, and within them by VPALIGNR. Source: Intel SDM vol. 2.
+ * A mask is a number with one bit per lane, as in AVX-512. For a constant mask the compiler builds the vector that AVX2
+ * instructions take. Lanes move between the halves of a register by VPERM2I128, and within them by VPALIGNR. Source:
+ * Intel SDM vol. 2.
  */
 
 import { type Code, code } from "../abstraction/source-text.ts";
@@ -129,7 +131,7 @@ static inline __m256i abs_lanes(__m256i a) { return _mm256_abs_epi32(a); }`,
   },
 ];
 
-/** A fold of all lanes, and of those of a mask. */
+/** A fold of all lanes, and a fold of the lanes in a mask. */
 const fold = (name: "add" | "max" | "min", pair: Code, start: { readonly f: Code; readonly i: Code }): Helper[] => {
   const all = (register: Code, type: Code, lanes: number): Code =>
     code`static inline ${type} reduce_${name}_lanes(${register} v) {
@@ -231,7 +233,7 @@ static inline void stream_lanes(int32_t* p, __m256i v) { if ((uintptr_t)p % 32 =
   },
 ];
 
-/** In the order they may call one another. */
+/** In an order in which each helper calls only earlier ones. */
 const HELPERS: readonly Helper[] = [
   ...MASKS,
   ...MOVES,
@@ -242,7 +244,7 @@ const HELPERS: readonly Helper[] = [
   ...MEMORY,
 ];
 
-/** The functions a text calls, and those that they call. */
+/** The helpers that a text calls, directly or through other helpers. */
 export function avx2HelpersFor(text: Code | readonly Code[]): Code[] {
   return calledIn(text, HELPERS);
 }

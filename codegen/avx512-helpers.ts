@@ -1,15 +1,17 @@
 /**
- * @file C++ helper functions on AVX-512 registers, included in a generated source that calls them: operations that no single instruction does.
+ * @file C++ helper functions on AVX-512 registers, included in a generated source that calls them: operations without a
+ * single instruction.
  *
  *     vectorHelpersFor(code`Z0 = most_lanes(Z0, X0);`)      the text of `most_lanes`, and nothing else
  *
- * On every lane, each gives the result of the scalar function in cpp-helpers.ts, including NaN, ties and the ends of a range.
+ * On every lane, each helper gives the result of the scalar function in cpp-helpers.ts, including NaN, ties and the
+ * ends of a range.
  */
 
 import { type Code, code } from "../abstraction/source-text.ts";
 import { calledIn, type Helper } from "./cpp-helpers.ts";
 
-/** Masks, a bit a lane, that depend on where a loop is. */
+/** Masks with one bit per lane that depend on loop counters. */
 export const maskBits: readonly Helper[] = [
   {
     name: "lanes_below",
@@ -22,7 +24,7 @@ static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u :
   },
 ];
 
-/** In the order they may call one another. */
+/** In an order in which each helper calls only earlier ones. */
 const HELPERS: readonly Helper[] = [
   ...maskBits,
   {
@@ -244,7 +246,10 @@ static inline __m256i bf16_bits(__m512 x) {
   },
 ];
 
-/** The functions a text calls, and those that they call. Preludes of instructions stand beside them, and share no name with them. */
+/**
+ * The helpers that a text calls, directly or through other helpers. Their names differ from those in the preludes of
+ * instructions.
+ */
 export function vectorHelpersFor(text: Code | readonly Code[]): Code[] {
   return calledIn(text, HELPERS);
 }

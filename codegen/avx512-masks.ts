@@ -11,7 +11,7 @@ import type { CExpressions } from "./c-expressions.ts";
 import type { LaneContext } from "./lane-printer.ts";
 import { strideIn } from "./lane-statement.ts";
 
-/** A condition that depends on more than the lane. */
+/** The mask of a condition that depends on the lane and on loop counters. */
 export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: number): Code {
   const { axis, extents } = context;
   if (e.kind === "logic")
@@ -21,7 +21,7 @@ export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: nu
     const difference = binary("-", e.left, e.right);
     const factor = strideIn(difference, axis);
     const rest = substitute(difference, new Map([[axis, number(0)]]), "index");
-    // lane + rest op 0, or -lane + rest op 0.
+    // The form is lane + rest op 0, or -lane + rest op 0.
     if (factor === 1) return lanesWhere(c, e.op, binary("-", number(0), rest), context);
     if (factor === -1) return lanesWhere(c, MIRRORED[e.op], rest, context);
   }
@@ -54,7 +54,7 @@ function lanesWhere(c: CExpressions, op: CompareOp, bound: Expr, { extents }: La
   }
 }
 
-/** Bit l: the condition on lane l. */
+/** The mask of a condition on the lane alone: bit l is set if it holds on lane l. */
 export function tableOf(e: Expr, axis: string, lanes: number): number {
   let bits = 0;
   for (let l = 0; l < lanes; l++) if (evaluateIndex(e, { [axis]: l }) !== 0) bits |= 1 << l;
@@ -70,7 +70,7 @@ function tidy(e: Expr): Expr {
     binary("*", number(Math.abs(factor)), { kind: "axis", name });
   const sum = (start: Expr, list: typeof terms): Expr =>
     list.reduce((whole, t) => binary(t[1] < 0 ? "-" : "+", whole, term(t)), start);
-  // A constant first when all else is subtracted.
+  // Put a constant first if every other term is subtracted.
   if (terms.every(([, factor]) => factor < 0)) return sum(number(form.constant), terms);
   return binary("+", sum(number(0), terms), number(form.constant));
 }

@@ -1,5 +1,6 @@
 /**
- * @file Prints expressions in C-family syntax, shared by all languages: indices, conditions, addresses, and values of every type.
+ * @file Prints expressions in C-family syntax, shared by all languages: indices, conditions, addresses, and values of
+ * every type.
  *
  *     p*2+r-1                              p * 2 + r - 1
  *     f32(in[n,c,p-1]) * f32(w[k,c])       (float)((p - 1 >= 0 ? in[...] : 0.0f) * w[...])
@@ -29,7 +30,7 @@ import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/l
 import { axisName, type Code, code, join, list, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 
-/** Where an element lies in flat memory, and what must hold for it to be inside its tensor (nothing when the bounds prove it). */
+/** The flat address of an element, and the conditions for it to be inside its tensor (empty if the bounds prove it). */
 export interface Place {
   readonly at: Expr;
   readonly guards: readonly Expr[];
@@ -40,7 +41,7 @@ export class CExpressions {
   readonly computation: Computation;
   readonly dtypes: DTypes;
   private readonly buffers: ReadonlyMap<string, Scratch>;
-  /** Whether the language leaves a signed overflow undefined whatever its compiler is told: sums that may overflow are unsigned. */
+  /** Whether signed overflow is undefined whatever the compiler flags; sums that may overflow are then unsigned. */
   readonly overflowIsUndefined: boolean = false;
 
   /** @param others types of names that are neither tensors nor scratch nor vectors */
@@ -54,17 +55,17 @@ export class CExpressions {
     ]);
   }
 
-  /** The word for a loop. */
+  /** The name of a loop counter. */
   axis(name: string): Name {
     return axisName(name);
   }
 
-  /** What a tensor or a buffer is reached by. */
+  /** The name of a tensor or a buffer. */
   tensor(name: string): Code {
     return code`${tensorName(name)}`;
   }
 
-  /** An index as C: `/` and `%` round down, which C does only for what is not negative. */
+  /** An index as C. `/` and `%` round down, as in C only for operands that are not negative. */
   index(e: Expr, extents: Extents): Code {
     switch (e.kind) {
       case "number":
@@ -104,7 +105,7 @@ export class CExpressions {
 
   placeOf({ tensor, index }: Access, extents: Extents): Place {
     const buffer = this.buffers.get(tensor);
-    // A buffer that says what lies outside is read like a tensor, any other by the number of an element.
+    // A buffer that defines reads outside is indexed like a tensor; any other buffer has a single flat index.
     if (buffer && !buffer.outside) return { at: index[0] ?? number(0), guards: [] };
     const described = buffer
       ? { dims: dimsOf(buffer), storage: storageOf(buffer) }
@@ -121,13 +122,13 @@ export class CExpressions {
     return { at: joinedDigits(substitute(described.storage, replacements, "index"), extents), guards };
   }
 
-  /** A place as text. */
+  /** The address and its conditions as text. */
   place(access: Access, extents: Extents): { at: Code; guards: Code[] } {
     const { at, guards } = this.placeOf(access, extents);
     return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
   }
 
-  /** A value of the given type; 16-bit floats as their bits. */
+  /** A value of the given type. 16-bit floats are held as their bits. */
   value(e: Expr, dtype: DType, extents: Extents): Code {
     switch (e.kind) {
       case "number":
@@ -139,9 +140,9 @@ export class CExpressions {
       case "select":
         return code`(${this.condition(e.condition, extents)} ? ${this.value(e.whenTrue, dtype, extents)} : ${this.value(e.whenFalse, dtype, extents)})`;
       case "cast": {
-        // A literal without a typed neighbour is what it says: `sat_s8(200)` is 127.
+        // A literal has no type of its own: `sat_s8(200)` is 127.
         const from = typeOf(e.value, this.dtypes) ?? "f64";
-        // s32(sat_u8(x)) is clamped and never narrowed: a loop of it stays in vectors of 32 bits.
+        // s32(sat_u8(x)) is clamped but not narrowed, so its loop stays in vectors of 32 bits.
         if (e.dtype === "s32" && e.value.kind === "cast" && e.value.saturate && isInteger(from) && bytesOf(from) < 4) {
           const wide = typeOf(e.value.value, this.dtypes) ?? "f64";
           return this.saturated(this.value(e.value.value, wide, extents), wide, from, "s32");
@@ -162,7 +163,7 @@ export class CExpressions {
           case "min":
           case "max": {
             const [bound, either] = e.fn === "max" ? (["at_least", "most"] as const) : (["at_most", "least"] as const);
-            // A constant is a number: one comparison, which is one instruction.
+            // With a constant bound, one comparison suffices, which compiles to one instruction.
             if (e.args[1]?.kind === "number") return this.computed(this.called(bound, [type], [first, second]), dtype);
             if (e.args[0]?.kind === "number") return this.computed(this.called(bound, [type], [second, first]), dtype);
             return this.computed(this.called(either, [type], [first, second]), dtype);
@@ -191,24 +192,24 @@ export class CExpressions {
     }
   }
 
-  /** An element that is read; outside its tensor it is the identity of the combine. */
+  /** A read of an element. Outside its tensor the result is the identity of the combine. */
   protected element(e: Access, dtype: DType, extents: Extents): Code {
     const { at, guards } = this.place(e, extents);
     const element = code`${this.memory(e, extents)}[${at}]`;
     return guards.length === 0 ? element : code`(${allOf(guards)} ? ${element} : ${this.outside(e.tensor, dtype)})`;
   }
 
-  /** What the place of an access counts from. */
+  /** The pointer that an access is relative to. */
   memory({ tensor }: Access, _extents: Extents): Code {
     return this.tensor(tensor);
   }
 
-  /** What a read outside a tensor gives. */
+  /** The value of a read outside a tensor. */
   outside(tensor: string, dtype: DType): Code {
     return this.literal(identityOf(this.computation.equation.op, this.dtypes[tensor] ?? dtype), dtype);
   }
 
-  /** The same as something C can calculate with: 16-bit floats as float. */
+  /** A value in a type in which C can compute: 16-bit floats become float. */
   private number(e: Expr, dtype: DType, extents: Extents): Code {
     const own = typeOf(e, this.dtypes) ?? dtype;
     const text = this.value(e, own, extents);
@@ -227,7 +228,7 @@ export class CExpressions {
 
   private readonly unsigned = (text: Code, dtype: DType) => (this.overflowIsUndefined ? unsigned(text, dtype) : text);
 
-  /** A calculated number brought back to its type. */
+  /** Converts a computed number back to its type. */
   private computed(text: Code, dtype: DType): Code {
     return ROUNDED.has(dtype) ? code`to_${dtype}(${text})` : code`(${C_TYPES[dtype]})(${text})`;
   }
@@ -236,17 +237,17 @@ export class CExpressions {
     if (from === to) return text;
     const plain = from === "bf16" || from === "f16" ? code`from_${from}(${text})` : text;
     if (ROUNDED.has(to)) {
-      // Through a float, which does not hold every double and every integer of 32 bits.
+      // Through float, rounded to odd, because float does not hold every double or 32-bit integer.
       const wide = from === "f64" || (isInteger(from) && bytesOf(from) === 4);
       return wide ? code`to_${to}(to_odd(${plain}))` : code`to_${to}((float)(${plain}))`;
     }
     if (!isInteger(to)) return code`(${C_TYPES[to]})(${plain})`;
     if (saturate) return this.saturated(text, from, to, to);
-    // A float by way of a wider integer, whose low bits are the answer.
+    // Floats are converted through a wider integer, whose low bits are the result.
     return isInteger(from) ? code`(${C_TYPES[to]})(${plain})` : code`(${C_TYPES[to]})(int64_t)(${plain})`;
   }
 
-  /** A number clamped to the range of an integer type, held in `held`. */
+  /** A number clamped to the range of an integer type, as type `held`. */
   private saturated(text: Code, from: DType, to: DType, held: DType): Code {
     const [min, max] = rangeOf(to);
     if (isInteger(from)) {
@@ -254,18 +255,18 @@ export class CExpressions {
       return code`(${C_TYPES[held]})${this.called("clamp", [between], [text, code`${min}`, code`${max}`])}`;
     }
     const plain = from === "bf16" || from === "f16" ? code`from_${from}(${text})` : text;
-    // A float does not hold the ends of 32 bits.
+    // Float cannot represent the ends of the 32-bit range.
     const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
     const types = [C_TYPES[held], to === "u32" ? "int64_t" : "int32_t", C_TYPES[wide]] as const;
     return this.called("saturate", types, [plain, this.literal(min, wide), this.literal(max, wide)]);
   }
 
-  /** A function that is written for several types: `clamp<int32_t>(x, 0, 255)`. */
+  /** A call of a function template: `clamp<int32_t>(x, 0, 255)`. */
   called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
     return code`${name}<${list(types.map((type) => code`${type}`))}>(${list(values)})`;
   }
 
-  /** A function of C's library. */
+  /** A function of the C library. */
   protected library(name: LibraryFunction, dtype: DType): Code {
     return code`__builtin_${name}${dtype === "f64" ? "" : "f"}`;
   }
@@ -280,7 +281,7 @@ export class CExpressions {
     if (half) return code`to_${dtype}(${this.literal(value, "f32")})`;
     if (!Number.isFinite(value)) return value > 0 ? this.infinity() : code`-${this.infinity()}`;
     if (isInteger(dtype)) return code`${value}`;
-    // Beyond 1e21 a number prints with an exponent, and is a float as it is.
+    // From 1e21 on, a number prints with an exponent and is a floating-point literal without `.0`.
     const text = Number.isInteger(value) && Math.abs(value) < 1e21 ? code`${value}.0` : code`${value}`;
     return dtype === "f64" ? text : code`${text}f`;
   }
@@ -291,18 +292,18 @@ export function allOf(conditions: readonly Code[]): Code {
   return join(conditions, code` && `);
 }
 
-/** A part of a sum: a constant factor, and an axis, a quotient or a remainder. */
+/** A term of a sum: a constant factor times an axis, a quotient or a remainder. */
 interface Term {
   readonly factor: number;
   readonly of: Expr;
 }
 
 /**
- * A number taken apart and put together again is that number: fused loops whose digits lie one behind the other in memory.
+ * Recombines the digits of one number, as in fused loops that are contiguous in memory.
  *
  *     ((i / 56) * 56 + i % 56) * 64 + k      ->    i * 64 + k
- *     (i / 58) % 56                          ->    i / 58               where i stays below 56*58
- *     (i / 56) * 3136 + i % 56               ->    i                    where i stays below 56
+ *     (i / 58) % 56                          ->    i / 58               if i is below 56*58
+ *     (i / 56) * 3136 + i % 56               ->    i                    if i is below 56
  */
 export function joinedDigits(index: Expr, extents: Extents): Expr {
   const terms = termsOf(index, 1);
@@ -326,7 +327,7 @@ export function joinedDigits(index: Expr, extents: Extents): Expr {
   return joined.reduce<Expr>((sum, t) => binary("+", sum, binary("*", t.of, number(t.factor))), number(0));
 }
 
-/** A quotient or remainder that is a number, or what it divides. */
+/** Replaces a quotient or remainder by a constant or by its dividend, where the bounds prove it. */
 function shortened(e: Expr, extents: Extents): Expr {
   if (!isDivision(e, "/") && !isDivision(e, "%")) return e;
   const left = shortened(e.left, extents);
@@ -336,7 +337,10 @@ function shortened(e: Expr, extents: Extents): Expr {
   return e.op === "/" ? number(0) : left;
 }
 
-/** The digit above `x % w` among the terms, `x/w` or `x/w % v` with w times the factor, and what the two together are. */
+/**
+ * Finds the digit above `x % w` among the terms: `x/w` or `x/w % v` with w times its factor. Also returns what the two
+ * together are.
+ */
 function joinWith(low: Term, terms: readonly Term[]): { readonly high: Term; readonly whole: Expr } | undefined {
   if (!isDivision(low.of, "%")) return undefined;
   const { left: x, right } = low.of;
@@ -357,7 +361,7 @@ function isDivision(e: Expr, op: "/" | "%"): e is Division {
   return e.kind === "binary" && e.op === op && e.right.kind === "number";
 }
 
-/** An index as a sum; undefined for what is none of axes, quotients and remainders with constant factors. */
+/** An index as a sum; undefined if it contains more than axes, quotients and remainders with constant factors. */
 function termsOf(e: Expr, factor: number): Term[] | undefined {
   switch (e.kind) {
     case "number":
@@ -381,26 +385,29 @@ function termsOf(e: Expr, factor: number): Term[] | undefined {
   }
 }
 
-/** The same bits where signed arithmetic might overflow: of u16, products overflow the `int` that they are. */
+/**
+ * The same bits, computed unsigned where signed arithmetic might overflow. Products of u16 overflow `int`, to which C
+ * promotes them.
+ */
 function unsigned(text: Code, dtype: DType): Code {
   return dtype === "s32" || dtype === "u16" ? code`(uint32_t)${text}` : text;
 }
 
-/** Types that C has no arithmetic of: results are rounded to them. */
+/** Types without arithmetic in C. Results are rounded to them. */
 const ROUNDED: ReadonlySet<DType> = new Set(["bf16", "f16", "tf32"]);
 
 type CType = (typeof C_TYPES)[DType];
 
-/** Functions of cpp-helpers.ts that are templates, and the types they are written for. */
+/** Function templates of cpp-helpers.ts, and the types they are instantiated with. */
 export type Generic = "at_least" | "at_most" | "most" | "least" | "clamp" | "saturate" | "quotient" | "remainder";
 export type GenericType = CType | "int64_t";
 
-/** Functions of C's library, and of OpenCL C's. */
+/** Functions of the C library and of OpenCL C. */
 export type LibraryFunction =
   | ("fabs" | "rint" | "fmod")
   | ("exp" | "log" | "sqrt" | "tanh" | "erf" | "pow" | "floor" | "ceil");
 
-/** What C calculates in. */
+/** The type in which C computes. */
 function calculationType(dtype: DType): CType {
   return ROUNDED.has(dtype) ? "float" : C_TYPES[dtype];
 }

@@ -1,5 +1,6 @@
 /**
- * @file The frame around the loops of a C++ kernel: its header, the C interface of abstraction/kernel.ts, and one function for each phase.
+ * @file The frame around the loops of a C++ kernel: its header, the C interface of abstraction/kernel.ts, and one
+ * function for each phase.
  *
  *     static void phase_0(void* workspace, void* const* tensors, int part, int parts) {
  *       float* const out = (float*)tensors[0];
@@ -29,9 +30,9 @@ import { helpersFor } from "./cpp-helpers.ts";
 import { type Named, namedIn } from "./named.ts";
 import { type Loop, roundsOf } from "./walk.ts";
 
-/** What the head of a source tells its reader. */
+/** Notes in the head of a source. */
 export interface SourceNotes {
-  /** One line each: mapping, schedule, the command that remakes it. */
+  /** One line each: mapping, schedule, the command that regenerates it. */
   readonly lines: readonly string[];
 }
 
@@ -39,18 +40,18 @@ export interface SourceNotes {
 export interface CppParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
-  /** Includes and functions of the source's own. */
+  /** Includes and functions that this source needs. */
   readonly prelude: readonly Code[];
   readonly prepare: readonly Code[];
   readonly phases: readonly (readonly Code[])[];
-  /** Registers of a phase. */
+  /** Declarations of the registers that a phase uses. */
   readonly registers: (named: Named) => readonly Code[];
 }
 
-/** Vector loads of the last tile of a buffer may read beyond it. */
+/** The vector load of a buffer's last tile may read this many bytes beyond it. */
 const SLACK_BYTES = 64;
 
-/** A declaration, and what it declares. */
+/** A declaration, and the name it declares. */
 interface Declared {
   readonly name: string;
   readonly line: Code;
@@ -113,7 +114,7 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
   return spell(text, "c++");
 }
 
-/** Which function each phase of a call is. */
+/** The function for each phase of a call. */
 function calls(rounds: readonly { readonly phases: readonly unknown[]; readonly times: number }[]): Code[] {
   const cases = (from: number, count: number): Code[] =>
     Array.from(
@@ -146,7 +147,7 @@ function declared({ memory }: Named, all: readonly Declared[]): Code[] {
   return all.filter(({ name }) => memory.has(name)).map(({ line }) => line);
 }
 
-/** The comment a source begins with, in every language. */
+/** The comment at the head of a source, in every language. */
 export function headOf(computation: Computation, comments: readonly string[]): Code {
   const { epilogue } = computation;
   return comment([
@@ -156,7 +157,7 @@ export function headOf(computation: Computation, comments: readonly string[]): C
   ]);
 }
 
-/** Offsets in the workspace, each buffer on a cache line. */
+/** Offsets in the workspace. Each buffer begins at a cache line. */
 export function workspaceOf(nest: LoopNest): {
   readonly bytes: number;
   readonly buffers: readonly { readonly name: string; readonly dtype: DType; readonly offset: number }[];
@@ -172,7 +173,7 @@ export function workspaceOf(nest: LoopNest): {
   return { bytes: Math.max(64, bytes), buffers };
 }
 
-/** The kernel's tensors in the order it takes them. */
+/** The tensors of the kernel in argument order. */
 export function argumentsOf(computation: Computation): KernelArgument[] {
   return Object.values(computation.tensors).map((t) => ({
     tensor: t.name,
@@ -192,7 +193,7 @@ function phaseFunction(number: number, body: readonly Code[]): Code {
   ]);
 }
 
-/** A loop in order, or dealt to threads in equal ranges. */
+/** The head of a loop: serial, or divided among threads in equal ranges. */
 export function openLoop({ axis, extent, mode }: Loop): Code {
   const name = axisName(axis);
   if (mode === "parallel")
@@ -200,7 +201,7 @@ export function openLoop({ axis, extent, mode }: Loop): Code {
   return code`for (long ${name} = 0; ${name} < ${extent}; ${name}++) {`;
 }
 
-/** The tensor by the word the program has for it. */
+/** Describes a tensor under its name in the program. */
 function describeTensor({ name, dtype, dims, storage, constant }: Tensor): Code {
   const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
   const about = `${dtype}[${shape}], element at ${printExpr(storage, "formula")}${constant ? ", packed ahead of time" : ""}`;

@@ -1,10 +1,11 @@
 /**
- * @file C++ helper functions, included in a generated source that calls them: arithmetic of the notation that differs from C's.
+ * @file C++ helper functions, included in a generated source that calls them: arithmetic of the notation that differs
+ * from C's.
  *
  *     helpersFor(code`x = saturate<uint8_t, int32_t>(y, 0.0f, 255.0f);`)      the text of `saturate`, and nothing else
  *
- * Each computes what abstraction/interpret.ts computes, bit for bit (functions of floats within units of the last place), and is written so that
- * g++ can vectorise a loop around it.
+ * Each computes what abstraction/interpret.ts computes, bit for bit (float functions to within a few units in the last
+ * place), and is written so that g++ can vectorise a loop around it.
  */
 
 import { memoised } from "../abstraction/memoised.ts";
@@ -16,10 +17,10 @@ export interface Helper {
   readonly text: Code;
 }
 
-/** How a language declares a function of a source's own. */
+/** How a language declares a local function. */
 type Inline = "static inline" | "static __device__ inline" | "_GENX_ inline";
 
-/** In the order they may call one another. */
+/** In an order in which each helper calls only earlier ones. */
 const helpersOf = (inline: Inline): readonly Helper[] => [
   ...arithmeticOf(inline),
   ...formatsOf(inline),
@@ -133,7 +134,7 @@ const formatsOf = (inline: Inline): readonly Helper[] => [
   },
 ];
 
-/** The text of a function that is a template. */
+/** The text of a function template. */
 export function templateOf(name: string): Code {
   const found = arithmeticOf("static inline").find((h) => h.name === name);
   if (!found) throw new Error(`internal: no helper ${name}`);
@@ -141,9 +142,9 @@ export function templateOf(name: string): Code {
 }
 
 /**
- * The functions a text calls, and those that they call.
- * @param declared how the language at hand declares them
- * @param except functions that it has in another form
+ * The helpers that a text calls, directly or through other helpers.
+ * @param declared how the language declares them
+ * @param except helpers that the language replaces
  */
 export function helpersFor(
   text: Code | readonly Code[],
@@ -156,12 +157,15 @@ export function helpersFor(
   );
 }
 
-/** Of functions in the order they may call one another, those a text calls, directly or not. */
+/**
+ * The text of the helpers that a text calls, directly or not. Helpers must be in an order in which each calls only
+ * earlier ones.
+ */
 export function calledIn(text: Code | readonly Code[], helpers: readonly Helper[]): Code[] {
   return helpersCalled(text, helpers).map((h) => apart(h.text));
 }
 
-/** The same, with what is known of them. */
+/** As {@link calledIn}, but returns the helpers themselves. */
 export function helpersCalled<H extends Helper>(text: Code | readonly Code[], helpers: readonly H[]): H[] {
   const called: H[] = [];
   const words = [wordsCalled(text)];
@@ -173,7 +177,7 @@ export function helpersCalled<H extends Helper>(text: Code | readonly Code[], he
   return called;
 }
 
-/** Words ahead of `(` or `<`: looked for once in a text, which is asked about several lists of functions. */
+/** Words before `(` or `<`. Cached, since one text is searched for several lists of helpers. */
 const wordsCalled = memoised(
   (text: Code | readonly Code[]): ReadonlySet<string> =>
     new Set(Array.from(skeleton(text).matchAll(/(\w+)[<(]/g), ([, word]) => word ?? "")),

@@ -5,8 +5,8 @@
  *       sums[row] = sums[row] + exp_float(x[rest * 1000 + row_block * 64 + row] - m[rest]);
  *     }
  *
- * The compiler vectorises the rows: functions of floats are written as arithmetic (float-functions.ts), and accesses that the loops prove to be
- * inside a tensor are not tested.
+ * The compiler vectorises the rows: float functions are written as plain arithmetic (float-functions.ts), and accesses
+ * that the loops prove to be inside a tensor are not tested.
  */
 
 import type { Extents } from "../abstraction/affine.ts";
@@ -24,11 +24,11 @@ import { isVectorFunction } from "./float-functions.ts";
 /** Loops without instructions. */
 interface Loops {
   readonly nest: LoopNest;
-  /** Reads that lie inside of their tensors where they stand, though their indices alone do not say so. */
+  /** Reads that are inside their tensors although their indices alone do not show it. */
   readonly inside: ReadonlySet<Access>;
 }
 
-/** @param features ISA features that the compiler may use, as its flags name them; none for any machine */
+/** @param features ISA features that the compiler may use, by flag name; none gives a kernel for any machine */
 export function generateLoops(
   computation: Computation,
   loops: Loops,
@@ -59,8 +59,8 @@ class LoopExpressions extends CExpressions {
   }
 
   /**
-   * A read that is tested stays one: g++ 12 makes a masked load of a vector of them, and of some masks a load of the whole vector, which reads
-   * outside.
+   * A tested read stays scalar. g++ 12 turns a vector of them into a masked load, and for some masks into a load of the
+   * whole vector, which reads outside.
    */
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const { at, guards } = this.place(e, extents);

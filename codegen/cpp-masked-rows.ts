@@ -1,12 +1,14 @@
 /**
- * @file Copies rows that leave elements out by one masked load: elements excluded by a condition or the end of a tensor become zero.
+ * @file Copies rows with excluded elements by one masked load. Elements excluded by a condition or the end of a tensor
+ * become zero.
  *
  *     for (long k_inner = 0; k_inner < 64; k_inner++) {
  *       a_edges[64 * m_inner + k_inner] = (64 * k_edge + k_inner <= i ? x[352 * i + 64 * k_edge + k_inner] : 0);
  *     }
  *       ->  _mm512_storeu_si512(a_edges + 64 * m_inner, _mm512_maskz_loadu_epi8(row_below(i - 64 * k_edge + 1), x + 352 * i + 64 * k_edge));
  *
- * A row takes at most one register. Written as a loop, g++ would copy element by element, since excluded elements may lie outside of memory.
+ * A row takes at most one register. g++ would copy it element by element, since excluded elements may be outside of
+ * memory.
  */
 
 import { affineForm, type Extents } from "../abstraction/affine.ts";
@@ -20,10 +22,13 @@ import type { Loop } from "./walk.ts";
 /** Bytes of a register. */
 const ROW_BYTES = 64;
 
-/** Of fewer elements a vector saves nothing. */
+/** With fewer elements a vector does not pay. */
 const FEWEST = 8;
 
-/** The line that stands for a loop; undefined when it does more than copy a row of neighbours, or none is left out. */
+/**
+ * The line that replaces a loop; undefined if the loop does more than copy a row of contiguous elements, or excludes
+ * none.
+ */
 export function maskedRow(
   { axis, extent, body }: Loop,
   c: CExpressions,
@@ -44,7 +49,7 @@ export function maskedRow(
   const isRow = ({ at }: { at: Expr }): boolean => affineForm(movedBy(at, [axis]))?.terms.get(axis) === 1;
   if (to.guards.length > 0 || !isRow(to) || !isRow(from)) return undefined;
   const tests = [...conjunctsOf(condition), ...from.guards];
-  // What is left out as a whole is no row under a mask.
+  // A row that is excluded as a whole needs no mask.
   if (!tests.some((test) => axesIn(test).includes(axis))) return undefined;
   const masks: Code[] = [];
   for (const test of tests) {
@@ -63,14 +68,17 @@ export function maskedRow(
   return [stored];
 }
 
-/** The terms of a sum that some axes move: what stands beside them may divide. */
+/** The terms of a sum that depend on some axes. The other terms may divide. */
 export function movedBy(e: Expr, axes: readonly string[]): Expr {
   if (!axesIn(e).some((name) => axes.includes(name))) return number(0);
   if (e.kind !== "binary" || (e.op !== "+" && e.op !== "-")) return e;
   return binary(e.op, movedBy(e.left, axes), movedBy(e.right, axes));
 }
 
-/** The elements of a row for which a comparison holds, a bit each; undefined where they are no beginning or end of the row. */
+/**
+ * The mask of the row's elements for which a comparison holds; undefined if they are not the beginning or the end of
+ * the row.
+ */
 export function maskOf(test: Expr, lane: string, c: CExpressions, extents: Extents): Code | undefined {
   if (test.kind !== "compare") return undefined;
   if (!axesIn(test).includes(lane)) return code`(${c.condition(test, extents)} ? ~0ull : 0)`;

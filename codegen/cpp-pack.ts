@@ -7,7 +7,8 @@
  *       }
  *     }                                          ->  memcpy(in_windowed + 32 * q_copy, in + 6 * q_copy, 42);
  *
- * Short runs become a few overlapping vector moves, long ones a call of the library; as loops, g++ would move them element by element.
+ * Short runs become a few overlapping vector moves, long ones a call of the library; as loops, g++ would move them
+ * element by element.
  */
 
 import { affineForm, type Extents } from "../abstraction/affine.ts";
@@ -18,9 +19,9 @@ import { type Code, code } from "../abstraction/source-text.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import type { Loop, Of } from "./walk.ts";
 
-/** The copy that stands for a loop and those inside it; undefined when they do more, or what they move does not lie side by side. */
+/** The copy that replaces a loop nest; undefined if the nest does more than copy contiguous elements. */
 export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
-  // 1. Loops one inside the other around one assignment of an element as it is.
+  // 1. Perfectly nested loops around one assignment of an unchanged element.
   const chain = chainOf(loop);
   if (chain === undefined) return undefined;
   const { loops, statement } = chain;
@@ -29,7 +30,7 @@ export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonl
   const dtype = c.dtypes[target.tensor];
   if (dtype === undefined || c.dtypes[value.tensor] !== dtype) return undefined;
 
-  // 2. All of them together one step after the other on both sides.
+  // 2. The fused loops advance by one element on both sides.
   const extents: Extents = { ...around, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
   const [to, from] = [c.placeOf(target, extents), c.placeOf(value, extents)];
   const [toForm, fromForm] = [affineForm(to.at), affineForm(from.at)];
@@ -40,7 +41,7 @@ export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonl
     run *= extent;
   }
 
-  // 3. What keeps padding out is the same for the whole run, or there is none.
+  // 3. The bounds tests, if any, do not depend on these loops.
   const moving = new Set(loops.map((l) => l.axis));
   if (from.guards.some((g) => axesIn(g).some((name) => moving.has(name)))) return undefined;
   const first = new Map(loops.map((l) => [l.axis, number(0)]));
@@ -55,7 +56,7 @@ export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonl
   return [code`if (${inside}) ${copy}`, code`else memset(${destination}, 0, ${bytes});`];
 }
 
-/** Loops that hold nothing but the next one, and the one statement in the innermost. */
+/** Perfectly nested loops, and the single statement in the innermost. */
 function chainOf(loop: Loop): { readonly loops: readonly Loop[]; readonly statement: Of<"scalar"> } | undefined {
   if (loop.mode !== "serial" || loop.body.length !== 1) return undefined;
   const [only] = loop.body;

@@ -1,5 +1,6 @@
 /**
- * @file Prints rows of narrow results as two loops that a compiler vectorises with full vectors: computed in 32 bits first, then narrowed.
+ * @file Prints rows of narrow results as two loops that a compiler vectorises with full vectors: computed in 32 bits
+ * first, then narrowed.
  *
  *     for (long n_inner = 0; n_inner < 16; n_inner++) {
  *       res[...] = (uint8_t)...;
@@ -7,8 +8,8 @@
  *                                            for (...) res_wide[n_inner] = ...;
  *                                            for (...) res[...] = (uint8_t)(res_wide[n_inner]); }
  *
- * In a single loop g++ uses 16-byte vectors throughout and takes 2 to 3 times as long (requantisation of 14 tiles, g++ 12, Xeon with AVX-512,
- * 2026-11-21). With AVX-512, rows are printed by rows-avx512.ts.
+ * In a single loop g++ uses 16-byte vectors throughout and takes 2 to 3 times as long (requantisation of 14 tiles, g++
+ * 12, Xeon with AVX-512, 2026-11-21). With AVX-512, rows are printed by rows-avx512.ts.
  */
 
 import type { Extents } from "../abstraction/affine.ts";
@@ -20,10 +21,10 @@ import { typeOf } from "../abstraction/typing.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
-/** Shorter rows are not worth two loops, longer ones would need more than a few cache lines. */
+/** Shorter rows are not worth two loops; longer ones would need too many cache lines. */
 const ROW = { least: 8, most: 64 } as const;
 
-/** The lines that stand for a loop; undefined when it stores nothing narrow that is calculated. */
+/** The lines that replace a loop; undefined if it does not store computed values of a narrow type. */
 export function wideRow({ axis, extent, body }: Loop, c: CExpressions, extents: Extents): Code[] | undefined {
   const [statement] = body;
   if (extent < ROW.least || extent > ROW.most || body.length !== 1 || statement?.kind !== "scalar") return undefined;
@@ -47,7 +48,7 @@ export function wideRow({ axis, extent, body }: Loop, c: CExpressions, extents: 
   ];
 }
 
-/** What is calculated in 32 bits, and the type; undefined for what is stored at once. */
+/** The part that is computed in 32 bits, and its type; undefined for values that need no computation. */
 function wideOf(
   value: Extract<Expr, { kind: "cast" }>,
   dtype: DType,

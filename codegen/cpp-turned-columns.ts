@@ -1,5 +1,6 @@
 /**
- * @file Packs sixteen columns of words from rows by transposing them in registers, when a condition or the end of a tensor excludes whole rows.
+ * @file Packs sixteen columns of words from rows by transposing them in registers, when a condition or the end of a
+ * tensor excludes whole rows.
  *
  *     for (long k_step = 0; k_step < 64; k_step++) {
  *       for (long k_inner = 0; k_inner < 2; k_inner++) {
@@ -21,11 +22,11 @@ import type { CExpressions } from "./c-expressions.ts";
 import { maskOf, movedBy } from "./cpp-masked-rows.ts";
 import type { Loop, Of } from "./walk.ts";
 
-/** Words of a register, which are the columns. */
+/** Words of a register, that is, columns. */
 const WORDS = 16;
 const WORD_BYTES = 4;
 
-/** Of fewer words a row, turning saves nothing. */
+/** With fewer words in a row, transposing does not pay. */
 const FEWEST = 8;
 
 interface Chain {
@@ -33,7 +34,7 @@ interface Chain {
   readonly statement: Of<"scalar">;
 }
 
-/** Serial loops one inside the other around one assignment. */
+/** Perfectly nested serial loops around one assignment. */
 function chainOf(loop: Loop): Chain | undefined {
   const [only, ...more] = loop.body;
   if (loop.mode !== "serial" || loop.range || more.length > 0) return undefined;
@@ -42,7 +43,7 @@ function chainOf(loop: Loop): Chain | undefined {
   return inner && { ...inner, loops: [loop, ...inner.loops] };
 }
 
-/** The line that stands for such loops; undefined when they do anything else. */
+/** The line that replaces such loops; undefined for any other loops. */
 export function turnedColumns(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
   const chain = chainOf(loop);
   const inner = chain?.loops.at(-1);
@@ -76,7 +77,7 @@ export function turnedColumns(loop: Loop, c: CExpressions, around: Extents): rea
     for (let q = 0; q < perWord; q++)
       for (let n = 0; n < WORDS; n++) if (place(k, q, n) !== start + k * row + n * perWord + q) return undefined;
 
-  // 2. What is left out is a whole row.
+  // 2. Only whole rows may be excluded.
   const tests = [...(isMasked ? conjunctsOf(value.condition) : []), ...from.guards];
   const masks: Code[] = [];
   for (const test of tests) {

@@ -1,6 +1,6 @@
 /**
- * @file Packs a tile whose instruction needs words of consecutive elements side by side: 16 rows of 16 words are transposed in registers. Also
- * copies rows of words into columns.
+ * @file Packs a tile whose instruction needs words of consecutive elements next to each other, by transposing 16 rows
+ * of 16 words in registers. Also transposes larger matrices of words.
  *
  *     for (long k_inner = 0; k_inner < 64; k_inner++) {
  *       for (long n_inner = 0; n_inner < 16; n_inner++) {
@@ -8,7 +8,7 @@
  *       }
  *     }                                          ->  turn_words<1>(b_tiles, y, 96, ~0ull);
  *
- * As loops, g++ moves the elements one by one: 0.23 ns each, against 0.02 (Xeon with AMX, g++ 12, 2026-11-22).
+ * From plain loops, g++ moves the elements one by one: 0.23 ns each, against 0.02 (Xeon with AMX, g++ 12, 2026-11-22).
  */
 
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
@@ -20,14 +20,14 @@ import type { CExpressions } from "./c-expressions.ts";
 import { maskOf, movedBy } from "./cpp-masked-rows.ts";
 import type { Loop, Of } from "./walk.ts";
 
-/** Of fewer rows or columns turning saves nothing. */
+/** With fewer rows or columns, transposing does not pay. */
 const FEWEST = 8;
 
-/** Words of a row, rows, and bytes of a word. */
+/** Words of a row, which is also the number of rows. */
 const WORDS = 16;
 const WORD_BYTES = 4;
 
-/** Two loops around one assignment. */
+/** Two perfectly nested loops around one assignment. */
 function pairOf(loop: Loop): { readonly inner: Loop; readonly statement: Of<"scalar"> } | undefined {
   const [inner] = loop.body;
   if (loop.body.length !== 1 || loop.mode === "unrolled" || loop.inTurn || loop.range) return undefined;
@@ -37,7 +37,7 @@ function pairOf(loop: Loop): { readonly inner: Loop; readonly statement: Of<"sca
 }
 
 /**
- * The line that stands for two loops that copy rows of words into columns:
+ * The line that replaces two loops that copy rows of words into columns:
  *
  *     for (long k_copy = 0; k_copy < 256; k_copy++) {
  *       for (long j_copy = 0; j_copy < 32; j_copy++) {
@@ -45,7 +45,7 @@ function pairOf(loop: Loop): { readonly inner: Loop; readonly statement: Of<"sca
  *       }
  *     }                                          ->  turn_rows(y_padded, 128, y, 1024, 32, 256);
  *
- * Undefined when they do anything else, or leave elements out.
+ * Undefined if the loops do anything else, or exclude elements.
  */
 export function turnedRows(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
   const found = pairOf(loop);
@@ -60,7 +60,7 @@ export function turnedRows(loop: Loop, c: CExpressions, around: Extents): readon
   if (to.guards.length + from.guards.length > 0) return undefined;
   const [rows, columns] = [pitchesOf(to.at, loop, inner), pitchesOf(from.at, loop, inner)];
   if (rows?.inner !== 1 || columns?.outer !== 1) return undefined;
-  // Each thread turns its share of the words.
+  // Each thread transposes its share of the words.
   const isDealt = loop.mode === "parallel";
   const first = new Map([...(isDealt ? [] : [loop.axis]), inner.axis].map((name) => [name, number(0)]));
   const pointer = (tensor: string, at: Expr): Code =>
@@ -73,7 +73,9 @@ export function turnedRows(loop: Loop, c: CExpressions, around: Extents): readon
   return isDealt ? [code`{ const long ${name} = ${begin}; ${turned} }`] : [turned];
 }
 
-/** Elements from a step of each loop to the next; undefined where steps differ, or other axes take part in what is divided. */
+/**
+ * Elements between two steps of each loop; undefined if they vary, or if a quotient or remainder mixes in other axes.
+ */
 function pitchesOf(at: Expr, outer: Loop, inner: Loop): { readonly outer: number; readonly inner: number } | undefined {
   const names = [outer.axis, inner.axis];
   const moved = movedBy(at, names);
@@ -90,7 +92,7 @@ function pitchesOf(at: Expr, outer: Loop, inner: Loop): { readonly outer: number
   return steps;
 }
 
-/** The line that stands for the two loops over a tile; undefined when they do anything else. */
+/** The line that replaces the two loops over a tile; undefined if they do anything else. */
 export function turnedTile(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
   const found = pairOf(loop);
   if (found?.inner.extent !== WORDS || loop.mode === "parallel") return undefined;
@@ -104,7 +106,7 @@ export function turnedTile(loop: Loop, c: CExpressions, around: Extents): readon
   const bytes = bytesOf(dtype);
   if (bytes >= WORD_BYTES || loop.extent * bytes !== WORDS * WORD_BYTES) return undefined;
 
-  // 1. Places: element k of row n goes to word k/w of the turned rows.
+  // 1. Addresses: element k of row n goes to word k/w of the transposed rows.
   const extents = { ...around, [loop.axis]: loop.extent, [inner.axis]: inner.extent };
   const [to, from] = [c.placeOf(target, extents), c.placeOf(source, extents)];
   const form = affineForm(from.at);
@@ -120,7 +122,7 @@ export function turnedTile(loop: Loop, c: CExpressions, around: Extents): readon
       if (evaluateIndex(moved, { [loop.axis]: k, [inner.axis]: n }) - start !== turned) return undefined;
     }
 
-  // 2. What is left out is the same in every row.
+  // 2. The same elements must be excluded in every row.
   const tests = [...(isMasked ? conjunctsOf(value.condition) : []), ...from.guards];
   const masks: Code[] = [];
   for (const test of tests) {

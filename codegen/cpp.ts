@@ -1,5 +1,6 @@
 /**
- * @file Prints a loop nest as C++ with intrinsics: one self-contained source with the C interface of abstraction/kernel.ts.
+ * @file Prints a loop nest as C++ with intrinsics: one self-contained source with the C interface of
+ * abstraction/kernel.ts.
  *
  *     for (long p_outer = 56 * part / parts; p_outer < 56 * (part + 1) / parts; p_outer++) {
  *       c0 = __m512i{};
@@ -30,7 +31,7 @@ import { Avx512Rows } from "./rows-avx512.ts";
 import { TileRegisters } from "./tile-registers.ts";
 import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
 
-/** The kernel of a scheduled nest. @throws Error when the instruction is not reached from C++ */
+/** The kernel of a scheduled nest. @throws Error if the instruction is not available in C++ */
 export function generateCpp(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -56,22 +57,22 @@ export function generateCpp(
   };
 }
 
-/** Around what only a compiler given AVX-512 takes. */
+/** Guards for text that only compiles with AVX-512. */
 const IF_AVX512 = code`#ifdef __AVX512BW__`;
 const ELSE = code`#else`;
 const END_IF = code`#endif`;
 
-/** What a source has of the instruction it is written with. */
+/** The parts of a source that depend on its instruction. */
 interface Head {
   readonly comments: readonly string[];
   readonly prelude: Code;
   readonly registers: (named: Named) => readonly Code[];
 }
 
-/** Writes the statements of a nest as C++, whole rows as vectors where the CPU has AVX-512. */
+/** Writes the statements of a nest as C++. With AVX-512, whole rows become vectors. */
 export class CppWriter extends TileRegisters implements LanguagePrinter {
   private readonly c: CExpressions;
-  /** Where the CPU has AVX-512. */
+  /** Defined if the CPU has AVX-512. */
   private readonly rows: Avx512Rows | undefined;
 
   constructor(expressions: CExpressions, nest: LoopNest, avx512: boolean) {
@@ -110,7 +111,7 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     return code`if (${this.c.condition(condition, extents)}) {`;
   }
 
-  /** Rows of vectors only for a compiler that is given AVX-512: an emulation of the instruction is not. */
+  /** Rows become vectors only for a compiler with AVX-512, which an emulated instruction may lack. */
   row(loop: Loop, extents: Extents): readonly Code[] | undefined {
     const packed = packedRun(loop, this.c, extents);
     if (packed) return packed;
@@ -154,7 +155,7 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
 
   // ---- registers ------------------------------------------------------------------------------------------------------------
 
-  /** `c3`, or for AMX the number of the tile: files follow one another. */
+  /** `c3`, or for AMX the tile number. The files of an AMX kernel share the tile numbers, one after another. */
   protected override register(at: RegisterAt): Code {
     const file = this.fileOf(at);
     if (at.index.kind !== "number")

@@ -1,12 +1,12 @@
 /**
- * @file Copies that one thread requests from the copy engine, in CUDA: a box or a walk of pixels for each span of a ring's rows, and their
- * descriptors on the host.
+ * @file Requests to the copy engine (TMA) in CUDA, made by one thread: a box or a run of pixels for each span of a
+ * ring's rows, and their descriptors on the host.
  *
  *     expect_bytes(&full[(step + 2) % 4], 49152);
  *     copy_box<2>(&a_ring[8192 * ((step + 2) % 4)], &a_ring_box, {64 * (step + 2), 128 * m_tile}, &full[(step + 2) % 4]);
  *     copy_pixels<4>(&in_ring[..], &in_ring_pixels, {64 * c, 2 * q - 1, 2 * p - 1, n}, {s, r}, &full[..]);
  *
- * Both are as wide as a span of the ring, at most 128 bytes, and swizzled like the ring.
+ * Both have the width of a span of the ring, at most 128 bytes, and the ring's swizzle.
  */
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
@@ -19,19 +19,20 @@ import type { TensorView } from "../abstraction/tensor-view.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";
 import { shortIndex } from "./short-index.ts";
 
-/** Tiles of a tensor as the host describes them to the engine. */
+/** A tensor map: the tiles of a tensor, as the host describes them to the engine. */
 export interface Box {
   readonly name: Name;
   readonly tensor: string;
   readonly dtype: DType;
   readonly view: TensorView;
-  /** Columns that the engine brings at once: a span of the ring. */
+  /** Columns that one request copies: a span of the ring. */
   readonly span: number;
 }
 
 /**
- * The lines that send one tile off, and what they name.
- * @param counts whether loops may count places of the tile along: not where one thread of many uses them, and all would count
+ * The lines that request one tile, and the boxes they use.
+ * @param counts whether loops may keep counters for the tile's coordinates. Not if a single thread uses them, since all
+ * threads would count
  */
 export function printBoxes(
   { axes, equation, view }: Copy,
@@ -46,7 +47,7 @@ export function printBoxes(
   if (!source || !view || !columns || !ring) throw new Error(`internal: the engine cannot copy into ${target.tensor}`);
   const bytes = bytesOf(ring.dtype);
 
-  // 1. The span of the ring: how far its elements lie side by side but for the swizzle.
+  // 1. The span of the ring: the longest contiguous part of a row, apart from the swizzle.
   const span = spanIn(ring.storage ? placeIn(nest, target, axes) : undefined, columns.extent, bytes);
   const what = view.rows.kind;
   const box: Box = {
@@ -54,7 +55,7 @@ export function printBoxes(
     ...{ tensor: source.tensor, dtype: ring.dtype, view, span },
   };
 
-  // 2. As many boxes or walks as there are spans.
+  // 2. One box or run of pixels for each span.
   const index = (e: Expr): Code => {
     const print = (): Code => c.index(shortIndex(e, extents), extents);
     return counts ? print() : c.counters.without(print);
@@ -70,7 +71,7 @@ export function printBoxes(
   return { lines, box, bytes: axes.reduce((product, a) => product * a.extent, bytes) };
 }
 
-/** Place in the ring of an element of the tile, every loop at its first step. */
+/** The address in the ring of an element of the tile, with every loop at its first step. */
 function placeIn(nest: LoopNest, target: Access, axes: Copy["axes"]): (row: number, column: number) => number {
   const ring = nest.scratch.find((s) => s.name === target.tensor);
   if (!ring) throw new Error(`internal: no ring "${target.tensor}"`);
@@ -89,7 +90,10 @@ function placeIn(nest: LoopNest, target: Access, axes: Copy["axes"]): (row: numb
   };
 }
 
-/** Elements of a span: the widest at which rows of it lie one behind the other. @throws Error where no box lies so */
+/**
+ * Elements of a span: the widest for which the spans of a row follow one another. @throws Error if the ring's layout is
+ * not that of boxes
+ */
 function spanIn(place: ((row: number, column: number) => number) | undefined, columns: number, bytes: number): number {
   const spans = VIEW_SPANS.map((span) => span / bytes).filter((span) => columns % span === 0);
   const found = spans.find((span) => {
@@ -106,7 +110,7 @@ function spanIn(place: ((row: number, column: number) => number) | undefined, co
   return found;
 }
 
-/** The description of a box or a walk, made by the host for every launch. */
+/** The descriptor of a box or a run of pixels, built on the host for every launch. */
 export function describedBox({ name, dtype, view: { dims, rows }, span }: Box, tensor: Code): Code[] {
   const bytes = bytesOf(dtype);
   const braces = (of: readonly number[]): Code => code`{${list(of.map((n) => code`${n}`))}}`;

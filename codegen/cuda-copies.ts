@@ -1,11 +1,12 @@
 /**
- * @file Copies of a nest in CUDA: pieces distributed to the threads of a block or a warp, moved by vectors, asynchronously, or element by
- * element.
+ * @file Copies of a nest in CUDA: pieces that the threads of a block or a warp share, moved by vector accesses,
+ * asynchronously, or element by element.
  *
  *     copy m_in 128, k_in 64 by 8, async, by block     ->     copy_async<16>(&a_ring[a_ring_to], &x[x_from + 64 * k_tile]);
  *                                                             copy_async<16>(&a_ring[a_ring_to + 1024], &x[x_from + 64 * k_tile + 16384]);
  *
- * Thread t takes the pieces t, t + threads, ...: written out when they are few, otherwise in a loop as long as all threads have a piece.
+ * Thread t moves pieces t, t + threads, ... A few pieces are unrolled; more become a loop, for as long as all threads
+ * have a piece.
  */
 
 import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
@@ -31,31 +32,31 @@ import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
 import { conjunction, guarded } from "./lane-statement.ts";
 
-/** Bytes that one access of a thread moves at most. */
+/** The most bytes that one access of a thread moves. */
 const MOST_BYTES = 16;
 
-/** Pieces of a loop that compilers write out, so that their loads are on their way together. */
+/** The most pieces of a loop that compilers unroll, so that their loads overlap. */
 const UNROLLED = 4;
 
-/** The number of a piece, and of an element in it. */
+/** The number of a piece, and of an element in the piece. */
 const PIECE = ownAxis("piece");
 const ELEMENT = ownAxis("element");
 
-/** What a copy needs to know of the kernel it stands in. */
+/** The parts of a kernel that its copies depend on. */
 export interface CopyContext {
   readonly c: CudaExpressions;
-  /** The axis that counts the threads of a group, and how many there are. */
+  /** The axis that counts the threads of a group, and their number. */
   readonly threadsOf: (group: Group) => { readonly axis: string; readonly count: number };
-  /** Told of every access of several elements of a tensor: it must begin at a multiple of so many bytes. */
+  /** Called for every vector access to a tensor, which must be aligned to this many bytes. */
   readonly aligned: (tensor: string, bytes: number) => void;
 }
 
-/** A copy with its axes as functions of a piece's number and an element's. */
+/** A copy whose axes are expressed by the numbers of a piece and an element. */
 interface Pieces {
   readonly copy: Copy;
   readonly target: Access;
   readonly value: Expr;
-  /** What must hold for an element to be written. */
+  /** Conditions for an element to be written. */
   readonly where: readonly Expr[];
   readonly count: number;
 }
@@ -91,7 +92,7 @@ export function printCopy(copy: Copy, context: CopyContext, around: Extents): Co
   return guarded(copy.when ? [c.condition(copy.when, around)] : [], lines, copy.when !== undefined);
 }
 
-/** `k_tile + 2 < 64`: k_tile below 62. */
+/** `k_tile + 2 < 64` bounds k_tile by 62. */
 function narrowed(extents: Extents, condition: Expr): Extents {
   if (condition.kind !== "compare" || condition.op !== "<") return extents;
   const form = affineForm(binary("-", condition.left, condition.right));
@@ -101,7 +102,7 @@ function narrowed(extents: Extents, condition: Expr): Extents {
   return { ...extents, [name]: Math.max(1, Math.min(extent, -form.constant)) };
 }
 
-/** Pieces are numbered row-major over the axes, of `width` elements along the last. */
+/** Pieces are numbered row-major over the axes. Each has `width` elements along the last axis. */
 function piecesOf(copy: Copy): Pieces {
   const { axes, width, equation } = copy;
   if (equation.op !== "=") throw new Error("internal: a copy assigns");
@@ -127,7 +128,7 @@ function substituted(pieces: Pieces, known: ReadonlyMap<string, Expr>): Pieces {
   return { ...pieces, target, value: substitute(pieces.value, known), where: pieces.where.map(index) };
 }
 
-/** What is read where conditions hold, and what stands there otherwise. */
+/** A value under conditions, and the alternative. */
 interface Chosen {
   readonly conditions: readonly Expr[];
   readonly value: Expr;
@@ -144,7 +145,7 @@ function chosenOf(value: Expr): Chosen {
   return { conditions: [...conjunction(condition), ...inner.conditions], value: inner.value, otherwise: whenFalse };
 }
 
-/** Accesses that move with the elements of a piece and can be one access of memory. */
+/** Accesses that depend on the element's number and can be made as one vector access. */
 function movingIn(c: CudaExpressions, { copy, value }: Pieces, extents: Extents): Access[] {
   const moving = accessesIn(value).filter((a) => a.index.some((e) => axesIn(e).includes(ELEMENT)));
   const distinct = [...new Map(moving.map((a) => [printAccess(a), a])).values()];
@@ -153,7 +154,7 @@ function movingIn(c: CudaExpressions, { copy, value }: Pieces, extents: Extents)
   );
 }
 
-/** What a copy promises of its pieces is proved of all of them at once. */
+/** Proves, for all pieces together, that vector accesses are legal. */
 function checkTogether(c: CudaExpressions, pieces: Pieces, outside: Extents): void {
   const { copy, target, value, where } = pieces;
   const { width, transfer } = copy;
@@ -167,7 +168,7 @@ function checkTogether(c: CudaExpressions, pieces: Pieces, outside: Extents): vo
   if (apart) throw new Error(`internal: ${printExpr(apart)} parts ${width} elements that are to move at once`);
 }
 
-/** @param extents of the loops around it, and of the elements of a piece */
+/** @param extents of the enclosing loops, and of the elements of a piece */
 function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Code[] {
   const { c } = context;
   const { copy, value } = pieces;
@@ -231,7 +232,10 @@ function asyncPiece(
   return [code`copy_async_where<${bytes}>(${allOf(inside)}, &${shared}[${to}], ${source}, ${from});`];
 }
 
-/** Whether a piece is one of several in memory as a whole, or nothing but a number: what says which holds for all of its elements alike. */
+/**
+ * Whether each piece as a whole is read from one of several tensors, or is a constant. The choice must be the same for
+ * all of its elements.
+ */
 function movesOneOfSeveral({ copy, target, value }: Pieces, { c }: CopyContext, extents: Extents): boolean {
   const { width } = copy;
   const dtype = typeOf(c, target);
@@ -248,7 +252,7 @@ function movesOneOfSeveral({ copy, target, value }: Pieces, { c }: CopyContext, 
   return value.kind === "select" && !copy.gathered && width > 1 && isWhole(value);
 }
 
-/** Which side of a choice a piece is: one where that is known of it, else what tells. */
+/** The side of a select that a piece takes, if known; otherwise the condition to test. */
 function sideOf(
   value: Extract<Expr, { kind: "select" }>,
   { c }: CopyContext,
@@ -264,7 +268,7 @@ function sideOf(
   return never ? value.whenFalse : conditions.map((e) => c.condition(e, extents));
 }
 
-/** The piece that is chosen, as a value. */
+/** The chosen piece as a value. */
 function choiceOf(pieces: Pieces, value: Expr, context: CopyContext, extents: Extents): Code {
   const { c } = context;
   const { width } = pieces.copy;
@@ -281,7 +285,7 @@ function choiceOf(pieces: Pieces, value: Expr, context: CopyContext, extents: Ex
   return guards.length === 0 ? loaded : code`${allOf(guards)} ? ${loaded} : ${filled(c.outside(value.tensor, dtype))}`;
 }
 
-/** The same, sent off from where it lies. @param inside what must hold for it to be more than zeros */
+/** The chosen piece as an asynchronous copy. @param inside conditions for it not to be zeros */
 function asyncChoice(
   pieces: Pieces,
   value: Expr,
@@ -298,7 +302,7 @@ function asyncChoice(
   }
   if (value.kind !== "select") throw new Error("internal: an asynchronous copy of nothing");
   const send = (e: Expr, where: readonly Expr[]): Code[] => asyncChoice(pieces, e, to, where, context, extents);
-  // Zeros are the fill of what is sent otherwise.
+  // Zeros are the fill value of the other side's copy.
   if (value.whenFalse.kind === "number") {
     if (value.whenFalse.value !== 0) throw new Error("internal: an asynchronous copy filled with other numbers than 0");
     return send(value.whenTrue, [...inside, ...conjunction(value.condition)]);
@@ -314,7 +318,7 @@ function asyncChoice(
   ];
 }
 
-/** Each element computed by itself; what lies side by side in memory is loaded at once, and the piece stored at once. */
+/** Computes each element separately. Contiguous inputs are loaded together, and the piece is stored together. */
 function computedPiece(
   pieces: Pieces,
   context: CopyContext,
@@ -356,7 +360,7 @@ function computedPiece(
   }
 }
 
-/** Elements of memory as one value. */
+/** Contiguous elements of memory as one vector value. */
 export function vectorAt(
   { c, aligned }: Pick<CopyContext, "c" | "aligned">,
   access: Access,
@@ -370,18 +374,16 @@ export function vectorAt(
   return code`*(${written ? "" : "const "}${pieceType(dtype, width)}*)&${c.memory(access, extents)}[${at}]`;
 }
 
-/**
- * What registers make, written beside one another by one access: `*(Piece<float, 2>*)&y[at] = {{sum0, sum1,}};`.
- * @param to as {@link vectorAt} has it
- */
+/** Stores registers as one vector: `*(Piece<float, 2>*)&y[at] = {{sum0, sum1,}};`. @param to from {@link vectorAt} */
 export function writtenPiece(to: Code, values: readonly Code[], guards: readonly Code[]): Code[] {
   return guarded(guards, [code`${to} = {{`, ...indented(values.map((v) => code`${v},`)), code`}};`], true);
 }
 
 /**
- * Elements beside one another read by one access, into registers: `const Piece<float, 2> x_piece = inside ? *(const Piece<float, 2>*)&x[at] : ...`.
- * @param from as {@link vectorAt} has it, and what elements are where a guard does not hold
- * @param registers of the elements in turn; undefined for one that is left out
+ * Loads contiguous elements into registers: `const Piece<float, 2> x_piece = inside ? *(const Piece<float, 2>*)&x[at] :
+ * ...`.
+ * @param from from {@link vectorAt}, with the value of elements outside
+ * @param registers one for each element; undefined if the element is not needed
  */
 export function readPiece(
   tensor: string,

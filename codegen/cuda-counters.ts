@@ -1,5 +1,6 @@
 /**
- * @file Increments digits of a loop counter where dividing would cost more: the stage of a ring, how often it was filled, the tap of a filter.
+ * @file Increments the digits of a loop counter where a division would cost more: the stage of a ring, how often it was
+ * filled, the tap of a filter.
  *
  *     for (int step = 0; step < 18; step++) {             for (int step = 0, step_in_6 = 5; step < 18; step++) {
  *       ... ring[8192 * ((step + 5) % 6)] ...        ->      ... ring[8192 * step_in_6] ...
@@ -13,7 +14,7 @@ import { affineForm } from "../abstraction/affine.ts";
 import { binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
 import { type Code, code, indented, Name } from "../abstraction/source-text.ts";
 
-/** What is counted of one index: its remainder, and what goes on when that begins again. */
+/** The digits of one index that are counted: its remainder, and the digits that advance when the remainder wraps. */
 interface Counter {
   /** The index at the loop's first step. */
   readonly from: Expr;
@@ -34,9 +35,9 @@ export class Counters {
   private isPaused = false;
 
   /**
-   * Prints a loop's body, of which indices are counted along.
-   * @param print how an index is written ahead of the loop
-   * @returns what is declared beside the loop's own counter, and the body with what counts behind it
+   * Prints a loop's body, with digits of its indices counted.
+   * @param print prints an index before the loop
+   * @returns the declarations beside the loop's own counter, and the body with the increments after it
    */
   along(
     axis: string,
@@ -51,7 +52,7 @@ export class Counters {
     return { begun: all.flatMap((c) => begun(c, print)), lines: [...lines, ...all.flatMap(onwards)] };
   }
 
-  /** Prints what one thread runs, while all would have to count for it. */
+  /** Prints code that a single thread runs. Counting for it would cost all threads. */
   without<T>(print: () => T): T {
     const before = this.isPaused;
     this.isPaused = true;
@@ -62,7 +63,7 @@ export class Counters {
     }
   }
 
-  /** The word for a remainder or a quotient that a loop counts along; undefined for any other. */
+  /** The counter for a remainder or a quotient; undefined if none is kept. */
   digit(e: Expr): Name | undefined {
     if (this.loops.length === 0 || this.isPaused || e.kind !== "binary" || e.right.kind !== "number") return undefined;
     const by = e.right.value;
@@ -93,7 +94,10 @@ export class Counters {
     return counter;
   }
 
-  /** The loop with whose every step an index goes up by one, being otherwise of loops around that; undefined where there is none. */
+  /**
+   * The innermost loop that increments an index by one at each step, if the rest of the index is constant in that loop;
+   * undefined if there is none.
+   */
   private loopOf(index: Expr): CountedLoop | undefined {
     const form = affineForm(index);
     const at = this.loops.findLastIndex((l) => form?.terms.has(l.axis));
@@ -125,7 +129,7 @@ function begun({ from, by, remainder, quotient, digits }: Counter, print: (e: Ex
   ];
 }
 
-/** One step on: what is above a remainder goes on when that begins again. */
+/** The increments of a step: higher digits advance when the remainder wraps. */
 function onwards({ by, remainder, quotient, digits }: Counter): Code[] {
   if (!quotient && digits.size === 0) return [code`${remainder} = ${remainder} == ${by - 1} ? 0 : ${remainder} + 1;`];
   const above = [...(quotient ? [code`${quotient}++;`] : []), ...[...digits.values()].flatMap(onwards)];

@@ -1,7 +1,7 @@
 /**
- * @file Stores the elements of a result tile that lanes hold, each where it belongs.
+ * @file Stores the elements of a result tile from the lanes that hold them.
  *
- *     *(Piece<float, 2>*)&out[out_at] = {{c[0][0], c[0][1]}};                 neighbours that a lane holds
+ *     *(Piece<float, 2>*)&out[out_at] = {{c[0][0], c[0][1]}};                 neighbouring elements of one lane
  *     exchange_in_quad(words);                                                four lanes exchange words, so that each writes 16 bytes of a row
  */
 
@@ -17,24 +17,24 @@ import { conjunction, guarded } from "./lane-statement.ts";
 import { distance, divisorOf, shortIndex } from "./short-index.ts";
 import type { Of } from "./walk.ts";
 
-/** Lanes that exchange words before they store. */
+/** Lanes that exchange words before storing. */
 const QUAD = 4;
 
-/** Elements that a lane stores at once at most: neighbours that it holds. */
+/** Elements that a lane may store at once, if it holds neighbours. */
 const WIDTHS = [8, 4, 2] as const;
 
-/** An element of a lane and where it goes. */
+/** An element held by a lane, and its destination. */
 interface Held {
   readonly e: number;
   readonly target: Access;
   readonly value: Expr;
   readonly at: Expr;
-  /** Those of the statement, and those of the tensor's ends. */
+  /** Conditions of the statement, and of the tensor's ends. */
   readonly conditions: readonly Expr[];
   readonly where: readonly Expr[];
 }
 
-/** A register that is drained. */
+/** A register whose elements are stored. */
 export interface DrainedRegister {
   readonly text: Code;
   readonly intrinsic: Intrinsic;
@@ -42,11 +42,11 @@ export interface DrainedRegister {
 }
 
 interface Drained extends DrainedRegister {
-  /** What the equation calls an element. */
+  /** The name of an element in the equation. */
   readonly element: string;
 }
 
-/** Each element of this lane at its place; neighbours that lie side by side together. */
+/** Stores each element of this lane. Contiguous neighbours are stored together. */
 export function printDrain(
   { axes, equation, element, by }: Of<"drain">,
   register: DrainedRegister,
@@ -64,7 +64,7 @@ export function printDrain(
 
 type Drain = Pick<Of<"drain">, "axes" | "equation">;
 
-/** The elements of this lane from a number on, as it holds them. */
+/** Stores the elements from a given number on, as this lane holds them. */
 function drainHeld(
   { axes, equation }: Drain,
   from: Drained,
@@ -90,7 +90,7 @@ function drainHeld(
   return lines;
 }
 
-/** Whether elements lie side by side in memory from a multiple of their number on, all inside or all outside. */
+/** Whether elements are contiguous, aligned to their number, and either all inside or all outside. */
 function storedTogether(held: readonly Held[], width: number, c: CudaExpressions, extents: Extents): boolean {
   const [first, ...others] = held;
   const last = others.at(-1);
@@ -98,7 +98,7 @@ function storedTogether(held: readonly Held[], width: number, c: CudaExpressions
   const dtype = c.dtypes[first.target.tensor] ?? "f32";
   if (width * bytesOf(dtype) > 16 || divisorOf(first.at, extents) % width !== 0) return false;
   if (!held.every((h, e) => distance(first.at, h.at, extents) === e)) return false;
-  // Of conditions that differ, each asks whether an index at a multiple of the width is below such a multiple.
+  // Conditions that differ must each compare an index that is aligned to the width with a bound that is also aligned.
   return first.conditions.every((condition, i) => {
     const lastly = last.conditions[i];
     if (!lastly || first.conditions.length !== last.conditions.length) return false;
@@ -126,8 +126,9 @@ function store(held: readonly Held[], from: Drained, context: CopyContext, exten
 }
 
 /**
- * Words of two results, exchanged among four lanes: each has 16 bytes of a row then, and writes them at once.
- * @param count of the lane's elements those that are exchanged
+ * Words of two results are exchanged among four lanes, so that each lane holds 16 bytes of a row and writes them at
+ * once.
+ * @param count the number of the lane's elements that are exchanged
  */
 function drainQuads(
   { axes, equation }: Drain,
@@ -146,7 +147,7 @@ function drainQuads(
     return withElement(c, from, e, () => c.value(value, dtype, extents));
   };
   const lines: Code[] = [];
-  // Element 4*block + 2*half + i of a lane is column 8*block + 2*(lane%4) + i of one of two rows.
+  // Element 4*block + 2*half + i of a lane is column 8*block + 2*(lane%4) + i, in one of two rows.
   for (let block = 0; 4 * block < count; block += QUAD)
     for (const half of [0, 1]) {
       const words = Array.from({ length: QUAD }, (_, j) => {
@@ -186,7 +187,7 @@ function withElement<T>(c: CudaExpressions, from: Drained, e: number, print: () 
   }
 }
 
-/** An element of a lane's registers, as values of its type are held: 16-bit floats as their bits. */
+/** An element of a lane's registers. 16-bit floats are held as their bits. */
 function elementOf({ text, operand }: Drained, e: number): Code {
   const inWord = WORD / bytesOf(operand.dtype);
   if (inWord === 1) return code`${text}[${e}]`;

@@ -1,6 +1,6 @@
 /**
- * @file Prints expressions of a CUDA thread: short indices, shared memory with storage formulas, sums in registers. Loop-invariant values are
- * named above the loops.
+ * @file Prints expressions of a CUDA thread: short indices, shared memory with storage formulas, sums in registers.
+ * Loop-invariant values are named above the loops.
  *
  *     a_ring[512*(k_tile%3) + 16*m + 8*((k/8) ^ (m/4%2)) + k%8]      const int a_ring_row = 16 * (lane % 16) + 8 * (lane / 16 ^ lane / 4 % 2);
  *                                                                    a_ring[a_ring_row + 512 * (k_tile % 3)]
@@ -29,34 +29,34 @@ import { STRENGTH } from "./plain-expressions.ts";
 import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
 import { WarpExpressions } from "./warp-expressions.ts";
 
-/** Axes that stand for words of the printer begin so; those of a computation are identifiers. */
+/** The prefix of axes that stand for the printer's own variables. Axes of a computation are identifiers. */
 const OWN = "$";
 
-/** An axis for a word of the printer. */
+/** An axis for a variable of the printer. */
 export const ownAxis = (word: string): string => OWN + word;
 
-/** More elements than an `int` counts. */
+/** The number of elements from which `int` indices do not suffice. */
 const MANY = 2 ** 31;
 
-/** Values that a drain or a copy has at hand under a name: an element of a register, or of a piece that was loaded. */
+/** Named values available to a drain or a copy: an element of a register, or of a loaded piece. */
 export type AtHand = (e: Access) => Code | undefined;
 
-/** What a place is for: what is written, what is read, the row of a matrix that a lane names. */
+/** The purpose of an address: a write, a read, or the matrix row that a lane supplies to `ldmatrix`. */
 export type Role = "at" | "to" | "from" | "row";
 
 export class CudaExpressions extends WarpExpressions {
   private readonly scratch: ReadonlyMap<string, Scratch>;
-  /** Loops over the blocks of a cluster: the number of a thread's own block. */
+  /** Loops over the blocks of a cluster, which give the number of a thread's own block. */
   private readonly ownBlock: ReadonlySet<string>;
-  /** What indices are counted in. */
+  /** The type of indices. */
   readonly indexType: "int" | "long";
-  /** Looked at before memory. */
+  /** Consulted before memory. */
   atHand: AtHand = () => undefined;
-  /** Of the kernel that is printed. */
+  /** The constants of the kernel being printed. */
   hoisted: Hoisted | undefined;
-  /** Of the loops that are being printed. */
+  /** The counters of the loops being printed. */
   readonly counters = new Counters();
-  /** Whether products run on while threads do something else. */
+  /** Whether products run asynchronously while threads do other work. */
   private readonly hasFlights: boolean;
 
   constructor(computation: Computation, nest: LoopNest, elements: Readonly<Record<string, DType>> = {}) {
@@ -70,34 +70,35 @@ export class CudaExpressions extends WarpExpressions {
     this.indexType = sizes.some((n) => n >= MANY) ? "long" : "int";
   }
 
-  /** The word for a loop, or for a constant of the printer. */
+  /** The name of a loop counter, or of a variable of the printer. */
   override axis(name: string): Name {
     return name.startsWith(OWN) ? new Name("local", name.slice(OWN.length)) : axisName(name);
   }
 
-  /** Places in scratch by its storage formula, of which nothing lies outside; tensors with what must hold. */
+  /** An address. Scratch follows its storage formula, and no access to it is outside. Tensors have conditions. */
   override placeOf(access: Access, extents: Extents): Place {
     return { at: this.offsetOf(access, extents), guards: this.guardsOf(access, extents) };
   }
 
-  /** Where an element lies. */
+  /** The offset of an element. */
   offsetOf({ tensor, index }: Access, extents: Extents): Expr {
     const scratch = this.scratch.get(tensor);
     const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
     const storage = scratch ? storageOf(scratch) : tensorOf(this.computation, tensor).storage;
     const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-    // Digits are joined as they are written: shortened one by one, they may no longer look like those of one number.
+    // Digits are combined before they are simplified. Simplified one by one, they may no longer look like digits of one
+    // number.
     return shortIndex(joinedDigits(substitute(storage, places, "index"), extents), extents);
   }
 
-  /** What must hold for an element to be inside its tensor. */
+  /** Conditions for an element to be inside its tensor. */
   guardsOf({ tensor, index }: Access, extents: Extents): Expr[] {
     return this.tested(tensor, index, extents).flatMap((t) => inside(t.index, t.extent, extents));
   }
 
   /**
-   * What a place counts from: of memory of a cluster the piece of the block that the first index names, `in_block(parts, m_in / 16)`.
-   * @param access as {@link place} is given it
+   * The base of an access. In cluster memory, the first index selects the block: `in_block(parts, m_in / 16)`.
+   * @param access as given to {@link place}
    */
   override memory({ tensor, index }: Access, extents: Extents): Code {
     const [block] = index;
@@ -106,13 +107,13 @@ export class CudaExpressions extends WarpExpressions {
     return code`in_block(${this.tensor(tensor)}, ${this.index(this.hoist(shortIndex(block, extents), `${tensor}_block`), extents)})`;
   }
 
-  /** An access within the piece of one block. */
+  /** The access relative to the memory of one block. */
   private withinBlock(access: Access): Access {
     if (this.scratch.get(access.tensor)?.scope !== "cluster") return access;
     return { ...access, index: [number(0), ...access.index.slice(1)] };
   }
 
-  /** The indices of a tensor that may lie outside it. */
+  /** The indices of a tensor that may be outside. */
   private tested(tensor: string, index: readonly Expr[], extents: Extents): Tested[] {
     const scratch = this.scratch.get(tensor);
     if (scratch ? !scratch.outside : storesElsewhere(this.computation, tensor)) return [];
@@ -127,7 +128,7 @@ export class CudaExpressions extends WarpExpressions {
     });
   }
 
-  /** A place with what no loop changes under names of its own: `x_at`, and `x_row` of a dimension `row` that is tested. */
+  /** An address with its loop-invariant parts named: `x_at`, and `x_row` for a dimension `row` that is tested. */
   override place(access: Access, extents: Extents, role: Role = "at"): { at: Code; guards: Code[] } {
     const { tensor, index } = access;
     const isHeld = this.isResult(tensor);
@@ -139,7 +140,7 @@ export class CudaExpressions extends WarpExpressions {
     return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
   }
 
-  /** A place that is written, and all that must hold for it: no condition twice. */
+  /** The address of a write, with all its conditions. No condition appears twice. */
   override placeWhere(target: Access, where: readonly Expr[], extents: Extents): { at: Code; guards: Code[] } {
     const { at, guards } = this.place(target, extents, "to");
     const more = this.untested(where, extents, this.guardsOf(target, extents));
@@ -150,7 +151,7 @@ export class CudaExpressions extends WarpExpressions {
     return this.untested(conditions, extents).map((e) => this.condition(e, extents));
   }
 
-  /** Conditions that need a test: those that neither hold wherever the loops go nor are among others, which are short. */
+  /** Conditions that need a test, simplified: those that bounds do not prove and that are not among the others. */
   untested(conditions: readonly Expr[], extents: Extents, others: readonly Expr[] = []): Expr[] {
     const seen = new Set(others.map((e) => printExpr(e)));
     return conditions.flatMap((e) => {
@@ -162,12 +163,12 @@ export class CudaExpressions extends WarpExpressions {
     });
   }
 
-  /** How far axes go, constants of the kernel among them. */
+  /** Extents of axes, including the kernel's named constants. */
   private reachOf(extents: Extents): Extents {
     return this.hoisted?.beside(extents) ?? extents;
   }
 
-  /** Whether a tensor is what products in flight are stored to: the output, or what parts of it meet in. */
+  /** Whether asynchronous products are stored to a tensor: the output, or the buffer for partial sums. */
   private isResult(tensor: string): boolean {
     const scope = this.scratch.get(tensor)?.scope;
     const isOutside = scope === undefined || scope === "workspace" || scope === "cluster";
@@ -175,14 +176,14 @@ export class CudaExpressions extends WarpExpressions {
   }
 
   /**
-   * What a loop changes in a short index, beside a constant for the rest.
-   * @param isHeld whether the compiler may not work the constant out anew where it is used
+   * Names the loop-invariant part of a short index.
+   * @param isHeld whether the compiler must keep the constant in a register rather than recompute it
    */
   hoist(e: Expr, wish: string, isHeld = false): Expr {
     return this.hoisted?.index(e, wish, isHeld) ?? e;
   }
 
-  /** Precedence as C has it; `/` and `%` round down, which C does only for what is not negative. */
+  /** With C's operator precedence. `/` and `%` round down, as in C only for operands that are not negative. */
   override index(e: Expr, extents: Extents): Code {
     if (e.kind === "negate") return code`-${this.operand(e.value, extents, STRENGTH.negate)}`;
     if (e.kind === "axis") return code`${this.axis(e.name)}`;
@@ -192,7 +193,7 @@ export class CudaExpressions extends WarpExpressions {
     if (digit) return code`${digit}`;
     if ((op === "/" || op === "%") && boundsOf(left, this.reachOf(extents))[0] < 0)
       return code`floor_${op === "/" ? "div" : "mod"}(${this.index(left, extents)}, ${this.index(right, extents)})`;
-    // C has ^ weaker than sums, which nobody remembers: compilers ask for parentheses.
+    // In C, ^ binds more weakly than +, and compilers warn without parentheses.
     const strength = op === "^" ? STRENGTH.negate : STRENGTH[op];
     return code`${this.operand(left, extents, strength)} ${op} ${this.operand(right, extents, strength + 1)}`;
   }
@@ -209,7 +210,7 @@ export class CudaExpressions extends WarpExpressions {
   }
 }
 
-/** An index of a tensor that may lie outside. */
+/** An index of a tensor that may be outside. */
 interface Tested {
   readonly name: string;
   readonly extent: number;
@@ -223,7 +224,7 @@ function shortCondition(e: Expr, extents: Extents): Expr {
   return { ...e, left: shortIndex(e.left, extents), right: shortIndex(e.right, extents) };
 }
 
-/** What must hold for an index to be inside its dimension; nothing where its bounds prove it. */
+/** Conditions for an index to be inside its dimension; empty if bounds prove it. */
 export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
   const [least, most] = boundsOf(e, extents);
   return [
@@ -232,16 +233,16 @@ export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
   ];
 }
 
-/** Parts of indices that no loop of a kernel changes, each a constant above the loops. */
+/** Loop-invariant parts of indices, each a constant above the loops. */
 export class Hoisted {
   private readonly c: CudaExpressions;
-  /** Axes that loops inside the kernel do not change, and how far they go. */
+  /** Axes that are invariant in the kernel's loops, and their extents. */
   private readonly fixed: Extents;
   private readonly names = new Map<string, string>();
-  /** How far the constants go. */
+  /** Extents of the constants. */
   readonly extents: Record<string, number> = {};
   readonly declarations: { readonly name: Name; readonly line: Code }[] = [];
-  /** What {@link beside} said last. */
+  /** The last result of {@link beside}. */
   private reach: { readonly around: Extents; readonly all: Extents } | undefined;
 
   constructor(c: CudaExpressions, fixed: Extents) {
@@ -250,8 +251,8 @@ export class Hoisted {
   }
 
   /**
-   * A short index with the part of its sum that is fixed under a name, unless that part is simple.
-   * @param wish the name's beginning
+   * A short index whose invariant part is replaced by a named constant, unless that part is simple.
+   * @param wish the prefix of the name
    */
   index(e: Expr, wish: string, isHeld: boolean): Expr {
     const terms = termsOfShort(e);
@@ -265,7 +266,7 @@ export class Hoisted {
     return sumOf([{ factor: 1, of: axis(name) }, ...terms.filter((t) => !isFixed(t.of))]);
   }
 
-  /** The extents of loops, and those of the constants. */
+  /** The extents of loops together with those of the constants. */
   beside(around: Extents): Extents {
     if (this.reach?.around !== around) this.reach = { around, all: { ...around, ...this.extents } };
     return this.reach.all;

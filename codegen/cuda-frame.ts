@@ -4,7 +4,8 @@
  *     __global__ void __launch_bounds__(128) phase_0(float* __restrict__ out, const float* __restrict__ x) {
  *       const int warp_index = blockIdx.x * 4 + threadIdx.x / 32;
  *
- * Outermost parallel loops are distributed to warps. Constants that all lanes read at the same address are in constant memory.
+ * Outermost parallel loops are distributed to warps. Constants that all lanes read at the same address are in constant
+ * memory.
  */
 
 import { type Computation, memoryElements, type Tensor } from "../abstraction/computation.ts";
@@ -26,20 +27,20 @@ import { printStatements, roundsOf } from "./walk.ts";
 import { ALL_LANES } from "./warp-expressions.ts";
 
 export interface CudaOptions {
-  /** Warps of a block; 4 when left out. */
+  /** Warps of a block; 4 by default. */
   readonly warps?: number;
-  /** Warps that a quarter of a multiprocessor is to hold; what the compiler likes when left out. */
+  /** Warps that should fit into a quarter of a multiprocessor; by default the compiler decides. */
   readonly resident?: number;
 }
 
-/** Constant memory a kernel may take: 64 KiB of it exist. */
+/** The most constant memory that a kernel may take, of 64 KiB. */
 const CONSTANT_BYTES = 48 * 1024;
-/** Of a multiprocessor, each with warps and registers of its own. */
+/** Quarters of a multiprocessor, each with its own warps and registers. */
 const QUARTERS = 4;
-/** Shared memory of a block without asking for more. */
+/** Shared memory of a block without opting in to more. */
 const SHARED_BYTES = 48 * 1024;
 
-/** @throws UsageError when a vector has more lanes than a warp, or a block's scratch does not fit into shared memory */
+/** @throws UsageError if a vector has more lanes than a warp, or a block's scratch does not fit into shared memory */
 export function cudaSource(
   computation: Computation,
   nest: LoopNest,
@@ -51,15 +52,15 @@ export function cudaSource(
   const constants = constantTensors(nest, Object.values(computation.tensors));
   const aligned = new Map<string, number>();
   const kernel = (name: string, body: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
-    // What other kernels of the call do with memory is over.
+    // The printer sees only this kernel's statements, since other kernels of the call run at other times.
     const own = { ...nest, prepare: [], body };
     const printer = new CudaLanes(computation, own, new Set(held.map((t) => t.name)), aligned);
     const made = kernelOf(new Name("local", name), computation, nest, body, held, warps, printer);
     return resident === undefined ? made : { ...made, beside: Math.max(1, Math.floor((resident * QUARTERS) / warps)) };
   };
-  // What prepares is given constants as pointers.
+  // The preparation kernel takes constants as pointers.
   const prepare = nest.prepare.length > 0 ? [kernel("prepare_kernel", nest.prepare, [])] : [];
-  // Phases alike are one kernel.
+  // Equal phases share one kernel.
   const known = new Map<string, CudaKernel>();
   const rounds = roundsOf(nest.body).map(({ phases, times }) => ({
     times,
@@ -120,7 +121,7 @@ function kernelOf(
   };
 }
 
-/** @throws UsageError when lanes or memory do not fit */
+/** @throws UsageError if lanes or memory do not fit */
 function checkLanes(nest: LoopNest, warps: number): void {
   const wide = lanesIn(nest).find(({ lanes }) => lanes > WARP);
   if (wide)
@@ -135,7 +136,7 @@ function checkLanes(nest: LoopNest, warps: number): void {
     });
 }
 
-/** Constants that fit into constant memory and that all lanes read alike. */
+/** Constants that fit into constant memory and that all lanes read at the same address. */
 function constantTensors(nest: LoopNest, tensors: readonly Tensor[]): readonly Tensor[] {
   let left = CONSTANT_BYTES;
   return tensors.filter((t) => {
@@ -146,7 +147,7 @@ function constantTensors(nest: LoopNest, tensors: readonly Tensor[]): readonly T
   });
 }
 
-/** The folds that a text calls. */
+/** The fold functions that a text calls. */
 function foldsIn(text: string): Code[] {
   const exchange = code`__shfl_xor_sync(${ALL_LANES}, v, distance)`;
   return FOLDS.filter(({ name }) => text.includes(`${name}<`)).map(({ name, step }) =>
@@ -161,7 +162,7 @@ function lanesIn(nest: LoopNest): { readonly name: string; readonly lanes: numbe
   return [...(nest.vectors ?? []), ...all.map((l) => ({ name: `the loop ${l.axis}`, lanes: l.extent }))];
 }
 
-/** Whether lanes read different elements of a tensor at once, which constant memory serves one after another. */
+/** Whether lanes read different elements of a tensor at once, which constant memory serialises. */
 function readByLane(nest: LoopNest, tensor: string): boolean {
   return laneLoops(nest.body).some((l) =>
     equationsIn(l.body).some(({ value }) =>

@@ -1,23 +1,24 @@
 /**
- * @file Finds which loops of a nest become the blocks of a kernel and which the warps of a block, and whether one thread has a separate role.
+ * @file Finds which loops of a nest become the blocks of a kernel and which the warps of a block, and whether one
+ * thread has a separate role.
  *
  *     for at block m_tile in 0..32                 32 blocks
  *       for at warpgroup m_warpgroup in 0..2         threads 0 to 255
  *         ...
- *       for at thread load in 0..1                   thread 256, of a warp more
+ *       for at thread load in 0..1                   thread 256, in an additional warp
  *         ...
  */
 
 import { isGridMode, isTeamMode, type LoopMode, type Statement } from "../abstraction/loop-nest.ts";
 import type { Loop } from "./walk.ts";
 
-/** Loops over blocks around a statement, over warps inside them, and what each warp runs. */
+/** Splits a statement into loops over blocks, loops over warps inside them, and the body of each warp. */
 export function gridOf(statement: Statement): {
   readonly blocks: readonly Loop[];
-  /** Blocks of a cluster. */
+  /** Blocks in a cluster. */
   readonly cluster: number;
   readonly warps: readonly Loop[];
-  /** Threads that have roles of their own. */
+  /** Threads with a separate role. */
   readonly alone: number;
   readonly inner: readonly Statement[];
 } {
@@ -33,7 +34,7 @@ export function gridOf(statement: Statement): {
   return { blocks, cluster, warps: teamsOf(teams).loops, alone: 1, inner: body };
 }
 
-/** Loops of some modes, each the only statement of the one around it, and what the innermost runs. */
+/** Perfectly nested loops of some modes, and the body of the innermost. */
 function chainOf(
   body: readonly Statement[],
   isOne: (mode: LoopMode) => boolean,
@@ -44,7 +45,7 @@ function chainOf(
   return { ...inner, loops: [only, ...inner.loops] };
 }
 
-/** Loops over the warps of a block from the outermost on, and what each warp runs. */
+/** Perfectly nested loops over the warps of a block, and the body of each warp. */
 export const teamsOf = (loop: Loop): ReturnType<typeof chainOf> => chainOf([loop], isTeamMode);
 
 export const stepsOf = (loops: readonly Loop[]): number => loops.reduce((product, l) => product * l.extent, 1);

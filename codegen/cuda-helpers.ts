@@ -1,6 +1,6 @@
 /**
- * @file Helper functions of a CUDA source for operations that the language does not have: asynchronous copies, matrix loads from shared memory,
- * conversions.
+ * @file Helper functions of a CUDA source for operations that the language does not have: asynchronous copies, matrix
+ * loads from shared memory, conversions.
  *
  *     copy_async<16>(&a_ring[i], &x[j]);                 cp.async.cg.shared.global
  *     load_4_matrices(a, b, c, d, &a_ring[i]);           ldmatrix.sync.aligned.m8n8.x4.shared.b16
@@ -12,12 +12,15 @@
 import { apart, type Code, code, identifier, join, list } from "../abstraction/source-text.ts";
 import { calledIn, type Helper, helpersCalled } from "./cpp-helpers.ts";
 
-/** A function, and the feature of a GPU that it needs. */
+/** A function, and the GPU feature that it requires. */
 interface DeviceFunction extends Helper {
   readonly feature?: string;
 }
 
-/** `load_4_matrices(a, b, c, d, row)`; the row of this lane begins at `row`, lanes 8*i to 8*i+7 name those of matrix i. */
+/**
+ * `load_4_matrices(a, b, c, d, row)`: `row` points to this lane's row, and lanes 8*i to 8*i+7 supply the rows of matrix
+ * i.
+ */
 const loadMatrices = (count: 1 | 2 | 4, form: ".trans" | ""): DeviceFunction => {
   const words = (["a", "b", "c", "d"] as const).slice(0, count);
   const outputs = join(
@@ -33,7 +36,7 @@ const loadMatrices = (count: 1 | 2 | 4, form: ".trans" | ""): DeviceFunction => 
   return { name, feature: "ldmatrix", text };
 };
 
-/** One of several statements, by the template's rank. */
+/** A statement for each rank, selected by the template parameter. */
 function byRank(ranks: readonly number[], statement: (rank: number) => Code): Code {
   return join(
     ranks.map((rank) => code`if constexpr (RANK == ${rank}) ${statement(rank)}`),
@@ -61,7 +64,7 @@ const pixelsCopy = (rank: number): Code => {
   return code`asm volatile("cp.async.bulk.tensor.${rank}d.${INTO}.im2col.mbarrier::complete_tx::bytes [%0], [%1, {${operands(3, rank)}}], [%2], {${operands(3 + rank, rank - 2)}};" :: ${given} : "memory");`;
 };
 
-/** In the order they may call one another. */
+/** In an order in which each function calls only earlier ones. */
 const DEVICE: readonly DeviceFunction[] = [
   {
     name: "shared_address",
@@ -280,7 +283,7 @@ template <class T> static __device__ inline T held(T place) {
 }`,
   },
   ...(["", ".trans"] as const).flatMap((form) => ([1, 2, 4] as const).map((count) => loadMatrices(count, form))),
-  // To nearest, ties to even, as cpp-helpers.ts computes them; what is not a number may have other bits.
+  // Round to nearest, ties to even, as in cpp-helpers.ts. NaN may have other bits.
   {
     name: "to_f16",
     text: code`static __device__ inline uint16_t to_f16(float f) { uint16_t x; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(x) : "f"(f)); return x; }`,
@@ -296,7 +299,7 @@ template <class T> static __device__ inline T held(T place) {
   },
 ];
 
-/** For a GPU and a CPU alike. */
+/** Functions for both GPU and CPU. */
 const PORTABLE: readonly Helper[] = [
   {
     name: "Piece",
@@ -328,18 +331,18 @@ static __device__ inline void exchange_in_quad(unsigned (&words)[4]) {
   },
 ];
 
-/** Functions that a source calls and the host has others for, which an emulation brings along. */
+/** Functions that a source calls. Emulation on the host replaces some of them. */
 export interface DeviceCode {
-  /** PTX and what is declared for a GPU alone. */
+  /** PTX and other text for a GPU alone. */
   readonly device: readonly Code[];
   readonly portable: readonly Code[];
-  /** Names of the functions among those of cpp-helpers.ts that are replaced. */
+  /** Names of functions in cpp-helpers.ts that are replaced. */
   readonly replaced: ReadonlySet<string>;
-  /** What the functions need of a GPU. */
+  /** GPU features that the functions require. */
   readonly features: readonly string[];
 }
 
-/** What the text of kernels calls. */
+/** The functions that the text of kernels calls. */
 export function deviceCode(text: readonly Code[]): DeviceCode {
   const called = helpersCalled(text, DEVICE);
   return {
@@ -350,7 +353,7 @@ export function deviceCode(text: readonly Code[]): DeviceCode {
   };
 }
 
-/** Text for a GPU alone: an emulation on the host has its own. */
+/** Text for a GPU alone. Emulation on the host has its own version. */
 export function forDevice(parts: readonly Code[]): Code[] {
   if (parts.length === 0) return [];
   const only = code`#ifdef __CUDACC__ /* for a GPU: an emulation on the host has functions of its own */`;

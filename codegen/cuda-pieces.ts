@@ -1,6 +1,6 @@
 /**
- * @file Elements that move together on a GPU: whether neighbours lie side by side, begin at a multiple of their number, and are inside a
- * tensor or outside together. Proved from the indices, for every place the axes reach.
+ * @file Elements that move together on a GPU: whether neighbours lie side by side, begin at a multiple of their number,
+ * and are inside a tensor or outside together. Proved from the indices, for every place the axes reach.
  *
  *     x[64*m + 8*j + e], e in 0..8        side by side, at multiples of 8: one access of 16 bytes
  */
@@ -18,7 +18,7 @@ import {
 import type { CudaExpressions } from "./cuda-expressions.ts";
 import { isRun, shortIndex } from "./short-index.ts";
 
-/** An expression at step e of one axis, the others as they are. */
+/** An expression at one step of an axis. */
 export function stepped(e: Expr, axis: string, step: number): Expr {
   return substitute(e, new Map([[axis, number(step)]]));
 }
@@ -28,7 +28,7 @@ export function steppedAccess(a: Access, axis: string, step: number): Access {
 }
 
 /**
- * Whether the first `count` elements along an axis lie side by side from a multiple of `count` on.
+ * Whether the first `count` elements along an axis are contiguous and aligned to `count`.
  * @param axis counts the elements from 0
  */
 export function sideBySide(c: CudaExpressions, access: Access, axis: string, count: number, extents: Extents): boolean {
@@ -36,8 +36,8 @@ export function sideBySide(c: CudaExpressions, access: Access, axis: string, cou
 }
 
 /**
- * Whether a condition holds for all of `count` elements along an axis or for none: it asks for less than a multiple of their number, of an index that
- * begins at one.
+ * Whether a condition holds for all of `count` elements along an axis or for none: it compares an index that is aligned
+ * to `count` with a bound that is a multiple of `count`.
  */
 export function holdsTogether(condition: Expr, axis: string, count: number, extents: Extents): boolean {
   if (count === 1 || !axesIn(condition).includes(axis)) return true;
@@ -48,7 +48,7 @@ export function holdsTogether(condition: Expr, axis: string, count: number, exte
   if (right.kind !== "number") return false;
   // (64*tile + 4*piece + i)/32 is the same for four neighbours.
   if (!axesIn(shortIndex(left, extents)).includes(axis)) return true;
-  // x/9 < 64, as the first of fused digits is tested: x < 576.
+  // x/9 < 64, a test of the first of fused digits, is x < 576.
   if (left.kind === "binary" && left.op === "/" && left.right.kind === "number")
     return holdsTogether(
       { ...condition, left: left.left, right: number(right.value * left.right.value) },
@@ -59,7 +59,7 @@ export function holdsTogether(condition: Expr, axis: string, count: number, exte
   return right.value % count === 0 && isRun(left, axis, count, extents);
 }
 
-/** What is guarded by the tensor's own ends holds for all of `count` elements or for none. */
+/** Whether the tensor's bounds include all of `count` elements or none. */
 export function insideTogether(
   c: CudaExpressions,
   access: Access,
@@ -70,7 +70,7 @@ export function insideTogether(
   return c.guardsOf(access, extents).every((g) => holdsTogether(g, axis, count, extents));
 }
 
-/** @throws Error when a nest moves elements together that are not certain to */
+/** @throws Error if a nest accesses elements together without proof that this is legal */
 export function requireTogether(
   c: CudaExpressions,
   access: Access,

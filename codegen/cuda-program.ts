@@ -28,7 +28,7 @@ import { type Box, describedBox } from "./cuda-boxes.ts";
 import { guarded } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 
-/** A pointer that a kernel takes, and where the host has it from. */
+/** A pointer parameter of a kernel, and its origin on the host. */
 export interface Pointer {
   readonly name: Name;
   readonly type: Code;
@@ -42,22 +42,25 @@ export interface CudaKernel {
   readonly name: Name;
   readonly pointers: readonly Pointer[];
   readonly blocks: number;
-  /** Blocks of a cluster; 1 where there are none. */
+  /** Blocks in a cluster; 1 without clusters. */
   readonly cluster: number;
-  /** Of a block. */
+  /** Threads in a block. */
   readonly threads: number;
-  /** Shared memory that its launch asks for. */
+  /** Dynamic shared memory requested at launch, in bytes. */
   readonly sharedBytes: number;
-  /** Blocks that a multiprocessor is to hold at once: a compiler then takes no fewer registers than they leave; as it likes when left out. */
+  /**
+   * Blocks that should fit into a multiprocessor at once, which bounds the registers of a thread; by default the
+   * compiler decides.
+   */
   readonly beside?: number;
-  /** Launched while the kernel ahead of it runs. */
+  /** Whether it is launched while the preceding kernel still runs. */
   readonly early?: boolean;
-  /** What its launch describes to the copy engine. */
+  /** The boxes that its launch describes to the copy engine. */
   readonly boxes?: readonly Box[];
   readonly body: readonly Code[];
 }
 
-/** Kernels that are launched one after another, so many times. */
+/** Kernels launched one after another, and how often. */
 export interface CudaRound {
   readonly kernels: readonly CudaKernel[];
   readonly times: number;
@@ -66,23 +69,24 @@ export interface CudaRound {
 export interface CudaParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
-  /** Functions of the source's own. */
+  /** Functions that this source needs. */
   readonly prelude: readonly Code[];
-  /** Functions of cpp-helpers.ts that the prelude has in another form. */
+  /** Functions of cpp-helpers.ts that the prelude replaces. */
   readonly replaced: ReadonlySet<string>;
-  /** Tensors that lie in constant memory; none when left out. */
+  /** Tensors in constant memory; by default none. */
   readonly constants?: readonly Tensor[];
   readonly prepare: readonly CudaKernel[];
   readonly run: readonly CudaKernel[];
-  /** In which order they are launched; each once when left out. */
+  /** The order of launches; by default each kernel once. */
   readonly rounds?: readonly CudaRound[];
-  /** Bytes at whose multiples tensors must begin. */
+  /** Required alignment of tensors in bytes. */
   readonly aligned: ReadonlyMap<string, number>;
 }
 
 /**
- * The tensors and buffers of the workspace that are named.
- * @param waits for the kernel ahead: what that one may write is read as memory that changes, so that no read is moved ahead of the wait
+ * Pointers to the tensors and workspace buffers that a kernel names.
+ * @param waits whether the kernel waits for the preceding one. Tensors are then not `__restrict__`, unless constant, so
+ * that no read of what that kernel may write moves before the wait
  */
 export function pointersOf(
   computation: Computation,
@@ -110,7 +114,7 @@ export function pointersOf(
     .map((pointer) => ({ ...pointer, name: tensorName(pointer.name) }));
 }
 
-/** The text, and what a caller must know of it. */
+/** The text, and the facts that a caller needs. */
 export interface CudaProgram {
   readonly source: SourceText;
   readonly call: CudaCall;
@@ -185,7 +189,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
   };
 }
 
-/** Symbols in a namespace of their own: the headers of CUDA have functions called j0 and index. */
+/** Symbols in a separate namespace, since CUDA's headers declare functions such as j0 and index. */
 function constantMemory(tensors: readonly Tensor[]): Code[] {
   const declared = tensors.map(
     (t) => code`static __constant__ ${C_TYPES[t.dtype]} ${tensorName(t.name)}[${memoryElements(t)}];`,
@@ -240,7 +244,7 @@ function launchOf(
   return guarded([], lines, true);
 }
 
-/** More shared memory than a kernel may declare must be allowed before its launch. */
+/** A kernel must opt in to more shared memory than it may declare statically. */
 function allowance({ name, sharedBytes }: CudaKernel): Code[] {
   return [
     code`error = cudaFuncSetAttribute(${name}, cudaFuncAttributeMaxDynamicSharedMemorySize, ${sharedBytes});`,
@@ -248,7 +252,7 @@ function allowance({ name, sharedBytes }: CudaKernel): Code[] {
   ];
 }
 
-/** Several elements at once want tensors that begin at multiples of their bytes. */
+/** Checks the alignment that vector accesses require of tensors. */
 function alignment(computation: Computation, aligned: ReadonlyMap<string, number>): Code[] {
   const tests = Object.keys(computation.tensors).flatMap((name, i): Code[] => {
     const bytes = aligned.get(name) ?? 1;

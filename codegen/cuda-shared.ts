@@ -1,8 +1,8 @@
 /**
- * @file Shared memory of a CUDA kernel: its buffers, and behind them the barriers that engines and warps complete.
+ * @file Shared memory of a CUDA kernel: its buffers, followed by the barriers that engines and warps complete.
  *
- *     __shared__ __align__(128) uint16_t a_ring[6144];                                      where they fit
- *     uint16_t* const a_ring = (uint16_t*)(dynamic_shared() + 0);                           else parts of what the launch asks for
+ *     __shared__ __align__(128) uint16_t a_ring[6144];                                      if they fit into static shared memory
+ *     uint16_t* const a_ring = (uint16_t*)(dynamic_shared() + 0);                           otherwise in dynamic shared memory
  *     uint64_t* const full = (uint64_t*)(dynamic_shared() + 98304);
  *     init_arrivals(full, 4, 1);
  */
@@ -14,14 +14,14 @@ import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
 import type { Named } from "./named.ts";
 
-/** Bytes at whose multiples buffers of shared memory begin: eight rows of 16 bytes, which meet all banks once. */
+/** Alignment of buffers in shared memory, in bytes: eight rows of 16 bytes, which cover all banks once. */
 const SHARED_ALIGNMENT = 128;
-/** Shared memory that a kernel may declare; more is asked for when it is launched. CUDA C++ Programming Guide, Shared Memory. */
+/** The most static shared memory. More must be requested at launch. CUDA C++ Programming Guide, Shared Memory. */
 const STATIC_SHARED_BYTES = 48 * 1024;
-/** Of a barrier that an engine completes. PTX ISA, mbarrier: 64 bits. */
+/** Bytes of an mbarrier. PTX ISA: 64 bits. */
 const ARRIVAL_BYTES = 8;
 
-/** Buffers of shared memory: declared where they fit, else parts of what the launch asks for. */
+/** Declares buffers statically if they fit, otherwise as parts of dynamic shared memory. */
 export function sharedMemory(
   nest: LoopNest,
   { memory }: Named,
@@ -31,7 +31,7 @@ export function sharedMemory(
   const buffers = nest.scratch.filter((s) => s.scope !== "workspace" && memory.has(s.name));
   const local = buffers.find((s) => s.scope === "local");
   if (local) throw new Error(`internal: ${local.name} is a thread's own memory, which warps do not share`);
-  // Instructions that read by themselves exchange parts of absolute addresses.
+  // Instructions that read shared memory themselves swizzle by absolute address.
   const viewed = nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
   const alignment = viewed ? VIEW_ALIGNMENT : SHARED_ALIGNMENT;
   const bytesIn = ({ elements, dtype, scope }: Scratch): number =>
@@ -60,7 +60,7 @@ export function sharedMemory(
 
 export const arrivalsName = (name: string): Name => new Name("local", name);
 
-/** Barriers behind so many bytes of shared memory; engines complete them alone, or as many warps as there are. */
+/** Barriers after `bytes` bytes of shared memory. Either the engine completes them, or the given number of warps. */
 function arrivalLines(
   arrivals: NonNullable<LoopNest["arrivals"]>,
   bytes: number,

@@ -1,5 +1,6 @@
 /**
- * @file What the lanes of a warp compute by themselves, in CUDA: each thread's registers are variables, and a partner's come by shuffles.
+ * @file Computation of single lanes in CUDA: each thread's registers are variables, and those of a partner are read by
+ * shuffles.
  *
  *     for lanes lane in 0..32
  *       in_held[i,lane] = in[8*lane + i]   (i in 0..8 at once)        const Piece<uint16_t, 8> in_piece = *(const Piece<uint16_t, 8>*)&in[8 * lane];
@@ -21,7 +22,7 @@ import type { Named } from "./named.ts";
 import type { Loop, Of } from "./walk.ts";
 import { WarpLanes } from "./warp-lanes.ts";
 
-/** The lanes of the warps of a block: what no loop changes in an index has a name above the loops. */
+/** The lanes of the warps of a block. Loop-invariant parts of indices are named above the loops. */
 export class ThreadLanes extends WarpLanes {
   private readonly context: CopyContext;
 
@@ -50,8 +51,8 @@ export function laneRegisters(nest: LoopNest, { registers }: Named): Code[] {
 }
 
 /**
- * Neighbours in memory, moved at once: read into registers of their own, or written as what registers make of them.
- * @param beyond what keeps threads out that are none of the lanes
+ * Contiguous elements, accessed at once: loaded into separate registers, or stored from computed values.
+ * @param beyond conditions that exclude threads beyond the lanes
  */
 function neighbours(
   { equation }: Of<"scalar">,

@@ -1,11 +1,11 @@
 /**
- * @file Tiles in the registers of a warp, in CUDA: fetched from shared memory, multiplied, drained to memory (cuda-drains.ts).
+ * @file Tiles in the registers of a warp, in CUDA: fetched from shared memory, multiplied, and stored (cuda-drains.ts).
  *
  *     load_4_matrices(a[0][0], a[0][1], a[0][2], a[0][3], &a_ring[a_ring_row + 512 * (k_tile % 3)]);     fetch by ldmatrix
  *     mma_m16n8k16_f32_f16(c[0], a[0], b[0]);                                                             issue
  *     *(Piece<float, 2>*)&out[out_at] = {{c[0][0], c[0][1]}};                                             drain
  *
- * Which lane holds which element follows from the storage formulas of the instruction's declaration.
+ * The storage formulas of the instruction's declaration determine which lane holds which element.
  */
 
 import type { Extents } from "../abstraction/affine.ts";
@@ -38,7 +38,7 @@ import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "./short-inde
 import { TileRegisters } from "./tile-registers.ts";
 import type { Of } from "./walk.ts";
 
-/** Counts the elements of a row that `ldmatrix` moves. */
+/** Counts the elements of a row that `ldmatrix` loads. */
 const COLUMN = ownAxis("column");
 
 export class CudaTiles extends TileRegisters {
@@ -69,7 +69,10 @@ export class CudaTiles extends TileRegisters {
     return this.issued(statement, Object.fromEntries(matrices));
   }
 
-  /** The sums of an asynchronous instruction, of which none is in flight: nothing reads them earlier. */
+  /**
+   * Marks the sums of an asynchronous instruction as read-write after its wait, so that no read of them moves before
+   * it.
+   */
   arrived({ asynchronous, name }: Intrinsic): Code[] {
     return this.nest.registers
       .filter((file) => file.intrinsic.name === name)
@@ -80,7 +83,7 @@ export class CudaTiles extends TileRegisters {
       );
   }
 
-  /** A tile of flat memory, by the operand's own load or store. */
+  /** Loads or stores a tile of flat memory with the operand's own instruction. */
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
     const { c } = this.context;
     const at = c.hoist(shortIndex(memory.base, extents), `${memory.buffer}_at`);
@@ -93,7 +96,7 @@ export class CudaTiles extends TileRegisters {
     const { by } = tile;
     const registers = Array.from({ length: tile.several?.count ?? 1 }, (_, i) => ({
       register: { ...register, index: shortIndex(binary("+", register.index, number(i)), {}) },
-      // A tile further along a dimension.
+      // The next tile along a dimension.
       from: operand.dims.map((d, at) => (at === tile.several?.along ? i * d.extent : 0)),
     }));
     switch (by) {
@@ -162,7 +165,7 @@ export class CudaTiles extends TileRegisters {
         places.every((at, e) => distance(first, at, extents) === e);
       const word = code`*(const unsigned*)&${single(firstAccess)}`;
       if (together || inWord === 1) return code`${text}[${w}] = ${tested(0, word)};`;
-      // Little end first.
+      // Little-endian.
       const parts = accesses.map((a, e) => {
         const bits = tested(e, code`(unsigned)(${size === 1 ? "uint8_t" : "uint16_t"})${single(a)}`);
         return e === 0 ? bits : code`${bits} << ${8 * size * e}`;
@@ -194,7 +197,7 @@ export class CudaTiles extends TileRegisters {
     return lines;
   }
 
-  /** Where the row of this lane begins. @throws Error where its bytes do not lie side by side, at a multiple of 16 */
+  /** The address of this lane's row. @throws Error unless its bytes are contiguous and aligned to 16 */
   private rowAddress(matrices: Matrices, row: readonly Expr[], tile: TileAccess, extents: Extents): Code {
     const { c } = this.context;
     const from = row.map(() => 0);
@@ -214,7 +217,9 @@ export class CudaTiles extends TileRegisters {
     throw new Error(`internal: ${intrinsic.name} does not move ${operand.name} by itself`);
   }
 
-  /** Where a tile begins and how far its rows are apart. @throws Error where it lies otherwise than the instruction wants */
+  /**
+   * The address of a tile, and its row pitch. @throws Error if the layout is not the one that the instruction requires
+   */
   private rowsOf(
     operand: Operand,
     template: string | undefined,
@@ -238,7 +243,7 @@ export class CudaTiles extends TileRegisters {
     );
     const own = sumOf(terms.filter((t) => inTile(t.of)));
     const strided = template?.includes("{stride}") === true;
-    // Rows lie one behind the other, or columns.
+    // The tile is stored by rows, or by columns.
     const [outer = "", inner = ""] = operand.layout === "column" ? [...axes].reverse() : axes;
     const stride = strided ? (terms.find((t) => t.of.kind === "axis" && t.of.name === outer)?.factor ?? 0) : 0;
     const names = new Map(operand.dims.map((d, i) => [d.name, axis(axes[i] ?? "")]));
@@ -257,7 +262,7 @@ export class CudaTiles extends TileRegisters {
 
   // ---- registers --------------------------------------------------------------------------------------------------------------
 
-  /** `c[3]`: an index that is not known while printing would put the registers into memory. */
+  /** `c[3]`. An index that is not constant would move the registers to local memory. */
   protected override register(at: RegisterAt): Code {
     const file = this.fileOf(at);
     const index = shortIndex(at.index, {});
@@ -269,13 +274,13 @@ export class CudaTiles extends TileRegisters {
 
 const nameOf = (file: RegisterFile): Name => new Name("register", file.name);
 
-/** A register to fill, and where its tile begins. */
+/** A register to load, and the origin of its tile. */
 interface Fetched {
   readonly register: RegisterAt;
   readonly from: readonly number[];
 }
 
-/** Four, two or one matrices: as many as lie in a rectangle, and the row that a lane names. */
+/** Four, two or one matrices, as many as form a rectangle, and the row that each lane supplies. */
 function largestLoad(
   matrices: Matrices,
   origins: readonly (readonly number[])[],

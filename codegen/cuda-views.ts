@@ -1,8 +1,8 @@
 /**
- * @file Tiles of shared memory as instructions that read them by themselves are told of them, in CUDA.
+ * @file Descriptors, in CUDA, of tiles in shared memory for instructions that read them directly (wgmma).
  *
- *     matrix_at<128, false>(&a_ring[8192 * (step % 4)], 0, 1024)      rows of 128 bytes, eight of them 1,024 bytes apart
- *     matrix_at<128, false>(&b_window[1856 * r + 64 * s], 0, 1024)    the same from any row on
+ *     matrix_at<128, false>(&a_ring[8192 * (step % 4)], 0, 1024)      rows of 128 bytes; groups of eight rows are 1,024 bytes apart
+ *     matrix_at<128, false>(&b_window[1856 * r + 64 * s], 0, 1024)    the same, beginning at any row
  */
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
@@ -26,7 +26,7 @@ import { type Code, code } from "../abstraction/source-text.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";
 import { shortIndex } from "./short-index.ts";
 
-/** A tile in shared memory as an instruction that reads it by itself is told of it. @throws Error where it cannot be told */
+/** The descriptor of a tile in shared memory. @throws Error if the layout cannot be described */
 export function matrixOf(
   c: CudaExpressions,
   nest: LoopNest,
@@ -43,7 +43,7 @@ export function matrixOf(
     extent: d.extent,
     below: operand.dims.slice(i + 1).reduce((product, { extent }) => product * extent, 1),
   }));
-  // Loops only move the start, from one multiple of the pattern to the next: distances are those of their first step.
+  // Loops move only the start, by multiples of the swizzle pattern, so distances are those of their first step.
   const still = Object.fromEntries(tile.access.index.flatMap(axesIn).map((name) => [name, 0]));
   const view = knownView(intrinsic, operand, storageOf(scratch), tile, () => {
     const scope = new Scope(new Map(), 0);
@@ -58,7 +58,8 @@ export function matrixOf(
   });
   const none = tile.axes.map(() => 0);
   const first = atPlace(tile, none.map(number), none);
-  // The instruction moves pieces itself, by their absolute addresses: the start is told as if none were moved, wherever in the pattern it lies.
+  // The instruction applies the swizzle to absolute addresses. So the start is given without the swizzle, wherever in
+  // the pattern it is.
   const unmoved = rewrite(storageOf(scratch), (e) => (e.kind === "binary" && e.op === "^" ? e.left : e), "index");
   const place = new Map(names.map((name, i) => [name, first.index[i] ?? number(0)]));
   const start = shortIndex(substitute(unmoved, place, "index"), extents);
@@ -69,10 +70,12 @@ export function matrixOf(
   return printView(view, code`&${c.tensor(tensor)}[${c.index(c.hoist(start, `${tensor}_at`), extents)}]`);
 }
 
-/** Views of the tiles of an instruction, by where their elements lie. */
+/** Views of an instruction's tiles, by their layout. */
 const known = memoisedBy<Intrinsic, MatrixView | undefined>();
 
-/** Every element of a tile is compared with the view; kernels of a search read the same few tiles over and over. */
+/**
+ * Cached, since every element of a tile is compared with the view, and the kernels of a search read the same few tiles.
+ */
 function knownView(
   intrinsic: Intrinsic,
   operand: Operand,
@@ -84,7 +87,7 @@ function knownView(
   return known(intrinsic, key, () => operandView(intrinsic, operand, places()));
 }
 
-/** The element of a tile at a place of it. */
+/** The element at a position in a tile. */
 export function atPlace(
   { axes, access }: Pick<TileAccess, "axes" | "access">,
   place: readonly Expr[],
@@ -93,7 +96,7 @@ export function atPlace(
   return { ...access, index: access.index.map((e) => placed(e, axes, place, from)) };
 }
 
-/** An index of a tile's elements at a place of it. */
+/** An index at a position in a tile. */
 export function placed(e: Expr, axes: readonly string[], place: readonly Expr[], from: readonly number[]): Expr {
   const known = new Map(axes.map((a, d) => [a, binary("+", place[d] ?? number(0), number(from[d] ?? 0))]));
   return substitute(e, known, "index");

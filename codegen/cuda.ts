@@ -10,8 +10,8 @@
  *       wait_for_copies<1>();                                                         wait 1
  *       __syncthreads();                                                              barrier block
  *
- * Each loop over blocks is a kernel of its own. Registers are arrays that constants alone index, so that they stay registers; what no loop
- * changes in an index has a name above the loops.
+ * Each loop over blocks becomes a kernel. Register files are arrays indexed only by constants, so that the compiler
+ * keeps them in registers. Loop-invariant parts of indices are named above the loops.
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
@@ -65,17 +65,18 @@ import { namedIn } from "./named.ts";
 import { shortIndex } from "./short-index.ts";
 import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
 
-/** Number of a thread in its block. */
+/** The number of a thread in its block. */
 const THREAD = ownAxis("thread");
 
-/** Threads of a block. CUDA C++ Programming Guide, Technical Specifications. */
+/** The most threads of a block. CUDA C++ Programming Guide, Technical Specifications. */
 const MOST_THREADS = 1024;
 
 /**
  * The kernel of a nest of blocks and warps.
- * @param chained whether it is one of several in a stream that each begin while the one ahead runs, and then await its end (sm_90)
- * @throws Error when the instruction is not reached from CUDA
- * @throws UsageError when a block has too many threads
+ * @param chained whether it is one of several kernels in a stream, each of which starts while the preceding one runs
+ * and then waits for its end (sm_90)
+ * @throws Error if the instruction is not available in CUDA
+ * @throws UsageError if a block has too many threads
  */
 export function generateCuda(
   computation: Computation,
@@ -90,7 +91,7 @@ export function generateCuda(
   );
   const run = runKernels(computation, nest, chained);
   const kernels = [...prepare, ...run];
-  // What the host calls beside the kernels.
+  // Host functions for the launches.
   const host = kernels.flatMap(({ kernel: { boxes = [], cluster, early } }) => [
     ...boxes.map((b) => code`describe_${b.view.rows.kind}()`),
     ...(cluster > 1 || early ? [code`launch_with()`] : []),
@@ -118,7 +119,10 @@ export function generateCuda(
   };
 }
 
-/** A kernel for each loop over blocks; those around an early barrier run side by side until the second awaits the first. */
+/**
+ * A kernel for each loop over blocks. Kernels on either side of an early barrier overlap until the second waits for the
+ * first.
+ */
 function runKernels(computation: Computation, nest: LoopNest, chained: boolean): PrintedKernel[] {
   const meets = (s: Statement | undefined): boolean => chained || (s?.kind === "barrier" && s.early === true);
   return nest.body
@@ -130,18 +134,18 @@ function runKernels(computation: Computation, nest: LoopNest, chained: boolean):
     );
 }
 
-/** What the text of an instruction needs; the equation of one thread is printed as it stands. */
+/** The text that an instruction requires. A nest without registers prints the equation of one thread and needs none. */
 function preludeOf({ prelude }: Intrinsic, { registers }: LoopNest): Code[] {
   return prelude === undefined || registers.length === 0 ? [] : [apart(fillTemplate(prelude))];
 }
 
 interface PrintedKernel {
   readonly kernel: CudaKernel;
-  /** Bytes at whose multiples a tensor must begin. */
+  /** Required alignment of tensors in bytes. */
   readonly aligned: ReadonlyMap<string, number>;
 }
 
-/** Prints one kernel: loops over blocks, loops over warps, and what each warp runs. */
+/** Prints one kernel: loops over blocks, loops over warps, and the body of each warp. */
 class KernelPrinter implements LanguagePrinter {
   private readonly nest: LoopNest;
   private readonly c: CudaExpressions;
@@ -149,13 +153,16 @@ class KernelPrinter implements LanguagePrinter {
   private readonly context: CopyContext;
   private readonly threadLanes: ThreadLanes;
   private readonly aligned = new Map<string, number>();
-  /** What the host describes to the engine, by name. */
+  /** The boxes that the host describes to the engine, by name. */
   private readonly boxes = new Map<string, Box>();
   private threads = WARP;
-  /** Threads of a warp or of a warpgroup: what the loops inside a block are dealt to; and of all of those in a block. */
+  /**
+   * Threads in a warp or warpgroup, among which the loops inside a block are divided, and threads of all of these in a
+   * block.
+   */
   private team = WARP;
   private inTeams = WARP;
-  /** Whether what is printed is run by one thread. */
+  /** Whether a single thread runs the code being printed. */
   private alone = false;
 
   constructor(computation: Computation, nest: LoopNest) {
@@ -171,7 +178,10 @@ class KernelPrinter implements LanguagePrinter {
     this.threadLanes = new ThreadLanes(this.context, nest);
   }
 
-  /** @param follows whether it is launched while the one ahead runs, and whether the next is launched while it runs */
+  /**
+   * @param follows whether it is launched while the preceding kernel runs, and whether the next one is launched while
+   * it runs
+   */
   kernel(name: Name, statement: Statement, follows: { early?: boolean; next?: boolean } = {}): PrintedKernel {
     const { early = false, next = false } = follows;
     const { blocks, cluster, warps, alone, inner } = gridOf(statement);
@@ -217,11 +227,11 @@ class KernelPrinter implements LanguagePrinter {
     };
   }
 
-  /** Constants that say where a thread stands. */
+  /** Constants that give a thread's position. */
   private indices(blocks: readonly Loop[], warps: readonly Loop[]): Declared[] {
     const { c, threads } = this;
     const type = c.indexType;
-    // A mask tells the compiler that the number is not negative.
+    // The remainder tells the compiler that the number is not negative.
     const thread = code`const ${type} ${c.axis(THREAD)} = threadIdx.x % ${2 ** Math.ceil(Math.log2(threads))};`;
     const dealt = (loops: readonly Loop[], from: Code): Declared[] =>
       dealtIndices(loops, from, type, (axis) => c.axis(axis));
@@ -235,7 +245,7 @@ class KernelPrinter implements LanguagePrinter {
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
 
-  /** Loops that are to be written out are: the nest says so, and the compiler keeps to it. */
+  /** Loops marked as unrolled are unrolled, and others are not: the compiler gets both as pragmas. */
   row(loop: Loop, extents: Extents): readonly Code[] {
     if (isRoleMode(loop.mode)) return this.role(loop, extents);
     const { axis, extent, mode } = loop;
@@ -248,7 +258,7 @@ class KernelPrinter implements LanguagePrinter {
     return [code`#pragma unroll 1`, head, ...indented(lines), code`}`];
   }
 
-  /** What a part of the block does while another does something else; branches on numbers of warps keep wgmma from being serialised. */
+  /** The body of one role. Branches on warp numbers keep ptxas from serialising wgmma. */
   private role(loop: Loop, extents: Extents): readonly Code[] {
     if (loop.mode !== "thread") {
       const lines = printStatements(teamsOf(loop).body, this, extents);
@@ -273,7 +283,7 @@ class KernelPrinter implements LanguagePrinter {
     return printStatement(loop).map((line) => code`// ${commentText(line)}`);
   }
 
-  /** One lane of every warp. */
+  /** Executed by one lane of every warp. */
   scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
     const { c } = this;
     const { target, op, value, where } = equation;
@@ -325,7 +335,7 @@ class KernelPrinter implements LanguagePrinter {
     return [around(of, "wait", pending), ...(pending === 0 ? this.tiles.arrived(of) : [])];
   }
 
-  /** Of the block's first thread, or of the one that does nothing else. */
+  /** Executed by the block's first thread, or by the thread with a separate role. */
   send(statement: Of<"send">, extents: Extents): Code[] {
     const { c, nest } = this;
     const { arrival, copies, when } = statement;
@@ -343,7 +353,7 @@ class KernelPrinter implements LanguagePrinter {
 
   await({ arrival, use, when }: Of<"await">, extents: Extents): Code[] {
     const { c } = this;
-    // The use before the first has the other parity than the first.
+    // The use before the first one has the opposite parity.
     const before = boundsOf(use, extents)[0] < 0 ? 1 : 0;
     const counted = binary("%", binary("+", use, number(before)), number(2));
     const parity = code`${c.index(shortIndex(counted, extents), extents)}${before === 1 ? " ^ 1" : ""}`;
@@ -376,10 +386,10 @@ class KernelPrinter implements LanguagePrinter {
   }
 }
 
-/** Where a tensor begins that an engine copies boxes of. Source: CUDA driver API, cuTensorMapEncodeTiled. */
+/** Alignment of tensors that an engine copies boxes of. Source: CUDA driver API, cuTensorMapEncodeTiled. */
 const BOX_ALIGNMENT = 16;
 
-/** Code around an asynchronous instruction. */
+/** Text around an asynchronous instruction: fences, commits, waits. */
 function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pending = 0): Code {
   if (!asynchronous) throw new Error(`internal: ${name} is not asynchronous`);
   return fillTemplate(asynchronous[what], { pending: code`${pending}` });
@@ -392,12 +402,12 @@ interface Declared {
   readonly line: Code;
 }
 
-/** Declarations of what is mentioned, by the ids of names. */
+/** The declarations of names that are used, by id. */
 function mentionedIn(names: ReadonlySet<string>, all: readonly Declared[]): Code[] {
   return all.filter(({ name }) => names.has(name.id)).map(({ line }) => line);
 }
 
-/** Types of what drains call the elements of registers. */
+/** The types of register elements, by their names in drains. */
 function elementTypes(nest: LoopNest): Record<string, DType> {
   const types: Record<string, DType> = {};
   const visit = (s: Statement): void => {

@@ -1,10 +1,11 @@
 /**
- * @file Functions of floats in arithmetic alone, so that a compiler takes vectors for a loop of them.
+ * @file Float functions in plain arithmetic, so that a compiler can vectorise loops of them.
  *
- *     exp_float(1.0f)      2.7182817f, less than 3 units of the last place from the exact value
+ *     exp_float(1.0f)      2.7182817f, within 3 units in the last place of the exact value
  *
- * Methods and coefficients are those of the Cephes library (S. Moshier, Methods and Programs for Mathematical Functions, 1989; files
- * expf.c, logf.c, tanhf.c, ndtrf.c); branches are choices between values. test/plain-loops.long.test.ts compares all of them with doubles.
+ * Methods and coefficients are those of the Cephes library (S. Moshier, Methods and Programs for Mathematical
+ * Functions, 1989; files expf.c, logf.c, tanhf.c, ndtrf.c), with branches replaced by selects.
+ * test/plain-loops.long.test.ts compares all of them with doubles.
  */
 
 import type { FloatFunction } from "../abstraction/expression.ts";
@@ -16,7 +17,7 @@ type VectorFunction = (typeof VECTOR_FUNCTIONS)[number];
 export const isVectorFunction = (name: string): name is VectorFunction =>
   VECTOR_FUNCTIONS.some((known) => known === name);
 
-/** In the order they may call one another. */
+/** In an order in which each function calls only earlier ones. */
 export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Code }[] = [
   {
     name: "power_of_two",

@@ -1,11 +1,11 @@
 /**
- * @file Which elements each lane of a warp holds: the inverse of an operand's storage formula.
+ * @file The elements that each lane of a warp holds: the inverse of an operand's storage formula.
  *
  *     mma.m16n8k16 c      frag[4*(4*(m%8) + n/2) + 2*(m/8) + n%2]
  *     heldElements        [lane/4, 2*(lane%4)], [lane/4, 2*(lane%4)+1], [lane/4+8, 2*(lane%4)], [lane/4+8, 2*(lane%4)+1]
  *
- * A formula `frag[elements*lane + element]` says in which lane an element of the tile lies; a lane that moves its own elements asks which
- * those are. Every bit of the lane's number moves along the tile by itself, or there is no such list.
+ * A formula `frag[elements*lane + element]` says which lane holds an element of the tile. To move its own elements, a
+ * lane needs the inverse. It exists as a formula if every bit of the lane's number adds a fixed offset in the tile.
  */
 
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
@@ -23,15 +23,16 @@ import {
 import { memoisedPair } from "../abstraction/memoised.ts";
 import { shortIndex } from "./short-index.ts";
 
-/** Bytes of a register of a lane. */
+/** Bytes of a 32-bit register of a lane. */
 export const WORD = 4;
 
-/** The axis that stands for the number of a lane in its warp or warpgroup; no axis of a computation has such a name. */
+/** The axis for the number of a lane in its warp or warpgroup. No axis of a computation has this name. */
 export const LANE = "$lane";
 
 /**
- * The place in the tile of each element of a lane, in the order of its registers: one index a dimension, over {@link LANE}.
- * @throws Error where the layout is the vendor's secret, or no sum of the lane's bits
+ * The position in the tile of each element of a lane, in register order: one index for each dimension, over {@link
+ * LANE}.
+ * @throws Error if the vendor does not document the layout, or if it is not a sum over the bits of the lane
  */
 export const heldElements = memoisedPair((intrinsic: Intrinsic, operand: Operand): readonly (readonly Expr[])[] =>
   placesByLane(intrinsic, operand).map((byLane) =>
@@ -45,7 +46,7 @@ export const heldElements = memoisedPair((intrinsic: Intrinsic, operand: Operand
   ),
 );
 
-/** For each element of a lane the place in the tile of each lane. */
+/** For each element of a lane, its position in the tile on each lane. */
 type PlacesByLane = readonly (readonly (readonly number[])[])[];
 
 const placesByLane = memoisedPair((intrinsic: Intrinsic, operand: Operand): PlacesByLane => {
@@ -86,25 +87,25 @@ function overLanes(values: readonly number[], { name }: Intrinsic, dimension: st
   return shortIndex(sum, { [LANE]: values.length });
 }
 
-/** Rows and bytes of the matrices that `ldmatrix` moves. */
+/** Rows, and bytes of a row, in the matrices of `ldmatrix`. */
 const ROWS = 8;
 const ROW_BYTES = 16;
 
-/** How an operand's registers are made of matrices of eight rows of 16 bytes, one matrix a 32-bit register of a lane. */
+/** The 8 x 16-byte matrices that make up an operand's registers: one matrix for each 32-bit register of a lane. */
 export interface Matrices {
-  /** Positions of the dimension along which the bytes of a row lie, and of the one that counts rows. */
+  /** The dimension along which the bytes of a row are contiguous, and the one that counts rows. */
   readonly along: number;
   readonly across: number;
   /** Elements of a row. */
   readonly columns: number;
-  /** The place in the tile where the matrix of each register begins. */
+  /** The position in the tile at which the matrix of each register begins. */
   readonly origins: readonly (readonly number[])[];
 }
 
 /**
- * PTX ISA, ldmatrix: the register of lane l holds columns l%4 of row l/4, 32 bits of it, or with .trans, of 16-bit elements, row and
- * column exchanged.
- * @throws Error where the operand's registers hold anything else
+ * As the PTX ISA defines ldmatrix: the register of lane l holds 32 bits of row l/4, at column l%4. With .trans, for
+ * 16-bit elements, row and column are exchanged.
+ * @throws Error if the operand's registers have another layout
  */
 export function matricesOf(intrinsic: Intrinsic, operand: Operand, transposed: boolean): Matrices {
   const size = bytesOf(operand.dtype);
@@ -130,8 +131,8 @@ export function matricesOf(intrinsic: Intrinsic, operand: Operand, transposed: b
 }
 
 /**
- * Where a lane's row begins, for an instruction that moves one, two or four matrices: lanes 0 to 7 name the rows of the first, 8 to 15 those
- * of the second, and so on. Undefined where four matrices lie in no rectangle.
+ * The row that a lane supplies to an instruction that loads one, two or four matrices: lanes 0 to 7 give the rows of
+ * the first, 8 to 15 those of the second, and so on. Undefined if four matrices do not form a rectangle.
  */
 export function rowOfLane(matrices: Matrices, origins: readonly (readonly number[])[]): readonly Expr[] | undefined {
   const [first = [], second = first, third = first, fourth] = origins;

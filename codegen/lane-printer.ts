@@ -1,11 +1,13 @@
 /**
- * @file Statements on lanes as every language prints them: on each lane, on the one lane that a condition names, or as a fold of all lanes.
+ * @file Statements on lanes, as every language prints them: on each lane, on the one lane that a condition selects, or
+ * as a fold of all lanes.
  *
  *     Z[0,lane] = Z[0,lane-1] + x[16*b+lane] * w[q]      each lane      every lane reads before any writes
  *     y[b] = Z[0,lane] where lane == t                   one lane       y[b] = Z[0,t]
  *     y[b] += Z[0,lane]                                  a fold         const float y_sum = (sum of the lanes); y[b] = y[b] + y_sum;
  *
- * A value on lanes is a vector (vector-expressions.ts: AVX-512 and CM), or what each thread of a warp has of it (warp-lanes.ts: CUDA).
+ * A value on lanes is a vector (vector-expressions.ts: AVX-512, AVX2 and CM), or a variable of each thread of a warp
+ * (warp-lanes.ts: CUDA).
  */
 
 import type { Extents } from "../abstraction/affine.ts";
@@ -40,24 +42,24 @@ import {
 } from "./lane-statement.ts";
 import type { Loop, Of } from "./walk.ts";
 
-/** What a statement's text depends on beside itself. */
+/** The context of a statement's text. */
 export interface LaneContext {
-  /** The lane axis; it counts from 0 within this vector. */
+  /** The lane axis, which counts from 0 within this vector. */
   readonly axis: string;
-  /** Extents of the loops around, and of the lane axis: the lanes of this vector that are in use. */
+  /** Extents of the enclosing loops, and of the lane axis: the lanes of this vector that are in use. */
   readonly extents: Extents;
-  /** Type of what is computed; it decides how many lanes a vector holds. */
+  /** The type of the computation, which determines how many lanes a vector holds. */
   readonly dtype: DType;
   /** Lines that must run before the statement. */
   readonly before: Code[];
-  /** What is tested around the statement. */
+  /** Conditions already tested around the statement. */
   readonly known?: readonly Expr[];
 }
 
 /** A statement on the lanes of one vector. */
 export interface Part {
   readonly equation: Equation;
-  /** Conditions that lanes test each for itself. */
+  /** Conditions that each lane tests. */
   readonly mask: readonly Expr[];
   readonly context: LaneContext;
 }
@@ -73,12 +75,12 @@ export abstract class LanePrinter {
 
   // ---- what a language says -----------------------------------------------------------------------------------------------------
 
-  /** Lanes of one register of this type, for a loop of so many lanes. */
+  /** Lanes of one register of this type, for a loop over `lanes` lanes. */
   protected abstract width(dtype: DType, lanes: number): number;
-  /** The value that {@link write} takes. */
+  /** The value that {@link write} stores. */
   protected abstract stored(part: Part): Code;
   protected abstract write(part: Part, value: Code): Code[];
-  /** The fold of the lanes that meet a condition. */
+  /** The fold of the lanes for which the conditions hold. */
   protected abstract reduced(part: Part): Code;
   /** Writes one lane of a register. */
   protected abstract insert(at: LaneAccess, scalar: Code, context: LaneContext): Code[];
@@ -88,17 +90,17 @@ export abstract class LanePrinter {
     return code`${this.c.tensor(tensor)}[${at}] = ${scalar};`;
   }
 
-  /** What tells the lane that writes to memory from the others, where lanes write by themselves. */
+  /** Conditions that select the lane which writes to memory, in languages where each lane is a thread. */
   protected writes(_by: Expr, _: LaneContext): Code[] {
     return [];
   }
 
-  /** Conditions that are tested once for all lanes, and those that lanes test each for itself. */
+  /** Conditions that are tested once for all lanes, and those that each lane tests. */
   protected parted(conditions: readonly Expr[], lane: string): [alike: readonly Expr[], each: readonly Expr[]] {
     return split(conditions, lane);
   }
 
-  /** Brings an element into the cache; nothing where a language leaves that to the hardware. */
+  /** A prefetch of an element; empty in languages that leave this to the hardware. */
   protected prefetched(_at: Access, _extents: Extents): Code[] {
     return [];
   }
@@ -146,7 +148,7 @@ export abstract class LanePrinter {
     return each ? this.each(equation, parts, conditions) : guarded(conditions, this.fold(equation, parts));
   }
 
-  /** A value a part, then the writes: every lane reads before any writes. */
+  /** One value for each part, then the writes, so that every lane reads before any writes. */
   private each({ target, value }: Equation, parts: readonly Part[], conditions: readonly Code[]): Code[] {
     const values = parts.map((part) => this.stored(part));
     const lines = parts.flatMap(({ context }) => context.before);
@@ -162,7 +164,7 @@ export abstract class LanePrinter {
     return guarded(conditions, lines, lines.length > written);
   }
 
-  /** A target without the lane axis that is assigned: the value of the lane that a condition names. */
+  /** Assigns a target without the lane axis: the value of the lane that a condition selects. */
   private pinned(equation: Equation, where: readonly Expr[], context: LaneContext): Code[] {
     const lane = context.axis;
     const pin = onlyLane(where, lane, context.extents);
@@ -176,14 +178,14 @@ export abstract class LanePrinter {
     return this.alone({ ...equation, value: at(equation.value) }, needed, context, pin);
   }
 
-  /** A statement of one lane: the first, or the one that is named. */
+  /** A statement on one lane: the first, or the selected one. */
   private alone(equation: Equation, where: readonly Expr[], context: LaneContext, by: Expr = number(0)): Code[] {
     const lines = this.assign(equation, context, by);
     const tests = where.map((e) => this.c.condition(e, context.extents));
     return guarded(tests, [...context.before, ...lines], context.before.length > 0);
   }
 
-  /** A target without the lane axis that is joined to: the fold of all lanes. */
+  /** Combines all lanes into a target without the lane axis. */
   private fold(equation: Equation, parts: readonly Part[]): Code[] {
     const [first] = parts;
     if (!first) throw new Error("internal: a loop of no lanes");
@@ -198,9 +200,9 @@ export abstract class LanePrinter {
   }
 
   /**
-   * `target op scalar`, of memory or of one lane of a register.
+   * `target op scalar`, in memory or in one lane of a register.
    * @param by the lane that writes to memory
-   * @param given the scalar, where its text is known
+   * @param given the text of the scalar, if known
    */
   protected assign({ target, op, value }: Equation, context: LaneContext, by: Expr, given?: Code): Code[] {
     const { dtype, extents } = context;
@@ -219,7 +221,7 @@ export abstract class LanePrinter {
   }
 }
 
-/** What a fold of lanes is called. */
+/** The name of a fold. */
 export function foldOf(op: Equation["op"]): "sum" | "most" | "least" {
   return op === "max=" ? "most" : op === "min=" ? "least" : "sum";
 }

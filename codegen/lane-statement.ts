@@ -1,5 +1,6 @@
 /**
- * @file The facts about a statement on lanes that every language needs: its conditions, the loops around it, and how it updates its target.
+ * @file The facts about a statement on lanes that every language needs: its conditions, the loops around it, and how it
+ * updates its target.
  *
  *     tested([lane >= 4, x + lane - 4 >= 0, x + lane < 100])     [lane >= 4, x + lane < 100]
  *     pinnedLane(lane == t+1)                                     t+1
@@ -27,7 +28,7 @@ import { axisName, type Code, code, indented, Name, NOTHING } from "../abstracti
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
-/** Whether a comparison holds wherever the loops go. */
+/** Whether a comparison holds at every step of the loops. */
 export function always(e: Expr, extents: Extents): boolean {
   if (e.kind === "logic") {
     const [left, right] = [always(e.left, extents), always(e.right, extents)];
@@ -56,7 +57,7 @@ export function always(e: Expr, extents: Extents): boolean {
 
 const OPPOSITE = { "<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "==" } as const;
 
-/** Whether a comparison holds nowhere that the loops go. */
+/** Whether a comparison fails at every step of the loops. */
 export function never(e: Expr, extents: Extents): boolean {
   if (e.kind === "logic") {
     const [left, right] = [never(e.left, extents), never(e.right, extents)];
@@ -65,7 +66,7 @@ export function never(e: Expr, extents: Extents): boolean {
   return e.kind === "compare" && always({ ...e, op: OPPOSITE[e.op] }, extents);
 }
 
-/** The lanes that conditions on the lane alone leave. */
+/** The lanes that satisfy the conditions on the lane alone. */
 function lanesLeft(conditions: readonly Expr[], lane: string, extents: Extents): number[] {
   const alone = conditions.filter((e) => axesIn(e).join() === lane && !testsElements(e));
   const lanes = Array.from({ length: extents[lane] ?? 0 }, (_, l) => l);
@@ -73,7 +74,8 @@ function lanesLeft(conditions: readonly Expr[], lane: string, extents: Extents):
 }
 
 /**
- * The conditions that need a test: not what holds wherever the loops go, given the conditions on the lane alone, and nothing twice.
+ * The conditions that need a test: without duplicates, and without those that always hold, given the conditions on the
+ * lane alone.
  *
  *     lane >= 4, x + lane - 4 >= 0, x + lane < 100, x + lane < 100    ->    lane >= 4, x + lane < 100
  */
@@ -93,7 +95,7 @@ export function tested(conditions: readonly Expr[], lane: string, extents: Exten
   });
 }
 
-/** Parallel loops around everything, outermost first, and what is inside. Parallel loops that are not around everything run in order. */
+/** The parallel loops around everything, outermost first, and their body. Other parallel loops run serially. */
 export function dealtLoops(body: readonly Statement[]): {
   readonly dealt: readonly Loop[];
   readonly inner: readonly Statement[];
@@ -110,7 +112,9 @@ export function dealtLoops(body: readonly Statement[]): {
   return { dealt, inner, extents: Object.fromEntries(dealt.map((d) => [d.axis, d.extent])) };
 }
 
-/** Where each of some loops stands, from a number that counts all their steps: `const int m_tile = blockIdx.x / 16;`. */
+/**
+ * The counter of each loop, computed from a number that counts all their steps: `const int m_tile = blockIdx.x / 16;`.
+ */
 export function dealtIndices(
   loops: readonly Loop[],
   from: Code,
@@ -125,7 +129,7 @@ export function dealtIndices(
   });
 }
 
-/** Loops of lanes, wherever they are. */
+/** All loops over lanes. */
 export function laneLoops(body: readonly Statement[]): Loop[] {
   return body.flatMap((s) => (s.kind === "loop" && s.mode === "lanes" ? [s] : laneLoops(insideOf(s))));
 }
@@ -152,7 +156,7 @@ export function split(conditions: readonly Expr[], lane: string): [uniform: Expr
   return [conditions.filter((e) => !varies(e)), conditions.filter(varies)];
 }
 
-/** The lane that `lane == n` names. */
+/** The lane that `lane == n` selects. */
 export function pinnedLane(e: Expr, lane: string): Expr | undefined {
   if (e.kind !== "compare" || e.op !== "==") return undefined;
   if (e.left.kind === "axis" && e.left.name === lane && !axesIn(e.right).includes(lane)) return e.right;
@@ -162,7 +166,7 @@ export function pinnedLane(e: Expr, lane: string): Expr | undefined {
   return factor === 1 ? binary("-", number(0), rest) : rest;
 }
 
-/** What an index grows by from one value of a name to the next; undefined where that differs. */
+/** The increment of an index per step of a name; undefined if it varies. */
 export function strideIn(index: Expr, name: string): number | undefined {
   if (!axesIn(index).includes(name)) return 0;
   const form = affineForm(index);
@@ -173,7 +177,10 @@ export function strideIn(index: Expr, name: string): number | undefined {
   return index.op === "+" ? left + right : left - right;
 }
 
-/** The one lane that conditions leave, by naming it or together: `lane/8 == 0`, `lane%8 == 3`; or that they leave none. */
+/**
+ * The only lane that satisfies the conditions, alone or together (`lane/8 == 0`, `lane%8 == 3`); "none" if no lane
+ * does.
+ */
 export function onlyLane(conditions: readonly Expr[], lane: string, extents: Extents): Expr | "none" | undefined {
   const named = conditions.map((e) => pinnedLane(e, lane)).find((e) => e !== undefined);
   if (named) return named;
@@ -182,7 +189,7 @@ export function onlyLane(conditions: readonly Expr[], lane: string, extents: Ext
   return others.length > 0 ? undefined : number(only);
 }
 
-/** The value joined to what the target held, as one expression. */
+/** The value combined with the target's previous value, as one expression. */
 export function joinedValue({ target, op, value }: Equation): Expr {
   switch (op) {
     case "=":
@@ -199,7 +206,7 @@ export function joinedValue({ target, op, value }: Equation): Expr {
   }
 }
 
-/** What a target holds joined with a scalar, as C. */
+/** The target's previous value combined with a scalar, as C. */
 export function joinScalars(c: CExpressions, op: Equation["op"], held: Code, scalar: Code, dtype: DType): Code {
   switch (op) {
     case "=":
@@ -219,14 +226,14 @@ export function joinScalars(c: CExpressions, op: Equation["op"], held: Code, sca
   }
 }
 
-/** A register as `[register, lane]` names it. */
+/** A register named as `[register, lane]`. */
 export interface LaneAccess {
   readonly file: VectorFile;
   readonly register: number;
   readonly lane: Expr;
 }
 
-/** The register an access names; undefined for memory. */
+/** The register that an access names; undefined for memory. */
 export function registerIn(nest: LoopNest, { tensor, index }: Access): LaneAccess | undefined {
   const file = nest.vectors?.find((v) => v.name === tensor);
   if (!file) return undefined;
@@ -242,7 +249,7 @@ export function registerName(file: string, register: number, part = 0, parts = 1
   return new Name("register", parts === 1 ? word : `${word}_${part}`, `${file} ${register} ${part}`);
 }
 
-/** Lines under a condition; a block where they declare something. */
+/** Lines under a condition, as a block if they declare something. */
 export function guarded(conditions: readonly Code[], lines: readonly Code[], block = false): Code[] {
   const test = conditions.length === 0 ? NOTHING : code`if (${allOf(conditions)}) `;
   const [only] = lines;

@@ -1,6 +1,6 @@
 /**
- * @file Lanes as threads that run together, in any language: registers are variables of each thread, memory that lanes both write and read is
- * fenced, and a fold exchanges values between partners.
+ * @file Lanes as threads that run together, in any language: registers are variables of each thread, memory that lanes
+ * both write and read is fenced, and a fold exchanges values between partners.
  */
 
 import type { Extents } from "../abstraction/affine.ts";
@@ -14,14 +14,17 @@ import type { LanguagePrinter, Loop, Of } from "./walk.ts";
 import type { WarpExpressions } from "./warp-expressions.ts";
 import { WarpLanes } from "./warp-lanes.ts";
 
-/** What joins a value `v` with that of the partner, `other`; `signed` where a signed sum that overflows is undefined. */
+/**
+ * Combines a value `v` with the partner's, `other`; `signed` is the form for languages in which signed overflow is
+ * undefined.
+ */
 export const FOLDS = [
   { name: "sum_of_lanes", step: code`v += other;`, signed: code`v = (int32_t)((uint32_t)v + (uint32_t)other);` },
   { name: "most_of_lanes", step: code`v = other > v || other != other ? other : v;` },
   { name: "least_of_lanes", step: code`v = other < v || other != other ? other : v;` },
 ] as const;
 
-/** The function of a fold. @param exchange what a thread gets of the partner at `distance` */
+/** A fold function. @param exchange the value of the partner at `distance` */
 export function foldFunction(head: Code, type: Code, threads: number, exchange: Code, step: Code): Code {
   return code`${head} {
   for (int distance = ${threads / 2}; distance > 0; distance /= 2) {
@@ -33,7 +36,7 @@ export function foldFunction(head: Code, type: Code, threads: number, exchange: 
 }
 
 export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {
-  /** Memory that is both written and read: lanes wait for one another around a write. */
+  /** Memory that is both read and written. Lanes synchronise around its writes. */
   private readonly exchanged: ReadonlySet<string>;
 
   constructor(c: WarpExpressions, nest: LoopNest) {
@@ -46,12 +49,12 @@ export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {
     );
   }
 
-  /** Behind it lanes see what others wrote. */
+  /** A fence after which lanes see each other's writes. */
   protected abstract readonly laneFence: Code;
-  /** Of loops. */
+  /** The type of loop counters. */
   protected readonly indexType: "int" | "long" = "int";
 
-  /** Whether a register is read nowhere, and is left out. */
+  /** Whether a register is never read, and so is omitted. */
   protected isUnread(_file: string, _register: number): boolean {
     return false;
   }
@@ -69,7 +72,7 @@ export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {
     return code`for (${this.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
   }
 
-  /** The loops around a loop of lanes are the same for all of them. */
+  /** All lanes run the loops around a loop of lanes alike. */
   openWhen({ condition }: Of<"when">, extents: Extents): Code {
     return code`if (${this.c.condition(condition, extents)}) {`;
   }

@@ -1,13 +1,15 @@
 /**
- * @file Lanes as vectors in C for Metal: a shift is a shorter select, a condition is a mask of ushort, and tensors are buffer surfaces.
+ * @file Lanes as vectors in C for Metal: a shift is a shorter select, a condition is a mask of ushort, and tensors are
+ * buffer surfaces.
  *
  *     vector<float, 16> Z0_up1;
  *     Z0_up1.select<15, 1>(1) = Z0.select<15, 1>(0);
  *     Z0 = load_lanes<float, 16>(x, 16 * b) * element<float>(w, q) + Z0_up1;
  *
- * Each step of the parallel loops is a thread group with one thread, numbered by `cm_group_id(0)`; the source states how a host launches them.
- * Reads beyond a buffer give 0. Lengths are `uint`, as in Intel's headers: `template <uint N>` would not be deduced. The emulation,
- * runtime/emulation/cm.h, follows the CM language specification and is as strict as those headers.
+ * Each step of the parallel loops is a thread group with one thread, numbered by `cm_group_id(0)`; the source states
+ * how a host launches them. Reads beyond a buffer give 0. Lengths are `uint`, as in Intel's headers: `template <uint
+ * N>` would not be deduced. The emulation, runtime/emulation/cm.h, follows the CM language specification and is as
+ * strict as those headers.
  */
 
 import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";

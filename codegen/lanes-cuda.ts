@@ -1,6 +1,6 @@
 /**
- * @file Lanes as the threads of a warp: a register is a scalar of each thread, a shift is a shuffle, and a parallel loop is distributed to
- * warps.
+ * @file Lanes as the threads of a warp: a register is a scalar of each thread, a shift is a shuffle, and a parallel
+ * loop is distributed to warps.
  *
  *     Z0 = fmaf(x[28 * b + lane], w[q], __shfl_up_sync(0xffffffffu, Z0, 1));
  *
@@ -23,7 +23,10 @@ import { isRun } from "./short-index.ts";
 import type { Loop, Of } from "./walk.ts";
 import { WarpExpressions } from "./warp-expressions.ts";
 
-/** Scalar expressions of one thread; a product that is added is one instruction, and constants may lie in memory of their own. */
+/**
+ * Scalar expressions of one thread. A product that is added becomes one instruction, and constants may be in constant
+ * memory.
+ */
 class ThreadExpressions extends WarpExpressions {
   private readonly constants: ReadonlySet<string>;
 
@@ -41,7 +44,7 @@ class ThreadExpressions extends WarpExpressions {
   }
 }
 
-/** `X 3`, where the number of the register is written. */
+/** `X 3`, if the register's number is a constant. */
 function registerText({ tensor, index: [register] }: Access): string {
   return `${tensor} ${register?.kind === "number" ? register.value : ""}`;
 }
@@ -50,11 +53,11 @@ export class CudaLanes extends LaneThreads {
   private readonly aligned: Map<string, number>;
   /** Registers that some value reads. */
   private readonly read: ReadonlySet<string>;
-  /** Of elements that moved at once, the registers of those that no value reads: they are left out. */
+  /** Registers for elements of a vector load that no value reads. They are omitted. */
   private readonly unread = new Set<string>();
   protected override readonly laneFence = code`__syncwarp();`;
 
-  /** @param aligned is told of tensors whose elements move several at once: they must begin at a multiple of so many bytes */
+  /** @param aligned receives the alignment in bytes that vector accesses require of tensors */
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Map<string, number>) {
     super(new ThreadExpressions(computation, nest, constants), nest);
     this.aligned = aligned;
@@ -73,7 +76,7 @@ export class CudaLanes extends LaneThreads {
     return this.neighbours(equation, together, loop, { ...extents, [loop.axis]: loop.extent });
   }
 
-  /** Elements side by side in memory that a lane moves at once: into registers of its own, or out of them. */
+  /** Contiguous elements that a lane loads or stores at once, into or from its own registers. */
   private neighbours(equation: Equation, { name, extent: count }: Dimension, loop: Loop, extents: Extents): Code[] {
     const { target, value, where } = equation;
     const at = (a: Access, i: number): Access => steppedAccess(a, name, i);
@@ -105,7 +108,7 @@ export class CudaLanes extends LaneThreads {
     return readPiece(memory.tensor, type, loaded, registers);
   }
 
-  /** @throws Error unless neighbours lie side by side from a multiple of their number on, and are inside their tensor or outside together */
+  /** @throws Error unless neighbours are contiguous, aligned, and all inside their tensor or all outside */
   private requireTogether(memory: Access, name: string, count: number, extents: Extents): void {
     const { at, guards } = this.c.placeOf(memory, extents);
     if (isRun(at, name, count, extents) && guards.every((g) => holdsTogether(g, name, count, extents))) return;

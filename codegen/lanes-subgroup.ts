@@ -1,11 +1,13 @@
 /**
- * @file Lanes as the work-items of a sub-group, in SYCL 2020 and OpenCL C: a register is a variable of each item, a shift is a shuffle of the
- * sub-group, and outermost parallel loops are distributed to work-groups of one sub-group each.
+ * @file Lanes as the work-items of a sub-group, in SYCL 2020 and OpenCL C: a register is a variable of each item, a
+ * shift is a shuffle of the sub-group, and outermost parallel loops are distributed to work-groups of one sub-group
+ * each.
  *
  *     Z0 = sycl::fma(x[28 * b + lane], w[q], sycl::shift_group_right(item.get_sub_group(), Z0, 1));          SYCL
  *     Z0 = fma(x[28 * b + lane], w[q], sub_group_shuffle_up(Z0, 1));                                         OpenCL C
  *
- * OpenCL extensions cl_khr_subgroup_shuffle and cl_khr_subgroup_shuffle_relative; SYCL 2020, section 4.17.4, group algorithms.
+ * OpenCL extensions cl_khr_subgroup_shuffle and cl_khr_subgroup_shuffle_relative; SYCL 2020, section 4.17.4, group
+ * algorithms.
  */
 
 import type { Extents } from "../abstraction/affine.ts";
@@ -40,11 +42,11 @@ import { localMemoryIn, pointersIn, SYCL_BARRIER, syclCall, syclHead, syclInterf
 import { printStatements, roundsOf } from "./walk.ts";
 import { type Shuffle, WarpExpressions } from "./warp-expressions.ts";
 
-/** Sub-groups that both of Intel's devices have. */
+/** Sub-group sizes that both of Intel's devices have. */
 const SIZES = [16, 32] as const;
 const DEVICES = ["xe_hpg", "xe_hpc"] as const;
 
-/** What a source says beside its kernels: all but its language and promises. */
+/** The parts of a kernel that the language determines. */
 type Source = Pick<Kernel, "source" | "opencl" | "sycl">;
 
 interface Given {
@@ -159,7 +161,10 @@ class OpenClLaneExpressions extends WarpExpressions {
   }
 }
 
-/** @throws UsageError for more lanes than a sub-group has, and where phases run again and again, which the host of a kernel does not do */
+/**
+ * @throws UsageError for more lanes than a sub-group has, and for repeated phases, which the host program of an OpenCL
+ * kernel does not support
+ */
 export function openClLanes({ computation, nest, notes, comments }: Given): Source {
   const threads = threadsFor(nest, "OpenCL C");
   const indexType = indexTypeOf(computation, nest);
@@ -222,7 +227,7 @@ class SubgroupLanes extends LaneThreads {
     return code`${name}_${C_TYPES[dtype]}(${list([...this.foldedAmong, own])})`;
   }
 
-  /** What a fold is told beside the value. */
+  /** Further arguments of a fold. */
   protected readonly foldedAmong: readonly Code[] = [];
 }
 
@@ -230,7 +235,7 @@ class SyclLanes extends SubgroupLanes {
   protected override readonly foldedAmong = [code`item.get_sub_group()`];
 }
 
-/** The folds that functions call, for each type that is folded. @param among parameters ahead of the value */
+/** The fold functions for each type. @param among parameters before the value */
 function foldsOf(
   functions: readonly Code[],
   types: ReadonlySet<DType>,
@@ -250,7 +255,7 @@ function foldsOf(
   );
 }
 
-/** What each sub-group runs of a phase: its share of the steps of the parallel loops around everything. */
+/** The work of each sub-group in a phase: its share of the parallel loops around everything. */
 function stepsOf(
   printer: SubgroupLanes,
   nest: LoopNest,
@@ -280,7 +285,9 @@ function stepsOf(
   };
 }
 
-/** The smallest sub-group that has as many lanes. @throws UsageError where none has, or none has as much local memory */
+/**
+ * The smallest sub-group with enough lanes. @throws UsageError if there is none, or if local memory does not suffice
+ */
 function threadsFor(nest: LoopNest, language: "SYCL" | "OpenCL C"): number {
   checkLocalMemory(nest, DEVICES);
   const loops = laneLoops([...nest.prepare, ...nest.body]).map((l) => l.extent);

@@ -40,11 +40,11 @@ import { type Loop, type Of, printStatements, roundsOf } from "./walk.ts";
 import { AVX512, type VectorFunction, type X86Vectors } from "./x86-vectors.ts";
 
 export interface X86Options {
-  /** Stores to the output go past the caches, where their address allows it. */
+  /** Whether stores to the output bypass the caches, where their address allows it. */
   readonly streaming?: boolean;
-  /** Neighbouring products of narrow integers are dot products; see targets/x86-dots.ts. */
+  /** Whether neighbouring products of narrow integers become dot products; see targets/x86-dots.ts. */
   readonly dots?: boolean;
-  /** The registers that lanes are; those of AVX-512 when left out. */
+  /** The vector registers; by default those of AVX-512. */
   readonly vectors?: X86Vectors;
 }
 
@@ -74,7 +74,7 @@ export function x86Source(
   });
 }
 
-/** Whether threads share a statement: a parallel loop, perhaps inside loops that all of them run. */
+/** Whether threads share a statement: a parallel loop, perhaps inside loops that all threads run. */
 function isDealt(s: Statement): boolean {
   return s.kind === "loop" && (s.mode === "parallel" || s.body.some(isDealt));
 }
@@ -127,7 +127,7 @@ export class X86Lanes extends VectorExpressions {
     return openLoop(loop);
   }
 
-  /** The output, or memory that holds what it will: planes of a stencil in time are written in turns. */
+  /** Whether memory holds the output or its intermediate states. The planes of a stencil in time alternate. */
   private isWhole(tensor: string): boolean {
     if (tensor === outputOf(this.c.computation).name) return true;
     return this.nest.scratch.some((s) => s.name === tensor && s.holds === "result");
@@ -137,13 +137,13 @@ export class X86Lanes extends VectorExpressions {
     return code`if (${this.c.condition(condition, extents)}) {`;
   }
 
-  /** Rows that become columns are turned in registers. */
+  /** Rows that become columns are transposed in registers. */
   row(loop: Loop, extents: Extents): readonly Code[] | undefined {
     return turnedRows(loop, this.c, extents);
   }
 
   protected override prefetched({ tensor, index }: Access, extents: Extents): Code[] {
-    // Of a line that may lie outside nothing is read, and nothing is tested.
+    // A prefetch of a line outside the tensor is harmless, so nothing is tested.
     const { at } = this.c.place({ kind: "access", tensor, index }, extents);
     return [code`_mm_prefetch((const char*)(${this.pointer(tensor, at)}), _MM_HINT_T0);`];
   }
@@ -185,12 +185,12 @@ export class X86Lanes extends VectorExpressions {
     return this.call("permutexvar", at.file.dtype, this.indices(at.lane, context), code`${this.partAt(at, 0).name}`);
   }
 
-  /** An index for each lane, in 32 bits. */
+  /** A 32-bit index for each lane. */
   private indices(e: Expr, { axis, dtype, extents }: LaneContext): Code {
     const { lanes, indices } = this.vectors.format(dtype);
     const used = extents[axis] ?? lanes;
     const each = Array.from({ length: lanes }, (_, l) =>
-      // Lanes that are not in use do as the last one.
+      // Unused lanes repeat the last used one.
       this.c.index(substitute(e, new Map([[axis, number(Math.min(l, used - 1))]]), "index"), extents),
     );
     return code`${indices}_setr_epi32(${list(each)})`;
@@ -201,7 +201,7 @@ export class X86Lanes extends VectorExpressions {
     return skeleton(at) === "0" ? this.c.tensor(tensor) : code`${this.c.tensor(tensor)} + ${at}`;
   }
 
-  /** What is tested before a statement for all lanes alike. */
+  /** The test before a statement that applies to all lanes. */
   protected guard(uniform: readonly Expr[], { extents }: LaneContext): Code {
     return uniform.length === 0 ? NOTHING : code`if (${allOf(uniform.map((g) => this.c.condition(g, extents)))}) `;
   }
@@ -216,7 +216,8 @@ export class X86Lanes extends VectorExpressions {
       if (outsideIsZero(outside)) return this.call("maskz_loadu", dtype, mask, from);
       return this.call("mask_loadu", dtype, this.splat(outside, dtype), mask, from);
     }
-    // Of a 3x3 filter of stride 2 with 256 x 256 outputs 27 us, with gathers 72 (one core of a Xeon, 2026-11-22).
+    // A 3x3 filter of stride 2 with 256 x 256 outputs takes 27 us; with gathers it takes 72 us (one core of a Xeon,
+    // 2026-11-22).
     if (place.stride === 2 && mask === undefined)
       return code`even_lanes(${this.pointer(place.tensor, this.c.index(place.first, context.extents))})`;
     const { base, order } = this.gathered(place, context);
@@ -225,7 +226,7 @@ export class X86Lanes extends VectorExpressions {
     return this.call("mask_i32gather", dtype, this.splat(outside, dtype), mask, order, base, size);
   }
 
-  /** The element of lane 0 and every lane's distance from it; or, of what is no line, from the tensor's first. */
+  /** The element of lane 0 and the distance of each lane; with uneven distances, from the tensor's first element. */
   private gathered({ tensor, at, first, stride }: LanePlace, context: LaneContext): { base: Code; order: Code } {
     if (stride === undefined) return { base: this.c.tensor(tensor), order: this.indices(at, context) };
     const steps = binary("*", { kind: "axis", name: context.axis }, number(stride));
@@ -323,7 +324,7 @@ export class X86Lanes extends VectorExpressions {
 
   // ---- masks ------------------------------------------------------------------------------------------------------------------
 
-  /** Lanes where all conditions hold, and that are in use if that matters; undefined for every lane. */
+  /** The mask of lanes that meet all conditions and, if `inUse`, are in use; undefined if it is every lane. */
   protected mask(conditions: readonly Expr[], context: LaneContext, inUse: boolean): Code | undefined {
     const { lanes } = this.vectors.format(context.dtype);
     const { axis, extents } = context;
@@ -340,7 +341,7 @@ export class X86Lanes extends VectorExpressions {
     return texts.length === 0 ? undefined : texts.length === 1 ? texts[0] : code`(${join(texts, code` & `)})`;
   }
 
-  /** A condition on the elements that lanes hold. */
+  /** The mask of a condition on elements held by lanes. */
   private maskOfElements(e: Expr, context: LaneContext): Code {
     const format = this.vectors.format(context.dtype);
     if (e.kind === "logic") {

@@ -1,6 +1,6 @@
 /**
- * @file Prints a nest of lanes as a program: AVX-512 or AVX2 on this CPU, a warp's shuffles in CUDA, vectors in C for Metal, sub-group shuffles
- * in SYCL and OpenCL C.
+ * @file Prints a nest of lanes as a program: AVX-512 or AVX2 on this CPU, a warp's shuffles in CUDA, vectors in C for
+ * Metal, sub-group shuffles in SYCL and OpenCL C.
  *
  *     generateLanes("c++", computation, nest, { lines: ["design SBM"] })               language, what, how, lines for its reader; a Kernel
  *
@@ -32,8 +32,8 @@ export type LaneOptions = X86Options & CudaOptions;
 
 /**
  * The kernel of a lowered nest of lanes.
- * @param notes lines for the head of the source: the design, the schedule, the command that remakes it
- * @throws UsageError when the language cannot run so many lanes
+ * @param notes lines for the head of the source: the design, the schedule, the command that regenerates it
+ * @throws UsageError if the language cannot run this many lanes
  */
 export function generateLanes(
   language: LaneLanguage,
@@ -74,7 +74,7 @@ export function generateLanes(
   }
 }
 
-/** Elements of less than 32 bits are held in lanes of 32, which AVX-512 alone has the instructions for here. */
+/** Elements of less than 32 bits are held in 32-bit lanes, for which only AVX-512 is supported here. */
 function x86Of(
   c: CExpressions,
   nest: LoopNest,
@@ -101,7 +101,7 @@ function readsNarrow(s: Statement, c: CExpressions, onLanes = false): boolean {
   );
 }
 
-/** Of parallel loops inside one another the outermost is dealt to threads, the others run in order. */
+/** Of nested parallel loops, only the outermost is divided among threads. */
 function dealtOnce(body: readonly Statement[], inside = false): Statement[] {
   return body.map((s) => {
     if (s.kind !== "loop") return s;
@@ -110,7 +110,7 @@ function dealtOnce(body: readonly Statement[], inside = false): Statement[] {
   });
 }
 
-/** An output that lanes add to begins at the identity of its combine. */
+/** Initialises an output that lanes add to. */
 function clearing(computation: Computation, nest: LoopNest): Statement[] {
   const output = outputOf(computation);
   const adds = (s: Statement): boolean =>

@@ -1,5 +1,5 @@
 /**
- * @file The things that statements name: memory passed to a kernel, and registers it declares.
+ * @file The names that statements refer to: memory passed to a kernel, and registers that it declares.
  *
  *     for unrolled i in 0..2: c{2*i} <- tdpbusd(a{0}, b{i})          registers a: 0   b: 0, 1   c: 0, 2
  */
@@ -12,14 +12,14 @@ import { rewriteStatement } from "../abstraction/rewrite-statement.ts";
 export interface Named {
   /** Tensors, buffers and arrivals. */
   readonly memory: ReadonlySet<string>;
-  /** Numbers of the registers of each file, in order. */
+  /** The numbers of the registers used of each file, in order. */
   readonly registers: ReadonlyMap<string, readonly number[]>;
 }
 
 export function namedIn(statements: readonly Statement[], { vectors = [] }: LoopNest): Named {
   const memory = new Set<string>();
   const registers = new Map<string, Set<number>>();
-  /** @param at where the loops that are written out stand */
+  /** @param at the counters of unrolled loops */
   const visit = (s: Statement, at: Extents): void => {
     const register = (r: RegisterAt): RegisterAt => {
       registers.set(r.file, (registers.get(r.file) ?? new Set()).add(evaluateIndex(r.index, at)));
@@ -45,7 +45,7 @@ export function namedIn(statements: readonly Statement[], { vectors = [] }: Loop
       for (let i = 0; i < inner.steps; i++) for (const one of inner.body) visit(one, { ...at, [inner.axis]: i });
       return;
     }
-    // What an engine reads the host has described to it.
+    // The host describes an engine's source tensors, so the kernel does not take them as parameters.
     const own = s.kind === "send" ? { ...s, copies: [] } : s;
     rewriteStatement(own, { index: value, value, element, register, arrival });
     if (s.kind === "send") for (const { equation } of s.copies) element(equation.target);
@@ -57,7 +57,7 @@ export function namedIn(statements: readonly Statement[], { vectors = [] }: Loop
   return { memory, registers: new Map(inOrder) };
 }
 
-/** What a statement is made of: steps that are written out, one of others. */
+/** The body of a statement, and the steps of the loop if it is unrolled. */
 function stepsIn(s: Statement): { body: readonly Statement[]; axis: string; steps: number } | undefined {
   if (s.kind === "loop") return { body: s.body, axis: s.axis, steps: s.mode === "unrolled" ? s.extent : 1 };
   if (s.kind === "when") return { body: [...s.body, ...s.otherwise], axis: "", steps: 1 };

@@ -1,5 +1,6 @@
 /**
- * @file Lanes of narrow elements: loaded into 32-bit lanes, multiplied and added there, and narrowed when they are stored.
+ * @file Lanes of narrow elements: loaded into 32-bit lanes, multiplied and added there, and narrowed when they are
+ * stored.
  *
  *     A[0,lane] += f32(x[16*b+lane]) * f32(w[q])      ->    A0 = _mm512_fmadd_ps(bf16_lanes(_mm256_loadu_si256(...)), ..., A0);
  *     A[0,lane] + s32(x[lane]) * s32(w[0]) + ...      ->    A0 = byte_dots(A0, byte_windows<19>(x), _mm512_set1_epi32(word_of<4>(w)));
@@ -20,13 +21,13 @@ import type { LanePlace } from "./vector-expressions.ts";
 export class NarrowLanes extends Avx512Rows {
   private readonly dots: boolean;
 
-  /** @param dots neighbouring products of integers are dot products */
+  /** @param dots whether neighbouring products of integers become dot products */
   constructor(c: CExpressions, nest: LoopNest, dots = false) {
     super(c, nest, (within) => new LaneExpressions(c.computation, within));
     this.dots = dots;
   }
 
-  /** Sums of products are rounded once, as the instruction that the design names does. */
+  /** Sums of products are rounded once, as by the fused instruction that the design names. */
   protected override fuses(): boolean {
     return true;
   }
@@ -35,7 +36,7 @@ export class NarrowLanes extends Avx512Rows {
     return (this.dots ? this.dotted(e, context) : undefined) ?? super.arithmetic(e, context);
   }
 
-  /** `sum + s32(x[i]) * s32(w[0]) + s32(x[i+1]) * s32(w[1])` as one instruction; undefined for what is no such sum. */
+  /** `sum + s32(x[i]) * s32(w[0]) + s32(x[i+1]) * s32(w[1])` as one instruction; undefined for other expressions. */
   private dotted(e: Expr, context: LaneContext): Code | undefined {
     const { before, factors } = productsAdded(e);
     if (factors.flat().some((a) => this.registerOf(a) !== undefined)) return undefined;
@@ -57,7 +58,7 @@ export class NarrowLanes extends Avx512Rows {
     return code`${bytes ? "byte" : "word"}_dots(${this.vector(before, context)}, ${left}, ${right})`;
   }
 
-  /** The first of some elements that lie side by side and inside their tensor. */
+  /** The first of several elements that are contiguous and inside their tensor. */
   private neighbours(
     all: readonly Access[],
     context: LaneContext,
@@ -74,7 +75,7 @@ export class NarrowLanes extends Avx512Rows {
     return { dtype: this.dtypeOf(first.tensor), stride: first.stride, from };
   }
 
-  /** No gather reads elements of less than 32 bits: where they do not lie side by side they are read one by one. */
+  /** No gather loads elements of less than 32 bits, so elements that are not contiguous are loaded one by one. */
   protected override load(place: LanePlace, context: LaneContext): Code {
     const { dtype, axis: lane, extents } = context;
     if (bytesOf(dtype) >= 4 || place.stride === 1) return super.load(place, context);
@@ -92,7 +93,7 @@ export class NarrowLanes extends Avx512Rows {
   }
 }
 
-/** A sum of products of elements, and what they are added to. */
+/** A sum of products of elements, and the expression it is added to. */
 function productsAdded(e: Expr): { readonly before: Expr; readonly factors: readonly (readonly [Access, Access])[] } {
   const factors: (readonly [Access, Access])[] = [];
   let before = e;

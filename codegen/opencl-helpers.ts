@@ -1,5 +1,6 @@
 /**
- * @file Helper functions of a generated OpenCL C source. C has no templates, so each is printed for the types it is called with.
+ * @file Helper functions of a generated OpenCL C source. C has no templates, so each is printed for the types it is
+ * called with.
  *
  *     clamp<int32_t>(x, 0, 255)                 C++
  *     clamp_int32_t(x, 0, 255)                  OpenCL C, with the function beside it
@@ -9,13 +10,13 @@ import { type Code, code, identifier, list, skeleton, trustedCode } from "../abs
 import type { Generic, GenericType } from "./c-expressions.ts";
 import { calledIn, type Helper, helpersFor, templateOf } from "./cpp-helpers.ts";
 
-/** What OpenCL C calls the types that generated sources name. OpenCL C specification, section 6.3.1. */
+/** OpenCL C's names for the types of generated sources. OpenCL C specification, section 6.3.1. */
 const TYPES: Readonly<Record<string, string>> = {
   ...{ int8_t: "char", uint8_t: "uchar", int16_t: "short", uint16_t: "ushort" },
   ...{ int32_t: "int", uint32_t: "uint", int64_t: "long", uint64_t: "ulong" },
 };
 
-/** 16-bit floats are held as their bits. OpenCL C has functions for them even where it has no arithmetic. */
+/** 16-bit floats are held as their bits. OpenCL C can load and store them even without arithmetic for them. */
 const FORMATS: readonly Helper[] = [
   {
     name: "to_odd",
@@ -56,10 +57,10 @@ const FORMATS: readonly Helper[] = [
 ];
 const REPLACED: ReadonlySet<string> = new Set(FORMATS.map((h) => h.name));
 
-/** Functions that a text calls for some types, by their names. */
+/** Functions that a text calls, by the name of each instantiation. */
 export type Generics = Map<string, Code>;
 
-/** The call of a function of C for these types; its text is kept. */
+/** A call of a function for the given types. Its definition is recorded. */
 export function calledInC(
   generics: Generics,
   name: Generic,
@@ -74,18 +75,18 @@ export function calledInC(
 /** The name of a function of C for these types. */
 const genericName = (name: Generic, types: readonly GenericType[]): string => [name, ...types].join("_");
 
-/** That function: the template with its types filled in. */
+/** The definition of that function: the template with its types filled in. */
 function genericText(name: Generic, types: readonly GenericType[]): Code {
   const [, parameters = "", text = ""] = /^template <([^>]*)> ([\s\S]*)$/.exec(skeleton(templateOf(name))) ?? [];
   const words = parameters.split(",").map((p) => p.trim().replace("class ", ""));
-  // T(-1) is a cast in C++ alone.
+  // T(-1) is a cast only in C++.
   const plain = text.replace(/\b([A-Z])\((-?\d)\)/g, "(($1)$2)").replace(` ${name}(`, ` ${genericName(name, types)}(`);
   return trustedCode(
     words.reduce((all, word, i) => all.replace(new RegExp(`\\b${word}\\b`, "g"), types[i] ?? word), plain),
   );
 }
 
-/** The functions a text calls, behind the names of the types that it and they use. */
+/** The functions that a text calls, after typedefs for the types that they use. */
 export function openClHelpers(text: readonly Code[], generics: readonly Code[]): Code[] {
   const functions = [...generics, ...helpersFor(text, "static inline", REPLACED), ...calledIn(text, FORMATS)];
   const used = skeleton([...text, ...functions]);

@@ -40,13 +40,10 @@ import { checkLocalMemory, LANE, SubgroupWriter, withoutDoubles } from "./subgro
 import { dealtTo } from "./subgroup-tasks.ts";
 import { type Loop, type Of, phasesOf } from "./walk.ts";
 
-/** Bytes at whose multiples a block read begins. OpenCL extension cl_intel_subgroups. */
+/** Alignment of a block read, in bytes. OpenCL extension cl_intel_subgroups. */
 const BLOCK_READ_BYTES = 4;
 
-/**
- * The kernel of a scheduled nest.
- * @throws Error when the instruction is not reached from OpenCL C
- */
+/** The kernel of a scheduled nest. @throws Error if the instruction is not available in OpenCL C */
 export function generateOpenCl(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -59,7 +56,7 @@ export function generateOpenCl(
   return new OpenClWriter(computation, nest, lanes).kernel(intrinsic, notes);
 }
 
-/** Functions of C where C++ has templates. */
+/** Expressions in OpenCL C, which has plain functions where C++ has templates. */
 class OpenClExpressions extends CExpressions {
   override readonly overflowIsUndefined = true;
   readonly generics: Generics = new Map();
@@ -78,12 +75,15 @@ class OpenClExpressions extends CExpressions {
 }
 
 const WORKSPACE = new Name("local", "workspace");
-/** One, which no compiler knows: loops are written out as far as the schedule says, and no further. */
+/** The number one, unknown to the compiler, so that it unrolls loops only as far as the schedule says. */
 const ONCE = new Name("local", "once");
 const ONE_OF_A_LINE = code`const int ${ONCE} = get_num_groups(1); /* 1: loops are not to be unrolled further */`;
 export const OPENCL_BARRIER = code`sub_group_barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);`;
 
-/** A kernel whose work-groups are sub-groups of `width`. Memory of one thread of the nest is that of a sub-group, or private to a work-item. */
+/**
+ * A kernel whose work-groups are sub-groups of `width`. A thread's memory in the nest is local to a sub-group, or
+ * private to a work-item.
+ */
 export function openClFunction(
   name: Code,
   computation: Computation,
@@ -158,7 +158,7 @@ class OpenClWriter extends SubgroupWriter {
     };
   }
 
-  /** A work-group runs what the nest says of one thread. */
+  /** A work-group runs the nest of one thread. */
   private kernelFunction(name: Code, body: readonly Statement[]): Code {
     const named = namedIn(body, this.nest);
     const text = this.bodyOf(body);

@@ -11,7 +11,7 @@ import { type Code, code } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { CExpressions } from "./c-expressions.ts";
 
-/** Binding strengths of C; a weaker operator inside a stronger one stands in parentheses. */
+/** Operator precedence in C. A weaker operator inside a stronger one is parenthesised. */
 export const STRENGTH = {
   "^": 0,
   "+": 1,
@@ -31,7 +31,7 @@ function strengthOf(e: Expr): number {
 }
 
 export class PlainExpressions extends CExpressions {
-  /** Of floats and 32-bit integers. */
+  /** Values of floats and 32-bit integers. */
   override value(e: Expr, dtype: DType, extents: Extents): Code {
     if (e.kind === "axis") return code`(int32_t)${this.axis(e.name)}`;
     const own = typeOf(e, this.dtypes) ?? dtype;

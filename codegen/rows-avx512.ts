@@ -1,5 +1,6 @@
 /**
- * @file Rows of results as AVX-512 registers: a loop over the elements of a scratch block becomes 16 lanes an instruction.
+ * @file Rows of results as AVX-512 registers: a loop over the elements of a scratch block becomes 16 lanes an
+ * instruction.
  *
  *     for n_inner in 0..16
  *       res[p,16*k_outer+n_inner] = sat_u8(round(max(f32(c_results[16*m_inner+n_inner]) * scale[16*k_outer+n_inner], 0)))
@@ -7,8 +8,8 @@
  *     ->  _mm_storeu_si128((__m128i*)(res + ...), _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(_mm512_max_ps(_mm512_mul_ps(
  *           _mm512_cvtepi32_ps(_mm512_loadu_si512(c_results + ...)), _mm512_loadu_ps(scale + ...)), _mm512_setzero_ps()))));
  *
- * Every element lies in a lane of 32 bits: integers of 8 and 16 bits as s32, 16-bit floats as the f32 they stand for. What is computed
- * is what c-expressions.ts computes of one element, bit for bit: nothing is fused, every operation is brought back to its type.
+ * Every element is held in a 32-bit lane: integers of 8 and 16 bits as s32, 16-bit floats as f32. The result equals
+ * that of c-expressions.ts bit for bit: nothing is fused, and every operation is rounded to its type.
  */
 
 import type { Extents } from "../abstraction/affine.ts";
@@ -26,13 +27,13 @@ import { X86Lanes } from "./lanes-x86.ts";
 import type { LaneOperation, LanePlace } from "./vector-expressions.ts";
 import type { Loop } from "./walk.ts";
 
-/** More lanes than four registers hold stay a loop. */
+/** Longer rows, beyond four registers, stay a loop. */
 const MOST_LANES = 64;
 
-/** Of fewer elements a vector saves nothing. */
+/** With fewer elements a vector does not pay. */
 const FEWEST_LANES = 2;
 
-/** Types that lanes of 32 bits hold. */
+/** Types that 32-bit lanes can hold. */
 const HELD: ReadonlySet<DType> = new Set(["u8", "s8", "u16", "s16", "s32", "bf16", "f16", "f32"]);
 
 const NEAREST = code`_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC`;
@@ -41,10 +42,10 @@ type Cast = Extract<Expr, { kind: "cast" }>;
 
 export class Avx512Rows extends X86Lanes {
   private readonly local: ReadonlySet<string>;
-  /** Where a row of results waits that do not lie side by side in the output. */
+  /** The buffer for a row of results that are not contiguous in the output. */
   private readonly waiting: string;
 
-  /** @param expressions scalars beside the rows */
+  /** @param expressions prints the scalars in rows */
   constructor(
     c: CExpressions,
     nest: LoopNest,
@@ -59,7 +60,7 @@ export class Avx512Rows extends X86Lanes {
     this.waiting = waiting.name;
   }
 
-  /** The lines that stand for a loop; undefined when it does not store a row of results, or lanes cannot compute it. */
+  /** The lines that replace a loop; undefined if it does not store a row of results, or if lanes cannot compute it. */
   override row(loop: Loop, extents: Extents): Code[] | undefined {
     const { axis: lane, extent, body } = loop;
     const [statement] = body;
@@ -82,7 +83,7 @@ export class Avx512Rows extends X86Lanes {
     return this.scattered(equation, loop, extents);
   }
 
-  /** A row computed side by side, then taken apart. */
+  /** Computes a row contiguously, then scatters it. */
   private scattered({ target, value }: Equation, loop: Loop, extents: Extents): Code[] {
     const { axis: lane, extent } = loop;
     const waiting = access(this.waiting, [axis(lane)]);
@@ -102,7 +103,7 @@ export class Avx512Rows extends X86Lanes {
   // ---- what lanes compute -------------------------------------------------------------------------------------------------------
 
   private computes(e: Expr, dtype: DType, lane: string): boolean {
-    // One value for all lanes is computed as C does.
+    // A value that is the same on all lanes is computed in scalar C.
     if (!varies(e, lane)) return HELD.has(typeOf(e, this.c.dtypes) ?? dtype);
     const own = typeOf(e, this.c.dtypes) ?? dtype;
     if (!HELD.has(own)) return false;
@@ -114,7 +115,7 @@ export class Avx512Rows extends X86Lanes {
         return true;
       case "cast": {
         const from = typeOf(e.value, this.c.dtypes) ?? own;
-        // 32 bits to 16: c-expressions.ts goes by way of a double.
+        // s32 to a 16-bit float goes through double in c-expressions.ts.
         if (from === "s32" && (own === "bf16" || own === "f16")) return false;
         return this.computes(e.value, from, lane);
       }
@@ -149,7 +150,7 @@ export class Avx512Rows extends X86Lanes {
     if (e.kind === "call" && (e.fn === "max" || e.fn === "min")) {
       const [first, second] = e.args;
       const [constant, other] = first?.kind === "number" ? [first, second] : [second, first];
-      // A constant is a number: an instruction that keeps its second operand's NaN.
+      // With a constant, one instruction suffices: it returns its second operand if either is NaN.
       if (constant?.kind === "number" && other && !isInteger(typeOf(other, this.c.dtypes) ?? context.dtype))
         return code`_mm512_${e.fn}_ps(${this.vector(constant, context)}, ${this.vector(other, context)})`;
     }
@@ -169,7 +170,7 @@ export class Avx512Rows extends X86Lanes {
     return op === "max" || op === "min" ? text : rounded(text, dtype);
   }
 
-  /** A cast of what differs from lane to lane. */
+  /** A cast of a value that varies across lanes. */
   private cast(e: Cast, context: LaneContext): Code {
     const to = e.dtype;
     const from = typeOf(e.value, this.c.dtypes) ?? to;
@@ -212,7 +213,7 @@ export class Avx512Rows extends X86Lanes {
     return code`_mm512_cvtep${dtype.startsWith("u") ? "u" : "i"}${8 * bytesOf(dtype)}_epi32(${loaded})`;
   }
 
-  /** Of a narrow type the half or quarter of a register that is stored. */
+  /** For a narrow type, the half or quarter of a register that is stored. */
   protected override stored(part: Part): Code {
     const { equation, context } = part;
     const [e, { dtype }] = [equation.value, context];
@@ -221,9 +222,9 @@ export class Avx512Rows extends X86Lanes {
     const from = e.kind === "cast" ? (typeOf(e.value, this.c.dtypes) ?? dtype) : dtype;
     const inner = { ...context, dtype: from };
     if (e.kind === "cast" && varies(e, context.axis)) {
-      // The instruction that narrows also clamps.
+      // The narrowing instruction also clamps.
       if (e.saturate && from === "f32" && (dtype === "u8" || dtype === "u16")) {
-        // What 32 bits do not hold becomes 2^31 without a sign.
+        // Values beyond 32 bits become 2^31, unsigned.
         const { value, convert } = unrounded(withoutFloor(e.value));
         const x = this.vector(withoutFloor(value), inner);
         return code`_mm512_cvtusepi32_epi${bits}(${convert}(_mm512_max_ps(${x}, _mm512_setzero_ps())))`;
@@ -259,18 +260,18 @@ export class Avx512Rows extends X86Lanes {
   }
 }
 
-/** Whether lanes differ in it. */
+/** Whether an expression varies across lanes. */
 function varies(e: Expr, lane: string): boolean {
   return axesIn(e).includes(lane);
 }
 
-/** `round(x)` that is made an integer: the conversion rounds. */
+/** Drops the `round` of a value that is converted to an integer, since the conversion rounds. */
 function unrounded(e: Expr): { readonly value: Expr; readonly convert: "_mm512_cvtps_epi32" | "_mm512_cvttps_epi32" } {
   const inner = e.kind === "call" && e.fn === "round" ? e.args[0] : undefined;
   return inner ? { value: inner, convert: "_mm512_cvtps_epi32" } : { value: e, convert: "_mm512_cvttps_epi32" };
 }
 
-/** `max(x, 0)` that is clamped to what is not negative anyway. */
+/** Drops `max(x, 0)` under a clamp to non-negative values. */
 function withoutFloor(e: Expr): Expr {
   if (e.kind !== "call" || e.fn !== "max") return e;
   const [first, second] = e.args;
@@ -279,7 +280,7 @@ function withoutFloor(e: Expr): Expr {
   return e;
 }
 
-/** A number of 32 bits brought back to its integer type. */
+/** A 32-bit number wrapped to its integer type. */
 function wrapped(text: Code, dtype: DType): Code {
   const shift = 32 - 8 * bytesOf(dtype);
   if (shift === 0) return text;
@@ -287,14 +288,14 @@ function wrapped(text: Code, dtype: DType): Code {
   return code`_mm512_srai_epi32(_mm512_slli_epi32(${text}, ${shift}), ${shift})`;
 }
 
-/** An f32 brought back to its float type. */
+/** An f32 rounded to its float type. */
 function rounded(text: Code, dtype: DType): Code {
   if (dtype === "bf16") return code`bf16_lanes(bf16_bits(${text}))`;
   if (dtype === "f16") return code`_mm512_cvtph_ps(_mm512_cvtps_ph(${text}, ${NEAREST}))`;
   return text;
 }
 
-/** An integer of one type as another. */
+/** Converts an integer from one type to another. */
 function narrowed(text: Code, from: DType, to: DType, saturate: boolean): Code {
   const [[low, high], [min, max]] = [rangeOf(from), rangeOf(to)];
   if (min <= low && high <= max) return text;

@@ -1,18 +1,18 @@
 /**
- * @file Simplifies index arithmetic: quotients and remainders of sums are split into the part that is divisible and the rest.
+ * @file Simplifies index arithmetic. Quotients and remainders of sums are split into a divisible part and the rest.
  *
  *     (64*warp + 16*i + lane%16) % 8          ->    lane % 8
  *     (16*part + 8*(lane/16)) / 8             ->    2*part + lane/16
- *     8*(lane/8%2) + lane%8                   ->    lane % 16                    digits of one number are that number
+ *     8*(lane/8%2) + lane%8                   ->    lane % 16                    digits of one number are recombined
  *
- * `/` rounds down and `%` is never negative, so every rule holds for negative numbers too.
+ * `/` rounds down and `%` is never negative, so every rule also holds for negative numbers.
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import { axesIn, binary, type Expr, isSame, number, printExpr } from "../abstraction/expression.ts";
 import { memoised } from "../abstraction/memoised.ts";
 
-/** A part of a sum: a constant factor, and an axis, a quotient, a remainder or an exclusive or; the number 1 for a constant. */
+/** A term of a sum: a constant factor times an axis, a quotient, a remainder or an exclusive or; 1 for the constant. */
 export interface Term {
   readonly factor: number;
   readonly of: Expr;
@@ -23,10 +23,10 @@ export function shortIndex(e: Expr, extents: Extents): Expr {
   return sumOf(shortTerms(e, extents));
 }
 
-/** Of the extents that a text is written under: the same few digits stand in every index of a copy. */
+/** Cached by extents, because the indices of a copy share a few digits. */
 const known = memoised((_: Extents) => new Map<Expr, readonly Term[]>());
 
-/** An index as a sum of short terms, none of them twice; the constant last. */
+/** An index as a sum of simplified terms without duplicates, the constant last. */
 export function shortTerms(e: Expr, extents: Extents): readonly Term[] {
   if (e.kind === "axis") return extents[e.name] === 1 ? [] : [{ factor: 1, of: e }];
   const all = known(extents);
@@ -38,7 +38,7 @@ export function shortTerms(e: Expr, extents: Extents): readonly Term[] {
   return terms;
 }
 
-/** The terms of an index that is short already. */
+/** The terms of an index that is already simplified. */
 export function termsOfShort(e: Expr, factor = 1): Term[] {
   if (e.kind === "number") return e.value === 0 ? [] : [{ factor: factor * e.value, of: number(1) }];
   if (e.kind === "negate") return termsOfShort(e.value, -factor);
@@ -49,13 +49,13 @@ export function termsOfShort(e: Expr, factor = 1): Term[] {
   return op === "*" && left.kind === "number" ? [{ factor: factor * left.value, of: right }] : [{ factor, of: e }];
 }
 
-/** How far two places are apart, where that is one number wherever the axes stand. */
+/** The distance between two addresses, if it is constant. */
 export function distance(from: Expr, to: Expr, extents: Extents): number | undefined {
   const apart = shortIndex(binary("-", to, from), extents);
   return apart.kind === "number" ? apart.value : undefined;
 }
 
-/** The largest number that is certain to divide an index; 0 for an index that is 0. */
+/** The largest number that certainly divides an index; 0 if the index is 0. */
 export function divisorOf(e: Expr, extents: Extents): number {
   return divisorOfTerms(shortTerms(e, extents));
 }
@@ -64,7 +64,7 @@ export function divisorOfTerms(terms: readonly Term[]): number {
   return terms.reduce((all, { factor }) => divisor(all, factor), 0);
 }
 
-/** Whether an index is an axis and, beside it, what a number divides. */
+/** Whether an index is an axis plus multiples of a number. */
 export function isRun(e: Expr, name: string, by: number, extents: Extents): boolean {
   const [moving, still] = [[], []] as [Term[], Term[]];
   for (const t of shortTerms(e, extents)) (axesIn(t.of).includes(name) ? moving : still).push(t);
@@ -72,9 +72,9 @@ export function isRun(e: Expr, name: string, by: number, extents: Extents): bool
   return moving.length === 1 && only?.factor === 1 && only.of.kind === "axis" && divisorOfTerms(still) % by === 0;
 }
 
-/** The index that terms are the sum of. */
+/** The sum of terms as an index. */
 export function sumOf(terms: readonly Term[]): Expr {
-  // What is added comes first, so that no index begins with a minus.
+  // Added terms first, so that no index begins with a minus sign.
   const ordered = [...terms.filter((t) => t.factor > 0), ...terms.filter((t) => t.factor < 0)];
   const part = ({ factor, of }: Term): Expr => binary("*", number(Math.abs(factor)), of);
   const [first, ...others] = ordered;
@@ -127,7 +127,7 @@ function termsIn(e: Expr, factor: number, extents: Extents): Term[] {
   }
 }
 
-/** Terms of one thing together, those without any gone, the constant last. */
+/** Merges equal terms, drops zeros, and puts the constant last. */
 function collected(terms: readonly Term[]): Term[] {
   const sums: Term[] = [];
   for (const { factor, of } of terms) {
@@ -141,19 +141,19 @@ function collected(terms: readonly Term[]): Term[] {
 
 const isConstant = ({ of }: Term): boolean => of.kind === "number";
 
-/** The number that divides both; 0 divides into everything. */
+/** The greatest common divisor; gcd(a, 0) is |a|. */
 function divisor(a: number, b: number): number {
   return b === 0 ? Math.abs(a) : divisor(b, a % b);
 }
 
-/** Terms split at a number: those that it divides, and the rest, which is known to lie between 0 and it. */
+/** Terms split by a divisor: multiples of it, and a rest that lies in 0 .. by-1. */
 interface Split {
   readonly by: number;
   readonly high: readonly Term[];
   readonly low: readonly Term[];
 }
 
-/** The largest divisor of `most` that splits the terms; `most` itself where all that is not divided is small. */
+/** The largest divisor of `most` that splits the terms; `most` itself if the undivided terms are small. */
 function splitOf(terms: readonly Term[], most: number, extents: Extents): Split | undefined {
   const candidates = new Set([most, ...terms.filter((t) => !isConstant(t)).map((t) => divisor(most, t.factor))]);
   for (const by of [...candidates].sort((a, b) => b - a)) {
@@ -175,7 +175,7 @@ function splitOf(terms: readonly Term[], most: number, extents: Extents): Split 
   return undefined;
 }
 
-/** Smallest and largest value of a sum of terms of which no two are of one thing. */
+/** Bounds of a sum of distinct terms. */
 function boundsOfTerms(terms: readonly Term[], extents: Extents): readonly [min: number, max: number] {
   let [least, most] = [0, 0];
   for (const { factor, of } of terms) {
@@ -195,7 +195,7 @@ function quotient(terms: readonly Term[], by: number, extents: Extents): Term[] 
   // (h*x + low) / (h*n)  ->  x / n
   if (split)
     return split.by === by ? divided(split.high, by) : quotient(divided(split.high, split.by), by / split.by, extents);
-  // Of a constant what is left lies between 0 and `by`, as of a remainder: digits of one number stay alike.
+  // The remainder of a constant is taken in 0 .. by-1, so that digits of one number look alike.
   const [whole, rest]: [Term[], Term[]] = [[], []];
   for (const { factor, of } of terms) {
     const out = of.kind === "number" ? by * Math.floor(factor / by) : factor % by === 0 ? factor : 0;

@@ -9,26 +9,30 @@
 import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import type { Loop, LoopNest, Statement } from "../abstraction/loop-nest.ts";
 
-/** Loops whose steps are dealt together, outermost first, and what each of the steps runs. */
+/** Loops whose steps are dealt out together, outermost first, and their body. */
 export interface Tasks {
   readonly loops: readonly Loop[];
   readonly body: readonly Statement[];
 }
 
-/** Steps of packing from which no further loop is dealt. */
+/** The number of packing steps from which no further loop is dealt out. */
 const ENOUGH_STEPS = 4096;
 
 /**
- * The steps that a parallel loop is dealt in.
- * @param nest whose inner loops are dealt too where each of their steps begins and ends its own sums; the loop alone when left out
+ * The steps in which a parallel loop is dealt out.
+ * @param nest if given, inner loops are also dealt out, where each of their steps begins and ends its own sums
  */
 export function tasksOf(loop: Loop, nest?: LoopNest): Tasks[] {
-  // In every pass over partial sums a thread comes to the same blocks: only the outermost loop says which.
+  // With several passes over partial sums, a thread must get the same blocks in each, so only the outermost loop is
+  // dealt out.
   const inner = nest && !nest.body.some((s) => loadsSums(s, nest));
   return inner ? dealtInside(loop, 1) : [{ loops: [loop], body: loop.body }];
 }
 
-/** What stands beside a loop is for it, as copies of an input are: only loops of one kind are dealt by themselves. */
+/**
+ * Other statements beside a loop, such as copies of an input, belong to it. So only loops of one kind are dealt out
+ * separately.
+ */
 function dealtInside(loop: Loop, around: number): Tasks[] {
   const steps = around * loop.extent;
   const plain = loop.body.filter((s) => s.kind === "loop").filter((s) => s.mode === "serial" && s.range === undefined);
@@ -39,7 +43,7 @@ function dealtInside(loop: Loop, around: number): Tasks[] {
   return inner.flatMap((s) => dealtInside(s, steps)).map((t) => ({ ...t, loops: [loop, ...t.loops] }));
 }
 
-/** The most steps that anything of a phase is dealt in. */
+/** The largest number of steps in which a part of a phase is dealt out. */
 export function dealtTo(phase: readonly Statement[], tasks: (loop: Loop) => readonly Tasks[]): number {
   const steps = phase.flatMap((s) =>
     s.kind === "loop" && s.mode === "parallel"
@@ -51,20 +55,20 @@ export function dealtTo(phase: readonly Statement[], tasks: (loop: Loop) => read
   return Math.max(1, ...steps);
 }
 
-/** Whether sums of the instruction are loaded: parts of them were stored before. */
+/** Whether a statement loads partial sums. */
 function loadsSums(s: Statement, { registers }: LoopNest): boolean {
   const sums = new Set(registers.filter((r) => r.operand === r.intrinsic.operands[0]?.name).map((r) => r.name));
   return contains(s, (t) => t.kind === "load" && sums.has(t.register.file));
 }
 
-/** Whether a statement, or one within it, is what is looked for. */
+/** Whether a statement, or one inside it, has a property. */
 export function contains(s: Statement, is: (s: Statement) => boolean): boolean {
   if (is(s)) return true;
   if (s.kind === "loop") return s.body.some((t) => contains(t, is));
   return s.kind === "when" && [...s.body, ...s.otherwise].some((t) => contains(t, is));
 }
 
-/** Whether a loop is made of loops in order and scalar statements alone. */
+/** Whether a loop contains only serial loops and scalar statements. */
 export function isScalars(loop: Loop): boolean {
   return (
     loop.mode === "serial" &&
@@ -74,8 +78,9 @@ export function isScalars(loop: Loop): boolean {
 }
 
 /**
- * The loop whose steps lanes share: of loops that stand one in the other, with nothing beside them, the innermost that has a step for each
- * lane, else the longest, each step of which writes elsewhere; undefined where there is none, or something stands beside a loop.
+ * The loop whose steps the lanes share. Of perfectly nested loops whose steps write different elements, this is the
+ * innermost with at least one step for each lane, else the longest. Undefined if there is none, or the loops are not
+ * perfectly nested.
  */
 export function laneAxis(loop: Loop, lanes: number): string | undefined {
   const chain: Loop[] = [];

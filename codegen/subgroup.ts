@@ -1,7 +1,8 @@
 /**
- * @file Prints the nest of a mapping for work-groups of one sub-group, each of which is one thread of the nest. Its lanes hold tiles together,
- * share the steps of innermost scalar loops, and see each other's writes to memory after a sub-group barrier. Where instructions belong to a
- * single work-item, the group has only one. OpenCL C and SYCL supply the syntax of functions, memories and barriers.
+ * @file Prints the nest of a mapping for work-groups of one sub-group, each of which is one thread of the nest. Its
+ * lanes hold tiles together, share the steps of innermost scalar loops, and see each other's writes to memory after a
+ * sub-group barrier. Where instructions belong to a single work-item, the group has only one. OpenCL C and SYCL supply
+ * the syntax of functions, memories and barriers.
  *
  *     for (int step = part; step < 448; step += parts) {                    for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;
@@ -26,10 +27,10 @@ import { contains, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from ".
 import { TileRegisters } from "./tile-registers.ts";
 import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
 
-/** More elements than an `int` counts. */
+/** The number of elements from which `int` indices do not suffice. */
 const MANY = 2 ** 31;
 
-/** What counts the elements of every tensor and buffer. */
+/** The type that can index every tensor and buffer. */
 export function indexTypeOf(computation: Computation, { scratch }: LoopNest): "int" | "long" {
   return [...argumentsOf(computation), ...scratch].some((a) => a.elements >= MANY) ? "long" : "int";
 }
@@ -38,8 +39,8 @@ export const LANE = new Name("local", "lane");
 export const STEP = new Name("local", "step");
 
 /**
- * Local memory that a nest keeps, on the machines that have one of some features.
- * @throws UsageError for more than a work-group has
+ * Checks the local memory of a nest, on the machines with one of the given features.
+ * @throws UsageError if it exceeds that of a work-group
  */
 export function checkLocalMemory({ scratch }: LoopNest, features: readonly string[]): void {
   const most = localBytesOf(features);
@@ -50,7 +51,10 @@ export function checkLocalMemory({ scratch }: LoopNest, features: readonly strin
     });
 }
 
-/** The text of a kernel for a GPU; DG2 has no doubles, which emulations do have. @throws UsageError when it needs some */
+/**
+ * The text of a kernel for a GPU. DG2 has no doubles, although its emulation does. @throws UsageError if the text uses
+ * doubles
+ */
 export function withoutDoubles(source: SourceText, { isa }: Intrinsic): SourceText {
   if (isa === "xe_hpg" && /\bdouble\b/.test(source.replaceAll(/\/\*[\s\S]*?\*\//g, "")))
     throw new UsageError("the kernel computes in double precision, which DG2 does not have", {
@@ -61,13 +65,13 @@ export function withoutDoubles(source: SourceText, { isa }: Intrinsic): SourceTe
 
 export abstract class SubgroupWriter extends TileRegisters implements LanguagePrinter {
   protected readonly c: CExpressions;
-  /** Lanes of a sub-group; 1 where each work-item is alone. */
+  /** Lanes of a sub-group; 1 if each work-item works alone. */
   readonly width: number;
   protected readonly scratch: ReadonlyMap<string, Scratch>;
   readonly indexType: "int" | "long";
-  /** Memory that the phase at hand both writes and reads. */
+  /** Memory that the current phase both writes and reads. */
   private shared: ReadonlySet<string> = new Set();
-  /** Inside a loop of scalars whose barriers stand around it. */
+  /** Whether the code is inside a loop of scalars that has barriers around it. */
   private fenced = false;
 
   constructor(computation: Computation, nest: LoopNest, lanes: number, c: CExpressions) {
@@ -80,22 +84,22 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
 
   // ---- what a language says ---------------------------------------------------------------------------------------------------
 
-  /** Behind it lanes see what others of the sub-group wrote. */
+  /** A barrier after which lanes see the writes of their sub-group. */
   protected abstract readonly laneBarrier: Code;
-  /** The trips of a loop around instructions. */
+  /** The trip count of a loop around instructions. */
   protected trips({ extent }: Loop): Code {
     return code`${extent}`;
   }
   abstract move(statement: Of<"load" | "store">, extents: Extents): Code[];
 
-  /** What a work-group runs of a phase. */
+  /** The work of a work-group in a phase. */
   protected bodyOf(phase: readonly Statement[]): Code[] {
     const { reads, writes } = touchedIn(phase);
     this.shared = new Set([...reads].filter((buffer) => writes.has(buffer)));
     return printStatements(phase, this);
   }
 
-  /** Registers that a phase names. */
+  /** Declarations of the registers that a phase uses. */
   protected registersOf({ registers }: Named): Code[] {
     return this.nest.registers.flatMap(({ name, intrinsic, operand }) =>
       (registers.get(name) ?? []).map((i) =>
@@ -106,7 +110,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
 
   // ---- loops ------------------------------------------------------------------------------------------------------------------
 
-  /** Sub-groups are many: loops inside the one that the nest deals are dealt too, as far as their blocks are by themselves. */
+  /** Sub-groups are many, so inner loops are dealt out too, as far as their blocks are independent. */
   protected readonly tasks = (loop: Loop): Tasks[] => tasksOf(loop, this.width > 1 ? this.nest : undefined);
 
   row(loop: Loop, extents: Extents): readonly Code[] | undefined {
@@ -138,7 +142,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
     return [head, ...indented(indices), ...text(), code`}`];
   }
 
-  /** A nest of scalar statements: the steps of one loop of each chain are shared by the lanes. */
+  /** A nest of scalar statements. Lanes share the steps of one loop in each chain. */
   private overLanes(loop: Loop, extents: Extents): Code[] {
     const shared = laneAxis(loop, this.width);
     if (shared === undefined) {
@@ -161,7 +165,10 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
     return [head, ...indented(body), code`}`];
   }
 
-  /** What lanes write, and others read, is there behind a barrier; so is what they read before it is written anew. */
+  /**
+   * Adds barriers before and after statements that touch shared memory: writes must be visible to readers, and reads
+   * must end before the next write.
+   */
   private behindBarriers(statements: readonly Statement[], print: () => Code[]): Code[] {
     const { reads, writes } = touchedIn(statements);
     const meets = [...reads, ...writes].some((buffer) => this.shared.has(buffer));
@@ -197,7 +204,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
     return this.issued(statement);
   }
 
-  /** Outside of loops that lanes share, one of them. */
+  /** Executed by one lane, outside of loops that lanes share. */
   scalar(statement: Of<"scalar">, extents: Extents): Code[] {
     const text = this.assigned(statement, extents);
     if (this.width === 1) return text;

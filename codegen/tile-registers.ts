@@ -1,6 +1,7 @@
 /**
- * @file Prints the operations on instruction registers that all languages share: clear, load and store with the operand's own text, and issue. A
- * language supplies the syntax of a register: a variable, an array element, or a tile number.
+ * @file Prints the operations on instruction registers that all languages share: clear, load and store with the
+ * operand's own text, and issue. A language supplies the syntax of a register: a variable, an array element, or a tile
+ * number.
  *
  *     c{3} <- identity                     c3 = __m512i{};
  *     c{3} <- tdpbusd(a{0}, b{1})          _tile_dpbusd(3, 4, 6);
@@ -20,7 +21,7 @@ export abstract class TileRegisters {
     this.nest = nest;
   }
 
-  /** One register, whose number is known while printing. */
+  /** A register whose number is known at print time. */
   protected abstract register(at: RegisterAt): Code;
 
   protected fileOf({ file }: RegisterAt): RegisterFile {
@@ -29,7 +30,7 @@ export abstract class TileRegisters {
     return found;
   }
 
-  /** What a register holds: an operand of an instruction. */
+  /** The operand that a register holds, and its instruction. */
   protected heldAt(at: RegisterAt): { readonly intrinsic: Intrinsic; readonly operand: Operand } {
     const { intrinsic, operand } = this.fileOf(at);
     return { intrinsic, operand: operandOf(intrinsic, operand) };
@@ -50,9 +51,9 @@ export abstract class TileRegisters {
   }
 
   /**
-   * A tile moved by the operand's own load or store; undefined where it has none.
-   * @param stride elements from row to row
-   * @param more words that a language has besides
+   * Moves a tile with the operand's own load or store; undefined if it has none.
+   * @param stride elements between rows
+   * @param more further template values of a language
    */
   protected moved(
     kind: "load" | "store",

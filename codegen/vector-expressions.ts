@@ -40,17 +40,17 @@ import {
 } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 
-/** Elements of memory that lanes touch: `at` is affine in the lane, or not (`stride` undefined). */
+/** Elements of memory that lanes access. `stride` is undefined if `at` is not affine in the lane. */
 export interface LanePlace {
   readonly tensor: string;
-  /** Element of lane 0. */
+  /** The element of lane 0. */
   readonly first: Expr;
-  /** Elements from lane to lane. */
+  /** Elements between neighbouring lanes. */
   readonly stride: number | undefined;
   readonly at: Expr;
-  /** What must hold on every lane alike. */
+  /** Conditions that are the same on all lanes. */
   readonly uniform: readonly Expr[];
-  /** What must hold lane by lane. */
+  /** Conditions that vary across lanes. */
   readonly varying: readonly Expr[];
 }
 
@@ -60,13 +60,13 @@ export abstract class VectorExpressions extends LanePrinter {
   // ---- what a language says -----------------------------------------------------------------------------------------------------
 
   protected abstract splat(text: Code, dtype: DType): Code;
-  /** Each lane's number of a lane-dependent integer expression. */
+  /** The value of an integer expression on each lane. */
   protected abstract numbers(e: Expr, context: LaneContext): Code;
-  /** The register's value `by` lanes on: lane l gets lane l + by; beyond the ends anything. */
+  /** The register shifted by `by`: lane l gets lane l + by. Lanes shifted in from beyond the ends are undefined. */
   protected abstract shifted(at: LaneAccess, by: number, context: LaneContext): Code;
-  /** One lane's value on every lane. */
+  /** Broadcasts one lane. */
   protected abstract broadcast(at: LaneAccess, context: LaneContext): Code;
-  /** Lanes in the order of an index that is no shift. */
+  /** Permutes lanes by an index that is not a shift. */
   protected abstract permuted(at: LaneAccess, context: LaneContext): Code;
   protected abstract load(place: LanePlace, context: LaneContext): Code;
   protected abstract store(place: LanePlace, mask: readonly Expr[], value: Code, context: LaneContext): Code;
@@ -74,12 +74,12 @@ export abstract class VectorExpressions extends LanePrinter {
   protected abstract operation(op: LaneOperation, args: readonly Code[], dtype: DType, context: LaneContext): Code;
   protected abstract convert(text: Code, from: DType, to: DType, context: LaneContext): Code;
 
-  /** One of two vectors for all lanes alike. */
+  /** Selects one of two vectors by a condition that is the same on all lanes. */
   protected chosen(tests: Code, whenTrue: Code, whenFalse: Code, _: LaneContext): Code {
     return code`(${tests} ? ${whenTrue} : ${whenFalse})`;
   }
 
-  /** Whether lanes that a load leaves out touch no memory. */
+  /** Whether masked-off lanes of a load access no memory. */
   protected readonly masksLoads: boolean = false;
 
   /** Whether `a*b + c` may be rounded once. */
@@ -142,7 +142,7 @@ export abstract class VectorExpressions extends LanePrinter {
         if (terms.some((x) => never(x, extents))) return this.vector(e.whenFalse, { ...context, dtype: own });
         const [alike, varying] = split(terms, lane);
         const pinned = varying.map((x) => pinnedLane(x, lane)).find((x) => x !== undefined);
-        // Where only one lane takes the value, the value is that lane's.
+        // If only one lane takes the value, it is computed for that lane.
         const taken = pinned === undefined ? e.whenTrue : substitute(e.whenTrue, new Map([[lane, pinned]]));
         const whenFalse = this.vector(e.whenFalse, context);
         const loaded = this.loadedWhere(varying, e, { ...context, dtype: own });
@@ -162,7 +162,7 @@ export abstract class VectorExpressions extends LanePrinter {
     }
   }
 
-  /** `a*b + c` is one operation of floats, also where the product counts under a condition only. */
+  /** Prints `a*b + c` as one float operation, even if the product is conditional. */
   protected arithmetic(e: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
     const { op, left, right } = e;
     if (op === "+" && right.kind === "select" && isZero(right.whenFalse) && !this.isLoaded(right.whenTrue))
@@ -170,12 +170,12 @@ export abstract class VectorExpressions extends LanePrinter {
     return this.fused(e, context);
   }
 
-  /** Whether the value is what memory holds. */
+  /** Whether the value is a plain load. */
   private isLoaded(e: Expr): e is Access {
     return e.kind === "access" && this.registerOf(e) === undefined;
   }
 
-  /** One load for lanes that meet conditions, and 0 for the others; undefined where both values are computed and blended. */
+  /** A masked load that gives 0 on other lanes; undefined if both values must be computed and blended. */
   private loadedWhere(mask: readonly Expr[], of: Select, context: LaneContext): Code | undefined {
     if (!this.masksLoads || mask.length === 0 || mask.some(testsElements)) return undefined;
     if (!isZero(of.whenFalse) || !this.isLoaded(of.whenTrue)) return undefined;
@@ -224,14 +224,14 @@ export abstract class VectorExpressions extends LanePrinter {
     return registerIn(this.nest, access);
   }
 
-  /** `lane + 3` is 3; undefined for what is no shift. */
+  /** `lane + 3` is 3; undefined if the index is not a shift. */
   protected shiftOf(lane: Expr, context: LaneContext): number | undefined {
     const form = affineForm(lane);
     if (form?.terms.size !== 1 || form.terms.get(context.axis) !== 1) return undefined;
     return form.constant;
   }
 
-  /** The register that lane `lane + by` of a file's vector is in, and how far its lane 0 is from ours. */
+  /** The register that holds lane `by` of a file's vector, and the shift between its lane 0 and ours. */
   protected partAt({ file, register }: LaneAccess, by: number): { name: Name; next: Name; shift: number } {
     const width = this.width(file.dtype, file.lanes);
     const parts = Math.ceil(file.lanes / width);
@@ -240,7 +240,7 @@ export abstract class VectorExpressions extends LanePrinter {
     return { name: name(part), next: name(part + 1), shift: by - part * width };
   }
 
-  /** Every register that is named, with its type. */
+  /** The registers that are used, with their files. */
   protected registersIn({ registers }: Named): { readonly name: Name; readonly file: VectorFile }[] {
     return (this.nest.vectors ?? []).flatMap((file) => {
       const parts = Math.ceil(file.lanes / this.width(file.dtype, file.lanes));
@@ -276,7 +276,7 @@ export abstract class VectorExpressions extends LanePrinter {
   }
 }
 
-/** Operations a language writes on vectors. */
+/** The vector operations that a language supplies. */
 export type LaneOperation =
   | ("+" | "-" | "*" | "/")
   | ("a*b+c" | "c-a*b" | "a*b-c")

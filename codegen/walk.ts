@@ -1,5 +1,5 @@
 /**
- * @file The walk over a loop nest that all languages share: unrolling, loop bounds known while printing, indentation.
+ * @file The walk over a loop nest that all languages share: unrolling, loop bounds known at print time, indentation.
  *
  *     for unrolled q_block in 0..2          ->     body with q_block = 0
  *       ...                                        body with q_block = 1
@@ -20,15 +20,15 @@ export type { Loop };
 export type Of<K extends Statement["kind"]> = Extract<Statement, { kind: K }>;
 
 /**
- * How one language writes the leaves of a nest. Each method returns lines without indentation; one is missing where a language's nests have no such
- * statement.
+ * The syntax of one language for the statements of a nest. Each method returns lines without indentation. A method is
+ * omitted if the language's nests contain no such statement.
  */
 export interface LanguagePrinter {
   openLoop(loop: Loop, extents: Extents): Code;
-  /** What opens the first body of a choice. */
+  /** The opening of a conditional's first body. */
   openWhen?(when: Of<"when">, extents: Extents): Code;
   scalar(statement: Of<"scalar">, extents: Extents): Code[];
-  /** The statements of a loop whose steps are lanes. */
+  /** The statements of a loop over lanes. */
   lanes?(loop: Loop, extents: Extents): Code[];
   move?(statement: Of<"load" | "store">, extents: Extents): Code[];
   issue?(statement: Of<"register-issue">, extents: Extents): Code[];
@@ -43,16 +43,16 @@ export interface LanguagePrinter {
   await?(statement: Of<"await">, extents: Extents): Code[];
   arrive?(statement: Of<"arrive">, extents: Extents): Code[];
   barrier?(statement: Of<"barrier">): Code[];
-  /** Lines above a loop that is written out, unless it stands in one. */
+  /** Lines before an outermost unrolled loop. */
   above?(loop: Loop): Code[];
-  /** The statements that stand for a whole loop, where the language has better ones than its own loops. */
+  /** A replacement for a whole loop, if the language has something better. */
   row?(loop: Loop, extents: Extents): readonly Code[] | undefined;
 }
 
 /**
  * The lines of a list of statements.
- * @param extents extents of the loops around them: what bounds of an index are worked out from
- * @param writtenOut whether they are a step of a loop that is written out
+ * @param extents extents of the enclosing loops, from which bounds of indices are derived
+ * @param writtenOut whether the statements are a step of an unrolled loop
  */
 export function printStatements(
   statements: readonly Statement[],
@@ -78,7 +78,7 @@ export function printStatements(
         return row ?? [language.openLoop(s, within), ...bodyOf(s.body, within), code`}`];
       }
       case "when": {
-        // Issues are left out while printing where that is known; other bodies need a scope of their own.
+        // A condition on issues is resolved at print time if its value is known. Other bodies need their own scope.
         const names = axesIn(s.condition);
         const known = names.every((name) => extents[name] === 1) && s.otherwise.length === 0;
         if (known && s.body.every((inner) => inner.kind === "register-issue")) {
@@ -125,12 +125,15 @@ export function printStatements(
   });
 }
 
-/** Of a nest that this language has no words for: memory tiles that are not scheduled, a barrier of the call inside a phase, warps on a CPU. */
+/**
+ * @throws Error for a statement that this language does not have: unscheduled memory tiles, a barrier inside a phase,
+ * warps on a CPU
+ */
 function strange(s: Statement): never {
   throw new Error(`internal: no words of this language for ${printHead(s)}`);
 }
 
-/** The steps between barriers at the top of a nest. */
+/** The phases of a nest: statements between top-level barriers. */
 export function phasesOf(body: readonly Statement[]): Statement[][] {
   const phases: Statement[][] = [[]];
   for (const s of body) {
@@ -140,7 +143,7 @@ export function phasesOf(body: readonly Statement[]): Statement[][] {
   return phases;
 }
 
-/** Phases in the order in which they are called; those of a loop with barriers in it are called again and again. */
+/** Phases in the order of calls. The phases of a loop with barriers are called repeatedly. */
 export function roundsOf(
   body: readonly Statement[],
 ): { readonly phases: readonly Statement[][]; readonly times: number }[] {

@@ -16,7 +16,7 @@ import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { registerIn, registerName, tested } from "./lane-statement.ts";
 import { PlainExpressions } from "./plain-expressions.ts";
 
-/** Every lane of a warp takes part. */
+/** The mask of all lanes of a warp. */
 export const ALL_LANES = code`0xffffffffu`;
 
 export type Shuffle = "up" | "down" | "xor" | "from";
@@ -26,20 +26,22 @@ interface PlaceText {
   readonly guards: readonly Code[];
 }
 
-/** What a statement on lanes is printed under. */
+/** The context of a statement on lanes. */
 interface Printed {
   /** The lane axis. */
   readonly lane: string;
-  /** The one lane that runs it; every lane where it is left out. */
+  /** The one lane that executes it; by default every lane. */
   readonly by?: Expr;
-  /** Where shuffles are named, if not every lane finishes the statement: all must take part in them. */
+  /**
+   * If not all lanes execute the statement, shuffles are named here first, because all lanes must take part in them.
+   */
   readonly before?: Code[];
 }
 
 export class WarpExpressions extends PlainExpressions {
   private readonly nest: LoopNest;
   private statement: Printed | undefined;
-  /** Names of shuffles, by the text of their call. */
+  /** Names of shuffles, by the text of the call. */
   private readonly shuffles = new Map<string, Name>();
 
   constructor(computation: PlainExpressions["computation"], nest: LoopNest, others: DTypes = {}) {
@@ -47,7 +49,7 @@ export class WarpExpressions extends PlainExpressions {
     this.nest = nest;
   }
 
-  /** Prints under a statement on lanes; none outside. */
+  /** Sets the current statement on lanes; undefined outside of one. */
   begin(statement: Printed | undefined): void {
     this.statement = statement;
     this.shuffles.clear();
@@ -57,10 +59,7 @@ export class WarpExpressions extends PlainExpressions {
     return this.statement?.lane;
   }
 
-  /**
-   * A place that is written, and what must hold.
-   * @param where conditions of the statement
-   */
+  /** The address of a write, and its conditions. @param where conditions of the statement */
   placeWhere(target: Access, where: readonly Expr[], extents: Extents): PlaceText {
     const { at, guards } = this.placeOf(target, extents);
     return { at: this.index(at, extents), guards: this.tests([...where, ...guards], extents) };
@@ -73,14 +72,14 @@ export class WarpExpressions extends PlainExpressions {
 
   registerOf(access: Access): { file: VectorFile; name: Name; lane: Expr } | undefined {
     if (!this.nest.vectors?.some((v) => v.name === access.tensor)) return undefined;
-    // What neighbours read at once counts on from a register.
+    // A vector access counts registers from a first one.
     const [register, ...lane] = access.index;
     const known = register && register.kind !== "number" ? number(evaluateIndex(register, {})) : register;
     const found = registerIn(this.nest, known ? { ...access, index: [known, ...lane] } : access);
     return found && { ...found, name: registerName(found.file.name, found.register) };
   }
 
-  /** The register that a lane writes, its own; undefined for memory. */
+  /** The register of its own that a lane writes; undefined for memory. */
   ownRegister(target: Access): Name | undefined {
     const found = this.registerOf(target);
     if (found && this.shiftOf(found.lane) !== 0)
@@ -88,25 +87,25 @@ export class WarpExpressions extends PlainExpressions {
     return found?.name;
   }
 
-  /** `lane - 1` is -1; undefined for what is no shift. */
+  /** `lane - 1` is -1; undefined if the index is not a shift. */
   private shiftOf(lane: Expr): number | undefined {
     const form = affineForm(lane);
     if (this.lane === undefined || form?.terms.size !== 1 || form.terms.get(this.lane) !== 1) return undefined;
     return form.constant;
   }
 
-  /** `lane ^ 16` is 16; undefined for what is no exchange between partners. */
+  /** `lane ^ 16` is 16; undefined if the index is not a butterfly exchange. */
   private flipOf(lane: Expr): number | undefined {
     if (lane.kind !== "binary" || lane.op !== "^" || lane.right.kind !== "number") return undefined;
     return this.shiftOf(lane.left) === 0 ? lane.right.value : undefined;
   }
 
-  /** What a lane gets of another's register: of so many lanes below or above, of its partner, of the lane of a number. */
+  /** A shuffle of another lane's register: some lanes below or above, the butterfly partner, or a lane by number. */
   protected shuffled(how: Shuffle, name: Name, by: Code): Code {
     return code`__shfl_${how === "from" ? "" : (`${how}_` as const)}sync(${ALL_LANES}, ${name}, ${by})`;
   }
 
-  /** The function that rounds a product and a sum once. */
+  /** The fused multiply-add function. */
   protected fused(dtype: "f32" | "f64"): Code {
     return code`${dtype === "f32" ? "fmaf" : "fma"}`;
   }
@@ -134,7 +133,9 @@ export class WarpExpressions extends PlainExpressions {
     before.push(code`const ${C_TYPES[file.dtype]} ${plain} = ${call};`);
     return code`${plain}`;
   }
-  /** `a*b + c` rounded once: nvcc is told -fmad=false. Undefined for anything else. */
+  /**
+   * `a*b + c` with one rounding. nvcc runs with -fmad=false, so fusing is explicit. Undefined for other expressions.
+   */
   multiplyAdd(e: Expr, dtype: DType, extents: Extents): Code | undefined {
     const own = typeOf(e, this.dtypes) ?? dtype;
     if (e.kind !== "binary" || e.op !== "+" || (own !== "f32" && own !== "f64")) return undefined;

@@ -22,9 +22,9 @@ import type { WarpExpressions } from "./warp-expressions.ts";
 
 export class WarpLanes extends LanePrinter {
   protected override readonly c: WarpExpressions;
-  /** Lanes that run together. */
+  /** The number of threads that run together. */
   protected readonly threads: number = WARP;
-  /** The number of this one. */
+  /** The number of this thread among them. */
   protected readonly thread: Code = code`threadIdx.x % ${WARP}`;
 
   constructor(c: WarpExpressions, nest: LoopNest) {
@@ -32,17 +32,17 @@ export class WarpLanes extends LanePrinter {
     this.c = c;
   }
 
-  /** Lines that write to memory, and what stands around them where other lanes read it. */
+  /** Lines that write to memory, with synchronisation if other lanes read it. */
   protected synchronised(_tensor: string, lines: Code[]): Code[] {
     return lines;
   }
 
-  /** The fold of what lanes have, on every lane. */
+  /** The fold of all lanes' values, available on every lane. */
   protected foldOfLanes(name: Code, dtype: DType, own: Code): Code {
     return code`${name}<${C_TYPES[dtype]}>(${own})`;
   }
 
-  /** The number of a thread among the lanes. */
+  /** A thread's number among the lanes. */
   protected threadOf(axis: string): Code {
     return axis === "" ? this.thread : code`${this.c.axis(axis)}`;
   }
@@ -59,7 +59,7 @@ export class WarpLanes extends LanePrinter {
     return lines;
   }
 
-  /** A thread tests all at once. */
+  /** Each thread tests all conditions. */
   protected override parted(conditions: readonly Expr[]): [alike: readonly Expr[], each: readonly Expr[]] {
     return [[], conditions];
   }
@@ -93,14 +93,14 @@ export class WarpLanes extends LanePrinter {
     return this.synchronised(target.tensor, lines);
   }
 
-  /** Threads beyond the last lane may compute what nobody uses, but touch no memory. */
+  /** Threads beyond the last lane may compute unused values, but must not access memory. */
   private inUse({ equation: { target, value }, context }: Part): Code[] {
     const { axis: lane, extents } = context;
     const touches = (a: Access): boolean => !this.c.registerOf(a) && a.index.some((e) => axesIn(e).includes(lane));
     return [target, ...accessesIn(value)].some(touches) ? this.beyond(lane, extents[lane]) : [];
   }
 
-  /** What keeps threads beyond the last lane out, where a warp has more threads than there are lanes. */
+  /** The condition that excludes threads beyond the last lane, if a warp has more threads than there are lanes. */
   protected beyond(lane: string, lanes = this.threads): Code[] {
     return lanes < this.threads ? [code`${this.threadOf(lane)} < ${lanes}`] : [];
   }

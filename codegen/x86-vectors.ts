@@ -1,10 +1,10 @@
 /**
- * @file The two x86 vector instruction sets that lanes are printed in: register contents and operation names.
+ * @file The two x86 vector instruction sets for lanes: register contents and operation names.
  *
  *     AVX512.call("maskz_loadu", F32, [mask, from])      _mm512_maskz_loadu_ps(mask, from)
  *     AVX2.call("maskz_loadu", F32, [mask, from])        maskz_loadu_lanes(mask, from)      no such instruction: avx2-helpers.ts
  *
- * Operations have the names of AVX-512. A mask is a number, a bit a lane, in both.
+ * Operations have the names of AVX-512. In both, a mask is a number with one bit per lane.
  */
 
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
@@ -19,7 +19,7 @@ export interface Format {
   readonly lanes: number;
   /** Suffix of intrinsics: `_mm512_add_ps`. */
   readonly suffix: "ps" | "pd" | "epi32";
-  /** Vector of 32-bit indices, one a lane. */
+  /** The prefix for a vector of 32-bit indices, one per lane. */
   readonly indices: "_mm512" | "_mm256" | "_mm";
   readonly bytes: 4 | 8;
 }
@@ -37,16 +37,16 @@ export type VectorFunction =
 export const x86Vectors = ({ name }: VectorRegisters): X86Vectors => (name === "ymm" ? AVX2 : AVX512);
 
 export interface X86Vectors {
-  /** What a machine must have (targets/x86.ts). */
+  /** The required feature of the machine (targets/x86.ts). */
   readonly feature: "avx512f" | "avx2";
   format(dtype: DType): Format;
   call(name: VectorFunction, format: Format, args: readonly Code[]): Code;
-  /** One lane on every lane. */
+  /** Broadcasts one lane. */
   spread(lane: number, format: Format, register: Code): Code;
-  /** The mask of the lanes where a comparison holds. */
+  /** The mask of lanes for which a comparison holds. */
   compared(op: CompareOp, format: Format, left: Code, right: Code): Code;
   readonly zero: Code;
-  /** Integers as f32 and back; what is beyond the range of s32 does not meet it here. */
+  /** Conversions between integers and f32. Callers keep values within the range of s32. */
   readonly toFloat: "_mm512_cvtepi32_ps" | "_mm256_cvtepi32_ps";
   readonly toInteger: "_mm512_cvttps_epi32" | "_mm256_cvttps_epi32";
   helpers(text: readonly Code[]): Code[];
@@ -58,7 +58,7 @@ interface Formats {
   readonly s32: Format;
 }
 
-/** @throws Error for a type that no lanes hold */
+/** @throws Error for a type that lanes cannot hold */
 function formatIn(formats: Formats, dtype: DType, narrow: boolean): Format {
   if (dtype === "f32" || dtype === "f64" || dtype === "s32") return formats[dtype];
   // Narrow elements in lanes of 32 bits (rows-avx512.ts); checkType refuses them elsewhere.
@@ -67,7 +67,7 @@ function formatIn(formats: Formats, dtype: DType, narrow: boolean): Format {
   throw new Error(`internal: no lanes of ${dtype}`);
 }
 
-/** NaN is equal to nothing. */
+/** Ordered comparisons, so that NaN is equal to nothing. */
 const FLOATS_COMPARED = {
   "<": "_CMP_LT_OQ",
   "<=": "_CMP_LE_OQ",
@@ -121,7 +121,7 @@ const NARROW: Formats = {
   s32: { register: "__m256i", lanes: 8, suffix: "epi32", indices: "_mm256", bytes: 4 },
 };
 
-/** Operations that AVX2 and FMA have an instruction for, on all types of lanes or on floats. */
+/** Operations for which AVX2 and FMA have an instruction, on all lane types or only on floats. */
 const OF_ALL: ReadonlySet<VectorFunction> = new Set(["set1", "add", "sub", "mullo"]);
 const OF_FLOATS: ReadonlySet<VectorFunction> = new Set([
   ...(["loadu", "storeu", "mul", "div", "fmadd", "fnmadd", "fmsub", "xor"] as const),
