@@ -23,7 +23,10 @@ export function affineForm(e: Expr): AffineForm | undefined {
   return constant === undefined ? undefined : { constant, terms };
 }
 
-/** Adds `factor` times the terms of an index to those given. @returns `factor` times its constant; undefined when it is not affine */
+/**
+ * Adds `factor` times the axis terms of an index to `terms`. @returns `factor` times its constant; undefined when the
+ * index is not affine
+ */
 function collect(e: Expr, factor: number, terms: Map<string, number>): number | undefined {
   switch (e.kind) {
     case "number":
@@ -55,7 +58,7 @@ function collect(e: Expr, factor: number, terms: Map<string, number>): number | 
   }
 }
 
-/** The integer that an index is wherever its axes stand; undefined when it is none. */
+/** The value of an index that depends on no axis, if it is an integer; else undefined. */
 function constantOf(e: Expr): number | undefined {
   if (e.kind === "number") return Number.isInteger(e.value) ? e.value : undefined;
   if (e.kind === "axis") return undefined;
@@ -63,7 +66,7 @@ function constantOf(e: Expr): number | undefined {
   return form?.terms.size === 0 ? form.constant : undefined;
 }
 
-/** `p*2 + r - 1`: what is added first, the constant last of it, then what is subtracted. */
+/** Prints in this order: terms that are added, the constant, terms that are subtracted, as in `p*2 + r - 1`. */
 export function exprOf({ constant, terms }: AffineForm): Expr {
   const times = ([name, c]: readonly [string, number]): Expr => binary("*", axis(name), number(Math.abs(c)));
   const all = [...terms];
@@ -74,10 +77,10 @@ export function exprOf({ constant, terms }: AffineForm): Expr {
 }
 
 /**
- * The first part of an index that is not quasi-affine: sums and differences of axes, products with constants,
- * `/` and `%` by positive constants are allowed; a product of axes or a tensor read is not.
- * @param stands a storage formula may exclusive-or two indices (a swizzle), and what an epilogue stores may lie at the rows of a packed
- * triangle, `i*(i-1)/2 + j`; an index that is read may neither
+ * The first part of an index that is not quasi-affine: sums and differences of axes, products with constants, `/` and
+ * `%` by positive constants are allowed; a product of axes or a tensor read is not.
+ * @param stands where the index stands. A storage formula may also exclusive-or two indices (a swizzle). An epilogue may also store at
+ * `i*(i-1)/2 + j`, the rows of a packed triangle.
  */
 export function offendingPart(
   e: Expr,
@@ -105,7 +108,7 @@ export function offendingPart(
       case "border":
         return {
           part: node,
-          because: `"${node.how}" stands around a whole index of a tensor, as in u[${node.how}(i-1)]`,
+          because: `"${node.how}" may enclose only the whole index of a tensor, as in u[${node.how}(i-1)]`,
         };
       case "access":
         return { part: node, because: "it reads a tensor; an index may use axes and constants only" };
@@ -123,7 +126,7 @@ export function offendingPart(
   return undefined;
 }
 
-/** The constant by which one number is larger than the other, as in `i*(i-1)`; undefined where their terms differ. */
+/** The constant difference between two indices, as 1 in `i*(i-1)`; undefined when their terms differ. */
 function largerBy(left: Expr, right: Expr): number | undefined {
   const difference = affineForm(binary("-", left, right));
   return difference?.terms.size === 0 ? difference.constant : undefined;
@@ -159,7 +162,7 @@ export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max:
     case "*": {
       const larger = largerBy(e.left, e.right);
       if (larger !== undefined) {
-        // x*(x + larger) is least at its vertex, or at the end that is nearest to it.
+        // x*(x + larger) is smallest at its vertex, or at the end of the range nearest to it.
         const at = (x: number): number => x * (x + larger);
         const vertex = Math.min(d, Math.max(c, Math.floor(-larger / 2)));
         return [at(vertex), Math.max(at(c), at(d))];
@@ -175,7 +178,7 @@ export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max:
         : [0, c - 1];
     case "^": {
       if (a < 0 || c < 0) throw new Error("internal: an exclusive or of a negative index");
-      // No bit above the highest of either side.
+      // The result has no bit above the highest bit of either side.
       return [0, 2 ** Math.ceil(Math.log2(Math.max(b, d) + 1)) - 1];
     }
     default:

@@ -36,7 +36,7 @@ export function transpose(a: BinaryMatrix): BinaryMatrix {
   return { rows: a.columns, columns: a.rows, bits: toMatrix(a).transpose().to2DArray() };
 }
 
-/** Places where two matrices of one shape differ, row by row; only the named columns are compared. */
+/** Places where two matrices of the same shape differ, row by row. Only the named columns are compared. */
 export function differences(
   a: BinaryMatrix,
   b: BinaryMatrix,
@@ -51,14 +51,14 @@ export function differences(
   return found;
 }
 
-/** The entry at a named place. */
+/** The entry in a named row and column. */
 export function bitAt(a: BinaryMatrix, row: string, column: string): number {
   const bit = a.bits[a.rows.indexOf(row)]?.[a.columns.indexOf(column)];
   if (bit === undefined) throw new Error(`internal: no entry ${row}, ${column}`);
   return bit;
 }
 
-/** Drawn with its names, as in the head of this file. */
+/** Text with row and column names, as in the head of this file. */
 export function printMatrix(a: BinaryMatrix): string {
   const left = Math.max(0, ...a.rows.map((r) => r.length));
   const head = `${" ".repeat(left)}  ${a.columns.join(" ")}`;
@@ -69,7 +69,7 @@ export function printMatrix(a: BinaryMatrix): string {
   return [head, ...body].join("\n");
 }
 
-/** Made once a matrix: X and Z of an enumeration meet every Y. */
+/** Converted once per matrix, because an enumeration multiplies the same X and Z with every Y. */
 const toMatrix = memoised((a: BinaryMatrix): Matrix => {
   const empty = a.rows.length === 0 || a.columns.length === 0;
   return empty ? new Matrix(a.rows.length, a.columns.length) : new Matrix(a.bits.map((row) => [...row]));

@@ -13,8 +13,9 @@ import type { Equation } from "./equation.ts";
 import { accessesIn, type Expr, rewrite } from "./expression.ts";
 
 /**
- * Elements of a dimension that some indices ask for: those of plain indices where there are any. Borders are crossed on both sides alike:
- * `clamp(i+r-1)` of 8 outputs and 3 taps runs from -1 to 8 over 8 elements.
+ * The extent of a dimension, from the indices that read it. Plain indices decide it where there are any. Otherwise the
+ * reads are taken to cross both borders by the same distance: `clamp(i+r-1)` of 8 outputs and 3 taps runs from -1 to 8,
+ * so the extent is 8.
  */
 export function reachOf(indices: readonly Expr[], extents: Extents): number {
   const plain = indices.filter((e) => e.kind !== "border");
@@ -24,7 +25,7 @@ export function reachOf(indices: readonly Expr[], extents: Extents): number {
   return Math.max(1, ...bounds.map(([, max]) => max + 1 + least));
 }
 
-/** The equation with the extent of every border known. */
+/** The equation with the dimension's extent written into every border index. */
 export function withExtents(
   equation: Equation,
   tensors: Readonly<Record<string, { readonly dims: readonly { readonly extent: number }[] }>>,

@@ -10,31 +10,38 @@ import type { Matching } from "./mapping.ts";
 /**
  * How an input reaches the instruction.
  *
- * - `in-place`: loaded from the user's tensor where it lies; blocks at its border leave out what is outside
- * - `padded`: the tensor is copied once a call, re-laid so that the instruction's axes lie innermost, with a border of zeros
- * - `windowed`: copied once a call, with the fused loops of the instruction's axes laid out one by one and zeros behind them
- * - `tiled`: every tile is packed in the order the loops ask for it; ahead of time when the tensor is constant, else once a call
+ * - `in-place`: loaded from the user's tensor; blocks at the border skip what lies outside
+ * - `padded`: the tensor is copied once per call, with the instruction's axes innermost and a border of zeros
+ * - `windowed`: copied once per call, with the fused loops of the instruction's axes laid out one by one and zeros after them
+ * - `tiled`: every tile is packed in the order in which the loops read it; ahead of time when the tensor is constant, else once per call
  */
 export const PLACEMENTS = ["in-place", "padded", "windowed", "tiled"] as const;
 /** Where an operand of an instruction is loaded from: its own tensor, or a copy and its form. */
 export type Placement = (typeof PLACEMENTS)[number];
 
-/** What a mapping leaves open. Dimensions are the outer loops by name, and each fed axis of the instruction by its loops joined, `p_q`. */
+/**
+ * The decisions that a mapping leaves open. A dimension is an outer loop by name, or the fused loops of an instruction
+ * axis, `p_q`.
+ */
 export interface Schedule {
   /**
-   * Loops around the instruction, outermost first: every dimension once, `k`, kept ones before summed ones; and before it at most one
-   * loop over its tiles, `k/8`: of 8 blocks each. Tiles of a summed dimension may stand outside kept loops; see mapper/schedule/cache-tiles.ts.
+   * Loops around the instruction, outermost first. Every dimension `k` stands once, kept dimensions before summed ones. Before it there may
+   * be one loop over its tiles, written `k/8` for tiles of 8 blocks. A tile loop of a summed dimension may stand outside kept loops; see
+   * mapper/schedule/cache-tiles.ts.
    */
   readonly order: readonly string[];
-  /** Steps of a dimension unrolled around the instruction: the register block. 1 when left out. */
+  /** Steps of each dimension unrolled around the instruction: the register block. 1 when left out. */
   readonly block: Readonly<Record<string, number>>;
   /** Where each tensor is loaded from. */
   readonly placement: Readonly<Record<string, Placement>>;
-  /** Kept dimensions of fused loops that run over the gaps between the rows of a padded copy; none when left out. */
+  /** Fused kept dimensions that also run over the gaps between the rows of a padded copy; none when left out. */
   readonly spread?: readonly string[] | undefined;
-  /** Inputs whose padded or windowed copy is made anew at each step of the loop over a kept dimension, by operand; else once a call. */
+  /**
+   * By operand, the kept dimension at each step of which its padded or windowed copy is made anew. An input not named
+   * is copied once per call.
+   */
   readonly within?: Readonly<Record<string, string>> | undefined;
-  /** Threads that share the kernel. */
+  /** Threads that run the kernel. */
   readonly threads: number;
 }
 
@@ -44,9 +51,12 @@ interface Scheduled<S> {
   readonly intrinsic: string;
   /** Which loops feed which axis of the instruction. */
   readonly matching: Matching;
-  /** Instruction operand to tensor, as text: the binding the matching was found under. */
+  /** The tensor that each instruction operand stands for, as text. */
   readonly operands: Readonly<Record<string, string>>;
-  /** The loops that were mapped, where they are not those of the equation; see mapper/match/phases.ts. */
+  /**
+   * How the equation's loops were rewritten before they were mapped; see mapper/match/phases.ts. Left out when they
+   * were not.
+   */
   readonly rewriting?: Rewriting["kind"] | undefined;
   /** How the loops run. */
   readonly schedule: S;
@@ -54,7 +64,7 @@ interface Scheduled<S> {
 
 /** A mapping onto an instruction, and its schedule. */
 export interface MappedCandidate extends Scheduled<Schedule> {
-  /** Left out: this is the kind that the first records were of. */
+  /** Left out: records of mappings are older than the field. */
   readonly kind?: undefined;
 }
 
@@ -62,47 +72,52 @@ export interface MappedCandidate extends Scheduled<Schedule> {
 export const LANE_DATAFLOWS = ["SBM", "FBS-shift", "FBS-load"] as const;
 export type LaneDataflow = (typeof LANE_DATAFLOWS)[number];
 
-/** What a kernel of lanes leaves open. */
+/** Schedule of a window kernel on lanes. */
 export interface LaneSchedule {
   readonly dataflow: LaneDataflow;
   /** Elements of a vector: 16 f32 on AVX-512, 32 on a warp. */
   readonly lanes: number;
-  /** P: output rows of a block; data rows are shared by them. 1 where there is no row axis. */
+  /** P: output rows of a block, which share the data rows. 1 when there is no row axis. */
   readonly rows: number;
   /** Vectors of a block along the lane axis. */
   readonly vectors: number;
-  /** Summed axes kept as loops inside a block. */
+  /** Summed axes that stay loops inside a block. */
   readonly rolled: readonly string[];
-  /** Broadcast ahead of the lane blocks and kept in vectors, or read where they are used. */
+  /**
+   * `registers`: weights are broadcast once before the blocks and kept in vectors. `memory`: they are read at each use.
+   */
   readonly weights: "registers" | "memory";
-  /** Results go around the caches. */
+  /** Results are stored with non-temporal stores, past the caches. */
   readonly streaming: boolean;
-  /** How far ahead of its use new data are asked for; 0 leaves that to the hardware. */
+  /** Prefetch distance in bytes; 0 leaves prefetching to the hardware. */
   readonly prefetchBytes: number;
   /**
-   * `peeled`: whole blocks where every neighbour is inside, and the rest apart, for a CPU; `guarded`: one kind of block with every access
-   * tested, all blocks dealt out, for thousands of warps.
+   * `peeled`, for a CPU: interior blocks, whose neighbours are all inside, run without tests, and the border apart.
+   * `guarded`, for thousands of warps: every block tests every access.
    */
   readonly borders: "peeled" | "guarded";
-  /** Row blocks swept before the next step of the outer axes, so that planes stay in cache; 0 sweeps all. */
+  /** Row blocks swept before the next step of the outer axes, so that planes stay in cache; 0 sweeps all rows. */
   readonly strip: number;
-  /** Steps in time of one pass over memory, of a stencil in time; 1 when left out. */
+  /** For a stencil in time, time steps per pass over memory; 1 when left out. */
   readonly depth?: number | undefined;
-  /** Neighbouring outputs of one lane, moved to and from memory at once; one, a vector's lanes side by side, when left out. */
+  /**
+   * Neighbouring outputs that one lane moves to and from memory at once. 1 when left out: neighbours lie on
+   * neighbouring lanes.
+   */
   readonly each?: number | undefined;
   /**
-   * Outputs along the outermost axis that data move along, made one after another by the same lanes: data are loaded once and added to every
-   * sum they belong to. When left out, each is a block's own.
+   * Outputs along the outermost axis of data movement that the same lanes compute one after another. Data are loaded
+   * once and added to every sum that needs them. When left out, each output belongs to a block of its own.
    */
   readonly sweep?: number | undefined;
-  /** Steps of a sweep that are written out, the loads of all before the arithmetic of the first; 1 when left out. */
+  /** Steps of a sweep that are unrolled, with all their loads before the first arithmetic; 1 when left out. */
   readonly ahead?: number | undefined;
   readonly threads: number;
 }
 
-/** Where the points of some loops run: on lane `P z` at step `s z`, the slowest row of time first. */
+/** A space-time transform: the point z runs on lane `P z` at step `s z`. The first row of time is the slowest. */
 export interface LaneTransform {
-  /** Loops of the array, a column of the rows each; the others stand around it. */
+  /** Loops of the array; each is a column of P and s. The other loops stand around the array. */
   readonly loops: readonly string[];
   /** P. */
   readonly allocation: readonly number[];
@@ -113,22 +128,25 @@ export interface LaneTransform {
 /** How the inputs of a design on lanes reach them. */
 export const ARRAY_INPUTS = ["passed", "loaded", "dots"] as const;
 
-/** What a kernel of lanes leaves open whose design is any transform. */
+/** Schedule of a kernel on lanes whose design is given by its transform. */
 export interface ArraySchedule {
   readonly transform: LaneTransform;
-  /** Elements of a vector: as many PEs at most. */
+  /** Elements of a vector, and so the largest number of PEs. */
   readonly lanes: number;
-  /** Steps that one pass of the array takes of a loop that is longer. */
+  /** Steps per pass of the array, for each loop that is longer than one pass. */
   readonly tile: Readonly<Record<string, number>>;
-  /** Steps of loops around the array that run side by side in registers of their own; of a loop in tiles, so many tiles. */
+  /** Steps of an outer loop that run side by side, each in its own registers; of a tiled loop, tiles. */
   readonly beside: Readonly<Record<string, number>>;
-  /** What moves over lanes is passed on by its neighbour, or loaded again by every lane; or neighbours are loaded at once, for a dot product. */
+  /**
+   * `passed`: a lane gets moving data from its neighbour. `loaded`: every lane loads them again. `dots`: neighbours are
+   * loaded together for a dot product.
+   */
   readonly inputs: (typeof ARRAY_INPUTS)[number];
   readonly streaming: boolean;
   readonly threads: number;
 }
 
-/** A window on the lanes of vectors under one of the transforms that have names, and its schedule. */
+/** A window on the lanes of vectors under one of the named transforms, and its schedule. */
 export interface LaneCandidate {
   readonly kind: "lanes";
   /** Name of the multiply-add the lanes run. */
@@ -136,7 +154,7 @@ export interface LaneCandidate {
   readonly schedule: LaneSchedule;
 }
 
-/** A design on the lanes of vectors by its transform, and its schedule. */
+/** A design on the lanes of vectors given by its transform, and its schedule. */
 export interface ArrayCandidate {
   readonly kind: "lanes";
   /** Name of the multiply-add the lanes run. */
@@ -150,37 +168,46 @@ export function isArray(candidate: Candidate): candidate is ArrayCandidate {
 }
 
 /**
- * What a mapping of a matrix product leaves open on a machine of blocks and warps. Each entry is a decision with a file of its own in
+ * Schedule of a matrix product on the blocks and warps of a GPU. Each field is a decision with a file of its own in
  * mapper/schedule/, which says what the values mean.
  */
 export interface GridSchedule {
   /** Elements of a block's tile along each axis of the instruction. */
   readonly tile: Readonly<Record<string, number>>;
-  /** Warps, or warpgroups where those issue the instruction, of a block along each kept axis. */
+  /** Warps of a block along each kept axis; warpgroups when those issue the instruction. */
   readonly warps: Readonly<Record<string, number>>;
   /** Stages of the ring in shared memory. */
   readonly stage: number;
   /** How rows lie in shared memory. */
   readonly swizzle: "swizzled" | "padded" | "plain" | "spans";
   readonly transfer: "async" | "plain" | "engine";
-  /** What sends for tiles besides the warps that multiply; one of their threads when left out. */
+  /** `warp`: an extra warp issues the copies of tiles. When left out, a thread of a multiplying warp does. */
   readonly producer?: "warp" | undefined;
-  /** Row tiles that blocks take in turn before the next column tile. */
+  /** Row tiles that consecutive blocks take before the next column tile. */
   readonly order: number;
   /** When fragments are fetched from shared memory. */
   readonly fragments: "inline" | "ahead" | "across";
   readonly store: "direct" | "staged" | "quads";
-  /** Blocks that take all tiles in turn; each tile has a block of its own when left out. */
+  /** Number of blocks that take all tiles in turn. When left out, each tile has its own block. */
   readonly persistent?: number | undefined;
-  /** Blocks that share the sum of a tile, and where their parts meet; each block sums its own tile when left out. */
+  /**
+   * Blocks that share the sum of a tile, and where their partial sums meet. When left out, each block sums its own
+   * tile.
+   */
   readonly split?: { readonly parts: number; readonly through: "cluster" | "memory" } | undefined;
-  /** Inputs, by operand, that are first copied with the summed axis innermost; all are read as they lie when left out. */
+  /** Operands that are first copied with the summed axis innermost; none when left out. */
   readonly repack?: readonly string[] | undefined;
-  /** Taps of a filter are windows of what is staged of its input once; each is staged by itself when left out. */
+  /**
+   * `shifted`: an input is staged once and the filter taps read shifted windows of it. When left out, each tap is
+   * staged by itself.
+   */
   readonly taps?: "shifted" | undefined;
-  /** The input, by operand, of which what a tile reads is staged once, as it lies in its tensor; each step stages its own part when left out. */
+  /** Operand whose input is staged once per tile, in its own layout. When left out, each step stages its part. */
   readonly gather?: string | undefined;
-  /** Kernels that await another one of the call are launched while that one runs; once it has ended when left out. */
+  /**
+   * `early`: a kernel that awaits another is launched while that one runs. When left out, it is launched after that one
+   * has ended.
+   */
   readonly launch?: "early" | undefined;
 }
 
@@ -190,24 +217,29 @@ export interface GridCandidate extends Scheduled<GridSchedule> {
 }
 
 /**
- * What a kernel leaves open whose threads each compute some elements by an instruction of one thread: how the loops are dealt to lanes, warps and
- * blocks. A loop that is named nowhere has one of each. Of a summed loop, lanes add up by shuffles, warps through shared memory, blocks through
- * the workspace.
+ * Schedule of a kernel whose threads each compute elements with an instruction of one thread: how loops are dealt to
+ * lanes, warps and blocks. A loop that is not named counts 1 at that level. Parts of a sum are added by shuffles
+ * between lanes, through shared memory between warps, and through the workspace between blocks.
  */
 export interface ThreadSchedule {
   /** Lanes of a warp along each loop: powers of two that make a whole warp. */
   readonly lanes: Readonly<Record<string, number>>;
   /** Warps of a block along each loop. */
   readonly warps: Readonly<Record<string, number>>;
-  /** Neighbours along each loop that one thread takes in a step: sums side by side in registers, or terms of a sum. */
+  /**
+   * Neighbours along each loop that one thread computes per step: sums side by side in registers, or terms of one sum.
+   */
   readonly each: Readonly<Record<string, number>>;
   /** Blocks that share the sum of an element. */
   readonly split: number;
-  /** The kernel that adds parts up is launched while the one ahead runs; once it has ended when left out. */
+  /**
+   * `early`: the kernel that adds partial sums is launched while the previous one runs. When left out, after that one
+   * has ended.
+   */
   readonly launch?: "early" | undefined;
 }
 
-/** A computation by the instruction of one thread, which has no axes to match, and how threads share the work. */
+/** A computation by an instruction of one thread, which has no axes to match, and how threads share the work. */
 export interface ThreadCandidate extends Scheduled<ThreadSchedule> {
   readonly kind: "threads";
 }
@@ -225,17 +257,20 @@ export function isMapped(candidate: Candidate): candidate is MappedCandidate | G
   return candidate.kind !== "lanes";
 }
 
-/** Threads of the processor that call the kernel: a grid is launched by one. */
+/** Host threads that call the kernel; a grid is launched by one. */
 export function callingThreads(candidate: Candidate): number {
   return isOnGpu(candidate) ? 1 : candidate.schedule.threads;
 }
 
-/** The canonical text of a candidate: its identity within a workload. What says the same as nothing is left out. */
+/** The canonical text of a candidate: its identity within a workload. Fields that hold their default are left out. */
 export function candidateKey(candidate: Candidate): string {
   return canonicalJson({ ...candidate, schedule: scheduleSaid(candidate) });
 }
 
-/** One of each where it is left out: a number, or for each loop that is not named. `warps` of a grid name every axis. */
+/**
+ * Fields whose default is 1, by kind of candidate: numbers, or numbers by loop. `warps` of a grid names every axis, so
+ * it is not listed.
+ */
 const ONE_WHEN_LEFT_OUT: Readonly<Record<NonNullable<Candidate["kind"]> | "mapped", readonly string[]>> = {
   mapped: ["block"],
   lanes: ["beside", "depth", "each", "ahead"],
@@ -244,7 +279,7 @@ const ONE_WHEN_LEFT_OUT: Readonly<Record<NonNullable<Candidate["kind"]> | "mappe
 };
 const NONE_WHEN_LEFT_OUT: readonly string[] = ["spread", "within", "repack"];
 
-/** The schedule without what says the same as nothing. */
+/** The schedule without fields that hold their default. */
 function scheduleSaid({ kind, schedule }: Candidate): object {
   const counts = ONE_WHEN_LEFT_OUT[kind ?? "mapped"];
   const isOne = (name: string, value: unknown): boolean => counts.includes(name) && value === 1;

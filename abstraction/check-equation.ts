@@ -11,7 +11,7 @@ import { type Compare, comparesElements, type Expr, printAccess, printExpr, walk
 import { spanOf } from "./parse.ts";
 import { type DTypes, typeOf } from "./typing.ts";
 
-/** @throws UsageError for an index that is not affine once the parameters are put in */
+/** @throws UsageError for an index that is not affine once parameters are substituted */
 export function checkIndices(subject: string, equation: Equation, parameters: ReadonlyMap<string, Expr>): void {
   for (const node of accessesOf(equation)) {
     for (const index of node.index) {
@@ -30,7 +30,10 @@ export function checkIndices(subject: string, equation: Equation, parameters: Re
   }
 }
 
-/** Products with a parameter become products with a constant while the nodes without one keep their places. */
+/**
+ * Substitutes parameters so that products with them become products with constants. All other nodes keep their places
+ * in the text.
+ */
 function substituteParameters(e: Expr, parameters: ReadonlyMap<string, Expr>): Expr {
   if (e.kind === "axis") return parameters.get(e.name) ?? e;
   if (e.kind === "negate") {
@@ -44,8 +47,9 @@ function substituteParameters(e: Expr, parameters: ReadonlyMap<string, Expr>): E
 }
 
 /**
- * @param dtypes of inputs, whose elements a select may compare: `select(a[i] == b[j], 2, -1)`. An epilogue compares none: its sums are rounded.
- * @throws UsageError for a condition that does not compare affine indices, or elements
+ * @param dtypes types of the inputs, whose elements a select may compare: `select(a[i] == b[j], 2, -1)`. Left out for an epilogue, which may
+ * compare no elements, because its sums are rounded.
+ * @throws UsageError for a condition that compares neither affine indices nor elements
  */
 export function checkConditions(subject: string, { target, value, where }: Equation, dtypes?: DTypes): void {
   if (where !== undefined) checkCondition(subject, where);
@@ -53,7 +57,7 @@ export function checkConditions(subject: string, { target, value, where }: Equat
   for (const node of walk(value)) if (node.kind === "select") checkCondition(subject, node.condition, inputs);
 }
 
-/** Conditions compare indices, so that a program can be cut to the points where they hold. */
+/** Conditions must compare indices, so that lowering can cut a program to the points where they hold. */
 function checkCondition(subject: string, condition: Expr, inputs?: DTypes): void {
   if (condition.kind === "logic") {
     checkCondition(subject, condition.left, inputs);
@@ -76,7 +80,10 @@ function checkCondition(subject: string, condition: Expr, inputs?: DTypes): void
   }
 }
 
-/** Elements of inputs as they are, which rounding leaves alone; or one and a number, or one of s32 and an axis. */
+/**
+ * Elements may be compared with one another or with a number, and s32 elements with an axis; never the results of
+ * arithmetic, which are rounded.
+ */
 function checkElements(subject: string, condition: Compare, inputs: DTypes): void {
   const sides = [condition.left, condition.right];
   const odd = sides.find(

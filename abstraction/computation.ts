@@ -57,34 +57,34 @@ export interface Tensor {
   readonly dims: readonly Dimension[];
   /** Element offset in memory of the logical element, over the dimension names. */
   readonly storage: Expr;
-  /** Known before the run, as weights are: it may be packed ahead of time. */
+  /** Its values are known before the run, as weights are, so it may be packed ahead of time. */
   readonly constant: boolean;
 }
 
 /** What is computed: an equation with the extents of its axes, and the type and layout of each tensor. */
 export interface Computation {
-  /** In messages, lists and file names. */
+  /** Used in messages, lists and file names. */
   readonly name: string;
-  /** Over the axes; parameters are put in as numbers. */
+  /** The equation over the axes, with parameters substituted by numbers. */
   readonly equation: Equation;
   /** Kept axes as the target names them, then summed ones. */
   readonly axes: readonly Axis[];
-  /** What lies in memory, by name: the output first, then inputs as the equations read them. */
+  /** Tensors in memory by name: the output first, then inputs in the order in which the equations read them. */
   readonly tensors: Readonly<Record<string, Tensor>>;
-  /** What is made of each element of the target before it is stored. */
+  /** Element-wise equation applied to each element of the target before it is stored. */
   readonly epilogue?: Epilogue;
-  /** Of an equation that steps through time; its tensors are then planes. */
+  /** For an equation that steps through time; its tensors are then planes. */
   readonly time?: Time;
-  /** How its loops came from those of the equation that the user wrote; its tensors are the same. Left out where they are those loops. */
+  /** How its loops were rewritten from those of the user's equation; the tensors stay the same. Left out when they were not. */
   readonly rewriting?: Rewriting;
 }
 
-/** Ways to write a computation in other loops; see mapper/match/phases.ts. */
+/** Rewritings of a computation's loops; see mapper/match/phases.ts. */
 export const REWRITINGS = ["phases", "reversed"] as const;
 
 export interface Rewriting {
   readonly kind: (typeof REWRITINGS)[number];
-  /** What each loop of the user's equation is in the new ones, `p = p*2+p_phase-1`. */
+  /** Each loop of the user's equation in terms of the new loops, `p = p*2+p_phase-1`. */
   readonly places: readonly string[];
   /** Loops over the phases of strides. */
   readonly phases: readonly string[];
@@ -92,7 +92,7 @@ export interface Rewriting {
 
 /** A tensor of a computation as it is written down. */
 export interface TensorSpec {
-  /** May be left out where it follows: of what an equation assigns. */
+  /** May be left out when it follows from the value that an equation assigns. */
   readonly dtype?: DType;
   /** Names for the dimensions; by default the axis that indexes it alone, else `d0`, `d1` ... */
   readonly dims?: readonly string[];
@@ -100,9 +100,9 @@ export interface TensorSpec {
   readonly shape?: readonly number[];
   /** A layout name (`NHWC`); row-major by default. */
   readonly layout?: string;
-  /** In place of a layout name: the element offset as a formula over the dimension names, `(l/49)*3136 + c*49 + l%49`. */
+  /** Replaces the layout name: the element offset as a formula over the dimension names, `(l/49)*3136 + c*49 + l%49`. */
   readonly storage?: string;
-  /** Its values never change, as weights do not: it may be packed once ahead of time. */
+  /** Its values never change, as those of weights, so it may be packed once ahead of time. */
   readonly constant?: boolean;
 }
 
@@ -118,15 +118,15 @@ export interface ComputationSpec {
   readonly epilogue?: string | Equation;
   /** Extent of every axis, and values of named integer parameters (`stride`). */
   readonly extents: Extents;
-  /** Type, or more, of each tensor. The target's type defaults to the type of the value. */
+  /** The type of each tensor, or a full description. The target's type defaults to the type of the value. */
   readonly tensors: Readonly<Record<string, DType | TensorSpec>>;
-  /** Names in the equation that are constants and not axes. */
+  /** Names in the equation that are constants rather than axes. */
   readonly parameters?: Extents;
 }
 
 const SPEC = { name: true, equation: true, epilogue: true, extents: true, tensors: true, parameters: true } as const;
 
-/** The extent of every axis of an equation. @throws UsageError for an axis without one, and for one of no axis */
+/** The extent of every axis of an equation. @throws UsageError for an axis without an extent, or an extent without an axis */
 function axesGiven(
   subject: string,
   extents: Extents,
@@ -149,7 +149,7 @@ function axesGiven(
   });
 }
 
-/** The tensors that are described, by name. @throws UsageError for one that no equation reads or writes, and for a property that tensors do not have */
+/** The described tensors by name. @throws UsageError for a tensor that no equation mentions, or an unknown property */
 function tensorsGiven(
   subject: string,
   { tensors }: ComputationSpec,
@@ -167,7 +167,7 @@ function tensorsGiven(
   return new Map(specs);
 }
 
-/** The types that are described. @throws UsageError for one that is none, and for an input without one */
+/** The described types. @throws UsageError for an unknown type, or an input without one */
 function typesGiven(
   subject: string,
   specs: ReadonlyMap<string, TensorSpec>,
@@ -234,7 +234,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   if (epilogue) checkConditions(name, epilogue);
   if (recurrent && dtypes[target] === undefined)
     throw new UsageError(`${name}: "${target}" reads itself, so its data type must be given`);
-  // Where parameters index, what they stand for has no place in the text.
+  // Where a parameter indexes a tensor, its value has no place in the text.
   if (recurrent)
     checkDependences(name, [...bound.keys()].every((p) => constantsOf(parsed).includes(p)) ? parsed : equation);
   if (recurrent && epilogue)
@@ -244,7 +244,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   // 3. Shapes and layouts.
   const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
   const complete = (tensor: string, within: Equation, sizes: Extents): Tensor => {
-    // What refers to itself is as large as its axes: reads beyond them lie outside.
+    // A tensor that the equation both reads and assigns is as large as its axes; reads beyond them lie outside.
     const all = accessesOf(within).filter((a) => a.tensor === tensor);
     const accesses = recurrent && tensor === target ? all.slice(0, 1) : all;
     return completeTensor(name, tensor, dtypes[tensor] ?? "f32", specs.get(tensor), accesses, sizes);
@@ -262,7 +262,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   return withEpilogue(made, sum, typeEpilogue(name, epilogue, dtypes), specs, dtypes);
 }
 
-/** Its tensors with those of an epilogue, which takes the place of the sum. */
+/** Adds the tensors of an epilogue, whose output replaces the sum. */
 function withEpilogue(
   made: Computation,
   sum: Tensor,
@@ -272,7 +272,7 @@ function withEpilogue(
 ): Computation {
   const { name, tensors } = made;
 
-  // 1. What is written: the elements of the sum, each where it stands or at a place of its own; and what stands beside them.
+  // 1. The output: elements of the sum at their own or other places, and elements assigned beside them.
   const extents = extentsOf(made);
   const elements = elementExtents(epilogue, sum);
   const equations = [
@@ -302,7 +302,7 @@ function withEpilogue(
   return { ...made, tensors: all, epilogue: { equation: epilogue, sum } };
 }
 
-/** An epilogue and what stands beside it, without idle casts. */
+/** The epilogue and the equations beside it, without casts to the type a value already has. */
 function typeEpilogue(subject: string, epilogue: Equation, dtypes: Record<string, DType>): Equation {
   const typed = typeTarget(subject, epilogue, dtypes);
   return typed.beside ? { ...typed, beside: typed.beside.map((e) => typeTarget(subject, e, dtypes)) } : typed;
@@ -321,7 +321,7 @@ function readEquations(subject: string, { equation, epilogue }: ComputationSpec)
   return [parseEquation(text), ending === undefined ? undefined : read(ending)];
 }
 
-/** The equation without idle casts; `dtypes` learns the type of its target. @throws UsageError when that and the value disagree */
+/** The equation without idle casts; records the target's type in `dtypes`. @throws UsageError when that type and the value's disagree */
 function typeTarget(subject: string, equation: Equation, dtypes: Record<string, DType>): Equation {
   const target = equation.target.tensor;
   const valueType = typeOf(equation.value, dtypes);
@@ -341,7 +341,7 @@ export function equationText({ equation, epilogue }: Computation): string {
   return [equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation).join("; ");
 }
 
-/** What the equation assigns: with an epilogue it is held in registers and not stored. */
+/** The tensor that the equation assigns. With an epilogue it is held in registers and not stored. */
 export function targetOf(computation: Computation): Tensor {
   return tensorOf(computation, computation.equation.target.tensor);
 }
@@ -371,7 +371,7 @@ const extentsOfAxes = memoised(
 /** Extents of the loops. */
 export const extentsOf = ({ axes }: Computation): Extents => extentsOfAxes(axes);
 
-/** Points of the iteration domain, conditions not subtracted: one product and one sum each in a contraction. */
+/** Points of the iteration domain, ignoring conditions; in a contraction each point is one multiply-add. */
 export function pointCount(computation: Computation): number {
   return computation.axes.reduce((product, a) => product * a.extent, 1);
 }
@@ -387,7 +387,7 @@ export const memoryElements = memoised(({ dims, storage }: Tensor): number => {
   return boundsOf(storage, extents)[1] + 1;
 });
 
-/** Everything that makes two computations the same: equation, epilogue, extents, types, shapes, layouts. */
+/** Equal for equal computations: covers equation, epilogue, extents, types, shapes and layouts. */
 export function computationKey(computation: Computation): string {
   const axes = computation.axes.map((a) => `${a.name}=${a.extent}`).join(",");
   const tensors = Object.values(computation.tensors).map(

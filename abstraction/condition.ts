@@ -1,9 +1,10 @@
 /**
- * @file Conditions on boxes of indices: whether a `where` holds at every point of one, at some, or at none.
+ * @file Conditions on boxes of indices: whether a `where` holds at every point of a box, at some, or at none.
  *
  *     j <= i     i 32..47, j 0..15  always      i 16..31, j 16..31  sometimes      i 0..15, j 16..31  never
  *
- * Comparisons of affine forms are decided exactly, one at a time; what divides or takes a remainder is decided at single points only.
+ * Comparisons of affine forms are decided exactly, one at a time. Conditions with a division or remainder are decided
+ * at single points only.
  */
 
 import { type AffineForm, affineForm, evaluateIndex } from "./affine.ts";
@@ -60,7 +61,7 @@ export function conjunctsOf(e: Expr): Expr[] {
 
 export type Outlook = "always" | "sometimes" | "never";
 
-/** Whether a condition holds on a box of numbers. @param rangeOf first and last value of a loop */
+/** Whether a condition holds on a box. @param rangeOf first and last value of each loop */
 export function outlook(c: Condition, rangeOf: (loop: string) => readonly [low: number, high: number]): Outlook {
   switch (c.kind) {
     case "at-least": {
@@ -75,7 +76,7 @@ export function outlook(c: Condition, rangeOf: (loop: string) => readonly [low: 
     }
     case "and":
     case "or": {
-      // One part that never holds decides an `and`, one that always holds an `or`.
+      // One part that never holds decides an `and`; one that always holds decides an `or`.
       const [decides, otherwise] = c.kind === "and" ? (["never", "always"] as const) : (["always", "never"] as const);
       let all = true;
       for (const part of c.parts) {
@@ -99,7 +100,7 @@ export function outlook(c: Condition, rangeOf: (loop: string) => readonly [low: 
   }
 }
 
-/** A condition of a program, or what it is known to be. */
+/** A condition that a program tests, or its known truth. */
 export type Truth = Expr | boolean;
 
 /** Values of a loop in a program: `span` of them from an index on. */
@@ -108,12 +109,12 @@ export interface Span {
   readonly span: number;
 }
 
-/** Whether a condition may hold somewhere on a box, as a program tests it: never false where it holds at a point. */
+/** A test that is true if the condition may hold somewhere on a box. It may err towards true only. */
 export function somewhere(c: Condition, spanOf: (loop: string) => Span): Truth {
   return tested(c, spanOf, "somewhere");
 }
 
-/** Whether a condition holds everywhere on a box, as a program tests it: never true where it fails at a point. */
+/** A test that is true only if the condition holds everywhere on a box. It may err towards false only. */
 export function everywhere(c: Condition, spanOf: (loop: string) => Span): Truth {
   return tested(c, spanOf, "everywhere");
 }
@@ -135,7 +136,7 @@ function tested(c: Condition, spanOf: (loop: string) => Span, where: "somewhere"
   }
 }
 
-/** The least or the most an affine form takes on a box. */
+/** The smallest or largest value of an affine form on a box. */
 export function extreme(
   { constant, terms }: AffineForm,
   spanOf: (loop: string) => Span,
@@ -151,7 +152,7 @@ export function extreme(
   return binary("+", moving, number(fixed));
 }
 
-/** `e >= 0` with what is subtracted on the other side: `16*j <= 6*i + 5`. Counters of loops are never negative. */
+/** `e >= 0` with the subtracted terms on the other side: `16*j <= 6*i + 5`. Loop counters are never negative. */
 function isAtLeastZero(e: Expr): Truth {
   const form = affineForm(e);
   if (form === undefined) return compare(">=", e, number(0));
@@ -190,7 +191,7 @@ export function not(a: Truth): Truth {
   throw new Error(`internal: "${a.kind}" is no condition`);
 }
 
-/** Boxes looked at before points are counted as if the condition held: half a second. */
+/** Boxes examined before `usefulPoints` gives up and counts all points: about half a second. */
 const MOST_BOXES = 1_000_000;
 
 /** Points of the iteration domain at which the condition holds: the useful multiplies of a contraction. */
@@ -206,7 +207,7 @@ export const usefulPoints = memoised(({ axes, equation }: Computation): number =
 
 type Box = readonly (readonly [loop: string, range: readonly [low: number, high: number]])[];
 
-/** Boxes are halved along their longest side until the condition holds on all of one, or on none. */
+/** Halves boxes along their longest side until the condition holds on all of a box or on none of it. */
 function pointsHeld(condition: Condition, box: Box): number {
   let held = 0;
   let boxes = 0;

@@ -14,7 +14,10 @@ import { UsageError } from "./error.ts";
 import { type Access, accessesIn, axesIn, type Expr, printAccess, walk } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
-/** Of each axis of the target: places from an element that is read to the one that is made; `*` where all places are read, or none is known. */
+/**
+ * For each axis of the target, the distance from the element read to the element computed; `*` when all positions are
+ * read or the distance is unknown.
+ */
 export type Dependence = readonly (number | "*")[];
 
 /** Whether an equation reads what it assigns. */
@@ -22,7 +25,7 @@ export function isRecurrent({ target, value, where }: Equation): boolean {
   return [value, ...(where ? [where] : [])].some((e) => accessesIn(e).some((a) => a.tensor === target.tensor));
 }
 
-/** Names of an equation that index nothing and are compared with nothing: of a result that refers to itself they are numbers. */
+/** Names in a recurrence that neither index nor are compared: numeric constants. */
 export function namesOfNumbers(equation: Equation): string[] {
   const indices = accessesOf(equation).flatMap(({ index }) => index.flatMap(axesIn));
   const tested = [...walk(equation.value)].flatMap((e) => (e.kind === "compare" ? axesIn(e) : []));
@@ -52,9 +55,7 @@ function shiftedAxis(index: Expr): { readonly name: string; readonly by: number 
   return form && term?.[1] === 1 && others.length === 0 ? { name: term[0], by: form.constant } : undefined;
 }
 
-/**
- * @throws UsageError when an element would be read before it is made: with the dependence that is in the way
- */
+/** @throws UsageError when an element would be read before it is computed; the message shows the dependence */
 export function checkDependences(subject: string, equation: Equation): void {
   const { target, op } = equation;
   const names = target.index.map((e) => shiftedAxis(e)?.name ?? "");

@@ -5,7 +5,7 @@
  *     wrap("u8", 257) = 1                    two's complement
  *     saturate("s8", 200) = 127
  *
- * Values are JavaScript numbers throughout; every value of every type below is one exactly.
+ * All values are JavaScript numbers; a double represents every value of every type below exactly.
  */
 
 /** Every element type automap knows. `tf32` is held in 32 bits, of which 10 fraction bits count. */
@@ -119,11 +119,12 @@ export function saturate(dtype: DType, x: number): number {
  */
 function roundFloat({ fractionBits, minExponent, max }: FloatFormat, x: number): number {
   if (!Number.isFinite(x) || x === 0) return x;
-  // Small integers are values of the type.
+  // Small integers are representable in every float type.
   if (Math.abs(x) <= 2 ** (fractionBits + 1) && Number.isInteger(x)) return x;
   // 1. The spacing of the type's values around x is a power of two.
   const exponent = Math.max(Math.floor(Math.log2(Math.abs(x))), minExponent);
-  // log2 may be off by one at a power of two: there both spacings agree on the result unless x sits just below it.
+  // log2 may be off by one at a power of two. There both spacings give the same result, unless x is just below the
+  // power.
   const corrected =
     Math.abs(x) >= 2 ** (exponent + 1)
       ? exponent + 1
@@ -134,7 +135,7 @@ function roundFloat({ fractionBits, minExponent, max }: FloatFormat, x: number):
   // 2. Count spacings, rounding half to even.
   const count = x / spacing;
   const rounded = roundHalfEven(count) * spacing;
-  // 3. What rounds beyond the largest value is infinite.
+  // Values that round beyond the largest finite value become infinite.
   return Math.abs(rounded) > max ? Math.sign(x) * Number.POSITIVE_INFINITY : rounded;
 }
 

@@ -10,17 +10,17 @@ import { type Computation, elementCount, extentsOf, targetOf } from "./computati
 import { axesIn, compare, type Expr, number } from "./expression.ts";
 import { memoised } from "./memoised.ts";
 
-/** Kept points that are looked at one by one where the target's index divides. */
+/** Largest number of kept points that are examined one by one, where the target's index divides. */
 const MOST_POINTS = 100_000;
 
-/** Whether no two points that differ in a kept loop join one element; false where that is not found out. */
+/** Whether points that differ in a kept loop always write different elements; false also when this is not known. */
 export const writesApart = memoised(findApart);
 
 function findApart(computation: Computation): boolean {
   const extents = extentsOf(computation);
   const kept = computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
   const { index } = computation.equation.target;
-  // A loop is known from an index in which the other loops are known, or are digits of one number.
+  // A loop is determined by an index whose other loops are determined, or in which the loops are digits of one number.
   const known = new Set(kept.filter((l) => extents[l] === 1));
   for (let before = -1; before < known.size; ) {
     before = known.size;
@@ -48,7 +48,9 @@ function findApart(computation: Computation): boolean {
   return true;
 }
 
-/** What must hold of the loops for a point to have an element: nothing where no index of the target leaves it. */
+/**
+ * Conditions on the loops under which a point's element lies inside the target; empty when every index stays inside.
+ */
 export function insideTarget(computation: Computation): Expr[] {
   const extents = extentsOf(computation);
   const { dims } = targetOf(computation);
@@ -61,7 +63,7 @@ export function insideTarget(computation: Computation): Expr[] {
   });
 }
 
-/** Whether every element is written, none of them twice; false where that is not found out. */
+/** Whether every element is written exactly once; false also when this is not known. */
 export const writesAll = memoised(findAll);
 
 function findAll(computation: Computation): boolean {
@@ -70,7 +72,7 @@ function findAll(computation: Computation): boolean {
   const target = targetOf(computation);
   const { index } = computation.equation.target;
   const kept = computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
-  // Where indices are of different loops, the points inside are those inside along each dimension.
+  // Where each index has its own loops, the inside points are the product of those inside along each dimension.
   const loops = index.map((e) => axesIn(e));
   const shared = loops.flat().length !== new Set(loops.flat()).size;
   const inside = index.map((e, i): number => {

@@ -32,14 +32,14 @@ import {
 } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
-/** What is made of each element before it is stored. */
+/** An epilogue and the sum that it reads. */
 export interface Epilogue {
   readonly equation: Equation;
-  /** What the computation's own equation assigns: held in registers, rounded to its type, and never stored. */
+  /** The target of the computation's equation: held in registers, rounded to its type, never stored. */
   readonly sum: Tensor;
 }
 
-/** The axes of an epilogue: those it reads the sum at, in the order of the sum's dimensions. */
+/** The axes of an epilogue: those at which it reads the sum, in the order of the sum's dimensions. */
 export function elementAxes(epilogue: Equation, sum: string): string[] {
   const read = accessesIn(epilogue.value).find((a) => a.tensor === sum);
   return read?.index.flatMap((e) => (e.kind === "axis" ? [e.name] : [])) ?? [];
@@ -73,7 +73,7 @@ export function checkEpilogue(subject: string, epilogue: Equation, equation: Equ
     if (printAccess(other) !== printAccess(first))
       throw problem(`it reads ${printAccess(other)} beside ${printAccess(first)}`, other);
 
-  // 2. What it reads besides: these axes, plain. What it writes: each of them, plain or in an index that tells them apart.
+  // 2. Other reads use these axes, plain. The target uses each axis, plain or in an index that tells elements apart.
   for (const access of accessesIn(epilogue.value)) {
     const crooked = access.index.find((e) => e.kind !== "axis" || !axes.includes(e.name));
     if (crooked) throw problem(`${printAccess(access)} may be indexed by ${axes.join(", ")} alone`, crooked);
@@ -97,7 +97,7 @@ function checkStored(target: Access, problem: ProblemAt): void {
   }
 }
 
-/** What is assigned beside an epilogue reads inputs, over axes of the equation. */
+/** An equation beside an epilogue may read only inputs, over axes of the equation. */
 function checkBeside(other: Equation, epilogue: Equation, equation: Equation, problem: ProblemAt): void {
   const [written, sum] = [epilogue.target, equation.target.tensor];
   if (other.target.tensor !== written.tensor || other.target.index.length !== written.index.length)
@@ -128,18 +128,18 @@ export function isElementwise({ target, where, beside }: Equation): boolean {
   return where === undefined && beside === undefined && new Set(axes).size === target.index.length;
 }
 
-/** Why what stores each element of a sum where it stands cannot store this epilogue; undefined where it can. */
+/** Why a printer that stores each element of a sum at its own index cannot store this epilogue; undefined when it can. */
 export function placedProblem({ epilogue }: Computation): string | undefined {
   if (epilogue === undefined || isElementwise(epilogue.equation)) return undefined;
   return `the epilogue stores ${printAccess(epilogue.equation.target)} at places of its own`;
 }
 
-/** Whether a tensor is the output of such an epilogue: what it writes was found to lie inside where it was defined. */
+/** Whether a tensor is the output of an epilogue that stores at other places. Such stores were checked to lie inside when it was defined. */
 export function storesElsewhere(computation: Computation, tensor: string): boolean {
   return computation.epilogue?.equation.target.tensor === tensor && placedProblem(computation) !== undefined;
 }
 
-/** The equation of a sum, without the points of elements that its epilogue leaves out. */
+/** The equation of a sum, restricted to points whose elements its epilogue uses. */
 export function needed(equation: Equation, { where, ...epilogue }: Equation): Equation {
   if (where === undefined) return equation;
   const before = equation.where === undefined ? [] : conjunctsOf(equation.where);
@@ -148,7 +148,7 @@ export function needed(equation: Equation, { where, ...epilogue }: Equation): Eq
   return { ...equation, where: [...before, ...added].reduce(and) };
 }
 
-/** What must hold of the loops of an equation for its epilogue to store an element. */
+/** Conditions on the loops of an equation under which its epilogue stores an element. */
 export function kept({ target }: Equation, epilogue: Equation): readonly Expr[] {
   if (epilogue.where === undefined) return [];
   const axes = elementAxes(epilogue, target.tensor);
@@ -161,7 +161,7 @@ export function checkEveryElementOnce(subject: string, target: Access, sum: Tens
   const spatial = axes.filter((a) => a.kind === "spatial");
   const seen = new Set<string>();
   const whole = target.index.every((e, d) => {
-    // The digits of a number, smallest first: g*16+k with 16 steps of k.
+    // Digits of one number, the fastest first: g*16+k with 16 steps of k.
     const form = affineForm(e);
     if (form?.constant !== 0) return false;
     const digits = spatial
@@ -180,12 +180,12 @@ export function checkEveryElementOnce(subject: string, target: Access, sum: Tens
     throw new UsageError(`${subject}: epilogue: not every element of ${printAccess(target)} is computed exactly once`);
 }
 
-/** The epilogue as the one statement that stores an element: `index` is the element's, `held` stands for what was summed. */
+/** The epilogue as the one statement that stores an element. `index` is the element's index, and `held` replaces the sum. */
 export function epilogueAt({ equation, sum }: Epilogue, index: readonly Expr[], held: Expr): Equation {
   const { where } = equation;
   const axes = new Map(elementAxes(equation, sum.name).map((name, d) => [name, index[d] ?? number(0)]));
   const at = (e: Expr): Expr => {
-    // Whole, as given: names in the index of `held` are no axes of the epilogue.
+    // Replaced as a whole, because names in the index of `held` are not axes of the epilogue.
     if (e.kind === "access" && e.tensor === sum.name) return held;
     return e.kind === "axis" ? (axes.get(e.name) ?? e) : e;
   };
@@ -204,8 +204,8 @@ export function guarded(equation: Equation, conditions: readonly Expr[]): Equati
 }
 
 /**
- * The sum and what is made of it, each a computation of its own: `epilogue` reads the sum as an input, and those `beside` it leave the elements
- * that they do not assign at 0. Without an epilogue the first is the computation itself.
+ * The sum, its epilogue and the equations beside it, each as a computation of its own. `epilogue` reads the sum as an input; those in `beside` leave
+ * 0 in elements that they do not assign. Without an epilogue the first is the computation itself.
  */
 export function partsOf(computation: Computation): {
   readonly sum: Computation;
@@ -240,7 +240,7 @@ export function partsOf(computation: Computation): {
   };
 }
 
-/** What several computations assign to elements of one tensor, each of its own: row-major. */
+/** Merges the elements that several computations assign to one tensor, row-major; no two assign the same element. */
 export function together(first: Float64Array, others: readonly ArrayLike<number>[]): Float64Array {
   return others.length === 0 ? first : first.map((x, i) => others.reduce((sum, other) => sum + (other[i] ?? 0), x));
 }

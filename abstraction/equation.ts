@@ -29,7 +29,7 @@ export interface Equation {
   readonly value: Expr;
   /** Points that it leaves out are not computed. */
   readonly where?: Expr;
-  /** Of an epilogue: what is assigned to other elements of the same tensor, read from inputs alone. */
+  /** In an epilogue: equations that assign other elements of the same tensor and read only inputs. */
   readonly beside?: readonly Equation[];
 }
 
@@ -54,13 +54,13 @@ export function accessesOf({ target, value, where }: Equation): Access[] {
   return [target, ...accessesIn(value), ...(where === undefined ? [] : accessesIn(where))];
 }
 
-/** Names of the tensors, target first, each once; those that are read beside it last. */
+/** Names of the tensors, each once: the target, then the reads, then those read by equations beside it. */
 export function tensorsOf(equation: Equation): string[] {
   const all = [equation, ...(equation.beside ?? [])].flatMap(accessesOf);
   return [...new Set(all.map((a) => a.tensor))];
 }
 
-/** What the target holds before anything joined it, and what a read outside a tensor gives. */
+/** The target's value before anything is combined, and the value of a read outside a tensor. */
 export function identityOf(op: CombineOp, dtype: DType): number {
   switch (op) {
     case "=":

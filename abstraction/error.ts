@@ -35,7 +35,7 @@ export class UsageError extends Error {
   explain(): string {
     const lines = [this.message];
     if (this.source !== undefined) {
-      // Of a text of several lines, the one that holds the place.
+      // Of a text with several lines, show the line that holds the place.
       const begin = this.span ? this.source.lastIndexOf("\n", this.span.start - 1) + 1 : 0;
       const [line = ""] = this.source.slice(begin).split("\n", 1);
       lines.push(`  ${line}`);
@@ -62,12 +62,12 @@ export interface EnvironmentProblem {
   readonly remedy: string;
 }
 
-/** A fault of the machine or of a file on it, through no mistake in the words given: exit code 6. */
+/** A fault of the machine or of a file on it, not of the arguments: exit code 6. */
 export abstract class MachineFault extends Error {}
 
-/** The machine lacks something, and every part of saying so is known. */
+/** Something the machine lacks, with what, why and the remedy. */
 export class EnvironmentError extends MachineFault {
-  /** The same in its parts. */
+  /** The parts of the message. */
   readonly problem: EnvironmentProblem;
 
   constructor(problem: Omit<EnvironmentProblem, "status">, cause?: unknown) {
@@ -77,7 +77,7 @@ export class EnvironmentError extends MachineFault {
   }
 }
 
-/** What the system's words for a failed call mean to a user, and what to do where the file was to be written. */
+/** System error codes in a user's words, each with a remedy for a file that was to be written. */
 const REASONS: Readonly<Record<string, readonly [reason: string, remedy: string]>> = {
   EACCES: ["permission is denied", "change its permissions or those of its folder, or name another"],
   EDQUOT: ["the disk quota is used up", "free some space, or name a place on another disk"],
@@ -94,12 +94,12 @@ const REASONS: Readonly<Record<string, readonly [reason: string, remedy: string]
   EROFS: ["the file system is read-only", "name a place on another disk"],
 };
 
-/** Why a call on a file failed, in a few words. */
+/** Why a file operation failed, in a few words. */
 export function reasonOf(error: unknown): string {
   return REASONS[codeOf(error)]?.[0] ?? (error instanceof Error ? error.message : String(error));
 }
 
-/** What to do where the file was to be written. */
+/** The remedy when the file was to be written. */
 export function remedyOf(error: unknown): string {
   return REASONS[codeOf(error)]?.[1] ?? "name another";
 }
@@ -123,8 +123,8 @@ export function nearest(word: string, candidates: Iterable<string>): string | un
 }
 
 /**
- * `did you mean "conv2d"?`, or the list of what exists when nothing is near.
- * @param before what is written before each, as the dashes of an option
+ * `did you mean "conv2d"?`, or the list of valid words when none is near.
+ * @param before prefix of each word, as the dashes of an option
  */
 export function suggestion(word: string, candidates: readonly string[], before = ""): string {
   const near = nearest(word, candidates);
@@ -137,8 +137,8 @@ export function suggestion(word: string, candidates: readonly string[], before =
 }
 
 /**
- * Refuses an option that nobody reads, which JavaScript lets a caller misspell: a filter that is not heard matches everything.
- * @param known every name that there is, so that a new one cannot be forgotten here
+ * Refuses a misspelt option, which JavaScript would ignore: a filter under a wrong name would match everything.
+ * @param known every valid name; the type requires all of them
  * @throws UsageError with the nearest name
  */
 export function checkNames<T extends object>(
@@ -169,7 +169,7 @@ function editDistance(a: string, b: string): number {
   return cell(a.length, b.length);
 }
 
-/** What `make` makes; undefined where it is refused as a caller's mistake. */
+/** The result of `make`; undefined when it throws a UsageError. */
 export function attempt<T>(make: () => T): T | undefined {
   try {
     return make();
@@ -179,7 +179,7 @@ export function attempt<T>(make: () => T): T | undefined {
   }
 }
 
-/** The fault of the machine that some work ends with. */
+/** The machine fault that `work` throws, if it does. */
 export function faultOf(work: () => void): MachineFault | undefined {
   try {
     work();

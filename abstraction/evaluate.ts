@@ -30,15 +30,15 @@ export type Environment = Int32Array;
 
 export type Evaluate = (env: Environment) => number;
 
-/** A statement, compiled. */
+/** A compiled statement. */
 export type Run = (env: Environment) => void;
 
-/** Hears of every element that is read or written, by its place. */
+/** Receives every read and write of an element, by its place. */
 export interface Watch {
-  /** @param byItself by an instruction that must be told of what was written */
+  /** @param byItself whether the reader is an asynchronous instruction, which sees only published writes */
   read(at: number, byItself?: boolean): void;
   write(at: number): void;
-  /** An element that is not there is read: a machine would read whatever lies behind. @throws Error that says so, where nothing tests it */
+  /** A read outside the tensor, where a machine would read whatever lies there. @throws Error when nothing tests for it */
   outside(access: Access): void;
 }
 
@@ -46,13 +46,13 @@ export interface Buffer {
   readonly values: Values;
   readonly shape: readonly number[];
   readonly dtype: DType;
-  /** Place in memory of each logical element, where they do not lie row-major. */
+  /** Place in memory of each logical element; left out for row-major order. */
   readonly places?: Int32Array;
-  /** Of vectors of lanes, indexed `[register, lane]`: what a lane finds beyond the ends of a register, or in one never written. */
+  /** For vectors of lanes, indexed `[register, lane]`: the value read beyond the ends of a register, or from a register that was never written. */
   readonly unknown?: number;
-  /** Of memory that several threads see. */
+  /** For memory that several threads access. */
   readonly watch?: Watch;
-  /** Elements worked out when they are read, in place of `values`. */
+  /** Computes elements when they are read, in place of `values`. */
   readonly element?: (place: number) => number;
 }
 
@@ -73,7 +73,7 @@ export class Scope {
   readonly registers = new Map<string, Registers>();
   private readonly slots: Map<string, number>;
 
-  /** Places of accesses that are looked up by the one loop counter there is, instead of worked out from their index. */
+  /** Places of accesses as tables indexed by the only loop counter, in place of computing each index. */
   readonly tables: ReadonlyMap<Access, Int32Array> | undefined;
 
   constructor(
@@ -96,7 +96,7 @@ export class Scope {
     return this.slots.size - 1;
   }
 
-  /** The same scope with one more buffer; loop counters are common to both. */
+  /** The same scope with one more buffer. Both share the loop counters. */
   including(name: string, buffer: Buffer): Scope {
     return new Scope(new Map([...this.buffers, [name, buffer]]), this.identity, undefined, this.slots);
   }
@@ -212,7 +212,7 @@ export function compileIndex(e: Expr, scope: Scope): Evaluate {
   }
 }
 
-/** One function for the whole of an affine index: most of a nest's time goes into its indices. */
+/** Compiles an affine index to one function, because indices dominate the interpreter's time. */
 function compileAffine({ constant, terms }: AffineForm, scope: Scope): Evaluate {
   const slots = Array.from(terms.keys(), (name) => scope.slot(name));
   const factors = [...terms.values()];
@@ -229,7 +229,7 @@ function compileAffine({ constant, terms }: AffineForm, scope: Scope): Evaluate 
   };
 }
 
-/** A condition of a select, or of a statement, which may compare elements. */
+/** The condition of a select or a statement; it may compare elements. */
 export function compileCondition(e: Expr, scope: Scope): Evaluate {
   if (e.kind === "logic") {
     const [left, right] = [compileCondition(e.left, scope), compileCondition(e.right, scope)];
@@ -257,7 +257,7 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
     case "access":
       return compileRead(e, scope);
     case "cast": {
-      // A literal without a typed neighbour is what it says, as in C: `sat_s8(200)` is 127.
+      // A literal without a typed neighbour keeps its value, as in C: `sat_s8(200)` is 127.
       const value = compileValue(e.value, scope, "f64");
       const to = e.dtype;
       const cast = wrapperOf(to);
@@ -317,7 +317,7 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
   }
 }
 
-/** An element, or what stands for it outside its tensor. */
+/** An element, or the value that stands for it outside its tensor. */
 function compileRead(e: Access, scope: Scope): Evaluate {
   const { values, unknown, watch, element } = scope.buffer(e.tensor);
   const place = compilePlace(e, scope);
@@ -352,7 +352,7 @@ function compileArithmetic(op: BinaryOp, left: Evaluate, right: Evaluate, dtype:
     case "-":
       return (env) => round(left(env) - right(env));
     case "*":
-      // The product of two 32-bit integers does not fit a double; Math.imul keeps its low bits.
+      // A double cannot hold every product of two 32-bit integers; Math.imul keeps the low bits.
       return integer ? (env) => round(Math.imul(left(env), right(env))) : (env) => round(left(env) * right(env));
     case "/":
       return integer ? (env) => round(Math.trunc(left(env) / right(env))) : (env) => round(left(env) / right(env));

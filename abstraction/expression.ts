@@ -9,7 +9,7 @@
 
 import type { DType } from "./dtype.ts";
 
-/** `^` is the exclusive or of two integers; it stands in storage formulas, where it writes the swizzles of shared memory. */
+/** `^` is the exclusive or of two integers. It is legal only in storage formulas, which use it for the swizzles of shared memory. */
 export type BinaryOp = "+" | "-" | "*" | "/" | "%" | "^";
 export type CompareOp = "<" | "<=" | ">" | ">=" | "==" | "!=";
 
@@ -25,7 +25,7 @@ export const MIRRORED: Readonly<Record<CompareOp, CompareOp>> = {
 
 export type LogicOp = "and" | "or";
 
-/** Functions of floats alone: a library computes them, and vectors of lanes have no instruction for them. */
+/** Functions that exist for floats only. They are library calls: vector instructions do not compute them. */
 export const FLOAT_FUNCTIONS = {
   exp: 1,
   log: 1,
@@ -47,7 +47,7 @@ export type FunctionName = keyof typeof FUNCTIONS;
 
 export const isFloatFunction = (fn: FunctionName): fn is FloatFunction => Object.hasOwn(FLOAT_FUNCTIONS, fn);
 
-/** What an index beyond its dimension stands for: the nearest element, the mirrored one (`-1` is `1`), or the one a whole dimension on. */
+/** Which element an index outside its dimension reads: the nearest, the mirrored (`-1` reads `1`), or the one a whole dimension further. */
 export const BORDERS = ["clamp", "reflect", "wrap"] as const;
 export type Border = (typeof BORDERS)[number];
 
@@ -56,7 +56,7 @@ export interface BorderIndex {
   readonly kind: "border";
   readonly how: Border;
   readonly index: Expr;
-  /** Of the dimension; known once the tensor's shape is. */
+  /** Extent of the dimension; set once the tensor's shape is known. */
   readonly extent: number | undefined;
 }
 
@@ -76,7 +76,7 @@ export type Expr =
   | { readonly kind: "logic"; readonly op: LogicOp; readonly left: Expr; readonly right: Expr }
   | { readonly kind: "select"; readonly condition: Expr; readonly whenTrue: Expr; readonly whenFalse: Expr };
 
-/** Two indices, or in the condition of a select two elements. */
+/** Compares two indices, or in the condition of a select two elements. */
 export interface Compare {
   readonly kind: "compare";
   readonly op: CompareOp;
@@ -91,7 +91,7 @@ export interface Access {
   readonly index: readonly Expr[];
 }
 
-/** Index arithmetic knows no -0; a literal `-0` of the notation, which floats tell from 0, comes from the parser alone. */
+/** A number of index arithmetic, which has no -0. Only the parser makes the literal `-0`, which floats distinguish from 0. */
 export const number = (value: number): Expr => ({ kind: "number", value: value === 0 ? 0 : value });
 export const axis = (name: string): Expr => ({ kind: "axis", name });
 export const access = (tensor: string, index: readonly Expr[]): Access => ({ kind: "access", tensor, index });
@@ -121,7 +121,7 @@ export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
   return { kind: "binary", op, left, right };
 }
 
-/** `left op right` on elements: unlike integers without limit they round, wrap and know NaN and -0. */
+/** `left op right` on elements, which round, wrap and have NaN and -0. So fewer identities apply than for integers. */
 function binaryOfValues(op: BinaryOp, left: Expr, right: Expr): Expr {
   const is = (e: Expr, value: number): boolean => e.kind === "number" && Object.is(e.value, value);
   if (((op === "*" || op === "/") && is(right, 1)) || (op === "-" && is(right, 0))) return left;
@@ -129,7 +129,7 @@ function binaryOfValues(op: BinaryOp, left: Expr, right: Expr): Expr {
   return { kind: "binary", op, left, right };
 }
 
-/** `clamp(i-1)` of a dimension; an index that stands inside alone needs none. */
+/** A border index such as `clamp(i-1)`. */
 export const border = (how: Border, index: Expr, extent: number): BorderIndex => ({
   kind: "border",
   how,
@@ -137,13 +137,13 @@ export const border = (how: Border, index: Expr, extent: number): BorderIndex =>
   extent,
 });
 
-/** Elements that the index of a border keeps to: `defineComputation` puts them in. */
+/** Extent of a border index, which `defineComputation` fills in. */
 export function extentOfBorder({ how, extent }: BorderIndex): number {
   if (extent === undefined) throw new Error(`internal: ${how} of a dimension of no known extent`);
   return extent;
 }
 
-/** Where an index that may lie outside of `0 .. extent-1` finds its element. */
+/** The place that a border index reads; `index` may lie outside `0 .. extent-1`. */
 export function borderOp(border: BorderIndex, index: number): number {
   const { how } = border;
   const extent = extentOfBorder(border);
@@ -230,7 +230,7 @@ export function childrenOf(e: Expr): readonly Expr[] {
   }
 }
 
-/** Every node, parents before children, left to right. @param inside what is walked of a node; all of it by default */
+/** Every node, parents before children, left to right. @param inside the children to visit; all by default */
 export function* walk(e: Expr, inside: (e: Expr) => readonly Expr[] = childrenOf): Generator<Expr> {
   const left = [e];
   for (let node = left.pop(); node !== undefined; node = left.pop()) {
@@ -256,17 +256,17 @@ export function accessesIn(e: Expr): Access[] {
   return [...walk(e)].filter((node) => node.kind === "access");
 }
 
-/** Whether a comparison is of elements, `a[i] == b[j]`, and not of indices. */
+/** Whether a comparison compares elements, `a[i] == b[j]`, rather than indices. */
 export const comparesElements = (e: Compare): boolean => accessesIn(e).length > 0;
 
 /** Whether a condition depends on elements. */
 export const testsElements = (condition: Expr): boolean => accessesIn(condition).length > 0;
 
-/** Whether a value is chosen by elements somewhere. */
+/** Whether a select in the value depends on elements. */
 export const choosesByElements = (value: Expr): boolean =>
   [...walk(value)].some((e) => e.kind === "select" && testsElements(e.condition));
 
-/** Whether two expressions are the same tree; text that prints alike is told apart by nothing else. */
+/** Whether two expressions are the same tree. Equal text is not enough: 0 and -0 print alike. */
 export function isSame(a: Expr, b: Expr): boolean {
   if (a === b) return true;
   if (a.kind === "number") return b.kind === "number" && Object.is(a.value, b.value);
@@ -276,10 +276,10 @@ export function isSame(a: Expr, b: Expr): boolean {
   return a.kind === b.kind && printExpr(a) === printExpr(b);
 }
 
-/** Whether arithmetic is on integers without limit (`1/2` is 0) or on elements (`1/2` is a half beside an f32). */
+/** Whether arithmetic is on unbounded integers (`1/2` is 0) or on elements (`1/2` is 0.5 beside an f32). */
 export type Context = "index" | "value";
 
-/** An expression of axes and integers alone is taken for an index. */
+/** An expression of only axes and integers counts as an index. */
 function contextOf(e: Expr): Context {
   if (e.kind === "binary") return contextOf(e.left) === "index" ? contextOf(e.right) : "value";
   if (e.kind === "negate") return contextOf(e.value);
@@ -287,8 +287,8 @@ function contextOf(e: Expr): Context {
 }
 
 /**
- * Rebuilds bottom-up: children first, then `change` on each rebuilt node. Arithmetic on constants folds on the way in indices
- * and conditions; in values only what leaves every element as it is (`x*1`, `x/1`, `x-0`).
+ * Rebuilds bottom-up: children first, then `change` on each rebuilt node. In indices and conditions arithmetic on constants folds on the way. In
+ * values only operations that change no element fold (`x*1`, `x/1`, `x-0`).
  */
 export function rewrite(e: Expr, change: (node: Expr) => Expr, context: Context = contextOf(e)): Expr {
   const again = (child: Expr): Expr => rewrite(child, change, context);
@@ -309,7 +309,7 @@ export function rewrite(e: Expr, change: (node: Expr) => Expr, context: Context 
     }
     case "binary": {
       const made = (context === "index" ? binary : binaryOfValues)(e.op, again(e.left), again(e.right));
-      // The same tree stays the same object: what is known of it need not be found again.
+      // An unchanged tree stays the same object, so that values memoised on it are kept.
       const isOld = made.kind === "binary" && made.op === e.op && made.left === e.left && made.right === e.right;
       return change(isOld ? e : made);
     }
@@ -338,7 +338,7 @@ export function substitute(e: Expr, replacements: ReadonlyMap<string, Expr>, con
   return rewrite(e, (node) => (node.kind === "axis" ? (replacements.get(node.name) ?? node) : node), context);
 }
 
-/** Binding strength; a weaker operator inside a stronger one is printed in parentheses. */
+/** Operator precedence; a weaker operator inside a stronger one is printed in parentheses. */
 const STRENGTH = {
   or: 1,
   and: 2,
@@ -353,7 +353,7 @@ const STRENGTH = {
   atom: 8,
 } as const;
 
-/** Where an expression stands decides its spaces: `a[m,k] * b[k,n]`, `p*2+r-1` in an index, `64*(k/4) + 4*n` in a storage formula. */
+/** Where an expression stands decides its spacing: `a[m,k] * b[k,n]`, `p*2+r-1` in an index, `64*(k/4) + 4*n` in a storage formula. */
 export type PrintStyle = "value" | "index" | "formula";
 
 /** The text of an expression; `parseExpr` reads it back to an equal tree. */

@@ -19,13 +19,13 @@ export const FLOAT_VALUES: Readonly<Record<FloatFunction, (x: number, y: number)
   ceil: Math.ceil,
 };
 
-/** Up to here the series of powers is summed; beyond, the continued fraction of the complement converges faster. */
+/** Below this the power series is summed; above it the continued fraction of the complement converges faster. */
 const SERIES_BELOW = 2.5;
-/** From here on the complement is below half the spacing of doubles at 1. */
+/** From here on the complement is less than half the spacing of doubles at 1, so the result is 1. */
 const ONE_ABOVE = 6;
 const FRACTION_TERMS = 60;
 
-/** The error function within some units of the last place. Abramowitz and Stegun, 7.1.6 and 7.1.14. */
+/** The error function, to within a few units in the last place. Abramowitz and Stegun, 7.1.6 and 7.1.14. */
 export function erf(x: number): number {
   const size = Math.abs(x);
   if (Number.isNaN(x) || size === 0) return x;

@@ -1,5 +1,5 @@
 /**
- * @file Scalar statements of a nest: where their loops stand, or on all lanes of a vector at once.
+ * @file Compiles scalar statements of a nest: as serial statements, or on all lanes of a vector at once.
  *
  *     for lanes lane in 0..16
  *       Z[0,lane] = Z[0,lane-1] + x[16*b + lane] * w[q]          every lane reads before any writes
@@ -11,7 +11,7 @@ import { axesIn, number } from "./expression.ts";
 import type { Statement } from "./loop-nest.ts";
 import { substituteAxis } from "./rewrite-statement.ts";
 
-/** One scalar statement where its loops stand. */
+/** One scalar statement, run once for each step of the loops around it. */
 export function compileScalar({ target, op, value, where }: Equation, scope: Scope): Run {
   const { dtype, values } = scope.buffer(target.tensor);
   const evaluate = compileValue(value, scope, dtype);
@@ -25,12 +25,12 @@ export function compileScalar({ target, op, value, where }: Equation, scope: Sco
   };
 }
 
-/** In place of a lane: all of them together. */
+/** In place of a lane number: all lanes together. */
 const ALL_LANES = -1;
 
 /**
- * Each statement on every lane before the next begins: all lanes read, then all write.
- * @param thread is told the lane at work
+ * Runs each statement on every lane before the next statement: all lanes read, then all write.
+ * @param thread is told which lane runs
  */
 export function compileLanes(
   { axis, extent, body }: Extract<Statement, { kind: "loop" }>,
@@ -60,7 +60,7 @@ interface Lanes {
   readonly thread: { lane: number };
 }
 
-/** A target without the lane axis takes one value folded from all lanes, rounded once; with `=` at most one lane may meet the condition. */
+/** A target without the lane axis takes one value folded from all lanes and rounded once. With `=`, at most one lane may meet the condition. */
 function compileReduction(equation: Equation, { slot, extent, thread }: Lanes, scope: Scope): Run {
   const { target, op, value, where } = equation;
   const { dtype, values, watch } = scope.buffer(target.tensor);

@@ -14,13 +14,13 @@ import { dimsOf, isShared, type LoopNest, type Scratch, storageOf } from "./loop
 export interface NestMemory {
   readonly buffers: Map<string, Buffer>;
   readonly output: Buffer;
-  /** What the elements of each buffer are called. */
+  /** Names of the elements of each buffer, for messages. */
   readonly names: ReadonlyMap<string, WatchedBuffer>;
 }
 
 /**
  * Buffers of all tensors and all scratch of a nest.
- * @param judge watches what threads of a GPU write; left out, nobody does
+ * @param judge watches accesses by the threads of a GPU; none are watched when left out
  * @throws NestFault when a storage formula puts two elements in one place, or one outside its buffer
  */
 export function bindMemory(nest: LoopNest, computation: Computation, inputs: Inputs, judge?: Judge): NestMemory {
@@ -56,7 +56,7 @@ export function bindMemory(nest: LoopNest, computation: Computation, inputs: Inp
   return { buffers, output, names };
 }
 
-/** A tensor's elements in storage order, with the way back. */
+/** A tensor's elements in storage order, with the place of each logical element. */
 function storedBuffer(tensor: Tensor, logical: Values): Buffer {
   const shape = shapeOf(tensor);
   const places = placesOf(tensor.dims, tensor.storage);
@@ -66,7 +66,7 @@ function storedBuffer(tensor: Tensor, logical: Values): Buffer {
   return { values, shape, dtype: tensor.dtype, places };
 }
 
-/** Place in memory of each logical element, in row-major order; undefined where they lie in that order. */
+/** Place in memory of each logical element, in row-major order; undefined when the storage is row-major. */
 function placesOf(dims: readonly Dimension[], storage: Expr): Int32Array | undefined {
   if (printExpr(storage) === printExpr(rowMajor(dims))) return undefined;
   const scope = new Scope(new Map(), 0);

@@ -25,10 +25,10 @@ import { tilePlaces } from "./memory-tile.ts";
 import { printHead } from "./print-nest.ts";
 
 /**
- * The output of a computation, by way of a loop nest that was lowered from it.
- * @param calls how often the body is run after one `prepare`, as a kernel is called again and again
- * @param order in which order blocks and warps run; of no matter to a nest without them
- * @throws NestFault when threads of a GPU could run the nest to another result
+ * The output of a loop nest that was lowered from a computation.
+ * @param calls how often the body runs after one `prepare`; a kernel is called repeatedly too
+ * @param order in which blocks and warps run; irrelevant to a nest without them
+ * @throws NestFault when the threads of a GPU could compute a different result
  */
 export function interpretNest(
   written: LoopNest,
@@ -53,7 +53,7 @@ export function interpretNest(
   prepare();
   const joins = !judge && nest.body.some((s) => joinsOutput(s, outputOf(computation).name));
   for (let call = 0; call < calls; call++) {
-    // What assigns its results assigns every element: one it leaves out shows.
+    // A nest that assigns its output must write every element; NaN reveals one that it misses.
     output.values.fill(joins ? identity : Number.NaN);
     for (const { values, unknown } of vectors) values.fill(unknown);
     run();
@@ -104,7 +104,7 @@ function compileForBlocks(
     team: teamOfNest(nest),
     arrivals: nest.arrivals ?? [],
   };
-  // What stands outside blocks is run by one thread, between barriers of the whole call.
+  // Statements outside blocks run on one thread, between barriers of the whole call.
   const unwatched = [...buffers].map(([name, { watch: _, ...buffer }]) => [name, buffer] as const);
   const plain = (s: Statement): (() => void) => {
     const { run } = compileForThread({ ...nest, prepare: [], body: [s] }, new Scope(new Map(unwatched), identity));

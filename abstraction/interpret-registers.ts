@@ -22,7 +22,7 @@ export function registersOf(intrinsic: Intrinsic, operandName: string, count: nu
   };
 }
 
-/** Integers have no NaN: a value that tests do not use stands for what is unknown. */
+/** Integers have no NaN: this value, which tests do not use, marks an unknown element. */
 const UNKNOWN_INTEGER = 0x5bad_5bad;
 
 export function vectorsOf({ dtype, lanes, count }: VectorFile): Buffer & { readonly unknown: number } {

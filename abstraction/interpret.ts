@@ -25,7 +25,7 @@ import {
 import { type Access, accessesIn, number, rewrite, walk } from "./expression.ts";
 import { memoised } from "./memoised.ts";
 
-/** Values of each input by name, in the order of its elements in memory. */
+/** Values of each input by name, in logical row-major order whatever the tensor's layout. */
 export type Inputs = Readonly<Record<string, ArrayLike<number>>>;
 
 /**
@@ -56,12 +56,12 @@ export function interpret(computation: Computation, inputs: Inputs): Values {
   return output;
 }
 
-/** Runs an equation on buffers in place: the target keeps what it held, as an accumulating instruction's register does. */
+/** Runs an equation on buffers in place. The target keeps its previous contents, as an accumulator register does. */
 export function interpretInPlace(computation: Computation, values: Readonly<Record<string, Values>>): void {
   prepare(computation, buffersInPlace(computation, values))();
 }
 
-/** Compiles once what {@link interpretInPlace} does; each call runs it on the same arrays. */
+/** Compiles the work of {@link interpretInPlace} once; each call runs it on the same arrays. */
 export function prepareInPlace(computation: Computation, values: Readonly<Record<string, Values>>): () => void {
   const buffers = buffersInPlace(computation, values);
   const tables = tablesOf(computation);
@@ -75,14 +75,14 @@ function buffersInPlace(computation: Computation, values: Readonly<Record<string
   return buffers;
 }
 
-/** Place of every access at every point, spatial axes outside and reduce axes inside; of the target, at every spatial point. */
+/** Place of every access at every point, spatial axes outside and reduce axes inside. For the target, at every spatial point. */
 interface Tables {
   readonly target: Int32Array;
   readonly reads: ReadonlyMap<Access, Int32Array>;
   readonly reducePoints: number;
 }
 
-/** Undefined where a value depends on the loop counters by more than the elements it reads. */
+/** Undefined when a value depends on loop counters other than through the elements it reads. */
 const tablesOf = memoised((computation: Computation): Tables | undefined => {
   const { equation } = computation;
   const withoutReads = rewrite(equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
@@ -114,7 +114,7 @@ const tablesOf = memoised((computation: Computation): Tables | undefined => {
   };
 });
 
-/** What {@link prepare} does, the point being the one loop counter that there is. */
+/** {@link prepare} with precomputed places; the number of the point is the only loop counter. */
 function prepareByTable(
   { equation, tensors }: Computation,
   buffers: ReadonlyMap<string, Buffer>,
@@ -144,7 +144,7 @@ function prepareByTable(
   };
 }
 
-/** The order of slots is the order of loops: spatial axes outside, reduce axes inside. */
+/** Slots are assigned in loop order: spatial axes outside, reduce axes inside. */
 function axesInOrder({ axes }: Computation, scope: Scope): { spatial: readonly Axis[]; reduce: readonly Axis[] } {
   const spatial = axes.filter((a) => a.kind === "spatial");
   const reduce = axes.filter((a) => a.kind === "reduce");
@@ -210,7 +210,7 @@ function bindInputs(computation: Computation, inputs: Inputs): Map<string, Buffe
   return buffers;
 }
 
-/** A tensor's elements in row-major order. @throws Error when they are missing or of another number */
+/** A tensor's elements in row-major order. @throws Error when they are missing or their number is wrong */
 export function bufferOf(subject: string, tensor: Tensor, values: ArrayLike<number> | undefined): Buffer {
   const expected = elementCount(tensor);
   if (values === undefined) throw new Error(`${subject}: no values for tensor "${tensor.name}"`);

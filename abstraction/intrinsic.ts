@@ -23,7 +23,7 @@ import { memoisedPair } from "./memoised.ts";
 import { parseExpr, spanOf } from "./parse.ts";
 import { BRACES, type Code, filled, type Name, trustedCode } from "./source-text.ts";
 
-/** The language the instruction is reached from; `none` for accelerators that exist on paper. */
+/** The programming language that reaches the instruction; `none` for accelerators that exist only on paper. */
 export type Language = "c++" | "cuda" | "cm" | "opencl" | "sycl" | "none";
 
 /** Who executes one issue of the instruction together. */
@@ -33,21 +33,21 @@ export type ExecutionScope = "thread" | "subgroup" | "warp" | "warpgroup";
 export interface OperandSpec {
   /** Type of its elements. */
   readonly dtype: DType;
-  /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret. */
+  /** Register file and element, `zmm[4*n + k]`. Without brackets the vendor does not publish the layout. */
   readonly storage: string;
-  /** Another storage that the instruction reads as well: of an operand in shared memory, with neighbours along its other axis. */
+  /** For an operand in shared memory, a second storage that the instruction can read, with neighbours along the other axis. */
   readonly turned?: string;
-  /** How a memory tile lies where the registers' layout is secret: row after row, unless said otherwise. */
+  /** How a memory tile lies when the register layout is not published: row-major by default. */
   readonly layout?: "row" | "column";
   /** Names of the dimensions, where no axis indexes one alone. */
   readonly dims?: readonly string[];
-  /** Sizes of the dimensions, when the equation reaches beyond them on purpose. */
+  /** Sizes of the dimensions, when the equation intentionally reaches beyond them. */
   readonly shape?: readonly number[];
   /** Code that fills register `{reg}` from memory at `{ptr}`, rows `{stride}` bytes apart. */
   readonly load?: string;
   /** Code that writes register `{reg}` to memory at `{ptr}`. */
   readonly store?: string;
-  /** Code that fills register `{reg}` with what the combine starts from; only where no assignment of zeros does that. */
+  /** Code that fills register `{reg}` with the identity of the combine; needed only when assigning zeros does not. */
   readonly clear?: string;
 }
 
@@ -60,17 +60,20 @@ export interface Cost {
   readonly source: string;
 }
 
-/** Code around an instruction that is sent off and awaited, each said by all threads that issue it. */
+/** Code around an asynchronous instruction. Every thread that issues it executes each part. */
 export interface AsynchronousSpec {
-  /** Behind plain writes of operands in shared memory, by whoever wrote them, ahead of a barrier: the instruction reads by itself. */
+  /**
+   * After plain writes of operands to shared memory, by the writing threads before a barrier: makes the writes visible to the asynchronous
+   * instruction.
+   */
   readonly publish: string;
-  /** Before the first issue of a group: registers are as this thread left them. */
+  /** Before the first issue of a group: orders this thread's register accesses before the issues. */
   readonly fence: string;
-  /** What was issued since the last commit is one group. */
+  /** Makes all issues since the last commit one group. */
   readonly commit: string;
-  /** Until all but the newest `{pending}` groups have ended. */
+  /** Waits until all but the newest `{pending}` groups have ended. */
   readonly wait: string;
-  /** Behind a wait for all of them: the compiler reads the sums in `{reg}` no earlier. */
+  /** After a wait for all groups: keeps the compiler from reading the sums in `{reg}` earlier. */
   readonly arrived: string;
 }
 
@@ -80,57 +83,57 @@ export type Asynchronous = Readonly<Record<keyof AsynchronousSpec, RowText>>;
 export interface IntrinsicSpec<E extends string = string> {
   /** How users and records name it: `avx512.vpdpbusd`. */
   readonly name: string;
-  /** What users ask for together: `amx`, `vnni`, `wmma`. */
+  /** Groups instructions that users ask for together: `amx`, `vnni`, `wmma`. */
   readonly family: string;
-  /** Feature a device must report: a name of targets/. */
+  /** Feature that a device must report, as targets/ names it. */
   readonly isa: string;
-  /** Features it needs besides. */
+  /** Further features it needs. */
   readonly features?: readonly string[];
-  /** What its code is written in; `none` for one that exists on paper. */
+  /** Language of its code; `none` for an instruction that exists only on paper. */
   readonly language: Language;
-  /** Who issues it together; `thread` by default. */
+  /** The threads that issue it together; `thread` by default. */
   readonly scope?: ExecutionScope;
-  /** One sentence. */
+  /** A description in one sentence. */
   readonly summary: string;
   /** What it computes, over its own axes: `c[m,n] += s32(a[m,k]) * s32(b[k,n])`. */
   readonly compute: E;
   /** Extent of each axis. */
   readonly extents: Extents;
-  /** By the name that the equation gives it. */
+  /** The operands by their names in the equation. */
   readonly operands: Readonly<Record<OperandName<E>, OperandSpec>>;
-  /** Code of one issue, operands in braces: `{c} = dot_bytes({c}, {a}, {b});`. */
+  /** Code of one issue, with operands in braces: `{c} = dot_bytes({c}, {a}, {b});`. */
   readonly emit: string;
-  /** An issue is sent off and its sums are there when it has been awaited. */
+  /** Present when an issue is asynchronous: its sums are valid once it has been awaited. */
   readonly asynchronous?: AsynchronousSpec;
-  /** Definitions the code needs once before it. */
+  /** Definitions that must precede the code once. */
   readonly prelude?: string;
-  /** Statement each thread runs before its first load: `amx_begin();`. */
+  /** Statement that each thread runs before its first load: `amx_begin();`. */
   readonly setup?: string;
-  /** What the instruction makes of subnormal inputs and results; kept unless said otherwise. */
+  /** How the instruction treats subnormal inputs and results; kept when left out. */
   readonly subnormals?: "flushed";
-  /** What the model assumes where nothing was measured: one issue a cycle when left out. */
+  /** Cost that the model assumes where nothing was measured; one issue per cycle when left out. */
   readonly cost?: Cost;
-  /** As disassemblers print it: a compiled kernel must hold it. Nothing is looked for when left out. */
+  /** Name that disassemblers print. A compiled kernel must contain it; not checked when left out. */
   readonly mnemonic?: string;
-  /** Manual and entry. */
+  /** The manual and the entry in it. */
   readonly source: string;
 }
 
-/** Text of a row of the table, which {@link defineIntrinsic} alone makes: it is printed as it stands. */
+/** Text of a row of the table, which is printed unescaped. Only {@link defineIntrinsic} makes it. */
 export type RowText = string & { readonly [ofRow]: true };
 declare const ofRow: unique symbol;
 
-/** An operand of an instruction, its storage read. */
+/** An operand of an instruction, with its storage formula parsed. */
 export interface Operand {
   readonly name: string;
   readonly dtype: DType;
   /** Register file (`zmm`, `tile`, `wmma::matrix_a`). */
   readonly file: string;
-  /** Register element of each logical element; undefined when the vendor keeps it secret. */
+  /** Register element of each logical element; undefined when the vendor does not publish the layout. */
   readonly storage: Expr | undefined;
-  /** Another that the instruction reads as well. */
+  /** A second storage that the instruction can read. */
   readonly turned: Expr | undefined;
-  /** Of a memory tile; told by `storage` where there is one. */
+  /** Layout of a memory tile; follows from `storage` where there is one. */
   readonly layout: "row" | "column";
   readonly dims: readonly Dimension[];
   /** Axes of the instruction along which one logical element is held several times. */
@@ -140,7 +143,7 @@ export interface Operand {
   readonly clear: RowText | undefined;
 }
 
-/** A declaration that holds together, with its equation and its storage read. `defineIntrinsic` makes it. */
+/** A checked declaration with its equation and storage formulas parsed. Made by `defineIntrinsic`. */
 export interface Intrinsic {
   /** How users and records name it. */
   readonly name: string;
@@ -148,7 +151,7 @@ export interface Intrinsic {
   readonly family: string;
   /** Feature a device must report. */
   readonly isa: string;
-  /** All it needs, `isa` first. */
+  /** All features it needs, `isa` first. */
   readonly features: readonly string[];
   /** What its code is written in. */
   readonly language: Language;
@@ -160,9 +163,9 @@ export interface Intrinsic {
   readonly computation: Computation;
   /** Target first, then inputs as the equation reads them. */
   readonly operands: readonly Operand[];
-  /** Code of one issue, operands in braces. */
+  /** Code of one issue, with operands in braces. */
   readonly emit: RowText;
-  /** Code around an issue that is sent off and awaited; undefined for one that is done when it returns. */
+  /** Code around an asynchronous issue; undefined for a synchronous instruction. */
   readonly asynchronous: Asynchronous | undefined;
   /** Definitions that its code needs. */
   readonly prelude: RowText | undefined;
@@ -172,11 +175,11 @@ export interface Intrinsic {
   readonly subnormals: "kept" | "flushed";
   /** As declared. */
   readonly cost: Cost | undefined;
-  /** What a compiled kernel must hold. */
+  /** Name that the disassembly of a compiled kernel must contain. */
   readonly mnemonic: string | undefined;
   /** Manual and entry. */
   readonly source: string;
-  /** The declaration as written: what a record's hash covers. */
+  /** The declaration as written, which a record's hash covers. */
   readonly declaration: IntrinsicSpec;
 }
 
@@ -193,9 +196,9 @@ type LastWord<S extends string, Word extends string = ""> = S extends `${infer C
 type Separator = " " | "(" | ")" | "]" | "," | "=" | "+" | "-" | "*" | "/" | "%" | "<" | ">";
 
 /**
- * OpenCL C: `space` is `global`, `local` or `__private`; `by` is `block` where a block read can take the rows, else the space. SYCL: `space`
- * is `global` or `local`, `lane` the number of the work-item in its sub-group. CM: `by` says how functions of tiles are called that reach the
- * memory, `rows` how many rows of how many dwords.
+ * Words that templates of loads and stores may use beside the operands. OpenCL C: `space` is `global`, `local` or `__private`; `by` is `block` where
+ * a block read can take the rows, else the space. SYCL: `space` is `global` or `local`, and `lane` is the number of the work-item in its sub-group.
+ * CM: `by` names the variant of the tile functions that reaches the memory, and `rows` says how many rows of how many dwords.
  */
 const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride", "space", "by", "lane", "rows"];
 
@@ -271,7 +274,7 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
   return intrinsic;
 }
 
-/** A declaration is code of this program, or of a program that declares its own. */
+/** A declaration is code of this program, or of a program that registers its own instruction. */
 function rowText(text: string): RowText;
 function rowText(text: string | undefined): RowText | undefined;
 function rowText(text: string | undefined): RowText | undefined {
@@ -286,10 +289,10 @@ const asynchronousText = (given: AsynchronousSpec): Asynchronous => ({
   arrived: rowText(given.arrived),
 });
 
-/** The file of operands that an instruction reads from the memory of a block, where they lie. */
+/** Register file of operands that an instruction reads directly from a block's shared memory. */
 const SHARED = "shared";
 
-/** Whether an instruction reads an operand from shared memory and not from registers. */
+/** Whether an instruction reads an operand from shared memory rather than from registers. */
 export const readsShared = ({ file }: Operand): boolean => file === SHARED;
 
 /** Lanes of a warp. */
@@ -306,13 +309,13 @@ export function operandOf(intrinsic: Intrinsic, name: string): Operand {
   return operand;
 }
 
-/** Elements the register holds, copies of a broadcast included. */
+/** Elements that the register holds, including copies of a broadcast. */
 export const registerElements = memoisedPair((intrinsic: Intrinsic, operand: Operand): number => {
   const extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
   return boundsOf(operand.storage ?? rowMajor(operand.dims), extents)[1] + 1;
 });
 
-/** The text of a row as code, its braces filled. */
+/** The code of a row's template, with values for the words in braces. */
 export function fillTemplate(template: RowText, values: Readonly<Record<string, Code | Name>> = {}): Code {
   return filled(trustedCode(template), values);
 }
@@ -360,10 +363,10 @@ function checkTemplates({ name, operands, emit }: Intrinsic): void {
   }
 }
 
-/** Formulas that were found right, with the extents of their axes: widths and types of an instruction share them. */
+/** Formulas already found valid, with the extents of their axes; instructions of different widths and types share them. */
 const rightStorages = new Set<string>();
 
-/** No two logical elements share a place, and no copy of a broadcast lands on another element. */
+/** Checks that no two logical elements share a place and no copy of a broadcast overlaps another element. */
 function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
   if (operand.storage === undefined) return;
   const logical = rowMajor(operand.dims);
@@ -390,7 +393,7 @@ function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
   rightStorages.add(subject);
 }
 
-/** The tensor an operand is in the intrinsic's own computation. */
+/** The tensor of the intrinsic's computation that an operand stands for. */
 export function operandTensor(intrinsic: Intrinsic, operand: Operand): Computation["tensors"][string] {
   return tensorOf(intrinsic.computation, operand.name);
 }

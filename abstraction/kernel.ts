@@ -32,7 +32,7 @@
 import type { DType } from "./dtype.ts";
 import type { SourceText } from "./source-text.ts";
 
-/** How an element lies in memory; 16-bit floats as their bits. */
+/** C type of each element in memory; 16-bit floats are held as their bits. */
 export const C_TYPES = {
   u8: "uint8_t",
   s8: "int8_t",
@@ -47,7 +47,7 @@ export const C_TYPES = {
   f64: "double",
 } as const satisfies Record<DType, string>;
 
-/** An array that a kernel is called with. */
+/** An array that a kernel takes as an argument. */
 export interface KernelArgument {
   readonly tensor: string;
   readonly dtype: DType;
@@ -56,48 +56,48 @@ export interface KernelArgument {
   readonly role: "output" | "input" | "constant";
 }
 
-/** A function of a CM kernel: so many thread groups of one thread, and the tensors whose surfaces it takes. */
+/** A function of a CM kernel: its number of thread groups, each of one thread, and the tensors whose surfaces it takes. */
 export interface Launch {
   readonly function: string;
   readonly groups: number;
   readonly arguments: readonly string[];
-  /** Whether the workspace's surface comes ahead of those. */
+  /** Whether the workspace's surface precedes those of the tensors. */
   readonly workspace?: boolean;
-  /** Run once, ahead of the first call. */
+  /** Run once, before the first call. */
   readonly once?: boolean;
 }
 
-/** What whoever calls a CUDA kernel must know beside its functions. */
+/** What a caller of a CUDA kernel must know besides its functions. */
 export interface CudaCall {
-  /** Of the workspace, whose contents do not matter before a call unless the kernel prepares; 0 when it needs none. */
+  /** Bytes of the workspace, or 0. Its contents do not matter before a call unless the kernel prepares. */
   readonly workspaceBytes: number;
-  /** Whether constants are packed or copied before the first call: else preparing does no more than `automap_allow`. */
+  /** Whether constants are packed or copied before the first call. Otherwise preparing only calls `automap_allow`. */
   readonly prepares: boolean;
-  /** Bytes at whose multiples tensors must begin, where that is more than their elements'. */
+  /** Alignment in bytes of tensors that need more than the size of their elements. */
   readonly aligned: Readonly<Record<string, number>>;
 }
 
-/** What whoever calls an OpenCL C kernel must know beside its functions. */
+/** What a caller of an OpenCL C kernel must know besides its functions. */
 export interface OpenClCall {
-  /** Of the workspace, which begins with zeros. */
+  /** Bytes of the workspace, which must begin zeroed. */
   readonly workspaceBytes: number;
-  /** Work-items of a work-group, which are one sub-group; 1 where each works for itself. */
+  /** Work-items of a work-group, which is one sub-group; 1 when each work-item works alone. */
   readonly lanes: number;
-  /** Of each phase, the steps that are dealt to work-groups. */
+  /** For each phase, the number of steps dealt to work-groups. */
   readonly steps: readonly number[];
 }
 
-/** What a SYCL kernel asks of its device. */
+/** What a SYCL kernel requires of its device. */
 export interface SyclCall {
   /** Work-items of a sub-group. */
   readonly lanes: number;
 }
 
-/** What kernels are written in. */
+/** Languages in which kernels are written. */
 export const KERNEL_LANGUAGES = ["c++", "cuda", "cm", "opencl", "sycl"] as const;
 export type KernelLanguage = (typeof KERNEL_LANGUAGES)[number];
 
-/** What people call a language, and how the name of a file with its text ends. */
+/** The name of each language and the file ending of its sources. */
 export const LANGUAGES: Readonly<Record<KernelLanguage, { readonly called: string; readonly ending: string }>> = {
   "c++": { called: "C++", ending: ".cpp" },
   cuda: { called: "CUDA", ending: ".cu" },
@@ -112,20 +112,20 @@ export interface Kernel {
   readonly language: KernelLanguage;
   /** The whole text, ready to compile. */
   readonly source: SourceText;
-  /** ISA features the compiler must be allowed, as its flags name them: `avx512vnni`. */
+  /** ISA features that the compiler must be allowed to use, as its flags name them: `avx512vnni`. */
   readonly features: readonly string[];
-  /** Mnemonic the disassembly must hold, `vpdpbusd`; undefined for the portable fallback. */
+  /** Mnemonic that the disassembly must contain, `vpdpbusd`; undefined for the portable fallback. */
   readonly promises: string | undefined;
   /** The output first, then inputs in the order the equation reads them. */
   readonly arguments: readonly KernelArgument[];
-  /** Of CM only. */
+  /** CM only: the functions to launch, in order. */
   readonly launches?: readonly Launch[];
-  /** Of CM only: of a buffer that kernels share, which begins with zeros; none when left out. */
+  /** CM only: bytes of a buffer that kernels share and that begins zeroed; none when left out. */
   readonly workspaceBytes?: number;
-  /** Of CUDA only. */
+  /** CUDA only. */
   readonly call?: CudaCall;
-  /** Of OpenCL C only. */
+  /** OpenCL C only. */
   readonly opencl?: OpenClCall;
-  /** Of SYCL only. */
+  /** SYCL only. */
   readonly sycl?: SyclCall;
 }

@@ -18,7 +18,7 @@ const C_FAMILY = words(`
   switch synchronized template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using
   virtual void volatile wchar_t while xor xor_eq`);
 
-/** ECMAScript's reserved words in strict code, and what TypeScript takes for types or itself in a signature. */
+/** ECMAScript's reserved words in strict mode, and names that TypeScript reserves in signatures. */
 const TYPESCRIPT = words(`
   any arguments as async await bigint boolean break case catch class const continue debugger declare default delete do else enum eval
   export extends false finally for from function get if implements import in infer instanceof interface is keyof let module namespace
@@ -32,11 +32,11 @@ const PYTHON = words(`
 
 const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
   "c++": new Set(C_FAMILY),
-  /** Variables that every kernel has. CUDA C++ Programming Guide, Built-in Variables. */
+  /** The built-in variables of every kernel. CUDA C++ Programming Guide, Built-in Variables. */
   cuda: new Set([...C_FAMILY, ...words("blockDim blockIdx gridDim threadIdx warpSize")]),
   /** CM language specification, Data Types. */
   cm: new Set([...C_FAMILY, ...words("half matrix matrix_ref uchar uint ushort vector vector_ref")]),
-  /** Address spaces, qualifiers and types of the OpenCL C specification, section 6; vectors of up to sixteen. */
+  /** Address spaces, qualifiers and types of the OpenCL C specification, section 6, with vectors of up to sixteen elements. */
   opencl: new Set([
     ...C_FAMILY,
     ...words("constant global kernel local pipe read_only read_write uniform vec_step write_only"),
@@ -52,13 +52,13 @@ const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
 };
 
 /**
- * Macros that stand for something without parentheses, by their shape: capitals (`NULL`, `M_PI`, `EOF`), and the lower-case ones of the
- * C library, Linux and compilers in GNU mode. A test holds this against what the compiler at hand defines.
+ * Macros by the shape of their names: capitals (`NULL`, `M_PI`, `EOF`), and the lower-case ones of the C library, of Linux and of compilers in GNU
+ * mode. A test compares this with the macros that the available compiler defines.
  */
 const MACRO =
   /^(?:[A-Z0-9_]*[A-Z][A-Z0-9_]*[A-Z][A-Z0-9_]*|(?:L|M|P|SYS)_\w+|(?:bit|signature)_[A-Z0-9]\w*|errno|i386|linux|math_errhandling|sched_priority|stderr|stdin|stdout|unix)$/;
 
-/** Whether a word means something else wherever it stands in one of these languages. */
+/** Whether a word has a meaning of its own in one of these languages. */
 export function isReserved(word: string, languages: readonly Language[]): boolean {
   if (languages.some((language) => RESERVED[language].has(word))) return true;
   return (

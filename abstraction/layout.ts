@@ -1,11 +1,11 @@
 /**
- * @file How the elements of a tensor lie in memory, said as a storage formula over its dimensions.
+ * @file How the elements of a tensor lie in memory, as a storage formula over its dimensions.
  *
  *     NHWC     in[n,c,h,w]  ->  ((n*56 + h)*56 + w)*64 + c
  *     NCHW4c   in[n,c,h,w]  ->  (((n*16 + c/4)*56 + h)*56 + w)*4 + c%4
  *
- * A layout name lists the dimensions, whose names are single letters, outermost first: a capital is a whole dimension, a number
- * with a small letter is the innermost block of that dimension.
+ * A layout name lists the dimensions, whose names are single letters, outermost first: a capital is a whole dimension, a number with a small letter
+ * is the innermost block of that dimension.
  */
 
 import { boundsOf, offendingPart } from "./affine.ts";
@@ -79,7 +79,7 @@ export function layoutStorage(layout: string, dims: readonly Dimension[], subjec
 }
 
 /**
- * A storage formula given as text, for what no layout name can say: `(l/49)*3136 + c*49 + l%49`.
+ * Parses a storage formula, for layouts that no layout name expresses: `(l/49)*3136 + c*49 + l%49`.
  * @throws UsageError when it is malformed, names no dimension of the tensor, or reaches a negative element
  */
 export function storageFormula(text: string, dims: readonly Dimension[], subject = "storage"): Expr {

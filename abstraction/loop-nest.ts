@@ -33,27 +33,28 @@ import type { Intrinsic } from "./intrinsic.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
 import type { TensorView } from "./tensor-view.ts";
 
-/** Memory of a nest besides the user's tensors. It starts at zero, shared memory with anything. */
+/** Memory of a nest besides the user's tensors. It begins zeroed, except shared memory, whose initial contents are undefined. */
 export interface Scratch {
   readonly name: string;
   readonly dtype: DType;
-  /** Elements of memory, those that a storage formula leaves out included. */
+  /** Elements of memory, including holes that a storage formula leaves. */
   readonly elements: number;
-  /** `workspace` lasts from call to call and is shared by threads; `local` belongs to one thread, `shared` to a block of a GPU. Of memory of a
-   * `cluster`, each block has what lies at its number along the first dimension in its own shared memory, and all reach it.
+  /**
+   * `workspace` lasts from call to call and is shared by threads. `local` belongs to one thread, `shared` to a block of a GPU. `cluster` is memory
+   * whose first dimension is the block's number: each block holds its part in its own shared memory, and all blocks of the cluster can reach it.
    */
   readonly scope: "workspace" | "local" | "shared" | "cluster";
   /** Logical dimensions; one flat dimension when left out. The first dimension of a ring is its stage. */
   readonly dims?: readonly Dimension[];
   /** Where a logical element lies, over the names of `dims`; row-major when left out. */
   readonly storage?: Expr;
-  /** A read outside its dimensions gives the identity of the combine, as outside a tensor; nothing may be read there when left out. */
+  /** A read outside its dimensions gives the identity of the combine, as outside a tensor. When left out, such reads are illegal. */
   readonly outside?: "identity";
-  /** It holds a whole result at a time, as the output does in the end: its stores may go around the caches. Any other is read again soon. */
+  /** `result`: it holds a whole result, as the output does in the end, so its stores may bypass the caches. Any other buffer is read again soon. */
   readonly holds?: "result";
 }
 
-/** Whether it lies in shared memory, which begins anew with every block. */
+/** Whether it lies in shared memory, whose contents are lost between blocks. */
 export const isShared = ({ scope }: Scratch): boolean => scope === "shared" || scope === "cluster";
 
 /** Logical dimensions of a scratch buffer. */
@@ -75,9 +76,9 @@ export interface RegisterFile {
 }
 
 /**
- * Vectors of lanes: `count` registers of `lanes` elements, element l of a register in lane l. They are indexed `[register, lane]`, the
- * register by a number known while printing. `Z[0,lane-1]` is the neighbour's value: a shift. What a lane reads beyond the ends of a
- * register is unknown (the interpreter gives NaN): whoever reads it must not use it.
+ * Vectors of lanes: `count` registers of `lanes` elements, element l of a register in lane l. They are indexed `[register, lane]`, and the register
+ * number is a constant in generated code. `Z[0,lane-1]` is the neighbour's value: a shift. A read beyond the ends of a register gives an unknown
+ * value (NaN in the interpreter), which must not reach a result.
  */
 export interface VectorFile {
   readonly name: string;
@@ -87,9 +88,9 @@ export interface VectorFile {
 }
 
 /**
- * How the steps of a loop run: in order, all written out, dealt to threads in equal ranges, all at once on the lanes of a vector, or each
- * by a block of a GPU's grid, a block of a cluster, a group of four warps of a block, a warp of it, or one thread of a warp that a block has besides.
- * A `lanes` loop holds scalar statements only. Each runs on every lane before the next begins, and every lane reads before any writes:
+ * How the steps of a loop run: in order, unrolled, dealt to threads in equal ranges, or all at once on the lanes of a vector. On a GPU each step runs
+ * on a block of the grid, a block of a cluster, a warpgroup (four warps) of a block, a warp of it, or one thread of an extra warp. A `lanes` loop
+ * holds scalar statements only. Each runs on every lane before the next begins, and every lane reads before any writes:
  *
  *     for lanes lane in 0..16
  *       Z[0,lane] = Z[0,lane-1] + x[16*b + lane] * w[q]          shift, contiguous load, broadcast, multiply-add
@@ -98,13 +99,13 @@ export interface VectorFile {
 export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes" | "block" | "cluster" | TeamMode | "thread";
 export type TeamMode = "warpgroup" | "warp";
 
-/** Loops whose steps run side by side on the parts of a block; a block has them of one level only. */
+/** Loops whose steps run side by side on parts of a block; a block has such loops of one level only. */
 export const isTeamMode = (mode: LoopMode): mode is TeamMode => mode === "warp" || mode === "warpgroup";
 
-/** Loops inside a block that a part of it runs. */
+/** Loops inside a block whose steps run on a part of it. */
 export const isRoleMode = (mode: LoopMode): mode is TeamMode | "thread" => isTeamMode(mode) || mode === "thread";
 
-/** Loops whose steps are blocks of a grid: those of a cluster stand innermost. */
+/** Loops whose steps are blocks of a grid; loops over the blocks of a cluster stand innermost. */
 export const isGridMode = (mode: LoopMode): mode is "block" | "cluster" => mode === "block" || mode === "cluster";
 
 /** Threads that share a piece of work or wait for one another. */
@@ -116,13 +117,13 @@ export type Statement =
       readonly axis: string;
       readonly extent: number;
       readonly mode: LoopMode;
-      /** Of the steps only those are run that are in it; all of them when left out. */
+      /** Only steps in this range run; all steps when left out. */
       readonly range?: StepRange;
-      /** Threads take the steps of a parallel loop one by one in turn, not in ranges: where some steps have less to do than others. */
+      /** Threads take steps of a parallel loop in turn rather than in ranges, because some steps have less work. */
       readonly inTurn?: true;
       readonly body: readonly Statement[];
     }
-  /** One of two bodies, as a condition holds: on the loops around it, or on elements that they read. */
+  /** One of two bodies, chosen by a condition on the loops around it or on elements. */
   | {
       readonly kind: "when";
       readonly condition: Expr;
@@ -133,9 +134,11 @@ export type Statement =
   | {
       readonly kind: "scalar";
       readonly equation: Equation;
-      /** An element to bring into the cache for later: it changes no value and may lie outside its tensor. */
+      /** An element to prefetch. A prefetch changes no value and may lie outside its tensor. */
       readonly prefetch?: Access;
-      /** The equation holds for each value of this axis, whose elements a lane moves at once: side by side, inside or outside together. */
+      /**
+       * The equation holds for each value of this axis. A lane moves these elements at once, so they are contiguous and all inside or all outside.
+       */
       readonly together?: Dimension;
     }
   /** One issue of an instruction on memory tiles that begin at the given elements. */
@@ -149,61 +152,59 @@ export type Statement =
   /** Fills registers from the logical elements of a scratch buffer. */
   | { readonly kind: "fetch"; readonly register: RegisterAt; readonly tile: TileAccess }
   | { readonly kind: "clear"; readonly register: RegisterAt }
-  /** One issue on registers, and on tiles of shared memory where the instruction reads those by itself. */
+  /** One issue on registers, and on tiles of shared memory where the instruction reads those directly. */
   | {
       readonly kind: "register-issue";
       readonly intrinsic: Intrinsic;
       readonly registers: Readonly<Record<string, RegisterAt>>;
       readonly tiles?: Readonly<Record<string, TileAccess>>;
     }
-  /** Each element of a register's tile at its place in memory: what an accumulator holds becomes elements of the output. */
+  /** Stores each element of a register's tile at its place in memory: accumulators become elements of the output. */
   | {
       readonly kind: "drain";
       readonly register: RegisterAt;
       /** Names that run over the operand's dimensions, in their order. */
       readonly axes: readonly string[];
-      /** Assigns; reads the register's element as `element[]`. Elements for which `where` does not hold stay in the register. */
+      /** An assignment that reads the register's element as `element[]`. Elements that fail its `where` are not stored. */
       readonly equation: Equation;
       readonly element: string;
       /**
-       * Written by the operand's own `store`, with the distance between rows; or by four lanes that exchange what they hold first, so that each
-       * writes 16 bytes side by side. Element by element when left out.
+       * `instruction`: the operand's own `store` writes the tile, given the distance between rows. `quads`: four lanes exchange elements first, so
+       * that each writes 16 contiguous bytes. When left out, the tile is written element by element.
        */
       readonly by?: "instruction" | "quads";
     }
   | Copy
   /**
-   * One thread tells the engine of the machine to copy boxes into a stage; what it copies is there for whoever awaits the arrival, also for
-   * instructions that read memory by themselves. Made where `when` holds.
+   * One thread asks the copy engine to copy boxes into a stage. The data are visible to every thread that awaits the arrival, and to instructions
+   * that read memory directly. Skipped where `when` does not hold.
    */
   | { readonly kind: "send"; readonly copies: readonly Copy[]; readonly arrival: ArrivalAt; readonly when?: Expr }
   /**
-   * Whoever runs it goes on when the stage has been filled, or freed, for the `use`th time, counted from 0; at once at -1, and where `when` does not
-   * hold.
+   * Waits until the stage has been filled, or freed, for the `use`th time, counted from 0. Does not wait when `use` is -1 or `when` does not hold.
    */
   | { readonly kind: "await"; readonly arrival: ArrivalAt; readonly use: Expr; readonly when?: Expr }
-  /** Each warp or warpgroup that runs it is done with the stage, where `when` holds; the stage is free once all have been. */
+  /** Each warp or warpgroup that runs this is done with the stage, where `when` holds. The stage is free once all have arrived. */
   | { readonly kind: "arrive"; readonly arrival: ArrivalAt; readonly when?: Expr }
-  /** What this thread sent off since its last commit is one group, which ends as a whole: of copies, or of issues of an instruction. */
+  /** Makes everything that this thread has issued since its last commit one group, of copies or of issues, which ends as a whole. */
   | { readonly kind: "commit"; readonly of?: Intrinsic }
-  /** This thread goes on when all but its newest `pending` groups have ended. What others copied is there after a barrier. */
+  /** Waits until all but this thread's newest `pending` groups have ended. Copies by other threads are visible only after a barrier. */
   | { readonly kind: "wait"; readonly pending: number; readonly of?: Intrinsic }
   /**
-   * `registers`: what this thread did to the registers of the instruction is done before what it issues next. `memory`: what this thread wrote to
-   * shared memory is there for instructions that read it by themselves, once a barrier stands between.
+   * `registers`: orders this thread's accesses to the instruction's registers before its next issue. `memory`: makes this thread's writes to shared
+   * memory visible, after a barrier, to instructions that read it directly.
    */
   | { readonly kind: "fence"; readonly on: "registers" | "memory"; readonly of: Intrinsic }
   /**
-   * All threads have finished what is above before any begins what is below. Of the whole call when no group is named, and then at the
-   * top of a nest only; else of the threads of a cluster, of a block, or of a warp. A barrier of `beginnings` says no more than that every block
-   * of the cluster runs, so that its memory may be written. `early`: what is below, a kernel of its own, may be set up before what is above has
-   * ended.
+   * No thread continues until all threads of the group have arrived: of a cluster, a block or a warp. Without a group it is a barrier of the whole
+   * call, at the top of a nest only. A barrier of `beginnings` ensures only that every block of the cluster runs, so that its memory may be written.
+   * `early`: the kernel below may be set up before the one above has ended.
    */
   | { readonly kind: "barrier"; readonly group?: Group; readonly of?: "beginnings"; readonly early?: true };
 
 /**
- * A tile from memory to memory, dealt to the threads of a group: thread t takes the pieces t, t + threads, ... of `width` elements along
- * the last axis. Pieces are numbered row-major over `axes`.
+ * A copy of a tile from memory to memory by the threads of a group. Thread t takes the pieces t, t + threads, ... of `width` elements along the last
+ * axis. Pieces are numbered row-major over `axes`.
  *
  *     copy 128 x 64 by 8, async, by block where k_tile + 2 < 64          a_ring[(k_tile+2)%3,m,k] = a[128*m_tile + m, 64*(k_tile+2) + k]
  */
@@ -212,30 +213,30 @@ export interface Copy {
   /** Outermost first. */
   readonly axes: readonly Dimension[];
   /**
-   * Assigns to a scratch buffer or the output. A value outside its tensor, or one a `select` leaves out, is filled with what the equation
-   * says; pieces for which `where` does not hold are not copied.
+   * Assigns to a scratch buffer or the output. An element outside its tensor, or one that a `select` leaves out, is filled as the equation says.
+   * Pieces that fail its `where` are not copied.
    */
   readonly equation: Equation;
-  /** Elements moved at once: they lie side by side on both sides, and are inside or outside together. */
+  /** Elements moved at once: contiguous on both sides, and inside or outside together. */
   readonly width: number;
-  /** Elements of a piece are read one by one: they lie side by side where they are written, and anywhere in shared memory where they are read. */
+  /** Elements of a piece are read one by one: they are contiguous where they are written, and anywhere in shared memory where they are read. */
   readonly gathered?: true;
-  /** `async` is unreadable until its group has arrived, and cannot compute: its value is an element, or a fill of zero. */
+  /** `async` copies cannot be read until their group has been awaited. They cannot compute: the value is an element or zero. */
   readonly transfer: "plain" | "async" | "engine";
   readonly group: Group;
-  /** The copy is made where this holds; it names none of `axes`, so that all threads agree. */
+  /** The copy runs only where this holds. It names none of `axes`, so all threads agree. */
   readonly when?: Expr;
   /**
-   * What an engine is told of the tile: it brings what the equation says, rows numbered row-major over all axes but the last. What a `select`
-   * leaves out holds anything.
+   * The tile as the copy engine sees it: the elements of the equation, with rows numbered row-major over all axes but the last. Elements that a
+   * `select` leaves out are undefined.
    */
   readonly view?: TensorView;
 }
 
-/** Pieces of a copy by one thread that a printer writes out one after the other; more of them are a loop. */
+/** Largest number of pieces per thread that a printer unrolls; more become a loop. */
 export const MOST_WRITTEN_OUT = 32;
 
-/** One of the arrivals of a nest: of a stage. */
+/** A stage of one of the nest's arrivals. */
 export interface ArrivalAt {
   readonly name: string;
   readonly stage: Expr;
@@ -243,13 +244,13 @@ export interface ArrivalAt {
 
 export type Loop = Extract<Statement, { kind: "loop" }>;
 
-/** Steps from the largest of `from` on and below the least of `to`, which may lie outside of the loop. */
+/** Steps from the largest of `from` up to, but not including, the smallest of `to`; both may lie outside the loop. */
 export interface StepRange {
   readonly from: readonly Expr[];
   readonly to: readonly Expr[];
 }
 
-/** A tile in a scratch buffer: the element it begins at. */
+/** A tile in a scratch buffer, by its first element. */
 export interface TileAt {
   readonly buffer: string;
   readonly base: Expr;
@@ -264,7 +265,7 @@ export interface RegisterAt {
 /** A tile in flat memory: a scratch buffer, or a user's tensor in its storage order. */
 export interface MemoryTile {
   readonly buffer: string;
-  /** Element of the tile's first place. */
+  /** First element of the tile. */
   readonly base: Expr;
   /** Elements from one row of the tile to the next. */
   readonly stride: number;
@@ -276,27 +277,27 @@ export interface TileAccess {
   readonly axes: readonly string[];
   readonly access: Access;
   /**
-   * `elements`: each lane moves what its register holds. `ldmatrix`: rows of 16 bytes, along the dimension whose neighbours share a
-   * 32-bit register; `ldmatrix.trans`: along the other. `instruction`: the operand's own load, with the distance between rows.
+   * `elements`: each lane moves the elements that its register holds. `ldmatrix`: rows of 16 bytes, along the dimension whose neighbours share a
+   * 32-bit register; `ldmatrix.trans`: along the other. `instruction`: the operand's own load, given the distance between rows.
    */
   readonly by: "elements" | "ldmatrix" | "ldmatrix.trans" | "instruction";
-  /** Elements for which it does not hold are zero, and are not read: of `elements` only. */
+  /** Elements that fail this are zero and are not read; for `elements` only. */
   readonly where?: Expr;
-  /** So many registers from the named one on, each a tile further along a dimension of the operand (its position); one when left out. */
+  /** Number of consecutive registers, each a tile further along a dimension of the operand (its position); one when left out. */
   readonly several?: { readonly count: number; readonly along: number };
 }
 
 /** A lowered program: what is interpreted, printed as source, and counted by the model. */
 export interface LoopNest {
-  /** Memory of its own. */
+  /** Buffers besides the user's tensors. */
   readonly scratch: readonly Scratch[];
-  /** Registers that instructions work on. */
+  /** Registers of the instructions. */
   readonly registers: readonly RegisterFile[];
-  /** What engines complete when a stage has been filled, or all warps or warpgroups of a block when it is free; none when left out. */
+  /** Barriers by stage: copy engines complete one when the stage has been filled, or all teams of a block when it is free. None when left out. */
   readonly arrivals?: readonly { readonly name: string; readonly stages: number; readonly by?: "teams" }[];
-  /** Vectors that lanes compute on; none when left out. */
+  /** Vectors of lanes; none when left out. */
   readonly vectors?: readonly VectorFile[];
-  /** Run once, ahead of the calls: constants are packed. */
+  /** Run once before the first call: packs constants. */
   readonly prepare: readonly Statement[];
   /** Run at every call. */
   readonly body: readonly Statement[];
@@ -310,7 +311,7 @@ export const loop = (axis: string, extent: number, body: readonly Statement[], m
   body,
 });
 
-/** Loops around a body, outermost first; loops of one step are kept, so that every axis stays bound. */
+/** Loops around a body, outermost first. Loops of one step are kept, so that every axis stays bound. */
 export function loops(
   axes: readonly { readonly name: string; readonly extent: number }[],
   body: readonly Statement[],
