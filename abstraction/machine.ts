@@ -15,11 +15,11 @@ import { memoisedPair } from "./memoised.ts";
 
 export interface Figure {
   readonly value: number;
-  /** Where it comes from: a measurement with its machine, a manual, or the word "assumed". */
+  /** Origin of the figure: a measurement with its machine, a manual, or the word "assumed". */
   readonly source: string;
 }
 
-/** What runs inside what: of a program on a GPU, or of the hardware of a CPU. */
+/** Names of levels, outermost to innermost: of a program on a GPU, or of the hardware of a CPU. */
 export type LevelName = GpuLevel | CpuLevel;
 export type GpuLevel = "grid" | "cluster" | "block" | "warpgroup" | "warp" | "lane";
 export type CpuLevel = "socket" | "core" | "thread" | "vector";
@@ -28,245 +28,246 @@ export type CpuLevel = "socket" | "core" | "thread" | "vector";
 export interface Level {
   /** As `Target.levels` and schedules name it. */
   readonly name: LevelName;
-  /** What the hardware has for units of this level, inside one unit of the level outside; 1 for what is only a grouping. */
+  /** Hardware units of this level inside one unit of the next outer level; 1 for a level that only groups. */
   readonly units: number;
-  /** Units of this level inside one unit of the level outside that a program may ask for. */
+  /** Most units of this level that a program may ask for inside one unit of the next outer level. */
   readonly most?: number;
-  /** Units of this level that one unit of the hardware keeps at once, its registers and memory permitting. */
+  /** Most units of this level that one hardware unit holds at once, if registers and memory suffice. */
   readonly resident?: number;
-  /** Whether all that runs inside one unit can wait for one another. */
+  /** Whether everything inside one unit can synchronise. */
   readonly synchronises?: true;
-  /** The cycles it takes where a source says so, and more for each unit that waits. */
+  /** Cost of a barrier: its cycles where a source gives them, and the cycles that each waiting unit adds. */
   readonly barrier?: { readonly cycles: Figure; readonly cyclesPerUnit?: number };
-  /** Feature that a program needs to speak of this level. */
+  /** Feature that a program needs to use this level. */
   readonly feature?: string;
 }
 
 /** One memory of a machine: main memory, a cache, the shared memory of a block. */
 export interface Memory {
-  /** As the model and `automap calibrate` name it. */
+  /** Name in the model and in `automap calibrate`. */
   readonly name: string;
-  /** Programs name the elements of what is addressed; a cache holds what was used last. */
+  /** `addressed`: programs name its elements. `cache`: it holds what was used last. */
   readonly kind: "addressed" | "cache";
-  /** A unit of the hardware of this level has one. */
+  /** Each hardware unit of this level has one. */
   readonly at: LevelName;
-  /** How many the machine has, where several units share one or Linux tells. */
+  /** How many the machine has, when several units share one or Linux reports the number. */
   readonly count?: number;
-  /** Left out for what holds everything. */
+  /** Left out for the memory that holds everything. */
   readonly bytes?: Figure;
-  /** What one unit of a level may take of it at most, and what it gets without asking. */
+  /** The most that one unit of a level may take, and what it gets without asking. */
   readonly limits?: readonly {
     readonly of: LevelName;
     readonly bytes: number;
     readonly unasked?: number;
-    /** Taken by the system from every such unit. */
+    /** Bytes that the system takes from each unit's share. */
     readonly reserved?: number;
-    /** Taken in multiples of this. */
+    /** Allocations are multiples of this. */
     readonly granule?: number;
   }[];
-  /** Banks that serve one word each at a time. */
+  /** Banks, each of which serves one word at a time. */
   readonly banks?: { readonly count: number; readonly bytes: number };
-  /** Bytes that move together, and how many sets they fall into in turn. */
+  /** Bytes of a cache line, and the number of sets to which consecutive lines belong in turn. */
   readonly lines?: { readonly bytes: number; readonly sets: number; readonly source: string };
-  /** Pages that its prefetcher follows at a time. */
+  /** Pages that its prefetcher follows at once. */
   readonly streams?: Figure;
-  /** Of address translation. */
+  /** Page size of address translation. */
   readonly pageBytes?: Figure;
-  /** Until a dependent instruction may use what was read. */
+  /** Cycles until a dependent instruction may use a loaded value. */
   readonly latencyCycles?: Figure;
   /** By direction, and by what shares it. */
   readonly bandwidth: readonly Bandwidth[];
-  /** How data may come in from elsewhere. */
+  /** How data may be copied in from other memories. */
   readonly copies?: readonly CopyForm[];
 }
 
-/** Bytes a second, or a cycle. */
+/** Bytes per second or per cycle. */
 export interface Bandwidth extends Figure {
   readonly per: "second" | "cycle";
   readonly direction: "read" | "write" | "both";
-  /** A unit of this level gets so much; `grid` or `socket` stand for all together. */
+  /** The bandwidth is that of one unit of this level; `grid` or `socket` mean the whole machine. */
   readonly of: LevelName;
 }
 
-/** A way from one memory into another. */
+/** A way to copy from one memory into another. */
 export interface CopyForm {
   readonly into: string;
   readonly name: "plain" | "cp.async" | "tma";
-  /** Sizes one thread moves at once, each aligned to itself; for a copy engine, the multiple a row must be. */
+  /** Sizes in bytes that one thread moves at once, each aligned to itself; for a copy engine, the multiple that a row's size must be. */
   readonly bytes: readonly number[];
-  /** Of the destination, where that is more. */
+  /** Alignment of the destination in bytes, where it is larger. */
   readonly alignment?: number;
-  /** What says that it has arrived: nothing (it is there when the statement is over), a group, or a barrier with a byte count. */
+  /** How a copy completes: with its statement, with a group, or with a barrier that counts bytes. */
   readonly completes: "at once" | "group" | "barrier";
   readonly feature?: string;
   readonly latencyCycles?: Figure;
 }
 
-/** What an instruction may ask of a machine, and how a machine is asked for it. */
+/** A feature that instructions require, and how its presence is detected. */
 export interface Feature {
   /** As instructions name it: `avx512_vnni`, `sm_80`. */
   readonly name: string;
   readonly summary: string;
-  /** Words of /proc/cpuinfo that must all be there; `sve256` where vectors of the scalable extension have 256 bits at least. */
+  /** Words of /proc/cpuinfo that must all be present; `sve256` means that vectors of the scalable extension have at least 256 bits. */
   readonly cpuinfo?: readonly string[];
-  /** Compute capability it comes with, 80 for 8.0; `only` when later ones do not have it. */
+  /** The compute capability that introduced it, 80 for 8.0; `only` when later ones lack it. */
   readonly capability?: number;
   readonly only?: true;
-  /** Parts of the instruction set that a compiler must be allowed, as its flags name them: `avx512vnni`. */
+  /** Parts of the instruction set that the compiler must be allowed to use, as its flags name them: `avx512vnni`. */
   readonly extensions?: readonly string[];
-  /** What the compiler is told: `-mavx512vnni`. */
+  /** Compiler flags: `-mavx512vnni`. */
   readonly flags?: readonly string[];
-  /** Lanes of the sub-groups that issue its instructions together. */
+  /** Size of the sub-groups that issue its instructions. */
   readonly subgroup?: number;
-  /** Bytes of local memory that a work-group has at most. */
+  /** Most bytes of local memory of a work-group. */
   readonly localBytes?: number;
   readonly source: string;
 }
 
-/** Registers that an operand names as its file: `zmm[4*n + k]`. */
+/** A class of registers, which operands name as their file: `zmm[4*n + k]`. */
 export interface RegisterClass {
   readonly name: string;
-  /** Registers one thread has; left out where the compiler divides a larger store among threads. */
+  /** Registers per thread; left out when the compiler divides a larger register file among threads. */
   readonly count?: number;
-  /** Registers of the machine that one takes, where that is several: a tuple that is loaded at once. */
+  /** Machine registers that one variable takes when it takes several: a tuple that is loaded at once. */
   readonly takes?: number;
-  /** Of a register, and of a row of it where a load takes rows that lie apart. */
+  /** Bytes of a register, and of a row when a load takes rows that lie apart. */
   readonly bytes?: number;
   readonly rowBytes?: number;
-  /** Feature it comes with. */
+  /** Feature that provides it. */
   readonly feature?: string;
-  /** A variable of the language, or a number that is part of the instruction. */
+  /** `variable`: a variable of the language. `number`: a number within the instruction. */
   readonly named: "variable" | "number";
-  /** Type of a variable by element type; `types` and `otherwise` for those that share one. */
+  /** Type of a variable by element type; `otherwise` is the type for all that `types` does not list. */
   readonly types?: Readonly<Partial<Record<DType, string>>>;
   readonly otherwise?: string;
   /**
-   * How a variable is declared: `{type} {reg};` where left out. `{elements}` are those of the register and `{width}` the same where there
-   * is more than one, `{sizes}` the extents of the operand, `{words}` the 32-bit registers of a lane, `{shape}` the extents m, n, k of the instruction.
+   * Declaration of a variable; `{type} {reg};` when left out. `{elements}` is the number of elements of the register and `{width}` the same when it
+   * is more than one; `{sizes}` are the extents of the operand, `{words}` the 32-bit registers of a lane, `{shape}` the extents m, n, k of the
+   * instruction.
    */
   readonly declared?: string;
-  /** Code that fills `{reg}` with zeros. */
+  /** Code that clears `{reg}`. */
   readonly cleared: string;
   /** Each lane of a warp holds its share of the elements. */
   readonly perLane?: true;
-  /** Its variables have no size that the language knows: no bytes of theirs are looked at. */
+  /** The language knows no size of its variables, so nothing may inspect their bytes. */
   readonly sizeless?: true;
-  /** Its instructions run on a unit of their own, beside vectors and scalars. */
+  /** Its instructions run on their own unit, in parallel with vector and scalar units. */
   readonly apart?: true;
-  /** Letter that stands for it in inline assembly. */
+  /** Its constraint letter in inline assembly. */
   readonly constraint?: "v" | "w" | "x";
   readonly source: string;
 }
 
-/** Machines that share features, registers and an emulation. */
+/** Machines that share features, registers and emulation. */
 export interface Family {
   readonly name: "x86" | "arm" | "nvidia" | "intel" | "mali" | "opencl" | "portable" | "virtual";
   readonly features: readonly Feature[];
   readonly registers: readonly RegisterClass[];
-  /** What declares its instructions in the language they are reached from. */
+  /** Header that declares its instructions. */
   readonly header?: string;
-  /** Header in runtime/emulation/ that stands for its instructions on any CPU. */
+  /** Header in runtime/emulation/ that emulates its instructions on any CPU. */
   readonly emulation?: string;
-  /** Whether kernels are written with its instructions, and not mappings and proofs only. */
+  /** Whether kernels can be generated for it; otherwise only mappings and proofs. */
   readonly kernels: boolean;
 }
 
-/** Part of the hardware that instructions run on: what it does in a cycle, or what a vector or warp instruction takes of it. */
+/** An execution unit: its operations per cycle, or the cycles that a vector or warp instruction takes on it. */
 export interface Unit {
   readonly name: string;
-  /** One unit of the hardware of this level has it. */
+  /** Each hardware unit of this level has one. */
   readonly at: LevelName;
-  /** By type of the factors, a multiply and an add counted as two. */
+  /** Operations per cycle by type of the factors; a multiply and an add count as two. */
   readonly operationsPerCycle?: Readonly<Partial<Record<DType, number>>>;
-  /** Between two independent instructions; of a vector of f32 it also follows from the operations a cycle. */
+  /** Cycles between two independent instructions. For vectors of f32 it also follows from the operations per cycle. */
   readonly issueCycles?: number;
-  /** Until a dependent instruction may start; left out where nothing depends on it. */
+  /** Cycles until a dependent instruction may start; left out when nothing depends on it. */
   readonly latencyCycles?: number;
   readonly source: string;
 }
 
-/** Vectors that a systolic array lies on, and the level of whose units each issues for one array. */
+/** The vectors on which a systolic array lies, and the level whose units each issue for one array. */
 export interface LaneVector {
   readonly name: string;
   readonly summary: string;
   readonly level: LevelName;
-  /** Of f32; wider elements leave fewer of them where the register has so many bytes. */
+  /** Lanes of f32. Wider elements have fewer lanes when the register has a fixed number of bytes. */
   readonly lanes: number;
   readonly lanesByBytes: boolean;
-  /** An instruction on fewer lanes takes as much of the cycles of all as these are of them; all when left out: it takes as long as on every lane. */
+  /** Granularity of cost: an instruction on fewer lanes takes a proportional share of cycles. When left out, it takes as long as on all lanes. */
   readonly granule?: number;
 }
 
-/** How a CPU's core takes instructions in. */
+/** Front end and window of a CPU core. */
 export interface Pipeline {
-  /** What the front end hands on. */
+  /** Instructions that the front end delivers per cycle. */
   readonly instructionsPerCycle: Figure;
-  /** Instructions a loop adds to its body: counter, comparison, branch, addresses. */
+  /** Instructions that a loop adds to its body: counter, comparison, branch and addresses. */
   readonly loopInstructions: Figure;
-  /** Instructions in flight: how far ahead independent blocks begin. */
+  /** Instructions in flight, which limits how far ahead independent blocks may start. */
   readonly window: Figure;
 }
 
-/** Cycles an element of the scalar loops around an instruction takes. */
+/** Cycles per element of the scalar loops around an instruction. */
 export interface ScalarCycles {
-  /** Of a run of bytes copied side by side, a byte; and a run. */
+  /** For copying a contiguous run: cycles per byte, and per run. */
   readonly copyByte: Figure;
   readonly copyRun: Figure;
-  /** Copied with a stride on one side. */
+  /** Copying with a stride on one side. */
   readonly strided: Figure;
-  /** Packed into tiles, without digits and guards. */
+  /** Packing into tiles, without digits and guards. */
   readonly indexed: Figure;
-  /** Moved from the scratch block to the output, without digits. */
+  /** Moving from the scratch block to the output, without digits. */
   readonly scattered: Figure;
-  /** The same where elements lie side by side, which the compiler turns into vectors. */
+  /** The same for contiguous elements, which the compiler vectorises. */
   readonly sideBySide: Figure;
-  /** An operation of an epilogue on one element alone. */
+  /** One operation of an epilogue on one element. */
   readonly operation: Figure;
-  /** The same on a vector of sixteen, an element. */
+  /** The same on a vector of sixteen, per element. */
   readonly vectorOperation: Figure;
-  /** A quotient or remainder that takes a fused index apart. */
+  /** A quotient or remainder that splits a fused index. */
   readonly digit: Figure;
-  /** A comparison that keeps padding out. */
+  /** A comparison that guards against padding. */
   readonly guard: Figure;
 }
 
-/** What instructions of a family reach of a unit. */
+/** The share of a unit's peak that instructions of a family reach. */
 export interface Rate {
   /** {@link Intrinsic.family}: `mma`, `wmma`, `wgmma`. */
   readonly family: string;
   readonly unit: string;
-  /** Of the unit's operations; by extent of an axis of the instruction where it depends on it, ascending. */
+  /** Share of the unit's operations; by extent of an axis of the instruction, ascending, where it depends on it. */
   readonly share: Figure | ShareByExtent;
-  /** Of one issue that is awaited; by extent too. */
+  /** Latency of one awaited issue; may depend on the extent too. */
   readonly latencyCycles?: Figure | ShareByExtent;
   readonly feature: string;
 }
 
-/** A share, or cycles, at some extents of an axis, ascending; between them on straight lines. */
+/** Shares or cycles at ascending extents of an axis, interpolated linearly. */
 export interface ShareByExtent {
   readonly axis: string;
   readonly points: readonly (readonly [extent: number, value: number])[];
   readonly source: string;
 }
 
-/** Time that is spent whatever the size. */
+/** Time that does not depend on the size. */
 export interface FixedCost extends Figure {
   readonly per: "second" | "cycle";
 }
 
 /** A machine: its levels, memories, units and rates, each with its source. */
 export interface Target {
-  /** As users and records name it. */
+  /** Name for users and records. */
   readonly name: string;
   /** One line. */
   readonly summary: string;
   /** Features instructions ask for: `sm_80`, `cp_async`, `avx512_vnni`. */
   readonly isa: readonly string[];
-  /** What a compiler is told: `-mavx2`, `-gencode=arch=compute_90a,code=sm_90a`. */
+  /** Compiler flags: `-mavx2`, `-gencode=arch=compute_90a,code=sm_90a`. */
   readonly compilerFlags: readonly string[];
-  /** Cycles a second. */
+  /** Cycles per second. */
   readonly clockHz?: Figure;
-  /** What the power limit leaves of the clock while the matrix units are busy. */
+  /** The clock under the power limit while the matrix units are busy. */
   readonly loadedClockHz?: Figure;
   /** Outermost first. */
   readonly levels: readonly Level[];
@@ -274,34 +275,34 @@ export interface Target {
   readonly memories: readonly Memory[];
   /** Units that execute instructions, by name. */
   readonly units: readonly Unit[];
-  /** Rates beside those of units. */
+  /** Rates of families of instructions. */
   readonly rates: readonly Rate[];
-  /** By name of the instruction, what was measured on this very machine: it takes the place of rates. */
+  /** Costs measured on this very machine, by name of the instruction. They replace rates. */
   readonly issued?: Readonly<Record<string, Cost>>;
   /** `launch`, `fill`, `drain` of a GPU; `barrier` and `block` of a CPU. */
   readonly fixed: Readonly<Record<string, FixedCost>>;
   readonly lanes?: LaneVector;
   readonly pipeline?: Pipeline;
   readonly scalar?: ScalarCycles;
-  /** Clusters of so many blocks that run at once. */
+  /** Number of clusters of a given size that run at once. */
   readonly clusters?: readonly (Figure & { readonly blocks: number })[];
 }
 
-/** @throws Error where the target has no such level */
+/** @throws Error when the target has no such level */
 export function levelOf({ name: target, levels }: Target, name: LevelName): Level {
   const found = levels.find((l) => l.name === name);
   if (!found) throw new Error(`internal: ${target} has no level "${name}"`);
   return found;
 }
 
-/** @throws Error where the target has no such memory */
+/** @throws Error when the target has no such memory */
 export function memoryOf({ name: target, memories }: Target, name: string): Memory {
   const found = memories.find((m) => m.name === name);
   if (!found) throw new Error(`internal: ${target} has no memory "${name}"`);
   return found;
 }
 
-/** @throws Error where the target has no such unit */
+/** @throws Error when the target has no such unit */
 export function unitOf({ name: target, units }: Target, name: string): Unit {
   const found = units.find((u) => u.name === name);
   if (!found) throw new Error(`internal: ${target} has no unit "${name}"`);
@@ -309,8 +310,8 @@ export function unitOf({ name: target, units }: Target, name: string): Unit {
 }
 
 /**
- * What a vector of lanes takes of a unit: cycles of one unit of a level while all units of the level beside it are as busy. A quarter of
- * a multiprocessor waits four cycles for each of its turns at a shuffle unit that takes one a cycle.
+ * The cost of a vector of lanes on a unit, in cycles of one unit of `level`, when all units that share it are as busy. A quarter of a multiprocessor
+ * waits four cycles for each turn at a shuffle unit that serves one per cycle.
  */
 export function unitCost(target: Target, name: string, level?: LevelName): Cost {
   const { at, issueCycles, latencyCycles = 0, operationsPerCycle, source } = unitOf(target, name);
@@ -319,14 +320,14 @@ export function unitCost(target: Target, name: string, level?: LevelName): Cost 
   return { issueCycles: perVector * sharers(target, at, level ?? at), latencyCycles, source };
 }
 
-/** Units of a level inside one unit of a level outside of it. */
+/** Units of an inner level inside one unit of an outer level. */
 function sharers({ levels }: Target, outer: LevelName, inner: LevelName): number {
   const from = levels.findIndex((l) => l.name === outer);
   const to = levels.findIndex((l) => l.name === inner);
   return levels.slice(from + 1, to + 1).reduce((product, l) => product * l.units, 1);
 }
 
-/** Bytes of a memory that one unit of a level may take at most: `shared` of a block, opt-in included. */
+/** Most bytes of a memory that one unit of a level may take: `shared` of a block, opt-in included. */
 export function mostBytes(target: Target, memory: string, of: LevelName): number {
   const found = memoryOf(target, memory);
   const limit = found.limits?.find((l) => l.of === of);
@@ -334,19 +335,19 @@ export function mostBytes(target: Target, memory: string, of: LevelName): number
   return limit.bytes;
 }
 
-/** Bytes a second, or a cycle, that one unit of a level reads from a memory; undefined where no source says. */
+/** Bytes per second or cycle that one unit of a level reads from a memory; undefined when no source gives it. */
 export function readRate(target: Target, memory: string, of: LevelName): Bandwidth | undefined {
   return memoryOf(target, memory).bandwidth.find((b) => b.of === of && b.direction !== "write");
 }
 
-/** Cycles until an issue may use what the one before it made: as measured, else as declared. */
+/** Cycles until a dependent issue may start: measured on this machine, else as declared. */
 export function latencyCyclesOn({ issued }: Target, { name, cost }: Intrinsic): number | undefined {
   return (issued?.[name] ?? cost)?.latencyCycles;
 }
 
 /**
- * Cycles between two independent issues of an instruction on one unit of the hardware: its operations over what its family reaches of its
- * unit's. Undefined where the target gives no rate for the family or the type.
+ * Cycles between two independent issues of an instruction on one hardware unit: its operations divided by the rate that its family reaches. Undefined
+ * when the target gives no rate for the family or the type.
  */
 export const issueCyclesOn = memoisedPair((target: Target, intrinsic: Intrinsic): Figure | undefined => {
   const { name, family, operands, computation } = intrinsic;
@@ -357,14 +358,14 @@ export const issueCyclesOn = memoisedPair((target: Target, intrinsic: Intrinsic)
   return factors && issueCyclesOf(target, family, factors, extents);
 });
 
-/** What an instruction costs by the rates of a target; undefined where it has none for its family. */
+/** The cost of an instruction by the target's rates; undefined when it has none for the family. */
 export function ratedCost(target: Target, { family, operands, computation }: Intrinsic): Cost | undefined {
   const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
   const factors = operands.at(-1)?.dtype;
   return factors && matrixCost(target, family, factors, extents);
 }
 
-/** The same of a matrix product that is yet to be declared, with its latency. Undefined where the target does not give both. */
+/** The same for a matrix product that has no declaration yet. Undefined unless the target gives both issue and latency. */
 export function matrixCost(target: Target, family: string, factors: DType, extents: Extents): Cost | undefined {
   const issue = issueCyclesOf(target, family, factors, extents);
   const latency = target.rates.find((r) => r.family === family)?.latencyCycles;
@@ -384,7 +385,7 @@ function issueCyclesOf(target: Target, family: string, factors: DType, extents: 
 const valueAt = (figure: Figure | ShareByExtent, extents: Extents): number =>
   "value" in figure ? figure.value : interpolate(figure.points, extents[figure.axis] ?? 1);
 
-/** Straight lines between the points; the first and last value beyond them. */
+/** Linear interpolation between the points, constant beyond the first and last. */
 function interpolate(points: ShareByExtent["points"], at: number): number {
   const above = points.findIndex(([extent]) => extent >= at);
   const [x1, y1] = points[above < 0 ? points.length - 1 : above] ?? [at, 1];

@@ -10,10 +10,10 @@ import type { Computation } from "./computation.ts";
 import { accessesIn, type Expr, printExpr } from "./expression.ts";
 import type { Intrinsic } from "./intrinsic.ts";
 
-/** For each operand of the instruction the software expression it stands for: a tensor access, or something computed from some. */
+/** The software expression that each operand of the instruction stands for: a tensor access, or a value computed from accesses. */
 export type Binding = Readonly<Record<string, Expr>>;
 
-/** For each axis of the instruction the loops that feed it, outermost first; they fuse row-major into one index. */
+/** The loops that feed each axis of the instruction, outermost first. They fuse row-major into one index. */
 export type Matching = Readonly<Record<string, readonly string[]>>;
 
 /** A match that was found valid: which loops feed which axis, and what padding it costs. */
@@ -29,18 +29,18 @@ export interface Mapping {
 }
 
 /**
- * The rules a match can break, the most hopeful to mend first.
+ * The rules that a match can break, the easiest to mend first.
  *
  * - `extent`: under `strict`, a fused extent is smaller than the instruction's
- * - `unfed-axis`: an axis that loops could feed is left empty
- * - `idle-loop`: the loop has one step, or none that changes a value: feeding it to the axis would do nothing
+ * - `unfed-axis`: no loop feeds an axis although some could
+ * - `idle-loop`: the loop has one step or changes no value, so feeding it to the axis would do nothing
  * - `copies`: every read would be right, but an operand would hold the same element once for every step of a loop
- * - `match-point`: valid as a gather, but no union of AMOS match points
+ * - `match-point`: valid as a gather, but not a union of AMOS match points
  * - `schedule`: it maps, but no schedule of it can be lowered
- * - `condition`: a part of the `where` condition ties a summed loop to others, and no one operand holds them all
- * - `padding`: a reduce axis needs padding and no operand value leaves the result alone
- * - `access-matrix`: a tensor depends on a loop that the operand is not indexed by
- * - `axis-kind`: a summed loop feeds a kept axis or the other way round
+ * - `condition`: part of the `where` condition ties a summed loop to other loops, and no single operand depends on all of them
+ * - `padding`: a reduce axis needs padding, but no operand value leaves the result unchanged
+ * - `access-matrix`: a tensor depends on a loop by which the operand is not indexed
+ * - `axis-kind`: a summed loop feeds a kept axis, or the reverse
  * - `matched-twice`: one loop feeds two axes
  * - `operand-types`: element types differ after casts
  * - `combine`: sums, saturating sums and maxima do not mix
@@ -66,51 +66,51 @@ export const RULES = [
 ] as const;
 export type Rule = (typeof RULES)[number];
 
-/** An output element that the mapped program gets wrong, and a read that goes astray; both programs were run to find it. */
+/** An output element that the mapped program computes wrongly, and a wrong read that causes it. Both programs were run to find it. */
 export interface Witness {
   /** Index of the output element. */
   readonly index: readonly number[];
-  /** The iteration point whose read goes astray. */
+  /** The iteration point with the wrong read. */
   readonly point: Readonly<Record<string, number>>;
   readonly operand: string;
   /** What the equation reads there. */
   readonly expected: string;
-  /** What the instruction would be given. */
+  /** What the instruction would read instead. */
   readonly actual: string;
 }
 
-/** A match that does not map: the rule, the reason, and what would help. */
+/** A refused match: the rule, the reason, and a change that would help. */
 export interface Refusal {
   readonly rule: Rule;
   /** One sentence. */
   readonly because: string;
-  /** What change would make it map. */
+  /** A change that would make it map. */
   readonly hint?: string;
   /** The matching that was tried; empty when the arithmetic already differed. */
   readonly matching: Matching;
-  /** Row (operand) and column (loop) of the access matrices that disagree. */
+  /** The operand's row and the loop's column in which the access matrices disagree. */
   readonly place?: { readonly row: string; readonly column: string };
   readonly witness?: Witness;
 }
 
-/** What validation says of a match. */
+/** The result of validating a match. */
 export type Verdict =
   | { readonly ok: true; readonly mapping: Mapping }
   | { readonly ok: false; readonly refusal: Refusal };
 
-/** `m <- n,p,q   n <- k   k <- c,r,s`; an axis nothing feeds shows a dash. */
+/** `m <- n,p,q n <- k k <- c,r,s`; a dash stands for an axis that nothing feeds. */
 export function printMatching(matching: Matching, separator = "   "): string {
   return Object.entries(matching)
     .map(([axis, loops]) => `${axis} <- ${loops.length === 0 ? "-" : loops.join(",")}`)
     .join(separator);
 }
 
-/** What an operand stands for: the tensor's name, or the expression it is computed by. */
+/** The name of a bound tensor, or the expression that an operand stands for. */
 export function boundName(bound: Expr): string {
   return bound.kind === "access" ? bound.tensor : printExpr(bound);
 }
 
-/** A short name for matrices and drawings: the tensors that take part. */
+/** A short label for matrices and drawings: the tensors in the expression. */
 export function boundLabel(bound: Expr): string {
   return bound.kind === "access"
     ? bound.tensor

@@ -4,9 +4,9 @@
  *     rows of 64 f16 along k, 128 bytes each:     address(r, k) = swizzle(start + 1024*(r/8) + 128*(r%8) + 2*k)
  *     the storage that it reads:                  smem[64*r + 8*((k/8) ^ (r%8)) + k%8]
  *
- * `swizzle(a) = a ^ ((a >> 3) & (span - 16))` exchanges the pieces of 16 bytes of a span by its row, on the absolute address; buffers begin at
- * multiples of 1,024 bytes, so a place in a buffer stands for it. Source: PTX ISA, asynchronous warpgroup-level matrix shared memory layout; every
- * form was compared with wgmma on an H100.
+ * `swizzle(a) = a ^ ((a >> 3) & (span - 16))` permutes the 16-byte pieces of a span by the row. It applies to absolute addresses; buffers begin at
+ * multiples of 1,024 bytes, so offsets within a buffer give the same result. Source: PTX ISA, asynchronous warpgroup-level matrix shared memory
+ * layout; every form was compared with wgmma on an H100.
  */
 
 import { bytesOf } from "./dtype.ts";
@@ -14,34 +14,33 @@ import type { Intrinsic, Operand } from "./intrinsic.ts";
 import { tilePlaces } from "./memory-tile.ts";
 import { type Code, code } from "./source-text.ts";
 
-/** Bytes that one row of the layout spans; with 16 nothing is exchanged. */
+/** Bytes of one row of the layout; 16 means no swizzle. */
 export const VIEW_SPANS = [128, 64, 32, 16] as const;
 
 export interface MatrixView {
   readonly span: (typeof VIEW_SPANS)[number];
-  /** Neighbours along the kept axis lie side by side, not those along the sum. */
+  /** Neighbours along the kept axis are contiguous, rather than those along the sum. */
   readonly turned: boolean;
-  /** Byte at which it begins, before the swizzle. */
+  /** First byte, before the swizzle. */
   readonly start: number;
   /**
-   * Bytes from one group of eight rows of the layout to the next; of turned ones with nothing exchanged, from eight kept elements to the next
-   * eight.
+   * Bytes from one group of eight rows of the layout to the next. For turned matrices without a swizzle, from eight kept elements to the next eight.
    */
   readonly stride: number;
-  /** Bytes from one span to the next along it: kept elements of a turned matrix. Where nothing is exchanged, from eight k to the next. */
+  /** Bytes from one span to the next along it, over the kept elements of a turned matrix. Without a swizzle, from eight k to the next eight. */
   readonly leading: number;
 }
 
-/** Bytes that never part. */
+/** Bytes that a swizzle keeps together. */
 const PIECE = 16;
-/** Rows after which the pattern begins anew. */
+/** Rows after which the swizzle pattern repeats. */
 const ROWS = 8;
-/** Buffers that are read so begin at multiples of this. */
+/** Alignment in bytes of buffers that are read this way. */
 export const VIEW_ALIGNMENT = 1024;
-/** Distances and starts are counted in pieces, in 14 bits. */
+/** The descriptor holds distances and starts in units of a piece, in 14 bits. */
 const MOST_BYTES = 2 ** 14 * PIECE;
 
-/** The address of an element before the swizzle, as the instruction counts. */
+/** The address of an element before the swizzle. */
 function linear(
   { span, turned, start, stride, leading }: MatrixView,
   kept: number,
@@ -65,17 +64,17 @@ function linear(
 
 const swizzled = (address: number, span: number): number => address ^ ((address >> 3) & (span - PIECE));
 
-/** Byte of an element of the matrix. */
+/** Offset in bytes of an element of the matrix. */
 export function viewedAt(view: MatrixView, kept: number, sum: number, bytes: number): number {
   return swizzled(linear(view, kept, sum, bytes), view.span);
 }
 
 /**
- * The view that reads a tile where it lies.
- * @param at element of its buffer of each element of the tile
- * @param bytes of an element
+ * The view that reads a tile as it lies in its buffer.
+ * @param at place in the buffer of each element of the tile
+ * @param bytes bytes of an element
  * @param turns whether the instruction can read neighbours along the kept axis
- * @returns undefined where no view does
+ * @returns undefined when there is none
  */
 export function viewOf(
   at: (kept: number, sum: number) => number,
@@ -102,8 +101,8 @@ export function viewOf(
 
 /**
  * The view of an instruction's operand.
- * @param at element of the buffer of each element of the operand, row-major over its dimensions
- * @returns undefined where no view reads it
+ * @param at place in the buffer of each element of the operand, row-major over its dimensions
+ * @returns undefined when no view reads it
  */
 export function operandView(
   { computation, name }: Intrinsic,
@@ -119,12 +118,12 @@ export function operandView(
   return viewOf(element, { kept, sum }, bytesOf(dtype), turned !== undefined);
 }
 
-/** The view as generated sources write it; `start` is a pointer, where the swizzle moves nothing. */
+/** The view in generated code; `start` is a pointer to a place that the swizzle does not move. */
 export function printView({ span, turned, leading, stride }: MatrixView, start: Code): Code {
   return code`matrix_at<${span}, ${turned ? "true" : "false"}>(${start}, ${leading}, ${stride})`;
 }
 
-/** A tile that lies by itself at `start`, as its storage says, as generated sources write it. */
+/** A tile stored by itself at `start`, in its operand's storage, in generated code. */
 export function printTile(intrinsic: Intrinsic, operand: Operand, start: Code): Code {
   const places = tilePlaces(intrinsic, operand.name);
   const view = operandView(intrinsic, operand, (element) => places[element] ?? 0);

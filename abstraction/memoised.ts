@@ -7,12 +7,12 @@
  *     const placesAlong = memoisedPair((tensor: Tensor, dim: string) => ...)
  */
 
-/** The function, asked once of each object; its objects never change. */
+/** Caches a function of an object, which must not change. */
 export function memoised<Key extends object, Value>(find: (of: Key) => Value): (of: Key) => Value {
   const known = new WeakMap<Key, { readonly value: Value }>();
   return (of) => {
     let found = known.get(of);
-    // Setting a key of a WeakMap takes several times what reading it does.
+    // Setting a key of a WeakMap takes several times as long as reading it.
     if (!found) {
       found = { value: find(of) };
       known.set(of, found);
@@ -21,7 +21,7 @@ export function memoised<Key extends object, Value>(find: (of: Key) => Value): (
   };
 }
 
-/** What is found of an object and a text, which decide it together: mappings of a search differ in little, and share most of what they are asked. */
+/** Caches values that an object and a text determine. Mappings of a search differ little, so they share most of these values. */
 export function memoisedBy<Key extends object, Value, By = string>(): (of: Key, by: By, find: () => Value) => Value {
   const known = memoised((_: Key) => new Map<By, { readonly value: Value }>());
   return (of, by, find) => {
@@ -35,7 +35,7 @@ export function memoisedBy<Key extends object, Value, By = string>(): (of: Key, 
   };
 }
 
-/** The function of an object and something more, asked once of each two. */
+/** Caches a function of an object and a second argument. */
 export function memoisedPair<Key extends object, By, Value>(
   find: (of: Key, by: By) => Value,
 ): (of: Key, by: By) => Value {

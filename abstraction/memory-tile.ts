@@ -32,16 +32,16 @@ export const tilePlaces = memoisedPair((intrinsic: Intrinsic, operandName: strin
 });
 
 /**
- * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. The storage formula says how long a
- * row is, by its longest step: 64 in `tile[64*(k/4) + 4*n + k%4]`.
- * @returns all elements of the tile where the instruction loads it in one piece
+ * Contiguous elements of a row of the memory tile; rows may lie apart when the load takes a stride. The length is the longest step of the storage
+ * formula: 64 in `tile[64*(k/4) + 4*n + k%4]`.
+ * @returns all elements of the tile when the instruction loads it in one piece
  */
 export function tileRowElements(operand: Operand): number {
   const strided = operand.load?.includes("{stride}") || operand.store?.includes("{stride}");
   return strided ? longestStep(tileOffset(operand)) : tileElements(operand);
 }
 
-/** The largest factor of a sum of products; 1 where there is none. */
+/** The largest coefficient of a sum of products; 1 when there is none. */
 function longestStep(offset: Expr): number {
   if (offset.kind !== "binary") return 1;
   const { op, left, right } = offset;
@@ -51,13 +51,13 @@ function longestStep(offset: Expr): number {
   return factor.kind === "number" ? factor.value * longestStep(of) : 1;
 }
 
-/** Dwords of the largest block that a message of Intel's GPUs moves. */
+/** Dwords of the largest block that one message moves on Intel's GPUs. */
 const BLOCK_DWORDS = 64;
 
 /**
- * A memory tile as rows of dwords: its own, or, of one that lies in one piece, the largest blocks.
+ * A memory tile as rows of dwords: its own rows, or the largest blocks of a tile that is contiguous.
  * @param stride bytes between the rows of the tile
- * @param inBlocks whether it lies where blocks may begin
+ * @param inBlocks whether its address is aligned for block messages
  */
 export function dwordRows(
   operand: Operand,

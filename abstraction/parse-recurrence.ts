@@ -24,13 +24,13 @@ import { typeOf } from "./typing.ts";
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
-/** One line of a text with the place it begins at. */
+/** A line of a text and the position of its first character. */
 export interface Line {
   readonly text: string;
   readonly start: number;
 }
 
-/** Lines that say something, comments and blank lines dropped. */
+/** The lines of a text, without comments and blank lines. */
 export function linesOf(source: string): Line[] {
   let start = 0;
   return source.split("\n").flatMap((whole) => {
@@ -40,7 +40,7 @@ export function linesOf(source: string): Line[] {
   });
 }
 
-/** A mistake on a line, marked in the whole text. */
+/** An error on a line, with the place marked in the whole text. */
 export function lineError(
   source: string,
   { text, start }: Line,
@@ -90,7 +90,7 @@ export function parseRecurrence(source: string): Recurrence {
   );
 }
 
-/** Checks a system that was built rather than written, and completes its types and shapes. @throws UsageError */
+/** Checks a system that was built in code, and completes its types and shapes. @throws UsageError */
 export function defineRecurrence(spec: {
   readonly name?: string;
   readonly loops: readonly SourceLoop[];
@@ -122,7 +122,7 @@ export function printRecurrence({ name, loops, definitions, results, variables, 
   return [...lines, ...[...definitions, ...results].map(printEquation)].join("\n");
 }
 
-/** How far back a read of a variable reaches: `X[c+1,q-1]` in loops (c,q) is (-1, 1). Undefined when it is not constant. */
+/** The distance of a read of a variable: `X[c+1,q-1]` in loops (c,q) is at (-1, 1). Undefined when it is not constant. */
 export function distanceOf(read: Access, loops: readonly SourceLoop[]): number[] | undefined {
   if (read.index.length !== loops.length) return undefined;
   const distance: number[] = [];
@@ -156,7 +156,7 @@ function completeRecurrence(
       fail(undefined, `the extent of loop ${loop} must be a positive integer, got ${extent}`);
   const extents = Object.fromEntries(loops.map((l) => [l.name, l.extent]));
 
-  // 1. What is assigned and read is a variable; what is assigned and never read leaves the array.
+  // 1. A name that is assigned and read is a variable; one that is assigned and never read is a result.
   const read = new Set(
     equations.flatMap((e) =>
       accessesOf(e)
@@ -183,7 +183,7 @@ function completeRecurrence(
   if (results.length === 0)
     fail(undefined, "nothing leaves the array: add a result such as `out[c] = Z[c,q] where q == 4`");
 
-  // 2. Names are loops; variables are read at constant distances, and at distance 0 only once they are defined.
+  // 2. Indices use loops; variables are read at constant distances, and at distance 0 only after their definition.
   checkReads(loops, equations, definitions, assigned, fail);
   for (const e of results) {
     if (e.op !== "=") fail(e, `a result is assigned with "=", got "${e.op}"`);
@@ -192,7 +192,7 @@ function completeRecurrence(
         fail(e, `a result reads variables, and ${access.tensor} is none`, spanIn(access));
   }
 
-  // 3. Types follow the values; sizes are what the indices reach.
+  // 3. Types follow from the values, and sizes from the indices.
   for (const tensor of declared.keys()) {
     const known = [...new Set(equations.flatMap(tensorsOf))];
     if (!known.includes(tensor))
@@ -218,7 +218,7 @@ function completeRecurrence(
 
 const spanIn = (node: Expr): Span | undefined => spanOf(node)?.span;
 
-/** Names are loops; variables are read at constant distances, and at distance 0 only once they are defined. */
+/** Checks that indices use loops and that variables are read at constant distances, at distance 0 only after their definition. */
 function checkReads(
   loops: readonly SourceLoop[],
   equations: readonly Equation[],
@@ -255,7 +255,7 @@ function checkReads(
   }
 }
 
-/** Types of inputs as declared, else f32; of what is assigned as the values have them. */
+/** Types: inputs as declared, else f32; assigned names by their values. */
 function typesOf(
   inputs: readonly string[],
   equations: readonly Equation[],
@@ -336,7 +336,7 @@ function parseDeclarations(
   }
 }
 
-/** Runs a parser of one line; its complaint marks the place in the whole text. */
+/** Runs a parser on one line; an error marks the place in the whole text. */
 function located<T>(source: string, line: Line, parse: () => T): T {
   try {
     return parse();

@@ -32,7 +32,7 @@ const TOKEN =
 
 const COMPARISONS: readonly string[] = ["<", "<=", ">", ">=", "==", "!="];
 
-/** Symbols whose operands are index or value expressions, weakest first; all of them group to the left. */
+/** Binary operators, weakest first; all are left-associative. */
 const BINARY_LEVELS: readonly (readonly string[])[] = [
   ["or"],
   ["and"],
@@ -42,7 +42,7 @@ const BINARY_LEVELS: readonly (readonly string[])[] = [
   ["*", "/", "%"],
 ];
 
-/** Limits of a text: more is a mistake, or an attack by way of an imported record. */
+/** Limits of a text. A longer one is a mistake, or an attack through an imported record. */
 const MAX_CHARACTERS = 4000;
 const MAX_NESTING = 100;
 
@@ -50,7 +50,7 @@ const KEYWORDS: readonly string[] = ["where", "and", "or", "select"];
 
 const spans = new WeakMap<object, { source: string; span: Span }>();
 
-/** Where a parsed node stood in its text; undefined for nodes that were computed. */
+/** The place of a parsed node in its text; undefined for computed nodes. */
 export function spanOf(node: Expr): { source: string; span: Span } | undefined {
   return spans.get(node);
 }
@@ -67,8 +67,8 @@ export function parseEquation(text: string): Equation {
 }
 
 /**
- * Reads an epilogue: one equation, or several behind commas that assign elements of one tensor, `z[i,j+8] = c[i,j], z[i,k] = d[i,k]`.
- * @throws UsageError when the text is not that, with the place marked.
+ * Reads an epilogue: one equation, or several separated by commas that assign elements of one tensor, `z[i,j+8] = c[i,j], z[i,k] = d[i,k]`.
+ * @throws UsageError, with the place marked, for anything else
  */
 export function parseEpilogue(text: string): Equation {
   const parser = new Parser(text, "equation");
@@ -215,7 +215,7 @@ class Parser {
     }
     if (Object.hasOwn(FUNCTIONS, name.text)) {
       const fn = name.text as FunctionName;
-      // Of more than two: max(a, b, c) is max(max(a, b), c).
+      // max(a, b, c) is max(max(a, b), c).
       if (first && second && args.length > 2 && (fn === "max" || fn === "min"))
         return args.slice(1).reduce((most, arg) => this.mark({ kind: "call", fn, args: [most, arg] }, span), first);
       arity(FUNCTIONS[fn]);
@@ -290,7 +290,7 @@ class Parser {
       const [whole, assign, name, digits, symbol] = match;
       const text = assign ?? name ?? digits ?? symbol ?? "";
       const span = { start: from + whole.length - text.length, end: from + whole.length };
-      // Records are keyed by names: one that every JavaScript object already answers to would be taken for an entry.
+      // Records are objects keyed by names, so a name that every JavaScript object has, such as `toString`, would look like an entry.
       if (name !== undefined && name in {}) this.fail(`"${name}" cannot be used as a name`, span);
       tokens.push({ text, kind: name !== undefined ? "name" : digits !== undefined ? "number" : "symbol", span });
     }

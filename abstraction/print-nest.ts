@@ -33,7 +33,7 @@ export function printNest(nest: LoopNest): string {
   return lines.join("\n");
 }
 
-/** One statement as text, with what is inside it. */
+/** One statement and its contents as text. */
 export function printStatement(s: Statement): string[] {
   return [printHead(s), ...inside(s)];
 }
@@ -41,7 +41,7 @@ export function printStatement(s: Statement): string[] {
 const indented = (statements: readonly Statement[]): string[] =>
   statements.flatMap(printStatement).map((line) => `  ${line}`);
 
-/** The lines below a statement's own. */
+/** The lines inside a statement. */
 function inside(s: Statement): string[] {
   if (s.kind === "loop") return indented(s.body);
   if (s.kind === "send") return indented(s.copies);
@@ -49,7 +49,7 @@ function inside(s: Statement): string[] {
   return [...indented(s.body), ...(s.otherwise.length > 0 ? ["otherwise", ...indented(s.otherwise)] : [])];
 }
 
-/** One statement on one line; of a loop, its head. */
+/** One statement as one line; for a loop, its head. */
 export function printHead(s: Statement): string {
   switch (s.kind) {
     case "loop":
@@ -131,7 +131,7 @@ function printCopy({ axes, width, gathered, transfer, group, view, when, equatio
   return `copy ${tile}${how.join("")}${where(when)}   ${printEquation(equation)}`;
 }
 
-/** @param placed what is known of an operand; undefined where nothing is */
+/** @param placed what is known of an operand's place; undefined where nothing is */
 function printIssue(
   { intrinsic }: Extract<Statement, { readonly kind: "issue" | "register-issue" }>,
   placed: (operand: string) => string | undefined,

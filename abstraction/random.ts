@@ -7,7 +7,7 @@
 /** A uniform number in [0, 1) at each call. Mulberry32 (Tommy Ettinger, 2017, public domain): 32 bits of state, fine for sampling. */
 export type Random = () => number;
 
-/** Numbers that the seed decides. */
+/** A generator of random numbers that the seed determines. */
 export function seededRandom(seed: number): Random {
   let state = seed >>> 0;
   return () => {
@@ -23,7 +23,7 @@ export function randomInteger(random: Random, min: number, max: number): number 
   return min + Math.floor(random() * (max - min + 1));
 }
 
-/** One of the items, each as likely. @throws Error when there is none */
+/** One of the items, with equal probability. @throws Error when there is none */
 export function pick<T>(random: Random, items: readonly T[]): T {
   if (items.length === 0) throw new Error("internal: picked from nothing");
   return items[Math.floor(random() * items.length)] as T; // a number below 1 times the length is an index
@@ -40,13 +40,13 @@ export function shuffled<T>(random: Random, items: readonly T[]): T[] {
   return result;
 }
 
-/** One of the items, each as likely as its weight says. @throws Error when there is none */
+/** One of the items, with probability proportional to its weight. @throws Error when there is none */
 export function pickWeighted<T>(random: Random, items: readonly T[], weightOf: (item: T) => number): T {
   let left = random() * items.reduce((sum, item) => sum + weightOf(item), 0);
   for (const item of items) {
     left -= weightOf(item);
     if (left <= 0) return item;
   }
-  // The weights' sum was rounded.
+  // Reached only through rounding of the sum of weights.
   return pick(random, items.slice(-1));
 }

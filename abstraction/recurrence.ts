@@ -23,15 +23,15 @@ export interface Recurrence {
   /** Source loops, outermost first: the coordinates of a point. */
   readonly loops: readonly SourceLoop[];
   /**
-   * What each variable holds at a point, in the order they are evaluated there. The target is indexed by all loops in order. A variable read
-   * at distance d is `V[z - d]`; every other access reads a tensor.
+   * The value of each variable at a point, in order of evaluation. The target is indexed by all loops in order. A variable read at distance d is `V[z
+   * - d]`; every other access reads a tensor.
    */
   readonly definitions: readonly Equation[];
-  /** What leaves the array and where: `out[c] = Z[c,q] where q == 4`. */
+  /** The results, and the points where they leave the array: `out[c] = Z[c,q] where q == 4`. */
   readonly results: readonly Equation[];
   /** Types of the variables. */
   readonly variables: Readonly<Record<string, DType>>;
-  /** The tensors outside, inputs and outputs. */
+  /** Input and output tensors. */
   readonly tensors: Readonly<Record<string, Tensor>>;
 }
 

@@ -10,16 +10,16 @@ import { type Access, type Expr, substitute } from "./expression.ts";
 import type { ArrivalAt, Copy, RegisterAt, Statement, TileAccess } from "./loop-nest.ts";
 import type { TensorView } from "./tensor-view.ts";
 
-/** What becomes of the parts of a statement. */
+/** Rewriting functions for the parts of a statement. */
 export interface Rewriting {
-  /** Indices, conditions, ranges of loops, numbers of registers. */
+  /** Indices, conditions, ranges of loops, register numbers. */
   index(e: Expr): Expr;
-  /** What an equation assigns. */
+  /** The assigned value of an equation. */
   value(e: Expr): Expr;
-  /** What is written, fetched, or read by an instruction. */
+  /** Accesses that are written, fetched, or read by an instruction. */
   element(a: Access): Access;
   arrival(a: ArrivalAt): ArrivalAt;
-  /** A register; its number is an index when left out. */
+  /** A register; when left out, its number is rewritten as an index. */
   register?(r: RegisterAt): RegisterAt;
 }
 
@@ -89,7 +89,7 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
   }
 }
 
-/** A statement with an axis of the loops around it replaced. */
+/** Replaces an axis of the surrounding loops in a statement. */
 export function substituteAxis(s: Statement, name: string, by: Expr): Statement {
   const replacement = new Map([[name, by]]);
   const index = (e: Expr): Expr => substitute(e, replacement, "index");

@@ -13,21 +13,21 @@ import { isFreeName, LONGEST_NAME, NAME } from "./text.ts";
 
 export const TAKEN = { error: "cannot be used as a name" };
 
-/** {@link NAME} */
+/** A name of the notation, {@link NAME}. */
 export const identifier = z
   .string()
   .max(LONGEST_NAME)
   .regex(NAME, { error: "is no name of the notation" })
   .refine(isFreeName, TAKEN);
 
-/** A word of a table: an instruction, a feature, a level, a strategy. */
+/** A word from a table: an instruction, a feature, a level, a strategy. */
 export const word = z
   .string()
   .max(100)
   .regex(/^[A-Za-z0-9][A-Za-z0-9._+-]*$/, { error: "is no word of letters, digits and . _ + -" })
   .refine(isFreeName, TAKEN);
 
-/** Entries under names, no more than `most`. */
+/** A schema for at most `most` named entries. */
 export function named<K extends z.ZodType<string, string>, V extends z.ZodType>(name: K, value: V, most = 64) {
   return z
     .record(name, value)
@@ -35,8 +35,8 @@ export function named<K extends z.ZodType<string, string>, V extends z.ZodType>(
 }
 
 /**
- * Holds what a caller gives against a schema, all the way down.
- * @param subject what is called, or what the value is: `tune`
+ * Checks a caller's value against a schema, nested fields included.
+ * @param subject function called, or what the value is: `tune`
  * @throws UsageError naming the field that is unknown, missing or wrong, and the nearest known one
  */
 export function checkOptions(schema: z.ZodType, given: unknown, subject: string, kind = "option"): void {
@@ -53,7 +53,7 @@ export function checkOptions(schema: z.ZodType, given: unknown, subject: string,
   throw new UsageError(`${place}: ${(issue?.message ?? "is wrong").replace(/^Invalid input: /, "")}`);
 }
 
-/** The fields of the object that a schema has at a place. */
+/** Names of the fields that a schema has at a path. */
 function fieldsAt(schema: unknown, path: readonly PropertyKey[]): string[] {
   if (schema instanceof z.ZodOptional || schema instanceof z.ZodNullable) return fieldsAt(schema.unwrap(), path);
   const [step, ...rest] = path;

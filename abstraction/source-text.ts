@@ -1,34 +1,34 @@
 /**
- * @file Text of a program while it is written. Only the tag `code` and the escaping functions below make it: what comes from outside
- * reaches a source as a {@link Name}, a number, a comment or a literal, and in no other way, since `code` takes no `string`.
+ * @file Text of a program under construction. Only the tag `code` and the escaping functions below create it. Text from outside enters a source only
+ * as a {@link Name}, a number, a comment or a literal, because `code` accepts no `string`.
  *
  *     code`for (long ${k} = 0; ${k} < ${extent}; ${k}++) {`          k: Name, extent: number
  *     comment(["measured on EPYC *\/ int x;"])                       / * measured on EPYC * / int x; * /
  *     code`const char* cpu = ${stringLiteral(cpu)};`                 const char* cpu = "EPYC \"Milan\"\n";
  *
- * Names are spelled when the text is finished (spelling.ts), in words that nothing else in the program uses.
+ * Names are spelled when the text is finished (spelling.ts), so that no two words of a program clash.
  */
 
 import { UsageError } from "./error.ts";
 
-/** The text of a finished program, which {@link spell} alone makes. */
+/** The text of a finished program. Only {@link spell} creates it. */
 export type SourceText = string & { readonly [finished]: true };
 declare const finished: unique symbol;
 
-/** Whose name it is: those of two spaces are different, even if they are wished alike. */
+/** Namespace of a name. Names of two spaces differ even when they ask for the same word. */
 export type NameSpace = "tensor" | "axis" | "register" | "local";
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
-/** A word of a program that stands for something a user, a nest or a printer has named. Names with the same id are the same. */
+/** A name in a program, given by a user, a nest or a printer. Names with the same id are the same. */
 export class Name {
   readonly wish: string;
   readonly id: string;
   protected readonly kind = "name";
 
   /**
-   * @param wish the word it is to be, if it is free
-   * @param key tells apart what is wished alike within a space
+   * @param wish the word to use if it is free
+   * @param key distinguishes names of one space that ask for the same word
    * @throws UsageError when the wish is no identifier
    */
   constructor(space: NameSpace, wish: string, key: string = wish) {
@@ -40,7 +40,7 @@ export class Name {
     this.id = `${space} ${key}`;
   }
 
-  /** What is made of it: `in_row` of `in`. */
+  /** A name derived from this one: `in_row` from `in`. */
   with(suffix: string): Name {
     return new Name("local", this.wish + suffix, `${this.id} ${suffix}`);
   }
@@ -51,13 +51,13 @@ export const axisName = (name: string): Name => new Name("axis", name);
 
 type Piece = string | Name | Code;
 
-/** Known to this file alone, so that no other makes a {@link Code}. */
+/** Private to this file, so that no other file can create a {@link Code}. */
 const MADE_HERE = Symbol("made by source-text.ts");
 
-/** A part of a program: fixed text, and names between. */
+/** A part of a program: fixed text with names in between. */
 export class Code {
   readonly pieces: readonly Piece[];
-  /** Scopes of its own (helper functions, headers of ours): their words meet no name. */
+  /** Whether its words are in scopes of their own (helper functions, our headers), where they cannot clash with names. */
   readonly apart: boolean;
   protected readonly made: typeof MADE_HERE;
 
@@ -67,24 +67,24 @@ export class Code {
     this.apart = apart;
   }
 
-  /** Text of another kind would lose the names. */
+  /** Converting to a string would lose the names. */
   toString(): never {
     throw new Error("internal: code is put into code`...`, not into a string");
   }
 }
 
-/** What stands for itself: a literal type such as `"+" | "-"`, never `string`. */
+/** A literal type such as `"+" | "-"`, which may be printed as it stands; `never` for `string`. */
 type Closed<T> = T extends string ? (Record<never, never> extends Record<T, 1> ? never : T) : T;
 type Hole = Code | Name | number | string;
 type Holes<H extends readonly Hole[]> = { readonly [K in keyof H]: Closed<H[K]> };
 
-/** Types are gone when the program runs: a word may still be anything that a record said. */
+/** Types do not exist at run time, so words from records are checked here. */
 const WORD = /^[\w+*/%<>=!&|^~.:, -]*$/;
 const COMMENT_MARK = /\/[/*]|\*\//;
 
 /**
- * Text with its holes filled by code, names, finite numbers, and words of a closed set.
- * @throws Error for a number that is none, and for what only claims to be one of these
+ * Fills the holes of a template with code, names, finite numbers, and words of a closed set.
+ * @throws Error for a number that is not finite, and for a value of another type
  */
 export function code<const H extends readonly Hole[]>(texts: TemplateStringsArray, ...holes: H & Holes<H>): Code {
   const pieces: Piece[] = [];
@@ -95,10 +95,10 @@ export function code<const H extends readonly Hole[]>(texts: TemplateStringsArra
   return new Code(MADE_HERE, pieces);
 }
 
-/** Pieces of a part that is put in as they are: a line is gone through several times before it is text. */
+/** Parts of at most this many pieces are copied in. Longer ones are kept as they are, because a line is walked several times before it is text. */
 const FEW = 64;
 
-/** Adds a piece behind others: text to text before it, and the pieces of a short part one by one. */
+/** Appends a piece: text joins the text before it, and the pieces of a short part are appended one by one. */
 function add(piece: Piece, pieces: Piece[]): void {
   const last = pieces.length - 1;
   const before = pieces[last];
@@ -114,7 +114,7 @@ function pieceOf(hole: unknown): Piece {
   throw new Error(`internal: ${shown(hole)} cannot stand in a program`);
 }
 
-/** Parts with a separator between. */
+/** Parts joined by a separator. */
 export function join(parts: readonly (Code | Name)[], separator: Code = NOTHING): Code {
   return new Code(
     MADE_HERE,
@@ -127,7 +127,7 @@ export function list(parts: readonly (Code | Name)[]): Code {
   return join(parts, COMMA);
 }
 
-/** Lines of text, one behind the other. */
+/** Lines of text, one after another. */
 export function lines(parts: readonly Code[]): Code {
   return join(parts, NEW_LINE);
 }
@@ -146,7 +146,7 @@ export function indented(parts: readonly Code[]): Code[] {
   return parts.map((part) => code`  ${part}`);
 }
 
-/** `(a * b)` without the parentheses around everything. */
+/** `(a * b)` without its outer parentheses. */
 export function bare(text: Code): Code {
   const flat: (string | Name)[] = [];
   visit(text, (piece) => flat.push(piece));
@@ -165,17 +165,17 @@ export function bare(text: Code): Code {
   return new Code(MADE_HERE, cut);
 }
 
-/** Functions and declarations whose words are in scopes of their own: names need not keep away from them. */
+/** Marks functions and declarations whose words are in scopes of their own, so that names need not avoid them. */
 export function apart(text: Code): Code {
   return new Code(MADE_HERE, [text], true);
 }
 
-/** Text of our own files and tables: headers of the harness, the table of instructions. Never text of a user or of a record. */
+/** Admits text from our own files and tables: harness headers, the table of instructions. Never use it on text of a user or a record. */
 export function trustedCode(text: string): Code {
   return new Code(MADE_HERE, [text]);
 }
 
-/** Text with `{words}` in braces filled; a word without a value stays as it stands. */
+/** Replaces `{words}` in braces; a word without a value stays. */
 export function filled(template: Code, values: Readonly<Record<string, Code | Name>>): Code {
   const fill = (text: string): Piece[] =>
     text.split(BRACES).map((piece, i): Piece => (i % 2 === 0 ? piece : (values[piece] ?? `{${piece}}`)));
@@ -186,15 +186,15 @@ export function filled(template: Code, values: Readonly<Record<string, Code | Na
   );
 }
 
-/** Every other piece of a text split by it is the word within braces. */
+/** Splitting a text by this gives a word in braces as every other piece. */
 export const BRACES = /\{(\w+)\}/g;
 
-/** A finished source within another, or what is made of it word by word. */
+/** A finished source as part of another text. */
 export function quoted(source: SourceText): Code {
   return apart(trustedCode(source));
 }
 
-/** A finished source with what matches a pattern replaced; `made` says by what, of the groups. */
+/** A finished source with every match of a pattern replaced; `made` computes the replacement from the groups. */
 export function replaced(
   source: SourceText,
   pattern: RegExp,
@@ -203,11 +203,11 @@ export function replaced(
   const text = source.replace(pattern, (...found) =>
     skeleton(made(...found.filter((part) => typeof part === "string"))),
   );
-  // The parts that are new are code.
+  // The text was finished and every replacement is code.
   return text as SourceText;
 }
 
-/** Calls `see` with every piece of a text in order, and whether it stands apart. */
+/** Calls `see` with every piece of a text in order, and with whether it stands apart. */
 export function visit(text: Code, see: (piece: string | Name, apart: boolean) => void, isApart = false): void {
   const within = isApart || text.apart;
   for (const piece of text.pieces)
@@ -215,7 +215,7 @@ export function visit(text: Code, see: (piece: string | Name, apart: boolean) =>
     else see(piece, within);
 }
 
-/** The text with a mark in place of every name: what is looked through for words of ours. */
+/** The text with a mark in place of every name, to search for our own words. */
 export function skeleton(text: Code | readonly Code[]): string {
   const parts: string[] = [];
   for (const part of text instanceof Code ? [text] : text) {
@@ -225,10 +225,10 @@ export function skeleton(text: Code | readonly Code[]): string {
   return parts.join("");
 }
 
-/** Stands in a {@link skeleton} for a name. */
+/** Stands for a name in a {@link skeleton}. */
 const NAME_MARK = "\u0001";
 
-/** Equal for equal texts. */
+/** A key that is equal for equal texts. */
 export function keyOf(text: Code): string {
   const parts: string[] = [];
   visit(text, (piece) => parts.push(piece instanceof Name ? `${NAME_MARK}${piece.id}${NAME_MARK}` : piece));
@@ -247,18 +247,18 @@ export function namesIn(text: Code | readonly Code[]): ReadonlySet<string> {
 
 // ---- escaping: one function a place ---------------------------------------------------------------------------------------------
 
-/** What moves the cursor, ends a line, or reads otherwise than it is written: controls, separators, marks of direction, halves of characters. */
+/** Characters that move the cursor, end a line, or do not read as written: controls, separators, direction marks, lone surrogates. */
 const UNPRINTABLE =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for.
   /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
-/** One line of a comment, whatever the language marks it by. */
+/** One line of a comment in any language. */
 export function commentText(text: string): Code {
   const plain = String(text)
     .replace(UNPRINTABLE, " ")
     .replace(/\*(?=\/)/g, "* ")
     .replace(/\/(?=\*)/g, "/ ")
-    // A backslash at the end of a line joins it to the next, in C and in shells; `??/` is one to old compilers.
+    // In C and in shells a backslash at the end of a line joins it to the next; `??/` is a backslash to old compilers.
     .replace(/\?\?(?=\/)/g, "? ?")
     .replace(/\\+\s*$/, (slashes) => `${slashes.trimEnd()}.`);
   return trustedCode(plain);
@@ -273,19 +273,19 @@ export function comment(texts: readonly (string | Code)[]): Code {
   return lines([code`/*`, ...texts.map(line), code` */`]);
 }
 
-/** A word that is printed as it is: the name of a package, of which others know the functions. @throws Error when it is no identifier */
+/** A word printed as it is, such as the name of a package that other code calls. @throws Error when it is no identifier */
 export function identifier(text: string): Code {
   if (!NAME.test(text)) throw new Error(`internal: ${shown(text)} is no identifier`);
   return trustedCode(text);
 }
 
-/** A word of a command line that no shell and no CMake takes for more: a flag, a file in the package. @throws Error for any other */
+/** A word of a command line that is special to neither shells nor CMake: a flag, a file in the package. @throws Error for any other */
 export function plainWord(text: string): Code {
   if (!/^[\w.+=,/:-]+$/.test(text)) throw new Error(`internal: ${shown(text)} is no plain word of a command`);
   return trustedCode(text);
 }
 
-/** A string of C or C++: bytes of UTF-8, those beyond ASCII and those with a meaning in octal. */
+/** A string literal of C or C++, in UTF-8. Bytes beyond ASCII and special characters are written in octal. */
 export function stringLiteral(text: string): Code {
   const bytes = new TextEncoder().encode(text);
   const plain = (byte: number): boolean => byte >= 0x20 && byte < 0x7f && !'"\\?'.includes(String.fromCharCode(byte));
@@ -294,12 +294,12 @@ export function stringLiteral(text: string): Code {
   return trustedCode(`"${Array.from(bytes, one).join("")}"`);
 }
 
-/** The same within the format of a printf, without the quotes around it: it prints as it is. */
+/** The same inside a printf format, without quotes: it prints unchanged. */
 export function formatText(text: string): Code {
   return trustedCode(skeleton(stringLiteral(text.replaceAll("%", "%%"))).slice(1, -1));
 }
 
-/** A value as JSON, which is JavaScript too. */
+/** A value as JSON, which is also JavaScript. */
 export function jsonText(value: unknown, indent = 0): Code {
   const text = JSON.stringify(value, undefined, indent);
   return trustedCode(
@@ -307,12 +307,12 @@ export function jsonText(value: unknown, indent = 0): Code {
   );
 }
 
-/** A line of a block of Markdown that is shown as it is. */
+/** A line of a verbatim block of Markdown. */
 export function markdownVerbatim(text: string): Code {
   return trustedCode(String(text).replace(UNPRINTABLE, " "));
 }
 
-/** What was given, short enough for a message. */
+/** A given value, shortened for a message. */
 function shown(value: unknown): string {
   const text = typeof value === "string" ? JSON.stringify(value) : String(value);
   return text.length > 60 ? `${text.slice(0, 60)} ...` : text;

@@ -39,9 +39,9 @@ export interface SpaceTimeTransform {
   /** Rows of the matrix: dimensions of the array, then of time. Those of time begin with `t`. */
   readonly destination: readonly string[];
   readonly matrix: readonly (readonly number[])[];
-  /** Computed when left out. */
+  /** The inverse; computed when left out. */
   readonly reverse?: readonly ReverseLine[];
-  /** Whether a PE asks at every step if it holds a point. */
+  /** Whether a PE tests at every step whether it holds a point. */
   readonly checkTime: boolean;
 }
 
@@ -82,7 +82,7 @@ export const gpuBlocks = (...loops: string[]): SpatialStep => ({ kind: "gpu_bloc
 export const gpuThreads = (...loops: string[]): SpatialStep => ({ kind: "gpu_threads", loops });
 export const storeIn = (name: string, store: Store): SpatialStep => ({ kind: "store_in", name, store });
 
-/** A transform; the reverse as text, `["q = t", "c = k-q"]`, when it is not to be computed. */
+/** A transform. `reverse` is text, `["q = t", "c = k-q"]`; it is computed when left out. */
 export function spaceTimeTransform(given: {
   readonly source: readonly string[];
   readonly destination: readonly string[];
@@ -103,13 +103,13 @@ export function specify(recurrence: Recurrence, ...steps: SpatialStep[]): Specif
   return { recurrence, steps };
 }
 
-/** Reads recurrences with the spatial mapping behind them. @throws UsageError with the place marked */
+/** Reads recurrences followed by their spatial mapping. @throws UsageError with the place marked */
 export function parseSpecification(source: string): Specification {
   const spatial: { readonly step: SpatialStep; readonly line: Line }[] = [];
   let temporal = "";
   let end = 0;
   for (const line of linesOf(source)) {
-    // The recurrences keep their places in the text: what is not theirs becomes blank.
+    // Blank out the spatial lines, so that recurrences keep their places in the text.
     temporal += source.slice(end, line.start).replace(/[^\n]/g, " ");
     end = line.start + line.text.length;
     const [, word = "", inside] = /^\s*([A-Za-z_]\w*)\s*\((.*)\)\s*$/.exec(line.text) ?? [];
@@ -138,7 +138,7 @@ export function printSpecification({ recurrence, steps }: Specification): string
   return [printRecurrence(recurrence), ...steps.map(printStep)].join("\n");
 }
 
-/** The rows of a transform, those of the array and those of time. */
+/** The transform's rows, divided into those of the array and those of time. */
 export function spaceTimeOf({ destination, matrix }: SpaceTimeTransform): SpaceTime {
   const rows = (time: boolean): (readonly number[])[] => matrix.filter((_, r) => isTime(destination[r] ?? "") === time);
   return { allocation: rows(false), schedule: rows(true) };
@@ -178,7 +178,7 @@ function printStep(step: SpatialStep): string {
 
 type StepFail = (at: number, message: string, hint?: string) => never;
 
-/** Steps against the recurrence: names that exist, loops that are placed once, a matrix of the right shape. */
+/** Checks the steps against the recurrence: names exist, each loop is placed once, and the matrix has the right shape. */
 function check(
   { loops, definitions, results, tensors, variables }: Recurrence,
   steps: readonly SpatialStep[],
@@ -322,7 +322,7 @@ function reverseLine(text: string): ReverseLine {
   return { loop, value: e };
 }
 
-/** Parts between commas outside of brackets. */
+/** Splits at commas outside brackets. */
 function splitTop(text: string): string[] {
   const parts: string[] = [];
   let depth = 0;

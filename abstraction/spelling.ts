@@ -1,16 +1,16 @@
 /**
- * @file Finishes the text of a program: every name gets a word that nothing else in it uses.
+ * @file Finishes the text of a program: gives every name a word that nothing else in it uses.
  *
  *     spell(code`float* const ${tensor("part")} = ...; ... part / parts`, "c++")      float* const part_ = ...; ... part / parts
  *
- * A name keeps its wish unless the language, a macro, the fixed text around it or another name has the word: then it gets a `_`, a leading
- * `_` a `v` before it. The words of the fixed text are read off the text itself: a printer that needs a new word keeps no list.
+ * A name gets the word it asks for, unless the language, a macro, the fixed text around it or another name uses that word: then a `_` is appended. A
+ * leading `_` gets a `v` before it. The words of the fixed text are read from the text itself, so printers keep no lists of their words.
  */
 
 import { isReserved, type Language } from "./keywords.ts";
 import { type Code, Name, type SourceText, visit } from "./source-text.ts";
 
-/** The words that names have got. */
+/** The words assigned to names. */
 export interface Spelling {
   /** @throws Error for a name of another text */
   readonly word: (name: Name) => string;
@@ -23,13 +23,13 @@ export function spell(text: Code, language: Language): SourceText {
   return spellingOf([text], [language]).finish(text);
 }
 
-/** One spelling for texts that tell of the same names, as a header and its documentation do. */
+/** One spelling for texts that share names, as a header and its documentation do. */
 export function spellingOf(texts: readonly Code[], languages: readonly Language[]): Spelling {
   const taken = new Set(texts.flatMap((text) => [...fixedWords(text)]));
   const words = new Map<string, string>();
   const give = ({ id, wish }: Name): void => {
     if (words.has(id)) return;
-    // A leading _ belongs to compilers and their headers.
+    // Names with a leading _ are reserved for compilers and their headers.
     let word = wish.startsWith("_") ? `v${wish}` : wish;
     while (taken.has(word) || isReserved(word, languages)) word += "_";
     taken.add(word);
@@ -61,22 +61,22 @@ function finished(text: Code, word: (name: Name) => string): SourceText {
     parts.push(part);
     [last, named] = [part, isName];
   });
-  // All of it is code, or a word chosen here.
+  // Every part is code or a word chosen here.
   return parts.join("") as SourceText;
 }
 
-/** Whether a letter, a digit or _ stands there. */
+/** Whether the character at a position is a letter, a digit or _. */
 function isWordAt(text: string, at: number): boolean {
   const c = text.charCodeAt(at);
   return (c >= 97 && c <= 122) || (c >= 65 && c <= 90) || (c >= 48 && c <= 57) || c === 95;
 }
 
-/** Comments, literals, lines that include a file, numbers with their suffixes, members (`threadIdx.x`); then words. */
+/** Matches comments, literals, include lines, numbers with their suffixes and members (`threadIdx.x`), and then words. */
 const TOKEN =
   /\/\*[\s\S]*?\*\/|\/\/[^\n]*|"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'|^[ \t]*#[ \t]*include[^\n]*|\.?\d[\w.]*|(?:\.|->|::)[A-Za-z_]\w*|([A-Za-z_]\w*)/gm;
 const DEFINED = /^[ \t]*#[ \t]*define[ \t]+(\w+)/gm;
 
-/** The words a text uses beside names; of what stands apart only the macros it defines, which reach everywhere. */
+/** The words a text uses besides names. Text that stands apart contributes only the macros it defines, which are visible everywhere. */
 function fixedWords(text: Code): ReadonlySet<string> {
   const [own, others]: [string[], string[]] = [[], []];
   visit(text, (piece, apart) => {

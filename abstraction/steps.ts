@@ -1,22 +1,22 @@
 /**
- * @file Long work in steps: between two of them it can be put down, looked at, or told to come to an end.
+ * @file Long work as a sequence of steps. Between two steps it can be paused, observed, or told to stop early with what it has.
  *
  *     function* judge(all): Steps<Judged[]> {
  *       for (const one of all) {
  *         judged.push(worth(one));
- *         if ((yield { done: judged.length, of: all.length }) && judged.length > 0) break;        told to come to an end
+ *         if ((yield { done: judged.length, of: all.length }) && judged.length > 0) break;        told to stop early
  *       }
  *       return judged;
  *     }
- *     finished(judge(all))                                                    at once
- *     await inSlices(judge(all), { isEnough: () => late() })                  timers and signals are heard meanwhile
+ *     finished(judge(all))                                                    without pauses
+ *     await inSlices(judge(all), { isEnough: () => late() })                  timers and signals are handled in between
  *
- * How many steps were made decides the result, and no clock does: `finished(work, steps)` makes the same of it that `inSlices` made.
+ * The result depends on the number of steps, not on a clock: `finished(work, steps)` reproduces what `inSlices` returned.
  */
 
 import { setImmediate } from "node:timers/promises";
 
-/** How far work has come; `of` may grow. */
+/** Progress of work; `of` may grow. */
 export interface Step {
   /** What is counted, in the plural. */
   readonly what: string;
@@ -24,12 +24,12 @@ export interface Step {
   readonly of: number;
 }
 
-/** Work that gives a result at its end. A step is answered by whether to come to an end with what there is. */
+/** Work that returns a result. The answer to each step says whether to stop early. */
 export type Steps<T> = Generator<Step, T, boolean>;
 
 /**
- * The result.
- * @param most steps after which the work is told to come to an end; as many as it takes when left out
+ * Runs the work to its result.
+ * @param most steps after which the work is told to stop early; unlimited when left out
  */
 export function finished<T>(work: Steps<T>, most = Number.POSITIVE_INFINITY): T {
   let next = work.next(false);
@@ -37,26 +37,26 @@ export function finished<T>(work: Steps<T>, most = Number.POSITIVE_INFINITY): T 
   return next.value;
 }
 
-/** What came of work in slices. */
+/** The result of work in slices. */
 export interface Sliced<T> {
   readonly value: T;
-  /** Where it was told to come to an end, and after how many steps; undefined where it was done. */
+  /** Where and after how many steps it was told to stop early; undefined when it ran to the end. */
   readonly cut: { readonly after: number; readonly at: Step } | undefined;
 }
 
 export interface SliceOptions {
-  /** Asked between slices: whether the work is to come to an end with what there is. */
+  /** Asked between slices whether the work is to stop early. */
   readonly isEnough: () => boolean;
-  /** Abandons the work: the promise is rejected with the signal's reason. */
+  /** Aborts the work: the promise is rejected with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
-  /** Told after each slice how far it has come. */
+  /** Receives the progress after each slice. */
   readonly onSlice?: ((at: Step) => void) | undefined;
 }
 
-/** Of computing without a pause: a Ctrl-C is heard after it. */
+/** Longest computation without a pause, in milliseconds; bounds how long a Ctrl-C waits. */
 const SLICE_MS = 50;
 
-/** The result, with a turn of the event loop between slices. */
+/** Runs the work to its result, giving the event loop a turn between slices. */
 export async function inSlices<T>(work: Steps<T>, { isEnough, signal, onSlice }: SliceOptions): Promise<Sliced<T>> {
   let cut: Sliced<T>["cut"];
   let begun = performance.now();

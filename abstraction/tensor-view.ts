@@ -1,61 +1,61 @@
 /**
- * @file The part of a tensor that a copy engine brings as one tile: what a tensor map of the hardware says, and the elements it means.
+ * @file The part of a tensor that a copy engine brings as one tile: the contents of a hardware tensor map, and the elements that it selects.
  *
- *     box [64, 1, 1, 128] of w[k,r,s,c] at c 64*i, s, r, k 128*m_tile       rows are the box's places but for the innermost: 128 values of k
+ *     box [64, 1, 1, 128] of w[k,r,s,c] at c 64*i, s, r, k 128*m_tile       rows run over the box except its innermost dimension: 128 values of k
  *     128 pixels of in[n,h,w,c] at c 64*i, w q*2-1, h p*2-1, n              rows walk along w in steps of 2, then h, then n, as outputs do
  *
- * Dimensions are counted innermost first. What lies outside of the tensor is 0. Source: CUDA driver API, cuTensorMapEncodeTiled and
- * cuTensorMapEncodeIm2col; PTX ISA, Tensors; walks of strides 1 and 2 and of dilation 2 were compared with an H100.
+ * Dimensions are listed innermost first. Elements outside the tensor are 0. Source: CUDA driver API, cuTensorMapEncodeTiled and
+ * cuTensorMapEncodeIm2col; PTX ISA, Tensors. Walks of strides 1 and 2 and of dilation 2 were compared with an H100.
  */
 
 import { type Expr, printExpr } from "./expression.ts";
 
 /**
- * A tile begins at a multiple of so many bytes along the innermost dimension: a copy from any other place ends with an illegal instruction. Of kernels
- * on H100s all four that ended so began 2 bytes off, and none of 1,175 that were right. Source besides: triton-lang/triton, pull request 9112.
+ * A tile must begin at a multiple of this many bytes along the innermost dimension; otherwise the copy fails with an illegal instruction. On H100s
+ * all four kernels that failed so began 2 bytes off, and none of 1,175 correct ones did. See also triton-lang/triton, pull request 9112.
  */
 export const BEGINNING_BYTES = 16;
 
 export interface TensorView {
-  /** The tensor's dimensions, neighbours along the first side by side. */
+  /** The tensor's dimensions, innermost first. */
   readonly dims: readonly ViewedDimension[];
-  /** Where the tile begins, along each dimension. */
+  /** First element of the tile along each dimension. */
   readonly at: readonly Expr[];
   readonly rows: BoxRows | PixelRows;
 }
 
-/** A dimension of a tensor as an engine counts it: one of the tensor's own, or several that lie one behind the other. */
+/** A dimension as the copy engine sees it: one of the tensor's own, or several that are contiguous with each other. */
 export interface ViewedDimension {
   readonly name: string;
-  /** The tensor's own, the fastest first. */
+  /** The tensor's own dimensions, fastest first. */
   readonly own: readonly { readonly position: number; readonly extent: number }[];
   readonly extent: number;
-  /** Elements from one place to the next. */
+  /** Elements between neighbours. */
   readonly pitch: number;
 }
 
-/** Rows are the places of a box, its second dimension fastest. */
+/** Rows run over a box, its second dimension fastest. */
 export interface BoxRows {
   readonly kind: "box";
-  /** Elements along each dimension; the first is the tile's columns. */
+  /** Elements along each dimension; the first is the number of columns. */
   readonly extents: readonly number[];
 }
 
-/** Rows are pixels: the dimensions between the innermost and the outermost, walked within bounds; the outermost has none. */
+/** Rows are pixels. They walk the dimensions between the innermost and the outermost within bounds; the outermost is unbounded. */
 export interface PixelRows {
   readonly kind: "pixels";
   readonly columns: number;
   readonly count: number;
-  /** Of each walked dimension: the least place, how many there are, and from one to the next. */
+  /** For each walked dimension: the lowest place, the number of places, and the step. */
   readonly walks: readonly { readonly low: number; readonly count: number; readonly step: number }[];
-  /** Added to the place of every row along each walked dimension: a tap of a filter. */
+  /** For each walked dimension, an offset added to every row: a tap of a filter. */
   readonly offsets: readonly Expr[];
 }
 
 /**
- * What an element of a tile is: its coordinate along each dimension.
- * @param at where the tile begins
- * @param offsets of the walked dimensions; none of a box
+ * The coordinates of a tile's element along each dimension.
+ * @param at first element of the tile
+ * @param offsets of the walked dimensions; empty for a box
  */
 export function viewedCoordinates(
   { rows }: Pick<TensorView, "rows">,

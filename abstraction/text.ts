@@ -1,6 +1,6 @@
 /**
- * @file Characters that a reader does not see: controls, marks that turn the direction of text, halves of surrogate pairs, breaks of lines
- * that are not `\n`. A terminal obeys some of them and a compiler counts lines by others, so nothing that came from outside keeps them.
+ * @file Invisible characters: controls, direction marks, lone surrogates, and line breaks other than `\n`. Terminals obey some of them and compilers
+ * count some as line ends, so text from outside is stripped of them.
  *
  *     visible("\u001b[31mred")      "\\u001b[31mred"
  */
@@ -9,14 +9,14 @@
 const UNSEEN = /[\p{C}\p{Zl}\p{Zp}]/u;
 const EACH_UNSEEN = new RegExp(UNSEEN.source, "gu");
 
-/** Whether a text is one line of characters that can all be seen. */
+/** Whether a text is a single line of visible characters. */
 export function isVisible(text: string): boolean {
   return !UNSEEN.test(text);
 }
 
 /**
- * The text with each character that cannot be seen written as its code, `\u001b`; lines and tabs stay as they are.
- * The codes are JSON's: in a JSON document they stand for the same characters.
+ * The text with each invisible character written as its code, `\u001b`; line feeds and tabs stay. The codes are JSON's, so that in a JSON document
+ * they mean the same characters.
  */
 export function visible(text: string): string {
   return text.replaceAll(EACH_UNSEEN, (character) =>
@@ -35,12 +35,12 @@ function codesOf(character: string): string {
 export const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 export const LONGEST_NAME = 500;
 
-/** Whether data may be kept under a name: what every JavaScript object answers to would be taken for an entry. */
+/** Whether a name may be a key of data. Names that every JavaScript object has, such as `toString`, would look like entries. */
 export function isFreeName(name: string): boolean {
   return !(name in {});
 }
 
-/** What the shell reads as one word. */
+/** Quotes a text as one shell word. */
 export function shellWord(word: string): string {
   return /^[\w.,:=+/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

@@ -1,11 +1,11 @@
 /**
- * @file Stencils in time: a plane whose every element depends on elements of the plane one step before.
+ * @file Stencils in time: each element of a plane depends on elements of the plane one step earlier.
  *
  *     u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])      --t 100 --a 0.5 --b 0.125
  *
- * `t` counts steps: of 100, `u[0]` is the input, `u_0` by name, and `u[100]` the output. A read is `d` before the element it makes, its dependence:
- * `u[t-1,i-1,j]` is (1,1,0). Beyond the plane lies 0, unless the index says otherwise: `u[t-1,clamp(i-1),j]`, `reflect(i-1)`, `wrap(i-1)`.
- * Names that index nothing are constants.
+ * `t` counts steps: with 100, `u[0]` is the input, named `u_0`, and `u[100]` is the output. The dependence of a read is its distance before the
+ * element computed: (1,1,0) for `u[t-1,i-1,j]`. Outside the plane elements are 0, unless the index says otherwise: `u[t-1,clamp(i-1),j]`,
+ * `reflect(i-1)`, `wrap(i-1)`. Names that index nothing are constants.
  */
 
 import { affineForm, type Extents } from "./affine.ts";
@@ -32,37 +32,37 @@ import {
 } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
-/** The name of time among the axes. */
+/** The name of the time axis. */
 const TIME = "t";
 
-/** How a computation goes on in time. */
+/** How a computation steps through time. */
 export interface Time {
   readonly axis: string;
   readonly steps: number;
   /** The input that is plane 0. */
   readonly first: string;
-  /** One step: it reads that input, and assigns the output. */
+  /** One step: it reads that input and assigns the output. */
   readonly step: Computation;
-  /** Of each read of the plane, how far before the element it makes: the step first, then the axes of the plane. */
+  /** For each read of the plane, its distance before the element computed: the step first, then the axes of the plane. */
   readonly dependences: readonly (readonly number[])[];
-  /** What lies beyond the plane along each of its axes. */
+  /** What lies outside the plane along each of its axes. */
   readonly borders: readonly (Border | "zero")[];
 }
 
-/** An equation in time, taken apart. */
+/** The parts of an equation in time. */
 interface Timed extends Omit<Time, "step"> {
-  /** With the constants put in. */
+  /** The equation with its constants substituted. */
   readonly equation: Equation;
-  /** What a specification of one step has in place of the whole's. */
+  /** Replaces these fields of the whole's specification in that of one step. */
   readonly step: Required<Pick<ComputationSpec, "equation" | "extents" | "tensors" | "parameters">>;
 }
 
-/** Names that index nothing, of an equation that refers to itself: numbers of the equation. */
+/** Names that index nothing in a recurrence: numeric constants of the equation. */
 export function constantsOf(equation: Equation): string[] {
   return isRecurrent(equation) ? namesOfNumbers(equation) : [];
 }
 
-/** Whether an equation makes planes out of planes: it assigns at `t`, and reads itself at another time. */
+/** Whether an equation computes planes from earlier planes: it assigns at `t` and reads itself at another time. */
 function isInTime({ target, op, value }: Equation): boolean {
   const [time] = target.index;
   if (op !== "=" || target.index.length < 2 || time?.kind !== "axis" || time.name !== TIME) return false;
@@ -73,7 +73,7 @@ function isInTime({ target, op, value }: Equation): boolean {
 
 /**
  * The parts of an equation in time; undefined for any other.
- * @throws UsageError when a step does not follow from the one before: with the dependence that is in the way
+ * @throws UsageError when a step does not follow from the previous one; the message shows the dependence
  */
 export function timeOf(
   subject: string,
@@ -93,7 +93,7 @@ export function timeOf(
   const problem = (because: string, place: Expr = target): UsageError =>
     new UsageError(`${subject}: ${because}`, spanOf(place) ?? {});
 
-  // 1. The plane: an axis for each dimension, all of it computed at every step.
+  // 1. The plane: one axis per dimension, computed completely at every step.
   const names = target.index.map((e) => (e.kind === "axis" ? e.name : ""));
   const odd = target.index.find((e, d) => e.kind !== "axis" || names.indexOf(e.name) !== d);
   if (odd)
@@ -108,13 +108,13 @@ export function timeOf(
     );
   const constants = constantsOf(parsed);
   const values = constants.map((name) => [name, number(constantValue(subject, name, spec.extents))] as const);
-  // Only constants are put in: what remains keeps its place in the text.
+  // Only constants are substituted; everything else keeps its place in the text.
   const equation = values.length === 0 ? parsed : substituteAxes(parsed, new Map(values));
   const summed = axesOf(equation).find((name) => !names.includes(name));
   if (summed !== undefined)
     throw problem(`axis ${summed} is not of ${printAccess(target)}, and a step does not sum: write its terms out`);
 
-  // 2. What a step reads.
+  // 2. The reads of a step.
   const { dependences, borders } = readsOf(parsed, names, spec.extents, problem);
 
   // 3. One step, as an equation of its own.
@@ -142,14 +142,17 @@ export function timeOf(
     step: {
       equation: step,
       extents: others,
-      // They are put in.
+      // Already substituted.
       parameters: {},
       tensors: { ...spec.tensors, [first]: planeSpec(subject, spec, target.tensor, first, names.slice(1)) },
     },
   };
 }
 
-/** What a step reads: the plane before, at constant distances inside its extents, and other tensors at no time. @throws the problem with another read */
+/**
+ * Checks what a step reads: the previous plane at constant distances within its extents, and other tensors without time. @throws the problem
+ * otherwise
+ */
 function readsOf(
   { target, value }: Equation,
   names: readonly string[],
@@ -207,7 +210,7 @@ export function constantValue(subject: string, name: string, extents: Extents): 
   return value;
 }
 
-/** How far before the element it makes a read lies. @throws the problem with a read that does not go back one step */
+/** The distance of a read before the element computed. @throws the problem when the read does not go back one step */
 function dependenceOf(
   read: Access,
   names: readonly string[],
@@ -244,7 +247,7 @@ function dependenceOf(
   return distance;
 }
 
-/** What lies beyond the plane along an axis: what the reads that may leave it say. */
+/** What lies outside the plane along an axis, according to the reads that may leave it. */
 function borderOf(
   reads: readonly Access[],
   dependences: readonly (readonly number[])[],
@@ -262,7 +265,7 @@ function borderOf(
   return found ?? "zero";
 }
 
-/** Plane 0 is like the output. */
+/** Plane 0 has the output's type and shape. */
 function planeSpec(
   subject: string,
   { tensors, extents }: ComputationSpec,
@@ -280,15 +283,15 @@ function planeSpec(
   return { dtype, dims: of.dims ?? names, shape: of.shape ?? names.map((name) => extents[name] ?? 1), ...own };
 }
 
-/** Operations that make an element of the next plane. */
+/** Arithmetic operations per element of a step. */
 export function operationsOfStep({ step }: Pick<Time, "step">): number {
   const withoutReads = rewrite(step.equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
   return [...walk(withoutReads)].filter((e) => e.kind === "binary" || e.kind === "call").length;
 }
 
 /**
- * The computation of all steps, from that of one.
- * @throws UsageError where a plane is larger or smaller than its axes
+ * The computation of all steps, from that of one step.
+ * @throws UsageError when the extent of a plane differs from that of its axes
  */
 export function inTime(
   { equation, axis: name, steps, first, dependences, borders }: Timed,

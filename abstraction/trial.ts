@@ -8,39 +8,39 @@ import type { Candidate } from "./candidate.ts";
 export interface LevelCost {
   readonly level: string;
   readonly trips: number;
-  /** Cycles of one trip of the level inside. */
+  /** Cycles of one trip of the next inner level. */
   readonly inner: number;
   readonly read: number;
   readonly write: number;
   readonly bound: "inner" | "read" | "write";
 }
 
-/** What the model expects of a candidate. */
+/** The model's prediction for a candidate. */
 export interface Prediction {
   readonly seconds: number;
-  /** Before the correction learnt from trials. */
+  /** The prediction before correction by earlier trials. */
   readonly uncorrectedSeconds: number;
   /** Innermost first. */
   readonly levels: readonly LevelCost[];
 }
 
-/** Where a kernel ran, and beside what. */
+/** Where a kernel ran, and under what load. */
 export interface Surroundings {
   /** Processor of each thread. */
   readonly cpus: readonly number[];
-  /** Share of the time of these processors that other programs took while it was timed; of several the most. 0 to 1. */
+  /** Share of these processors' time that other programs took during timing, 0 to 1; the largest over several processors. */
   readonly load: number | undefined;
 }
 
-/** What a device's driver said of its clock while a kernel was timed. */
+/** The clock that a device's driver reported while a kernel was timed. */
 export interface DeviceClock {
   /** Of its multiprocessors, the median of what was seen. */
   readonly hertz: number;
-  /** What held it below its highest clock, as {@link THROTTLES} names it; empty where nothing did. */
+  /** What kept it below its highest clock, as {@link THROTTLES} names it; empty when nothing did. */
   readonly throttled: readonly Throttle[];
 }
 
-/** Why a GPU slows down by itself. Source: NVML API Reference, nvmlClocksEventReasons. */
+/** Reasons for which a GPU throttles its clock. Source: NVML API Reference, nvmlClocksEventReasons. */
 export const THROTTLES = ["power-limit", "slowdown", "temperature", "hot-slowdown", "power-brake"] as const;
 export type Throttle = (typeof THROTTLES)[number];
 
@@ -48,14 +48,17 @@ export type Throttle = (typeof THROTTLES)[number];
 export type Measurement = { readonly ran?: Surroundings; readonly clock?: DeviceClock } & (
   | {
       readonly status: "ok";
-      /** Seconds of one call, one number a batch. */
+      /** Seconds per call, one sample per batch. */
       readonly samples: readonly number[];
       readonly median: number;
       /** 95 % bootstrap interval of the median. */
       readonly interval: readonly [number, number];
-      /** Times the promised instruction stands in the disassembly. */
+      /** Occurrences of the promised instruction in the disassembly. */
       readonly instructions: number;
-      /** Seconds that it was slower than, by a margin, in every batch: its timing was ended early. Left out where it was timed to the end. */
+      /**
+       * Seconds of the best kernel, when this one was slower by a margin in every batch and its timing ended early. Left out when it was timed to the
+       * end.
+       */
       readonly lostTo?: number;
     }
   | {
@@ -72,13 +75,13 @@ export type Measurement = { readonly ran?: Surroundings; readonly clock?: Device
         | "out-of-memory"
         | "out-of-bounds"
         | "output-flood"
-        /** It asks for more registers or shared memory than a block of the device has. */
+        /** It needs more registers or shared memory than a block of the device has. */
         | "out-of-resources"
-        /** Registers did not suffice: the compiler put memory in their place. */
+        /** The compiler ran out of registers and spilled to memory. */
         | "spilled"
-        /** What was written as asynchronous the compiler made wait for itself. */
+        /** The compiler serialised asynchronous instructions. */
         | "serialised"
-        /** Right on every set of inputs where an emulator ran it, as the log says: it has no time. */
+        /** An emulator computed it correctly for every set of inputs, as the log says. It has no time. */
         | "emulated";
       readonly log: string;
     }
@@ -86,7 +89,7 @@ export type Measurement = { readonly ran?: Surroundings; readonly clock?: Device
 
 export type MeasurementStatus = Measurement["status"];
 
-/** A candidate that was measured, and what came of it. */
+/** A candidate that was measured, and the result. */
 export interface Trial {
   readonly candidate: Candidate;
   readonly prediction: Prediction | undefined;

@@ -55,7 +55,7 @@ export function dropIdleCasts(e: Expr, tensors: DTypes): Expr {
 }
 
 function common(e: Expr, parts: readonly Expr[], tensors: DTypes): DType | undefined {
-  // Each part once: a sum of many terms is nested as deep as it is long.
+  // Visit each part once, because a sum of many terms is as deeply nested as it is long.
   const types = parts.map((part) => typeOf(part, tensors));
   let found: DType | undefined;
   for (const dtype of types) {
@@ -68,7 +68,10 @@ function common(e: Expr, parts: readonly Expr[], tensors: DTypes): DType | undef
   return found;
 }
 
-/** A literal takes the type of its neighbour, so that type must hold it; what a condition compares has a type of its own. @throws UsageError when an integer type does not. */
+/**
+ * Checks that every literal fits the type it takes from its neighbour; literals in a condition have a type of their own. @throws UsageError for an
+ * integer type that cannot hold one
+ */
 export function checkLiterals(e: Expr, dtype: DType): void {
   if (!isInteger(dtype)) return;
   const [min, max] = rangeOf(dtype);

@@ -1,9 +1,9 @@
 /**
- * @file Which elements the equations of an epilogue write: together they must write each element of the output once.
+ * @file Which elements the equations of an epilogue write: together they must write each element of the output exactly once.
  *
  *     z[b,i*(i-1)/2+j+128] = bf16(c[b,i,j]) where j < i, z[b,k] = d[b,k]         b 0..31, k 0..127, i and j 0..26: z is 32 x 479
  *
- * Indices that share an axis are looked at together, point by point; an axis that stands alone counts as a range.
+ * Indices that share an axis are examined together, point by point; an index with an axis of its own is treated as a range.
  */
 
 import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "./affine.ts";
@@ -14,21 +14,21 @@ import { UsageError } from "./error.ts";
 import { type Access, axesIn, type Expr, printAccess } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
-/** Points of indices that share axes; more are not looked at. */
+/** Largest number of points of indices that share axes; larger ones are refused. */
 const MOST_POINTS = 1_000_000;
 
-/** Dimensions whose indices share axes, and the places that are written along them. */
+/** Dimensions whose indices share axes, and the positions written along them. */
 interface Group {
   readonly dimensions: readonly number[];
   readonly count: number;
-  /** Places along each dimension, in the order of `dimensions`; undefined for all from 0 on. */
+  /** Positions along each dimension, in the order of `dimensions`; undefined for all positions from 0 on. */
   readonly places: readonly ReadonlySet<number>[] | undefined;
 }
 
 /**
- * The least shape that holds what equations write.
- * @param given shape of the output; where it is left out, the least
- * @throws UsageError when an element is written by no point or by several, or lies outside
+ * The smallest shape that holds everything that the equations write.
+ * @param given shape of the output; the smallest when left out
+ * @throws UsageError when an element is written never or several times, or lies outside
  */
 export function writtenShape(
   subject: string,
@@ -75,7 +75,7 @@ export function writtenShape(
   return [...whole];
 }
 
-/** Dimensions of a target, those whose indices share an axis together. */
+/** Dimensions of a target, grouped by shared axes. */
 function groupsOf({ target }: Equation): number[][] {
   const groups: { axes: Set<string>; dimensions: number[] }[] = [];
   for (const [d, e] of target.index.entries()) {
@@ -130,7 +130,7 @@ function placesAlong(groups: readonly Group[], dimension: number): Places {
   return group?.places?.[group.dimensions.indexOf(dimension)] ?? { below: group?.count ?? 0 };
 }
 
-/** The first and the last place. */
+/** The first and last position. */
 function endsOf(places: Places): readonly [number, number] {
   if ("below" in places) return [0, places.below - 1];
   return [...places].reduce(([low, high], at) => [Math.min(low, at), Math.max(high, at)], [0, -1] as readonly [
@@ -145,7 +145,7 @@ function areApart(some: Places, others: Places): boolean {
   return [...few].every((at) => ("below" in more ? at < 0 || at >= more.below : !more.has(at)));
 }
 
-/** An epilogue reads and writes inside its tensors: padding is what sums have. */
+/** An epilogue reads and writes only inside its tensors; only sums have padding. */
 export function checkInside(subject: string, read: Access, tensor: Tensor, extents: Extents): void {
   for (const [d, e] of read.index.entries()) {
     const [min, max] = boundsOf(e, extents);
@@ -158,7 +158,7 @@ export function checkInside(subject: string, read: Access, tensor: Tensor, exten
   }
 }
 
-/** An epilogue writes each element of its target: beyond those of the sum nothing would. */
+/** An epilogue writes every element of its target, so its shape cannot exceed that of the sum. */
 export function checkWritten(subject: string, target: Access, { name, dims }: Tensor, extents: Extents): void {
   const sizes = target.index.map((e) => boundsOf(e, extents)[1] + 1);
   if (dims.some((d, i) => d.extent !== sizes[i]))

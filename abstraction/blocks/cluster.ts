@@ -1,20 +1,20 @@
 /**
- * @file Clusters: blocks that run side by side and reach one another's shared memory. For the judge a cluster is one large block, in which each
- * block has shared memory and arrivals of its own.
+ * @file Clusters: blocks that run side by side and reach one another's shared memory. The interpreter treats a cluster as one large block, in which
+ * each block has its own shared memory and arrivals.
  *
  *     shared a_ring: f16[stage 3, m 64, k 64]             ->     shared a_ring: f16[block 4, stage 3, m 64, k 64]
  *     for at cluster split in 0..4                               a_ring[split, step%3, m, k]
  *       a_ring[step%3, m, k]
  *
- * Memory of a cluster may be reached by a block while its owner runs: the owner begins and ends it, and whoever else uses it must know of the
- * beginning, and the owner of the use.
+ * A block's memory exists only while the block runs. Another block may use it after synchronising with the owner's start, and the owner must
+ * synchronise with that use before it ends.
  */
 
 import { type Access, axis, binary, type Expr, number, rewrite } from "../expression.ts";
 import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../loop-nest.ts";
 import { rewriteStatement } from "../rewrite-statement.ts";
 
-/** Shared memory of a block begins at a multiple of so many elements, as instructions that read it by themselves want it. */
+/** Alignment, in elements, of each block's shared memory, as instructions that read it directly require. */
 const ALIGNMENT = 1024;
 
 /** Blocks of the largest cluster of a nest; 1 where it has none. */
@@ -24,7 +24,7 @@ export function clusterOfNest({ prepare, body }: LoopNest): number {
   return Math.max(1, ...[...prepare, ...body].map(within));
 }
 
-/** The nest with shared memory and arrivals for each block of a cluster; as it is where there is none. */
+/** The nest with shared memory and arrivals for each block of a cluster; unchanged without clusters. */
 export function spreadOverCluster(nest: LoopNest): LoopNest {
   const blocks = clusterOfNest(nest);
   if (blocks === 1) return nest;

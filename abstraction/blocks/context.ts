@@ -11,36 +11,36 @@ import { describeElement, describeThread, NestFault, type Site } from "./fault.t
 import { ALL_LANES, type Flight } from "./happens-before.ts";
 import type { Judge, WatchedBuffer } from "./watched-memory.ts";
 
-/** A warp of the block that runs now. */
+/** A warp of the running block. */
 export interface Warp {
-  /** Among all of its cluster, and of its block. */
+  /** Number within the cluster, and within the block. */
   readonly number: number;
   readonly inBlock: number;
-  /** Of the cluster. */
+  /** Number of the block within the cluster. */
   readonly block: number;
   readonly env: Environment;
-  /** Its registers, by the number of their file. */
+  /** Its registers by file number. */
   readonly files: readonly WarpRegisters[];
   /** Its vectors of lanes, in the order of the nest. */
   readonly vectors: readonly Values[];
-  /** What arrives when a flight is awaited. */
+  /** Copies or results that arrive when a flight is awaited. */
   readonly cargo: Map<Flight, (() => void)[]>;
-  /** A fence of registers stands behind the last commit of issues. */
+  /** Whether a register fence follows the last commit of issues. */
   fenced: boolean;
-  /** It waits until this holds. */
+  /** The warp is blocked until this holds. */
   until: (() => boolean) | undefined;
-  /** Step of the program that it comes to next. */
+  /** Next step of the program. */
   step: number;
   waits: boolean;
 }
 
 export interface WarpRegisters {
   readonly tiles: readonly Values[];
-  /** Registers that hold something. */
+  /** Which registers have been written. */
   readonly filled: Uint8Array;
-  /** Registers that something else than an asynchronous instruction used behind the last fence of registers. */
+  /** Which registers were accessed by other than an asynchronous instruction since the last register fence. */
   readonly touched: Uint8Array;
-  /** The newest issue in flight that writes each. */
+  /** The newest issue in flight that writes each register. */
   readonly flights: (Flight | undefined)[];
 }
 
@@ -66,13 +66,13 @@ export interface BlockContext {
   readonly files: ReadonlyMap<string, RegisterShape>;
   readonly scratch: ReadonlyMap<string, Scratch>;
   readonly names: ReadonlyMap<string, WatchedBuffer>;
-  /** Tensors that nothing may write. */
+  /** Tensors that must not be written. */
   readonly inputs: ReadonlySet<string>;
-  /** Vectors of lanes, of whichever warp is at work. */
+  /** Vectors of lanes of the warp that runs. */
   readonly vectors: readonly { readonly values: Values; readonly unknown: number }[];
-  /** Asynchronous copies happen as late as their wait allows, or at once. */
+  /** When asynchronous copies take effect: as late as their wait allows, or at once. */
   readonly copies: "early" | "late";
-  /** Agents of a block: its teams, then threads on their own. */
+  /** Agents of a block: its teams, then single threads. */
   readonly warps: number;
   readonly teams: number;
   /** Blocks of a cluster. */
@@ -84,7 +84,7 @@ export interface BlockContext {
 /** Threads of a team. */
 export const lanesOfTeam = ({ team }: Pick<BlockContext, "team">): number => (team === "warp" ? WARP : 4 * WARP);
 
-/** Threads of an agent of a block: one that runs on its own has a warp around it, which runs what stands beside all roles. */
+/** Threads of an agent. A single thread counts as its whole warp, which runs the statements outside all roles. */
 export const lanesOf = (context: BlockContext, inBlock: number): number =>
   inBlock < context.teams ? lanesOfTeam(context) : WARP;
 
@@ -92,19 +92,19 @@ export const lanesOf = (context: BlockContext, inBlock: number): number =>
 export const threadsOfBlock = (context: BlockContext): number =>
   lanesOfTeam(context) * context.teams + WARP * (context.warps - context.teams);
 
-/** Where a statement stands in the block. */
+/** The position of a statement in the block. */
 export interface Standing extends Site {
-  /** Axes of the loops at a part of the block around it; the first agent that runs them, and how many do. */
+  /** Axes of the surrounding loops over parts of the block; the first agent that runs the statement, and the number of agents that do. */
   readonly warpAxes: readonly string[];
   readonly first: number;
   readonly warps: number;
 }
 
-/** Whether one thread runs it, whose warp does nothing else. */
+/** Whether a single thread runs it while the rest of its warp is idle. */
 export const isAlone = ({ first, warpAxes }: Standing, { teams }: BlockContext): boolean =>
   warpAxes.length > 0 && first >= teams;
 
-/** The register a statement names; the function finds its number. @throws NestFault when the file has no such number */
+/** The register that a statement names, and a function that computes its number. @throws NestFault when the file has no such number */
 export function compileRegister(
   { file, index }: RegisterAt,
   site: Site,
@@ -136,12 +136,12 @@ export function elementAt({ names }: BlockContext, buffer: string, at: number): 
   return describeElement(named, at);
 }
 
-/** A statement that no hardware could run as it is written; found while the nest is read. */
+/** A statement that no hardware can run as written; found at compile time. */
 export function malformed(site: Site, what: string): NestFault {
   return new NestFault("malformed", [what, printHead(site.statement)]);
 }
 
-/** A register that is used while an issue in flight writes it. */
+/** An access to a register while an issue in flight writes it. */
 export function inFlightAt(
   site: Site,
   { judge }: BlockContext,
@@ -158,7 +158,7 @@ export function inFlightAt(
   ]);
 }
 
-/** The same, found while a warp runs it. */
+/** The same, found at run time. */
 export function malformedAt(
   site: Site,
   { judge }: BlockContext,

@@ -4,8 +4,8 @@
  *     copy m 32, k 16 by 8, async, by block          a_ring[0,m,k] = x[32*m_tile+m,k]
  *         thread 0: k 0..7 of m 0     thread 1: k 8..15 of m 0     thread 2: k 0..7 of m 1 ...
  *
- * A piece is one access of memory on either side: its elements must lie side by side, begin at a multiple of the piece's size, and be
- * inside their tensor together. What an asynchronous copy brings is written when its flight is awaited, or at once: both may happen.
+ * A piece is one memory access on either side, so its elements must be contiguous, aligned to the piece's size, and inside or outside their tensor
+ * together. An asynchronous copy takes effect at once or when its flight is awaited; both are run.
  */
 
 import { wrapperOf } from "../dtype.ts";
@@ -32,13 +32,13 @@ import {
   type WarpRun,
 } from "./context.ts";
 
-/** An element that a value reads, at the points that no `select` leaves out. */
+/** An element that a value reads, except at points that a `select` leaves out. */
 interface Read {
   readonly access: Access;
   readonly buffer: Buffer;
   /** Its place, {@link OUTSIDE} its tensor, or {@link LEFT_OUT}. */
   readonly place: Evaluate;
-  /** The places of one piece. */
+  /** The places of one piece's elements. */
   readonly places: Int32Array;
 }
 
@@ -67,7 +67,7 @@ export function compileCopy(copy: Copy, site: Standing, context: BlockContext): 
   };
 }
 
-/** What can be said of a copy before it runs. @throws NestFault */
+/** Checks what is known of a copy before it runs. @throws NestFault */
 function checkCopy(
   { axes, equation, width, transfer, gathered, group, when }: Copy,
   site: Standing,
@@ -117,14 +117,14 @@ function checkCopy(
   }
 }
 
-/** The first part of a value that is more than a choice between elements and zeros. */
+/** The first part of a value that is neither an element, a zero, nor a choice between them. */
 function firstComputed(e: Expr): Expr | undefined {
   if (e.kind === "access" || (e.kind === "number" && e.value === 0)) return undefined;
   if (e.kind !== "select") return e;
   return firstComputed(e.whenTrue) ?? firstComputed(e.whenFalse);
 }
 
-/** How many pieces a copy has, and what sets the loop counters to the first element of one. */
+/** The number of pieces of a copy, and a function that sets the loop counters to the first element of a piece. */
 function piecesOf(
   { axes, width }: Copy,
   scope: Scope,
@@ -146,7 +146,7 @@ function piecesOf(
   };
 }
 
-/** Moves the piece whose first element the loop counters stand at. */
+/** Moves the piece at whose first element the loop counters stand. */
 function compilePiece(copy: Copy, site: Standing, context: BlockContext): WarpRun {
   const { axes, equation, width, transfer } = copy;
   const { target, value, where } = equation;
@@ -179,7 +179,7 @@ function compilePiece(copy: Copy, site: Standing, context: BlockContext): WarpRu
   };
 }
 
-/** Says what is wrong with the piece that was just located. */
+/** Describes what is wrong with the piece that was just located. */
 function compileCheck(
   { equation, width, transfer, gathered }: Copy,
   places: Int32Array,
@@ -199,7 +199,7 @@ function compileCheck(
       if (inside === 0) continue;
       if (inside < width)
         return `${inside} of the ${width} elements of a piece are inside ${access.tensor}: all must be, or none`;
-      // One element for the whole piece is one load.
+      // A single element for the whole piece is one load.
       if (gathered || (computes && from.every((at) => at === from[0]))) continue;
       const apart = rowProblem(access.tensor, from, context);
       if (apart !== undefined) return apart;
@@ -208,7 +208,7 @@ function compileCheck(
   };
 }
 
-/** Elements that are moved at once lie side by side, the first at a multiple of their number. */
+/** Checks that elements moved together are contiguous and begin at a multiple of their number. */
 function rowProblem(buffer: string, places: Int32Array, context: BlockContext): string | undefined {
   const [first = 0] = places;
   const { length } = places;
@@ -222,7 +222,7 @@ function rowProblem(buffer: string, places: Int32Array, context: BlockContext): 
   return undefined;
 }
 
-/** Writes the piece now. All its elements are read before any is written. */
+/** Writes the piece at once. All its elements are read before any is written. */
 function compileWrites({ equation, width }: Copy, places: Int32Array, slot: number, { scope }: BlockContext): WarpRun {
   const { values, watch, dtype } = scope.buffer(equation.target.tensor);
   const evaluate = compileValue(equation.value, scope, dtype);
@@ -243,7 +243,7 @@ function compileWrites({ equation, width }: Copy, places: Int32Array, slot: numb
   };
 }
 
-/** Sends the piece off. Sources are read, and the target written, at any time until the flight is awaited. */
+/** Starts an asynchronous copy of the piece. It may read its sources and write its target at any time until the flight is awaited. */
 function compileFlight(
   { equation, width }: Copy,
   places: Int32Array,
@@ -284,7 +284,7 @@ function readsOf(e: Expr, width: number, scope: Scope, guards: readonly Evaluate
       },
     ];
   }
-  // A condition on elements is known when they are read: both choices are.
+  // A condition on elements is not known in advance, so both branches count as read.
   if (e.kind !== "select" || accessesIn(e.condition).length > 0)
     return childrenOf(e).flatMap((child) => readsOf(child, width, scope, guards));
   const holds = compileIndex(e.condition, scope);

@@ -2,11 +2,11 @@
  * @file Asynchronous copy engines: one for each stage whose arrivals a nest counts.
  *
  *     send for full[(step+2)%4]             a thread hands boxes to the engine of the stage, with all that it knows to have ended
- *     await full[step%4], use step/4        whoever awaits knows that the engine has ended what it did for that use
- *     arrive empty[step%4]                  what this warpgroup did before has ended for whoever awaits the stage, once all have arrived
+ *     await full[step%4], use step/4        the awaiting thread then knows that the engine has ended its work for that use
+ *     arrive empty[step%4]                  once all warpgroups have arrived, whoever awaits the stage knows that their earlier work has ended
  *
- * Requested data may arrive at once, or only when somebody awaits it: both are run. A barrier has only two phases. No stage may therefore be
- * requested again before all threads that ever await it have awaited its last use, and nobody may await a use other than the last or the next.
+ * Requested data may arrive at once, or only when awaited: both are run. A barrier has only two phases. So no stage may be requested again before all
+ * threads that ever await it have awaited its last use, and no thread may await a use other than the last or the next.
  */
 
 import { bytesOf } from "../dtype.ts";
@@ -28,22 +28,22 @@ import { agentName } from "./fault.ts";
 import { ALL_LANES, type Clock } from "./happens-before.ts";
 
 interface Stage {
-  /** Times it was sent for, or all teams arrived at it. */
+  /** Number of requests for the stage, or of times that all teams arrived at it. */
   uses: number;
-  /** Times each agent awaited it. */
+  /** Number of times each agent awaited it. */
   readonly awaited: number[];
-  /** Teams that have arrived for the next use, what they know to have ended, and what those of the last use knew. */
+  /** Teams that have arrived for the next use, what they know to have ended, and what the teams of the last use knew. */
   arrived: number;
   pending: Clock;
   done: Clock;
-  /** What has not arrived. */
+  /** Data that have not arrived yet. */
   readonly cargo: (() => void)[];
 }
 
 export class Engines {
   private readonly context: BlockContext;
   private stages: Stage[] = [];
-  /** Numbers in their block of the agents that await each arrival somewhere. */
+  /** For each arrival, the numbers within their block of the agents that await it. */
   private readonly awaiting = new Map<string, Set<number>>();
 
   constructor(context: BlockContext) {
@@ -80,7 +80,7 @@ export class Engines {
           warp,
           `the stage is sent for again, and ${agentName(context, late)} has not awaited its last use: missing: ${alone ? "an arrival that the sender awaits" : "a barrier of the block"}`,
         );
-      // The engine begins with all that the thread knows.
+      // The engine starts with the requesting thread's knowledge.
       const engine = context.warps * context.blocks + number;
       const clock = judge.order.newClock();
       judge.order.release(warp.number, clock);
@@ -162,7 +162,7 @@ export class Engines {
     return stage;
   }
 
-  /** The number of a stage among those of all arrivals. @param by what must complete it */
+  /** The number of a stage among the stages of all arrivals. @param by what must complete it */
   private numberOf({ name, stage }: ArrivalAt, site: Standing, by?: "an engine" | "teams"): (warp: Warp) => number {
     const { arrivals, scope } = this.context;
     const found = arrivals.findIndex((a) => a.name === name);
@@ -184,7 +184,7 @@ function arrive({ cargo }: Stage): void {
   for (const bring of cargo.splice(0)) bring();
 }
 
-/** The one element that an engine copies, and what must hold for anybody to ask for it. */
+/** The element that an engine copies, and the condition under which it is needed. */
 function sourceOf(value: Expr, site: Standing): { readonly source: Access; readonly asked: Expr | undefined } {
   const [source, ...more] = accessesIn(value);
   if (!source || more.length > 0) throw malformed(site, "an engine copies one tensor, filled with zeros outside");
@@ -193,10 +193,10 @@ function sourceOf(value: Expr, site: Standing): { readonly source: Access; reado
   return { source, asked: value.condition };
 }
 
-/** A place that nobody asks for: whatever the engine brings there. */
+/** A place that is not needed, where the engine may bring anything. */
 const ANYTHING = -2;
 
-/** What an engine that is told of a view brings to a place of a tile: an element of its tensor, or -1 outside. */
+/** The element that an engine brings to a place of a tile according to a view: an element of its tensor, or -1 outside. */
 function compileView(
   view: TensorView,
   { shape, places }: Buffer,
@@ -223,7 +223,7 @@ function compileView(
   };
 }
 
-/** Notes what an engine reads and writes; what it returns brings the values. */
+/** Records an engine's reads and writes. The returned function transfers the values. */
 function compileBox({ axes, equation, view }: Copy, site: Standing, context: BlockContext): (warp: Warp) => () => void {
   const { scope, scratch, inputs } = context;
   const { target, value } = equation;

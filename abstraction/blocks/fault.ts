@@ -16,12 +16,12 @@ import { printHead } from "../print-nest.ts";
 import { ALL_LANES, type Moment } from "./happens-before.ts";
 
 /**
- * `race`: two accesses of one element without order. `unwritten`: a read of what nothing wrote. `deadlock`: a barrier that not all reach.
- * `malformed`: a statement no hardware could run as it is written.
+ * `race`: two unordered accesses to one element. `unwritten`: a read of an element that was never written. `deadlock`: a barrier that not all threads
+ * reach. `malformed`: a statement that no hardware can run as written.
  */
 export type FaultKind = "race" | "unwritten" | "deadlock" | "malformed";
 
-/** A nest that a GPU may run wrongly, whatever its values turned out to be. */
+/** A nest that a GPU might run wrongly, even if the interpreter's values were right. */
 export class NestFault extends Error {
   readonly kind: FaultKind;
 
@@ -32,33 +32,33 @@ export class NestFault extends Error {
   }
 }
 
-/** A statement where it stands, with the loops around it, outermost first. */
+/** A statement and the loops around it, outermost first. */
 export interface Site {
   readonly statement: Statement;
-  /** What the agents of the nest are, and how many of them a block has; those behind them are threads on their own. */
+  /** Kind of the nest's agents, and their number per block; agents after those are single threads. */
   readonly team: TeamMode;
   readonly teams: number;
-  /** Agents of a block: a cluster has those of all its blocks. */
+  /** Agents of one block; a cluster has the agents of all its blocks. */
   readonly ofBlock: number;
   readonly loops: readonly { readonly name: string; readonly slot: number }[];
 }
 
-/** A statement as one warp runs it. */
+/** One execution of a statement by a warp. */
 export interface Event extends Moment {
   readonly site: Site;
   readonly block: number;
-  /** Loop counters at that time. */
+  /** Loop counters at that moment. */
   readonly counters: Environment;
 }
 
-/** What a thread did to an element. */
+/** An access of a thread to an element. */
 export interface Deed {
   readonly event: Event;
   readonly lane: number;
   readonly verb: "reads" | "writes";
 }
 
-/** `warp 1`, `thread 0` of those on their own. */
+/** `warp 1`, or `thread 0` for a single thread. */
 export const agentName = ({ team, teams }: Pick<Site, "team" | "teams">, inBlock: number): string =>
   inBlock < teams ? `${team} ${inBlock}` : `thread ${inBlock - teams}`;
 
@@ -73,7 +73,7 @@ export function describeThread({ event, lane }: Pick<Deed, "event" | "lane">): s
   return `block ${event.block}, ${agent}, ${who}${at === "" ? "" : ` (${at})`}`;
 }
 
-/** Whether it is the beginning or the end of a block, which no statement of a thread is. */
+/** Whether it is the beginning or end of a block rather than a statement of a thread. */
 const isOwner = ({ site }: Event): boolean => site.statement.kind === "loop";
 
 export function describeDeed(deed: Deed): string[] {
@@ -97,17 +97,17 @@ export function describeElement(
 }
 
 export interface Contested {
-  /** As {@link describeElement} says it. */
+  /** The name from {@link describeElement}. */
   readonly name: string;
-  /** Nothing has written it in this phase. */
+  /** Whether it has not been written in this phase. */
   readonly fresh: boolean;
   /** It belongs to a ring of stages. */
   readonly ring: boolean;
-  /** The write has ended, and an instruction that reads by itself was not told. */
+  /** Whether the write has ended but was not published to instructions that read memory directly. */
   readonly unpublished: boolean;
 }
 
-/** Two deeds on one element that nothing puts in order; the second is done now. */
+/** The fault for two unordered accesses to one element; `second` is the current one. */
 export function raceOf(first: Deed, second: Deed, { name, fresh, ring, unpublished }: Contested): NestFault {
   const twice = first.verb === "writes" && second.verb === "writes";
   const how = unpublished

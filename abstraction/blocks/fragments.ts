@@ -4,8 +4,8 @@
  *     a{0} <- a_ring[k_tile%3,16*warp_m+x_m,x_k] over x_m, x_k by ldmatrix
  *     for x_m, x_n of c{0}   out[16*warp_m+x_m,x_n] = sum[]
  *
- * Element by element, each lane moves what the operand's storage formula says it holds. By an instruction the whole warp moves the
- * tile; which lane touches what is then left open, and every other thread must be kept in order with all of them.
+ * Element by element, each lane moves what the operand's storage formula says it holds. By an instruction, the whole warp moves the tile. Which lane
+ * accesses which element is then unspecified, so other threads must be ordered with every lane.
  */
 
 import { bytesOf, wrapperOf } from "../dtype.ts";
@@ -34,7 +34,7 @@ const WMMA_ROW_BYTES = 16;
 /** Source: PTX ISA, ldmatrix: rows of 16 bytes, each at a multiple of 16 bytes. */
 const LDMATRIX_ROW_BYTES = 16;
 
-/** Says what is wrong with where the elements of a tile lie. */
+/** Describes what is wrong with the places of a tile's elements. */
 type TileCheck = (places: Int32Array) => string | undefined;
 
 export function compileFetch(
@@ -108,7 +108,7 @@ export function compileDrain(
   const check = quads
     ? quadsCheck(target.tensor, bytesOf(dtype), shape, site, context)
     : tileCheck(by ?? "elements", target.tensor, shape, site, context);
-  // Which lane writes what the four exchange is left open.
+  // After the exchange within four lanes, the writing lane of an element is unspecified.
   const holders = whole || quads ? undefined : holdersOrRefuse(shape, site);
   const seek = seekerOf(axes, shape, site, context);
   const places = new Int32Array(shape.rows.length);
@@ -140,10 +140,10 @@ export function compileDrain(
   };
 }
 
-/** In place of an element's place: it is not moved. */
+/** In place of an element's place: the element is not moved. */
 const STAYS = -2;
 
-/** `load` and `store`: a tile of flat memory by the operand's own instruction. */
+/** `load` and `store`: a tile of flat memory, moved by the operand's own instruction. */
 export function compileTileMove(
   { kind, register, memory }: { kind: "load" | "store"; register: RegisterAt; memory: MemoryTile },
   site: Standing,
@@ -184,7 +184,7 @@ export function compileTileMove(
 }
 
 /**
- * The tile a register is given; it holds something from now on.
+ * The tile of a register that is written; it counts as filled from now on.
  * @throws NestFault while an issue that writes it is in flight
  */
 export function tileOf(
@@ -207,7 +207,7 @@ export function tileOf(
   return tile;
 }
 
-/** The tile of a register that is read. @throws NestFault when nothing has filled it */
+/** The tile of a register that is read. @throws NestFault when it was never filled */
 export function filledTileOf(
   warp: Warp,
   shape: RegisterShape,
@@ -220,7 +220,7 @@ export function filledTileOf(
   return tileOf(warp, shape, number, site, context);
 }
 
-/** What sets the names that run over an operand's dimensions to one of its elements. */
+/** A function that sets the names of an operand's dimensions to the index of an element. */
 export function seekerOf(
   axes: readonly string[],
   { intrinsic, operand }: Pick<RegisterShape, "intrinsic" | "operand">,
@@ -314,10 +314,10 @@ function tileCheck(
   }
 }
 
-/** Bytes that each of four lanes writes at once when they have exchanged what they hold. */
+/** Bytes that each of four lanes writes at once after exchanging elements. */
 const QUAD_BYTES = 16;
 
-/** Results of four lanes side by side: 16 bytes that are written together, or not at all. */
+/** Checks the results of four neighbouring lanes: 16 bytes that are written together or not at all. */
 function quadsCheck(
   buffer: string,
   bytes: number,
@@ -342,7 +342,7 @@ function quadsCheck(
   };
 }
 
-/** An instruction's own load or store: rows whose elements lie side by side, each as far from the one before. */
+/** Checks an instruction's own load or store: rows of contiguous elements at a constant distance. */
 function rowsCheck(
   buffer: string,
   { operand, rows, columns }: RegisterShape,

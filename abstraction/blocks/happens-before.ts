@@ -7,44 +7,44 @@
  *     order.barrier([0, 1]);
  *     order.hasEnded(write, 5, 1, 7)               true
  *
- * An agent runs statements in order; its time is cut into epochs, which end where it publishes what it did. Every agent knows how many
- * epochs of each other have ended (vector clocks: Fidge 1988, Mattern 1989; one epoch an access is enough: FastTrack, Flanagan and
- * Freund 2009). The lanes of a warp share its clock. Among themselves they are ordered once the warp knows its own epoch to have ended.
+ * An agent runs statements in order. Its time is divided into epochs, each of which ends when the agent releases a clock. Every agent knows how many
+ * epochs of each other agent have ended (vector clocks: Fidge 1988, Mattern 1989; one epoch per access is enough: FastTrack, Flanagan and Freund
+ * 2009). The lanes of a warp share its clock. They are ordered among themselves once the warp knows that its own epoch has ended.
  *
- * What an agent sends off and does not wait for is a flight: asynchronous copies, or issues of an instruction, each in a queue of its own.
- * It ends in the epoch in which its agent awaits it; before that it has not ended for anyone, its own thread included.
+ * A flight is asynchronous work that an agent starts: copies, or issues of an instruction, each in a queue of its own. It ends in the epoch in which
+ * its agent awaits it. Before that it has not ended for anyone, including the thread that started it.
  *
- * An instruction that reads memory by itself sees what an agent wrote once the agent has published it behind the write, and knows of that.
+ * An instruction that reads memory directly sees an agent's write only after the agent has published it, and only if it knows of the publication.
  *
- * A barrier is a clock that its members release into and then acquire from. One-sided barriers are the same two steps by different
- * agents, a thread on its own is an agent with one lane, and an engine that copies by itself is an agent, too.
+ * A barrier is a clock that its members release into and then acquire from. In a one-sided barrier different agents do the two steps. A single thread
+ * is an agent with one lane, and a copy engine is an agent too.
  */
 
-/** In place of a lane: every lane of the warp, or some that nobody can name. It is never the same thread as any other access. */
+/** In place of a lane: every lane of the warp, or an unspecified one. It never counts as the same thread as another access. */
 export const ALL_LANES = -1;
 
-/** Epochs of every agent that have ended for whoever acquires it. */
+/** For every agent, the number of epochs that have ended for whoever acquires the clock. */
 export type Clock = Int32Array;
 
-/** What an agent can send off. Flights of a queue end in their order. */
+/** Queues of asynchronous work of an agent. Flights of one queue end in order. */
 export const QUEUES = ["copies", "issues"] as const;
 export type Queue = (typeof QUEUES)[number];
 
-/** What one agent sent off together. */
+/** Asynchronous work that one agent started together. */
 export interface Flight {
   readonly queue: Queue;
-  /** Whether a wait can await it. */
+  /** Whether it was committed, so that a wait can await it. */
   committed: boolean;
   /** The epoch of its agent in which it was awaited, and the event before which; infinite until then. */
   endedIn: number;
   endedBefore: number;
 }
 
-/** When something was done, and by whom. */
+/** The agent and the time of an access. */
 export interface Moment {
   readonly agent: number;
   readonly epoch: number;
-  /** It was sent off then, and ends with its flight. */
+  /** The flight of an asynchronous access, with which it ends. */
   readonly flight?: Flight;
 }
 
@@ -53,9 +53,9 @@ export class HappensBefore {
   private readonly known: readonly Clock[];
   private readonly epochs: Int32Array;
   private readonly open: Readonly<Record<Queue, Flight[]>>;
-  /** Committed and not awaited, oldest first. */
+  /** Flights that are committed but not awaited, oldest first. */
   private readonly flying: Readonly<Record<Queue, readonly Flight[][]>>;
-  /** Events by which an agent published all that it had done before, and their epochs; oldest first. */
+  /** Events at which an agent published its earlier writes, and their epochs; oldest first. */
   private readonly publications: readonly { readonly event: number; readonly epoch: number }[][];
 
   constructor(agents: number) {
@@ -69,19 +69,19 @@ export class HappensBefore {
     this.publications = Array.from({ length: agents }, () => []);
   }
 
-  /** The moment of what an agent does itself. */
+  /** The moment of a synchronous access by an agent. */
   now(agent: number): Moment {
     return { agent, epoch: this.epochs[agent] ?? 0 };
   }
 
-  /** The moment of what an agent sends off. */
+  /** The moment of an asynchronous access by an agent. */
   sentOff(agent: number, queue: Queue): Moment & { readonly flight: Flight } {
     const flight = this.open[queue][agent];
     if (!flight) throw new Error(`internal: no agent ${agent}`);
     return { ...this.now(agent), flight };
   }
 
-  /** What the agent sent off since its last commit is one flight. */
+  /** Makes everything that the agent started since its last commit one flight. */
   commit(agent: number, queue: Queue): void {
     const { flight } = this.sentOff(agent, queue);
     flight.committed = true;
@@ -104,16 +104,16 @@ export class HappensBefore {
     return ended;
   }
 
-  /** What the agent has done before an event can be seen by instructions that read by themselves, for whoever knows of the event. */
+  /** Publishes the agent's accesses before an event to instructions that read memory directly, for all who know of the event. */
   publish(agent: number, event: number): void {
     this.publications[agent]?.push({ event, epoch: this.epochs[agent] ?? 0 });
   }
 
-  /** Whether an agent knows that what was done in an event has been published. */
+  /** Whether an agent knows that the accesses of an event have been published. */
   isPublished(moment: Moment, event: number, agent: number): boolean {
     const end = moment.flight ? moment.flight.endedBefore : event + 1;
     const all = this.publications[moment.agent] ?? [];
-    // The first one behind it is the one that is known first.
+    // The first publication after the event is the first to become known.
     let [low, high] = [0, all.length];
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -128,7 +128,7 @@ export class HappensBefore {
     return new Int32Array(this.agents);
   }
 
-  /** The agent's epoch ends, and whoever acquires the clock knows it, with all that the agent knows. */
+  /** Ends the agent's epoch. Whoever acquires the clock then knows of it, and of everything the agent knows. */
   release(agent: number, into: Clock): void {
     const epoch = (this.epochs[agent] ?? 0) + 1;
     this.epochs[agent] = epoch;
@@ -140,14 +140,14 @@ export class HappensBefore {
     join(this.known[agent], from);
   }
 
-  /** All members have ended what they did before any goes on; of one member alone, its lanes. */
+  /** All members complete their earlier accesses before any continues; a single member synchronises its own lanes. */
   barrier(members: readonly number[]): void {
     const clock = this.newClock();
     for (const agent of members) this.release(agent, clock);
     for (const agent of members) this.acquire(agent, clock);
   }
 
-  /** Whether what `lane` did at a moment has ended for lane `here` of an agent, which goes on now. */
+  /** Whether an access of `lane` at a moment has ended for lane `here` of an agent that continues now. */
   hasEnded(moment: Moment, lane: number, agent: number, here: number): boolean {
     const end = moment.flight ? moment.flight.endedIn : moment.epoch;
     if (moment.agent === agent && lane === here && lane !== ALL_LANES) return end !== Number.POSITIVE_INFINITY;

@@ -16,7 +16,7 @@ import { ALL_LANES } from "./happens-before.ts";
 /** An operand of an instruction. */
 type Held = Pick<RegisterShape, "intrinsic" | "operand">;
 
-/** Bytes of a register of a lane. */
+/** Bytes of one lane's register. */
 const WORD = 4;
 
 /** The index of each logical element along each dimension, elements row-major. */
@@ -30,7 +30,7 @@ export function digitsOf({ dims }: Operand): readonly Int32Array[] {
   });
 }
 
-/** Each element of the operand's registers: which logical element it is, in which lane, at which place of the lane's own. */
+/** Each element of the operand's registers: its logical element, its lane, and its position within the lane. */
 function* heldElements({ intrinsic, operand }: Held): Generator<{ element: number; lane: number; own: number }> {
   const { storage, dims, broadcast } = operand;
   const each = registerElements(intrinsic, operand) / lanesOf(intrinsic);
@@ -43,7 +43,7 @@ function* heldElements({ intrinsic, operand }: Held): Generator<{ element: numbe
   }
 }
 
-/** The lane of each logical element, or {@link ALL_LANES} where several hold it; undefined when the vendor keeps it secret. */
+/** The lane of each logical element, or {@link ALL_LANES} when several hold it; undefined when the vendor does not publish the layout. */
 export function holdersOf(shape: Held & Pick<RegisterShape, "rows">): Int8Array | undefined {
   const holders = new Map<number, number>();
   for (const { element, lane } of heldElements(shape)) {
@@ -55,9 +55,9 @@ export function holdersOf(shape: Held & Pick<RegisterShape, "rows">): Int8Array 
 }
 
 /**
- * The logical elements of each row of 16 bytes that `ldmatrix` reads. Word i of lane t is, of matrix i, row t/4 and its t%4-th word;
- * transposed, the two halves of a word are rows 2*(t%4) and 2*(t%4) + 1, column t/4 (PTX ISA, ldmatrix).
- * @returns undefined when no rows of memory can give the lanes what they must hold
+ * The logical elements of each row of 16 bytes that `ldmatrix` reads. Word i of lane t comes from matrix i, row t/4, word t%4. Transposed, the two
+ * halves of a word are rows 2*(t%4) and 2*(t%4) + 1 of column t/4 (PTX ISA, ldmatrix).
+ * @returns undefined when no rows of memory give the lanes the elements they must hold
  */
 export function matrixRows(shape: Held, by: "ldmatrix" | "ldmatrix.trans"): readonly (readonly number[])[] | undefined {
   const bytes = bytesOf(shape.operand.dtype);

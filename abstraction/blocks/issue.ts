@@ -1,12 +1,12 @@
 /**
- * @file Issues of an instruction by a warp or a warpgroup: on registers at once, or sent off with factors read from shared memory.
+ * @file Issues of an instruction by a warp or a warpgroup: synchronous on registers, or asynchronous with factors read from shared memory.
  *
  *     fence wgmma registers
  *     c{0} <- wgmma.m64n128k16.f32.f16(a_ring[step%4,64*m_group+m_in,16*k_part+k_in] over m_in, k_in, ...)
  *     commit wgmma
  *     wait wgmma 0                                      now c{0} may be read, and the stage written
  *
- * What is sent off reads memory and writes its sums at any time until it has been awaited: both extremes are run.
+ * An asynchronous issue reads memory and writes its sums at any time until it has been awaited: both extremes are run.
  */
 
 import { compilePlace } from "../evaluate.ts";
@@ -31,16 +31,16 @@ import type { Queue } from "./happens-before.ts";
 
 type Issue = Extract<Statement, { kind: "register-issue" }>;
 
-/** What a commit or a wait speaks of. */
+/** The queue that a commit or a wait refers to. */
 export const queueOf = (of: Intrinsic | undefined): Queue => (of ? "issues" : "copies");
 
-/** What the warp did to registers is done before what it issues. */
+/** Orders the warp's register accesses before its next issues. */
 export function fenceRegisters(warp: Warp): void {
   warp.fenced = true;
   for (const { touched } of warp.files) touched.fill(0);
 }
 
-/** What the warp wrote to memory can be seen by instructions that read by themselves. */
+/** Publishes the warp's writes to instructions that read memory directly. */
 export function publish(warp: Warp, site: Standing, { judge }: BlockContext): void {
   const event = judge.next;
   judge.begin(site, warp.number, warp.env);
@@ -50,7 +50,7 @@ export function publish(warp: Warp, site: Standing, { judge }: BlockContext): vo
 /** An operand of an issue. */
 interface Factor {
   readonly values: Float64Array;
-  /** Notes what is read and says what is wrong with it. @returns brings the values, now or when they are awaited */
+  /** Records the reads and reports faults. @returns a function that fetches the values, now or when they are awaited */
   readonly begin: (warp: Warp) => () => void;
 }
 
@@ -113,7 +113,7 @@ export function compileIssue(
   };
 }
 
-/** What an asynchronous instruction asks of the register that it adds to. */
+/** Checks the register to which an asynchronous instruction adds. */
 function registerProblem(
   warp: Warp,
   file: WarpRegisters,
@@ -165,7 +165,7 @@ function inRegisters(
   };
 }
 
-/** A factor that the instruction reads from shared memory where it lies, in a form that it can be told. */
+/** A factor that the instruction reads directly from shared memory, in a layout that its descriptor can express. */
 function inMemory(
   intrinsic: Intrinsic,
   operand: Operand,

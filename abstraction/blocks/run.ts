@@ -22,17 +22,17 @@ import type { Judge } from "./watched-memory.ts";
 
 type LoopStatement = Extract<Statement, { kind: "loop" }>;
 
-/** In which order a nest for a GPU is run. What it is judged by does not depend on it; values of a wrong nest do. */
+/** The order in which a nest for a GPU is run. The verdict does not depend on it; the values of a wrong nest do. */
 export interface NestOrder {
-  /** The warp that goes on at each statement: the first that can, the last, or any. Blocks follow one another likewise. */
+  /** The warp that runs the next statement: the first that can, the last, or a random one. Blocks are ordered likewise. */
   readonly warps?: "as written" | "reversed" | { readonly seed: number };
-  /** When what an asynchronous copy brings is there: at once, or no sooner than its wait. */
+  /** When asynchronous copies take effect: at once, or no sooner than their wait. */
   readonly copies?: "early" | "late";
-  /** What has no order is refused, or run as it comes: to see the values that a wrong nest may give. */
+  /** Unordered accesses are refused, or ignored to see the values that a wrong nest may give. */
   readonly races?: "refused" | "ignored";
 }
 
-/** Orders that bring out what a nest leaves open: run all of them. */
+/** Orders that expose missing synchronisation; a test runs all of them. */
 export const ADVERSE_ORDERS: readonly NestOrder[] = [
   { warps: "as written", copies: "early" },
   { warps: "as written", copies: "late" },
@@ -42,7 +42,7 @@ export const ADVERSE_ORDERS: readonly NestOrder[] = [
   { warps: { seed: 2 }, copies: "late" },
 ];
 
-/** What the agents of a nest are: all its loops on parts of a block are of one level. */
+/** The level of a nest's teams; all its loops over parts of a block are at one level. */
 export function teamOfNest({ prepare, body }: LoopNest): TeamMode {
   const teamsIn = (s: Statement): TeamMode[] => {
     if (s.kind !== "loop") return [];
@@ -60,8 +60,8 @@ export function warpsOfNest({ prepare, body }: LoopNest): number {
 }
 
 /**
- * Statements at the top of a nest that has blocks. Between two barriers of the whole call stand blocks, or what one thread runs.
- * @param plain compiles what stands outside blocks
+ * The statements at the top of a nest with blocks. Between two barriers of the whole call there are either blocks, or statements of one thread.
+ * @param plain compiles statements outside blocks
  */
 export function compilePhases(
   statements: readonly Statement[],
@@ -96,7 +96,7 @@ function isAtBlock(s: Statement): s is LoopStatement {
   return s.kind === "loop" && s.mode === "block";
 }
 
-/** Loops at one level, each the only statement of the one around it, and what the innermost runs. */
+/** Directly nested loops at one level, and the body of the innermost. */
 function chainOf(
   s: LoopStatement,
   mode: LoopStatement["mode"],
@@ -119,7 +119,7 @@ function agentsOf(body: readonly Statement[]): number {
   return only?.kind === "loop" && only.mode === "cluster" ? only.extent * each(only.body) : each(body);
 }
 
-/** Warps that the loops at warp in a block ask for. */
+/** Number of warps that the loops at warp in a block require. */
 function teamsOf(body: readonly Statement[]): number {
   const each = body.map((s) => {
     if (s.kind !== "loop") return 1;
@@ -128,7 +128,7 @@ function teamsOf(body: readonly Statement[]): number {
   return Math.max(1, ...each);
 }
 
-/** Threads that have roles of their own in a block. */
+/** Number of single threads with a role of their own in a block. */
 function threadsOf(body: readonly Statement[]): number {
   return Math.max(0, ...body.map((s) => (s.kind === "loop" && s.mode === "thread" ? s.extent : 0)));
 }
@@ -138,7 +138,7 @@ type Step =
   | { readonly kind: "run"; readonly run: WarpRun }
   | { readonly kind: "begin"; readonly slot: number; readonly extent: number; readonly behind: number }
   | { readonly kind: "repeat"; readonly slot: number; readonly extent: number; readonly body: number }
-  /** Loops at warp or thread: each agent has its own counters; one before or behind theirs passes by. */
+  /** Loops at warp or thread. Each agent has its own counters; an agent with a number outside them skips the body. */
   | {
       readonly kind: "warps";
       readonly axes: readonly Digit[];
@@ -154,7 +154,7 @@ interface Digit {
   readonly extent: number;
 }
 
-/** A number as digits, the last one fastest, each into its loop counter. */
+/** Splits a number into digits, the last one fastest, and writes each into its loop counter. */
 function setDigits(env: Int32Array, digits: readonly Digit[], number: number): void {
   let rest = number;
   for (const { slot, extent } of digits.toReversed()) {
@@ -187,7 +187,7 @@ function compileBlocks(
   const buffers = scratch.filter(isShared).map((b) => scope.buffer(b.name));
   const reached = scratch.filter((b) => b.scope === "cluster").map((b) => scope.buffer(b.name));
   const agents = context.warps * context.blocks;
-  /** The owner of each block's piece of the memory of a cluster writes all of it. */
+  /** The owner of each block's part of cluster memory writes all of it, so that unsynchronised uses conflict. */
   const own = (): void => {
     for (let block = 0; block < context.blocks; block++) {
       judge.begin(site, judge.ownerOf(block), scope.environment());
@@ -209,7 +209,7 @@ function compileBlocks(
       }
       own();
       runBlock(program, warps, order, random, context);
-      // A block's memory lasts until its last thread has ended.
+      // A block's memory exists until its last thread has ended.
       for (let i = 0; i < context.blocks; i++)
         judge.order.barrier([judge.ownerOf(i), ...warps.filter((w) => w.block === i).map((w) => w.number)]);
       own();
@@ -302,7 +302,7 @@ function newWarp(number: number, { scope, files, vectors, warps: perBlock }: Blo
   };
 }
 
-/** Warps by turns until all have ended. @throws NestFault when some wait for others that do not come */
+/** Runs warps by turns until all have ended. @throws NestFault when some wait for others that never come */
 function runBlock(
   program: readonly Step[],
   warps: readonly Warp[],
@@ -323,7 +323,7 @@ function runBlock(
   }
 }
 
-/** Those for whom a barrier is go on once the last of them has come. */
+/** Releases the warps of a barrier once the last of them has arrived. */
 function passBarrier(program: readonly Step[], { step, block }: Warp, warps: readonly Warp[], judge: Judge): void {
   const { order } = judge;
   const barrier = program[step];

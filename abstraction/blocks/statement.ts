@@ -14,7 +14,7 @@ import { compileCopy } from "./copy.ts";
 import { compileDrain, compileFetch, compileTileMove, tileOf } from "./fragments.ts";
 import { compileIssue, fenceRegisters, publish, queueOf } from "./issue.ts";
 
-/** Everything that a warp runs by itself; barriers of a block and loops are steps of the program (run.ts). */
+/** Statements that a warp runs alone. Barriers of a block and loops are steps of the program (run.ts). */
 export function compileWarpStatement(s: Statement, site: Standing, context: BlockContext): WarpRun {
   const { judge } = context;
   if (isAlone(site, context)) throw malformed(site, `one thread on its own sends and awaits, and makes no ${s.kind}`);
@@ -76,7 +76,7 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
   }
 }
 
-/** Issues of a warp that a condition leaves out: all of its lanes agree, for a condition names loops around them. */
+/** Issues of a warp under a condition. The condition names surrounding loops only, so all lanes agree. */
 function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Standing, context: BlockContext): WarpRun {
   const isIssue = (inner: Statement): boolean =>
     inner.kind === "register-issue" && inner.intrinsic.asynchronous === undefined;
@@ -92,7 +92,7 @@ function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Stand
   };
 }
 
-/** Lanes of a warp compute on its own vectors; what they read and write in memory is watched lane by lane. */
+/** Statements on the lanes of a warp and its own vectors. Memory accesses are recorded lane by lane. */
 function compileWarpLanes(s: Extract<Statement, { kind: "loop" }>, site: Standing, context: BlockContext): WarpRun {
   const { scope, judge, vectors } = context;
   if (context.team !== "warp")

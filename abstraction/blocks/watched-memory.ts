@@ -17,9 +17,9 @@ import type { Dimension } from "../layout.ts";
 import { type Deed, describeDeed, describeElement, type Event, NestFault, raceOf, type Site } from "./fault.ts";
 import { ALL_LANES, HappensBefore, type Queue } from "./happens-before.ts";
 
-/** What runs now: block, warp, lane, statement; and what ran before in this phase of the call. */
+/** The current block, warp, lane and statement, and the history of this phase of the call. */
 export class Judge {
-  /** Agents of a block: most of its warps, and engines. */
+  /** Agents of a block: the largest number of its warps, and engines. */
   readonly warps: number;
   private readonly engines: number;
   private readonly blocks: number;
@@ -27,22 +27,22 @@ export class Judge {
   order: HappensBefore;
   warp = 0;
   lane = 0;
-  /** Number of the event that happens now; they are counted through all blocks and calls. */
+  /** Number of the current event; events are numbered across all blocks and calls. */
   now = -1;
-  /** Whether it is sent off, to end when it is awaited. */
+  /** Whether the current event is asynchronous. */
   sentOff = false;
-  /** First event of the phase: what lies before a barrier of the whole call has ended. */
+  /** First event of the phase. Everything before a barrier of the whole call has ended. */
   phaseStart = 0;
-  /** First event of the block: what lies between the phase's start and this was done by other blocks. */
+  /** First event of the block. Events of the phase before it belong to other blocks. */
   blockStart = 0;
-  /** A read of shared memory that nothing had written so far. */
+  /** The first read of shared memory that had not been written. */
   unwritten: NestFault | undefined;
   private block = 0;
   private events: Event[] = [];
 
   /**
-   * @param engines agents that copy by themselves, behind the warps
-   * @param blocks of a cluster: an agent each, which begins and ends the block's memory
+   * @param engines copy engines, which are numbered after the warps
+   * @param blocks of a cluster; each adds an agent that begins and ends the block's memory
    */
   constructor(warps: number, engines = 0, blocks = 1) {
     this.warps = warps + engines + blocks;
@@ -51,7 +51,7 @@ export class Judge {
     this.order = new HappensBefore(this.warps);
   }
 
-  /** All threads have ended what they did. */
+  /** Starts a phase: all earlier accesses have ended. */
   startPhase(): void {
     this.phaseStart += this.events.length;
     this.blockStart = this.phaseStart;
@@ -66,7 +66,7 @@ export class Judge {
     this.order = new HappensBefore(warps + this.engines + this.blocks);
   }
 
-  /** The agent that begins and ends the memory of a block of the cluster that runs. */
+  /** The agent that begins and ends the memory of a block of the running cluster. */
   ownerOf(block: number): number {
     return this.ownWarps + this.engines + block;
   }
@@ -82,7 +82,7 @@ export class Judge {
     return event;
   }
 
-  /** All warps have run. @throws NestFault when one read what none wrote */
+  /** Ends a block after all warps have run. @throws NestFault when a warp read an element that none wrote */
   endBlock(): void {
     if (this.unwritten) throw this.unwritten;
   }
@@ -103,13 +103,13 @@ export class Judge {
     return event;
   }
 
-  /** Whether what was done in an event can be seen by an instruction that reads memory by itself and is issued now. */
+  /** Whether the accesses of an event are visible to an instruction that reads memory directly and is issued now. */
   isPublished(event: number): boolean {
-    // What an engine writes is seen by all that read by themselves.
+    // Every direct reader sees an engine's writes.
     return this.eventAt(event).agent >= this.ownWarps || this.order.isPublished(this.eventAt(event), event, this.warp);
   }
 
-  /** Whether what a lane did in an event of this phase has ended for the thread that goes on now. */
+  /** Whether an access of a lane in an event of this phase has ended for the current thread. */
   hasEnded(event: number, lane: number): boolean {
     return event >= this.blockStart && this.order.hasEnded(this.eventAt(event), lane, this.warp, this.lane);
   }
@@ -128,11 +128,11 @@ export interface WatchedBuffer {
   readonly dims: readonly Dimension[];
   /** Elements of memory. */
   readonly elements: number;
-  /** Place of each logical element, where they do not lie row-major. */
+  /** Place of each logical element; left out for row-major order. */
   readonly places?: Int32Array | undefined;
-  /** Shared memory holds nothing when a block begins; other memory is seen by all blocks. */
+  /** Shared memory is undefined when a block begins; all blocks see other memory. */
   readonly shared: boolean;
-  /** A read outside is tested for. */
+  /** Whether reads outside are tested and give the identity. */
   readonly outside?: "identity" | undefined;
 }
 
@@ -142,9 +142,9 @@ export class WatchedMemory implements Watch {
   private readonly writer: Int32Array;
   private readonly writerLane: Int8Array;
   private reads: Reads | undefined;
-  /** Reads that were sent off: they end later than what their warp reads itself. */
+  /** Asynchronous reads, which end later than synchronous reads of their warp. */
   private readsSentOff: Reads | undefined;
-  /** A read by a block before this one, where a read of this block has taken its place. */
+  /** A read by an earlier block that a read of this block has replaced. */
   private readByOthers: Int32Array | undefined;
 
   constructor(judge: Judge, buffer: WatchedBuffer) {
@@ -154,13 +154,13 @@ export class WatchedMemory implements Watch {
     this.writerLane = new Int8Array(buffer.elements);
   }
 
-  /** @param byItself an instruction reads it that must be told of what was written */
+  /** @param byItself whether an instruction reads it that sees only published writes */
   read(at: number, byItself = false): void {
     const { judge } = this;
     const writer = this.writer[at] ?? NEVER;
     const lane = this.writerLane[at] ?? ALL_LANES;
     if (writer < this.since()) {
-      // Whoever writes it may come later: then that is the better message.
+      // A racing write may come later; its message is the better one.
       if (this.buffer.shared) judge.unwritten ??= this.unwrittenFault(at);
     } else if (!judge.hasEnded(writer, lane)) throw this.race(at, writer, lane, "writes", "reads");
     else if (byItself && !judge.isPublished(writer)) throw this.race(at, writer, lane, "writes", "reads", true);
@@ -189,7 +189,7 @@ export class WatchedMemory implements Watch {
     writerLane[at] = judge.lane;
   }
 
-  /** The first event whose traces count: shared memory begins anew with every block. */
+  /** The first event whose accesses count; shared memory begins anew with every block. */
   private since(): number {
     return this.buffer.shared ? this.judge.blockStart : this.judge.phaseStart;
   }
@@ -210,14 +210,14 @@ export class WatchedMemory implements Watch {
     }
   }
 
-  /** The newest read of a warp stands for all before it: whoever may follow the newest may follow those. */
+  /** The newest read of a warp represents all earlier ones: whatever may follow it may follow those. */
   private noteRead(reads: Reads | undefined, at: number): void {
     if (!reads) return;
     const { judge } = this;
     const k = at * judge.warps + judge.warp;
     const before = reads.event[k] ?? NEVER;
     const lane = reads.lane[k] ?? ALL_LANES;
-    // Unless another lane may still be reading: then it stands for both.
+    // Unless another lane may still be reading: then it represents both.
     let stands = judge.lane;
     if (before >= this.since()) {
       if (before < judge.blockStart) {
