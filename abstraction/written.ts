@@ -108,7 +108,7 @@ function placesOf(
   if (own.length === 0 && indices.length === 1 && index?.kind === "axis")
     return { dimensions, count, places: undefined };
   const stray = own.find((c) => axesIn(c).some((a) => !axes.includes(a)));
-  if (stray) fail(`its condition ties axes that stand in dimensions apart of ${printAccess(target)}`, target);
+  if (stray) fail(`its condition ties axes of separate dimensions of ${printAccess(target)}`, target);
   if (count > MOST_POINTS)
     fail(`${count} points of ${printAccess(target)} are too many to see whether each element is written once`, target);
   const seen = new Set<string>();

@@ -1,12 +1,12 @@
 /**
- * @file Advanced Matrix Extensions: eight tiles of 16 rows by 64 bytes, one instruction a 16x16 block of products.
+ * @file Advanced Matrix Extensions: eight tiles of 16 rows by 64 bytes; one instruction computes a 16x16 block of products.
  *
  *     amx.tdpbusd     c[m,n] += s32(a[m,k]) * s32(b[k,n])      16 x 16 x 64
  *     b               tile[64*(k/4) + 4*n + k%4]               four consecutive k side by side, a row of n each
  *
- * Registers are the tile numbers 0 to 7 and must be constants. A thread runs `amx_begin();` (the `setup`) before it uses tiles: it
- * asks Linux for the tile state and configures every tile to its full size. Loads carry a compiler barrier, because g++ 12 gives
- * `_tile_loadd` no memory operand and would move stores past it.
+ * Registers are the tile numbers 0 to 7 and must be constants. Before it uses tiles, a thread runs `amx_begin();` (the `setup`), which requests the
+ * tile state from Linux and configures every tile to its full size. Loads carry a compiler barrier, because g++ 12 gives `_tile_loadd` no memory
+ * operand and would move stores past it.
  */
 
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
@@ -117,7 +117,7 @@ export const tdpbuud = defineIntrinsic({
   source: "Intel SDM vol. 2, TDPBUUD",
 });
 
-/** Pairs of k are summed in f32; subnormals are zero on the way in and flushed on the way out. */
+/** Pairs of k are summed in f32. Subnormal inputs count as zero and subnormal results are flushed. */
 export const tdpbf16ps = defineIntrinsic({
   ...common,
   name: "amx.tdpbf16ps",

@@ -3,10 +3,10 @@
  *
  *     arm.sdot             c[i] += s32(a[i,j]) * s32(b[i,j])      four bytes a lane, v[4*i + j]
  *     arm.sdot.broadcast   c[n] += s32(a[k]) * s32(b[k,n])        four bytes for all lanes
- *     arm.sdot.lane        c[n] += s32(a[k]) * s32(b[k,n])        sixteen bytes, four of them for all lanes in each of four instructions
+ *     arm.sdot.lane        c[n] += s32(a[k]) * s32(b[k,n])        sixteen bytes; each of four instructions takes four of them for all lanes
  *     arm.smmla            c[m,n] += s32(a[m,k]) * s32(b[n,k])    both factors are rows of eight bytes
  *
- * The forms by lane take `a` where it lies, sixteen bytes in a row, and four registers of `b` that are packed so: `vx4[16*(k/4) + 4*n + k%4]`.
+ * The by-lane forms take `a` as sixteen contiguous bytes, and four registers of `b` that are packed as `vx4[16*(k/4) + 4*n + k%4]`.
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -15,14 +15,14 @@ import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "..
 const MANUAL = "Arm Architecture Reference Manual for A-profile";
 const GUIDES = "Arm's software optimisation guides of Cortex-A76 and Neoverse N1, two vector pipes";
 
-/** Cycles of so many dependent instructions: what one adds its products to, the next has after `forward` cycles. */
+/** Cost of a number of dependent instructions; `forward` is the cycles from one accumulation to the next on the same register. */
 const cost = (instructions: number, forward: number): Cost => ({
   issueCycles: instructions / 2,
   latencyCycles: instructions * forward,
   source: `${GUIDES}: an accumulator is passed on after ${forward} cycle${forward > 1 ? "s" : ""}; not measured`,
 });
 
-/** Arithmetic on bf16 takes subnormal factors for zeros. */
+/** Arithmetic on bf16 treats subnormal factors as zeros. */
 const FLUSHED = { subnormals: "flushed" } as const;
 
 type Element = "s8" | "u8" | "s32" | "u32" | "f16" | "bf16" | "f32" | "f64";
@@ -31,7 +31,7 @@ const C = {
   ...{ f16: "float16_t", bf16: "bfloat16_t", f32: "float", f64: "double" },
 } as const satisfies Record<Element, string>;
 
-/** Of so many registers, or of half of one. */
+/** An operand of one or more registers, or of half of one. */
 function operand(dtype: Element, storage: string, registers: 0.5 | 1 | 2 | 4 = 1): OperandSpec {
   const form = registers === 0.5 ? `vld1_${dtype}` : `vld1q_${dtype}${registers > 1 ? `_x${registers}` : ""}`;
   return { dtype, storage, load: `{reg} = ${form}((const ${C[dtype]}*)({ptr}));` };
@@ -50,10 +50,10 @@ interface Dot {
   readonly a: "s8" | "u8" | "bf16";
   readonly b: "s8" | "u8" | "bf16";
   readonly sum: "s32" | "u32" | "f32";
-  /** Lane by lane; by lane, where the other factor comes first. */
+  /** Function of the vector form, and of the by-lane form where the other factor comes first. */
   readonly each: string;
   readonly lane: string;
-  /** Of the form by lane. */
+  /** Mnemonic of the by-lane form. */
   readonly mnemonic?: string;
   readonly forward: number;
 }
@@ -69,7 +69,7 @@ const DOTS: readonly Dot[] = [
   },
   {
     ...{ name: "usdot", family: "dot", isa: "i8mm", a: "u8", b: "s8", sum: "s32", forward: 1 },
-    // The signed factor in the vector, the unsigned one by lane.
+    // The signed factor is the vector; the unsigned one is taken by lane.
     ...{ each: "vusdotq_s32", lane: "vsudotq_laneq_s32", mnemonic: "sudot" },
   },
   {
@@ -79,7 +79,7 @@ const DOTS: readonly Dot[] = [
 ];
 
 function dotRows({ name, family, isa, a, b, sum, each, lane, mnemonic = name, forward }: Dot): Intrinsic[] {
-  // Of a lane of 32 bits.
+  // Products per lane of 32 bits.
   const p = 4 / bytesOf(a);
   const [some, types] = [p === 4 ? "four" : "two", a === b ? a : `${a} with ${b}`];
   const common = { family, isa, language: "c++", ...(a === "bf16" && FLUSHED) } as const;
@@ -144,7 +144,7 @@ function byLane(name: string, lanes: number): string {
 
 // ---- u8 by s8 where no instruction mixes signs ------------------------------------------------------------------------------------
 
-/** a*b = (a - 128)*b - b*(-128): the first product is SDOT's, the second one of `b` alone, which issues that share a `b` share too. */
+/** a*b = (a - 128)*b - b*(-128). SDOT computes the first product. The second depends on `b` alone, so issues that share `b` share it. */
 const SHIFTED = `#include <arm_neon.h>
 static inline int32x4_t dot_mixed(int32x4_t c, uint8x16_t a, int8x16_t b) {
   c = vdotq_s32(c, vreinterpretq_s8_u8(veorq_u8(a, vdupq_n_u8(128))), b);
@@ -247,7 +247,7 @@ function matrixRow([name, a, b, sum, emit]: MatrixProduct): Intrinsic {
 interface MultiplyAdd {
   readonly dtype: "f16" | "f32" | "f64";
   readonly lanes: 2 | 4 | 8;
-  /** Lanes of the factor that is common, and the register it takes. */
+  /** Lanes of the broadcast factor, and the register that holds it. */
   readonly k: 2 | 4;
   readonly file: "v" | "d";
   readonly lane: string;

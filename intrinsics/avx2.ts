@@ -11,7 +11,7 @@ import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 
-/** Two FMA a cycle, as many as of 512 bits. */
+/** Two FMAs per cycle, as many as of 512 bits. */
 const FMA_COST = {
   ...unitCost(REFERENCE_CPU, "fma"),
   source:
@@ -99,7 +99,7 @@ export const avx2FmaF64Broadcast = defineIntrinsic({
   source: "Intel SDM vol. 2, VFMADD132PD/VFMADD213PD/VFMADD231PD (VEX.256); VBROADCASTSD",
 });
 
-/** The four `a` bytes go to every lane; `b` holds four consecutive k side by side. */
+/** The four bytes of `a` go to every lane; `b` holds four consecutive k side by side. */
 export const avxVnniVpdpbusd = defineIntrinsic({
   name: "avxvnni.vpdpbusd",
   family: "vnni",
@@ -155,7 +155,7 @@ export const avxVnniVpdpbusds = defineIntrinsic({
   source: "Intel SDM vol. 2, VPDPBUSDS (VEX.256.66.0F38.W0 51)",
 });
 
-/** As avx512.vpmulld: the product of integers that designs on lanes are made of, of no mapping. */
+/** Like avx512.vpmulld: integer product for designs on lanes, used by no mapping. */
 export const avx2Vpmulld = defineIntrinsic({
   name: "avx2.vpmulld",
   family: "mulld",

@@ -9,8 +9,8 @@
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 
 /**
- * The instruction as inline assembly: g++ 12 copies every accumulator of `_mm512_dpbusd_epi32` to the stack once some twenty are live.
- * Measured 2026-11-21, 28 accumulators, Zen 5: 320 G operations a second with the intrinsic, 969 with this; clang 16 reaches 957 with either.
+ * Inline assembly, because g++ 12 copies every accumulator of `_mm512_dpbusd_epi32` to the stack once about twenty are live. Measured 2026-11-21, 28
+ * accumulators, Zen 5: 320 G operations a second with the intrinsic, 969 with this; clang 16 reaches 957 with either.
  */
 const VNNI_PRELUDE = `#include <immintrin.h>
 static inline __m512i dot_bytes(__m512i c, __m512i a, __m512i b) {
@@ -23,7 +23,7 @@ static inline __m512i dot_bytes_saturating(__m512i c, __m512i a, __m512i b) {
 }
 `;
 
-/** For the same reason. */
+/** Inline assembly for the same reason. */
 const WORDS_PRELUDE = `#include <immintrin.h>
 static inline __m512i dot_words(__m512i c, __m512i a, __m512i b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
@@ -31,7 +31,7 @@ static inline __m512i dot_words(__m512i c, __m512i a, __m512i b) {
 }
 `;
 
-/** Two a cycle. */
+/** Two per cycle. */
 const VNNI_COST = {
   issueCycles: 0.5,
   latencyCycles: 5,
@@ -51,7 +51,7 @@ const BF16 = { load: "{reg} = (__m512bh)_mm512_loadu_si512({ptr});" };
 const BYTES = { load: "{reg} = _mm512_loadu_si512({ptr});" };
 const BYTES_256 = { load: "{reg} = _mm256_loadu_si256((const __m256i*)({ptr}));" };
 
-/** The four `a` bytes go to every lane; `b` holds four consecutive k side by side. The products fit 32 bits: their order is free. */
+/** The four bytes of `a` go to every lane; `b` holds four consecutive k side by side. The products fit in 32 bits, so their order does not matter. */
 const avx512Vpdpbusd = defineIntrinsic({
   name: "avx512.vpdpbusd",
   family: "vnni",
@@ -170,7 +170,7 @@ const avx512Vpdpbusd256Lanes = defineIntrinsic({
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
 });
 
-/** Two bf16 products a lane into f32: the odd k first, each by a fused multiply-add, round to nearest even, MXCSR ignored. */
+/** Two bf16 products per lane, added to f32: the odd k first, each by a fused multiply-add, round to nearest even, MXCSR ignored. */
 const avx512Vdpbf16ps = defineIntrinsic({
   name: "avx512.vdpbf16ps",
   family: "bf16",
@@ -215,7 +215,7 @@ const avx512Vdpbf16psLanes = defineIntrinsic({
   source: "Intel SDM vol. 2, VDPBF16PS: subnormal inputs are zero, subnormal results are flushed",
 });
 
-/** What depthwise convolutions of bytes take. The upper word of a u8 is zero, so the dot product of two words has one product. */
+/** For depthwise convolutions of bytes. The upper word of a u8 is zero, so a dot product of two words computes a single product. */
 export const avx512Vpdpwssd = defineIntrinsic({
   name: "avx512.vpdpwssd.u8s8",
   family: "vnni",

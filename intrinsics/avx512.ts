@@ -10,10 +10,10 @@ import { unitCost } from "../abstraction/machine.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 
 /**
- * As inline assembly, as dot products are (avx512-dot.ts): of unrolled steps g++ 12 moves multiply-adds past one another and spills accumulators.
- * Measured 2026-11-21, 28 accumulators, four steps unrolled, Xeon with AVX-512: 22 spills and 18 % more time with `_mm512_fmadd_ps`, none with this.
- * Broadcasts are volatile: with r or s unrolled g++ kept those of one step for the next in memory (28 accumulators, 12 steps unrolled,
- * same day and machine, shared: 3.2 ms against 1.2 ms).
+ * Inline assembly, as for dot products (avx512-dot.ts): g++ 12 reorders the multiply-adds of unrolled steps and spills accumulators. Measured
+ * 2026-11-21, 28 accumulators, four steps unrolled, Xeon with AVX-512: 22 spills and 18 % more time with `_mm512_fmadd_ps`, none with this.
+ * Broadcasts are volatile, because with r or s unrolled g++ kept the broadcasts of one step in memory for the next (28 accumulators, 12 steps
+ * unrolled, same day and machine, shared: 3.2 ms against 1.2 ms).
  */
 const FMA_PRELUDE = `#include <immintrin.h>
 static inline __m512 add_product(__m512 c, __m512 a, __m512 b) {
@@ -28,7 +28,7 @@ static inline __m512 broadcast_element(const float* element) {
 }
 `;
 
-/** Two FMA a cycle. */
+/** Two FMAs per cycle. */
 const FMA_COST = unitCost(REFERENCE_CPU, "fma");
 const F32 = { load: "{reg} = _mm512_loadu_ps({ptr});" };
 const F64 = { load: "{reg} = _mm512_loadu_pd({ptr});" };
@@ -207,7 +207,7 @@ function widened(halves: string): string {
   return `_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)${halves}), 16))`;
 }
 
-/** What depthwise convolutions of bf16 take: widened, then the multiply-add of f32, exact in each product. */
+/** For depthwise convolutions of bf16: factors are widened, then multiplied and added in f32, where each product is exact. */
 export const avx512FmaBf16 = defineIntrinsic({
   name: "avx512.fma.bf16",
   family: "fma",
@@ -229,8 +229,8 @@ export const avx512FmaBf16 = defineIntrinsic({
 });
 
 /**
- * The product of integers that designs on lanes are made of; their sums are additions beside it. No mapping has it: the dot products of bytes and
- * words do more in one instruction.
+ * Integer product for designs on lanes, which add the products separately. No mapping uses it, because the dot products of bytes and words do more in
+ * one instruction.
  */
 export const avx512Vpmulld = defineIntrinsic({
   name: "avx512.vpmulld",

@@ -1,12 +1,12 @@
 /**
- * @file How rows in C for Metal move tiles: rows of dwords between registers and memory, by the blocks that `cm/cm.h` documents for Xe-HPG and
- * later. A printer says where (`{by}`), as how many rows of how many dwords (`{rows}`), and how far apart (`{stride}`).
+ * @file How CM kernels move tiles: rows of dwords between registers and memory, in the blocks that `cm/cm.h` documents for Xe-HPG and later. A printer
+ * supplies the memory (`{by}`), the number of rows and of dwords per row (`{rows}`), and the distance between rows (`{stride}`).
  *
  *     a0 = load_rows<int, 8, 8>(a, 256 * m, 64);        eight rows of 32 bytes, 64 bytes apart
  *     a0 = load_rows<int, 1, 64>(a, 256 * m, 256);      a tile in one piece
  */
 
-/** Functions of the rows below; a compiler keeps those that are called. */
+/** Functions of the rows below; the compiler drops those that are not called. */
 export const CM_TILES = `static const uint numbers_of_bytes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 /* Rows of dwords, 'stride' bytes apart. Offsets are multiples of four. */
 template <typename T, int ROWS, int WORDS> _GENX_ inline vector<T, ROWS * WORDS> load_rows(SurfaceIndex surface, uint at, uint stride) {

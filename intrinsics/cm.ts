@@ -76,7 +76,7 @@ export const cmFmaF16 = defineIntrinsic({
   source: "CM language specification, vector operators",
 });
 
-/** `r` counts the four copies of a group's sum; a mapping that has no use for them pads it. */
+/** `r` counts the four copies of a group's sum; a mapping that does not use them pads it. */
 export const cmDp4 = defineIntrinsic({
   name: "cm.dp4",
   family: "dot",
@@ -95,7 +95,7 @@ export const cmDp4 = defineIntrinsic({
   source: "CM language specification, cm_dp4",
 });
 
-/** For Xe, whose blocks of dwords the nest of a mapping is read by: as many lanes as an engine issues in a cycle. */
+/** For Xe, where the nest of a mapping reads rows in blocks of dwords: as many lanes as an engine issues per cycle. */
 function cmFmaRows(lanes: 8 | 16, shared: boolean): Intrinsic {
   const rows = { dtype: "f32", storage: "grf[n]", load: loadRows("float") } as const;
   const compute: string = `c[n] += a[${shared ? "" : "n"}] * b[n]`;

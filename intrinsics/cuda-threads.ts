@@ -1,9 +1,9 @@
 /**
- * @file What one CUDA thread computes by itself: a multiply-add without axes, so that every loop of a computation stands outside it.
+ * @file Multiply-adds of a single CUDA thread. They have no axes, so every loop of a computation stands outside them.
  *
  *     thread.fma.f32.f16        c[] += f32(a[]) * f32(b[])
  *
- * Threads of a warp are dealt to the loops by the schedule, not by the instruction.
+ * The schedule, not the instruction, deals loops to the threads of a warp.
  */
 
 import type { DType } from "../abstraction/dtype.ts";
@@ -12,7 +12,7 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
-/** Four warps' multiply-adds a cycle and multiprocessor. */
+/** Multiply-adds of four warps per cycle and multiprocessor. */
 const COST = unitCost(nvidiaTarget("h200"), "fma");
 
 const operand = (dtype: DType): OperandSpec => ({
@@ -26,7 +26,7 @@ const target = (dtype: DType): OperandSpec => ({
   store: `*(${C_TYPES[dtype]}*)({ptr}) = {reg};`,
 });
 
-/** The bits of a 16-bit float as a float. */
+/** Converts the bits of a 16-bit float to a float. */
 const WIDENED: Readonly<Partial<Record<DType, { readonly call: string; readonly prelude: string }>>> = {
   f16: {
     call: "widened_f16",
@@ -38,7 +38,7 @@ const WIDENED: Readonly<Partial<Record<DType, { readonly call: string; readonly 
   },
 };
 
-/** Products of 16-bit floats are exact in f32, so that rounding once or twice is the same. */
+/** Products of 16-bit floats are exact in f32, so rounding once or twice gives the same result. */
 function narrowFma(dtype: "f16" | "bf16"): Intrinsic {
   const { call = "", prelude = "" } = WIDENED[dtype] ?? {};
   return defineIntrinsic({

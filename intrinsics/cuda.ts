@@ -13,7 +13,7 @@ import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
-/** One warp's shuffle a cycle and multiprocessor; four warps' multiply-adds. */
+/** Per cycle and multiprocessor, the shuffles of one warp or the multiply-adds of four. */
 const SHUFFLE_COST = unitCost(nvidiaTarget("h200"), "shuffle");
 const FMA_COST = unitCost(nvidiaTarget("h200"), "fma");
 
@@ -25,7 +25,7 @@ const store = (type: string): string => `((${type}*)({ptr}))[${LANE}] = {reg};`;
 export const SHUFFLE_DIRECTIONS = ["down", "up", "xor"] as const;
 export type ShuffleDirection = (typeof SHUFFLE_DIRECTIONS)[number];
 
-/** What a shuffle does to the lanes of a warp, as an equation. */
+/** A shuffle within a warp as an equation. */
 function shuffleEquation(direction: ShuffleDirection, delta: number) {
   switch (direction) {
     case "down":
@@ -33,7 +33,7 @@ function shuffleEquation(direction: ShuffleDirection, delta: number) {
     case "up":
       return `d[l] = select(l >= ${delta}, s[l-${delta}], s[l])` as const;
     case "xor":
-      // Flips one bit of the lane number: up by delta where the bit is 0, down where it is 1.
+      // Flips one bit of the lane number: reads from `delta` above where the bit is 0, from `delta` below where it is 1.
       return `d[l] = s[l+${delta}-${2 * delta}*((l/${delta})%2)]` as const;
     default:
       return direction satisfies never;
@@ -41,7 +41,7 @@ function shuffleEquation(direction: ShuffleDirection, delta: number) {
 }
 
 /**
- * Each lane reads the lane `delta` away: a stencil's or a systolic array's neighbour without memory.
+ * Each lane reads the lane `delta` away: the neighbour in a stencil or systolic array, without memory.
  * @param delta 1 to 31; a power of two for `xor`
  * @throws UsageError for another delta
  */
@@ -183,7 +183,7 @@ export const dp4aU8 = defineIntrinsic({
   source: "CUDA Math API, __dp4a(unsigned, unsigned, unsigned); PTX ISA, dp4a.u32.u32",
 });
 
-/** CUDA has no function for mixed signs, the instruction does. */
+/** CUDA has no function for mixed signs, but the instruction supports them. */
 export const dp4aU8S8 = defineIntrinsic({
   name: "dp4a.s32.u8s8",
   family: "dp4a",

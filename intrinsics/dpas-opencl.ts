@@ -1,23 +1,23 @@
 /**
- * @file Dot Product Accumulate Systolic as OpenCL C reaches it: Intel's sub-group built-ins, eight lanes on Xe-HPG (DG2), sixteen on Xe-HPC.
+ * @file Dot Product Accumulate Systolic in OpenCL C: Intel's sub-group built-ins, with eight lanes on Xe-HPG (DG2) and sixteen on Xe-HPC.
  *
  *     opencl.dpas.8x8.f32.f16      {c} = intel_sub_group_f16_f16_matrix_mad_k16({a}, {b}, {c});      int8 a, int8 b, float8 c in each lane
  *     opencl.dpas.8x16.f32.f16                                                                       short8 a, int8 b, float8 c
  *
- * Component r of a variable, lane by lane, is row r of the tile: `dwords` hold four bytes a lane and row, `words` two. A row is read by a
- * block read where it lies in global memory at a multiple of four bytes, else byte by byte.
+ * Component r of a variable, lane by lane, is row r of the tile: `dwords` hold four bytes per lane and row, `words` two. A block read fetches a row
+ * in global memory that begins at a multiple of four bytes; other rows are read byte by byte.
  */
 
 import type { DType } from "../abstraction/dtype.ts";
 import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
 import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
 
-/** What the extension calls a type. */
+/** Type names in the extension. */
 const WORD: Readonly<Partial<Record<DType, string>>> = { s8: "i8", u8: "u8", f16: "f16", bf16: "bf16", tf32: "tf32" };
 
-/** Types of a fragment of eight rows in each lane. */
+/** The type of a fragment of eight rows in each lane. */
 interface Fragment {
-  /** As {@link INTEL} has its registers. */
+  /** Register file in {@link INTEL}. */
   readonly file: "dwords" | "words";
   readonly type: "int8" | "short8" | "float8" | "float4";
 }
@@ -34,9 +34,9 @@ const fragmentOfB = ({ dtype }: Precision): Fragment => ({
 
 const ROWS = [0, 1, 2, 3, 4, 5, 6, 7] as const;
 
-/** Functions that load a tile whose rows are `stride` bytes apart; the compiler keeps those that are called. */
+/** Functions that load a tile whose rows are `stride` bytes apart; the compiler drops those that are not called. */
 function loadsOf(lanes: 8 | 16, type: Fragment["type"]): string {
-  // Of tf32 a component holds two rows of eight elements.
+  // For tf32, a component holds two rows of eight elements.
   const isPair = type === "float4";
   const rows = isPair ? [0, 2, 4, 6] : ROWS;
   const [scalar, bytes] = type === "short8" ? (["short", 2] as const) : ([type.slice(0, -1), 4] as const);
@@ -71,7 +71,7 @@ function loadsOf(lanes: 8 | 16, type: Fragment["type"]): string {
   ].join("\n");
 }
 
-/** Sums are words of four bytes at multiples of four. */
+/** Sums are words of four bytes at multiples of four bytes. */
 function sumMoves(type: "int8" | "float8"): string {
   const scalar = type.slice(0, -1);
   const both = (["global", "local"] as const).map((space) =>
@@ -91,10 +91,10 @@ function sumMoves(type: "int8" | "float8"): string {
   return both.join("\n");
 }
 
-/** An emulation knows the built-ins; Intel's compiler knows them once they are declared. */
+/** The emulation defines the built-ins; Intel's compiler needs the declaration. */
 const declared = (text: string): string => `#ifdef __OPENCL_VERSION__\n__attribute__((overloadable)) ${text};\n#endif`;
 
-/** Of fragments loaded from memory, by block reads or through the address space: {by}. */
+/** A fragment loaded from memory, by block reads or through the address space: {by}. */
 const loaded = ({ file, type }: Fragment, dtype: DType, formula: string): OperandSpec => ({
   dtype,
   storage: `${file}[${formula}]`,

@@ -1,10 +1,11 @@
 /**
- * @file Dot Product Accumulate Systolic of Intel's Xe matrix engines, as CM writes it. Systolic depth 8, repeat count 8.
+ * @file Dot Product Accumulate Systolic of Intel's Xe matrix engines, in CM. Systolic depth 8, repeat count 8.
  *
  *     dpas.8x8.f32.f16       8 rows on  8 lanes (Xe-HPG: DG2)        c[m,n] += f32(a[m,k]) * f32(b[k,n])
  *     dpas.8x16.f32.f16      8 rows on 16 lanes (Xe-HPC, Xe2)        b: grf[32*(k/2) + 2*n + k%2], pairs of k side by side
  *
- * Tiles are vectors of dwords, in eight registers of the file or, a row of 32 bytes on Xe-HPC, in four. A 32-bit element of `b` holds as many consecutive k as fit (4 bytes, 2 halves, 1 tf32); k is 8 such elements deep.
+ * Tiles are vectors of dwords in eight registers of the file, or in four for rows of 32 bytes on Xe-HPC. A 32-bit element of `b` holds as many
+ * consecutive k as fit (4 bytes, 2 halves, 1 tf32); k is 8 such elements deep.
  */
 
 import type { DType } from "../abstraction/dtype.ts";
@@ -13,7 +14,7 @@ import { CM_TILES, loadRows, storeRows } from "./cm-tiles.ts";
 
 export interface Precision {
   readonly dtype: DType;
-  /** Word of `CmPrecisionType`. */
+  /** Constant of `CmPrecisionType`. */
   readonly cm: string;
   readonly perDword: number;
 }
@@ -24,7 +25,7 @@ const F16: Precision = { dtype: "f16", cm: "CM_PRECISION_HF", perDword: 2 };
 const BF16: Precision = { dtype: "bf16", cm: "CM_PRECISION_BF", perDword: 2 };
 export const TF32: Precision = { dtype: "tf32", cm: "CM_PRECISION_TF32", perDword: 1 };
 
-/** DG2: 128 f16 or 256 int8 operations a cycle and engine, latency 32; PVC: one row a cycle, latency 20 + repeat count. */
+/** DG2: 128 f16 or 256 int8 operations per cycle and engine, latency 32. PVC: one row per cycle, latency 20 + repeat count. */
 export const dpasCost = (lanes: 8 | 16): Cost => ({
   issueCycles: lanes === 8 ? 16 : 8,
   latencyCycles: lanes === 8 ? 32 : 28,

@@ -56,7 +56,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
 /** The table: the rows of all files of this folder. */
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
 
-/** Of integers on lanes: mappings have better. */
+/** Integer products for lanes only; mappings have better instructions. */
 const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld];
 
 /** The rows to choose from: the table, then the instructions that the user registered. */
@@ -64,17 +64,19 @@ export function knownIntrinsics(): readonly Intrinsic[] {
   return [...INTRINSICS, ...ownIntrinsics()];
 }
 
-/** Every row that a record may name: those to choose from, those of integers on lanes, and the widths that are asked for by their names. */
+/** Every row that a record may name: those to choose from, integer products for lanes, and unlisted widths of wgmma. */
 export function everyIntrinsic(): readonly Intrinsic[] {
   return [...new Set([...knownIntrinsics(), ...LANES_ONLY, ...everyWgmma()])];
 }
 
-/** The CPU instructions of the table that a machine reports; plain C++, which no machine names, is none. */
+/** The CPU instructions of the table that a machine supports. Plain C++ is not among them, because no machine lists it as a feature. */
 export function instructionsOf({ isa }: { readonly isa: readonly string[] }): Intrinsic[] {
   return INTRINSICS.filter((row) => row.language === "c++" && row.features.every((needed) => isa.includes(needed)));
 }
 
-/** The instruction of this very name; those of integers on lanes are no mapping's, and rows of `wgmma` exist for every width, and few are listed. */
+/**
+ * The instruction with this name, including integer products for lanes, which no mapping uses, and widths of `wgmma` that the table does not list.
+ */
 export function intrinsicNamed(name: string): Intrinsic | undefined {
   const row = [...INTRINSICS, ...LANES_ONLY].find((r) => r.name === name);
   return row ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);

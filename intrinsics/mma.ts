@@ -29,11 +29,11 @@ const STORE = "store_fragment({ptr}, {reg});";
 const CLEAR = "for (auto& word : {reg}) word = 0;";
 
 interface Form {
-  /** Types of the PTX instruction in its order: d, a, b, c. */
+  /** Types in the order of the PTX instruction: d, a, b, c. */
   readonly types: string;
-  /** 32-bit registers a lane of each operand. */
+  /** 32-bit registers per lane of each operand. */
   readonly registers: { readonly a: number; readonly b: number; readonly c: number };
-  /** C++ type of a register of the sums, and its constraint letter. */
+  /** C++ type of a register of the sums, and its constraint letter in inline assembly. */
   readonly sum: readonly [type: string, letter: string];
 }
 
@@ -96,7 +96,7 @@ function mma({ name, isa, compute, k, operands, timed, ...form }: Row) {
   });
 }
 
-// The sums of every shape below: rows lane/4 and lane/4 + 8, columns 2*(lane%4) and the next.
+// Sums of every shape below: rows lane/4 and lane/4 + 8, columns 2*(lane%4) and the next.
 const C = "frag[4*(4*(m%8) + n/2) + 2*(m/8) + n%2]";
 
 // 16-bit factors, k 8: two elements a register, rows lane/4 and lane/4 + 8.

@@ -1,5 +1,5 @@
 /**
- * @file Arithmetic on the vectors of OpenCL C, sixteen elements in one work-item: what any device that takes OpenCL C computes.
+ * @file Arithmetic on vectors of sixteen elements in OpenCL C, by a single work-item; any OpenCL device can run it.
  *
  *     opencl.fma.f32.broadcast       c[n] += a[] * b[n]                {c} = fma({a}, {b}, {c});
  *     opencl.mad.s32.u8s8.broadcast  c[n] += s32(a[]) * s32(b[n])      {c} = as_int16(as_uint16({c}) + as_uint16(convert_int16({a}) * ...
@@ -30,7 +30,7 @@ const result = (dtype: Type): OperandSpec => ({
   store: `vstore${LANES}({reg}, 0, ({space} ${TYPES[dtype]}*)({ptr}));`,
 });
 
-/** @param shared whether one factor is common to all lanes */
+/** @param shared whether all lanes share one factor */
 function multiplyAdd(sum: "f32" | "s32", a: Type, b: Type, shared: boolean): Intrinsic {
   const isFloat = sum === "f32";
   const factors = isFloat ? "" : `.${a === b ? a : a + b}`;
@@ -46,7 +46,7 @@ function multiplyAdd(sum: "f32" | "s32", a: Type, b: Type, shared: boolean): Int
     compute,
     extents: { n: LANES },
     operands: { a: shared ? common(a) : sideBySide(a), b: sideBySide(b), c: result(sum) },
-    // A signed sum that overflows is undefined.
+    // Unsigned, because overflow of a signed sum is undefined.
     emit: isFloat
       ? "{c} = fma({a}, {b}, {c});"
       : "{c} = as_int16(as_uint16({c}) + as_uint16(convert_int16({a}) * convert_int16({b})));",

@@ -1,8 +1,8 @@
 /**
- * @file The instructions that users of automap declare, beside the table. `register.ts` puts them here.
+ * @file The instructions that users declare in addition to the table. `register.ts` adds them.
  *
- * A record names its instruction, and whatever reads records looks the name up: one register serves all of them, and none needs an option
- * that a caller can forget. It belongs to the process, and a name stands for one declaration as long as the process lives.
+ * A record names its instruction, and every reader of records looks the name up here, so that no reader needs an option that a caller could forget.
+ * The register belongs to the process, and a name stands for one declaration for the life of the process.
  */
 
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -19,7 +19,7 @@ export function ownIntrinsicNamed(name: string): Intrinsic | undefined {
   return own.get(name);
 }
 
-/** Takes an instruction in under its name. */
+/** Adds an instruction under its name. */
 export function keepIntrinsic(intrinsic: Intrinsic): void {
   own.set(intrinsic.name, intrinsic);
 }

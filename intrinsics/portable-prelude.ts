@@ -1,10 +1,10 @@
 /**
- * @file The C++ that the rows of portable.ts call: vectors of the compiler's own, and the types that C has no arithmetic of.
+ * @file The C++ that the rows of portable.ts call: vectors of the compiler, and types for which C has no arithmetic.
  *
  *     lanes<float, 4> c = fill_lanes<float, 4>(0);
  *     c = tf32<4>::rounded(tf32<4>::number(c) + x);
  *
- * A kernel carries the parts its row calls. Each stands in a guard, since a program may hold several rows.
+ * A kernel contains the parts that its rows call. Each part has an include guard, because a program may use several rows.
  */
 
 function guarded(name: string, text: string): string {

@@ -7,10 +7,10 @@
  *     portable.inner.f32                   c[] += a[k] * b[k]                          one lane of a summed loop: a dot product
  *     portable.max.u8                      c[n] max= a[n]                              pooling
  *
- * `{c} += {a} * {b}` on 16 bytes becomes MULPS and ADDPS on any x86-64, FMUL and FADD on any AArch64, single operations elsewhere: a row
- * promises what it computes and no instruction, so a kernel of one is not searched for any. Products and sums round one after the
- * other (mla, not fma). Every type has rows whose operands are of that very type, so whatever an equation multiplies, sums or compares in
- * it maps: narrower tensors are converted while they are packed. Rows of narrower operands take them from where they lie.
+ * `{c} += {a} * {b}` on 16 bytes becomes MULPS and ADDPS on any x86-64, FMUL and FADD on any AArch64, and scalar operations elsewhere. A row promises
+ * a result but no instruction, so its kernels are not searched for one. Products and sums are rounded separately (mla, not fma). Every type has rows
+ * whose operands all have that type, so whatever an equation multiplies, sums or compares in it maps; narrower tensors are converted while they are
+ * packed. Rows with narrower operands load them unconverted.
  */
 
 import { bytesOf, DTYPES, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
@@ -19,10 +19,10 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import { PORTABLE_ISA } from "../targets/portable.ts";
 import { BOUNDS, DOT_BF16, DOT_BYTES, FORMATS, LANES } from "./portable-prelude.ts";
 
-/** SSE2 and Advanced SIMD have registers of 16 bytes and are in every x86-64 and every AArch64. */
+/** Both SSE2 and Advanced SIMD have registers of 16 bytes; every x86-64 and every AArch64 has one of them. */
 const VECTOR_BYTES = 16;
 
-/** Types that C has no arithmetic of. */
+/** Types for which C has no arithmetic. */
 const FOREIGN: ReadonlySet<DType> = new Set(["f16", "bf16", "tf32"]);
 const preludeOf = (dtype: DType): string => (FOREIGN.has(dtype) ? FORMATS : LANES);
 
@@ -36,8 +36,8 @@ const COMMON = {
 type Work = "product" | "scalar" | "sum" | "bound" | "narrow";
 
 /**
- * Cycles of an issue and of its latency. They order these rows among themselves: a search takes them only where no instruction maps, so
- * none is compared with an instruction's.
+ * Issue and latency in cycles. They only rank these rows among themselves: a search uses them where no instruction maps, so they are never compared
+ * with an instruction's.
  */
 const CYCLES: Readonly<Record<Work, Readonly<Partial<Record<DType, readonly [issue: number, latency: number]>>>>> = {
   product: {
@@ -56,7 +56,7 @@ const CYCLES: Readonly<Record<Work, Readonly<Partial<Record<DType, readonly [iss
     ...{ u8: [0.5, 1], s8: [1.4, 3.2], u16: [1.8, 4.4], s16: [0.5, 1], u32: [2, 4.2], s32: [1.4, 3.2] },
     ...{ f16: [27, 44], bf16: [13, 27], tf32: [5.9, 16], f32: [2.1, 8.5], f64: [2.1, 8.4] },
   },
-  /** By the type of the operands: the conversion of one of the two is counted. */
+  /** By type of the operands; includes the conversion of one of the two. */
   narrow: {
     u8: [3.7, 5.4],
     s8: [4, 5.6],
@@ -83,7 +83,7 @@ function internal(dtype: DType, work: Work): never {
 const STORE = "store_lanes({ptr}, {reg});";
 const WORDS: Readonly<Record<number, string>> = { 1: "One", 2: "Two", 4: "Four", 8: "Eight", 16: "Sixteen" };
 
-/** As many sums as a register holds; what is calculated as float, as many floats. */
+/** Number of sums in a register; types calculated in float count as floats. */
 const lanesOf = (sum: DType): number => VECTOR_BYTES / (FOREIGN.has(sum) ? bytesOf("f32") : bytesOf(sum));
 const lanesType = (dtype: DType, count: number): string => `lanes<${C_TYPES[dtype]}, ${count}>`;
 
@@ -108,20 +108,20 @@ function addProduct(dtype: DType, count: number): string {
   return FOREIGN.has(dtype) ? `{c} = add_product<${dtype}<${count}>>({c}, {a}, {b});` : "{c} += {a} * {b};";
 }
 
-/** An expression of two vectors, by way of float where C has no arithmetic of the type. */
+/** An expression of two vectors, computed in float where C has no arithmetic for the type. */
 function onNumbers(dtype: DType, count: number, text: (c: string, a: string) => string): string {
   if (!FOREIGN.has(dtype)) return `{c} = ${text("{c}", "{a}")};`;
   const format = `${dtype}<${count}>`;
   return `{c} = ${format}::rounded(${text(`${format}::number({c})`, `${format}::number({a})`)});`;
 }
 
-/** The larger or the smaller: integers have nothing that is no number. */
+/** The larger or smaller of two; floats must also handle NaN. */
 function chosen(dtype: DType, op: "max" | "min"): (c: string, a: string) => string {
   if (isInteger(dtype)) return (c, a) => `${a} ${op === "max" ? ">" : "<"} ${c} ? ${a} : ${c}`;
   return (c, a) => `${op === "max" ? "more" : "less"}(${c}, ${a})`;
 }
 
-/** Minus or plus infinity, or the end of an integer's range: what a maximum or a minimum starts from. */
+/** The identity of a maximum or minimum: an infinity, or an end of the integer range. */
 function beginning(dtype: DType, op: "max" | "min"): string {
   const least = op === "max";
   if (isInteger(dtype)) return `${rangeOf(dtype)[least ? 0 : 1]}${bytesOf(dtype) === 4 ? "LL" : ""}`;
@@ -130,7 +130,7 @@ function beginning(dtype: DType, op: "max" | "min"): string {
   return `${least ? "-" : ""}__builtin_inf()`;
 }
 
-/** Of a type: products and sums, of vectors and of one element. */
+/** Products and sums of a type, as vectors and as single elements. */
 function productsOf(dtype: DType): Intrinsic[] {
   const count = lanesOf(dtype);
   const some = WORDS[count] ?? String(count);
@@ -186,7 +186,7 @@ function productsOf(dtype: DType): Intrinsic[] {
   ];
 }
 
-/** Of a type: what has one input. */
+/** Rows of a type with one input. */
 function unaryOf(dtype: DType): Intrinsic[] {
   const count = lanesOf(dtype);
   const type = `${C_TYPES[dtype]}, ${count}`;
@@ -221,7 +221,7 @@ function unaryOf(dtype: DType): Intrinsic[] {
         cost: costOf(dtype, "bound"),
       }),
     ),
-    // What assigns cannot be padded: one lane always fits.
+    // An assignment cannot be padded, but one lane always fits.
     defineIntrinsic({
       ...COMMON,
       prelude: preludeOf(dtype),
@@ -243,7 +243,7 @@ interface Pair {
   readonly b: DType;
   readonly sum: "s32" | "f32";
   readonly emit: string;
-  /** Type of a pair of `a`, of which every lane gets the same. */
+  /** Type of a pair of `a`, which every lane receives. */
   readonly pair: string;
   readonly prelude: string;
 }
@@ -267,7 +267,7 @@ const PAIRS: readonly Pair[] = [
   { a: "bf16", b: "bf16", sum: "f32", emit: "{c} = dot_bf16({c}, {a}, {b});", pair: "uint32_t", prelude: DOT_BF16 },
 ];
 
-/** Two products a lane: a register of the operands is half as many bytes, or as many, as one of sums. */
+/** Two products per lane. A register of the operands has half as many bytes as one of sums, or as many. */
 function dotRows({ a, b, sum, emit, pair, prelude }: Pair): Intrinsic[] {
   const types = a === b ? a : `${a}${b}`;
   const side = (dtype: DType): OperandSpec => ({

@@ -1,5 +1,5 @@
 /**
- * @file Makes an instruction that a user declares known by its name.
+ * @file Registers instructions that a user declares, so that they are found by name.
  *
  *     registerIntrinsic(defineIntrinsic({ name: "mine.vpmaddwd", isa: "avx2", ... }))      `tune`, `load`, `predict` ... find it from then on
  *     registerDeclarations(await import("./mine.mjs"), "./mine.mjs")                       every declaration that a module exports
@@ -72,8 +72,8 @@ export function registerIntrinsic(intrinsic: Intrinsic): Intrinsic {
 }
 
 /**
- * Registers the declarations that a module exports: each of its exports is one, or a list of them.
- * @param from what to call the module in messages
+ * Registers the declarations that a module exports: each export is one declaration or a list of them.
+ * @param from the module's name in messages
  * @throws UsageError when it exports none or something else, and as {@link registerIntrinsic}
  */
 export function registerDeclarations(exports: Readonly<Record<string, unknown>>, from: string): readonly Intrinsic[] {
@@ -90,7 +90,7 @@ export function registerDeclarations(exports: Readonly<Record<string, unknown>>,
   });
 }
 
-/** What `defineIntrinsic` made, perhaps of another copy of automap, holds its declaration. */
+/** The declaration of an intrinsic that `defineIntrinsic` made, possibly in another copy of automap. */
 function declarationIn(value: unknown): unknown {
   return typeof value === "object" && value !== null && "declaration" in value ? value.declaration : value;
 }

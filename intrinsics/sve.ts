@@ -1,11 +1,10 @@
 /**
  * @file Arm's Scalable Vector Extension at stated lengths of 128, 256 and 512 bits: dot products, matrix products and multiply-adds by lane.
  *
- *     sve256.sdot      c[n] += s32(a[k]) * s32(b[k,n])       eight sums; the sixteen bytes of `a` stand in each 128 bits
+ *     sve256.sdot      c[n] += s32(a[k]) * s32(b[k,n])       eight sums; each 128 bits hold the sixteen bytes of `a`
  *
- * A row is right on vectors of its length and on longer ones: loads and stores are governed by a predicate of its lanes (`SV_VL32`), and what
- * an instruction makes of the lanes beyond them is stored nowhere. On shorter vectors such a predicate is empty: the feature (targets/arm.ts)
- * asks for the length.
+ * A row works on vectors of its length and on longer ones: a predicate of its lanes (`SV_VL32`) governs loads and stores, so results in lanes beyond
+ * them are never stored. On shorter vectors the predicate is empty, so the feature (targets/arm.ts) requires the length.
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -21,7 +20,7 @@ const cost = (instructions: number, forward: number): Cost => ({
   source: `Arm Neoverse V1 Software Optimization Guide: pipes V0 and V1, an accumulator passed on after ${forward} cycle${forward > 1 ? "s" : ""}; not measured`,
 });
 
-/** Arithmetic on bf16 takes subnormal factors for zeros. */
+/** Arithmetic on bf16 treats subnormal factors as zeros. */
 const FLUSHED = { subnormals: "flushed" } as const;
 
 type Element = "s8" | "u8" | "s32" | "u32" | "f16" | "bf16" | "f32" | "f64";
@@ -30,12 +29,12 @@ const C = {
   ...{ f16: "float16_t", bf16: "bfloat16_t", f32: "float", f64: "double" },
 } as const satisfies Record<Element, string>;
 
-/** Lanes of a type in vectors of a length, and the predicate of so many: `svptrue_pat_b8(SV_VL32)`. */
+/** Lanes of a type in vectors of a given length. */
 const lanesIn = (bits: SveBits, dtype: Element): number => bits / 8 / bytesOf(dtype);
 const predicate = (bits: SveBits, dtype: Element): string =>
   `svptrue_pat_b${8 * bytesOf(dtype)}(SV_VL${lanesIn(bits, dtype)})`;
 
-/** Vectors side by side in memory. */
+/** Contiguous vectors in memory. */
 function vectors(bits: SveBits, dtype: Element, storage: string, registers: 1 | 2 | 4 = 1): OperandSpec {
   const load = (i: number): string =>
     `svld1_${dtype}(${predicate(bits, dtype)}, (const ${C[dtype]}*)({ptr}) + ${i * lanesIn(bits, dtype)})`;
@@ -64,7 +63,7 @@ function sums(bits: SveBits, dtype: Element, storage: string): OperandSpec {
 interface ByLane {
   readonly name: string;
   readonly family: string;
-  /** Beside vectors of the length. */
+  /** Feature needed besides vectors of the length. */
   readonly feature?: string;
   readonly a: Element;
   readonly b: Element;
@@ -105,7 +104,7 @@ function laneRow(
   { name, family, feature, a, b, sum, instruction, mnemonic, forward }: ByLane,
 ): Intrinsic {
   const n = lanesIn(bits, sum);
-  // Factors of a sum in one instruction, and instructions: as many as 128 bits have sums.
+  // `p` is the number of factors per sum in one instruction; there are as many instructions as 128 bits hold sums.
   const p = bytesOf(sum) / bytesOf(a);
   const steps = bytesOf(sum) === 8 ? 2 : 4;
   const k = p * steps;
@@ -136,7 +135,7 @@ function laneRow(
   });
 }
 
-/** Four f16 for all lanes are 64 bits, and stand in each 64. */
+/** Four f16 for all lanes are 64 bits, repeated in each 64 bits. */
 function halfRow(bits: SveBits): Intrinsic {
   const n = lanesIn(bits, "f16");
   const step = (i: number): string => `{c} = svmla_lane_f16({c}, svget4_f16({b}, ${i}), {a}, ${i});`;
@@ -180,7 +179,7 @@ const PRODUCTS: readonly MatrixProduct[] = [
   ["bfmmla", "bf16", "bf16", "f32", "svbfmmla_f32"],
 ];
 
-/** Each 128 bits are a product of two rows by two columns: the rows of `a` stand in each, the columns of `b` side by side. */
+/** Each 128 bits hold a product of two rows by two columns: the rows of `a` are repeated in each, the columns of `b` lie side by side. */
 function matrixRow(bits: SveBits, [name, a, b, sum, emit]: MatrixProduct): Intrinsic {
   const k = 8 / bytesOf(a);
   const n = bits / 64;

@@ -1,10 +1,10 @@
 /**
- * @file What SYCL reaches on Intel's GPUs: multiply-adds of the lanes of a sub-group, and its matrix products by the joint_matrix extension.
+ * @file SYCL on Intel's GPUs: multiply-adds of the lanes of a sub-group, and matrix products by the joint_matrix extension.
  *
  *     sycl.fma.8.f32.broadcast       c[n] += a[] * b[n]               {c} = sycl::fma({a}, {b}, {c});            n is the lane
  *     sycl.joint.8x8x16.f32.f16      c[m,n] += f32(a[m,k]) * ...      matrix::joint_matrix_mad(item.get_sub_group(), {c}, {a}, {b}, {c});
  *
- * Which lane holds what of a joint matrix is the vendor's secret: memory tiles are row-major.
+ * The vendor does not publish which lane holds which element of a joint matrix, so memory tiles are row-major.
  */
 
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
@@ -14,7 +14,7 @@ import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
 type Lanes = 8 | 16;
 const ISA = { 8: "xe_hpg", 16: "xe_hpc" } as const satisfies Record<Lanes, string>;
 
-/** What holds an element where C has no type of it; memory has its bits. */
+/** Types that C lacks; memory holds their bits. */
 const TYPES: Readonly<Partial<Record<DType, string>>> = { f16: "sycl::half", bf16: "sycl::ext::oneapi::bfloat16" };
 
 // ---- lanes --------------------------------------------------------------------------------------------------------------------------
@@ -34,14 +34,14 @@ const common = (dtype: DType): OperandSpec => ({
   load: `{reg} = ${held(dtype, "({ptr})[0]")};`,
 });
 
-/** An instruction of as many lanes as an engine has issues in one cycle; integers of 32 bits take four. */
+/** An instruction on as many lanes as an engine issues per cycle; 32-bit integers take four cycles. */
 export const lanesCost = (lanes: Lanes, isFloat: boolean): Cost => ({
   issueCycles: isFloat ? 1 : 4,
   latencyCycles: isFloat ? 10 : 16,
   source: `Intel Graphics Compiler, scheduler tables: float pipe 10 cycles, one issue a cycle of ${lanes} lanes; integers assumed; not measured`,
 });
 
-/** @param shared whether one factor is common to all lanes */
+/** @param shared whether all lanes share one factor */
 function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, shared: boolean): Intrinsic {
   const isFloat = sum === "f32";
   const isPlain = a === sum && b === sum;
@@ -49,7 +49,7 @@ function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, share
   const [from, close] = isPlain ? ["", ""] : [`${sum}(`, ")"];
   const compute: string = `c[n] += ${from}a[${shared ? "" : "n"}]${close} * ${from}b[n]${close}`;
   const float = isPlain ? "" : "(float)";
-  // A signed sum that overflows is undefined.
+  // Unsigned, because overflow of a signed sum is undefined.
   const sumOfIntegers = "{c} = (int32_t)((uint32_t){c} + (uint32_t)((int32_t){a} * (int32_t){b}));";
   return defineIntrinsic({
     name: `sycl.fma.${lanes}.${sum}${factors}${shared ? ".broadcast" : ""}`,

@@ -1,10 +1,10 @@
 /**
- * @file Accelerators that exist on paper: AMOS counts mappings onto AXPY, GEMV and CONV units; 2x2x2 is its worked example.
+ * @file Accelerators that exist only on paper: the AXPY, GEMV and CONV units for which AMOS counts mappings, and the 2x2x2 unit of its worked example.
  *
  *     virtual.axpy      c[i] += a[r] * b[i,r]            r has one step: a scalar times a vector
  *     virtual.conv      c[k,p,q] += a[c,p,q] * b[k,c]    a 1x1 convolution
  *
- * Nothing runs them but the interpreter; storage is row-major. AMOS declares them in f16; f32 here, so that plain f32 operators map.
+ * Only the interpreter runs them; storage is row-major. AMOS declares them in f16; here they are f32, so that plain f32 operators map.
  */
 
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";

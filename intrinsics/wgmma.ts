@@ -2,13 +2,13 @@
  * @file PTX `wgmma.mma_async`: the matrix product of a warpgroup, four warps, with both factors in shared memory.
  *
  *     wgmma.m64n128k16.f32.f16      c[m,n] += f32(a[m,k]) * f32(b[k,n])       n any multiple of 8 up to 256
- *     a                             shared[64*m + 8*((k/8) ^ (m%8)) + k%8]    rows of 64 k, pieces of 16 bytes exchanged by row
+ *     a                             shared[64*m + 8*((k/8) ^ (m%8)) + k%8]    rows of 64 k, pieces of 16 bytes permuted by row
  *     a, turned                     shared[64*k + 8*((m/8) ^ (k%8)) + m%8]    rows of 64 m: 16-bit factors only
  *     c                             frag[64*thread + register]                n/2 registers of each of 128 threads
  *
- * The instruction reads its factors by itself: what threads wrote there must be published, its sums are there when it has been awaited.
- * Factors may lie anywhere that a start, two distances and a swizzle describe (abstraction/matrix-view.ts); the storage below is that of a
- * tile by itself.
+ * The instruction reads its factors asynchronously: writes by threads must be published first, and the sums are valid once the instruction has been
+ * awaited. Factors may have any layout that a start, two distances and a swizzle describe (abstraction/matrix-view.ts); the storage below is that of
+ * a single tile.
  */
 
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
@@ -57,7 +57,7 @@ template <class T, int N> __device__ inline void store_group_fragment(void* tile
 #endif
 `;
 
-/** What is alike in all widths of an instruction. */
+/** The common part of all widths of an instruction. */
 export interface WgmmaForm {
   readonly sums: "f32" | "f16" | "s32";
   readonly factors: "f16" | "bf16" | "tf32" | "s8" | "u8";
@@ -72,13 +72,13 @@ export const WGMMA_FORMS: readonly WgmmaForm[] = [
   { sums: "s32", factors: "u8" },
 ];
 
-/** The widths of a form: multiples of 8 up to 256; of integers beyond 32 multiples of 16 (PTX ISA, wgmma.mma_async). */
+/** The widths of a form: multiples of 8 up to 256; for integers, widths above 24 are multiples of 16 (PTX ISA, wgmma.mma_async). */
 export function wgmmaWidths({ sums }: WgmmaForm): number[] {
   const widths = Array.from({ length: 32 }, (_, i) => 8 * (i + 1));
   return sums === "s32" ? widths.filter((n) => n <= 24 || n % 16 === 0) : widths;
 }
 
-/** A factor with rows along the sum; and along its kept axis, where the instruction turns elements of its type. */
+/** A factor with rows along the sum; for types that the instruction can transpose, also with rows along its kept axis. */
 function factor(dtype: DType, kept: "m" | "n", extent: number): OperandSpec {
   const bytes = bytesOf(dtype);
   const [row, piece] = [SPAN / bytes, PIECE / bytes];
@@ -92,7 +92,7 @@ function factor(dtype: DType, kept: "m" | "n", extent: number): OperandSpec {
   };
 }
 
-/** Rows lane/4 and lane/4 + 8 of the 16 of a warp, columns 2*(lane%4) and the next of each eight. */
+/** Sums of a warp's 16 rows: rows lane/4 and lane/4 + 8, columns 2*(lane%4) and the next of every eight. */
 function sumsOf(dtype: DType, n: number): OperandSpec {
   return {
     dtype,
@@ -103,7 +103,7 @@ function sumsOf(dtype: DType, n: number): OperandSpec {
   };
 }
 
-/** The function `wgmma_f32_f16(c, a, b)` of one width; widths differ in the size of `c`. */
+/** The function `wgmma_f32_f16(c, a, b)` of one width. Widths differ in the size of `c`. */
 function prelude({ sums, factors }: WgmmaForm, fn: string, n: number, k: number): string {
   const words = sums === "f16" ? n / 4 : n / 2;
   const [type, letter] = { f32: ["float", "f"], f16: ["unsigned", "r"], s32: ["int", "r"] }[sums];
@@ -163,7 +163,7 @@ export function wgmma(form: WgmmaForm, n: number): Intrinsic {
 
 const known = new Map<string, Intrinsic>();
 
-/** A row is one object, however often it is asked for. */
+/** Returns the same object for a row at every call. */
 function knownRow(form: WgmmaForm, n: number): Intrinsic {
   const key = `${form.sums} ${form.factors} ${n}`;
   const row = known.get(key) ?? wgmma(form, n);
@@ -171,14 +171,14 @@ function knownRow(form: WgmmaForm, n: number): Intrinsic {
   return row;
 }
 
-/** Widths that the table lists; every other one is asked for by its name. */
+/** Widths that the table lists; others are found by name. */
 const LISTED = [8, 64, 256];
 
 export const WGMMA: readonly Intrinsic[] = WGMMA_FORMS.flatMap((form) =>
   LISTED.filter((n) => wgmmaWidths(form).includes(n)).map((n) => knownRow(form, n)),
 );
 
-/** Widths that a search tries besides: divisors of the sides of images, and what fills 256 columns in thirds and quarters. */
+/** Further widths that a search tries: divisors of image sides, and thirds and quarters of 256 columns. */
 const SEARCHED = [16, 32, 48, 56, 96, 104, 112, 128, 160, 192, 208, 224];
 
 /** All rows that a search tries. */

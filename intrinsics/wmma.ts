@@ -3,8 +3,8 @@
  *
  *     wmma.m16n16k16.f32.f16      c[m,n] += f32(a[m,k]) * f32(b[k,n])      sums f32, factors f16
  *
- * Which lane holds which element of a fragment is the vendor's secret, so the storage is only a file name and memory tiles are
- * row-major: `b` is k x n. Tiles begin at multiples of 32 bytes.
+ * The vendor does not publish which lane holds which element of a fragment, so the storage is only a file name and memory tiles are row-major: `b` is
+ * k x n. Tiles begin at multiples of 32 bytes.
  */
 
 import type { DType } from "../abstraction/dtype.ts";
@@ -18,7 +18,7 @@ using namespace nvcuda;
 
 interface Factors {
   readonly dtype: DType;
-  /** Element type of the memory a fragment is loaded from, and its bytes. */
+  /** Element type in memory of a fragment, and its bytes. */
   readonly memory: string;
   readonly bytes: number;
 }

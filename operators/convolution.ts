@@ -12,7 +12,7 @@ import { defineOperator, divides, fits, type Operator, type OperatorTensor } fro
 const size = (describe: string, value: number) => ({ default: value, min: 1, describe });
 const padding = (value: number, describe = "zeros on each side") => ({ default: value, min: 0, describe });
 
-/** The parameters most rows share; a row says only where its layer differs. */
+/** The parameters that most rows share; a row states only the differences of its layer. */
 const LAYER = {
   n: size("images in the batch", 1),
   c: size("input channels", 64),
@@ -46,7 +46,7 @@ const CONV2D = {
 };
 
 export const CONVOLUTION: readonly Operator[] = [
-  // ByteNet.
+  // Layer of ByteNet.
   defineOperator({
     name: "conv1d",
     aliases: ["c1d"],
@@ -73,9 +73,9 @@ export const CONVOLUTION: readonly Operator[] = [
     },
     rules: [divides("groups", "c"), divides("groups", "k"), fits("r", "l")],
   }),
-  // ResNet-18, the layer AMOS calls C1.
+  // Layer of ResNet-18 that AMOS calls C1.
   defineOperator({ name: "conv2d", aliases: ["c2d"], summary: "2-D convolution over channels", ...CONV2D }),
-  // ResNet3D-18.
+  // Layer of ResNet3D-18.
   defineOperator({
     name: "conv3d",
     aliases: ["c3d"],
@@ -100,7 +100,7 @@ export const CONVOLUTION: readonly Operator[] = [
     },
     rules: [divides("groups", "c"), divides("groups", "k"), fits("t", "d", "pad_d"), fits("r", "h"), fits("s", "w")],
   }),
-  // The gradient of a strided convolution, read instead of scattered: an output takes part where the stride divides.
+  // The gradient of a strided convolution in gather form: an output contributes where the stride divides.
   defineOperator({
     name: "transposed-conv2d",
     aliases: ["t2d"],
@@ -124,7 +124,7 @@ export const CONVOLUTION: readonly Operator[] = [
     tensors: { in: images, w: { type: "second", dims: "c k r s", constant: true }, out: results },
     rules: [(p) => cutAway("h", "r", p), (p) => cutAway("w", "s", p)],
   }),
-  // ResNeXt.
+  // Layer of ResNeXt.
   defineOperator({
     name: "grouped-conv2d",
     aliases: ["grp"],
@@ -139,7 +139,7 @@ export const CONVOLUTION: readonly Operator[] = [
       groups: { ...GROUPS.groups, default: 32 },
     },
   }),
-  // DRN-like: a 3x3 kernel over a 5x5 window.
+  // Layer like those of DRN: a 3x3 kernel over a 5x5 window.
   defineOperator({
     name: "dilated-conv2d",
     aliases: ["dil"],
@@ -155,7 +155,7 @@ export const CONVOLUTION: readonly Operator[] = [
       dilation: { ...LAYER.dilation, default: 2 },
     },
   }),
-  // MobileNet.
+  // Layer of MobileNet.
   defineOperator({
     name: "depthwise-conv2d",
     aliases: ["dep"],
@@ -221,7 +221,7 @@ export const CONVOLUTION: readonly Operator[] = [
     },
     rules: [fits("r", "l")],
   }),
-  // The image SSAM measures.
+  // The image size that SSAM measures.
   defineOperator({
     name: "conv2d-single",
     summary: "2-D convolution of one image with one filter",

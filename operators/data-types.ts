@@ -13,14 +13,14 @@ import { suggestion, UsageError } from "../abstraction/error.ts";
 export interface OperandTypes {
   /** The first and the second tensor the operator multiplies. */
   readonly inputs: readonly [DType, DType];
-  /** What products are formed and summed in: the type of the output. */
+  /** The type in which products are formed and summed: the type of the output. */
   readonly sum: DType;
 }
 
-/** Single types first: these are what a message lists. */
+/** Single types first, because messages list them. */
 const WORDS: readonly string[] = [...DTYPES, ...DTYPES.flatMap((a) => DTYPES.map((b) => `${a}${b}`))];
 
-/** Names that other systems use. */
+/** Type names of other systems. */
 const FOREIGN: Readonly<Record<string, DType>> = {
   int8: "s8",
   i8: "s8",

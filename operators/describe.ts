@@ -4,8 +4,8 @@
  *     conv2d c 64 k 64 h 56 w 56 r 3 s 3 pad 1, u8s8->u8, NHWC, requantize
  *     c[m,n] += s32(a[m,k]) * s32(b[k,n]), m 64 n 64 k 64, u8s8->s32
  *
- * Two workloads that differ have different words. An operator is named where its words make the very computation again; any other
- * computation is called by its equation, and what the words leave open is listed tensor by tensor.
+ * Different workloads have different labels. A workload is named by its operator when the label suffices to reconstruct the computation. Otherwise it
+ * is named by its equation, and facts that the other words omit are listed by tensor.
  */
 
 import {
@@ -28,23 +28,23 @@ import { EPILOGUE_NAMES, epilogueFor } from "./epilogue.ts";
 import { OPERATORS } from "./index.ts";
 import { type InstantiateOptions, instantiate, type Operator } from "./operator.ts";
 
-/** Each part as the command line reads it, but for the sizes; empty where there is nothing to say. */
+/** The parts of a label, as the command line reads them except for the sizes; empty when there is nothing to say. */
 export interface WorkloadWords {
   /** The operator's name, or the equation. */
   readonly subject: string;
-  /** `c 64  h 56`: of an operator its parameters but for those that default to their least value and have it, else all extents. */
+  /** `c 64 h 56`: an operator's parameters, without those whose default is their minimum and that have it; for an equation all extents. */
   readonly shape: string;
-  /** `u8s8->s32`: of the inputs and of what is stored; `f16->f16->bf16` where sums before an epilogue have another type than usual. */
+  /** `u8s8->s32`: types of the inputs and of the output; `f16->f16->bf16` when the sums before an epilogue have an unusual type. */
   readonly types: string;
-  /** `NHWC` as `--layout` reads it, or by tensor, `in=NHWC,w=KRSC`, of those laid out otherwise than they would be. */
+  /** `NHWC` as `--layout` reads it, or `in=NHWC,w=KRSC` for the tensors whose layout is not the default. */
   readonly layout: string;
-  /** A name of the table, or the equation. */
+  /** The name of an epilogue in the table, or its equation. */
   readonly epilogue: string;
-  /** Tensors of an equation whose types, shapes or storage the other words do not say. */
+  /** Tensors of an equation whose types, shapes or storage the other words omit. */
   readonly besides: string;
 }
 
-/** What is described: {@link parameters} are the operator's, all of them. */
+/** The computation to describe. {@link parameters} are all parameters of its operator. */
 export interface Described {
   readonly computation: Computation;
   readonly parameters?: Readonly<Record<string, number>>;
@@ -55,7 +55,7 @@ export function describeWorkload({ computation, parameters = {} }: Described): W
   return (operator && asOperator(operator, computation, parameters)) ?? asEquation(computation);
 }
 
-/** All words in one line. @param name the user's own for it */
+/** All words in one line. @param name the user's own name for the workload */
 export function workloadLabel(words: WorkloadWords, name?: string): string {
   const { subject, shape, types, layout, epilogue, besides } = words;
   const sizes = shape.replaceAll("  ", " ");
@@ -66,7 +66,7 @@ export function workloadLabel(words: WorkloadWords, name?: string): string {
 
 // ---- As an operator
 
-/** Undefined when no words of the operator make the computation. */
+/** Undefined when no parameters of the operator give the computation. */
 function asOperator(
   operator: Operator,
   computation: Computation,
@@ -110,7 +110,7 @@ function typesIn(operator: Operator, computation: Computation): OperandTypes {
   return { inputs: [first, of("second") ?? first], sum };
 }
 
-/** The ways to name its layouts, the shortest first; none where a storage has no name. */
+/** Possible names of its layouts, the shortest first; empty when a storage has no name. */
 function layoutsOf(
   computation: Computation,
   usual: Computation | undefined,
@@ -129,13 +129,13 @@ function layoutsOf(
   return [...(one === undefined ? [] : [{ word: one, layouts: one }]), { word: word.sort().join(","), layouts }];
 }
 
-/** `NHWC`; undefined where no layout name makes the storage. */
+/** `NHWC`; undefined when no layout name gives the storage. */
 export function layoutName({ dims, storage }: Tensor): string | undefined {
   const formula = printExpr(storage, "formula");
   const parts = [...formula.matchAll(/([a-z]\w*)(?:\s*([/%])\s*(\d+))?/gi)].map(([, dim = "", operation, size]) =>
     operation === "%" ? `${size}${dim}` : dim.toUpperCase(),
   );
-  // A dimension of extent 1 may have left the formula; where it stands makes no difference.
+  // A dimension of extent 1 may be absent from the formula; its position makes no difference.
   const absent = dims.map((d) => d.name.toUpperCase()).filter((letter) => !parts.includes(letter));
   const name = [...absent, ...parts].join("");
   const made = attempt(() => layoutStorage(name, dims));
@@ -164,7 +164,7 @@ function asEquation(computation: Computation): WorkloadWords {
   };
 }
 
-/** The name of an epilogue without values by channel, else its equation. */
+/** The name of an epilogue without per-channel values, else its equation. */
 function equationEnding({ epilogue }: Computation): string {
   if (!epilogue) return "";
   const text = printEquation(epilogue.equation);
@@ -177,7 +177,7 @@ function equationEnding({ epilogue }: Computation): string {
   return preset ?? text;
 }
 
-/** Whether an equation with these extents, types and layouts is this computation. */
+/** Whether an equation with these extents, types and layouts gives this computation. */
 function saidByWords(computation: Computation): boolean {
   const { equation, epilogue } = computation;
   const sum = targetOf(computation);
@@ -218,7 +218,7 @@ function tensorText({ name, dtype, dims, storage, constant }: Tensor): string {
 
 // ---- Types
 
-/** Of the first two tensors the equation reads. */
+/** Types of the first two tensors that the equation reads. */
 function inputTypes(computation: Computation): OperandTypes["inputs"] {
   const { name, dtype } = targetOf(computation);
   const read = tensorsOf(computation.equation).filter((tensor) => tensor !== name);

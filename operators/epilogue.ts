@@ -1,9 +1,9 @@
 /**
- * @file Epilogues of an operator, applied to its output before it is stored, by name or as an equation.
+ * @file Epilogues, by name or as an equation: element-wise equations applied to the output of an operator before it is stored.
  *
  *     requantize      res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k] + bias[k], 0)))
  *
- * The names apply to every operator; those with values for each channel to operators whose output has channels.
+ * Names apply to every operator; those with per-channel values apply to operators whose output has channels.
  */
 
 import type { TensorSpec } from "../abstraction/computation.ts";
@@ -14,7 +14,7 @@ import { accessesIn, childrenOf, type Expr, walk } from "../abstraction/expressi
 import { parseEpilogue } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
 
-/** `out` is the operator's output, `[*]` its element, `[channel]` the channel of that element. */
+/** `out` is the operator's output, `[*]` the index of its element, `[channel]` the channel of that element. */
 const EPILOGUES: Readonly<Record<string, string>> = {
   relu: "res[*] = max(out[*], 0)",
   bias: "res[*] = out[*] + bias[channel]",
@@ -25,11 +25,11 @@ const EPILOGUES: Readonly<Record<string, string>> = {
 
 export const EPILOGUE_NAMES: readonly string[] = Object.keys(EPILOGUES);
 
-/** What an epilogue is written over. */
+/** The output to which an epilogue is applied. */
 export interface EpilogueSubject {
-  /** Of the operator or equation, for messages. */
+  /** Name of the operator or equation, for messages. */
   readonly name: string;
-  /** The tensor the equation assigns, its type, and names of its dimensions. */
+  /** The tensor that the equation assigns, its type, and the names of its dimensions. */
   readonly target: string;
   readonly dtype: DType;
   readonly axes: readonly string[];
@@ -38,8 +38,8 @@ export interface EpilogueSubject {
 }
 
 /**
- * The equation and its tensors. What the equation reads besides has the type it is calculated with (f32 where that says nothing),
- * and is known before the run unless it has an element for each element of the output.
+ * The epilogue's equation and its tensors. A further tensor has the type in which it is used (f32 by default). It counts as constant unless it has an
+ * element for each element of the output.
  * @param text a name of the table, or an equation
  * @throws UsageError when there is no such name, or the subject has no channels
  */
@@ -80,7 +80,7 @@ function presetText(name: string, { name: subject, target, axes, channel }: Epil
     .replaceAll("[channel]", `[${channel}]`);
 }
 
-/** A tensor read beside something of a known type has that type: `out[i,j] + bias[j]`. */
+/** Gives a tensor the type of the value it is combined with: `bias` in `out[i,j] + bias[j]`. */
 function learnTypes(value: Expr, known: Record<string, DType>): void {
   // Inner nodes before outer ones.
   for (const node of [...walk(value)].reverse()) {
@@ -92,7 +92,7 @@ function learnTypes(value: Expr, known: Record<string, DType>): void {
   }
 }
 
-/** Types that disagree are refused where the computation is defined. */
+/** The type of an expression; undefined when its types disagree, which `defineComputation` reports. */
 function attemptType(e: Expr, known: Readonly<Record<string, DType>>): DType | undefined {
   try {
     return typeOf(e, known);

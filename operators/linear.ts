@@ -3,7 +3,7 @@
  *
  *     matmul    out[m,n] += acc(a[m,k]) * acc(b[k,n])
  *
- * No tensor here is constant: whether a matrix holds weights is not the operator's to say.
+ * No tensor here is marked constant, because the operator does not know whether a matrix holds weights.
  */
 
 import { defineOperator, divides, type Operator } from "./operator.ts";
@@ -27,7 +27,7 @@ export const LINEAR: readonly Operator[] = [
     equation: "out[m,n] += acc(a[m,k]) * acc(b[k,n])",
     tensors: { a: { type: "first" }, b: { type: "second" }, out: { type: "sum", channels: "n" } },
   }),
-  // Its matrices are x and y: b is the batch.
+  // Its matrices are x and y, because b is the batch.
   defineOperator({
     name: "batched-matmul",
     aliases: ["bmm"],
@@ -60,7 +60,7 @@ export const LINEAR: readonly Operator[] = [
     },
     rules: [divides("groups", "i"), divides("groups", "o")],
   }),
-  // BERT-Base: 12 heads of 64, sequences of 512.
+  // BERT-Base: 12 heads of size 64, sequences of 512.
   defineOperator({
     name: "attention-scores",
     summary: "every query against every key, in each head of each sequence",

@@ -1,14 +1,14 @@
 /**
- * @file What an operator is: an equation with named parameters, as data, and the computation it becomes.
+ * @file Operators: an equation with named parameters, as data, and the computation made from it.
  *
  *     equation    out[n,k,p,q] += acc(in[n,c,p*stride+r-pad,q*stride+s-pad]) * acc(w[k,c,r,s])
  *     axes        p: "(h + 2*pad - r) / stride + 1"
  *
  *     instantiate(conv2d, { parameters: { h: 7, w: 7, pad: 0 }, types: parseDataTypes("u8s8"), layouts: "NHWC" })
  *
- * `acc(x)` casts to the type products are formed and summed in (s32 for u8s8). A single letter is an axis, a longer name a
- * parameter, a capital the parameter of that letter: in `g*(K/groups)+k` the axis k runs inside a group and K counts the channels
- * of all groups. An axis without a formula has the extent of the parameter of its name.
+ * `acc(x)` casts to the type in which products are formed and summed (s32 for u8s8). A single letter is an axis, a longer name a parameter, a capital
+ * the parameter of that letter: in `g*(K/groups)+k` the axis k runs inside a group and K counts the channels of all groups. An axis without a formula
+ * has the extent of the parameter of its name.
  */
 
 import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "../abstraction/affine.ts";
@@ -22,7 +22,7 @@ import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import type { OperandTypes } from "./data-types.ts";
 import { epilogueFor } from "./epilogue.ts";
 
-/** A number that an operator takes. */
+/** A numeric parameter of an operator. */
 export interface Parameter {
   readonly default: number;
   readonly min: number;
@@ -34,42 +34,42 @@ export interface OperatorTensor {
   readonly type: "first" | "second" | "sum";
   /** Names of its dimensions, which layouts use; by default the axes that index it. */
   readonly dims?: string;
-  /** Sized by the parameters its dimensions are named after, not by what the equation reaches: reads may fall outside. */
+  /** Its size follows from the parameters its dimensions are named after, not from the indices: reads may fall outside. */
   readonly sized?: true;
-  /** Element offset over the dimensions, where it is not row-major. */
+  /** Element offset over the dimensions; row-major when left out. */
   readonly storage?: string;
-  /** Known before the run, as weights are. */
+  /** Its values are known before the run, as those of weights. */
   readonly constant?: true;
-  /** Of an output: the dimension that counts channels, which have a bias and a scale each. */
+  /** For an output, the dimension of channels, each of which has a bias and a scale. */
   readonly channels?: string;
-  /** The element at an index, where the operator itself fixes it. */
+  /** The element at an index, for tensors whose values the operator fixes. */
   readonly value?: (index: readonly number[], shape: readonly number[]) => number;
 }
 
-/** The sentence that says which rule the parameters break, without the operator's name; undefined when they keep it. */
+/** The rule that the parameters break, as a sentence without the operator's name; undefined when they keep it. */
 export type Rule = (parameters: Extents) => string | undefined;
 
 /** An operator of the table: an equation with named parameters. */
 export interface Operator {
-  /** As users ask for it. */
+  /** Name for users. */
   readonly name: string;
-  /** Other names of it: AMOS's codes. */
+  /** Other names, such as AMOS's codes. */
   readonly aliases: readonly string[];
-  /** One line. */
+  /** A description in one line. */
   readonly summary: string;
-  /** With their defaults, in the order of the help. */
+  /** Parameters with their defaults, in the order of the help. */
   readonly parameters: Readonly<Record<string, Parameter>>;
-  /** Over axes and parameters. */
+  /** Equation over axes and parameters. */
   readonly equation: string;
-  /** The equation when `groups` is more than 1: with one group there is no group loop. */
+  /** The equation when `groups` is greater than 1; a single group needs no group loop. */
   readonly groupedEquation?: string;
-  /** Names in the texts with a value the user cannot change. */
+  /** Named constants in the texts that users cannot change. */
   readonly fixed: Extents;
   /** Extents of axes as formulas of the parameters. */
   readonly axes: Readonly<Record<string, string>>;
-  /** What is known of each beside the equation. */
+  /** Facts about each tensor that the equation does not give. */
   readonly tensors: Readonly<Record<string, OperatorTensor>>;
-  /** What parameters must hold together. */
+  /** Rules that the parameters must satisfy. */
   readonly rules: readonly Rule[];
 }
 
@@ -89,22 +89,22 @@ export function defineOperator(spec: OperatorSpec): Operator {
   return operator;
 }
 
-/** What an operator is made into a computation with. */
+/** Options for making a computation from an operator. */
 export interface InstantiateOptions {
   /** Values that differ from the defaults. */
   readonly parameters?: Extents;
   /** f32 throughout by default. */
   readonly types?: OperandTypes;
-  /** One layout (`NHWC`) for the input `in` and, letter by letter in its place, the output `out`; or a layout for each tensor. */
+  /** One layout (`NHWC`) for the input `in` and, by position, the output `out`; or a layout for each tensor. */
   readonly layouts?: Readonly<Record<string, string>> | string;
-  /** Made of the output before it is stored: a name (relu, bias, bias-relu, requantize, bf16) or an equation, `res[m,n] = max(out[m,n], 0)`. */
+  /** Applied to the output before it is stored: a name (relu, bias, bias-relu, requantize, bf16) or an equation, `res[m,n] = max(out[m,n], 0)`. */
   readonly epilogue?: string;
 }
 
 const F32: OperandTypes = { inputs: ["f32", "f32"], sum: "f32" };
 
 /**
- * The computation an operator stands for.
+ * The computation of an operator with given parameters.
  * @throws UsageError when a parameter is unknown or breaks a rule, or a layout does not fit
  */
 export function instantiate(operator: Operator, options: InstantiateOptions = {}): Computation {
@@ -156,15 +156,15 @@ function epilogueOf(
   const { tensor, index } = equation.target;
   const { dims, channels } = operator.tensors[tensor] ?? {};
   const names = dims?.split(" ") ?? [];
-  // Where the equation has no axis for a whole dimension, as in out[n,g*16+k,p,q], the dimension's own name.
+  // A dimension that no single axis indexes, as in out[n,g*16+k,p,q], keeps its own name.
   const axes = index.map((e, d) => (e.kind === "axis" ? e.name : (names[d] ?? `d${d}`)));
   const channel = channels === undefined ? undefined : (axes[names.indexOf(channels)] ?? channels);
   return epilogueFor(text, { name: operator.name, target: tensor, dtype: types.sum, axes, channel });
 }
 
 /**
- * The tensors whose elements the operator itself fixes (a triangle of ones, 1/n, a stencil's coefficients), row-major.
- * A tensor whose integer type cannot hold its values is left out.
+ * Tensors whose values the operator fixes (a triangle of ones, 1/n, a stencil's coefficients), row-major. A tensor whose integer type cannot hold the
+ * values is left out.
  */
 export function constantValues(operator: Operator, computation: Computation): Record<string, Float64Array> {
   const known: Record<string, Float64Array> = {};
@@ -228,7 +228,7 @@ function extentOfAxis(operator: Operator, axis: string, parameters: Extents): nu
   return formula === undefined ? extentOf(axis, parameters) : evaluateIndex(parseExpr(formula), parameters);
 }
 
-/** The equation of a text with the accumulator's type and the parameters put in. */
+/** Parses an equation and substitutes the accumulator's type and the parameters. */
 function bind(text: string, parameters: Extents, sum: DType): Equation {
   const parsed = parseEquation(text.replaceAll(/\bacc\(/g, `${sum}(`));
   const { where, ...bound } = substituteAxes(parsed, replacements(parameters));
@@ -236,14 +236,14 @@ function bind(text: string, parameters: Extents, sum: DType): Equation {
   return condition === undefined ? bound : { ...bound, where: condition };
 }
 
-/** What the names of parameters stand for in a text: `stride` and, for the channels c of which c is also an axis, `C`. */
+/** Values of parameter names in a text: `stride`, and `C` for the channels when c is also an axis. */
 function replacements(parameters: Extents): ReadonlyMap<string, Expr> {
   return new Map(
     Object.entries(parameters).map(([name, value]) => [name.length > 1 ? name : name.toUpperCase(), number(value)]),
   );
 }
 
-/** A condition without the parts that parameters made true: `(p+1-r)%1 == 0` always holds. Undefined when nothing is left. */
+/** A condition without the parts that the parameters make true: `(p+1-r)%1 == 0` always holds. Undefined when nothing is left. */
 function withoutTruths(condition: Expr): Expr | undefined {
   if (condition.kind === "compare") {
     const { op, left, right } = condition;
@@ -278,7 +278,7 @@ function tensorSpec(
   };
 }
 
-/** The storage formula with parameters put in, and `/` and `%` dropped where the sizes leave them nothing to do. */
+/** The storage formula with parameters substituted, and without `/` and `%` that the sizes make redundant. */
 function storageText(operator: Operator, tensor: OperatorTensor, text: string, parameters: Extents): string {
   const names = tensor.dims?.split(" ") ?? [];
   const extents = Object.fromEntries(names.map((dim) => [dim, extentOfAxis(operator, dim, parameters)]));
@@ -288,14 +288,14 @@ function storageText(operator: Operator, tensor: OperatorTensor, text: string, p
     if (min < 0 || max >= e.right.value) return e;
     return e.op === "%" ? e.left : number(0);
   });
-  // Once more, so that a product with such a 0 goes too.
+  // A second pass, so that products with such a 0 disappear too.
   return printExpr(
     rewrite(formula, (e) => e),
     "formula",
   );
 }
 
-/** The layout of each tensor that was given one. */
+/** Layouts by tensor, for the tensors that were given one. */
 function layoutsOf(
   operator: Operator,
   layouts: Readonly<Record<string, string>> | string,
@@ -309,10 +309,7 @@ function layoutsOf(
   return layouts;
 }
 
-/**
- * One layout for input and output: `NHWC` of in[n,c,h,w] is `NPQK` of out[n,k,p,q]. What the output has
- * beyond the input's dimensions lies innermost.
- */
+/** One layout for input and output: `NHWC` of in[n,c,h,w] is `NPQK` of out[n,k,p,q]. Additional dimensions of the output are innermost. */
 function activationLayouts(operator: Operator, layout: string): Readonly<Record<string, string>> {
   const from = operator.tensors["in"]?.dims?.split(" ");
   const to = operator.tensors["out"]?.dims?.split(" ");
@@ -320,7 +317,7 @@ function activationLayouts(operator: Operator, layout: string): Readonly<Record<
     throw new UsageError(`${operator.name}: one layout "${layout}" does not say which tensor it is for`, {
       hint: `name the tensors: ${Object.keys(operator.tensors).join(", ")}`,
     });
-  // Refused here, in the letters the user wrote, before they are translated.
+  // Checked before translation, so that the message shows the user's letters.
   layoutStorage(
     layout,
     from.map((name) => ({ name, extent: 1 })),

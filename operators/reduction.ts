@@ -4,8 +4,8 @@
  *     mean    out[c] += acc(in[c,l]) * acc(average[l])        average[l] = 1/(n*h*w)
  *     scan    out[i,j] += acc(in[i,k]) * acc(tri[k,j])        tri[k,j] = 1 where k <= j, else 0
  *
- * In mean and variance l runs over all pixels of all images. The tensor in memory is NCHW; its storage formula says so,
- * with capitals for the sizes.
+ * In mean and variance, l runs over all pixels of all images. The tensor in memory is NCHW, as its storage formula says, in which capitals are the
+ * sizes.
  */
 
 import { defineOperator, type Operator, type OperatorTensor } from "./operator.ts";

@@ -1,19 +1,19 @@
 /**
- * @file Stencils: each point becomes a weighted sum of its neighbours. A window of weights slides over the grid, and a condition
- * keeps the points of its shape; beyond the grid lies 0.
+ * @file Stencils: each point becomes a weighted sum of its neighbours. A window of weights slides over the grid, and a condition selects the points
+ * of its shape. Elements outside the grid are 0.
  *
  *     star    out[i,j] += acc(in[i+r-radius,j+s-radius]) * acc(w[r,s]) where r == radius or s == radius
  *
- * The named ones are those of the SSAM evaluation (Chen et al., SC'19), with the coefficients of the gold programs at
- * https://github.com/pssrawat/ppopp-artifact/tree/04ca35d7f2b6960cb4b6f97f6525748e4ef5af72/examples (`j2d25pt` ... `j3d125pt-new`).
- * Beware of the name 2d9pt: here, as in that paper, a star of radius 2; elsewhere often the 3x3 box.
+ * The named stencils are those of the SSAM evaluation (Chen et al., SC'19), with the coefficients of the gold programs at
+ * https://github.com/pssrawat/ppopp-artifact/tree/04ca35d7f2b6960cb4b6f97f6525748e4ef5af72/examples (`j2d25pt` ... `j3d125pt-new`). 2d9pt is here, as
+ * in that paper, a star of radius 2; elsewhere the name often means the 3x3 box.
  */
 
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { parseExpr } from "../abstraction/parse.ts";
 import { defineOperator, type Operator } from "./operator.ts";
 
-/** Which points of the window take part. */
+/** The points of the window that contribute. */
 type Shape = "star" | "box" | "no-axes" | "no-corners";
 
 const WINDOW_AXES = { 2: ["r", "s"], 3: ["r", "s", "t"] } as const;
@@ -31,9 +31,9 @@ const WHERE: Readonly<Record<2 | 3, Readonly<Partial<Record<Shape, string>>>>> =
 };
 
 /**
- * Coefficients by class of offset. A class is written as the distances along each axis, `12`, in the order
+ * Coefficients by class of offset. A class is the distances along each axis, `12`, in the order
  *   axes          of the axes
- *   square        ascending: turning and mirroring change nothing
+ *   square        ascending, so rotation and reflection change nothing
  *   antisquare    as square, and the sign changes with the sign of each offset
  *   prism         the first axis, then the others ascending
  */
@@ -47,9 +47,9 @@ export interface Stencil {
   readonly dimensions: 2 | 3;
   readonly radius: number;
   readonly shape: Shape;
-  /** By class, or one of its own for every point. */
+  /** By class, or a different coefficient for every point. */
   readonly coefficients: Coefficients | "distinct";
-  /** Operations a point as the paper prints them; {@link operationsPerPoint} counts them. */
+  /** Operations per point as printed in the paper; {@link operationsPerPoint} counts them. */
   readonly publishedOperations: number;
 }
 
@@ -161,7 +161,7 @@ export const STENCILS: readonly Stencil[] = [
   },
 ];
 
-/** Places in the window that take part, each as r, s (and t), last fastest. */
+/** Points of the window that contribute, each as r, s (and t), last fastest. */
 export function pointsOfStencil(stencil: Stencil): number[][] {
   const axes = WINDOW_AXES[stencil.dimensions];
   const extents = Object.fromEntries(axes.map((axis) => [axis, 2 * stencil.radius + 1]));
@@ -175,13 +175,13 @@ function takesPart({ dimensions, radius, shape }: Stencil, place: readonly numbe
   return evaluateIndex(parseExpr(where), { ...point, radius }) === 1;
 }
 
-/** One addition for every point after the first and one product for every distinct coefficient: equal ones are factored out. */
+/** One addition for every point after the first and one product for every distinct coefficient, because equal coefficients are factored out. */
 export function operationsPerPoint(stencil: Stencil): number {
   const points = pointsOfStencil(stencil);
   return points.length - 1 + new Set(points.map((at) => Math.abs(coefficientAt(stencil, at)))).size;
 }
 
-/** The weight at a place of the window; 0 where the shape has no point. */
+/** The weight at a point of the window; 0 where the shape has no point. */
 export function coefficientAt(stencil: Stencil, place: readonly number[]): number {
   if (!takesPart(stencil, place)) return 0;
   const { coefficients, radius } = stencil;
@@ -203,7 +203,7 @@ export function coefficientAt(stencil: Stencil, place: readonly number[]): numbe
 const size = (describe: string, value: number) => ({ default: value, min: 1, describe });
 const RADIUS = size("distance to the farthest neighbour along an axis", 1);
 
-/** What stencils of one dimension share. */
+/** Parameters that stencils of one dimension share. */
 const GRID = {
   2: {
     parameters: { h: size("rows", 8192), w: size("columns", 8192) },

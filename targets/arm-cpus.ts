@@ -1,6 +1,6 @@
 /**
- * @file Arm cores as targets, for the model alone: nobody measured them. Rates are those of the vendors' guides and of LLVM's scheduling models,
- * sizes those of one product with the core; what neither says is taken from the reference Xeon, and says so.
+ * @file Arm cores as targets, for the model only: nothing was measured on them. Rates come from the vendors' guides and from LLVM's scheduling models,
+ * and sizes from one product with the core. Figures in neither are those of the reference Xeon, and say so.
  *
  *     armTargetNamed("neoverse-n1")      two 128-bit pipes at 2.5 GHz: 16 operations of f32 a cycle, 64 of bytes
  */
@@ -12,19 +12,19 @@ import { REFERENCE_CPU } from "./x86.ts";
 const KIB = 1024;
 const MIB = 1024 ** 2;
 
-/** What is true of one core, and what chip it was taken from. */
+/** The figures of one core, and the chip from which they were taken. */
 interface Core {
   readonly name: string;
   readonly summary: string;
   readonly isa: readonly string[];
   readonly clockHz: Figure;
   readonly cores: Figure;
-  /** 128-bit vector pipes; each multiplies and adds 16 bytes a lane of dot products, 4 f32, 2 f64, 8 f16 a cycle. */
+  /** 128-bit vector pipes. Each multiplies and adds 16 bytes of dot products, 4 f32, 2 f64 or 8 f16 per cycle. */
   readonly pipes: Figure;
   readonly loads: Figure;
   readonly stores: Figure;
   readonly loadLatency: Figure;
-  /** Cycles until an accumulator may be added to again. */
+  /** Cycles from one accumulation to the next on the same register. */
   readonly forward: {
     readonly dot: number;
     readonly fma: number;
@@ -34,13 +34,13 @@ interface Core {
   };
   readonly width: Figure;
   readonly window: Figure;
-  /** Bytes, and bytes a cycle that one core reads and writes. */
+  /** Size in bytes, and bytes per cycle that one core reads and writes. */
   readonly caches: readonly (Figure & {
     readonly name: "l1" | "l2" | "l3";
     readonly read: Figure;
     readonly write: Figure;
   })[];
-  /** Bytes a second of one core. */
+  /** Bytes per second of one core. */
   readonly dram: Figure;
 }
 
@@ -193,7 +193,7 @@ function memoriesOf({ caches, dram }: Core): Memory[] {
   ];
 }
 
-/** Operations of all pipes together, a multiply and an add counted as two. */
+/** Operations of all pipes together; a multiply and an add count as two. */
 function unitsOf({ pipes, loads, stores, loadLatency }: Core): Unit[] {
   const { value: n, source } = pipes;
   const at = "core";
@@ -220,7 +220,7 @@ function unitsOf({ pipes, loads, stores, loadLatency }: Core): Unit[] {
   ];
 }
 
-/** Instructions of a row by lane, one behind the other on an accumulator. */
+/** Dependent instructions of a by-lane row on one accumulator. */
 const chain = (
   forward: number,
   axis: string,
@@ -306,7 +306,7 @@ function ratesOf({ forward, pipes }: Core): Rate[] {
   ];
 }
 
-/** Scalar loops were measured on no Arm core. */
+/** Scalar loops were not measured on any Arm core. */
 const borrowed = <T extends object>(figures: T): T =>
   Object.fromEntries(
     Object.entries(figures).map(([name, figure]) => [
@@ -351,10 +351,10 @@ export function armTargetNamed(name: string): Target | undefined {
   return ARM_TARGETS.find((t) => t.name === name);
 }
 
-/** Whether kernels for a machine are judged by the model and an emulator: it is one of the table, not the processor that runs this. */
+/** Whether kernels for a machine are judged by the model and an emulator, because it is one of the table and not this machine's processor. */
 export const isElsewhere = ({ name }: Pick<Target, "name">): boolean => armTargetNamed(name) !== undefined;
 
-/** MIDR_EL1: implementer and part, as /proc/cpuinfo tells them, and what people call the core. Source: Linux, arch/arm64/include/asm/cputype.h. */
+/** Implementer and part of MIDR_EL1, as in /proc/cpuinfo, with the core's common name. Source: Linux, arch/arm64/include/asm/cputype.h. */
 const PARTS: Readonly<Record<string, readonly [words: string, target?: string]>> = {
   "0x41 0xd05": ["Arm Cortex-A55"],
   "0x41 0xd08": ["Arm Cortex-A72"],
@@ -367,7 +367,7 @@ const PARTS: Readonly<Record<string, readonly [words: string, target?: string]>>
   "0x61 0x023": ["Apple Firestorm M1", "apple-m1"],
 };
 
-/** What a core calls itself by its numbers: `Arm Neoverse N1`; its numbers where no name is known. */
+/** A core's name by its numbers: `Arm Neoverse N1`; the numbers themselves when no name is known. */
 export function armModel(implementer: string | undefined, part: string): string {
   return (
     PARTS[`${implementer} ${part}`]?.[0] ??
@@ -375,7 +375,7 @@ export function armModel(implementer: string | undefined, part: string): string 
   );
 }
 
-/** The figures that stand in for those that nobody measured on an Arm machine of this name: those of its core, else of Neoverse N1. */
+/** The target whose figures replace missing measurements on an Arm machine of this name: its core's, else Neoverse N1. */
 export function armReference(model: string): Target {
   const known = Object.values(PARTS).find(([words]) => words === model)?.[1];
   const found = armTargetNamed(model) ?? armTargetNamed(known ?? "neoverse-n1");

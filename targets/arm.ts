@@ -1,23 +1,23 @@
 /**
- * @file Arm CPUs: the features instructions ask for, the registers of Advanced SIMD (NEON) and of the Scalable Vector Extension.
+ * @file Arm CPUs: the features that instructions require, and the registers of Advanced SIMD (NEON) and of the Scalable Vector Extension.
  *
  *     i8mm      -march=armv8.2-a+simd+i8mm      "i8mm" among the Features of /proc/cpuinfo
  *     sve256    -march=armv8.2-a+simd+sve       "sve" there, and vectors of 256 bits at least
  *
- * A kernel with scalable vectors states how many bits it uses: its loads and stores are governed by a predicate of so many lanes, so that
- * it is right on vectors of that length and of any longer one, and one source runs on all of them.
+ * A kernel with scalable vectors states how many bits it uses. A predicate of that many lanes governs its loads and stores, so it is right on vectors
+ * of that length and of any longer one, and one source runs on all of them.
  */
 
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Family, Feature, RegisterClass } from "../abstraction/machine.ts";
 
-/** A part of the instruction set that compilers are allowed by its name, or by `flag`, behind `-march=armv8.2-a+`. */
+/** An extension that compilers enable by its name, or by `flag`, after `-march=armv8.2-a+`. */
 export interface ArmExtension {
   readonly name: string;
   readonly flag?: string;
-  /** Of scalable vectors, at least. */
+  /** Smallest length of scalable vectors, in bytes. */
   readonly vectorBytes?: number;
-  /** The word of it in /proc/cpuinfo, and the bit of AT_HWCAP or AT_HWCAP2 behind the word. */
+  /** Its word in /proc/cpuinfo, and the bit of AT_HWCAP or AT_HWCAP2 that the word reports. */
   readonly cpuinfo: string;
   readonly hwcap: { readonly word: 1 | 2; readonly bit: number };
   readonly source: string;
@@ -31,7 +31,7 @@ const extension = (name: string, cpuinfo: string, word: 1 | 2, bit: number): Arm
   source: HWCAPS,
 });
 
-/** Bits of the scalable vectors that kernels are written for. */
+/** Lengths in bits of the scalable vectors for which kernels are written. */
 export const SVE_BITS = [128, 256, 512] as const;
 export type SveBits = (typeof SVE_BITS)[number];
 
@@ -48,7 +48,7 @@ export function armExtensionNamed(name: string): ArmExtension | undefined {
   return ARM_EXTENSIONS.find((e) => e.name === name);
 }
 
-/** What a compiler is told of extensions; none where there are none. Plain vectors are in the first version of the architecture. */
+/** The compiler flag for extensions; empty when there are none, because the base architecture includes plain vectors. */
 export function marchOf(extensions: readonly string[]): readonly string[] {
   const allowed = ARM_EXTENSIONS.filter((e) => extensions.includes(e.name)).map((e) => e.flag ?? e.name);
   const named = [...new Set(allowed)].join("+");
@@ -72,7 +72,7 @@ function feature(name: string, summary: string, extensions: readonly string[]): 
 const REGISTERS_SOURCE =
   "Arm Architecture Reference Manual for A-profile, SIMD and floating-point registers; Arm C Language Extensions";
 
-/** What `int8x16_t` and `svint8_t` begin with and end in. */
+/** Stem and suffix of type names such as `int8x16_t` and `svint8_t`. */
 const WORDS = {
   s8: "int8",
   u8: "uint8",
@@ -93,7 +93,7 @@ const neonTypes = (bytes: 8 | 16, tuple = 1): NonNullable<RegisterClass["types"]
     ]),
   );
 
-/** Types of the scalable extension, which say no length: `svint8_t`, `svint8x4_t`. */
+/** Types of the scalable extension, whose names carry no length: `svint8_t`, `svint8x4_t`. */
 const sveTypes = (tuple = 1): NonNullable<RegisterClass["types"]> =>
   Object.fromEntries(
     Object.entries(WORDS).map(([dtype, word]) => [dtype, `sv${word}${tuple > 1 ? `x${tuple}` : ""}_t`]),

@@ -1,5 +1,5 @@
 /**
- * @file What instructions ask for, over all families: which machine has it, what a compiler is told.
+ * @file The features that instructions require, over all families: which machines have them, and the compiler flags that enable them.
  *
  *     hasFeature(target, "avx512_vnni")
  *     compilerFlags(["fma"])              ["-mavx2", "-mfma"]
@@ -23,7 +23,7 @@ const FEATURES: ReadonlyMap<string, readonly [Feature, Family]> = new Map(
 );
 
 /**
- * The family whose feature an instruction asks for.
+ * The family that defines the feature an instruction requires.
  * @throws UsageError when no family has the feature and the instruction is reached from some language
  */
 export function familyOf({ name, isa, language }: Pick<Intrinsic, "name" | "isa" | "language">): Family {
@@ -35,12 +35,12 @@ export function familyOf({ name, isa, language }: Pick<Intrinsic, "name" | "isa"
   });
 }
 
-/** Whether a machine has what an instruction needs. */
+/** Whether a machine has a feature. */
 export function hasFeature({ isa }: { readonly isa: readonly string[] }, needed: string): boolean {
   return needed === PORTABLE_ISA || isa.includes(needed);
 }
 
-/** Whether a machine has all that an instruction needs. */
+/** Whether a machine has all features that an instruction requires. */
 export function runsOn(
   machine: { readonly isa: readonly string[] },
   { features }: Pick<Intrinsic, "features">,
@@ -53,55 +53,55 @@ export function isWritten(isa: string): boolean {
   return FEATURES.get(isa)?.[1].kernels ?? false;
 }
 
-/** Lanes of the sub-group that issues an instruction. @throws Error for one of no sub-group */
+/** Lanes of the sub-group that issues an instruction. @throws Error when the instruction has no sub-group */
 export function subgroupOf({ name, isa }: Pick<Intrinsic, "name" | "isa">): number {
   const lanes = FEATURES.get(isa)?.[0].subgroup;
   if (lanes === undefined) throw new Error(`internal: ${name} asks for ${isa}, which has no sub-groups`);
   return lanes;
 }
 
-/** Bytes of local memory that a work-group has on every machine with one of some features; undefined where none says. */
+/** Bytes of local memory of a work-group on every machine with one of these features; undefined when no feature states it. */
 export function localBytesOf(features: readonly string[]): number | undefined {
   const known = features.flatMap((name) => FEATURES.get(name)?.[0].localBytes ?? []);
   return known.length > 0 ? Math.min(...known) : undefined;
 }
 
-/** Extensions a compiler must be allowed, as its flags name them, for what a machine or an instruction names; what has none is left out. */
+/** Extensions that the compiler must enable for the features of a machine or an instruction; features without extensions are skipped. */
 export function compilerFeatures(isa: readonly string[]): string[] {
   return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].extensions ?? []))];
 }
 
-/** Whether rows of scalars beside an instruction of this feature are written as 512-bit vectors (codegen/rows-avx512.ts). */
+/** Whether scalar rows next to an instruction of this feature are written as 512-bit vectors (codegen/rows-avx512.ts). */
 export function writesVectorRows(isa: string): boolean {
   return FEATURES.get(isa)?.[0].extensions?.includes("avx512bw") ?? false;
 }
 
-/** Flags that make the compiler know the instructions of features (g++ and clang++). */
+/** Flags with which the compiler accepts the instructions of features (g++ and clang++). */
 export function compilerFlags(isa: readonly string[]): string[] {
   const flags = new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].flags ?? []));
-  // Of several -march the last counts: one names all.
+  // Only the last of several -march flags counts, so a single one lists all extensions.
   return [...[...flags].filter((flag) => !flag.startsWith("-march")), ...marchOf(compilerFeatures(isa))];
 }
 
-/** Flags that allow extensions, as {@link compilerFeatures} names them: `-mavx512vnni`, or one `-march=armv8.2-a+dotprod` for all of Arm's. */
+/** Flags that enable extensions, as {@link compilerFeatures} names them: `-mavx512vnni`, or one `-march=armv8.2-a+dotprod` for all of Arm's. */
 export function extensionFlags(extensions: readonly string[]): string[] {
   const others = extensions.filter((name) => armExtensionNamed(name) === undefined);
   return [...others.map((name) => `-m${name}`), ...marchOf(extensions)];
 }
 
-/** The instruction set that code with these extensions is for: of x86 or of Arm; undefined where every CPU has it. */
+/** The architecture of code with these extensions, x86 or Arm; undefined for code that every CPU runs. */
 export function architectureOf(extensions: readonly string[]): "x86" | "arm" | undefined {
   const [first] = extensions;
   return first === undefined ? undefined : armExtensionNamed(first) ? "arm" : "x86";
 }
 
-/** Features whose words are all among those of /proc/cpuinfo. */
+/** Features whose words all appear in /proc/cpuinfo. */
 export function featuresIn(words: ReadonlySet<string>): string[] {
   const all = FAMILIES.flatMap((family) => family.features);
   return all.filter((f) => f.cpuinfo?.every((word) => words.has(word))).map((f) => f.name);
 }
 
-/** Words of /proc/cpuinfo that some feature asks for; of scalable vectors it says no length. */
+/** Words of /proc/cpuinfo that features use; they do not tell the length of scalable vectors. */
 export function wordsAskedFor(): ReadonlySet<string> {
   return new Set(["sve", ...FAMILIES.flatMap((family) => family.features.flatMap((f) => f.cpuinfo ?? []))]);
 }

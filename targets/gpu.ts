@@ -1,8 +1,8 @@
 /**
- * @file GPUs as targets, by what people and drivers call them.
+ * @file GPUs as targets, by their common names and by the names that drivers report.
  *
  *     gpuTargetOf({ name: "NVIDIA H100 80GB HBM3", capability: 90 }).name        "h100"
- *     gpuTargetOf({ name: "NVIDIA L4", capability: 89 }).name                    "sm_89": what it can do, with the figures of the nearest
+ *     gpuTargetOf({ name: "NVIDIA L4", capability: 89 }).name                    "sm_89": its own features, with the figures of the nearest machine
  */
 
 import type { Target } from "../abstraction/machine.ts";
@@ -14,7 +14,7 @@ export function isGpu(machine: Pick<Target, "levels">): boolean {
   return machine.levels.some((level) => level.name === "block");
 }
 
-/** The target that records and `--target` name: one of the table, or `sm_89`; undefined for a name that is none. */
+/** The target of a name in a record or in `--target`: one of the table, or `sm_89`; undefined for an unknown name. */
 export function gpuTargetNamed(name: string): Target | undefined {
   const capability = /^sm_([1-9]\d{1,2})$/.exec(name)?.[1];
   return (
@@ -22,24 +22,24 @@ export function gpuTargetNamed(name: string): Target | undefined {
   );
 }
 
-/** What a driver says of a device: its name, and its compute capability, 90 for 9.0. */
+/** The target of a device that a driver reports by its name and its compute capability, 90 for 9.0. */
 export function gpuTargetOf({ name, capability }: { readonly name: string; readonly capability: number }): Target {
   const words = name.toLowerCase().split(/[^a-z0-9]+/);
   return NVIDIA_TARGETS.find((t) => words.includes(t.name)) ?? nearest(capability);
 }
 
-/** Compute capabilities that features are named after, 90 for 9.0, the least first. */
+/** Compute capabilities in the names of features, 90 for 9.0, in ascending order. */
 const capabilitiesIn = (features: readonly string[]): number[] =>
   features.flatMap((name) => (/^sm_\d+$/.test(name) ? [Number(name.slice(3))] : [])).sort((a, b) => a - b);
 
-/** The newest of those that features are named after which a machine has. @throws Error for a machine that is no GPU */
+/** The newest compute capability of a machine, by its features. @throws Error for a machine that is no GPU */
 export function capabilityOf({ isa, name }: Pick<Target, "isa" | "name">): number {
   const newest = capabilitiesIn(isa).at(-1);
   if (newest === undefined) throw new Error(`internal: ${name} has no compute capability`);
   return newest;
 }
 
-/** The GPUs that have all of some features: from a compute capability on, or only those of one. @throws Error when none has */
+/** The compute capability that features need: the least, or the only one. @throws Error when no GPU has them all */
 export function capabilityFor(features: readonly string[]): { readonly least: number; readonly only: boolean } {
   const has = (capability: number): boolean => {
     const known = new Set(featuresOfCapability(capability));
@@ -50,7 +50,7 @@ export function capabilityFor(features: readonly string[]): { readonly least: nu
   return { least, only: !has(Number.POSITIVE_INFINITY) };
 }
 
-/** What a compute capability can do, with the sizes and rates of the newest machine of the table that can do no more. */
+/** The features of a compute capability, with the sizes and rates of the newest machine of the table that is not newer. */
 function nearest(capability: number): Target {
   const features = new Set(featuresOfCapability(capability));
   const [first] = NVIDIA_TARGETS;

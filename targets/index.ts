@@ -1,12 +1,12 @@
 /**
- * @file The table of machines, one file a family: everything that is true of one and stands nowhere else.
+ * @file The table of machines, one file per family, with every fact about its machines.
  *
  *     nativeTarget().isa      ["avx2", "fma", "avx512f", "avx512_vnni", ...]
  *
  * What a change touches:
  *
  *     an instruction of a known family    its file in intrinsics/
- *     a feature or an extension           the family's file here: what Linux, CPUID or the compute capability say, the compiler's flags
+ *     a feature or an extension           the family's file here: detection by Linux, CPUID or compute capability, and compiler flags
  *     a machine of a known family         the family's file here, as a Target
  *     a family                            a file here and one in intrinsics/, its header in runtime/emulation/, its printer in codegen/
  *                                         (`kernels: true` once there is one), and its name in FAMILIES (features.ts)

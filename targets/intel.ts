@@ -1,5 +1,5 @@
 /**
- * @file Intel GPUs, reached from CM: the generations instructions ask for, and what Gen9 takes for an instruction. Mappings are found and
+ * @file Intel GPUs, programmed in CM: the generations that instructions require, and the costs of instructions on Gen9. Mappings are found, and
  * proved under emulation.
  */
 
@@ -8,11 +8,11 @@ import type { Family, RegisterClass, Target } from "../abstraction/machine.ts";
 const SOURCE = "CM language specification";
 const LOCAL = `${SOURCE}; local memory: CL_DEVICE_LOCAL_MEM_SIZE as Intel's compute runtime gives it for DG2 and PVC`;
 
-/** Tiles that a sub-group holds, a component of a vector in each lane for a row, as OpenCL C declares them. */
+/** Tiles of a sub-group in OpenCL C: each lane holds one component of a vector per row. */
 const fragments: readonly RegisterClass[] = [
   {
     name: "dwords",
-    // Eight registers each of the 128 that a thread has; what is left holds addresses.
+    // Each takes eight of a thread's 128 registers; the rest hold addresses.
     count: 13,
     named: "variable",
     types: { f32: "float8", tf32: "float8" },
@@ -45,11 +45,11 @@ const joint = (use: "a" | "b" | "accumulator", most?: number): RegisterClass => 
   source: JOINT_MATRIX,
 });
 
-/** What work-items of SYCL hold: an element each, or their share of a matrix. */
+/** Values of SYCL work-items: an element each, or their share of a matrix. */
 const items: readonly RegisterClass[] = [
   {
     name: "item",
-    // Of 128 registers, what is left holds addresses.
+    // Of 128 registers; the rest hold addresses.
     count: 96,
     named: "variable",
     types: {
@@ -62,14 +62,14 @@ const items: readonly RegisterClass[] = [
   },
   joint("a"),
   joint("b"),
-  // Eight registers each of 128, beside the factors and addresses.
+  // Each takes eight of 128 registers; factors and addresses take the rest.
   joint("accumulator", 8),
 ];
 
-/** The same tiles as CM declares them: vectors of dwords, in eight registers of 128, or in four. */
+/** The same tiles in CM: vectors of dwords, in eight of 128 registers, or in four. */
 const tiles: readonly RegisterClass[] = (["grf8", "grf4"] as const).map((name) => ({
   name,
-  // Of grf4 no sums are made: those of grf8 decide how many there are.
+  // No sums use grf4, so the registers for the sums of grf8 set the limit.
   ...(name === "grf8" && { count: 13 }),
   named: "variable",
   types: { f32: "float" },
@@ -86,7 +86,7 @@ export const INTEL: Family = {
   registers: [
     {
       name: "grf",
-      // Sixteen floats take two of 128 registers; what is left holds addresses.
+      // Sixteen floats take two of 128 registers; the rest hold addresses.
       count: 48,
       named: "variable",
       types: {
@@ -110,7 +110,7 @@ export const INTEL: Family = {
 
 const SCHEDULER = "Intel Graphics Compiler, scheduler tables before Xe";
 
-/** A part of 24 execution units, such as HD Graphics 620; a `core` is one of them. */
+/** A part with 24 execution units, such as HD Graphics 620; a `core` is one of them. */
 export const GEN9: Target = {
   name: "gen9",
   summary: "an Intel GPU of Gen9.5 with 24 EUs",
@@ -132,14 +132,14 @@ export const GEN9: Target = {
       source: `${SCHEDULER}: float pipe 14 cycles, two cycles a SIMD16 instruction; not measured`,
     },
     {
-      // A shifted read is a region of the operand; where it crosses registers it is a move.
+      // A shifted read is a register region of the operand; it needs a move only where it crosses registers.
       name: "shuffle",
       at: "core",
       issueCycles: 2,
       latencyCycles: 14,
       source: `${SCHEDULER}: a move; not measured`,
     },
-    // How often one may be issued no source says: it counts as nothing.
+    // No source gives its issue rate, so it costs nothing.
     {
       name: "load",
       at: "core",
@@ -151,7 +151,7 @@ export const GEN9: Target = {
   ],
   rates: [],
   fixed: {},
-  // The scheduler tables count one cycle a SIMD8 of f32, two a SIMD16.
+  // The scheduler tables count one cycle for a SIMD8 instruction of f32, two for a SIMD16 one.
   lanes: {
     ...{ name: "gen9", summary: "a thread of a Gen9 EU, SIMD16", level: "core", lanes: 16, lanesByBytes: true },
     granule: 8,

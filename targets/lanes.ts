@@ -1,10 +1,10 @@
 /**
- * @file Machines that run a systolic array on lanes: what one vector instruction of each kind costs.
+ * @file Machines that run systolic arrays on lanes: the cost of each kind of vector instruction.
  *
  *     laneCosts(laneTarget("warp")).shift      { issueCycles: 4, latencyCycles: 24.2, source }
  *
- * Cycles are those of the unit that issues for one array (a core, a quarter of an SM, an EU) when all units beside it are as busy. A
- * figure that no source gives counts as nothing.
+ * Cycles are those of the unit that issues for one array (a core, a quarter of an SM, an EU) when all units beside it are as busy. A cost that no
+ * source gives counts as zero.
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -16,9 +16,9 @@ import { REFERENCE_CPU } from "./x86.ts";
 
 export interface LaneCosts extends LaneVector {
   readonly multiplyAdd: Cost;
-  /** A value moved to another lane. */
+  /** Moving a value to another lane. */
   readonly shift: Cost;
-  /** A vector from the nearest cache, whole or one element for all lanes. */
+  /** Loading a vector from the nearest cache, or broadcasting one element. */
   readonly load: Cost;
   readonly store: Cost;
 }
@@ -33,7 +33,7 @@ export function laneCosts(target: Target): LaneCosts {
   return { ...lanes, multiplyAdd, shift, load, store };
 }
 
-/** @param name of its vector: avx512, warp, gen9. @throws UsageError for a name that is none */
+/** @param name of the vector: avx512, warp, gen9. @throws UsageError for an unknown name */
 export function laneTarget(name: string): Target {
   const found = LANE_TARGETS.find((t) => t.lanes?.name === name);
   if (found) return found;

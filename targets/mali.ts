@@ -1,4 +1,4 @@
-/** @file Arm Mali GPUs, reached from OpenCL: the extensions instructions ask for. Mappings are found and proved under emulation. */
+/** @file Arm Mali GPUs, programmed in OpenCL C: the extensions that instructions require. Mappings are found, and proved under emulation. */
 
 import type { Family, Feature } from "../abstraction/machine.ts";
 

@@ -1,5 +1,5 @@
 /**
- * @file This machine as a target: what its CPU reports, in the words the intrinsics table uses.
+ * @file This machine as a target: the features its CPU reports, under the names that the table of instructions uses.
  *
  *     parseCpuInfo(text)      { name: "Intel(R) Xeon(R) ...", isa: ["avx2", "fma", "avx512f", ...], cores: 2 }
  *
@@ -14,14 +14,14 @@ import { armModel, armReference } from "./arm-cpus.ts";
 import { compilerFlags, featuresIn } from "./features.ts";
 import { REFERENCE_CPU } from "./x86.ts";
 
-/** What /proc/cpuinfo says of the first processor, and how many there are. */
+/** The first processor in /proc/cpuinfo, and the number of processors. */
 export interface CpuInfo {
   readonly name: string;
   readonly isa: readonly string[];
   readonly processors: number;
 }
 
-/** The fields of /proc/cpuinfo, of x86 (`flags`) or of Arm (`Features`); the model is undefined where it has none. */
+/** The fields of /proc/cpuinfo, of x86 (`flags`) or Arm (`Features`); the model is undefined when it names none. */
 export function readCpuInfo(text: string): {
   readonly model: string | undefined;
   readonly words: readonly string[];
@@ -38,26 +38,26 @@ export function readCpuInfo(text: string): {
   };
 }
 
-/** @param sveBytes of the scalable vectors that a program gets, where the CPU has any */
+/** @param sveBytes length of the scalable vectors that a program gets, if the CPU has any */
 export function parseCpuInfo(text: string, sveBytes = 16): CpuInfo {
   const { model, words, processors } = readCpuInfo(text);
   const lengths = words.includes("sve") ? sveLengths(sveBytes) : [];
   return { name: model ?? "unknown CPU", isa: featuresIn(new Set([...words, ...lengths])), processors };
 }
 
-/** `sve128`, `sve256`: the stated lengths that fit vectors of so many bytes. */
+/** Features `sve128`, `sve256` for the lengths that fit vectors of so many bytes. */
 const sveLengths = (bytes: number): string[] =>
   SVE_BITS.filter((bits) => bits <= 8 * bytes).map((bits) => `sve${bits}`);
 
-/** A data or unified cache, as the folders of /sys/devices/system/cpu/cpu0/cache tell it. */
+/** A data or unified cache, as in /sys/devices/system/cpu/cpu0/cache. */
 export interface CacheInfo {
   readonly level: number;
   readonly bytes: number;
-  /** Processors that share one. */
+  /** Number of processors that share it. */
   readonly sharedBy: number;
 }
 
-/** @param size as the kernel writes it, `48K` or `32M` */
+/** @param size as Linux writes it, `48K` or `32M` */
 export function parseCache(level: string, type: string, size: string, sharedCpuList: string): CacheInfo | undefined {
   const amount = /^(\d+)([KMG]?)$/.exec(size.trim());
   if (type.trim() === "Instruction" || !amount) return undefined;
@@ -74,17 +74,17 @@ function countList(list: string): number {
     .reduce((sum, [from = 0, to = from]) => sum + to - from + 1, 0);
 }
 
-/** What Linux says of a machine, and what the record of a run keeps of it: plain data of a form that does not change. */
+/** What Linux reports of a machine, as stored in the record of a run: plain data whose form does not change. */
 export interface MachineRecord {
   readonly name: string;
   readonly isa: readonly string[];
   readonly clockHz?: number | undefined;
-  /** Memory and caches from the outside in, then what each processor has for itself; units inside one of the level before. */
+  /** Memory and caches from the outside in; `units` are inside one unit of the previous level. */
   readonly levels: readonly { readonly name: string; readonly units: number; readonly bytes?: number | undefined }[];
   readonly source: string;
 }
 
-/** The machine a CPU and its caches make: memory, shared caches, then what each processor has for itself. */
+/** The machine of a CPU and its caches: memory, shared caches, then the caches of each processor. */
 export function machineFrom(cpu: CpuInfo, caches: readonly CacheInfo[]): MachineRecord {
   const outermostFirst = [...caches].sort((a, b) => b.level - a.level);
   const levels: { name: string; units: number; bytes?: number }[] = [{ name: "dram", units: 1 }];
@@ -100,9 +100,7 @@ export function machineFrom(cpu: CpuInfo, caches: readonly CacheInfo[]): Machine
 
 const FOUND = "/proc/cpuinfo and /sys/devices/system/cpu/cpu0/cache";
 
-/**
- * A CPU as a target: its features and sizes as recorded. Rates, units and costs are those of a reference machine ({@link referenceOf}).
- */
+/** A CPU as a target, with the recorded features and sizes. Rates, units and costs are those of a reference machine ({@link referenceOf}). */
 export function targetOf({ name, isa, clockHz, levels, source }: MachineRecord): Target {
   const { clockHz: _, ...reference } = referenceOf({ name, isa });
   let count = 1;
@@ -136,13 +134,13 @@ export function targetOf({ name, isa, clockHz, levels, source }: MachineRecord):
   };
 }
 
-/** The machine whose figures stand in for those that nobody measured: of Arm that core or Neoverse N1, else the reference Xeon. */
+/** The machine whose figures replace missing measurements: for Arm its core or Neoverse N1, else the reference Xeon. */
 export function referenceOf({ name, isa }: Pick<Target, "name" | "isa">): Target & Required<Pick<Target, "clockHz">> {
   const { clockHz = REFERENCE_CPU.clockHz, ...reference } = isa.includes("asimd") ? armReference(name) : REFERENCE_CPU;
   return { ...reference, clockHz };
 }
 
-/** What the record of a run keeps of a target; {@link targetOf} makes the target of it again. */
+/** The part of a target that the record of a run stores. {@link targetOf} makes a target from it. */
 export function recordOf({ name, isa, clockHz, levels, memories }: Target): MachineRecord {
   let above = 1;
   const inside = (count: number): number => {
@@ -166,16 +164,16 @@ export function recordOf({ name, isa, clockHz, levels, memories }: Target): Mach
 
 const processorsOf = (levels: MachineRecord["levels"]): number => levels.reduce((count, l) => count * l.units, 1);
 
-/** Bytes of the scalable vectors that new programs get. Source: Linux, Documentation/arch/arm64/sve. */
+/** Length in bytes of the scalable vectors that new programs get. Source: Linux, Documentation/arch/arm64/sve. */
 const SVE_LENGTH = "/proc/sys/abi/sve_default_vector_length";
 
-/** Bytes of the scalable vectors that a program gets; undefined where Linux does not tell. */
+/** Length in bytes of the scalable vectors that a program gets; undefined when Linux does not report it. */
 export function sveBytes(): number | undefined {
   const bytes = Number(readText(SVE_LENGTH) ?? Number.NaN);
   return Number.isInteger(bytes) ? bytes : undefined;
 }
 
-/** This machine. Where the kernel tells nothing (not Linux), a target without features or caches. */
+/** This machine. On systems other than Linux, a target without features or caches. */
 export function nativeTarget(): Target {
   const cpu = parseCpuInfo(readText("/proc/cpuinfo") ?? "", sveBytes());
   return targetOf(machineFrom(cpu, readCaches("/sys/devices/system/cpu/cpu0/cache")));

@@ -29,7 +29,7 @@ const feature = (
   ...(only && { only }),
 });
 
-/** What instructions ask for, by the compute capability it comes with. */
+/** Features that instructions require, by the compute capability that introduces them. */
 const FEATURES: readonly (Feature & { readonly capability: number })[] = [
   ...[61, 70, 72, 75, 80, 89, 90].map(sm),
   feature("sm_90a", 90, "what only Hopper has", "PTX ISA, Target directive: sm_90a", true),
@@ -70,7 +70,7 @@ const REGISTERS: readonly RegisterClass[] = [
     name: "frag",
     named: "variable",
     types: { f32: "float", s32: "int" },
-    // PTX passes everything else as 32 bits.
+    // PTX passes all other types as 32 bits.
     otherwise: "unsigned",
     declared: "{type} {reg}[{words}];",
     cleared: "for (auto& word : {reg}) word = 0;",
@@ -78,7 +78,7 @@ const REGISTERS: readonly RegisterClass[] = [
     source: "PTX ISA, Matrix Fragments for mma",
   },
   {
-    // No registers: the instruction reads its operand where it lies.
+    // Not registers: the instruction reads its operand from shared memory.
     name: "shared",
     named: "variable",
     types: { f16: "uint16_t", bf16: "uint16_t", tf32: "float", s8: "int8_t", u8: "uint8_t" },
@@ -87,7 +87,7 @@ const REGISTERS: readonly RegisterClass[] = [
     source: "PTX ISA, wgmma.mma_async: matrix descriptors",
   },
   {
-    // Four bytes share a lane's register.
+    // Four bytes share the register of a lane.
     name: "lane",
     named: "variable",
     types: { f32: "float", f64: "double", u8: "unsigned", u32: "unsigned" },
@@ -97,7 +97,7 @@ const REGISTERS: readonly RegisterClass[] = [
     source: "CUDA C++ Programming Guide, Warp Shuffle Functions",
   },
   {
-    // A variable of one thread; 16-bit floats as their bits.
+    // A variable of one thread; 16-bit floats are held as their bits.
     name: "thread",
     named: "variable",
     types: { f32: "float", f64: "double", f16: "uint16_t", bf16: "uint16_t", s8: "signed char", u8: "unsigned char" },

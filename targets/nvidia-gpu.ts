@@ -1,5 +1,5 @@
 /**
- * @file What NVIDIA GPUs have in common: the levels of a launch, the memories, and where the limits of a block lie.
+ * @file What NVIDIA GPUs have in common: the levels of a launch, the memories, and the limits of a block.
  *
  *     gpu({ name: "h100", capability: 90, multiprocessors: 132, ... }).levels      grid, cluster, block, warpgroup, warp, lane
  */
@@ -28,7 +28,7 @@ const WARP_LANES: LaneVector = {
   lanesByBytes: false,
 };
 
-/** What compilers call a compute capability, 90 for 9.0: Hopper's own instructions need the architecture's own name. */
+/** The compiler's name of a compute capability, 90 for 9.0. Hopper's own instructions need the architecture-specific name, 90a. */
 export const architectureName = (capability: number): string => (capability === 90 ? "90a" : String(capability));
 
 export function architectureFlag(capability: number): string {
@@ -36,7 +36,7 @@ export function architectureFlag(capability: number): string {
   return `-gencode=arch=compute_${name},code=sm_${name}`;
 }
 
-/** What differs between the machines of the family. */
+/** The figures in which machines of the family differ. */
 export interface Gpu {
   /** Features of its compute capability. */
   readonly isa: readonly string[];
@@ -48,7 +48,7 @@ export interface Gpu {
   readonly loadedClockHz?: Figure;
   readonly dram: { readonly bytes: Figure; readonly latencyCycles?: Figure; readonly bandwidth: readonly Bandwidth[] };
   readonly l2: { readonly bytes: Figure; readonly latencyCycles?: Figure; readonly bandwidth: readonly Bandwidth[] };
-  /** Of a multiprocessor, and of a block that asks. */
+  /** Shared memory of a multiprocessor, and of a block that opts in. */
   readonly shared: { readonly bytes: number; readonly block: number; readonly latencyCycles?: Figure };
   readonly copies: readonly CopyForm[];
   readonly units: readonly Unit[];

@@ -1,11 +1,11 @@
 /**
- * @file NVIDIA GPUs whose figures are known to us. What a compute capability can do is in nvidia-features.ts.
+ * @file NVIDIA GPUs with known figures. The features of compute capabilities are in nvidia-features.ts.
  *
  *     nvidiaTarget("h100").isa                           ["sm_61", "sm_70", ..., "sm_90a", "wmma", "mma", "cp_async", "wgmma", ...]
  *     mostBytes(nvidiaTarget("h100"), "shared", "block") 232448
  *
- * A block runs on one multiprocessor, so the hardware's units of the level `block` are multiprocessors, and those of the level `warp` the
- * four quarters that issue instructions.
+ * A block runs on one multiprocessor. So the hardware units of the level `block` are multiprocessors, and those of the level `warp` are the four
+ * quarters that issue instructions.
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -17,10 +17,10 @@ const KIB = 1024;
 const MIB = 1024 ** 2;
 const GIB = 1024 ** 3;
 
-/** Probes of every figure, each result compared; CUDA 13.0, driver 580.159. */
+/** Probes of each figure, with every result verified; CUDA 13.0, driver 580.159. */
 const H100_PROBES = "own probes on an H100 80GB HBM3 SXM (132 multiprocessors, 700 W, CUDA 13.0)";
 const H200_PROBES = "own micro-benchmarks on an H200, 2026-11-21 (CUDA 13.0)";
-/** Seven of the operators there. */
+/** Fitted to kernels of seven of the operators there. */
 const RANDOM_KERNELS = "fitted to random kernels on H100s, bench/results/gpu-model-accuracy-h100.md";
 const LUO = "Luo et al., Hopper micro-benchmarks";
 
@@ -39,7 +39,7 @@ const perSecond = (
   source,
 });
 
-/** Without asynchronous copies what goes to shared memory passes through registers. */
+/** Without asynchronous copies, data reach shared memory through registers. */
 const PLAIN: readonly CopyForm[] = [{ into: "shared", name: "plain", bytes: [1, 2, 4, 8, 16], completes: "at once" }];
 const cpAsync = (latencyCycles?: Figure): CopyForm => ({
   into: "shared",
@@ -50,7 +50,7 @@ const cpAsync = (latencyCycles?: Figure): CopyForm => ({
   ...(latencyCycles && { latencyCycles }),
 });
 
-/** Of all compute capabilities here; the latency is that of an H200, and Ada and B300 have the same. */
+/** The same for all compute capabilities here. The latency is that of an H200; Ada and B300 have the same. */
 const shuffleUnit: Unit = {
   name: "shuffle",
   at: "block",
@@ -59,7 +59,7 @@ const shuffleUnit: Unit = {
   source: `${H200_PROBES}: dependent 24.2 cycles, 8.3 T lane operations a second; 32 lanes a cycle: ${GUIDE}`,
 };
 
-/** What a family reaches of the Tensor Cores where nobody measured it. */
+/** Share of the Tensor Cores' peak for families that were not measured. */
 const AT_PEAK: Figure = { value: 1, source: "assumed: the peak of the data sheet; not measured" };
 
 const V100 = machine({
@@ -152,7 +152,7 @@ const HOPPER_FMA: Unit = {
 };
 
 const HOPPER_L1 = `${LUO}, H100: an L1 hit 40.2 cycles, about 128 bytes a clock and multiprocessor`;
-/** Of 32 words each. */
+/** Loads of 32 words. */
 const HOPPER_LOAD: Unit = { name: "load", at: "block", issueCycles: 1, latencyCycles: 40.2, source: HOPPER_L1 };
 const HOPPER_STORE: Unit = { name: "store", at: "block", issueCycles: 1, source: HOPPER_L1 };
 
@@ -173,7 +173,7 @@ const WGMMA_BY_N = [
 ] as const;
 
 /**
- * Luo et al.: n 256 takes 128 cycles and more than 95 % of the peak on zeros. Random data run at a lower clock, so the share of a smaller n
+ * Luo et al.: n 256 takes 128 cycles and reaches more than 95 % of the peak on zeros. The clock is lower on random data, so the share of a smaller n
  * is that of n 256 times the ratio of their rates.
  */
 const WGMMA_SHARE = 0.97;
@@ -333,7 +333,7 @@ const H200 = machine({
 
 export const NVIDIA_TARGETS: readonly Target[] = [V100, A100, H100, H200];
 
-/** @throws UsageError for a name that is none */
+/** @throws UsageError for an unknown name */
 export function nvidiaTarget(name: string): Target {
   const found = NVIDIA_TARGETS.find((t) => t.name === name);
   if (found) return found;

@@ -1,8 +1,8 @@
-/** @file Devices that take OpenCL C, whatever they are: vectors of its own types, one work-item alone. A CPU is one by way of PoCL. */
+/** @file Any device that takes OpenCL C: vectors of its own types, in a single work-item. A CPU is such a device through PoCL. */
 
 import type { Family } from "../abstraction/machine.ts";
 
-/** What rows of plain OpenCL C need. */
+/** Feature required by rows of plain OpenCL C. */
 export const OPENCL_ISA = "opencl_c";
 
 export const OPENCL: Family = {
@@ -12,7 +12,7 @@ export const OPENCL: Family = {
   registers: [
     {
       name: "wide",
-      // As many as AVX-512 has for the vectors of sixteen floats that they become.
+      // As many as AVX-512 has for the vectors of sixteen floats into which they are compiled.
       count: 32,
       bytes: 64,
       named: "variable",

@@ -1,9 +1,9 @@
-/** @file Targets that every machine has: plain C++ for any CPU, and accelerators that exist on paper only. */
+/** @file Targets that every machine has: plain C++ for any CPU, and accelerators that exist only on paper. */
 
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Family } from "../abstraction/machine.ts";
 
-/** What rows of plain C++ need: no machine names it, and every CPU has it. */
+/** Feature required by rows of plain C++: no machine lists it, and every CPU has it. */
 export const PORTABLE_ISA = "portable";
 
 export const PORTABLE: Family = {
@@ -28,7 +28,7 @@ export const PORTABLE: Family = {
   ],
 };
 
-/** Nothing runs them but the interpreter. */
+/** Only the interpreter runs them. */
 export const VIRTUAL: Family = {
   name: "virtual",
   kernels: false,

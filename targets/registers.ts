@@ -1,5 +1,5 @@
 /**
- * @file The registers that operands name, over all families, and how the language an instruction is reached from writes them.
+ * @file The registers that operands name, over all families, and how the language of an instruction declares and clears them.
  *
  *     registerClass("zmm").count                               32
  *     registerClass("tile").named                              "number": _tile_dpbusd(0, 6, 7)
@@ -20,29 +20,29 @@ const CLASSES: ReadonlyMap<string, RegisterClass> = new Map(
   FAMILIES.flatMap((family) => family.registers.map((r) => [r.name, r] as const)),
 );
 
-/** Undefined for a file of no machine: an accelerator on paper names its own. */
+/** Undefined for a file that no machine has: an accelerator on paper names its own. */
 export function registerClass(file: string): RegisterClass | undefined {
   return CLASSES.get(file);
 }
 
-/** Registers of the machine that one of a file takes. */
+/** Machine registers that one register of a file takes. */
 export function registersTaken(file: string): number {
   return CLASSES.get(file)?.takes ?? 1;
 }
 
-/** What declares an instruction of C++ where it is used: its own prelude, else the header of its family. */
+/** The text that declares an instruction of C++: its own prelude, else the header of its family. */
 export function preludeOf(intrinsic: Intrinsic): Code {
   const { prelude } = intrinsic;
   if (prelude !== undefined) return apart(fillTemplate(prelude));
   return trustedCode((familyOf(intrinsic).header ?? "").trimEnd());
 }
 
-/** Whether registers of a file are numbers, and not variables. */
+/** Whether registers of a file are numbers rather than variables. */
 export function isNumbered(file: string): boolean {
   return CLASSES.get(file)?.named === "number";
 }
 
-/** The widest vector register of a machine: of its CPU, else what plain C++ has everywhere. */
+/** The widest vector register of a machine's CPU, else that of plain C++. */
 export function widestVector({ isa }: { readonly isa: readonly string[] }): RegisterClass {
   const own = [...CLASSES.values()].filter(
     (r) => r.constraint && !r.sizeless && !r.takes && r.feature && isa.includes(r.feature),
@@ -52,7 +52,7 @@ export function widestVector({ isa }: { readonly isa: readonly string[] }): Regi
   return widest;
 }
 
-/** A statement that declares the register; empty where a register is a number. @throws Error for a type the file does not hold */
+/** A statement that declares a register; empty when registers are numbers. @throws Error for a type that the file does not hold */
 export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable: Code | Name): Code {
   const { name, dtype, file } = operand;
   const registers = classOf(operand);
@@ -73,7 +73,7 @@ export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable
   });
 }
 
-/** A statement that fills the register with the identity of its sums: as its operand says, else with zeros. */
+/** A statement that sets a register to the identity of its combine: by the operand's own code, else to zeros. */
 export function clearRegister(intrinsic: Intrinsic, operand: Operand, register: Code): Code {
   if (operand.clear !== undefined) return fillTemplate(operand.clear, { reg: register });
   if (identityOf(intrinsic.computation.equation.op, operand.dtype) !== 0)

@@ -1,28 +1,28 @@
 /**
- * @file x86 CPUs: extensions as compilers, Linux and CPUID name them, and the features that instructions ask for.
+ * @file x86 CPUs: extensions as compilers, Linux and CPUID name them, and the features that instructions require.
  *
  *     avx512_vnni     -mavx2 -mfma -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni     avx512_vnni and the others in /proc/cpuinfo
  *
- * A feature is more than its own extension: kernels with 512-bit instructions are written for all of AVX-512 that servers have. The rates
- * are those of one reference machine, until `automap calibrate` measures them.
+ * A feature includes more than its own extension: kernels with 512-bit instructions may use all of AVX-512 that servers have. The rates are those of
+ * one reference machine, until `automap calibrate` measures them.
  */
 
 import type { Bandwidth, Family, Feature, Figure, Memory, RegisterClass, Target } from "../abstraction/machine.ts";
 
-/** A part of the instruction set that compilers are allowed by itself. */
+/** An extension that compilers enable separately. */
 export interface Extension {
-  /** As the compiler's flag names it. */
+  /** Its name in compiler flags. */
   readonly name: string;
   /** Its word in /proc/cpuinfo. */
   readonly cpuinfo: string;
-  /** The bit that tells of it, where not every compiler knows it by name (`__builtin_cpu_supports`). */
+  /** Its CPUID bit, for compilers that do not know the extension by name (`__builtin_cpu_supports`). */
   readonly cpuid?: {
     readonly leaf: number;
     readonly subleaf: number;
     readonly register: "EAX" | "EBX" | "ECX" | "EDX";
     readonly bit: number;
   };
-  /** Its state is enabled by the system, and each process must ask for it. */
+  /** The system must enable its state, and each process must request it. */
   readonly asked?: "tiles";
   readonly source: string;
 }
@@ -53,7 +53,7 @@ export const EXTENSIONS: readonly Extension[] = [
   byBit("amx-bf16", "amx_bf16", [7, 0, "EDX", 22]),
 ];
 
-/** Undefined for one that no feature of the table takes; compilers know more than these. */
+/** Undefined for an extension that no feature uses; compilers know more extensions than these. */
 export function extensionNamed(name: string): Extension | undefined {
   return EXTENSIONS.find((e) => e.name === name);
 }
@@ -70,15 +70,15 @@ function feature(name: string, summary: string, extensions: readonly string[]): 
 }
 
 const AVX2 = ["avx2", "fma"];
-/** What every CPU with AVX-512 but the first Xeon Phi has. */
+/** Extensions of every CPU with AVX-512 except the first Xeon Phi. */
 const AVX512 = [...AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq"];
 
-/** By what `__m512` ends in. */
+/** Vector types by element type; `otherwise` covers all integers. */
 const vectorTypes = (bits: 128 | 256 | 512): Pick<RegisterClass, "named" | "types" | "otherwise" | "cleared"> => ({
   named: "variable",
   types: { f32: `__m${bits}`, f64: `__m${bits}d`, f16: `__m${bits}h`, bf16: `__m${bits}bh` },
   otherwise: `__m${bits}i`,
-  // Assigned, not filled by address: g++ would keep a register whose address was taken in memory.
+  // Assigned, not cleared through a pointer: g++ would keep a register whose address was taken in memory.
   cleared: "{reg} = decltype({reg}){};",
 });
 
@@ -102,7 +102,7 @@ export const YMM = {
   source: "Intel SDM vol. 1, section 14; AVX-512VL has 32",
 } as const satisfies RegisterClass;
 
-/** Registers that lanes are. */
+/** Register classes that hold lanes. */
 export type VectorRegisters = typeof ZMM | typeof YMM;
 
 const REGISTERS: readonly RegisterClass[] = [
@@ -110,7 +110,7 @@ const REGISTERS: readonly RegisterClass[] = [
   YMM,
   { name: "xmm", count: 16, bytes: 16, ...vectorTypes(128), constraint: "x", source: "Intel SDM vol. 1, section 10" },
   {
-    // Sixteen rows, as intrinsics/amx.ts configures them.
+    // Sixteen rows, as configured in intrinsics/amx.ts.
     name: "tile",
     count: 8,
     bytes: 1024,
@@ -138,7 +138,7 @@ export const X86: Family = {
     feature("avx512_bf16", "dot products of bf16", [...AVX512, "avx512bf16"]),
     feature("avx512_fp16", "arithmetic on f16", [...AVX512, "avx512fp16"]),
     feature("amx_int8", "matrix products of bytes on tiles", [...AVX512, "amx-tile", "amx-int8"]),
-    // Its inputs are rounded to bf16 by vectors.
+    // Includes avx512bf16, with which vectors round the inputs to bf16.
     feature("amx_bf16", "matrix products of bf16 on tiles", [...AVX512, "avx512bf16", "amx-tile", "amx-bf16"]),
   ],
 };
@@ -151,7 +151,7 @@ const MIB = 1024 ** 2;
 const MEASURED = "measured 2026-11-21 on one of two virtual cores of a Xeon with AVX-512 and AMX at 3.7 GHz";
 const assumed = (value: number, because: string): Figure => ({ value, source: `assumed: ${because}` });
 
-/** @param read and write: G bytes a second that one core gets, lines fetched before they are written included */
+/** @param read and write: billions of bytes per second that one core gets, including lines that a write fetches first */
 function memory(
   name: string,
   at: "socket" | "core",
@@ -174,7 +174,7 @@ function memory(
   };
 }
 
-/** The Xeon whose figures stand in for those that nobody measured on the machine at hand. */
+/** The Xeon whose figures replace missing measurements on other machines. */
 export const REFERENCE_CPU = {
   name: "reference",
   summary: "a Xeon with AVX-512 and AMX, two virtual cores at 3.7 GHz",

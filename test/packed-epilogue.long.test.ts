@@ -94,7 +94,7 @@ describe("an epilogue with places of its own", () => {
       "z[b,i*(i-1)/2+j] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]",
       "z[b,k] and z[b,i*(i-1)/2+j] write the same elements",
     ],
-    ["z[b,i*4+j] = c[b,i,j] where b < i", "its condition ties axes that stand in dimensions apart of z[b,i*4+j]"],
+    ["z[b,i*4+j] = c[b,i,j] where b < i", "its condition ties axes of separate dimensions of z[b,i*4+j]"],
     [
       "z[b,i*j] = c[b,i,j]",
       "index of z[b,i*j]: it multiplies two axes; an index may multiply an axis by a constant only",
