@@ -12,8 +12,8 @@ import type { Attribute, Constant, Dimension, Graph, Input, Node } from "./graph
 import type { NumberArray } from "./numbers.ts";
 import type { ElementType } from "./value.ts";
 
-/** The version of ONNX's operators that built graphs are written in. */
-const BUILT_OPSET = 17;
+/** The version of ONNX's operators that built graphs are written in: the first with Gelu. */
+const BUILT_OPSET = 20;
 
 export class GraphBuilder {
   private readonly name: string;

@@ -19,8 +19,8 @@ import type { Attribute, Constant, Graph, Input, Node } from "../graph.ts";
 import { isConstant } from "../graph.ts";
 import { numberOfType } from "./tensor.ts";
 
-/** The format's version that knows opset 17. */
-const IR_VERSION = 8n;
+/** The format's version that knows opset 20. */
+const IR_VERSION = 9n;
 
 export function onnxBytes(graph: Graph): Uint8Array {
   const model = create(ModelProtoSchema, {
