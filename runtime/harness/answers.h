@@ -64,12 +64,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
-#include <memory>
-#include <sstream>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #if defined(__x86_64__)

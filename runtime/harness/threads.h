@@ -4,7 +4,7 @@ static void pause_cpu() {
 #if defined(__x86_64__)
   _mm_pause();
 #else
-  std::this_thread::yield();
+  sched_yield();
 #endif
 }
 
@@ -56,7 +56,7 @@ static std::atomic<unsigned> jobs_given{0};
 struct Spent {
   std::atomic<double> wall{0}, processor{0};
 };
-static std::unique_ptr<Spent[]> spent;
+static Spent* spent;
 
 static double seconds_of(clockid_t clock) {
   timespec t;
@@ -105,23 +105,30 @@ static void pin(int cpu) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
+/** A part that takes every job but those of thread 0. */
+struct Part {
+  int part, parts, cpu;
+};
+
+static void* take_parts(void* argument) {
+  const Part own = *static_cast<Part*>(argument);
+  use_fault_stack();
+  pin(own.cpu);
+  for (unsigned done = 0;; done++) {
+    spin_until([&] { return jobs_given.load(std::memory_order_acquire) != done; });
+    take_part(own.part, own.parts);
+  }
+}
+
 static void start_threads(const Request& r) {
   barrier.members = r.threads;
-  spent = std::make_unique<Spent[]>(r.threads);
+  spent = new Spent[r.threads];
   auto cpu = [&r](int part) { return r.cpus.empty() ? part : r.cpus[part % r.cpus.size()]; };
   for (int part = 1; part < r.threads; part++) {
-    try {
-      std::thread([part, parts = r.threads, where = cpu(part)] {
-        use_fault_stack();
-        pin(where);
-        for (unsigned done = 0;; done++) {
-          spin_until([&] { return jobs_given.load(std::memory_order_acquire) != done; });
-          take_part(part, parts);
-        }
-      }).detach();
-    } catch (const std::system_error& error) {
-      fault("environment", format("thread %d of %d could not be started: %s", part + 1, r.threads, error.what()).c_str());
-    }
+    pthread_t thread;
+    if (int problem = pthread_create(&thread, nullptr, take_parts, new Part{part, r.threads, cpu(part)}))
+      fault("environment", format("thread %d of %d could not be started: %s", part + 1, r.threads, strerror(problem)).c_str());
+    pthread_detach(thread);
   }
   pin(cpu(0));
 }
