@@ -13,7 +13,6 @@ import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { mkdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import pLimit from "p-limit";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
@@ -23,6 +22,7 @@ import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import type { Cores } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
+import { longestFirst } from "./longest-first.ts";
 import { OPENCL_FLAGS, openClHost } from "./opencl-host.ts";
 import { coresHere } from "./processor.ts";
 
@@ -335,11 +335,11 @@ export interface CompilePool {
   readonly kernel: (kernel: Kernel, signal?: AbortSignal) => Promise<Examined>;
 }
 
-/** Compiles as many kernels at once as asked; by default one a core. */
+/** Compiles as many kernels at once as asked, of those that wait the longest text first; by default one a core. */
 export function compilePool(
   options: CompileOptions & { readonly jobs?: number; readonly disassembler?: string | undefined },
 ): CompilePool {
-  const limit = pLimit(options.jobs ?? coresHere().length);
+  const inTurn = longestFirst(options.jobs ?? coresHere().length);
   const running = new Map<string, Promise<Examined>>();
   const counts = new Map<string, number>();
   const examine = async ({ promises }: Kernel, compiled: Compiled): Promise<Examined> => {
@@ -360,7 +360,7 @@ export function compilePool(
       if (known) return known;
       const build = async (): Promise<Examined> =>
         examine(kernel, await compileKernel(kernel, stoppedBy(options, signal)));
-      const next = limit(build).finally(() => running.delete(key));
+      const next = inTurn(kernel.source.length, build).finally(() => running.delete(key));
       running.set(key, next);
       return next;
     },
