@@ -45,6 +45,8 @@ export interface MeasureOptions {
   readonly batchSeconds?: number;
   /** Batches: at least (three when one call outlasts the budget), at most. */
   readonly batches?: readonly [least: number, most: number];
+  /** So many batches are enough once they have taken so long together, whatever the budget; never when left out. */
+  readonly enough?: readonly [batches: number, seconds: number] | undefined;
   /** Warm: the call before has just used the data. Flushed: it is in no cache. */
   readonly cache?: "warm" | "flushed";
   /** Longest a single call may take. */
@@ -124,6 +126,7 @@ export interface Runner {
   readonly close: () => Promise<void>;
 }
 
+type Settings = Required<Omit<MeasureOptions, "enough">> & Pick<MeasureOptions, "enough">;
 const DEFAULTS = {
   budgetSeconds: 0.3,
   batchSeconds: 200e-6,
@@ -133,7 +136,7 @@ const DEFAULTS = {
   memoryBytes: 2 ** 30,
   fileBytes: 0,
   outputBytes: 2 ** 20,
-} as const satisfies Required<MeasureOptions>;
+} as const satisfies Settings;
 
 /**
  * Makes a runner, or says what this machine lacks. Its measuring program is compiled meanwhile: the first to measure waits for that, and is
@@ -204,7 +207,7 @@ class LocalRunner implements Runner {
   readonly workdir: string;
   readonly cores: Cores;
   private readonly place: Place;
-  private readonly settings: Required<MeasureOptions>;
+  private readonly settings: Settings;
   private readonly seed: number;
   private readonly emulated: ArmTools | undefined;
   private readonly pool: CompilePool;
@@ -432,7 +435,7 @@ function checkArguments(kernel: Kernel, { computation }: Reference): void {
 }
 
 /** Options given as undefined do not hide a default. */
-function definedOnly(options: MeasureOptions): Partial<Required<MeasureOptions>> {
+function definedOnly(options: MeasureOptions): Partial<Settings> {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }
 

@@ -68,6 +68,15 @@ describe("a race", () => {
       return one;
     });
 
+  it("takes no more batches than are enough, once these have taken long enough", async () => {
+    const [few] = await timed([sleeping], { budgetSeconds: 60, enough: [7, SLEEP] });
+    expect(few?.samples).toHaveLength(7);
+    const [more] = await timed([sleeping], { budgetSeconds: 60, enough: [2, 10.5 * SLEEP] });
+    // However long a call takes beyond its sleep: ten of them may have taken less, eleven never have.
+    expect(more?.samples.length).toBeGreaterThanOrEqual(2);
+    expect(more?.samples.length).toBeLessThanOrEqual(11);
+  });
+
   it("does not time to the end what is clearly slower than one before it", async () => {
     const racers = await timed([right, sleeping, right, sleeping], {});
     let least = Number.POSITIVE_INFINITY;

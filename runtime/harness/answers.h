@@ -12,6 +12,7 @@
  *     batch 0.0002                     least seconds of a batch of calls
  *     budget 0.3                       seconds of batches for each kernel
  *     batches 5 200                    least and most batches
+ *     enough 20 0.01                   batches that are enough once they have taken so many seconds; never when left out
  *     argument f32 1024 out            the output, then the inputs: type, elements, name
  *     set random                       a set of inputs with its answer; then one file a line:
  *     expected PATH                      f64, in the output's memory order
@@ -58,6 +59,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cmath>
 #include <cstdarg>
 #include <cstdint>

@@ -31,6 +31,9 @@ struct Request {
   bool flushed = false, baseline = false, race = false;
   double batch = 200e-6, budget = 0.3;
   int least_batches = 5, most_batches = 200;
+  /** So many batches are enough once they have taken so long. */
+  int enough_batches = INT_MAX;
+  double enough_seconds = 0;
   /** Seconds of a call that kernels of a race are to beat: given, then the least median of those before. */
   double goal = INFINITY;
   std::vector<Argument> arguments;
@@ -141,6 +144,7 @@ static Request read_request(pid_t starter) {
     else if (keyword == "batch") words.number(r.batch);
     else if (keyword == "budget") words.number(r.budget);
     else if (keyword == "batches") words.number(r.least_batches), words.number(r.most_batches);
+    else if (keyword == "enough") words.number(r.enough_batches), words.number(r.enough_seconds);
     else if (keyword == "baseline") r.baseline = true;
     else if (keyword == "race") r.race = true;
     else if (keyword == "goal") words.number(r.goal);

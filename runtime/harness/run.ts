@@ -41,6 +41,7 @@ export interface HarnessRequest {
   readonly batchSeconds: number;
   readonly budgetSeconds: number;
   readonly batches: readonly [least: number, most: number];
+  readonly enough?: readonly [batches: number, seconds: number] | undefined;
   readonly arguments: readonly KernelArgument[];
   readonly sets: readonly SetFiles[];
   /** Shared objects; none to time the baseline. */
@@ -421,7 +422,7 @@ function withOutput(verdict: Verdict, printed: string): Verdict {
 }
 
 function requestText(request: HarnessRequest): string {
-  const { sets, kernels, batches } = request;
+  const { sets, kernels, batches, enough } = request;
   const lines = [
     `parent ${process.pid}`,
     `threads ${request.cpus.length}`,
@@ -431,7 +432,7 @@ function requestText(request: HarnessRequest): string {
     `cache ${request.cache}`,
     `batch ${request.batchSeconds}`,
     `budget ${request.budgetSeconds}`,
-    `batches ${batches.join(" ")}`,
+    ...[`batches ${batches.join(" ")}`, ...(enough ? [`enough ${enough.join(" ")}`] : [])],
     ...(request.race ? ["race", ...(request.race.goal === undefined ? [] : [`goal ${request.race.goal}`])] : []),
     ...request.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
     ...sets.flatMap((set) => [

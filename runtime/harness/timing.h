@@ -105,10 +105,14 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
 
   // 2. Measure. One call that outlasts the budget is measured three times.
   int least_batches = longest > r.budget ? std::min(3, r.least_batches) : r.least_batches;
-  const double begun = now(), until = begun + r.budget * kernels.size();
+  const double begun = now();
+  const auto are_done = [&](int batches) {
+    const double spent = (now() - begun) / kernels.size();
+    return batches >= r.most_batches || (batches >= least_batches && spent >= r.budget) || (batches >= r.enough_batches && spent >= r.enough_seconds);
+  };
   bool is_dropped = false;
   forget_spent(r.threads);
-  for (int round = 0; round < r.most_batches && (round < least_batches || now() < until) && !is_dropped; round++) {
+  for (int round = 0; !are_done(round) && !is_dropped; round++) {
     for (size_t turn = 0; turn < jobs.size(); turn++) {
       size_t which = (round + turn) % jobs.size();
       sign_of_life(kernels[which].number);
