@@ -27,12 +27,13 @@ import { commandLine } from "./support/command-line.ts";
 import { measured } from "./support/database.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
 import { computationOf, plainCandidate, requireCompiler } from "./support/packages.ts";
+import { inFull } from "./support/slow.ts";
 
 // Each compiles three files or more, and other tests may compile beside it.
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 const root = mkdtempSync(join(tmpdir(), "automap imported "));
 const at = (name: string): string => join(root, name);
-compileOnce();
+compileOnce(inFull([], ["-O1"]));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 afterEach(() => vi.unstubAllEnvs());
 

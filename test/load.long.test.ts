@@ -20,6 +20,7 @@ import type { TunedKernel } from "../session/finals.ts";
 import { type BoundKernel, load } from "../session/load.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
 import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
+import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
 
 const root = mkdtempSync(join(tmpdir(), "automap load "));
@@ -29,7 +30,7 @@ afterEach(() => vi.unstubAllEnvs());
 vi.setConfig({ testTimeout: 120_000 });
 const cache = join(root, "cache");
 const at = (name: string): string => join(root, name);
-compileOnce();
+compileOnce(inFull([], ["-O1"]));
 
 /** What a search would have ended with. */
 function tuned(computation: Computation, threads = 1): TunedKernel {
