@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { shareCores } from "../runtime/cores.ts";
 import { type Lock, tryLock, untilFree } from "../runtime/lock.ts";
 import type { Core } from "../runtime/processor.ts";
@@ -18,6 +18,7 @@ beforeAll(() => {
 });
 afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
+  vi.useRealTimers();
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -248,6 +249,31 @@ describe("cores", () => {
     expect(heard).toEqual([`waiting for a free core: process ${child.pid} measures on core 0`]);
     expect(waiting.waited()).toBeGreaterThan(1);
     expect(own.waited()).toBe(0);
+  });
+
+  it("go to who waited for them before who had them takes them again", async () => {
+    // This clock stands still, so that no time passes in which the first may come back.
+    vi.useFakeTimers({ toFake: ["performance"] });
+    const realm = newRealm();
+    const cores = shareCores({ cores: CORES.slice(0, 1), realm });
+    const watch = new Watch();
+    const { opened, open } = gate();
+    const first = cores.measuring(1, watch.work(opened));
+    await expect.poll(() => watch.seen).toHaveLength(1);
+    const heard: string[] = [];
+    const free = untilFree(`${realm}core 0`, { onHolder: (who) => heard.push(who) });
+    await expect.poll(() => heard).toHaveLength(1);
+    open();
+    await first;
+    const again = cores.measuring(1, watch.work(1));
+    await free;
+    let lock: Lock | undefined;
+    await expect.poll(async () => (lock = await tryLock(`${realm}core 0`, "this test"))).toBeDefined();
+    expect(watch.seen).toHaveLength(1);
+    await lock?.release();
+    vi.advanceTimersByTime(1000);
+    await again;
+    expect(watch.seen).toHaveLength(2);
   });
 
   it("may be devices: one search at a time measures on each, and the others say what they wait for", async () => {
