@@ -1,5 +1,6 @@
 /** Calibration: the program for any target, what is read from its output, and a run of it where there is a compiler. */
 
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,6 +11,7 @@ import { calibrationSource } from "../perfmodel/cpu-probes.ts";
 import { modelTarget, timingOf } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { compileSource, findCompiler } from "../runtime/compiler.ts";
+import { countMnemonic, requireDisassembler } from "../runtime/disassembly.ts";
 import { compilerFlags } from "../targets/features.ts";
 import { nativeTarget, targetOf } from "../targets/native.ts";
 
@@ -123,21 +125,40 @@ test("figures that were not measured keep the source they have", () => {
   for (const source of sources) expect(source).toMatch(/^(measured 20|assumed: |AMD |Intel |two )/);
 });
 
+const OPTIONS = { encoding: "utf8", maxBuffer: 2 ** 28 } as const;
+
+/** The instructions of a function of a disassembled program. */
+function functionIn(listing: string, name: string): string {
+  const [, body = ""] = listing.split(new RegExp(`^[0-9a-f]+ <${name}\\(long\\)[^>]*>:$`, "m"));
+  return body.split(/^$/m, 1)[0] ?? "";
+}
+
 test("this machine is measured, and the figures are possible", async (context) => {
   const compiler = await findCompiler();
   if (compiler.status === "environment") return context.skip(compiler.what);
   const target = nativeTarget();
   if (!target.isa.includes("avx2")) return context.skip("avx2 is missing");
+  let listing = "";
   const calibration = await calibrate(target, INTRINSICS, async (source, features) => {
     const flags = ["-O3", "-std=c++17", "-fwrapv", ...compilerFlags([...features, "fma"])];
     const compiled = await compileSource(source, flags, ".out", { compiler, workdir });
     if (compiled.status !== "compiled") throw new Error(compiled.log);
+    listing = execFileSync(requireDisassembler(), ["-d", "-C", "--no-show-raw-insn", compiled.file], OPTIONS);
     const run = await runChild([compiled.file], { timeLimitMs: 30_000 });
     if (run.status !== "ok") throw new Error(`${explainRun(run)}\n${run.stderr}`);
     return run.stdout;
   });
   if (process.env["AUTOMAP_DEBUG"] !== undefined) console.log(JSON.stringify(calibration, undefined, 1));
-  // They catch a wrong unit and a loop that was optimised away, a factor of hundreds; other work on the machine is a factor of a few.
+  // Each loop holds what its figure is of, once for each unit that the figure is divided by: no load on the machine changes that.
+  const source = calibrationSource(target, calibratable(target, INTRINSICS));
+  for (const [i, row] of calibratable(target, INTRINSICS).entries()) {
+    if (row.mnemonic === undefined) continue;
+    const [, units] = new RegExp(`measure\\("issue ${row.name}", (\\d+), issue_${i}\\)`).exec(source) ?? [];
+    const count = (name: string): number => countMnemonic(functionIn(listing, name), row.mnemonic ?? "");
+    expect(count(`issue_${i}`), row.name).toBeGreaterThanOrEqual(Number(units));
+    expect(count(`latency_${i}`), row.name).toBeGreaterThanOrEqual(1);
+  }
+  // Of the figures themselves, a wrong unit is a factor of hundreds; other work on the machine is a factor of a few.
   expect(calibration.clockHz.median).toBeGreaterThan(1e8);
   expect(calibration.clockHz.median).toBeLessThan(5e10);
   for (const [name, { issueCycles, latencyCycles }] of Object.entries(calibration.intrinsics)) {
