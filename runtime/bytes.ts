@@ -7,7 +7,7 @@
 
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 
-/** Writes a value its type can hold exactly (round it first with `wrap`). */
+/** Writes a value that the type can represent exactly; round it first with `wrap`. */
 export function encodeElement(dtype: DType, view: DataView, byte: number, value: number): void {
   switch (dtype) {
     case "u8":
@@ -32,7 +32,7 @@ export function encodeElement(dtype: DType, view: DataView, byte: number, value:
       view.setUint16(byte, halfBits(value), true);
       break;
     case "bf16":
-      // The upper half of the f32 with the same value.
+      // A bf16 is the upper half of the f32 with the same value.
       view.setUint16(byte, floatBits(value) >>> 16, true);
       break;
     case "tf32":
@@ -75,7 +75,7 @@ export function decodeElement(dtype: DType, view: DataView, byte: number): numbe
   }
 }
 
-/** The elements of an array, one after another. */
+/** The bytes of an array's elements, contiguous. */
 export function encodeElements(dtype: DType, values: ArrayLike<number>): Uint8Array {
   const asStored = LITTLE_ENDIAN ? ARRAYS[dtype] : undefined;
   if (asStored) return new Uint8Array(new asStored(values).buffer);
@@ -86,7 +86,7 @@ export function encodeElements(dtype: DType, values: ArrayLike<number>): Uint8Ar
   return bytes;
 }
 
-/** Typed arrays that convert as `encodeElement` does; undefined where JavaScript has none. */
+/** Typed arrays that convert as `encodeElement` does; undefined if JavaScript has none. */
 const ARRAYS = {
   u8: Uint8Array,
   s8: Int8Array,
@@ -101,14 +101,14 @@ const ARRAYS = {
   f64: Float64Array,
 } as const;
 
-/** The numbers of bytes that hold elements one after another. */
+/** The values of contiguous elements. */
 export function decodeElements(dtype: DType, bytes: Uint8Array): Float64Array {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const size = bytesOf(dtype);
   return Float64Array.from({ length: bytes.byteLength / size }, (_, i) => decodeElement(dtype, view, i * size));
 }
 
-/** Whether arrays of this machine hold elements as files do. */
+/** Whether typed arrays on this machine have the byte order of the files. */
 const LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
 const scratch = new DataView(new ArrayBuffer(4));
@@ -123,7 +123,7 @@ function floatValue(bits: number): number {
   return scratch.getFloat32(0);
 }
 
-/** Sign, five exponent bits, ten fraction bits; the f32 with the same value has eight and 23. */
+/** An f16 has a sign, five exponent bits and ten fraction bits; the f32 with the same value has eight and 23. */
 function halfBits(value: number): number {
   const wide = floatBits(value);
   const sign = (wide >>> 16) & 0x8000;

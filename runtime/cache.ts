@@ -3,10 +3,10 @@
  *
  *     cacheFolder("runtime")                              ~/.cache/automap/runtime
  *     await examineCache(folder)                          [{ names: ["0f3a...so", "0f3a...cpp"], bytes: 81234, usedAt, inUse: false }, ...]
- *     await trimCache(folder, { bytes: 2 ** 31, days: 30 })     the oldest goes first, what is in use never
+ *     await trimCache(folder, { bytes: 2 ** 31, days: 30 })     deletes the oldest entries first, but none in use
  *
- * An entry consists of all files with the same hash in their names. Its time of use is that of its files, which is set when it is created and
- * whenever it is found.
+ * An entry consists of all files with the same hash in their names. Its time of use is the time of its files, which is
+ * set when it is created and whenever it is found again.
  */
 
 import type { Dirent } from "node:fs";
@@ -15,24 +15,27 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { UsageError } from "../abstraction/error.ts";
 
-/** Compiled to be measured, compiled to be called, and the rates of this machine. */
+/** Libraries compiled for measuring, libraries compiled for calls, and the rates of this machine. */
 export const CACHES = ["runtime", "kernels", "calibrations"] as const;
 
-/** Reads the environment. */
+/** Reads XDG_CACHE_HOME and HOME. */
 export function cacheFolder(what: (typeof CACHES)[number]): string {
   return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", what);
 }
 
 export interface CacheLimits {
-  /** Together no more than so many. */
+  /** The most bytes of all entries together. */
   readonly bytes: number;
-  /** What nobody asked for in so long goes, too. */
+  /** Entries that have not been used for this many days are deleted. */
   readonly days: number;
 }
 
 const DEFAULT_LIMITS: CacheLimits = { bytes: 4 * 2 ** 30, days: 30 };
 
-/** What one folder may hold: `AUTOMAP_CACHE_LIMIT=500M` in the environment names the size. @throws UsageError for one that is none */
+/**
+ * The limits of one folder. `AUTOMAP_CACHE_LIMIT=500M` in the environment sets the size.
+ * @throws UsageError if it is not a size
+ */
 export function cacheLimits(): CacheLimits {
   const text = process.env["AUTOMAP_CACHE_LIMIT"] ?? "";
   if (text === "") return DEFAULT_LIMITS;
@@ -49,20 +52,22 @@ export interface CacheEntry {
   readonly bytes: number;
   /** Milliseconds since 1970. */
   readonly usedAt: number;
-  /** By a process that runs: its own files, and all that was asked for since the oldest such process began. */
+  /** Whether a running process uses it: its own files, and every entry used since the oldest such process began. */
   readonly inUse: boolean;
-  /** By a process that was killed. */
+  /** Whether a killed process left it behind. */
   readonly isLeft: boolean;
 }
 
-/** What belongs to a running process has its number: a runner's files, a reference's, a compilation under way. */
+/**
+ * Files that belong to a running process have its number in their names: a runner's, a reference's, a compilation's.
+ */
 const OWNED = /^(?:runner-|reference-|[0-9a-f]{32}\.)(\d+)[-.]/;
-/** What was compiled or measured: files, or the folder of a library. Some are of one version of what emulates instructions. */
+/** Compiled or measured files, or the folder of a library. The second hash is the version of the emulation headers. */
 const COMPILED = /^([0-9a-f]{32})(?:-[0-9a-f]{16})?(?:\.(?:so|out|cpp|cu|log|h|h\.gch|db|[A-Za-z0-9]{6}))?$/;
-/** Between being found and being loaded. */
+/** The longest time between an entry being found and being loaded. */
 const GRACE_MS = 60_000;
 
-/** What a folder holds of automap's, what was used last first; what else lies there is nobody's business. */
+/** automap's entries in a folder, the last used first. Other files are ignored. */
 export async function examineCache(folder: string): Promise<readonly CacheEntry[]> {
   const found = await readdir(folder, { withFileTypes: true }).catch(() => []);
   const ours = found.filter(({ name }) => OWNED.test(name) || COMPILED.test(name));
@@ -88,7 +93,11 @@ export async function examineCache(folder: string): Promise<readonly CacheEntry[
   return entries.sort((a, b) => b.usedAt - a.usedAt);
 }
 
-/** Deletes what runners left that were killed, what is old, and the oldest until the rest fits; nothing that is in use. @returns what went */
+/**
+ * Deletes what killed runners left, entries that are too old, and then the oldest until the rest fits. Entries in use
+ * stay.
+ * @returns the deleted entries
+ */
 export async function trimCache(folder: string, { bytes, days }: CacheLimits): Promise<readonly CacheEntry[]> {
   const oldest = Date.now() - days * 24 * 3600 * 1000;
   let kept = 0;
@@ -102,10 +111,10 @@ export async function trimCache(folder: string, { bytes, days }: CacheLimits): P
   return gone;
 }
 
-/** Notes that something kept was found again. */
+/** Records that an entry was used. */
 export async function touch(path: string): Promise<void> {
   const now = new Date();
-  // Another's file, or one that has just gone, is no less useful without it.
+  // The file may belong to another user, or may just have been deleted. Neither matters.
   await utimes(path, now, now).catch(() => undefined);
 }
 
@@ -132,7 +141,7 @@ function isAlive(pid: number | undefined): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // Somebody else's process runs, too.
+    // The process exists but belongs to another user.
     return error instanceof Error && "code" in error && error.code === "EPERM";
   }
 }

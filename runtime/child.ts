@@ -10,7 +10,7 @@ import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 import { Readable } from "node:stream";
 
-/** How a child ended, with what it printed until then. */
+/** How a child ended, and what it printed. */
 export type ChildRun = Output & Ending;
 
 type Ending =
@@ -27,14 +27,17 @@ interface Output {
   readonly stderr: string;
 }
 
-/** A child that has ended is over when its pipes have been silent for so long: what it started may hold them open for ever. */
+/**
+ * After a child has ended, its pipes are read until they are silent for this long. Processes that it started may hold
+ * them open for ever.
+ */
 const SILENCE_MS = 50;
-/** Nor is one waited for that goes on talking. */
+/** The most such waits, for a process that keeps printing. */
 const LONGEST_SILENCES = 20;
 
 /**
- * Calls back once, when a child has ended and all that it said has been heard; a process it left behind is not waited for.
- * Node's own event `close` waits until the last process has closed the pipes.
+ * Calls back once, when a child has ended and its output has been read. It does not wait for processes that the child
+ * left behind, unlike Node's event `close`, which comes only after the last process has closed the pipes.
  */
 export function whenOver(
   child: ChildProcess,
@@ -59,7 +62,7 @@ export function whenOver(
   child.on("exit", (exitCode, signal) => {
     const listen = (left: number): void => {
       heard = false;
-      // Timers come before what is read: a busy process looks at its pipes once more.
+      // Timers run before pending reads, so a busy process checks its pipes once more.
       const look = (): void => (heard && left > 0 && !isOver ? listen(left - 1) : end(exitCode, signal));
       timer = setTimeout(() => setImmediate(look), SILENCE_MS);
     };
@@ -67,7 +70,7 @@ export function whenOver(
   });
 }
 
-/** Starts a child. Without memory Node throws, and without file descriptors it gives a child that has no pipes. */
+/** Starts a child. Node throws if memory is short, and returns a child without pipes if file descriptors are. */
 export function begin<C extends ChildProcess>(start: () => C): { readonly child: C } | { readonly reason: string } {
   try {
     const child = start();
@@ -81,17 +84,17 @@ export function begin<C extends ChildProcess>(start: () => C): { readonly child:
   }
 }
 
-/** Runs a command to its end. Never throws: a failure is a status. */
+/** Runs a command to its end. Never throws; a failure is a status. */
 export function runChild(
   command: readonly string[],
   options: {
     readonly timeLimitMs: number;
     readonly cwd?: string;
-    /** Processors it may use; all where `taskset` is missing. */
+    /** Processors it may use. Ignored if `taskset` is not installed. */
     readonly cpus?: readonly number[] | undefined;
-    /** Beside the variables of this process. */
+    /** Variables in addition to those of this process. */
     readonly env?: Readonly<Record<string, string>>;
-    /** Kills it. */
+    /** Kills it when aborted. */
     readonly signal?: AbortSignal | undefined;
   },
 ): Promise<ChildRun> {
@@ -145,13 +148,13 @@ export function runChild(
   });
 }
 
-/** The command that keeps a program to some processors. */
+/** The command, restricted to some processors. */
 function onProcessors(cpus: readonly number[] | undefined, command: readonly string[]): readonly string[] {
   const taskset = cpus && findProgram("taskset");
   return cpus && taskset !== undefined ? [taskset, "-c", cpus.join(","), ...command] : command;
 }
 
-/** One line: what ended the child, without its output. */
+/** How the child ended, in one line, without its output. */
 export function explainRun(run: ChildRun): string {
   const program = run.command[0] ?? "";
   switch (run.status) {
@@ -172,7 +175,7 @@ export function explainRun(run: ChildRun): string {
   }
 }
 
-/** The path of a program, as the shell would find it. */
+/** The path of a program as the shell would find it. */
 export function findProgram(name: string, path = process.env["PATH"] ?? ""): string | undefined {
   if (name.includes("/")) return isExecutable(name) ? name : undefined;
   return path
@@ -190,7 +193,7 @@ function isExecutable(file: string): boolean {
   }
 }
 
-/** The group ends with its leader; a child that has just ended is no error. */
+/** Kills a process group. A group that has just ended is not an error. */
 export function killGroup(pid: number): void {
   try {
     process.kill(-pid, "SIGKILL");

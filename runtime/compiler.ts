@@ -1,12 +1,14 @@
 /**
- * @file Compiles kernel sources to shared objects: finds a C++ compiler, passes the ISA feature by feature, and caches results.
+ * @file Compiles kernel sources to shared objects: finds a C++ compiler, passes the ISA feature by feature, and caches
+ * results.
  *
  *     const compiler = await findCompiler();                       g++ 12.2.0, or what to install
  *     const pool = compilePool(compiler, { workdir, jobs: 2 });
  *     await pool.kernel(kernel)                                    { status: "compiled", file: ".../5f0c2e....so" }
  *
- * Results are cached under a hash of source, flags and compiler. The ISA is never `-march=native`, which guesses wrongly on processors with
- * masked features and would let the compiler use features that the kernel's record does not name.
+ * Results are cached under a hash of source, flags and compiler. The ISA is never `-march=native`, which guesses
+ * wrongly on processors with masked features and would let the compiler use features that the kernel's record does not
+ * name.
  */
 
 import { createHash } from "node:crypto";
@@ -57,9 +59,10 @@ const COMPILE_TIME_LIMIT_MS = 60_000;
 const LOG_CHARACTERS = 16_000;
 
 /**
- * `-fwrapv`: integers of the notation wrap, so those of generated code may. Floats keep their order, NaN and infinities, and
- * `-ffp-contract=off` keeps a*b + c of an epilogue two roundings, as written; fused multiply-adds are asked for by intrinsic.
- * `-fno-gcse`: without that pass kernels compile in 6 % less time and take 0.98 to 1.00 of it (bench/results/kernels-per-second.md).
+ * `-fwrapv`: integers of the notation wrap, so those of generated code may. Floats keep their order, NaN and
+ * infinities, and `-ffp-contract=off` keeps a*b + c of an epilogue two roundings, as written; fused multiply-adds are
+ * asked for by intrinsic. `-fno-gcse`: without that pass kernels compile in 6 % less time and take 0.98 to 1.00 of it
+ * (bench/results/kernels-per-second.md).
  */
 const CODE_FLAGS = [
   "-O3",
@@ -72,8 +75,8 @@ const CODE_FLAGS = [
   "-fwrapv",
 ];
 /**
- * A function that is defined nowhere is an error of compilation and not of loading. Kernels are C: the linker takes 8 ms to look through their
- * libraries and 19 ms with that of C++ (g++ 12).
+ * A function that is defined nowhere is an error of compilation and not of loading. Kernels are C: the linker takes 8
+ * ms to look through their libraries and 19 ms with that of C++ (g++ 12).
  */
 const LINK_FLAGS = ["-shared", "-Wl,-z,defs", "-nodefaultlibs", "-lm", "-lc", "-lgcc"];
 const isOfLinking = (flag: string): boolean => /^-(shared$|Wl,|nodefaultlibs$|l)/.test(flag);
@@ -218,8 +221,8 @@ async function runCompiler(
 }
 
 /**
- * Whether a failed compilation is the machine's fault: by what the compiler said, or because it fails on next to nothing as well, as it does
- * without its assembler or its headers.
+ * Whether a failed compilation is the machine's fault: by what the compiler said, or because it fails on next to
+ * nothing as well, as it does without its assembler or its headers.
  */
 async function compilerProblem(
   failed: ChildRun,
@@ -265,8 +268,8 @@ async function compilerProblem(
 const knownHeaders = new Map<string, { asked: number; ready: Promise<string | undefined> | undefined }>();
 
 /**
- * The headers a source begins with, compiled once: immintrin.h alone takes longer than most kernels (0.26 s of 0.34 s, g++ 12).
- * Worth it from the second source with the same headers and flags on. The code that comes out is the same.
+ * The headers a source begins with, compiled once: immintrin.h alone takes longer than most kernels (0.26 s of 0.34 s,
+ * g++ 12). Worth it from the second source with the same headers and flags on. The code that comes out is the same.
  * @returns a header to include first; undefined when there is none, or it could not be compiled
  */
 async function precompiledHeaders(

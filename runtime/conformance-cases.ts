@@ -1,11 +1,12 @@
 /**
- * @file Test operands of an instruction, and the results that its equation gives for them.
+ * @file Test operands of an instruction, and the results of its equation for them.
  *
- *     casesOf(vpdpbusd, random)      random, small, extreme ... the largest u8 by the largest s8 onto the largest s32
+ *     casesOf(vpdpbusd, random)      random, small, extreme ... the largest u8 times the largest s8, added to the largest s32
  *
- * Integers must agree bit for bit. Float sums may be taken in any order and precision of the hardware's choice, so they must agree
- * within (terms + 1) * (eps * sum of |terms| + tiny), eps and tiny of the type of the sum, tiny its smallest normal where the
- * instruction flushes subnormals and its smallest subnormal where it keeps them; on small integers every sum is exact, and so is the test.
+ * Integers must agree bit for bit. The hardware may take float sums in any order and precision, so these must agree
+ * within (terms + 1) * (eps * sum of |terms| + tiny), with eps and tiny of the type of the sum. tiny is its smallest
+ * normal number if the instruction flushes subnormals, else its smallest subnormal. On small integers every sum is
+ * exact, so results must be equal.
  */
 
 import { elementCount, targetOf } from "../abstraction/computation.ts";
@@ -17,20 +18,20 @@ import { pick, type Random, randomInteger } from "../abstraction/random.ts";
 
 export interface ConformanceCase {
   readonly label: string;
-  /** Every operand before the instruction, the target too, in logical row-major order. */
+  /** The values of all operands before the instruction, including the target, in row-major order. */
   readonly operands: Readonly<Record<string, Values>>;
-  /** The target after it, by the interpreter. */
+  /** The target afterwards, according to the interpreter. */
   readonly expected: Values;
-  /** Largest difference allowed for each result; undefined where none is. */
+  /** The largest difference allowed for each result; undefined if results must be equal. */
   readonly bound: Values | undefined;
 }
 
-/** How to fill the operands of one case. */
+/** A way to fill the operands of a case. */
 interface Recipe {
   readonly label: string;
-  /** A value for an operand: input 0, input 1 ... or the target. */
+  /** The value of an operand: input 0, input 1 ... or the target. */
   readonly fill: (dtype: DType, operand: number | "target", random: Random) => number;
-  /** Every sum is exact: no difference allowed. */
+  /** Whether every sum is exact, so that no difference is allowed. */
   readonly exact?: boolean;
 }
 
@@ -54,7 +55,7 @@ export function casesOf(intrinsic: Intrinsic, random: Random): ConformanceCase[]
     }
     const expected = runEquation(intrinsic, operands, (x) => x);
     if (isInteger(sums) || moves || exact) return { label, operands, expected, bound: undefined };
-    // The equation on absolute values is the sum of the terms' absolute values, the old target among them.
+    // The equation on absolute values gives the sum of the terms' absolute values, including the old target.
     const bound = runEquation(intrinsic, operands, Math.abs).map((sum) => (terms + 1) * (epsilonOf(sums) * sum + tiny));
     return { label, operands, expected, bound };
   });
@@ -72,7 +73,7 @@ function runEquation(
   return result;
 }
 
-/** A target takes the type's extremes together with the inputs', so that sums wrap or saturate in both directions. */
+/** The target takes the type's extremes together with the inputs, so that sums wrap or saturate in both directions. */
 const INTEGER_RECIPES: readonly Recipe[] = [
   { label: "random", fill: anyInteger },
   { label: "random again", fill: anyInteger },
@@ -98,7 +99,7 @@ function extremeInteger(dtype: DType, _: number | "target", random: Random): num
 
 function floatRecipes(sums: DType, terms: number): readonly Recipe[] {
   const sign = (random: Random): number => (random() < 0.5 ? -1 : 1);
-  // Products of two of these, summed with the target, stay within the type of the sum.
+  // Products of two such values, summed with the target, stay within the type of the sum.
   const roof = rangeOf(sums)[1];
   const large = (dtype: DType, operand: number | "target"): number =>
     operand === "target" ? roof / 4 : Math.min(rangeOf(dtype)[1], Math.sqrt(roof / (2 * (terms + 1))));
@@ -119,7 +120,7 @@ function floatRecipes(sums: DType, terms: number): readonly Recipe[] {
   ];
 }
 
-/** 2^(1 - e) for a type whose largest value is just below 2^(e + 1). */
+/** 2^(1 - e), for a type whose largest value is just below 2^(e + 1). */
 function smallestNormal(dtype: DType): number {
   const [, max] = rangeOf(dtype);
   return 2 ** (1 - Math.round(Math.log2(max / (2 - epsilonOf(dtype)))));

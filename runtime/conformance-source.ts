@@ -13,8 +13,8 @@
  *       _mm512_storeu_si512(frame + 0, c);
  *     }
  *
- * The text between the braces is the row's own `load`, `emit` and `store`. `emulation/conformance.h` contains the rest of the program and
- * describes the data format.
+ * The text between the braces is the row's own `load`, `emit` and `store`. `emulation/conformance.h` contains the rest
+ * of the program and describes the data format.
  */
 
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
@@ -52,10 +52,10 @@ import { declareRegister, isNumbered, registerClass, subgroupOf } from "../targe
 import { encodeElement } from "./bytes.ts";
 import { type ConformanceCase, casesOf } from "./conformance-cases.ts";
 
-/** Bytes an image of a register takes in a frame: `IMAGE_HEADER + IMAGE_BYTES` of conformance.h. */
+/** Bytes of a register image in a frame: `IMAGE_HEADER + IMAGE_BYTES` of conformance.h. */
 const IMAGE_FRAME_BYTES = 64 + 4096;
 
-/** Where an operand's tile and register image lie in the frame of its row. */
+/** The offsets of an operand's tile and register image in the frame of its row. */
 interface Place {
   readonly operand: Operand;
   readonly tileAt: number;
@@ -63,30 +63,30 @@ interface Place {
   readonly imageAt: number;
 }
 
-/** Tiles of a frame lie in global memory at multiples of four bytes. */
+/** Words of OpenCL templates. Tiles of a frame are in global memory, aligned to four bytes. */
 const OPENCL_WORDS = { space: code`global`, by: code`block`, lane: code`item.get_sub_group().get_local_linear_id()` };
 
-/** Of CM: rows of dwords, on a surface over the frame. */
+/** Words of CM templates: rows of dwords on a surface over the frame. */
 function cmWords(operand: Operand, at: number): Readonly<Record<string, Code>> {
   const { rows, dwords, stride } = dwordRows(operand, tileRowElements(operand) * bytesOf(operand.dtype), true);
   const ptr = code`emulation::surface_over(frame), ${at}`;
   return { ptr, by: NOTHING, rows: code`${rows}, ${dwords}`, stride: code`${stride}` };
 }
 
-/** Whether the lanes of a sub-group run a row, each as a work-item. */
+/** Whether the lanes of a sub-group execute a row, each as a work-item. */
 const isOfLanes = ({ language, scope }: Intrinsic): boolean =>
   language === "sycl" || (language === "opencl" && scope === "subgroup");
 
-/** Where a tile lies in the frame; SYCL takes pointers to elements. */
+/** The address of a tile in the frame. SYCL takes pointers to elements. */
 const tileAddress = ({ language }: Intrinsic, { dtype }: Operand, at: number): Code =>
   language === "sycl" ? code`(${C_TYPES[dtype]}*)(frame + ${at})` : code`frame + ${at}`;
 
-/** Threads that run a row. */
+/** Threads that execute a row. */
 function threadsOf(row: Intrinsic): number {
   return isOfLanes(row) ? subgroupOf(row) : row.language === "cuda" ? lanesOf(row) : 1;
 }
 
-/** One row's function. Compilers report mistakes in it under the row's name. */
+/** The function of a row. Compilers report its errors under the row's name. */
 export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const places = placesOf(intrinsic);
   const variable = (operand: Operand): Code => identifier(operand.name);
@@ -139,7 +139,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   ]);
 }
 
-/** One issue, awaited where it is asynchronous: operands in shared memory were written by the threads themselves. */
+/** One issue, with a wait if it is asynchronous. The threads themselves have written operands in shared memory. */
 function issueOf({ emit, asynchronous }: Intrinsic, words: Readonly<Record<string, Code>>): Code[] {
   const issue = fillTemplate(emit, words);
   if (!asynchronous) return [issue];
@@ -149,7 +149,7 @@ function issueOf({ emit, asynchronous }: Intrinsic, words: Readonly<Record<strin
   return [publish, code`__syncthreads();`, fence, issue, commit, wait];
 }
 
-/** The preludes of rows, each text once; compilers report mistakes in one under `preludeLabel`. */
+/** The preludes of rows without duplicates. Compilers report their errors under `preludeLabel`. */
 export function preludesOf(rows: readonly Intrinsic[]): Code {
   return lines(
     rows.flatMap((row) =>
@@ -160,7 +160,7 @@ export function preludesOf(rows: readonly Intrinsic[]): Code {
   );
 }
 
-/** Named after the first of the rows that share it. */
+/** The name of the first row with the same prelude. */
 export function preludeLabel(rows: readonly Intrinsic[], row: Intrinsic): string {
   return labelOf(rows.find((other) => other.prelude === row.prelude) ?? row);
 }
@@ -169,7 +169,10 @@ function labelOf(row: Intrinsic): string {
   return `prelude of ${row.name}`;
 }
 
-/** Rows of OpenCL C, each with its prelude in a namespace: preludes of other lanes have functions of the same names. */
+/**
+ * Rows of OpenCL C, each with its prelude in a namespace, since preludes for different sub-group sizes define the same
+ * functions.
+ */
 export function openClRows(rows: readonly Intrinsic[]): Code[] {
   return rows.flatMap((row, i) => [
     code`namespace of_row_${i} {`,
@@ -193,7 +196,10 @@ export function rowTable(rows: readonly Intrinsic[]): Code {
   ]);
 }
 
-/** The operands and expectations of rows, as `conformance.h` reads them. The seed and the row's name decide a row's numbers. */
+/**
+ * The operands and expected results of rows in the format of `conformance.h`. A row's numbers depend only on the seed
+ * and its name.
+ */
 export function conformanceData(rows: readonly Intrinsic[], seed: number): Uint8Array {
   const bytes = new ByteWriter();
   for (const row of rows) writeRow(bytes, row, casesOf(row, seededRandom(seed ^ hashOf(row.name))));
@@ -206,7 +212,7 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
   const target = intrinsic.operands[0];
   if (!last || !target) throw new Error(`internal: ${intrinsic.name} has no operands`);
 
-  // 1. The plan of the row.
+  // 1. The layout of the row.
   const results = elementCount(operandTensor(intrinsic, target));
   out.int(cases.length);
   out.int(last.imageAt + IMAGE_FRAME_BYTES);
@@ -227,7 +233,7 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
   }
   for (const place of tilePlaces(intrinsic, target.name)) out.int(place);
 
-  // 2. Its cases.
+  // 2. The cases.
   for (const { label, operands, expected, bound } of cases) {
     out.text(label, 32);
     for (const { operand, tileBytes } of places) {
@@ -245,7 +251,7 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
   }
 }
 
-/** For each register element the tile element it must equal, -1 where the storage names none; empty when the layout is secret. */
+/** For each register element, the tile element it must equal, or -1 if none; empty if the layout is not documented. */
 function imageMap(intrinsic: Intrinsic, operand: Operand): Int32Array {
   const { storage } = operand;
   if (storage === undefined || intrinsic.scope === "warpgroup" || registerClass(operand.file)?.sizeless)
@@ -270,15 +276,15 @@ function placesOf(intrinsic: Intrinsic): Place[] {
   });
 }
 
-/** Bytes between the rows of a tile that lies by itself. */
+/** Bytes between the rows of a contiguous tile. */
 function strideOf(operand: Operand): Code {
   return code`${tileRowElements(operand) * bytesOf(operand.dtype)}`;
 }
 
-/** Writes down what the register holds after its load; a secret layout is not looked at. */
+/** Records the register's contents after its load, if the layout is documented. */
 function recordOf(intrinsic: Intrinsic, { file, storage }: Operand, register: Code, image: Code): Code {
   const { scope } = intrinsic;
-  // The result shows what a group of warps holds: its image would be too large.
+  // The image of a warpgroup's registers would be too large. The result suffices to check them.
   if (storage === undefined || file === "shared" || scope === "warpgroup") return NOTHING;
   if (isOfLanes(intrinsic))
     return code`record_rows(${image}, &${register}, sizeof ${register}, sizeof ${register}${intrinsic.language === "sycl" ? "" : ".s0"});`;
@@ -295,7 +301,7 @@ function hashOf(text: string): number {
   return hash;
 }
 
-/** Little-endian bytes, growing. */
+/** A growing buffer of little-endian bytes. */
 class ByteWriter {
   private readonly parts: Uint8Array[] = [];
 
@@ -318,7 +324,7 @@ class ByteWriter {
     this.parts.push(part);
   }
 
-  /** Text in a field of fixed size, ended by a zero. */
+  /** Writes text to a field of fixed size, terminated by a zero. */
   text(value: string, size: number): void {
     const part = new Uint8Array(size);
     part.set(new TextEncoder().encode(value).subarray(0, size - 1));

@@ -5,9 +5,10 @@
  *       { intrinsic: "avx512.vpdpbusd", status: "ok", how: "this CPU", cases: 10 }
  *       { intrinsic: "amx.tdpbusd", status: "ok", how: "emulation", cases: 10 }
  *
- * Random and extreme operands are packed by the row's `storage`. The row's own `load`, `emit` and `store` text is compiled and run: on this CPU
- * if it has the instructions, otherwise under qemu or with the headers in `emulation/`. The result must be what the interpreter computes for the
- * equation (`conformance-cases.ts` states the tolerance for floats).
+ * Random and extreme operands are packed by the row's `storage`. The row's own `load`, `emit` and `store` text is
+ * compiled and run: on this CPU if it has the instructions, otherwise under qemu or with the headers in `emulation/`.
+ * The result must be what the interpreter computes for the equation (`conformance-cases.ts` states the tolerance for
+ * floats).
  */
 
 import { readFileSync } from "node:fs";
@@ -46,50 +47,53 @@ import { emulationFolder, overflowFlags } from "./emulation.ts";
 
 export interface CheckResult {
   readonly intrinsic: string;
-  /** `differs`: the row's text and its meaning disagree. `skipped`: nothing here can run it. */
+  /** `differs`: the row's text disagrees with its equation. `skipped`: nothing here can run it. */
   readonly status: "ok" | "differs" | "skipped";
   readonly how: "this CPU" | "qemu" | "emulation" | "interpreter";
-  /** Sets of operands tried. */
+  /** The number of operand sets tried. */
   readonly cases: number;
-  /** What was not there, when skipped. */
+  /** What was missing, if skipped. */
   readonly missing?: string;
-  /** Where they disagree: case, element, both values; or what the compiler says. */
+  /** Where they disagree (case, element, both values), or the compiler's error. */
   readonly detail?: string;
 }
 
 export interface CheckOptions extends CoreOptions {
   readonly seed: number;
-  /** Features this CPU reports: `nativeTarget().isa`. A row whose feature is among them runs on the CPU itself. */
+  /** Features of this CPU: `nativeTarget().isa`. A row that needs one of these runs on the CPU itself. */
   readonly isa: readonly string[];
-  /** Everything through the headers in `emulation/`, even what the CPU or qemu could run; rows of plain C++ need none. */
+  /**
+   * Runs every row through the headers in `emulation/`, even if the CPU or qemu could run it. Rows of plain C++ do not
+   * need them.
+   */
   readonly emulate?: boolean;
-  /** Rows of plain C++ as AArch64 code under qemu, not on this CPU. */
+  /** Runs rows of plain C++ as AArch64 code under qemu instead of on this CPU. */
   readonly plainOnArm?: boolean;
-  /** Kept after the check, with the generated programs; a temporary folder that is removed by default. */
+  /** The folder for the generated programs, which are kept. By default a temporary folder, which is removed. */
   readonly workdir?: string;
-  /** Called as results arrive. */
+  /** Called with each result as it arrives. */
   readonly onProgress?: (result: CheckResult) => void;
-  /** C++ compiler for this CPU and for emulation. */
+  /** The C++ compiler for this CPU and for emulation. */
   readonly compiler?: string;
-  /** For one compilation or one run. */
+  /** The limit for one compilation or one run. */
   readonly timeLimitMs?: number;
 }
 
-/** A way to run some rows: one program. */
+/** A way to run some rows as one program. */
 interface Environment {
   readonly how: "this CPU" | "qemu" | "emulation";
   readonly family: Family;
   /** Lines before the rows. */
   readonly head: Code;
-  /** Whether the rows' own preludes are compiled; an emulation header defines the same names itself. */
+  /** Whether the rows' preludes are compiled. An emulation header defines the same names itself. */
   readonly preludes: boolean;
   readonly compile: readonly string[];
   readonly run: readonly string[];
 }
 
 /**
- * Checks rows, in as few programs as there are machines among them.
- * @returns one result a row, in the order of the rows; never throws for a row that is wrong
+ * Checks rows, with one program for each machine among them.
+ * @returns one result for each row, in order. A wrong row is a result; it never throws
  */
 export async function checkIntrinsics(rows: readonly Intrinsic[], options: CheckOptions): Promise<CheckResult[]> {
   const results = new Map<Intrinsic, CheckResult>();
@@ -98,11 +102,11 @@ export async function checkIntrinsics(rows: readonly Intrinsic[], options: Check
     options.onProgress?.(result);
   };
 
-  // 1. Rows that exist on paper only.
+  // 1. Virtual instructions, which only the interpreter can run.
   const onPaper = rows.filter((row) => familyOf(row).name === "virtual");
   for (const row of onPaper) report(row, interpretRow(row, options.seed));
 
-  // 2. The others by program, two at a time.
+  // 2. The other rows by program, two programs at a time.
   const groups = new Map<string, Intrinsic[]>();
   for (const row of rows) {
     if (onPaper.includes(row)) continue;
@@ -141,9 +145,9 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
   const flags = compilerFlags(rows.flatMap((row) => row.features));
   const own = family.header === undefined ? NOTHING : trustedCode(family.header);
   const compiler = options.compiler ?? "g++";
-  // -ffp-contract=off: emulated arithmetic rounds where it says so.
+  // With -ffp-contract=off, emulated arithmetic rounds exactly where it says so.
   const overflow = overflowFlags(first.language);
-  // sycl.hpp tells the calls of an unoptimised program apart.
+  // sycl.hpp distinguishes call sites, which optimisation would merge.
   const level = first.language === "sycl" ? "-O0" : "-O1";
   const common = ["-std=c++17", level, "-w", "-ffp-contract=off", ...overflow, `-I${emulationFolder()}`];
   switch (how) {
@@ -191,19 +195,19 @@ async function checkGroup(
   const environment = environmentOf(rows, options);
   const { how, family } = environment;
   const timeLimitMs = options.timeLimitMs ?? 120_000;
-  // Of Intel's rows there is a program in each of three languages.
+  // Intel's rows form one program for each of three languages.
   const language = rows[0]?.language;
   const second = family.name === "intel" && language !== undefined ? `-${language}` : "";
   const path = join(folder, `${family.name}${second}-${how.replace(" ", "-")}`);
   const cores = coresOf(options);
-  /** Where nobody measures. */
+  /** Runs a command on cores that nobody measures on. */
   const elsewhere = (command: readonly string[]): Promise<ChildRun> =>
     cores.working((cpus) => runChild(command, { timeLimitMs, cpus }));
   const skip = (left: readonly Intrinsic[], missing: string): void => {
     for (const row of left) report(row, { intrinsic: row.name, status: "skipped", how, cases: 0, missing });
   };
 
-  // 1. Compile. Rows the compiler refuses are wrong; the others are tried without them.
+  // 1. Compile. Rows with errors are reported as wrong, and the others are compiled again without them.
   const compiler = environment.compile[0] ?? "";
   if (findProgram(compiler) === undefined) return skip(rows, `no compiler: ${compiler}`);
   let left = rows;
@@ -222,7 +226,7 @@ async function checkGroup(
     if (left.length === 0) return;
   }
 
-  // 2. Run. A row that ends the program (an illegal instruction, a hang) is wrong; the next run begins behind it.
+  // 2. Run. A row that ends the program (an illegal instruction, a hang) is wrong, and the next run begins after it.
   await writeFile(`${path}.data`, conformanceData(left, options.seed));
   for (let first = 0; first < left.length; ) {
     const command = [...environment.run, path, `${path}.data`, String(first)];
@@ -277,7 +281,7 @@ function programText(rows: readonly Intrinsic[], { head, preludes, family }: Env
   return spell(text, "c++");
 }
 
-/** The first error the compiler reports in a row's text, in its prelude, or in a header on the row's account. */
+/** The first compiler error in a row's text, in its prelude, or in a header that the row's text called. */
 function errorOf({ stderr }: ChildRun, rows: readonly Intrinsic[], row: Intrinsic): string | undefined {
   const lines = stderr.split("\n");
   const labels = [`${row.name}:`, ...(row.prelude === undefined ? [] : [`${preludeLabel(rows, row)}:`])];
@@ -300,7 +304,7 @@ const LINE = z.object({
   detail: z.string().optional(),
 });
 
-/** What a program of `conformance.h` printed; a line cut short by a crash is left out. */
+/** Parses the output of a `conformance.h` program. A line cut short by a crash is dropped. */
 function readLines(stdout: string): { intrinsic: string; status: "ok" | "differs"; cases: number; detail?: string }[] {
   const whole = stdout.slice(0, stdout.lastIndexOf("\n") + 1);
   return whole
@@ -314,7 +318,7 @@ function readLines(stdout: string): { intrinsic: string; status: "ok" | "differs
 
 // ---- rows without hardware -----------------------------------------------------------------------------------------------------
 
-/** Through the lowered program: packed by `storage` into tiles, issued, unpacked; against the equation itself. */
+/** Compares the lowered program (packed by `storage` into tiles, issued, unpacked) with the equation itself. */
 function interpretRow(row: Intrinsic, seed: number): CheckResult {
   const nest = packIssueUnpack(row);
   const { computation } = row;
@@ -333,7 +337,7 @@ function interpretRow(row: Intrinsic, seed: number): CheckResult {
   return { intrinsic: row.name, status: "ok", how: "interpreter", cases: cases.length };
 }
 
-/** `a_tile[storage] = a[m,k]` for the inputs, one issue, `c[m,n] = c_tile[storage]`. */
+/** Packs the inputs by `a_tile[storage] = a[m,k]`, issues once, and unpacks by `c[m,n] = c_tile[storage]`. */
 function packIssueUnpack(row: Intrinsic): LoopNest {
   const tile = (name: string): string => `${name}_tile`;
   const move = (operand: Intrinsic["operands"][number], into: "tile" | "tensor") => {
@@ -370,11 +374,12 @@ function packIssueUnpack(row: Intrinsic): LoopNest {
 // ---- the same for a real NVIDIA GPU -----------------------------------------------------------------------------------------------
 
 /**
- * A self-contained CUDA program that runs the table's CUDA rows on the GPU at hand, one warp or warpgroup each, operands and expectations inside.
- * It prints one JSON line a row, as {@link CheckResult}; without a GPU it says so and exits with 2. Rows need sm_80 or newer.
+ * A self-contained CUDA program that runs the table's CUDA rows on the local GPU, each on one warp or warpgroup. It
+ * contains operands and expected results. It prints one JSON line for each row, as {@link CheckResult}. Without a GPU
+ * it says so and exits with 2. Rows need sm_80 or newer.
  *
  *     nvcc -gencode=arch=compute_90a,code=sm_90a -o check check.cu && ./check
- *     ./check 12      from row 12 on: after a fault a context is lost, and with it the rows behind
+ *     ./check 12      begins at row 12, because a fault loses the context and with it all later rows
  */
 export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number): SourceText {
   const cuda = rows.filter((row) => row.language === "cuda");

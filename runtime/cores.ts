@@ -1,13 +1,13 @@
 /**
- * @file Assigns cores to processes. Searches in several processes share a machine: only one of them measures or compiles on a core at a time,
- * and a process that finds no free core waits and says so.
+ * @file Assigns cores to processes. Searches in several processes share a machine. Only one of them measures or
+ * compiles on a core at a time, and a process that finds no free core waits and says so.
  *
  *     const cores = shareCores({ onWait: say });
- *     await cores.measuring(2, (cpus) => runHarness({ cpus, ... }))       two cores of the fastest kind, none else on them
+ *     await cores.measuring(2, (cpus) => runHarness({ cpus, ... }))       two cores of the fastest kind, used by nobody else
  *     await cores.working((cpus) => runChild(["taskset", ...]))           one core that nobody measures on
  *
- * The hardware threads of a core share its units, so a lock covers a core with all its processors. A search keeps the cores it had, unless other
- * programs ran there too.
+ * The hardware threads of a core share its units, so a lock covers a core with all its processors. A search keeps using
+ * the same cores, unless other programs ran there too.
  */
 
 import { setMaxListeners } from "node:events";
@@ -16,59 +16,62 @@ import { type Lock, LockError, tryLock, untilFree } from "./lock.ts";
 import { type Core, coresHere, processorsOf } from "./processor.ts";
 
 export interface Cores {
-  /** Of all cores together. */
+  /** The number of processors of all cores. */
   readonly processors: number;
   /**
-   * Runs work that is timed, while nobody else measures or compiles on its cores.
-   * @param threads each gets a processor, and a core of its own as long as there are so many
-   * @throws Error when waiting was stopped
+   * Runs timed work while nobody else measures or compiles on its cores.
+   * @param threads each gets its own processor, and its own core while there are enough
+   * @throws Error if waiting was aborted
    */
   measuring<T>(threads: number, work: (cpus: readonly number[]) => Promise<Disturbed & T>): Promise<T>;
   /**
-   * Runs other work on the processors of cores that nobody measures on.
-   * @param most cores, where so many are free; one by default
-   * @throws Error when waiting was stopped
+   * Runs other work on cores that nobody measures on.
+   * @param most the most cores, if that many are free; one by default
+   * @throws Error if waiting was aborted
    */
   working<T>(work: (cpus: readonly number[]) => Promise<T>, most?: number): Promise<T>;
-  /** Seconds that what was to be timed has waited for other processes so far. */
+  /** Seconds that timed work has waited for other processes so far. */
   waited(): number;
 }
 
-/** What work that was timed says of its cores. */
+/** A report from timed work about its cores. */
 export interface Disturbed {
-  /** Share of their time that other programs took. */
+  /** The share of their time that other programs took. */
   readonly load?: number | undefined;
 }
 
 export interface SharingOptions {
-  /** Of this machine by default. */
+  /** By default those of this machine. */
   readonly cores?: readonly Core[];
-  /** What they are, to who hears what is waited for: a core, unless it is a device, which is shared like a core without processors. */
+  /**
+   * What the cores are called in messages: "core", or the name of a device, which is shared like a core without
+   * processors.
+   */
   readonly what?: string;
-  /** Told what is waited for, when it takes long. */
+  /** Called with what is waited for, if it takes long. */
   readonly onWait?: (text: string) => void;
-  /** Ends all waiting. */
+  /** Aborts all waiting. */
   readonly signal?: AbortSignal;
-  /** Locks of another name do not meet: for tests. */
+  /** Locks in different realms are independent; for tests. */
   readonly realm?: string;
 }
 
-/** A wait that is over so soon is not spoken of. */
+/** Shorter waits are not reported. */
 const SILENT_MS = 1000;
-/** Nor is one spoken of again so soon. */
+/** The least time between two reports of a wait. */
 const AGAIN_MS = 20_000;
-/** Who let others wait lets them go first. */
+/** After releasing a core that others wait for, a process leaves it to them for this long. */
 const POLITE_MS = 20;
-/** A core of which other programs took more is the last choice next time. */
+/** A core of which other programs took a larger share is chosen last next time. */
 const DISTURBED = 0.1;
 
-/** Given to what works on cores: those it is to share, or who hears what it waits for. */
+/** Options for work on cores: the cores to use, or who is told about waits. */
 export interface CoreOptions extends Pick<SharingOptions, "onWait"> {
-  /** Shared with every process of this machine when left out. */
+  /** By default shared with every process on this machine. */
   readonly cores?: Cores | undefined;
 }
 
-/** @param signal ends all waiting */
+/** @param signal aborts all waiting */
 export function coresOf({ cores, onWait }: CoreOptions, signal?: AbortSignal): Cores {
   return cores ?? shareCores({ ...(onWait ? { onWait } : {}), ...(signal ? { signal } : {}) });
 }
@@ -84,7 +87,7 @@ const OWN = `process ${process.pid}`;
 
 class Sharing implements Cores {
   readonly processors: number;
-  /** In the order they are wished for. */
+  /** In order of preference. */
   private order: readonly Core[];
   private readonly options: SharingOptions;
   private readonly realm: string;
@@ -116,7 +119,7 @@ class Sharing implements Cores {
   }
 
   async working<T>(work: (cpus: readonly number[]) => Promise<T>, most = 1): Promise<T> {
-    // The core measured on last is left to who measures next.
+    // The core that was measured on last is left for the next measurement.
     const wished = this.order.toReversed();
     const held = await this.take(1, wished, "compiles");
     try {
@@ -132,8 +135,8 @@ class Sharing implements Cores {
   }
 
   /**
-   * So many of these cores. One at a time gathers several, so that no two wait for what the other has; who wants one holds nothing while
-   * it waits.
+   * Locks `count` of these cores. Processes that need several cores gather them one process at a time, so that two
+   * cannot wait for each other. A process that needs one core holds none while it waits.
    */
   private async take(count: number, eligible: readonly Core[], work: Work): Promise<Map<Core, Lock | undefined>> {
     const held = new Map<Core, Lock | undefined>();
@@ -155,7 +158,7 @@ class Sharing implements Cores {
     }
   }
 
-  /** Of these cores those that are free, until so many are held. */
+  /** Locks the free ones among these cores until `count` are held. */
   private async takeFree(
     count: number,
     eligible: readonly Core[],
@@ -178,7 +181,7 @@ class Sharing implements Cores {
     }
   }
 
-  /** Where there are no locks, work goes on without. */
+  /** Without support for locks, work proceeds unlocked. */
   private async tryLock(name: string, doing: string): Promise<Lock | undefined> {
     if (this.isUnlocked) return undefined;
     try {
@@ -195,17 +198,17 @@ class Sharing implements Cores {
     const { signal } = this.options;
     const since = performance.now();
     const enough = new AbortController();
-    // One listener a core, and many wait at once: no leak.
+    // Many waits may listen at once, one listener per core, so Node's leak warning is off.
     setMaxListeners(0, enough.signal, ...(signal ? [signal] : []));
     const stop = (): void => enough.abort();
     signal?.addEventListener("abort", stop);
-    // That a process waits for its own compilers is nobody's news.
+    // Waiting for this process's own compilers is not reported.
     const holders = new Set<string>();
     const onHolder = (who: string): void => void (who.startsWith(`${OWN} `) || holders.add(who));
     const speak = setInterval(() => this.speakOf([...holders], begun), SILENT_MS / 4);
     try {
       await Promise.race(names.map((name) => untilFree(this.realm + name, { signal: enough.signal, onHolder })));
-      // Several are told at once; and what is just being let go is neither held nor free.
+      // Several waiters are woken together, and a lock being released is briefly neither held nor free.
       await setTimeout(2 + 8 * Math.random());
     } finally {
       if (work === "measures" && holders.size > 0) this.seconds += (performance.now() - since) / 1000;

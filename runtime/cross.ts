@@ -1,5 +1,6 @@
 /**
- * @file Tools for Arm kernels on other machines: a compiler for AArch64, its disassembler, and qemu, which runs the result.
+ * @file Tools for Arm kernels on other machines: a compiler for AArch64, its disassembler, and qemu, which runs the
+ * result.
  *
  *     const tools = await findArmTools();
  *     tools.status === "found" && tools.emulator       ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max"]
@@ -16,18 +17,18 @@ import { type Compiler, findCompiler } from "./compiler.ts";
 export const ARM_COMPILER = "aarch64-linux-gnu-g++";
 export const ARM_EMULATOR = "qemu-aarch64";
 const ARM_DISASSEMBLER = "aarch64-linux-gnu-objdump";
-/** Where Debian and Fedora put the libraries of a cross compiler. */
+/** Sysroots of cross compilers on Debian and Fedora. */
 const SYSROOTS = ["/usr/aarch64-linux-gnu", "/usr/aarch64-linux-gnu/sys-root"];
-/** All features that qemu knows, and the longest vectors. */
+/** All of qemu's features, with 256-bit vectors. */
 export const ARM_CPU = ["-cpu", "max,sve-default-vector-length=256"];
 
-/** What compiles and runs code for Arm: this machine itself where it is one. */
+/** Tools that compile and run code for Arm, native on an Arm machine. */
 export interface ArmTools {
   readonly status: "found";
   readonly compiler: Compiler;
-  /** Disassembler of what it compiles; that of this machine when left out. */
+  /** The disassembler for its code; by default the native one. */
   readonly disassembler?: string;
-  /** Program and leading arguments that run a program; none on an Arm machine. */
+  /** The program and leading arguments that run a binary; empty on an Arm machine. */
   readonly emulator: readonly string[];
   /** `qemu-aarch64 7.2.17`; undefined on an Arm machine. */
   readonly emulatorVersion?: string;
@@ -38,7 +39,7 @@ const PROBLEM = {
   remedy: "apt-get install g++-aarch64-linux-gnu qemu-user; --model-only needs neither",
 } as const;
 
-/** The tools, or what to install. @param path where they are looked for; the PATH by default */
+/** The tools, or what to install. @param path where to look for them; by default the PATH */
 export async function findArmTools(path: string = process.env["PATH"] ?? ""): Promise<ArmTools | EnvironmentProblem> {
   if (arch() === "arm64") {
     const compiler = await findCompiler();

@@ -10,12 +10,12 @@ import { toolProblem } from "./environment.ts";
 
 const DISASSEMBLERS = ["objdump", "llvm-objdump"];
 
-/** The program that disassembles, or undefined when none is installed. */
+/** The path of a disassembler, or undefined if none is installed. */
 export function findDisassembler(path?: string): string | undefined {
   return DISASSEMBLERS.map((name) => findProgram(name, path)).find((found) => found !== undefined);
 }
 
-/** The program that disassembles. @throws EnvironmentError when none is installed */
+/** The path of a disassembler. @throws EnvironmentError if none is installed */
 export function requireDisassembler(path?: string): string {
   const found = findDisassembler(path);
   if (found !== undefined) return found;
@@ -29,10 +29,10 @@ export function requireDisassembler(path?: string): string {
 const WHY = "a kernel counts only when the instruction its mapping promised is found in what the compiler made of it";
 
 /**
- * How often an instruction stands in the code of a shared object.
- * @param cpus where the disassembler runs; anywhere when left out
- * @param disassembler of code for another processor
- * @throws EnvironmentError when it cannot be disassembled here: that is no fact about the kernel
+ * Counts an instruction in the code of a shared object.
+ * @param cpus processors for the disassembler; by default any
+ * @param disassembler for code of another processor
+ * @throws EnvironmentError if disassembly fails here, which says nothing about the kernel
  */
 export async function countInstruction(
   sharedObject: string,
@@ -60,7 +60,7 @@ export async function countInstruction(
   );
 }
 
-/** Lines of a listing that hold the instruction; `{evex}` and `lock` may stand before it. */
+/** Counts lines of a listing that contain the instruction, perhaps after a prefix such as `{evex}` or `lock`. */
 export function countMnemonic(listing: string, mnemonic: string): number {
   const wanted = withoutOperandOrder(mnemonic);
   let count = 0;
@@ -71,7 +71,10 @@ export function countMnemonic(listing: string, mnemonic: string): number {
   return count;
 }
 
-/** `vfmadd132ps`, `vfmadd213ps` and `vfmadd231ps` are one instruction with its operands in another order: the compiler's choice. */
+/**
+ * `vfmadd132ps`, `vfmadd213ps` and `vfmadd231ps` are the same instruction with different operand orders, which the
+ * compiler chooses.
+ */
 function withoutOperandOrder(mnemonic: string): string {
   return mnemonic.replace(/^(vfn?m(?:add|sub|addsub|subadd))(?:132|213|231)/, "$1");
 }

@@ -9,7 +9,7 @@ import type { EnvironmentProblem } from "../abstraction/error.ts";
 import type { Finding } from "./doctor.ts";
 import { driverProblem, findCuobjdump, findGpus, findNvcc, findSmi, type Gpu } from "./run/cuda-device.ts";
 
-/** A machine without a GPU lacks nothing. */
+/** A machine without a GPU is not reported as lacking one. */
 export async function examineGpu(): Promise<readonly Finding[]> {
   const why = "kernels for GPUs are compiled, checked and timed on this machine's own";
   if (findSmi() === undefined) {

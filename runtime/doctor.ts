@@ -21,27 +21,27 @@ import {
 
 export interface Finding {
   readonly subject: string;
-  /** `doubtful`: measuring works, and the numbers say less. */
+  /** `doubtful`: measuring works, but its numbers are less reliable. */
   readonly status: "ok" | "doubtful" | "missing";
   readonly detail: string;
   /** Why it matters. */
   readonly why: string;
-  /** What to install or change; only where something is not ok. */
+  /** What to install or change; only if something is not ok. */
   readonly remedy?: string;
 }
 
-/** A machine whose baseline spreads more than this is too busy for small differences. */
+/** The largest spread of the baseline on a machine that is quiet enough for small differences. */
 const QUIET_SPREAD = 0.05;
 const LEAST_MEMORY_GIB = 2;
 
 export interface ExamineOptions {
   readonly workdir?: string;
-  /** This machine's by default. */
+  /** By default those of this machine. */
   readonly processor?: Processor;
   readonly environment?: Readonly<Record<string, string | undefined>>;
 }
 
-/** Findings in the order a reader wants them; takes about a second the first time. */
+/** Findings, the most important first. Takes about a second the first time. */
 export async function examineMachine(options: ExamineOptions = {}): Promise<readonly Finding[]> {
   const environment = options.environment ?? process.env;
   const processor = options.processor ?? readProcessor();

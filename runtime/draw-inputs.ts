@@ -1,6 +1,6 @@
 /**
- * @file Draws the inputs that kernels are checked with: small integers, arbitrary numbers, or numbers that provoke saturation. The seed
- * determines all of them.
+ * @file Draws the inputs that kernels are checked with: small integers, arbitrary numbers, or numbers that provoke
+ * saturation. The seed determines all of them.
  *
  *     await drawInputs(matmul, "extreme", { large: 1e4, seed: 1, fixed: {} })     { a: [127, -128, ...], b: ... }
  */
@@ -12,11 +12,11 @@ import { accessesIn, comparesElements, walk } from "../abstraction/expression.ts
 import type { Inputs } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 
-/** Of whole numbers whose sums are exact, of any numbers, of the largest and the smallest. */
+/** Integers whose sums are exact, arbitrary numbers, or the largest and smallest numbers. */
 export type SetName = "exact" | "random" | "extreme";
 
 /**
- * Inputs of a set, in memory order, a turn of the event loop now and then: many elements take seconds.
+ * Draws the inputs of a set, in memory order. Many elements take seconds, so it yields to the event loop now and then.
  * @throws the reason of the signal
  */
 export async function drawInputs(
@@ -41,9 +41,10 @@ export async function drawInputs(
       drawn[tensor.name] = Float64Array.from(given);
       continue;
     }
-    // Coefficients of steps are multiplied once a step: large ones leave the type, fractions are as small as the bound asks.
+    // Coefficients of time steps multiply at every step. Large ones would overflow, so fractions are drawn as small as
+    // the bound requires.
     const isCoefficient = time !== undefined && tensor.name !== time.first && name !== "exact";
-    // What is compared is drawn from few letters: of a whole range no two would be alike.
+    // Compared elements are drawn from few values. From the whole range, hardly any two would be equal.
     const drawOne = compared.has(tensor.name)
       ? (): number => randomInteger(random, 0, LETTERS - 1)
       : DRAW[isCoefficient ? "random" : name][isInteger(tensor.dtype) ? "integer" : "float"](
@@ -53,17 +54,14 @@ export async function drawInputs(
         );
     drawn[tensor.name] = await drawElements(elementCount(tensor), signal, () => {
       const value = wrap(tensor.dtype, drawOne());
-      // Quotients of nothing are not numbers.
+      // Division by nearly zero would give infinities and NaN.
       return (divides && Math.abs(value) < 0.5 ? 1 : value) * (isCoefficient ? scale : 1);
     });
   }
   return drawn;
 }
 
-/**
- * So many elements, one drawn after the other, a turn of the event loop now and then.
- * @throws the reason of the signal
- */
+/** Draws `count` elements, yielding to the event loop now and then. @throws the reason of the signal */
 export async function drawElements(
   count: number,
   signal: AbortSignal | undefined,
@@ -78,7 +76,7 @@ export async function drawElements(
 }
 
 export interface Drawing {
-  /** The largest of an extreme set. */
+  /** The largest value in an extreme set. */
   readonly large: number;
   readonly seed: number;
   readonly fixed: Inputs;
@@ -86,16 +84,16 @@ export interface Drawing {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Elements between two turns of the event loop, in which Ctrl-C is heard: some hundredths of a second. */
+/** Elements between two turns of the event loop, in which Ctrl-C is handled: a few hundredths of a second. */
 const DRAWN_AT_ONCE = 2 ** 19;
 
-/** Lets others have their turn. @throws the reason of the signal */
+/** Yields to the event loop. @throws the reason of the signal */
 export async function turn(signal: AbortSignal | undefined): Promise<void> {
   await setImmediate();
   signal?.throwIfAborted();
 }
 
-/** Of sequences that are compared letter by letter: those of DNA. */
+/** The number of letters in sequences that are compared, as in DNA. */
 const LETTERS = 4;
 
 type Draw = (dtype: DType, large: number, random: Random) => () => number;
@@ -118,7 +116,7 @@ const DRAW: Readonly<Record<SetName, { readonly integer: Draw; readonly float: D
   extreme: {
     integer: (dtype, _, random) => {
       const [min, max] = rangeOf(dtype);
-      // Most are the largest or the smallest: neighbours that both are saturate a sum of two products.
+      // Most are the largest or the smallest value. Two such neighbours saturate a sum of two products.
       const drawn = [max, max, max, max, min, min, min, max - 1, min + 1, 1];
       return () => pick(random, drawn);
     },
@@ -133,7 +131,7 @@ const DRAW: Readonly<Record<SetName, { readonly integer: Draw; readonly float: D
   },
 };
 
-/** Sums in f16 are exact to 2048 only, in bf16 to 256. */
+/** Sums are exact up to 2048 in f16 and 256 in bf16. */
 function smallInteger(dtype: DType, random: Random): () => number {
   const most = epsilonOf(dtype) > 2 ** -12 ? 1 : 3;
   return () => randomInteger(random, -most, most);

@@ -1,11 +1,13 @@
 /**
- * @file The reference of a large float computation, computed by a program that draws inputs and computes results with all threads. The elements
- * stay in files that the measuring program maps: 8192 x 8192 of them take seconds through JavaScript, and tenths of a second this way.
+ * @file The reference of a large float computation: a program draws the inputs and computes the results with all
+ * threads. The elements stay in files that the measuring program maps. 8192 x 8192 elements take seconds in JavaScript,
+ * and tenths of a second this way.
  *
- *     await drawnReference(conv2d, 1, { compiler, workdir, folder })      undefined where verify.ts has to draw them
+ *     await drawnReference(conv2d, 1, { compiler, workdir, folder })      undefined if verify.ts has to draw them
  *
- * One bound applies to all elements of a set: `(terms + operations + 1) * (eps * size + smallest)`, as in verify.ts, with the size of a sum
- * whose inputs are all as large as the largest. The files of a set are its inputs and its results, each in the type of its tensor.
+ * One bound applies to all elements of a set: `(terms + operations + 1) * (eps * size + smallest)`, as in verify.ts,
+ * where `size` is that of a sum of inputs that are all as large as the largest. The files of a set are its inputs and
+ * its results, each in the type of its tensor.
  */
 
 import { readFileSync } from "node:fs";
@@ -27,25 +29,28 @@ import { onFreeCores, type ProgramOptions, programFlags, RUN_LIMIT_MS } from "./
 import { sharedAxis } from "./reference-source.ts";
 import { liesRowMajor, type Reference, type ReferenceSet, tellsApart, unverifiable } from "./verify.ts";
 
-/** Elements of the inputs and the output together from which files pay: fewer are drawn while the program would compile. */
+/**
+ * The number of input and output elements from which files pay. Fewer elements are drawn in the time that the program
+ * takes to compile.
+ */
 const LARGE_ELEMENTS = 2 ** 22;
 
 const SETS = ["exact", "random", "extreme"] as const;
-/** Of the small whole numbers of an exact set: the first with which every sum is a number of its type. */
+/** Candidates for the largest integer of an exact set. The first for which every sum is exact is taken. */
 const WHOLE = [3, 2, 1] as const;
-/** Of the fractions of a random set: `draw` of harness/drawn.h. */
+/** The largest fraction of a random set; `draw` of harness/drawn.h. */
 const FRACTIONS = 1;
 
 export interface DrawnOptions extends ProgramOptions {
-  /** Where the files lie; they are the caller's to delete. */
+  /** The folder for the files. The caller deletes them. */
   readonly folder: string;
-  /** Values the operator itself fixes, row-major; every set has these. */
+  /** Values that the operator fixes, row-major, the same in every set. */
   readonly fixed?: Inputs;
-  /** Elements from which it is taken. */
+  /** The number of elements from which the program is used. */
   readonly least?: number;
 }
 
-/** Undefined where a computation is small, or not made of products and sums of floats that lie row-major. */
+/** Undefined if a computation is small, or does not consist of products and sums of row-major floats. */
 export async function drawnReference(
   computation: Computation,
   seed: number,
@@ -56,7 +61,8 @@ export async function drawnReference(
   if (!rule) return undefined;
   const { time } = computation;
   const exact = largestExact(computation, rule, fixed);
-  // One bound for all elements hides a term of a long sum: without a set that is compared bit by bit each element has its own, in verify.ts.
+  // A single bound for all elements can hide a missing term of a long sum. So without an exact set, verify.ts is used,
+  // which bounds each element.
   if (!time && exact === undefined) return undefined;
   const wanted = SETS.flatMap((name) => {
     if (name === "exact" && time && !rule.integral) return [];
@@ -82,7 +88,7 @@ export async function drawnReference(
 
 type Rule = Omit<BoundRule, "chain"> & { readonly chain: number };
 
-/** How far its results may be off; undefined where the program does not draw it. */
+/** The error bound of its results; undefined if the program does not support the computation. */
 function ruleOfDrawn(computation: Computation, least: number, fixed: ReadonlyMap<string, Fixed>): Rule | undefined {
   const { equation, epilogue, time } = computation;
   const tensors = Object.values(computation.tensors);
@@ -99,10 +105,10 @@ function ruleOfDrawn(computation: Computation, least: number, fixed: ReadonlyMap
   return { ...rule, chain: rule.chain };
 }
 
-/** What is known of values that an operator fixes. */
+/** Facts about values that an operator fixes. */
 interface Fixed {
   readonly largest: number;
-  /** A power of two that all of them are multiples of; undefined where none is coarse enough. */
+  /** A power of two of which all are multiples; undefined if there is no suitable one. */
   readonly grain: number | undefined;
 }
 
@@ -114,7 +120,7 @@ function fixedOf(inputs: Inputs): ReadonlyMap<string, Fixed> {
   return new Map(Object.entries(inputs).map(([name, values]) => [name, about(values)]));
 }
 
-/** How large the elements of a tensor are. */
+/** The largest magnitude of a tensor's elements. */
 type Sizes = (tensor: string) => number;
 
 const sizesOf =
@@ -122,7 +128,7 @@ const sizesOf =
   (tensor) =>
     fixed.get(tensor)?.largest ?? drawn;
 
-/** The largest whole numbers of which all sums are numbers of their type, and exact; undefined where there are none. */
+/** The largest integer with which all sums are exact in their type; undefined if there is none. */
 function largestExact(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number | undefined {
   if (computation.time && !rule.integral) return undefined;
   const grain = computation.time ? 1 : grainOf(computation.equation.value, fixed);
@@ -132,17 +138,17 @@ function largestExact(computation: Computation, rule: Rule, fixed: ReadonlyMap<s
   );
 }
 
-/** Fractions that are no multiples of this are none of an exact set. */
+/** Fractions that are not multiples of this are not used in an exact set. */
 const FINEST = 2 ** -16;
 
-/** The coarsest power of two, at most 1, that all numbers are multiples of. */
+/** The largest power of two, at most 1, of which all numbers are multiples. */
 function grainOfNumbers(numbers: readonly number[]): number | undefined {
   let grain = 1;
   while (grain >= FINEST && !numbers.every((x) => Number.isInteger(x / grain))) grain /= 2;
   return grain < FINEST ? undefined : grain;
 }
 
-/** What all values are multiples of where inputs are whole numbers; undefined where that is not known. */
+/** A number of which all values are multiples if inputs are integers; undefined if unknown. */
 function grainOf(e: Expr, fixed: ReadonlyMap<string, Fixed>): number | undefined {
   switch (e.kind) {
     case "number":
@@ -164,7 +170,7 @@ function grainOf(e: Expr, fixed: ReadonlyMap<string, Fixed>): number | undefined
   }
 }
 
-/** The size of the largest sum of inputs that are no larger than this. */
+/** The size of the largest sum of inputs within the given sizes. */
 function sizeOfAll(computation: Computation, rule: Rule, name: ReferenceSet["name"], sizes: Sizes): number {
   if (rule.growth) {
     const { factor, offset } = name === "exact" ? rule.growth.whole : rule.growth.drawn;
@@ -175,7 +181,7 @@ function sizeOfAll(computation: Computation, rule: Rule, name: ReferenceSet["nam
   return rule.chain * value;
 }
 
-/** Products of large values may leave the type: smaller ones until every sum fits. */
+/** The largest inputs for which every sum fits into its type. */
 function largestThatFits(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number {
   let large = largestInput(computation);
   while (large > 2 && !(sizeOfAll(computation, rule, "extreme", sizesOf(large, fixed)) < rule.roof))
@@ -183,7 +189,7 @@ function largestThatFits(computation: Computation, rule: Rule, fixed: ReadonlyMa
   return large;
 }
 
-/** The largest size of a value of sums and products; undefined for any other. */
+/** The largest magnitude of a value; undefined unless it consists of sums and products. */
 function largestValue(e: Expr, sizes: Sizes): number | undefined {
   switch (e.kind) {
     case "number":
@@ -268,7 +274,7 @@ async function storedSets(
   });
 }
 
-/** A set that lies in files: its values are read when they are asked for. */
+/** A set in files, whose values are read on demand. */
 class StoredSet implements ReferenceSet {
   readonly name: ReferenceSet["name"];
   readonly within: number;
@@ -282,7 +288,7 @@ class StoredSet implements ReferenceSet {
     this.own = files;
   }
 
-  // No property of its own: a copy with other values has no files.
+  // A getter, not an own property: a copy of this set with other values has no files.
   get files(): SetFiles {
     return this.own;
   }

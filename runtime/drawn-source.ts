@@ -1,6 +1,6 @@
 /**
- * @file Generates the program that draws the inputs of a large float computation and computes the results. All threads write them to files in
- * the tensors' types and storage order.
+ * @file Generates the program that draws the inputs of a large float computation and computes the results. All threads
+ * write them to files in the tensors' types and storage order.
  *
  *     ./drawn 2  0 1 3 exact.input0 exact.expected  1 1 1 random.input0 random.expected        threads; of each set kind, seed, largest, files
  *
@@ -24,14 +24,14 @@ import {
 } from "./reference-source.ts";
 import { bordered, borderFunction, reachOf } from "./reference-time.ts";
 
-/** Outputs summed side by side: whole lines of a cache, and rows long enough for a processor to fetch ahead. */
+/** Outputs summed together: whole cache lines, in rows long enough for the hardware prefetcher. */
 const LANES = 256;
-/** Of a set, before its files: kind, seed, largest. */
+/** Arguments of a set before its files: kind, seed, largest value. */
 const WORDS = 3;
 
 /**
- * @param computation without epilogue, of floats that lie row-major, whose points threads can share
- * @param fixed inputs that lie in their files already
+ * @param computation without epilogue, of row-major floats, whose points threads can share
+ * @param fixed inputs whose files already exist
  */
 export function drawnSource(computation: Computation, fixed: ReadonlySet<string>): SourceText {
   const { time } = computation;
@@ -72,19 +72,22 @@ export function drawnSource(computation: Computation, fixed: ReadonlySet<string>
   return spell(text, "c++");
 }
 
-/** Floats in their own type: their values are the interpreter's. */
+/** Floats in their own type; their values are those of the interpreter. */
 function heldPlain(tensor: Tensor): Holding {
   return { ...heldAsNumbers(tensor), type: code`Plain<${C_TYPES[tensor.dtype]}>` };
 }
 
-/** Where planes begin within their borders, as `padded` says it: the plane read and the plane made. */
+/**
+ * The offset of planes within their borders, in the form of `padded`: for the plane that is read and the plane that is
+ * written.
+ */
 function lowInTime(time: Time): ReadonlyMap<string, readonly number[]> {
   const target = targetOf(time.step);
   const low = target.dims.map((_, d) => -reachOf(time, d));
   return new Map([time.first, target.name].map((name) => [name, low]));
 }
 
-/** An input drawn into its file, and laid within its border where it has one. */
+/** An input drawn into its file, and copied inside its border if it has one. */
 function drawn(tensor: Tensor, i: number, low: readonly number[] | undefined, isFixed: boolean): Code[] {
   const count = elementCount(tensor);
   const type = C_TYPES[tensor.dtype];
@@ -104,7 +107,7 @@ function drawn(tensor: Tensor, i: number, low: readonly number[] | undefined, is
   ];
 }
 
-/** All elements of a tensor by all threads. @param low where it begins within its border, 0 or below */
+/** Visits all elements of a tensor with all threads. @param low the offset of the border, 0 or negative */
 function overElements(tensor: Tensor, low: readonly number[], each: (inside: Code, flat: Code) => Code): Code[] {
   const names = tensor.dims.map((_, d) => new Name("axis", `e${d}`, `element ${d} of ${tensor.name}`));
   const inside = code`it.${placeName(tensor.name)}(${list(names.map((name, d) => code`${name} + ${-(low[d] ?? 0)}`))})`;

@@ -1,11 +1,12 @@
 /**
- * @file Runs generated kernels without a GPU: compiled by the host's compiler with the headers in `emulation/`, in a child process.
+ * @file Runs generated kernels without a GPU: compiled by the host's compiler with the headers in `emulation/`, in a
+ * child process.
  *
  *     const [run] = await runEmulated([{ kernel, inputs: { x, w } }]);
  *     if (run.status === "ok") run.output                                  elements in memory order
  *
- * Many kernels of a language form one program and one compilation. C++ runs on this CPU's own instructions, which it must have; C++ for Arm is
- * compiled for Arm and runs under qemu.
+ * Many kernels of a language form one program and one compilation. C++ runs on this CPU's own instructions, which it
+ * must have; C++ for Arm is compiled for Arm and runs under qemu.
  */
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -36,17 +37,20 @@ import { type Compiler, compileSource, findCompiler } from "./compiler.ts";
 import { findArmTools } from "./cross.ts";
 import { emulationFlags, overflowFlags } from "./emulation.ts";
 
-/** How the threads of an emulated GPU take turns between the places where they wait, and when asynchronous copies arrive. */
+/** The order in which the threads of an emulated GPU take turns between waits, and when asynchronous copies arrive. */
 export interface ThreadOrder {
-  /** Of the threads that can go on: the first, the last, or any. */
+  /** Which of the runnable threads continues: the first, the last, or a random one. */
   readonly threads: "forward" | "reversed" | "shuffled";
-  /** At once, or when they are waited for. */
+  /** Whether copies arrive at once, or only when awaited. */
   readonly copies: "early" | "late";
-  /** Of a shuffled order. */
+  /** The seed of a shuffled order. */
   readonly seed?: number;
 }
 
-/** Orders that show a missing barrier or wait: whoever may run ahead does so, and whatever may be late is. */
+/**
+ * Orders that reveal a missing barrier or wait: threads run ahead where they may, and copies arrive as late as they
+ * may.
+ */
 export const ADVERSE_ORDERS: readonly ThreadOrder[] = [
   { threads: "forward", copies: "early" },
   { threads: "reversed", copies: "late" },
@@ -58,9 +62,9 @@ export const ADVERSE_ORDERS: readonly ThreadOrder[] = [
 
 export interface EmulatedJob {
   readonly kernel: Kernel;
-  /** Values of every tensor but the output, by name, in memory order. */
+  /** Values of every tensor except the output, in memory order. */
   readonly inputs: Inputs;
-  /** Of CUDA; forward with early copies when left out. */
+  /** For CUDA. By default forward, with early copies. */
   readonly order?: ThreadOrder;
 }
 
@@ -69,36 +73,36 @@ export type EmulatedRun =
   | { readonly status: "compile-failed" | "failed" | "timed-out"; readonly log: string };
 
 export interface EmulationOptions {
-  /** For one compilation or one run. */
+  /** The limit for one compilation or one run. */
   readonly timeLimitMs?: number;
-  /** Kernels of one compilation. */
+  /** Kernels in one compilation. */
   readonly batch?: number;
-  /** Program and arguments that run what was compiled for Arm; qemu with all its features by default. */
+  /** The program and arguments that run Arm binaries; by default qemu with all its features. */
   readonly emulator?: readonly string[];
-  /** Ends what compiles and runs; the promise is rejected. */
+  /** Aborts compilation and runs; the promise is then rejected. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The most bytes of a tensor: `emulation/driver.h` counts them in 32 bits, and Node reads a file of no more at once. */
+/** The most bytes of a tensor: `emulation/driver.h` counts them in 32 bits, and Node reads no larger file at once. */
 export const MOST_BYTES = 2 ** 31 - 1;
 
 const BATCH = 100;
 const TIME_LIMIT_MS = 120_000;
 
-/** Where a batch is compiled and run. */
+/** Where and with what a batch is compiled and run. */
 interface Place {
   readonly folder: string;
   readonly compiler: Compiler;
-  /** What runs a program; nothing does for one of this machine. */
+  /** The emulator of a program for another machine; empty for this one. */
   readonly emulator: readonly string[];
   readonly timeLimitMs: number;
   readonly signal: AbortSignal | undefined;
 }
 
 /**
- * Runs kernels, one that several jobs share compiled once; one result a job, in their order. Never throws for a kernel that is wrong.
- * Programs are kept, as those that are measured are.
- * @throws EnvironmentError where nothing compiles
+ * Runs kernels and returns one result for each job, in order. A kernel that several jobs share is compiled once. A
+ * wrong kernel is a result; it never throws. Programs are cached like those of measured kernels.
+ * @throws EnvironmentError if nothing compiles
  */
 export async function runEmulated(
   jobs: readonly EmulatedJob[],
@@ -140,11 +144,11 @@ async function runBatch(
   const data = join(folder, "data");
   const outputs = join(folder, "outputs");
 
-  // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong. One kernel has no halves.
-  // A GPU's features are none of this CPU.
+  // 1. Compile all kernels together. If that fails, compile halves, so that only the faulty kernels are reported. The
+  //    features of a GPU kernel do not apply to this CPU.
   const needed = language === "c++" ? jobs.flatMap((job) => job.kernel.features) : [];
   const features = extensionFlags([...new Set(needed)]);
-  // The vectors and matrices of cm.h, opencl.h and sycl.hpp are many small templates: optimising them takes longer than running them.
+  // cm.h, opencl.h and sycl.hpp use many small templates, which take longer to optimise than to run.
   const level = language === "c++" || language === "cuda" ? "-O1" : "-O0";
   const flags = [
     "-std=c++17",
@@ -166,7 +170,7 @@ async function runBatch(
     return [...first, ...(await runBatch(jobs.slice(middle), language, place))];
   }
 
-  // 2. Run. A kernel that ends the program is wrong; the next run begins behind it.
+  // 2. Run. A kernel that ends the program is faulty, and the next run begins after it.
   await writeFile(data, dataOfAll(jobs));
   const results: EmulatedRun[] = [];
   while (results.length < jobs.length) {
@@ -195,16 +199,16 @@ async function runBatch(
   return results;
 }
 
-/** As `take_turns` of emulation/cuda-memory.h reads it. */
+/** The encoding that `take_turns` of emulation/cuda-memory.h reads. */
 const TURNS = { forward: 0, reversed: 1, shuffled: 2 } as const;
 const LATE_COPIES = 16;
 
-/** One job after the other: together they may not fit into memory. */
+/** Generated job by job, since all data together may not fit into memory. */
 function* dataOfAll(jobs: readonly EmulatedJob[]): Generator<Uint8Array> {
   for (const job of jobs) yield* dataOf(job);
 }
 
-/** As `emulation/driver.h` reads it. */
+/** The format that `emulation/driver.h` reads. */
 function dataOf({ kernel, inputs, order }: EmulatedJob): Uint8Array[] {
   const sizes = kernel.arguments.map((a) => a.elements * bytesOf(a.dtype));
   const turns = TURNS[order?.threads ?? "forward"] + (order?.copies === "late" ? LATE_COPIES : 0);
@@ -220,7 +224,7 @@ function dataOf({ kernel, inputs, order }: EmulatedJob): Uint8Array[] {
   return [new Uint8Array(head.buffer), ...tensors];
 }
 
-/** What declares the instructions of the CPU that is compiled for. */
+/** The headers that declare the CPU's instructions. */
 const SYSTEM_HEADERS = code`#if defined(__aarch64__)
 #include <arm_neon.h>
 #ifdef __ARM_FEATURE_SVE
@@ -230,7 +234,10 @@ const SYSTEM_HEADERS = code`#if defined(__aarch64__)
 #include <immintrin.h>
 #endif`;
 
-/** The program that runs kernels of a language: each in a namespace of its own, its C functions renamed, its macros forgotten behind it. */
+/**
+ * A program that runs kernels of one language. Each is in its own namespace, with its C functions renamed and its
+ * macros undefined after it.
+ */
 export function emulatedProgram(
   jobs: readonly Pick<EmulatedJob, "kernel">[],
   language: Kernel["language"],
@@ -274,7 +281,10 @@ export function emulatedProgram(
   return spell(text, "c++");
 }
 
-/** Where the static shared memory of a kernel lies, which holds nothing usable when a block begins. A kernel may have none. */
+/**
+ * The linker section for a kernel's static shared memory, which is filled with unusable values when a block begins. A
+ * kernel may have none.
+ */
 function sharedSection(i: number): Code[] {
   const section = code`automap_shared_${i}`;
   return [
@@ -293,7 +303,7 @@ function runFunction(kernel: Kernel): Code {
   const { language } = kernel;
   switch (language) {
     case "c++":
-      // In three parts, as three threads would take them.
+      // In three parts, as three threads would divide it.
       return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t*) {
   automap_prepare(workspace, tensors);
   for (int phase = 0; phase < automap_phases(); phase++)
@@ -322,7 +332,7 @@ function runFunction(kernel: Kernel): Code {
   }
 }
 
-/** Every phase by three work-groups, lanes forward or reversed as turns say. */
+/** Every phase with three work-groups, lanes forward or reversed. */
 function openClRun({ arguments: tensors, opencl }: Kernel): Code {
   if (!opencl) throw new Error("internal: a kernel in OpenCL C that nobody can call");
   const { lanes, steps, workspaceBytes } = opencl;
@@ -342,7 +352,7 @@ function openClRun({ arguments: tensors, opencl }: Kernel): Code {
   ])}`;
 }
 
-/** Work-items forward or reversed as turns say. */
+/** Work-items forward or reversed. */
 function syclRun({ sycl }: Kernel): Code {
   if (!sycl) throw new Error("internal: a kernel in SYCL that nobody can call");
   return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {

@@ -1,10 +1,11 @@
 /**
- * @file Checks with the headers in `emulation/` whether a kernel equals its equation, for languages that no device here runs.
+ * @file Checks, with the headers in `emulation/`, whether a kernel equals its equation, for languages that no device
+ * here can run.
  *
  *     await emulatedVerdict(kernel, reference)      { status: "emulated", log: "every element right ... lanes forward and reversed; not timed" }
  *
- * The kernel runs on every set of inputs, and on the first in each order in which its lanes or threads may take turns. One run after the other: the
- * first that is not right is the verdict, and no more than one run's tensors are held at a time.
+ * The kernel runs on every set of inputs, and on the first set in each order of its lanes or threads. Runs follow one
+ * another and stop at the first failure, which is the verdict. Only one run's tensors are in memory at a time.
  */
 
 import { inputsOf } from "../abstraction/computation.ts";
@@ -22,32 +23,32 @@ import {
 import { emulationHash } from "./emulation.ts";
 import type { Reference, ReferenceSet } from "./verify.ts";
 
-/** What ran kernels, as records and users are told: the headers, which are one version of many. */
+/** The name of the emulator in records and messages. It includes a hash of the headers. */
 export const emulatorOf = (language: Kernel["language"]): string =>
   `automap's emulation of ${language} (headers ${emulationHash().slice(0, 8)})`;
 
 const FORWARD: ThreadOrder = { threads: "forward", copies: "early" };
-/** Of one kernel: its compilation and all its runs together. */
+/** The limit for one kernel: its compilation and all its runs. */
 const TIME_LIMIT_MS = 300_000;
 
 export interface VerdictOptions extends Pick<EmulationOptions, "signal"> {
-  /** For the compilation and all runs together; 300 s when left out. */
+  /** The limit for the compilation and all runs together; 300 s by default. */
   readonly timeLimitMs?: number | undefined;
-  /** Milliseconds since some moment. */
+  /** A clock in milliseconds. */
   readonly now?: () => number;
 }
 
-/** Lanes of a vector or a sub-group go one way or the other; threads of a GPU wait for one another in more ways. */
+/** Lanes of a vector or a sub-group run in two orders; threads of a GPU, which wait for one another, in more. */
 const ordersOf = (language: Kernel["language"]): readonly ThreadOrder[] =>
   language === "cuda" ? ADVERSE_ORDERS : [FORWARD, { threads: "reversed", copies: "early" }];
 
-/** A run that there is no time for. */
+/** The result of a run for which no time is left. */
 const LATE: EmulatedRun = { status: "timed-out", log: "" };
 
 /**
  * Runs a kernel under emulation and compares every element.
- * @returns `emulated` where all are right, or how the first run that is not ended
- * @throws EnvironmentError where nothing compiles; Error when the signal ended it
+ * @returns `emulated` if all elements are right, otherwise the status of the first run that failed
+ * @throws EnvironmentError if nothing compiles; Error if aborted
  */
 export async function emulatedVerdict(
   kernel: Kernel,
@@ -63,7 +64,7 @@ export async function emulatedVerdict(
     const inputs = inputsIn(reference, one.set);
     for (const order of one.orders) {
       const left = ends - now();
-      // The program is compiled for the first run, and found by the others.
+      // Only the first run compiles; the others find the program in the cache.
       const [run] = left > 0 ? await runEmulated([{ kernel, order, inputs }], { timeLimitMs: left, signal }) : [LATE];
       if (!run) throw new Error("internal: a run without a result");
       if (run.status === "timed-out") {
@@ -102,6 +103,6 @@ function problemOf(run: EmulatedRun, set: ReferenceSet, checked: Uint8Array | un
   }
 }
 
-/** Where the answer is infinite or NaN nothing else passes. */
+/** If the expected result is infinite or NaN, only the same value passes. */
 const isRight = (got: number, want: number, tolerance: number): boolean =>
   Object.is(got, want) || got === want || (Number.isFinite(want) && Math.abs(got - want) <= tolerance);

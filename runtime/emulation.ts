@@ -10,14 +10,14 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Language } from "../abstraction/intrinsic.ts";
 
-/** Where the headers lie, beside this file. */
+/** The folder of the headers, beside this file. */
 export function emulationFolder(): string {
   return fileURLToPath(new URL("./emulation/", import.meta.url));
 }
 
 let known: string | undefined;
 
-/** What the headers say, as a word: a program that was compiled with others is another program. */
+/** A hash of the headers. A program compiled with other headers is another program. */
 export function emulationHash(): string {
   if (known !== undefined) return known;
   const hash = createHash("sha256");
@@ -29,8 +29,8 @@ export function emulationHash(): string {
 }
 
 /**
- * What a compiler is told of signed integers that overflow. In SYCL and OpenCL C that is undefined whatever a compiler is told: it ends
- * the program. Elsewhere integers wrap, as those who compile kernels are told.
+ * Compiler flags for signed overflow. In SYCL and OpenCL C it is always undefined, so it ends the program. Elsewhere
+ * integers wrap, as in compiled kernels.
  */
 export function overflowFlags(language: Language): readonly string[] {
   return language === "sycl" || language === "opencl"
@@ -38,7 +38,7 @@ export function overflowFlags(language: Language): readonly string[] {
     : ["-fwrapv"];
 }
 
-/** What a compiler is told to find the headers, and to tell programs apart that only the headers tell apart. */
+/** Compiler flags that find the headers, and distinguish programs by the headers' hash. */
 export function emulationFlags(): string[] {
   return [`-I${emulationFolder()}`, `-DAUTOMAP_EMULATION=0x${emulationHash()}`];
 }

@@ -1,6 +1,6 @@
 /**
- * @file Distinguishes faults of the machine from faults of a kernel. An environment fault stops a search (exit code 6) and is never recorded as
- * a fact about a kernel.
+ * @file Distinguishes faults of the machine from faults of a kernel. An environment fault stops a search (exit code 6)
+ * and is never recorded as a fact about a kernel.
  *
  *     await onThisMachine("writing a kernel", () => writeFile(file, text))       ENOSPC becomes: no space left on the device
  *     const problem = toolProblem(run, "compiling")                              what a compiler's last words say of the machine
@@ -13,14 +13,14 @@ type Fault = "disk" | "memory" | "limit" | "permission" | "device" | "missing" |
 
 interface Sort {
   readonly fault: Fault;
-  /** Error codes of the system that mean it. */
+  /** The system's error codes for it. */
   readonly codes: readonly string[];
-  /** How programs say it. */
+  /** Its wording in the output of programs. */
   readonly words: RegExp;
   readonly remedy: string;
 }
 
-/** In the order they are looked for. */
+/** In order of precedence. */
 const SORTS: readonly Sort[] = [
   {
     fault: "disk",
@@ -72,7 +72,10 @@ const SORTS: readonly Sort[] = [
 
 const WHY = "this is a fault of the machine and says nothing about a kernel, so nothing is recorded of it";
 
-/** Does something with files or processes; what the system refuses is a fault of the environment. @param doing `writing a kernel` */
+/**
+ * Does something with files or processes, and reports the system's refusals as faults of the environment. @param doing
+ * `writing a kernel`
+ */
 export async function onThisMachine<T>(doing: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -81,19 +84,22 @@ export async function onThisMachine<T>(doing: string, work: () => Promise<T>): P
   }
 }
 
-/** What an error of the system's calls says of the machine; undefined for any other error. */
+/** The environment fault behind a system call's error; undefined for other errors. */
 export function systemError(error: unknown, doing: string): EnvironmentError | undefined {
   if (!(error instanceof Error)) return undefined;
-  // An array for which there is no memory is a RangeError without a code.
+  // An array that does not fit into memory causes a RangeError without a code.
   const code = "code" in error ? String(error.code) : /allocation failed/i.test(error.message) ? "ENOMEM" : "";
   const sort = SORTS.find(({ codes }) => codes.includes(code));
-  // Of a rename, the place that was to be made.
+  // For a rename, the destination.
   const place = "dest" in error ? error.dest : "path" in error ? error.path : undefined;
   const what = typeof place === "string" ? `${doing}: ${place}: ${reasonOf(error)}` : `${doing}: ${error.message}`;
   return sort && new EnvironmentError({ what, why: WHY, remedy: sort.remedy }, error);
 }
 
-/** What the end and the words of a program say of the machine; undefined when they say nothing of it. @param doing `compiling` */
+/**
+ * The environment fault that a program's exit and output indicate; undefined if they indicate none. @param doing
+ * `compiling`
+ */
 export function toolProblem(run: ChildRun, doing: string): EnvironmentError | undefined {
   if (run.status === "ok") return undefined;
   const said = `${explainRun(run)}\n${run.stderr}\n${run.stdout}`;
@@ -103,7 +109,7 @@ export function toolProblem(run: ChildRun, doing: string): EnvironmentError | un
   return new EnvironmentError({ what: `${doing}: ${line.trim()}`, why: WHY, remedy: sort.remedy });
 }
 
-/** Programs are killed (9) for want of memory, and (24, 25) by the limits of a shell. */
+/** Signal 9 usually means that memory ran out, 24 and 25 that a shell limit was exceeded. */
 const SIGNALS: Readonly<Record<string, Fault>> = { SIGKILL: "memory", SIGXFSZ: "disk" };
 
 function sortOfEnd(run: ChildRun): Sort | undefined {

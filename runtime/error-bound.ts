@@ -3,7 +3,8 @@
  *
  *     boundRule(matmul)      { chain: 512, operations: 1, epsilon: 2 ** -24, ... }
  *
- * `(terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number)`: Higham, Accuracy and Stability, section 4.2.
+ * `(terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number)`: Higham, Accuracy and Stability,
+ * section 4.2.
  */
 
 import { type Axis, type Computation, elementCount, inputsOf, targetOf } from "../abstraction/computation.ts";
@@ -19,38 +20,41 @@ import { typeOf } from "../abstraction/typing.ts";
 import { callsLibrary, isOfLibrary, sizeOf } from "./size.ts";
 import { type Growth, growthOf, magnitudeOf, valueNodes } from "./step-growth.ts";
 
-/** Computes a computation on inputs, however it does. */
+/** Evaluates a computation on inputs. */
 export type Evaluate = (computation: Computation, inputs: Inputs) => Promise<Values> | Values;
 
-/** The bound of a computation with sums of these lengths. */
+/** A bound with the number of terms of each sum. */
 export interface Bound extends BoundRule {
-  /** Terms of each sum. */
+  /** The number of terms of each sum. */
   readonly terms: ArrayLike<number>;
 }
 
-/** How far a float result may be off: `(terms + operations + 1) * (epsilon * magnitude + smallest)`. */
+/** The error bound of a float result: `(terms + operations + 1) * (epsilon * magnitude + smallest)`. */
 export interface BoundRule {
   /** The sum of |terms|, computed in f64 from the inputs. */
   readonly magnitude: Computation;
-  /** Of steps and recurrences: the magnitude is computed from the absolute values of the inputs. */
+  /** For time steps and recurrences: whether the magnitude is computed from the absolute values of the inputs. */
   readonly absolute: boolean;
-  /** Of steps whose differences do not multiply one another: the magnitude follows from the largest element of the first plane. */
+  /** For time steps that are linear in the plane: the magnitude follows from the largest element of the first plane. */
   readonly growth?: Growth;
-  /** Terms of every sum; or, where several points meet in one element, the computation that counts them. */
+  /** Terms of every sum, or, if several points meet in one element, the computation that counts them. */
   readonly chain: number | Computation;
-  /** Operations that make one term. */
+  /** Operations in one term. */
   readonly operations: number;
   readonly epsilon: number;
   readonly smallest: number;
-  /** Largest sum that cannot overflow on the way. */
+  /** The largest sum that cannot overflow. */
   readonly roof: number;
-  /** Integers below are exact. */
+  /** Integers below this are exact. */
   readonly exactBelow: number;
-  /** Integers in, integers out: no division, no fraction written in the equation, no function that makes fractions. */
+  /**
+   * Whether integer inputs give integer results: no division, no fraction in the equation, no function with fractional
+   * results.
+   */
   readonly integral: boolean;
 }
 
-/** Undefined when the result is exact. */
+/** Undefined if the result is exact. */
 export async function boundOf(computation: Computation, evaluate: Evaluate): Promise<Bound | undefined> {
   const rule = boundRule(computation);
   if (!rule) return undefined;
@@ -62,14 +66,19 @@ export async function boundOf(computation: Computation, evaluate: Evaluate): Pro
   return { ...rule, terms };
 }
 
-/** Undefined when the result is exact: integers that no function of floats makes, and floats that are only moved or compared. */
+/**
+ * Undefined if the result is exact: integers that do not come from a float function, and floats that are only moved or
+ * compared.
+ */
 export function boundRule(computation: Computation): BoundRule | undefined {
   const { equation, time } = computation;
   if (time) return boundInTime(computation, time);
   return ruleOf(computation, isRecurrent(equation));
 }
 
-/** @param again whether sizes are made of sizes: of the argument of a function no more is known then than how large it is */
+/**
+ * @param again whether magnitudes are computed from magnitudes, so that only the size of a function's argument is known
+ */
 function ruleOf(computation: Computation, again: boolean): BoundRule | undefined {
   const { equation } = computation;
   const target = targetOf(computation);
@@ -103,7 +112,10 @@ function ruleOf(computation: Computation, again: boolean): BoundRule | undefined
   };
 }
 
-/** What a step is off by goes through all later steps, each of which adds as much: of magnitudes that are stepped through time alike. */
+/**
+ * The error of a step passes through all later steps, each of which adds its own. So magnitudes are stepped through
+ * time as well.
+ */
 function boundInTime(computation: Computation, time: Time): BoundRule | undefined {
   const rule = ruleOf(time.step, true);
   const growth = rule && growthOf(time, (rule.operations + 1) * rule.epsilon);
@@ -116,7 +128,7 @@ function boundInTime(computation: Computation, time: Time): BoundRule | undefine
     }
   );
 }
-/** Terms of a sum; of a result that refers to itself, operations on the longest way to it. */
+/** Terms of a sum, or, for a recurrence, operations on the longest path to a result. */
 function chainLength({ equation, axes }: Computation, operations: number): number {
   const extentsIn = (kind: Axis["kind"]): number[] => axes.filter((a) => a.kind === kind).map((a) => a.extent);
   const product = (all: readonly number[]): number => all.reduce((n, extent) => n * extent, 1);
@@ -124,7 +136,8 @@ function chainLength({ equation, axes }: Computation, operations: number): numbe
   if (!isRecurrent(equation)) return reduced;
   const along = extentsIn("spatial");
   const distances = dependencesOf(equation).map((d) => d.distance);
-  // A step of a way leaves places of an axis behind where no read stays; or one of some axis where none goes forward.
+  // Each step of a path advances along an axis on which every read moves; otherwise along some axis on which no read
+  // moves forward.
   const left = along.filter((_, d) => distances.every((v) => typeof v[d] === "number" && v[d] >= 1));
   const backwards = distances.every((v) => v.every((d) => d !== "*" && d >= 0));
   const moved = along.filter((_, d) => distances.some((v) => v[d] !== 0));
@@ -132,13 +145,13 @@ function chainLength({ equation, axes }: Computation, operations: number): numbe
   return longest * ((joinsBySize(equation) ? 1 : reduced) + operations);
 }
 
-/** Whether one of several values is taken, and none is added. */
+/** Whether one of several values is chosen, rather than added. */
 const joinsBySize = ({ op }: Equation): boolean => op === "max=" || op === "min=";
 
-/** The computation with another value, everything in f64; the terms of a maximum or minimum are added up too. */
+/** The computation with another value, all in f64. Terms of a maximum or minimum are added up too. */
 function inDoubles(computation: Computation, value: Expr): Computation {
   const { equation, tensors } = computation;
-  // What refers to itself would add up more at every step than any way to a result has.
+  // A recurrence must not add up: it would count more at every step than any path to a result contains.
   const op = equation.op === "=" ? "=" : joinsBySize(equation) && isRecurrent(equation) ? "max=" : "+=";
   return {
     ...computation,

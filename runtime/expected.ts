@@ -1,5 +1,6 @@
 /**
- * @file The expected results of a computation on given inputs, such as those of a step within a network, and the tolerance for a kernel.
+ * @file The expected results of a computation on given inputs, such as those of a step within a network, and the
+ * tolerance for a kernel.
  *
  *     const { expected, tolerance } = await expectedOn(conv, { in: values, w: weights }, { compiler, workdir })
  */
@@ -18,8 +19,8 @@ export interface Expected {
 }
 
 /**
- * What a computation gives on these inputs, and how far a kernel may be off.
- * @param more what the sum of an element may be off besides
+ * The result of a computation on given inputs, and the tolerance for a kernel.
+ * @param more an additional error that the sum of an element may have
  */
 export async function expectedOn(
   computation: Computation,

@@ -1,11 +1,12 @@
 /**
- * @file Bounds of an epilogue over a sum that is known only approximately: interval arithmetic, with each operation rounded as written.
+ * @file Bounds of an epilogue over a sum that is known only approximately: interval arithmetic, with each operation
+ * rounded as written.
  *
  *     out in [3.4, 3.6]      sat_u8(round(out))      [3, 4]
  *     out in [-1, 2]         max(out, 0) * scale     [-4, 0] where scale is -2
  *
- * Rounding is monotonic, so the rounded ends enclose every result of a kernel that rounds each operation separately. Where an operation is not
- * monotonic (casts that wrap, `%`) the interval is the type's range.
+ * Rounding is monotonic, so the rounded ends enclose every result of a kernel that rounds each operation separately.
+ * Where an operation is not monotonic (casts that wrap, `%`) the interval is the type's range.
  */
 
 import { evaluateIndex } from "../abstraction/affine.ts";
@@ -28,14 +29,14 @@ type Interval = readonly [low: number, high: number];
 type Point = Readonly<Record<string, number>>;
 type Evaluate = (at: Point) => Interval;
 
-/** Elements between two turns of the event loop, in which Ctrl-C is heard: some hundredths of a second. */
+/** Elements between two turns of the event loop, in which Ctrl-C is handled: a few hundredths of a second. */
 const BOUND_AT_ONCE = 2 ** 16;
 
 /**
- * The interval of every output element of an epilogue, a turn of the event loop now and then.
- * @param epilogue an element-wise computation, as `partsOf` gives it
- * @param uncertain the input known to lie between these ends; the others are exact
- * @param output what the elements hold that it leaves to others, exactly
+ * The interval of every output element of an epilogue. It yields to the event loop now and then.
+ * @param epilogue an element-wise computation, as returned by `partsOf`
+ * @param uncertain the input known only to lie between the given bounds; the others are exact
+ * @param output exact values of the elements that this epilogue does not store
  * @throws the reason of the signal
  */
 export async function intervalsOf(
@@ -96,7 +97,7 @@ export async function intervalsOf(
   return { low, high };
 }
 
-/** Row-major place of an element; an epilogue never reads outside. */
+/** Row-major index of an element. An epilogue never reads outside. */
 function placeIn(epilogue: Computation, tensor: string, index: readonly Expr[]): (at: Point) => number {
   const { dims } = tensorOf(epilogue, tensor);
   return (at) => index.reduce((sum, e, d) => sum * (dims[d]?.extent ?? 1) + evaluateIndex(e, at), 0);
@@ -163,7 +164,7 @@ function compile(
   }
 }
 
-/** A function of intervals: all but `pow` keep order, or do on either side of 0. */
+/** A function of intervals. Except for `pow`, all are monotone, or monotone on either side of 0. */
 function called(fn: FunctionName, first: Evaluate, second: Evaluate, dtype: DType): Evaluate {
   const rounded = ([low, high]: Interval): Interval => within(dtype, low, high);
   switch (fn) {
@@ -216,7 +217,10 @@ function both(first: Evaluate, second: Evaluate, choose: (a: number, b: number) 
   };
 }
 
-/** Of a positive base the ends are at corners, and of one that is known; of a whole exponent above 0 also where the base is 0. */
+/**
+ * The bounds of `pow`. For a positive base, or a known base and exponent, they are at the corners; for a known positive
+ * integer exponent, also at base 0.
+ */
 function powers(base: Interval, exponent: Interval, dtype: DType): Interval {
   const isKnown =
     exponent[0] === exponent[1] && (base[0] === base[1] || (Number.isInteger(exponent[0]) && exponent[0] > 0));
@@ -258,7 +262,9 @@ function arithmetic(op: BinaryOp, a: Interval, b: Interval, dtype: DType): Inter
   }
 }
 
-/** Both ends brought to the type; all of the type where an integer wraps between them, or an end is not a number. */
+/**
+ * Both bounds converted to the type; the whole range of the type if an integer wraps between them, or a bound is NaN.
+ */
 function within(dtype: DType, low: number, high: number): Interval {
   if (Number.isNaN(low) || Number.isNaN(high)) return whole(dtype);
   if (!isInteger(dtype)) return [wrap(dtype, low), wrap(dtype, high)];

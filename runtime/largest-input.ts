@@ -8,7 +8,10 @@ import { type Computation, elementCount, pointCount, targetOf } from "../abstrac
 import { rangeOf } from "../abstraction/dtype.ts";
 import type { Expr } from "../abstraction/expression.ts";
 
-/** Inputs of the extreme set: so large that a sum of products of as many factors as the value has stays within its type. */
+/**
+ * The largest inputs of the extreme set for which a sum of products, with as many factors as the value has, stays
+ * within its type.
+ */
 export function largestInput(computation: Computation): number {
   const { equation } = computation;
   const roof = rangeOf(targetOf(computation).dtype)[1];
@@ -16,7 +19,7 @@ export function largestInput(computation: Computation): number {
   return (roof / (8 * Math.max(1, reduced))) ** (1 / Math.max(1, degreeOf(equation.value)));
 }
 
-/** Factors of the longest product. */
+/** The number of factors in the longest product. */
 function degreeOf(e: Expr): number {
   switch (e.kind) {
     case "access":

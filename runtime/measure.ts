@@ -1,14 +1,14 @@
 /**
- * @file Measures kernels reliably: each is compiled, its code is searched for the promised instruction, every element is checked in a child
- * process that may die, and the kernel is timed in batches.
+ * @file Measures kernels reliably: each is compiled, its code is searched for the promised instruction, every element
+ * is checked in a child process that may die, and the kernel is timed in batches.
  *
  *     const made = await createRunner({ threads: 2 });
  *     if (made.status === "environment") ...                            no compiler: what to install
  *     const reference = await made.runner.reference(conv2d, 1);
  *     await made.runner.measure(kernel, reference)                      { status: "ok", median: 3.2e-4, ... }
  *
- * Kernels compile in parallel and ahead of time. They are measured one at a time, on cores that no other automap process uses. A kernel's
- * failure, of any kind, is its status; a failure of the machine throws an EnvironmentError.
+ * Kernels compile in parallel and ahead of time. They are measured one at a time, on cores that no other automap
+ * process uses. A kernel's failure, of any kind, is its status; a failure of the machine throws an EnvironmentError.
  */
 
 import { mkdir, mkdtemp } from "node:fs/promises";
@@ -39,52 +39,52 @@ import { type Summary, summarise } from "./statistics.ts";
 import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
 
 export interface MeasureOptions {
-  /** Batches of one kernel take about this long together. */
+  /** The approximate total time of a kernel's batches. */
   readonly budgetSeconds?: number;
-  /** A batch takes at least this long, and 50 ticks of the clock. */
+  /** The shortest batch; a batch also takes at least 50 clock ticks. */
   readonly batchSeconds?: number;
-  /** Batches: at least (three when one call outlasts the budget), at most. */
+  /** The least and most batches. If one call exceeds the budget, the least is three. */
   readonly batches?: readonly [least: number, most: number];
-  /** So many batches are enough once they have taken so long together, whatever the budget; never when left out. */
+  /** The number of batches that suffices once they have taken this many seconds; by default the budget decides. */
   readonly enough?: readonly [batches: number, seconds: number] | undefined;
-  /** Warm: the call before has just used the data. Flushed: it is in no cache. */
+  /** Warm: the previous call has just used the data. Flushed: the data are in no cache. */
   readonly cache?: "warm" | "flushed";
-  /** Longest a single call may take. */
+  /** The longest time for a single call. */
   readonly stepSeconds?: number;
-  /** What a kernel may allocate, its workspace included. */
+  /** The memory that a kernel may allocate, including its workspace. */
   readonly memoryBytes?: number;
-  /** The largest file that a kernel may write: none, unless a compiler works within its process. */
+  /** The largest file that a kernel may write: none, unless a compiler runs within its process. */
   readonly fileBytes?: number;
-  /** What a kernel may print. */
+  /** The most bytes that a kernel may print. */
   readonly outputBytes?: number;
 }
 
-/** Kernels measured one after the other, of which only the fastest matter. */
+/** Options for measuring kernels one after another when only the fastest matter. */
 export interface RaceOptions extends MeasureOptions {
-  /** Seconds of a call that are known already: what is clearly slower, in every batch, is not timed to the end. */
+  /** The best known time of a call in seconds. A kernel clearly slower in every batch is not timed to the end. */
   readonly goal?: number | undefined;
-  /** Ends what runs: there are no more answers. */
+  /** Aborts the race; no more results follow. */
   readonly signal?: AbortSignal | undefined;
 }
 
 export interface RunnerOptions extends MeasureOptions, CoreOptions {
-  /** Parts of a call, each on a thread pinned to a processor of its own. */
+  /** Parts of a call, each on a thread pinned to its own processor. */
   readonly threads?: number;
-  /** For compiled kernels and references; `~/.cache/automap/runtime` by default. */
+  /** The folder for compiled kernels and references; `~/.cache/automap/runtime` by default. */
   readonly workdir?: string;
-  /** Compilations at once; one a core by default. */
+  /** Concurrent compilations; by default one a core. */
   readonly jobs?: number;
-  /** Found when left out. */
+  /** By default the one that is found. */
   readonly compiler?: Compiler;
-  /** Flags for every kernel, after the usual ones. */
+  /** Additional flags for every kernel. */
   readonly flags?: readonly string[];
-  /** Of the bootstrap. */
+  /** The seed of the bootstrap. */
   readonly seed?: number;
-  /** Code for another processor, compiled and run by these: what is right ends as `emulated`, and nothing is timed. */
+  /** Tools for code of another processor. Correct kernels end as `emulated`, and nothing is timed. */
   readonly emulated?: ArmTools;
 }
 
-/** What numbers were taken under: part of their record. */
+/** The conditions of a measurement, which are part of its record. */
 export interface Conditions {
   readonly clock: "CLOCK_MONOTONIC_RAW";
   readonly threads: number;
@@ -97,7 +97,7 @@ export interface Runner {
   readonly compiler: Compiler;
   readonly workdir: string;
   readonly cores: Cores;
-  /** Starts compiling and disassembling, so that the result is there when `measure` asks for it. */
+  /** Starts compilation and disassembly ahead of `measure`. */
   readonly compile: (kernel: Kernel, signal?: AbortSignal) => Promise<Compiled>;
   readonly reference: (
     computation: Computation,
@@ -106,23 +106,23 @@ export interface Runner {
   ) => Promise<Reference>;
   readonly measure: (kernel: Kernel, reference: Reference, options?: MeasureOptions) => Promise<Measurement>;
   /**
-   * The answers in order, each as soon as it is known; returning early ends what runs. They share a process until one fails: a failure counts
-   * only of the first kernel of a process, where no other can have been the cause.
+   * The results in order, each as soon as it is known. Returning early aborts the rest. Kernels share a process until
+   * one fails; a failure counts only for the first kernel in a process, since a later one may have another cause.
    */
   readonly race: (
     kernels: readonly Kernel[],
     reference: Reference,
     options?: RaceOptions,
   ) => AsyncGenerator<Measurement, void>;
-  /** Finalists in one process on the same memory, batches in turns (A B A B): sample i of each was taken next to sample i of the others. */
+  /** Measures finalists in one process on the same memory, in alternating batches: sample i of each next to the others'. */
   readonly compareKernels: (
     kernels: readonly Kernel[],
     reference: Reference,
     options?: MeasureOptions,
   ) => Promise<readonly Measurement[]>;
-  /** The same small work whenever it is asked for: when its time moves, the machine has. */
+  /** Times a fixed small workload. If its time changes, the machine has changed. */
   readonly baseline: () => Promise<Summary & { readonly samples: readonly number[] }>;
-  /** Stops what runs and deletes what only this runner needs. Compiled kernels stay. */
+  /** Stops running work and deletes this runner's own files. Compiled kernels stay. */
   readonly close: () => Promise<void>;
 }
 
@@ -139,9 +139,8 @@ const DEFAULTS = {
 } as const satisfies Settings;
 
 /**
- * Makes a runner, or says what this machine lacks. Its measuring program is compiled meanwhile: the first to measure waits for that, and is
- * told by an EnvironmentError when it does not compile.
- * @throws UsageError when there are fewer processors than threads
+ * Makes a runner, or says what this machine lacks. The first measurement waits for the measuring program to compile.
+ * @throws UsageError if there are fewer processors than threads
  */
 export async function createRunner(
   options: RunnerOptions = {},
@@ -154,7 +153,7 @@ export async function createRunner(
   }
 }
 
-/** @throws UsageError when there are fewer processors than threads */
+/** @throws UsageError if there are fewer processors than threads */
 export function checkProcessors(threads: number, processors: number): void {
   if (!Number.isSafeInteger(threads) || threads < 1)
     throw new UsageError(`threads must be a positive integer, got ${threads}`);
@@ -171,7 +170,7 @@ async function makeRunner(
   const stopping = new AbortController();
   const cores = coresOf(options, stopping.signal);
   checkProcessors(threads, cores.processors);
-  // References are computed by this machine itself.
+  // References run on this machine itself.
   const compiler = options.compiler ?? (await findCompiler());
   if (compiler.status === "environment") return compiler;
   const target = options.emulated?.compiler ?? compiler;
@@ -179,7 +178,8 @@ async function makeRunner(
   await mkdir(workdir, { recursive: true });
   await trimCache(workdir, cacheLimits());
   const scratch = new OwnFolder(await mkdtemp(join(workdir, `runner-${process.pid}-`)));
-  // It takes two seconds of a core: who measures waits for it and hears of what is wrong with it, who enumerates a space does not.
+  // Compiling the harness takes two seconds. Only measurements wait for it and report its failure, while a space can be
+  // enumerated meanwhile.
   const harness = madeHarness({ compiler: target, workdir, cores, signal: stopping.signal });
   harness.catch(() => undefined);
   const place = { threads, cores, compiler, target, workdir, harness, scratch, stopping };
@@ -191,12 +191,12 @@ interface Place {
   readonly threads: number;
   readonly cores: Cores;
   readonly compiler: Compiler;
-  /** Of kernels and the measuring program: another one where they are emulated. */
+  /** The compiler of kernels and of the measuring program. It differs if they are emulated. */
   readonly target: Compiler;
   readonly workdir: string;
-  /** The measuring program, once it is compiled. */
+  /** The measuring program, once compiled. */
   readonly harness: Promise<string>;
-  /** A folder that only this runner needs. */
+  /** This runner's own folder. */
   readonly scratch: OwnFolder;
   readonly stopping: AbortController;
 }
@@ -280,7 +280,7 @@ class LocalRunner implements Runner {
     }
     const sets = await this.filesOf(reference);
     const [first] = kernels;
-    // One that dies takes the process with it: the others, which have no verdict yet, start again without it.
+    // A kernel that dies ends the process. Those without a verdict start again without it.
     while (first && left.length > 0) {
       const kernels = left.map(({ fit }) => fit.file);
       const verdicts = await this.run({ arguments: first.arguments, sets, kernels }, options);
@@ -367,19 +367,19 @@ class LocalRunner implements Runner {
       return { ...reply, heard: new Map([...reply.verdicts].map(([at, v]) => [at, heard(v, reply.load)])) };
     };
     return this.oneAtATime(async () => {
-      // Before a core is held: it is compiled on one.
+      // Awaited before a core is locked, since it compiles on one.
       const harness = await this.place.harness;
       if (stopping.signal.aborted) throw new Error(STOPPED);
       const ran = await this.cores.measuring(threads, async (cpus) => {
         const first = await once(harness, cpus);
-        // Of a race only what the first kernel did is in doubt: who comes later is tried again anyway.
+        // In a race only the first kernel's result is in doubt; later ones are tried again anyway.
         return first.killed && !(subject.race && first.verdicts.size > 1) ? once(harness, cpus) : first;
       });
       return ran.heard;
     });
   }
 
-  /** Compiles and counts: what can be said of a kernel before it runs. */
+  /** Compiles the kernel and counts its instruction: the checks before it runs. */
   private async examine(kernel: Kernel): Promise<Examined | Failed> {
     const compiled = await this.pool.kernel(kernel);
     if (compiled.status === "compile-failed") return compiled;
@@ -405,18 +405,18 @@ class LocalRunner implements Runner {
   }
 }
 
-/** What a run of the harness is about. */
+/** The subject of a run of the harness. */
 type Subject = Pick<HarnessRequest, "arguments" | "sets" | "kernels" | "race">;
 
-/** Who hears of a run before it ends. */
+/** Callbacks during a run. */
 interface Listening {
-  /** Told of each kernel that was timed. */
+  /** Called with each kernel that was timed. */
   readonly onVerdict?: (kernel: number, verdict: Heard) => void;
-  /** Ends it. */
+  /** Aborts the run. */
   readonly signal?: AbortSignal;
 }
 
-/** A verdict, and where it was come to. */
+/** A verdict, and the conditions under which it was reached. */
 type Heard = Verdict & { readonly ran: Surroundings };
 
 interface Examined {
@@ -434,7 +434,7 @@ function checkArguments(kernel: Kernel, { computation }: Reference): void {
   if (given !== wanted) throw new Error(`internal: the kernel takes ${given} but ${computation.name} has ${wanted}`);
 }
 
-/** Options given as undefined do not hide a default. */
+/** Drops options that are undefined, so that they do not override defaults. */
 function definedOnly(options: MeasureOptions): Partial<Settings> {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }

@@ -1,6 +1,6 @@
 /**
- * @file Compiles OpenCL C with Intel's offline compiler and reads the matrix products, registers and spills of each function back from the
- * assembly it writes.
+ * @file Compiles OpenCL C with Intel's offline compiler and reads the matrix products, registers and spills of each
+ * function back from the assembly it writes.
  *
  *     const built = await compileForIntel(kernel, "dg2", ocloc);
  *     if (built.status === "compiled") built.functions[1]          { name: "automap_phase_0", dpas: 8, instructions: 452, registers: 128 }
@@ -14,36 +14,36 @@ import { join } from "node:path";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { explainRun, findProgram, runChild } from "./child.ts";
 
-/** A function of a kernel as it was compiled. */
+/** A compiled function of a kernel. */
 export interface IsaFunction {
   readonly name: string;
-  /** Matrix products in its text. */
+  /** Matrix products in its code. */
   readonly dpas: number;
   readonly instructions: number;
-  /** Of a thread, addresses included. */
+  /** Registers of a thread, including addresses. */
   readonly registers: number;
-  /** Of registers that are kept in memory. */
+  /** Bytes of registers spilled to memory. */
   readonly spilledBytes: number;
 }
 
-/** What a compilation ended in; `spilled` when a function keeps registers in memory. */
+/** The result of a compilation; `spilled` if a function spills registers to memory. */
 export type IntelBuild =
   | { readonly status: "compiled"; readonly functions: readonly IsaFunction[] }
   | { readonly status: "spilled" | "compile-failed"; readonly log: string };
 
 export const OCLOC = "ocloc";
-/** Sub-group barriers need 2.0; for pvc the compiler's own header does not compile as 3.0 (1.0.12504). */
+/** Sub-group barriers need 2.0. For pvc, the compiler's own header does not compile as 3.0 (1.0.12504). */
 const OPTIONS = "-cl-std=CL2.0";
 const TIME_LIMIT_MS = 120_000;
 
-/** Where the compiler is; undefined where there is none. */
+/** The compiler's path; undefined if it is not installed. */
 export const findOcloc = (): string | undefined => findProgram(OCLOC);
 
 /**
- * Compiles a kernel for a device as ocloc names it: `dg2`, `pvc`.
+ * Compiles a kernel for a device by ocloc's name: `dg2`, `pvc`.
  * @param ocloc path of the compiler
- * @param signal ends the compilation
- * @throws Error when the signal ended it
+ * @param signal aborts the compilation
+ * @throws Error if aborted
  */
 export async function compileForIntel(
   kernel: Kernel,
@@ -77,7 +77,10 @@ export async function compileForIntel(
   }
 }
 
-/** Of functions that were compiled again, since they spilled, the last: `x_simd8_entry_0003.asm`, then `x_1_simd8_entry_0003.asm`. */
+/**
+ * The last attempt for each function. ocloc compiles a function again if it spills: `x_simd8_entry_0003.asm`, then
+ * `x_1_simd8_entry_0003.asm`.
+ */
 export function lastAttempts(names: readonly string[]): string[] {
   const last = new Map<string, { readonly attempt: number; readonly name: string }>();
   for (const name of [...names].sort()) {
@@ -88,7 +91,7 @@ export function lastAttempts(names: readonly string[]): string[] {
   return [...last.values()].map(({ name }) => name).sort();
 }
 
-/** What the assembly of one function says of itself in its head, and how many matrix products are in its text. */
+/** The facts in the head of a function's assembly, and the number of matrix products in its code. */
 export function functionIn(text: string): IsaFunction {
   const word = (pattern: RegExp): string => {
     const found = pattern.exec(text)?.[1];
@@ -105,7 +108,7 @@ export function functionIn(text: string): IsaFunction {
   };
 }
 
-/** Matrix products that the text of a kernel issues, by function: what the compiled one must hold. */
+/** The number of matrix products that a kernel's source issues, by function. The compiled code must contain them. */
 export function promisedDpas({ source }: Pick<Kernel, "source">): ReadonlyMap<string, number> {
   const parts = source.split(/^__kernel void (\w+)/m);
   const counts = new Map<string, number>();

@@ -1,11 +1,12 @@
 /**
- * @file Wraps an OpenCL C kernel in the C interface of a C++ kernel, so that it is compiled, checked, timed and compared like any other, in the
- * same child process under the same limits. The device is the first CPU of any OpenCL platform.
+ * @file Wraps an OpenCL C kernel in the C interface of a C++ kernel, so that it is compiled, checked, timed and
+ * compared like any other, in the same child process under the same limits. The device is the first CPU of any OpenCL
+ * platform.
  *
  *     compileSource(openClHost(kernel), [...kernelFlags({ features: [] }), ...OPENCL_FLAGS], ".so", options)
  *
- * Tensors and workspace are buffers in host memory, without copies. A call runs all phases in order and waits once at the end. The device
- * distributes the work, so that parts other than the first have nothing to do.
+ * Tensors and workspace are buffers in host memory, without copies. A call runs all phases in order and waits once at
+ * the end. The device distributes the work, so that parts other than the first have nothing to do.
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -13,7 +14,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import { code, lines, list, type SourceText, stringLiteral } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 
-/** Behind those of a kernel. */
+/** Flags in addition to those of a kernel. */
 export const OPENCL_FLAGS: readonly string[] = ["-lOpenCL"];
 
 const HOST = code`
@@ -104,7 +105,7 @@ extern "C" void automap_run(void* workspace, void* const* tensors, int, int part
 }
 `;
 
-/** The program of a kernel whose work-items work alone. @throws Error for one of sub-groups */
+/** The program for a kernel of independent work-items. @throws Error for a kernel with sub-groups */
 export function openClHost({ source, arguments: tensors, opencl }: Kernel): SourceText {
   if (opencl?.lanes !== 1) throw new Error("internal: no device here runs this kernel in OpenCL C");
   const text = lines([

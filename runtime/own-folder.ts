@@ -1,9 +1,9 @@
 /**
- * @file A folder for one runner, deleted when nothing writes to it any more.
+ * @file A folder for one runner, deleted once nothing writes to it any more.
  *
  *     const folder = new OwnFolder("/tmp/runner-1");
  *     void folder.writing(() => writeFile(join(folder.path, "inputs"), bytes));
- *     await folder.remove();                       waits for the file; who writes later is told that measuring was stopped
+ *     await folder.remove();                       waits for the file; later writers get an error that measuring was stopped
  */
 
 import { rm } from "node:fs/promises";
@@ -18,7 +18,7 @@ export class OwnFolder {
     this.path = path;
   }
 
-  /** Does what writes into the folder. Rejected without doing it once the folder is to go. */
+  /** Runs work that writes into the folder. Once the folder is to be deleted, it is rejected without running. */
   async writing<T>(work: () => Promise<T>): Promise<T> {
     if (this.isLeft) throw new Error(STOPPED);
     const writer = work();

@@ -10,17 +10,17 @@ import { readCpuInfo, sveBytes } from "../targets/native.ts";
 
 export interface Processor {
   readonly model: string;
-  /** As /proc/cpuinfo names them. */
+  /** With the names of /proc/cpuinfo. */
   readonly features: readonly string[];
 }
 
-/** The first processor; fields Linux does not tell are empty. */
+/** The first processor. Fields that Linux does not report are empty. */
 export function readProcessor(cpuinfo: string = textOf("/proc/cpuinfo") ?? ""): Processor {
   const { model, words } = readCpuInfo(cpuinfo);
   return { model: model ?? "", features: words };
 }
 
-/** Bits of the scalable vectors that programs get; undefined where the CPU has none. */
+/** Bits of the scalable vectors that programs get; undefined if the CPU has none. */
 export function scalableBits({ features }: Pick<Processor, "features">, bytes = sveBytes()): number | undefined {
   return features.includes("sve") ? 8 * (bytes ?? 16) : undefined;
 }
@@ -30,20 +30,23 @@ export function allowedCpus(status: string = textOf("/proc/self/status") ?? ""):
   return readList(/^Cpus_allowed_list:\s*(.*)$/m.exec(status)?.[1] ?? "0");
 }
 
-/** A core: its threads share its units, so that two of them disturb each other. */
+/** A core. Its hardware threads share its units, so two of them disturb each other. */
 export interface Core {
-  /** `core 3`, after the first of its processors, also where this process may not use that one. */
+  /** `core 3`, numbered by the first of its processors, even if this process may not use that one. */
   readonly name: string;
   /** Processors that this process may use, in ascending order. */
   readonly cpus: readonly number[];
-  /** Whether no other of this machine is much faster: false for the small cores of hybrid processors. */
+  /** Whether no other core of this machine is much faster; false for the small cores of hybrid processors. */
   readonly isFastest: boolean;
 }
 
-/** How much slower a core may be and still count as one of the fastest: turbo clocks differ by less, big and small cores by more. */
+/**
+ * The relative speed from which a core counts as one of the fastest. Turbo clocks differ by less, big and small cores
+ * by more.
+ */
 const AS_FAST = 0.85;
 
-/** The cores this process may use, in the order of their first processors. */
+/** The cores that this process may use, ordered by their first processors. */
 export function coresHere(
   allowed: readonly number[] = allowedCpus(),
   siblings: (cpu: number) => readonly number[] = readSiblings,
@@ -57,7 +60,7 @@ export function coresHere(
   });
 }
 
-/** Processors for so many threads: one of every core, in their order, then the cores' other threads. */
+/** Processors for a number of threads: one of every core in order, then the other hardware threads. */
 export function processorsOf(cores: readonly Core[], threads: number): number[] {
   const rounds = Math.max(...cores.map((core) => core.cpus.length));
   const inTurn = Array.from({ length: rounds }, (_, i) => cores.flatMap((core) => core.cpus.slice(i, i + 1))).flat();
@@ -69,7 +72,7 @@ export function clockSource(): string | undefined {
   return textOf("/sys/devices/system/clocksource/clocksource0/current_clocksource")?.trim();
 }
 
-/** `performance`, `powersave`; undefined where the machine does not tell, as virtual ones mostly do not. */
+/** `performance`, `powersave`; empty if the machine does not report it, as most virtual machines do not. */
 export function frequencyGovernors(): string[] {
   const root = "/sys/devices/system/cpu";
   const cpus = namesIn(root).filter((name) => /^cpu\d+$/.test(name));
@@ -77,7 +80,7 @@ export function frequencyGovernors(): string[] {
   return [...new Set(found.filter((governor) => governor !== undefined))];
 }
 
-/** Relative to the fastest processor's 1024; Linux tells it of Arm's, and of Intel's where cores differ. */
+/** The speed relative to the fastest processor's 1024. Linux reports it on Arm, and on Intel hybrids. */
 function readCapacity(cpu: number): number {
   const told = Number(textOf(`/sys/devices/system/cpu/cpu${cpu}/cpu_capacity`) ?? "");
   if (told > 0) return told;

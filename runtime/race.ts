@@ -1,15 +1,16 @@
 /**
- * @file Measures kernels one after another in as few processes as possible, for a search that wants the fastest of them.
+ * @file Measures kernels one after another in as few processes as possible, for a search that wants the fastest of
+ * them.
  *
  *     process 1    a timed   b timed   c crashed
- *     process 2    c crashed                          by itself, so it is c that crashes
+ *     process 2    c crashed                          alone, so c itself is the cause
  *     process 3    d timed, until all of five batches were longer than a's median by a margin
  */
 
 import type { Verdict } from "./harness/run.ts";
 import { median } from "./statistics.ts";
 
-/** Runs a process of these kernels, in which what is clearly slower than `goal` seconds is not timed to the end. */
+/** Runs a process with these kernels. A kernel that is clearly slower than `goal` seconds is not timed to the end. */
 export type RunRace<T extends Verdict> = (
   files: readonly string[],
   goal: number | undefined,
@@ -17,8 +18,8 @@ export type RunRace<T extends Verdict> = (
 ) => Promise<ReadonlyMap<number, T>>;
 
 /**
- * Gives each kernel its verdict as soon as it is known. A failure counts only of the first kernel of a process, where no other can have
- * been the cause: one that comes later begins the next process.
+ * Gives each kernel its verdict as soon as it is known. A failure counts only for the first kernel in a process, since
+ * another kernel might have caused a later one. A kernel that fails later begins the next process.
  */
 export async function raced<T extends Verdict>(
   files: readonly string[],
@@ -53,7 +54,7 @@ export async function raced<T extends Verdict>(
   }
 }
 
-/** Numbered answers in their order, each as soon as it is there. */
+/** Yields numbered answers in order, each as soon as it is available. */
 export async function* inOrder<T>(
   count: number,
   work: (give: (at: number, answer: T) => void) => Promise<void>,

@@ -1,6 +1,6 @@
 /**
- * @file Reference kernels on a device for elements that an epilogue assigns from inputs alone, besides the sums: one thread for each element,
- * which has a single accepted value.
+ * @file Reference kernels on a device for elements that an epilogue assigns from inputs alone, besides the sums: one
+ * thread for each element, which has a single accepted value.
  *
  *     z[b,k] = d[b,k]      struct Beside0 { at(b, k), place(b, k) }      __global__ void beside_0(Beside0 of, double* low, double* high)
  */
@@ -11,7 +11,7 @@ import { argumentsOf, bind, digitOf, held, parametersOf, THREADS } from "./refer
 import { printIndex, printValue } from "./reference-expressions.ts";
 import { declareTensor, placeName } from "./reference-source.ts";
 
-/** The kernel of one of them. */
+/** The kernel for one such assignment. */
 export function besideKernel({ equation, axes, tensors }: Computation, output: Tensor, i: number): Code {
   const dtypes = Object.fromEntries(Object.values(tensors).map((t) => [t.name, t.dtype]));
   const points = axes.reduce((product, a) => product * a.extent, 1);
@@ -36,7 +36,7 @@ export function besideKernel({ equation, axes, tensors }: Computation, output: T
   ]);
 }
 
-/** Its launch. @param tensors of the whole computation, as they are given */
+/** Its launch. @param tensors of the whole computation, in argument order */
 export function besideLaunch(beside: Computation, tensors: readonly Tensor[], i: number): Code[] {
   const points = beside.axes.reduce((product, a) => product * a.extent, 1);
   const inputs = inputsOf(beside).filter((t) => t.name !== targetOf(beside).name);

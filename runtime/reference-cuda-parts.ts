@@ -1,4 +1,7 @@
-/** @file Parts of a device reference: elements in their memory layout, the sum of one element as a struct, and its address. */
+/**
+ * @file Parts of a device reference: elements in their memory layout, the sum of one element as a struct, and its
+ * address.
+ */
 
 import type { Axis, Computation, Tensor } from "../abstraction/computation.ts";
 import { inputsOf } from "../abstraction/computation.ts";
@@ -10,10 +13,10 @@ import { axisName, type Code, code, join, lines, list, NOTHING } from "../abstra
 import { fold, join_, literal, printIndex, printValue } from "./reference-expressions.ts";
 import { dataName, declareTensor, placeName } from "./reference-source.ts";
 
-/** Threads of a block of the reference. */
+/** Threads in a block of the reference. */
 export const THREADS = 256;
 
-/** Elements as they lie in memory, read as the numbers the interpreter sees; with `magnitude`, without their sign. */
+/** Elements in memory, read as the numbers that the interpreter sees; with `magnitude`, as absolute values. */
 export const ELEMENTS = code`template <class T, class Number> struct Stored {
   const T* data;
   AUTOMAP_FUNCTION Number operator[](Int at) const { return Number(data[at]); }
@@ -41,7 +44,7 @@ export function held(tensor: Tensor, magnitude: boolean): { type: Code; storage:
 export const argumentsOf = (axes: readonly Axis[]): Code => list(axes.map((a) => axisName(a.name)));
 export const parametersOf = (axes: readonly Axis[]): Code => list(axes.map((a) => code`Int ${axisName(a.name)}`));
 
-/** The counter of an axis in a point's number, the last axis fastest. */
+/** The counter of an axis, computed from a point's number with the last axis fastest. */
 export function digitOf(axes: readonly Axis[], i: number): Code {
   const below = axes.slice(i + 1).reduce((product, a) => product * a.extent, 1);
   const quotient = code`point / Int(${below})`;

@@ -1,12 +1,13 @@
 /**
- * @file Computes the expected plane of a stencil's time steps on a device: one step as reference-cuda.ts computes an equation, launched
- * repeatedly.
+ * @file Computes the expected plane of a stencil's time steps on a device: one step as reference-cuda.ts computes an
+ * equation, launched repeatedly.
  *
  *     find_largest(u_0)    step(u_0, even)    step(even, odd)    step(odd, even)    ...    keep(even, high)    find_spread(high)    bounds(low, high)
  *
- * The two planes of the steps are in the memory that receives the bounds at the end. The tolerance follows from the largest element of the first
- * plane (step-growth.ts). Results may have decayed below it, so that zeros would be accepted. All bounds are then set to ones that nothing
- * satisfies, infinity to -infinity, from which the comparison sees that these inputs reveal nothing (`tells` in harness/cuda-elements.h).
+ * The two planes of the steps are in the memory that receives the bounds at the end. The tolerance follows from the
+ * largest element of the first plane (step-growth.ts). Results may have decayed below it, so that zeros would be
+ * accepted. All bounds are then set to ones that nothing satisfies, infinity to -infinity, from which the comparison
+ * sees that these inputs reveal nothing (`tells` in harness/cuda-elements.h).
  */
 
 import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";
@@ -21,15 +22,17 @@ import { argumentsOf, digitOf, ELEMENTS, foldStruct, placeStruct, THREADS } from
 import { printIndex } from "./reference-expressions.ts";
 import { dataName, harnessText, placeName } from "./reference-source.ts";
 
-/** What results may be off at most, where the largest element of the first plane is 1: beyond it wrong ones would pass. */
+/**
+ * The largest error accepted, relative to the largest element of the first plane. Beyond it, wrong results would pass.
+ */
 const MOST_OFF = 1 / 8;
 
-/** Threads that look for the largest element, each in a part of the plane. */
+/** Threads that search for the largest element, each in a part of the plane. */
 const MOST_PARTS = 65_536;
-/** Threads that look for the least and the largest answer: what they find lies in memory of the program. */
+/** Threads that search for the smallest and largest result. Their findings are in memory of the program. */
 const MOST_SPREAD_PARTS = 4096;
 
-/** How far a result is off: `scale * (factor * largest + offset) + smallest`. */
+/** The error of a result: `scale * (factor * largest + offset) + smallest`. */
 interface Rounding {
   readonly scale: number;
   readonly exact: { readonly factor: number; readonly offset: number };
@@ -40,9 +43,9 @@ interface Rounding {
 }
 
 /**
- * The reference, as that of any computation is called.
- * @throws UsageError where rounding has no bound that a device could check by: coefficients are read from memory, differences multiply one
- *   another, or results may be as far off as they are large
+ * The reference, with the same interface as for any computation.
+ * @throws UsageError if the device cannot check by a rounding bound: coefficients are read from memory, differences
+ * multiply one another, or results may be off by as much as they are large
  */
 export function cudaStepsSource(computation: Computation, { step, first, steps }: Time): SourceText {
   const other = inputsOf(step).find((t) => t.name !== first);
@@ -56,7 +59,7 @@ export function cudaStepsSource(computation: Computation, { step, first, steps }
   const type = code`${C_TYPES[dtype]}`;
   const count = memoryElements(output);
   const data = dataName(first);
-  // Planes in 32 bits lie in one bound's memory together.
+  // Two planes of 32-bit elements fit into the memory of one bound.
   const odd = bytesOf(dtype) < 8 ? code`(${type}*)low + ${count}` : code`(${type}*)high`;
   const point = [
     code`  const Int point = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
@@ -120,7 +123,7 @@ export function cudaStepsSource(computation: Computation, { step, first, steps }
   return spell(text, "cuda");
 }
 
-/** Finds the largest element of the first plane: threads each of a part of it, then one of what they found. */
+/** Finds the largest element of the first plane: each thread in a part of it, then one thread among their results. */
 function largestLines(type: Code, count: number, parts: number): Code[] {
   return [
     code`static __device__ double largest;`,
@@ -142,7 +145,10 @@ function largestLines(type: Code, count: number, parts: number): Code[] {
   ];
 }
 
-/** Whether wrong answers show, as `tells` of verify.ts has it: what passes is less than how far the answers spread, of one answer less than the answer. */
+/**
+ * Whether wrong results would show, as in `tells` of verify.ts: the tolerance must be less than the spread of the
+ * results, or, for a single result, less than the result.
+ */
 function spreadLines(count: number, parts: number): Code[] {
   return [
     code`static __device__ double least_of[${parts}], most_of[${parts}], widest_of[${parts}];`,
@@ -153,7 +159,7 @@ function spreadLines(count: number, parts: number): Code[] {
     code`  double least = __builtin_huge_val(), most = -__builtin_huge_val(), widest = 0;`,
     code`  for (Int i = part; i < Int(${count}); i += Int(${parts})) {`,
     code`    const double value = values[i];`,
-    // Memory without an element holds no number.
+    // NaN marks memory that holds no element.
     code`    if (value != value) continue;`,
     code`    const double slack = tolerance_of(value, exact);`,
     code`    if (value < least) least = value;`,
@@ -175,7 +181,7 @@ function spreadLines(count: number, parts: number): Code[] {
   ];
 }
 
-/** Undefined where results are exact. @throws UsageError where there is no bound, or one that tells nothing */
+/** Undefined if results are exact. @throws UsageError if there is no bound, or it is too large */
 function roundingOf(computation: Computation, steps: number): Rounding | undefined {
   const rule = boundRule(computation);
   if (!rule) return undefined;

@@ -1,11 +1,12 @@
 /**
- * @file Computes the expected output of a CUDA kernel on the device, by a plain kernel of the equation with one thread for each element.
+ * @file Computes the expected output of a CUDA kernel on the device, by a plain kernel of the equation with one thread
+ * for each element.
  *
  *     cudaReferenceSource(conv2d)      extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t)
  *
- * `low` and `high` are the smallest and largest accepted value for each element of the output's memory; memory that holds no element is left
- * untouched. The tolerance is that of verify.ts, and the arithmetic that of the interpreter (`harness/arithmetic.h`). A test checks that both
- * agree with the interpreter.
+ * `low` and `high` are the smallest and largest accepted value for each element of the output's memory; memory that
+ * holds no element is left untouched. The tolerance is that of verify.ts, and the arithmetic that of the interpreter
+ * (`harness/arithmetic.h`). A test checks that both agree with the interpreter.
  */
 
 import {
@@ -41,17 +42,18 @@ import { cudaStepsSource } from "./reference-cuda-steps.ts";
 import { printIndex, printValue, readName } from "./reference-expressions.ts";
 import { dataName, declareTensor, harnessText, placeName } from "./reference-source.ts";
 
-/** Inputs as `draw` of harness/cuda-elements.h makes them. */
+/** Sets of inputs as `draw` of harness/cuda-elements.h makes them. */
 export const INEXACT_SETS = ["random", "extreme"] as const;
 
-/** What a computation is checked on: where sums of floats are exact in any order, a lost term shows. */
+/** The sets that a computation is checked on. If float sums are exact in any order, a missing term shows. */
 export function setsOf(computation: Computation): readonly ("exact" | (typeof INEXACT_SETS)[number])[] {
   return isInteger(targetOf(computation).dtype) ? INEXACT_SETS : ["exact", ...INEXACT_SETS];
 }
 
 /**
  * The reference of a computation.
- * @throws UsageError when an epilogue is not monotone in the sum: then the ends of an interval say nothing of what lies between
+ * @throws UsageError if an epilogue is not monotone in the sum, since the bounds of an interval then do not bound what
+ * lies between
  */
 export function cudaReferenceSource(computation: Computation): SourceText {
   if (computation.time) return cudaStepsSource(computation, computation.time);
@@ -143,7 +145,7 @@ function toleranceLines(rule: BoundRule, kept: readonly Axis[]): Code[] {
   ];
 }
 
-/** A struct whose `at(i, j)` is what an epilogue makes of a sum at an element of it, and `place(i, j)` where that lies. */
+/** A struct with the epilogue's result for a sum, `at(i, j)`, and its address, `place(i, j)`. */
 function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
   const { target, value, where } = epilogue.equation;
   const output = targetOf(epilogue);
@@ -170,7 +172,7 @@ function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
   ]);
 }
 
-/** Both ends of the interval through the epilogue, at the element of the sum. */
+/** Applies the epilogue to both ends of the interval of a sum. */
 function epilogueLines(sum: Tensor, element: Code): Code[] {
   const type = isInteger(sum.dtype) ? "Int" : "double";
   const through = (name: "first" | "second", value: "least" | "greatest"): Code[] => [
@@ -185,7 +187,10 @@ function epilogueLines(sum: Tensor, element: Code): Code[] {
   ];
 }
 
-/** Whether a value grows or falls with one tensor's element, which it reads once: then the ends of an interval become its ends. */
+/**
+ * Whether a value is monotone in a tensor's element, which it reads only once. Then the ends of an interval map to its
+ * ends.
+ */
 function isMonotone(value: Expr, tensor: string): boolean {
   const reads = (e: Expr): boolean => accessesIn(e).some((a) => a.tensor === tensor);
   const along = (e: Expr): boolean => {
@@ -195,7 +200,7 @@ function isMonotone(value: Expr, tensor: string): boolean {
       case "axis":
         return true;
       case "cast":
-        // An integer that wraps is not monotone; a clamp and a rounding are.
+        // Wrapping an integer is not monotone; clamping and rounding are.
         return (e.saturate || !isInteger(e.dtype)) && along(e.value);
       case "negate":
         return along(e.value);

@@ -41,7 +41,7 @@ export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisN
 
 const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
 
-/** A value as the interpreter computes it, in the words of `arithmetic.h`. */
+/** A value as the interpreter computes it, in terms of `arithmetic.h`. */
 export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
   const dtype = typeOf(e, dtypes) ?? expected;
   const print = (part: Expr): Code => printValue(part, dtypes, dtype);
@@ -109,7 +109,7 @@ function printRead({ tensor, index }: Access): Code {
   return code`${readName(tensor)}(${list(index.map((e) => printIndex(e)))})`;
 }
 
-/** Joins one more value `v` to the running fold `sum`. */
+/** Adds a value `v` to the running fold `sum`. */
 export function fold(op: CombineOp, dtype: DType): Code {
   switch (op) {
     case "=":
@@ -127,7 +127,7 @@ export function fold(op: CombineOp, dtype: DType): Code {
   }
 }
 
-/** Joins the fold to what the target holds, `old`. */
+/** Combines the fold with the target's previous value, `old`. */
 export function join_(op: CombineOp, dtype: DType): Code {
   switch (op) {
     case "=":

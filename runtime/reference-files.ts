@@ -14,11 +14,11 @@ import type { OwnFolder } from "./own-folder.ts";
 import type { Reference } from "./verify.ts";
 
 /**
- * Writes each reference that lies in no files yet into a folder of its own when it is first asked for.
- * @returns the files of its sets; rejected with an EnvironmentError when the machine cannot keep them, as on a full disk
+ * Writes each reference that has no files yet into its own folder, when first requested.
+ * @returns the files of its sets; rejected with an EnvironmentError if the machine cannot store them, as on a full disk
  */
 export function referenceFiles(folder: OwnFolder): (reference: Reference) => Promise<readonly SetFiles[]> {
-  // A runner may outlive many searches: what a reference holds in memory goes with the search that asked for it.
+  // Weak, since a runner may outlive many searches, and a reference's memory should be freed with its search.
   const written = new WeakMap<Reference, Promise<readonly SetFiles[]>>();
   let folders = 0;
   return (reference) => {

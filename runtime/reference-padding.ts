@@ -16,13 +16,18 @@ import { rowMajor } from "../abstraction/layout.ts";
 
 export interface Padded {
   readonly computation: Computation;
-  /** Of each input with a border the least index read of each dimension, 0 or below: there its memory begins. */
+  /**
+   * For each input with a border, the smallest index read along each dimension, 0 or negative. Its memory begins there.
+   */
   readonly low: ReadonlyMap<string, readonly number[]>;
-  /** The inputs as the computation with borders takes them, row-major. */
+  /** The inputs in the form that the padded computation takes, row-major. */
   readonly inputs: (given: Inputs) => Inputs;
 }
 
-/** A border of more than the tensor itself is left to tests: a condition keeps most of it from being read. */
+/**
+ * The most that a border may enlarge a tensor. With a larger border, a condition probably excludes most of it, and
+ * tests are kept.
+ */
 const MOST_GROWTH = 2;
 
 /** @param computation without epilogue */
@@ -72,17 +77,19 @@ export function padded(computation: Computation): Padded {
 }
 
 interface Border {
-  /** The least index read of each dimension, 0 or below; and the greatest, that of its last element or above. */
+  /**
+   * The smallest index read along each dimension, 0 or negative, and the largest, at least that of the last element.
+   */
   readonly low: readonly number[];
   readonly high: readonly number[];
 }
 
-/** Whether an index of a tensor may lie outside it, by the bounds of its parts. */
+/** Whether an index of a tensor may be outside, according to the bounds of its parts. */
 export function isReachedOutside(tensor: Tensor, computation: Computation): boolean {
   return borderOf(tensor, computation) !== undefined;
 }
 
-/** Undefined when nothing outside is read or written. */
+/** Undefined if nothing outside is read or written. */
 function borderOf({ name, dims }: Tensor, { equation, axes }: Computation): Border | undefined {
   const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
   const low = dims.map(() => 0);

@@ -1,10 +1,11 @@
 /**
- * @file Computes the expected outputs of an equation with a compiled program: the same numbers as `interpret`, a hundred times as fast.
+ * @file Computes the expected outputs of an equation with a compiled program: the same numbers as `interpret`, a
+ * hundred times as fast.
  *
  *     await interpretCompiled(conv2d, inputs, { compiler, workdir })      Float64Array, row-major
  *
- * Inputs are padded with their borders, and several outputs are summed side by side, each in its own order. The interpreter remains the oracle;
- * a test checks that the two agree.
+ * Inputs are padded with their borders, and several outputs are summed together, each in its own order. The interpreter
+ * remains the oracle; a test checks that the two agree.
  */
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -22,13 +23,13 @@ import { padded } from "./reference-padding.ts";
 import { referenceSource } from "./reference-source.ts";
 import { timeSource } from "./reference-time.ts";
 
-/** No contraction of a*b + c, no reordering: every operation rounds as written. */
+/** Without contraction of a*b + c or reordering: every operation rounds as written. */
 const FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-pthread"];
-/** What the vectors of the program need. Every compiler knows these, which is not so of all that a machine has. */
+/** Vector features for the program. Every compiler knows these, unlike some other features of a machine. */
 const VECTORS: ReadonlySet<string> = new Set(["avx2", "avx512f"]);
 
 export interface ProgramOptions extends Omit<CompileOptions, "flags"> {
-  /** Of the run, not of the compilation. */
+  /** The limit for the run, without the compilation. */
   readonly runLimitMs?: number;
 }
 
@@ -36,7 +37,7 @@ export const RUN_LIMIT_MS = 600_000;
 
 /**
  * The output of a computation, row-major, as {@link interpret} gives it.
- * @throws EnvironmentError when the machine lacks room or memory; Error when the program runs longer than the limit
+ * @throws EnvironmentError if the machine lacks disk space or memory; Error if the program exceeds the time limit
  */
 export function interpretCompiled(computation: Computation, inputs: Inputs, options: ProgramOptions): Promise<Values> {
   return onThisMachine("computing what kernels must answer", () => compileAndInterpret(computation, inputs, options));
@@ -89,12 +90,12 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
   }
 }
 
-/** Of programs that compute what kernels must answer. */
+/** Flags for programs that compute expected results. */
 export function programFlags(): string[] {
   return [...FLAGS, ...compilerFlags(nativeTarget().isa.filter((feature) => VECTORS.has(feature)))];
 }
 
-/** Work that takes all the cores there are, but for those that are measured or compiled on. */
+/** Runs work on all cores except those that are being measured or compiled on. */
 export function onFreeCores<T>(
   cores: ProgramOptions["cores"],
   work: (threads: number, cpus?: readonly number[]) => Promise<T>,

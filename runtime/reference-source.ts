@@ -1,11 +1,11 @@
 /**
- * @file Generates the source of a program that computes an equation point by point with the functions of `harness/arithmetic.h`. Its parts are
- * also used for packages and for references on a GPU.
+ * @file Generates the source of a program that computes an equation point by point with the functions of
+ * `harness/arithmetic.h`. Its parts are also used for packages and for references on a GPU.
  *
  *     c[i,j] += f32(a[i,k]) * f32(b[k,j])      ->      for (Int i = 0; i < 64; i++) for (Int j ...) {
  *                                                        ... v = multiply<f32>(f32::wrap(read_a(i, k)), f32::wrap(read_b(k, j)));
  *
- * Indices are logical and nothing is mapped. The terms of an output are added in the order they are written in.
+ * Indices are logical and nothing is mapped. The terms of an output are added in loop order.
  */
 
 import { readFileSync } from "node:fs";
@@ -44,8 +44,8 @@ import { fold, join_, literal, printIndex, printValue, readName } from "./refere
 import { isReachedOutside } from "./reference-padding.ts";
 
 /**
- * The text of the program, of a computation without epilogue: arguments are a file of doubles for every input, then the file it writes,
- * then how many threads it may use.
+ * The program for a computation without epilogue. Its arguments are a file of doubles for every input, the output file,
+ * and the number of threads.
  */
 export function referenceSource(computation: Computation): SourceText {
   const target = targetOf(computation);
@@ -68,28 +68,31 @@ export function referenceSource(computation: Computation): SourceText {
   return spell(text, "c++");
 }
 
-/** The outermost loop, when its points neither write nor read what others write: threads then share it. */
+/** The outermost loop, if its points neither write nor read what others write, so that threads can share it. */
 export function sharedAxis(computation: Computation): Axis | undefined {
   const outermost = outermostOf(computation);
   return isApart(computation) && outermost !== undefined && outermost.extent > 1 ? outermost : undefined;
 }
 
-/** The outermost loop over outputs that has anything to share out. */
+/** The outermost loop over outputs with more than one step. */
 function outermostOf({ axes }: Computation): Axis | undefined {
   const spatial = axes.filter((a) => a.kind === "spatial");
   return spatial.find((a) => a.extent > 1) ?? spatial[0];
 }
 
-/** Whether no output is written twice or read: they may then be computed in any order. */
+/** Whether no output is written twice or read, so that outputs can be computed in any order. */
 function isApart(computation: Computation): boolean {
   const { target, value } = computation.equation;
   return !accessesIn(value).some((a) => a.tensor === target.tensor) && writesApart(computation);
 }
 
-/** Outputs summed side by side: enough to hide the latency of an addition with the widest vectors. */
+/** Outputs summed together: enough to hide the latency of an addition with the widest vectors. */
 export const LANES = 32;
 
-/** `share(count)`: the struct's points, computed by so many threads. Outputs that all of them assign need not be cleared. */
+/**
+ * `share(count)`: computes the struct's points with `count` threads. If all outputs are assigned, they need not be
+ * cleared.
+ */
 export function workers(extent: number, clears = true): Code[] {
   return [
     code`#include <pthread.h>`,
@@ -112,24 +115,24 @@ export function workers(extent: number, clears = true): Code[] {
   ];
 }
 
-/** How a tensor is held by a {@link referenceStruct}. */
+/** How a {@link referenceStruct} holds a tensor. */
 export interface Holding {
   /** A type with `operator[]` and `set`. */
   readonly type: Code;
-  /** Element offset over the names of the dimensions. */
+  /** The element's offset in terms of the dimensions. */
   readonly storage: Expr;
 }
 
-/** As `elements.h` holds one: numbers the interpreter would see, row-major. */
+/** As in `elements.h`: the numbers that the interpreter would see, row-major. */
 export function heldAsNumbers(tensor: Tensor): Holding {
   return { type: code`Elements<${elementType(tensor)}>`, storage: rowMajor(tensor.dims) };
 }
 
 /**
- * A struct with a member `data_in` for every tensor `in`, whose `compute()` fills the target from the others. It wants
- * `arithmetic.h`.
+ * A struct with a member `data_in` for every tensor `in`, whose `compute()` fills the target from the others. It
+ * requires `arithmetic.h`.
  * @param computation without epilogue
- * @param lanes outputs that are summed side by side along the innermost loop over them; each is summed in the order of one
+ * @param lanes outputs summed together along the innermost loop over them; each sum keeps its own order
  */
 export function referenceStruct(
   name: Code,
@@ -180,7 +183,7 @@ function structOf(
           code`  void compute_part(Int first, Int last) {`,
         ]
       : [code`  void compute_part(Int, Int) {`]),
-    // A loop even without axes, so that the body may continue.
+    // A loop even without axes, so that the body may use `continue`.
     code`    for (int whole = 0; whole < 1; whole++)`,
     ...(lanes > 1 && isAssignedOnce(computation)
       ? assigned(computation, spatial)
@@ -208,7 +211,7 @@ function structOf(
   ]);
 }
 
-/** Steps one after another, between the output and a second plane; the last writes the output. */
+/** Steps that alternate between the output and a second plane; the last one writes the output. */
 function stepping({ steps, first }: Time, target: Tensor, extent: number): Code[] {
   const [before, after] = [dataName(first), dataName(target.name)];
   return [
@@ -229,7 +232,7 @@ function stepping({ steps, first }: Time, target: Tensor, extent: number): Code[
   ];
 }
 
-/** What is computed for an output: its place, a term of its sum, and how it is stored. */
+/** The parts of an output: its address, a term of its sum, and its store. */
 function partsOfOutput(computation: Computation): {
   readonly type: Code;
   readonly place: Code;
@@ -273,7 +276,7 @@ function oneByOne(computation: Computation, reduce: readonly Code[]): Code[] {
 }
 
 interface SideBySide {
-  /** The loop over outputs that are summed side by side, and whether threads share it. */
+  /** The loop over outputs that are summed together, and whether threads share it. */
   readonly innermost: Axis;
   readonly isShared: boolean;
   readonly others: readonly Code[];
@@ -281,14 +284,14 @@ interface SideBySide {
   readonly lanes: number;
 }
 
-/** Whether each output is one term, and none lies outside. */
+/** Whether each output is a single term, and none is outside. */
 function isAssignedOnce(computation: Computation): boolean {
   const { equation, axes } = computation;
   const isPlain = equation.op === "=" && equation.where === undefined && axes.every((a) => a.kind === "spatial");
   return isPlain && axes.length > 0 && !isReachedOutside(targetOf(computation), computation);
 }
 
-/** Outputs that are assigned, each for itself: a compiler makes vectors of the innermost loop. */
+/** Outputs that are assigned independently. The compiler vectorises the innermost loop. */
 function assigned(computation: Computation, spatial: readonly Code[]): Code[] {
   const { place, value } = partsOfOutput(computation);
   const { name, dtype } = targetOf(computation);
@@ -303,8 +306,8 @@ function assigned(computation: Computation, spatial: readonly Code[]): Code[] {
 }
 
 /**
- * The same of several outputs at a time: their sums do not wait for one another, and a compiler makes vectors of them. A group of columns
- * is done for all rows before the next, so that what they share stays in a cache.
+ * Several outputs at a time. Their sums do not wait for one another, and the compiler vectorises them. A group of
+ * columns is computed for all rows before the next, so that shared data stay in cache.
  */
 function sideBySide(computation: Computation, { innermost, isShared, others, reduce, lanes }: SideBySide): Code[] {
   const { op } = computation.equation;
@@ -313,7 +316,8 @@ function sideBySide(computation: Computation, { innermost, isShared, others, red
   const { type, place, condition, value, store } = partsOfOutput(computation);
   const own = axisName(innermost.name);
   const [from, to] = isShared ? (["first", "last"] as const) : ([0, innermost.extent] as const);
-  // A sum that starts at 0 is the sum that starts at its first term: it is added to the identity, 0, in the end.
+  // A sum that starts at 0 equals the sum that starts at its first term, because that is added to the identity, 0, in
+  // the end.
   const isSum = op === "+=" || op === "sat+=";
   return [
     code`    for (Int group = ${from}; group < ${to}; group += ${lanes})`,
@@ -343,7 +347,7 @@ function sideBySide(computation: Computation, { innermost, isShared, others, red
   ];
 }
 
-/** A header of the reference program. */
+/** A header for reference programs. */
 export function harnessText(name: "arithmetic.h" | "cuda-elements.h" | "drawn.h" | "elements.h"): Code {
   return trustedCode(readFileSync(fileURLToPath(new URL(`./harness/${name}`, import.meta.url)), "utf8"));
 }
@@ -351,13 +355,16 @@ export function harnessText(name: "arithmetic.h" | "cuda-elements.h" | "drawn.h"
 /** The member of a {@link referenceStruct} that holds a tensor. */
 export const dataName = (tensor: string): Name => new Name("tensor", `data_${tensor}`, `data of ${tensor}`);
 export const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
-/** The narrowest that holds every number of the type and makes the widest vectors: products and sums modulo 2^32 need no wider one. */
+/**
+ * The narrowest type that holds every value and makes the widest vectors. Products and sums modulo 2^32 need no wider
+ * type.
+ */
 const elementType = ({ dtype }: Tensor): "Int" | "double" | "int32_t" =>
   dtype === "u32" ? "Int" : isInteger(dtype) ? "int32_t" : "double";
 
 /**
- * Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside.
- * @param isTested whether an index may lie outside; a test that never fails still keeps a compiler from making vectors
+ * The tensor's elements, the flat index of an element (-1 outside), and a read that gives the identity outside.
+ * @param isTested whether an index may be outside. A test would prevent vectorisation even if it never fails
  */
 export function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding, isTested = true): Code {
   const { name, dims } = tensor;
@@ -366,7 +373,7 @@ export function declareTensor(tensor: Tensor, identity: number, { type, storage 
   const tests = dims.map(({ extent }, d) => code`uint64_t(i${d}) >= ${extent}`);
   const outside = tests.length === 0 || !isTested ? NOTHING : code`if (${join(tests, code` || `)}) return -1; `;
   const flat = printIndex(storage, (axis) => code`i${dims.findIndex((d) => d.name === axis)}`);
-  // An integer element outside may be the infinity of a float maximum.
+  // The identity of a float maximum, read outside an integer tensor, is infinite.
   const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
   return lines([
     code`  ${type} ${dataName(name)};`,

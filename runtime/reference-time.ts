@@ -1,5 +1,6 @@
 /**
- * @file Generates the program that computes the expected plane of a stencil's time steps: one step as in reference-source.ts, run repeatedly.
+ * @file Generates the program that computes the expected plane of a stencil's time steps: one step as in
+ * reference-source.ts, run repeatedly.
  *
  *     u_0 [10,12]: the plane with a border of the reach of a step around it      border(); share(); swap(u, u_0);      100 times
  *
@@ -24,11 +25,11 @@ import {
   workers,
 } from "./reference-source.ts";
 
-/** Places that a step reads beyond the plane, along each of its axes. */
+/** The number of positions that a step reads beyond the plane, along each axis. */
 export const reachOf = (time: Time, d: number): number =>
   Math.max(0, ...time.dependences.map((v) => Math.abs(v[d + 1] ?? 0)));
 
-/** A plane of f32 is held as such: its values are what the interpreter's are, in half the memory. */
+/** A plane of f32 is held as f32: the values are those of the interpreter, in half the memory. */
 function heldShort(tensor: Tensor): Holding {
   const numbers = heldAsNumbers(tensor);
   return tensor.dtype === "f32" ? { ...numbers, type: code`Elements<float>` } : numbers;
@@ -114,7 +115,7 @@ export function timeSource(computation: Computation, time: Time): SourceText {
   return spell(text, "c++");
 }
 
-/** `border()`: fills what lies beyond the plane that is read next. @param wide a step on planes with a border around them */
+/** `border()`: fills the border of the plane that is read next. @param wide a step on planes with a border */
 export function borderFunction(wide: Computation, time: Time): Code[] {
   const names = targetOf(wide).dims.map((_, d) => new Name("axis", `i${d}`, `plane ${d}`));
   return [
@@ -124,7 +125,7 @@ export function borderFunction(wide: Computation, time: Time): Code[] {
   ];
 }
 
-/** Fills what lies beyond the plane along one axis, everywhere along the others. */
+/** Fills the border along one axis, everywhere along the others. */
 function borderLines(
   wide: Computation,
   time: Time,

@@ -1,28 +1,30 @@
 /**
- * @file Computes the magnitude of a value and of all intermediate values from the inputs themselves. Rounding errors are proportional to it.
+ * @file Computes the magnitude of a value and of all intermediate values from the inputs themselves. Rounding errors
+ * are proportional to it.
  *
  *     square(in[c,l] - mean[c])      square(abs(in[c,l]) + abs(mean[c]))
  *     exp(x[i] - m)                  4*exp(x[i] - m) + (exp(x[i] - m + s) - exp(x[i] - m - s)) / slack        s = slack * (abs(x[i]) + abs(m))
  *
- * A function is evaluated at its argument and at the furthest points that rounding may have moved the argument to: `slack` times the argument's
- * magnitude on either side. Near an integer, floor, ceil and round differ by one there; elsewhere they do not differ.
+ * A function is evaluated at its argument and at the furthest points that rounding may have moved the argument to:
+ * `slack` times the argument's magnitude on either side. Near an integer, floor, ceil and round differ by one there;
+ * elsewhere they do not differ.
  */
 
 import { isInteger } from "../abstraction/dtype.ts";
 import { type BinaryOp, type Expr, type FunctionName, isFloatFunction, number } from "../abstraction/expression.ts";
 import { valueNodes } from "./step-growth.ts";
 
-/** Units of the last place that a library's function may be off by; glibc documents 1 or 2 for most of these. */
+/** The error bound of a library function in units in the last place; glibc documents 1 or 2 for most. */
 export const LIBRARY_UNITS = 4;
 
-/** Whether a library computes it, to some units of the last place. */
+/** Whether a library computes it, to a few units in the last place. */
 export const isOfLibrary = (e: Expr): boolean =>
   e.kind === "call" && isFloatFunction(e.fn) && e.fn !== "floor" && e.fn !== "ceil";
 
-/** Whether its value is known to some units of the last place only, however exact what it reads is. */
+/** Whether its value is known only to a few units in the last place, however exact its inputs are. */
 export const callsLibrary = (e: Expr): boolean => [...valueNodes(e)].some(isOfLibrary);
 
-/** @param slack what the size is multiplied by in the end, a share of 1 */
+/** @param slack the relative error by which the size is multiplied in the end */
 export function sizeOf(e: Expr, slack: number): Expr {
   const size = (part: Expr): Expr => sizeOf(part, slack);
   switch (e.kind) {
@@ -61,7 +63,7 @@ export function sizeOf(e: Expr, slack: number): Expr {
   }
 }
 
-/** A divisor that was computed is off by its own share. */
+/** A computed divisor has an error of its own. */
 function sizeOfQuotient(left: Expr, right: Expr, slack: number): Expr {
   const [above, below] = [sizeOf(left, slack), call("abs", inDoubles(right))];
   if (isExact(right)) return binary("/", above, below);
@@ -75,14 +77,14 @@ function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined,
   const there = call(fn, ...args.map(inDoubles));
   const value = call("abs", there);
   const own = isOfLibrary(there) ? binary("*", number(LIBRARY_UNITS), value) : value;
-  // Every function keeps order in each argument, or the other way round: the ends are at corners.
+  // Every function is monotone in each argument, so its extremes are at the corners.
   const corners = args.reduce<Expr[][]>(
     (all, arg) => {
       const at = inDoubles(arg);
       if (isExact(arg)) return all.map((before) => [...before, at]);
       const off = binary("*", number(slack), sizeOf(arg, slack));
       const low = binary("-", at, off);
-      // Where rounding may take an argument below 0, none is there.
+      // Rounding does not make arguments of log and sqrt negative.
       const least = fn === "log" || fn === "sqrt" ? call("max", low, number(0)) : low;
       return all.flatMap((before) => [
         [...before, least],
@@ -97,7 +99,10 @@ function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined,
   return binary("+", own, binary("/", binary("-", end("max"), end("min")), number(slack)));
 }
 
-/** What a cast to an integer makes of a value that rounding may have moved: it cuts off fractions, and a saturating one what lies outside. */
+/**
+ * The size of a cast to an integer, whose argument may have an error. The cast truncates fractions, and a saturating
+ * one clamps.
+ */
 function sizeOfInteger(e: Extract<Expr, { readonly kind: "cast" }>, slack: number): Expr {
   const cast = (value: Expr): Expr => ({ kind: "cast", dtype: "f64", saturate: false, value: { ...e, value } });
   const [at, off] = [inDoubles(e.value), binary("*", number(slack), sizeOf(e.value, slack))];
@@ -110,7 +115,7 @@ function sizeOfInteger(e: Extract<Expr, { readonly kind: "cast" }>, slack: numbe
   return binary("+", call("abs", there), binary("/", farthest, number(slack)));
 }
 
-/** Whether it has no fraction as it is written. */
+/** Whether a value is an integer by its form. */
 function isWhole(e: Expr): boolean {
   switch (e.kind) {
     case "number":
@@ -130,7 +135,7 @@ function isWhole(e: Expr): boolean {
   }
 }
 
-/** The value, computed in f64; what a cast to an integer cuts off is cut off. */
+/** The value computed in f64. Casts to integers still truncate. */
 function inDoubles(e: Expr): Expr {
   switch (e.kind) {
     case "number":
@@ -160,7 +165,7 @@ function inDoubles(e: Expr): Expr {
   }
 }
 
-/** Whether nothing rounded it: an element as it lies in memory, or a number that is one of f32. */
+/** Whether a value is not rounded: an element in memory, or a constant that f32 represents. */
 function isExact(e: Expr): boolean {
   switch (e.kind) {
     case "number":

@@ -3,8 +3,8 @@
  *
  *     summarise([1.2e-5, 1.1e-5, 1.3e-5, ...], 1)      { median: 1.2e-5, interval: [1.15e-5, 1.25e-5] }
  *
- * The interval is the 95 % percentile bootstrap of the median (Efron 1979). **The tie rule:** two programs tie when their
- * intervals overlap; one is faster than the other only when its whole interval lies below.
+ * The interval is the 95 % percentile bootstrap of the median (Efron 1979). **The tie rule:** two programs tie when
+ * their intervals overlap; one is faster than the other only when its whole interval lies below.
  */
 
 import { type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
@@ -19,7 +19,7 @@ export interface Summary {
 const RESAMPLES = 1000;
 const CONFIDENCE = 0.95;
 
-/** The middle number; of an even count the mean of the two in the middle. @throws Error when there is none */
+/** The middle sample; for an even count, the mean of the two in the middle. @throws Error if there is none */
 export function median(samples: readonly number[]): number {
   return middleOf(sorted(samples));
 }
@@ -35,20 +35,20 @@ export function summarise(samples: readonly number[], seed: number): Summary {
   };
 }
 
-/** Whether the intervals overlap: the difference may be chance. */
+/** Whether the intervals overlap, so that the difference may be chance. */
 export function isTie(a: Summary, b: Summary): boolean {
   return a.interval[0] <= b.interval[1] && b.interval[0] <= a.interval[1];
 }
 
-/** What `a` is next to `b`, by the tie rule. */
+/** `a` relative to `b`, by the tie rule. */
 export function compareTimes(a: Summary, b: Summary): "faster" | "tie" | "slower" {
   if (isTie(a, b)) return "tie";
   return a.interval[1] < b.interval[0] ? "faster" : "slower";
 }
 
 /**
- * How many times longer `a` takes than `b`, from samples taken in turns (A B A B): the median of the ratios of neighbours,
- * in which slow drift of the machine cancels.
+ * The ratio of `a` to `b`, from alternating samples (A B A B): the median of the ratios of neighbours, in which slow
+ * drift of the machine cancels.
  */
 export function summariseRatio(a: readonly number[], b: readonly number[], seed: number): Summary {
   const pairs = Math.min(a.length, b.length);
@@ -58,7 +58,10 @@ export function summariseRatio(a: readonly number[], b: readonly number[], seed:
   );
 }
 
-/** How much longer `a` takes than `b`, from samples taken apart: the difference of the medians, both drawn anew for each resample. */
+/**
+ * The difference of `a` and `b`, from samples taken separately: the difference of their medians, each resampled
+ * independently.
+ */
 export function summariseDifference(a: readonly number[], b: readonly number[], seed: number): Summary {
   const [left, right] = [sorted(a), sorted(b)];
   const random = seededRandom(seed);
@@ -71,7 +74,10 @@ export function summariseDifference(a: readonly number[], b: readonly number[], 
   };
 }
 
-/** The median of as many samples drawn with replacement. Places are drawn and not values: the sorted places give the sorted values. */
+/**
+ * The median of a resample of equal size, drawn with replacement. Ranks are drawn instead of values, since sorted ranks
+ * give sorted values.
+ */
 function resampledMedian(order: Float64Array, random: Random): number {
   const counts = new Uint32Array(order.length);
   order.forEach(() => {
@@ -97,7 +103,7 @@ function middleOf(order: Float64Array): number {
   return quantile(order, 0.5);
 }
 
-/** Linear between the two nearest ranks. */
+/** Interpolates linearly between the two nearest ranks. */
 function quantile(order: Float64Array, fraction: number): number {
   const rank = fraction * (order.length - 1);
   const low = order[Math.floor(rank)];

@@ -3,9 +3,10 @@
  *
  *     u + 0.125*(left + right + up + down - 4*u)      size as written: 2      a difference grows by |0.5| + 4*|0.125| = 1
  *
- * A step rounds by `g * (M*V + C)` at most, with V the largest element, M the size of a step of ones, C that of a step of zeros, and g the
- * rounding of its operations. Each later step multiplies a difference by L at most, the sum of |net coefficient| over the elements read, and by
- * L + g*M with its own rounding. After T steps the sum of these is below `T * g * (L + g*M)**(T-1) * (M*(V + T*C) + C)`.
+ * The rounding error of a step is at most `g * (M*V + C)`, where V is the largest element, M the size of a step of
+ * ones, C that of a step of zeros, and g the relative rounding error of its operations. Each later step multiplies a
+ * difference by at most L, the sum of |net coefficient| over the elements read, and by L + g*M including its own
+ * rounding. After T steps the sum of these is below `T * g * (L + g*M)**(T-1) * (M*(V + T*C) + C)`.
  */
 
 import { compileValue, Scope } from "../abstraction/evaluate.ts";
@@ -20,31 +21,33 @@ import {
 } from "../abstraction/expression.ts";
 import type { Time } from "../abstraction/time.ts";
 
-/** The magnitude of all steps is at most `factor * V + offset`, V the largest element of the first plane. */
+/** The magnitude of all steps is at most `factor * V + offset`, where V is the largest element of the first plane. */
 interface Line {
   readonly factor: number;
   readonly offset: number;
 }
 
 export interface Growth {
-  /** Where the other tensors hold small integers. */
+  /** If the other tensors hold small integers. */
   readonly whole: Line;
-  /** Where they hold fractions up to `scale`. */
+  /** If they hold fractions up to `scale`. */
   readonly drawn: Line;
-  /** A power of two, at which coefficients from memory do not amplify rounding beyond the answers. */
+  /** A power of two. With coefficients from memory up to this, rounding errors stay small beside the results. */
   readonly scale: number;
 }
 
-/** Largest of the small integers of an exact set. */
+/** The largest of the small integers in an exact set. */
 const MOST_WHOLE = 3;
-/** Amplification by coefficients from memory that leaves five decimal digits of f32 to a thousand operations. */
+/**
+ * The most amplification by coefficients from memory. It leaves five decimal digits of f32 after a thousand operations.
+ */
 const MOST_AMPLIFIED = 16;
-/** Smaller coefficients would vanish beside the others in f32. */
+/** Smaller coefficients would be lost beside the others in f32. */
 const LEAST_SCALE = 2 ** -20;
 
 /**
- * Undefined where differences multiply one another, or places are numbers.
- * @param rounding relative, of the operations of a step
+ * Undefined if the step is not linear in the plane, or its value depends on the position.
+ * @param rounding relative error of the operations of a step
  */
 export function growthOf({ step, first, steps }: Time, rounding: number): Growth | undefined {
   const { value } = step.equation;
@@ -70,7 +73,10 @@ export function growthOf({ step, first, steps }: Time, rounding: number): Growth
   return { whole, drawn: most, scale: 1 };
 }
 
-/** The size of a step on a plane of one value, with other tensors of another; NaN where places are numbers. */
+/**
+ * The size of a step on a plane of one value, with other tensors of another value; NaN if the value depends on the
+ * position.
+ */
 function sizeAt(value: Expr, first: string, plane: number, others: number): number {
   const put = rewrite(
     magnitudeOf(value),
@@ -84,13 +90,16 @@ function sizeAt(value: Expr, first: string, plane: number, others: number): numb
   return compileValue(put, new Scope(new Map(), 0), "f64")(new Int32Array(0));
 }
 
-/** What a value makes of differences: net coefficients of elements of the plane, and how far all else carries them. */
+/**
+ * The effect of a value on differences: net coefficients of the plane's elements, and the amplification by everything
+ * else.
+ */
 interface Carried {
   readonly net: ReadonlyMap<string, number>;
   readonly more: number;
 }
 
-/** How many times as large a step may make the largest difference of two planes; undefined where no number says. */
+/** The most that a step may enlarge the largest difference between two planes; undefined if it cannot be bounded. */
 function gainOf(value: Expr, first: string, others: number): number | undefined {
   const total = ({ net, more }: Carried): number => [...net.values()].reduce((sum, c) => sum + Math.abs(c), more);
   const scaled = ({ net, more }: Carried, by: number): Carried => ({
@@ -139,7 +148,7 @@ function gainOf(value: Expr, first: string, others: number): number | undefined 
   return carried && total(carried);
 }
 
-/** The number that an expression is; undefined where it reads or depends on a place. */
+/** The value of a constant expression; undefined if it reads elements or depends on the position. */
 function constantOf(e: Expr): number | undefined {
   if (accessesIn(e).length > 0 || [...valueNodes(e)].some((n) => n.kind === "axis" || n.kind === "select"))
     return undefined;
@@ -147,7 +156,7 @@ function constantOf(e: Expr): number | undefined {
 }
 
 /**
- * An upper bound of the size of a value and of everything on the way to it; inputs are given by their absolute values.
+ * An upper bound of the size of a value and of all its intermediate values. Inputs are given as absolute values.
  *
  *     square(in[c,l] - mean[c])      ->      square(in[c,l] + mean[c])
  */
@@ -187,7 +196,8 @@ export function magnitudeOf(e: Expr): Expr {
 }
 
 /**
- * The size of a function, and how far an error of its argument moves it: `f(x + d)` is off by no more than `d` times the slope.
+ * The size of a function, including how far an error of its argument moves it: the error of `f(x + d)` is at most `d`
+ * times the slope.
  * @param x the size of the argument
  */
 function magnitudeOfFunction(fn: FloatFunction, x: Expr, y: Expr | undefined): Expr {
@@ -199,17 +209,18 @@ function magnitudeOfFunction(fn: FloatFunction, x: Expr, y: Expr | undefined): E
       return product(call("exp", x), sum(number(1), x));
     case "tanh":
       return sum(number(1), x);
-    // Its slope is 2/sqrt(pi) at most.
+    // Its slope is at most 2/sqrt(pi).
     case "erf":
       return sum(number(1), product(number(2 / Math.sqrt(Math.PI)), x));
-    // As of a divisor, of an argument that is not the difference of larger numbers: a relative error stays one.
+    // As for a divisor, provided that the argument is not a difference of larger numbers: a relative error stays
+    // relative.
     case "sqrt":
       return call("sqrt", x);
     case "log":
       return sum(number(1), { kind: "call", fn: "abs", args: [call("log", x)] });
     case "pow":
       return product(call("pow", x, y ?? number(1)), sum(number(1), y ?? number(1)));
-    // A value next to a whole number may fall on either side.
+    // A value next to an integer may fall on either side.
     case "floor":
     case "ceil":
       return sum(x, number(1));
@@ -218,7 +229,7 @@ function magnitudeOfFunction(fn: FloatFunction, x: Expr, y: Expr | undefined): E
   }
 }
 
-/** Nodes that compute elements: not those of indices and conditions. */
+/** The nodes that compute elements, without those of indices and conditions. */
 export function* valueNodes(e: Expr): Generator<Expr> {
   yield e;
   switch (e.kind) {

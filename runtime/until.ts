@@ -1,18 +1,18 @@
 /** @file Signals and time limits that end work early, and waits that last no longer than these. */
 
-/** What ends a round while its kernels compile: the rest of them is then neither compiled nor measured. */
+/** Ends a round while its kernels compile. The remaining ones are neither compiled nor measured. */
 export interface Until {
-  /** The time is up. */
+  /** Aborted when time is up. */
   readonly time: AbortSignal;
-  /** The user wants no more. */
+  /** Aborted when the user stops. */
   readonly stop: AbortSignal;
-  /** Whether the first kernel is waited for although the time is up: a search should have one answer. */
+  /** Whether to wait for the first kernel even if time is up, so that a search has one result. */
   readonly needsOne: boolean;
-  /** The least median so far, seconds: what is clearly slower need not be timed to the end. */
+  /** The best median so far, in seconds. A clearly slower kernel need not be timed to the end. */
   readonly goal?: number | undefined;
 }
 
-/** A signal that follows another after so many milliseconds, until it is let go. */
+/** A signal that follows another after some milliseconds, until it is released. */
 export function following(
   signal: AbortSignal,
   ms: number,
@@ -31,7 +31,7 @@ export function following(
   return { signal: controller.signal, letGo };
 }
 
-/** @returns false when the signal came first: the work goes on, and how it ends is nobody's concern any more */
+/** @returns false if the signal came first. The work then continues, and its outcome is ignored */
 export async function isDoneBefore(
   work: Promise<unknown> | undefined,
   signal: AbortSignal | undefined,

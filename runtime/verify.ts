@@ -6,7 +6,8 @@
  *
  * Sets of inputs:
  *
- * - `exact` (float results only): small integers, whose sums are exact in any order. A term that is lost shows here; in a long
+ * - `exact` (float results only): small integers, whose sums are exact in any order. A term that is lost shows here; in
+ * a long
  *   sum of fractions it would drown in the tolerance
  * - `random`: integers of the whole range, fractions between -1 and 1
  * - `extreme`: the ends of the integer types, which make saturating instructions saturate; floats of very unequal size
@@ -15,12 +16,12 @@
  *
  *     (terms + operations + 1) * (eps * sum of |terms| + smallest normal number)
  *
- * with eps of the coarsest type the value is computed in: an upper bound for any order of summation and with or without fused
- * multiply-adds (Higham, Accuracy and Stability, section 4.2), and for units that flush subnormal numbers. Where the answer is infinite or NaN, nothing
- * else passes; NaN passes nowhere else.
+ * with eps of the coarsest type the value is computed in: an upper bound for any order of summation and with or without
+ * fused multiply-adds (Higham, Accuracy and Stability, section 4.2), and for units that flush subnormal numbers. Where
+ * the answer is infinite or NaN, nothing else passes; NaN passes nowhere else.
  *
- * An epilogue is exact, operation by operation, but for functions of floats: of integer sums it makes exact outputs without these, of
- * float sums whatever it makes of the sums within their tolerance (interval.ts).
+ * An epilogue is exact, operation by operation, but for functions of floats: of integer sums it makes exact outputs
+ * without these, of float sums whatever it makes of the sums within their tolerance (interval.ts).
  */
 
 import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
@@ -53,40 +54,46 @@ import { valueNodes } from "./step-growth.ts";
 
 export interface ReferenceSet {
   readonly name: SetName;
-  /** Bytes of each input as it lies in memory, by tensor. */
+  /** Bytes of each input in memory order, by tensor. */
   readonly inputs: Readonly<Record<string, Uint8Array>>;
   /** In the output's memory order. */
   readonly expected: Float64Array;
-  /** Largest |got - expected| that passes, element by element. */
+  /** The largest |got - expected| accepted, element by element. */
   readonly tolerance: Float64Array;
-  /** Where it lies in files already. */
+  /** The files that already contain it. */
   readonly files?: SetFiles;
 }
 
 export interface Reference {
   readonly computation: Computation;
   readonly sets: readonly ReferenceSet[];
-  /** Of steps in time: sets of inputs that would not tell wrong answers from right ones, with why. None when left out. */
+  /**
+   * For time steps: sets of inputs that could not distinguish wrong results from right ones, with the reason. By
+   * default none.
+   */
   readonly leftOut?: readonly { readonly name: ReferenceSet["name"]; readonly because: string }[];
-  /** 0 where the output's memory holds no element (holes of a blocked layout); undefined when it has no holes. */
+  /** 0 where the output's memory holds no element (holes of a blocked layout); undefined if there are no holes. */
   readonly checked: Uint8Array | undefined;
 }
 
 export interface ReferenceOptions extends ProgramOptions {
-  /** Values the operator itself fixes (1/n, a triangle of ones), row-major; every set has these. */
+  /** Values that the operator fixes (1/n, a triangle of ones), row-major, the same in every set. */
   readonly fixed?: Inputs;
 }
 
-/** Up to so many points the interpreter is as fast as compiling a program (about half a second; Xeon, 2026-11-21). */
+/**
+ * The number of points up to which the interpreter is as fast as compiling a program (about half a second; Xeon,
+ * 2026-11-21).
+ */
 const INTERPRETED_POINTS = 2e6;
 
-/** Computations by the interpreter, or, where there are many points, by a compiled program. */
+/** Evaluates with the interpreter, or, for many points, with a compiled program. */
 export const evaluatorWith =
   (options: ProgramOptions): Evaluate =>
   (what, inputs) =>
     pointCount(what) <= INTERPRETED_POINTS ? interpret(what, inputs) : interpretCompiled(what, inputs, options);
 
-/** The reference of a computation: the same seed, the same bytes. */
+/** The reference of a computation. The same seed gives the same bytes. */
 export async function referenceFor(
   computation: Computation,
   seed: number,
@@ -107,7 +114,7 @@ export async function referenceFor(
       continue;
     }
     const { inputs, expected, tolerance } = await drawSet(computation, name, seed, options, bound, evaluate);
-    // Of sums a tolerance is a share of the answer; steps may amplify rounding beyond it.
+    // The tolerance of a sum is a small share of the result, but time steps may amplify rounding errors beyond it.
     if (time && !tells(expected, tolerance)) {
       leftOut.push({ name, because: `rounding of ${time.steps} steps may differ by as much as the answers do` });
       continue;
@@ -117,7 +124,7 @@ export async function referenceFor(
       name,
       inputs: Object.fromEntries(
         inputsOf(computation).map((tensor) => {
-          // Holes hold numbers of the type: a kernel that takes them for data is caught.
+          // Holes are filled with values of the type, so that a kernel which reads them as data is caught.
           const [min, max] = isInteger(tensor.dtype) ? rangeOf(tensor.dtype) : [-3, 3];
           const hole = (): number => wrap(tensor.dtype, randomInteger(random, min, max));
           return [tensor.name, encodeElements(tensor.dtype, toMemory(tensor, inputs[tensor.name] ?? [], hole))];
@@ -134,7 +141,7 @@ export async function referenceFor(
   return { ...reference, checked: Uint8Array.from(everywhere) };
 }
 
-/** That no inputs tell wrong answers of steps from right ones. */
+/** The error if no inputs can distinguish wrong results of time steps from right ones. */
 export function unverifiable(name: string, steps: number): UsageError {
   return new UsageError(
     `${name}: kernels of ${steps} steps cannot be verified: rounding may differ by as much as the answers do`,
@@ -142,7 +149,10 @@ export function unverifiable(name: string, steps: number): UsageError {
   );
 }
 
-/** Whether wrong answers show: what passes in any element is less than how far the answers spread, of one answer less than the answer. */
+/**
+ * Whether wrong results would show: the tolerance of each element must be less than the spread of the results, or, for
+ * a single result, less than it.
+ */
 function tells(expected: Values, tolerance: Float64Array): boolean {
   let [least, most, widest] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
   for (let i = 0; i < expected.length; i++) {
@@ -154,13 +164,16 @@ function tells(expected: Values, tolerance: Float64Array): boolean {
   return tellsApart(least, most, expected.length, widest);
 }
 
-/** Whether answers between these tell wrong ones by one tolerance: what passes is less than how far they spread, of one answer less than it. */
+/**
+ * Whether results in a range would reveal wrong ones under a single tolerance, which must be less than their spread,
+ * or, for a single result, less than it.
+ */
 export function tellsApart(least: number, most: number, answers: number, within: number): boolean {
   const spread = answers === 1 ? Math.abs(most) : most - least;
   return within === 0 || 2 * within < spread;
 }
 
-/** Logical row-major values as they lie in memory: the very same array where they lie so already. */
+/** Row-major values in memory order. Returns the same array if the order is the same. */
 export function toMemory(tensor: Tensor, values: ArrayLike<number>, hole: () => number): Float64Array {
   const elements = memoryElements(tensor);
   const places = placesOf(tensor);
@@ -171,13 +184,13 @@ export function toMemory(tensor: Tensor, values: ArrayLike<number>, hole: () => 
   return memory;
 }
 
-/** The logical values of what lies in memory. */
+/** Row-major values from memory. */
 export function fromMemory(tensor: Tensor, memory: ArrayLike<number>): Float64Array {
   const places = placesOf(tensor);
   return Float64Array.from({ length: elementCount(tensor) }, (_, i) => memory[places ? (places[i] ?? 0) : i] ?? 0);
 }
 
-/** Memory element of every logical element in row-major order; undefined when they are the same. */
+/** The memory index of every logical element in row-major order; undefined if they are equal. */
 function placesOf(tensor: Tensor): Int32Array | undefined {
   if (liesRowMajor(tensor)) return undefined;
   const { dims, storage } = tensor;
@@ -204,7 +217,7 @@ function placesOf(tensor: Tensor): Int32Array | undefined {
   return same ? undefined : places;
 }
 
-/** Seen from the formula, without going through the elements. */
+/** Decided from the storage formula, without visiting the elements. */
 export function liesRowMajor({ dims, storage }: Tensor): boolean {
   const affine = affineForm(storage);
   if (affine === undefined || affine.constant !== 0) return false;
@@ -233,11 +246,11 @@ async function drawSet(
   evaluate: Evaluate,
 ): Promise<DrawnSet> {
   const { sum, epilogue, beside } = partsOf(computation);
-  // Products of large values may leave the type: the values are drawn smaller until every sum fits.
+  // Large products may overflow the type, so smaller values are drawn until every sum fits.
   for (let large = largestInput(sum); ; large = Math.sqrt(large)) {
     const smaller = name === "extreme" && large > 2;
     const inputs = await drawInputs(sum, name, { large, seed, fixed, scale: bound?.growth?.scale, signal });
-    // Side by side: large ones are programs of their own.
+    // In parallel, since large ones run as separate programs.
     const [expected, sizes] = await Promise.all([
       evaluate(sum, inputs),
       bound &&
@@ -245,7 +258,7 @@ async function drawSet(
     ]);
     const tolerance = new Float64Array(expected.length);
     if (bound && sizes) {
-      // What the operator fixes may be fractions, of which a sum may come to a whole number by chance.
+      // Values that the operator fixes may be fractions, whose sum may be an integer by chance.
       const whole = bound.integral && Object.values(inputs).every((values) => values.every(Number.isInteger));
       if (smaller && sizes.some((size) => !(size < bound.roof))) continue;
       for (let i = 0; i < sizes.length; i++) {
@@ -269,12 +282,12 @@ async function drawSet(
   }
 }
 
-/** How far element `i` of a sum may be off: not at all where it is no finite number. @param size the sum of its terms' sizes */
+/** The error bound of element `i` of a sum; 0 if the sum is not finite. @param size the sum of the terms' sizes */
 export function slackOf({ terms, operations, epsilon, smallest }: Bound, i: number, sum: number, size: number): number {
   return Number.isFinite(sum) ? ((terms[i] ?? 1) + operations + 1) * (epsilon * size + smallest) : 0;
 }
 
-/** What an epilogue makes of sums, and of all they may be. */
+/** The epilogue's results for sums, and for all values within their tolerance. */
 export async function finish(
   { epilogue, beside }: { readonly epilogue: Computation; readonly beside: readonly Computation[] },
   inputs: Readonly<Record<string, Float64Array>>,
@@ -300,7 +313,8 @@ export async function finish(
 }
 
 /**
- * Factors and terms of such a size that the sums reach the whole range of the output, both ends and what lies between.
+ * Draws factors and terms of such a size that results cover the whole range of the output, both ends and the values
+ * between.
  * @throws the reason of the signal
  */
 async function drawEpilogueInputs(
@@ -339,7 +353,7 @@ async function drawEpilogueInputs(
   return drawn;
 }
 
-/** Tensors that a value multiplies, or divides by. */
+/** Tensors that a value multiplies or divides by. */
 export function tensorsBeside(op: "*" | "/", { equation }: Computation): Set<string> {
   return new Set(
     [...valueNodes(equation.value)]
@@ -349,7 +363,7 @@ export function tensorsBeside(op: "*" | "/", { equation }: Computation): Set<str
   );
 }
 
-/** Where the size of a result is known from the largest element of its first plane. */
+/** The sizes of results that follow from the largest element of the first plane. */
 function sizesByGrowth(
   { time }: Computation,
   { growth }: Bound,
@@ -365,7 +379,7 @@ function sizesByGrowth(
   return new Float64Array(first.length).fill(factor * largest + offset);
 }
 
-/** What the sizes of a bound are computed from. */
+/** The inputs from which the sizes of a bound are computed. */
 export function inputsOfSizes(
   { absolute }: Bound,
   inputs: Readonly<Record<string, Float64Array>>,

@@ -1,6 +1,6 @@
 /**
- * @file One run of the harness: a child process that checks and times kernels and may die in any way, under a supervisor that cleans up after
- * it.
+ * @file One run of the harness: a child process that checks and times kernels and may die in any way, under a
+ * supervisor that cleans up after it.
  *
  *     const reply = await runHarness(program, request, { stepSeconds: 10, outputBytes: 1 << 20 });
  *     reply.verdicts.get(0)      { status: "timed", samples: [...] } or { status: "crashed", log: "..." }
@@ -21,21 +21,21 @@ import { type DeviceClock, type Measurement, THROTTLES } from "../../abstraction
 import { begin, killGroup, whenOver } from "../child.ts";
 import { type Compiled, type CompileOptions, compileSource } from "../compiler.ts";
 
-/** Files of one set of inputs and its answer. */
+/** The files of one set of inputs and its expected output. */
 export interface SetFiles {
   readonly name: string;
   readonly expected: string;
-  /** A file, of a bound for each element of f64; or one bound for all elements, which then lie in the output's type. */
+  /** A file with an f64 bound for each element; or a single bound, and then `expected` has the output's type. */
   readonly tolerance: string | number;
   readonly checked: string | undefined;
-  /** In the order of the arguments, the output left out. */
+  /** In argument order, without the output. */
   readonly inputs: readonly string[];
 }
 
 export interface HarnessRequest {
   readonly cpus: readonly number[];
   readonly memoryBytes: number;
-  /** Of a file that a kernel writes. */
+  /** The largest file that a kernel may write, in bytes. */
   readonly fileBytes: number;
   readonly cache: "warm" | "flushed";
   readonly batchSeconds: number;
@@ -44,34 +44,34 @@ export interface HarnessRequest {
   readonly enough?: readonly [batches: number, seconds: number] | undefined;
   readonly arguments: readonly KernelArgument[];
   readonly sets: readonly SetFiles[];
-  /** Shared objects; none to time the baseline. */
+  /** Shared objects; empty to time the baseline. */
   readonly kernels: readonly string[];
   /**
-   * Each kernel is checked and timed before the next is looked at, and what is clearly slower than `goal` seconds, or than one before it, is
-   * not timed to the end. One that fails ends the process. Without this all are checked, and timed in turns.
+   * Checks and times each kernel before the next. One that is clearly slower than `goal` seconds, or than an earlier
+   * one, is not timed to the end; a failure ends the process. Otherwise all are checked, then timed in turns.
    */
   readonly race?: { readonly goal: number | undefined } | undefined;
 }
 
 export interface HarnessLimits {
-  /** Longest silence: a kernel has this long for one call, and for each batch. */
+  /** The longest silence: the time limit for a single call, and for each batch. */
   readonly stepSeconds: number;
-  /** Most a kernel may print. */
+  /** The most bytes that a kernel may print. */
   readonly outputBytes: number;
-  /** What the harness is told of its environment besides what it always is. */
+  /** Environment variables in addition to the usual ones. */
   readonly variables?: Readonly<Record<string, string>>;
-  /** Told each verdict when it comes: of a run that a fault of the machine ends, all there are. */
+  /** Called with each verdict as it arrives. If a fault of the machine ends the run, these are the only verdicts. */
   readonly onVerdict?: (kernel: number, verdict: Verdict) => unknown;
-  /** What the run is rejected with where no inputs tell wrong answers from right ones. */
+  /** The rejection if no inputs can distinguish wrong results from right ones. */
   readonly unverifiable?: () => Error;
-  /** Told of inputs that are left out, as no wrong answer shows by them. */
+  /** Called with each set of inputs that is skipped because it cannot reveal wrong results. */
   readonly onLeftOut?: (set: string) => void;
-  /** Ends the run; the promise is rejected. */
+  /** Aborts the run; the promise is then rejected. */
   readonly signal?: AbortSignal;
 }
 
 type FailedStatus = Exclude<Measurement["status"], "ok" | CompileFailure>;
-/** What is found before a kernel runs. */
+/** Failures before a kernel runs. */
 type CompileFailure = "compile-failed" | "missing-instruction" | "spilled" | "serialised";
 
 export type Verdict =
@@ -79,25 +79,25 @@ export type Verdict =
       readonly status: "timed";
       readonly samples: readonly number[];
       readonly clock?: DeviceClock;
-      /** Of a race: the seconds it was slower than by a margin in every batch, which ended its timing. */
+      /** In a race: every batch was slower than this many seconds by a margin, which ended the timing. */
       readonly dropped?: number;
-      /** Share of the time of its processors that other programs took meanwhile; of several processors the most. */
+      /** The share of its processors' time that other programs took; the largest share if there are several. */
       readonly load?: number;
     }
   | { readonly status: FailedStatus; readonly log: string };
 
 export interface HarnessReply {
-  /** By number of the kernel. After a fault the kernels that were not timed yet have none. */
+  /** By kernel number. After a fault, kernels that were not timed yet have no verdict. */
   readonly verdicts: ReadonlyMap<number, Verdict>;
-  /** Smallest step seen of the clock, seconds. */
+  /** The smallest clock step seen, in seconds. */
   readonly clockTick: number | undefined;
-  /** The most that other programs took of a processor while a kernel was timed. */
+  /** The largest share of a processor that other programs took while a kernel was timed. */
   readonly load: number | undefined;
-  /** Somebody else killed the process. A kernel to which that happens again did it itself. */
+  /** Whether another process killed this one. A kernel to which this happens twice is taken to be the cause. */
   readonly killed: boolean;
 }
 
-/** The harness is one text. */
+/** Files that are concatenated to form the harness. */
 const PARTS = [
   "answers.h",
   "memory.h",
@@ -116,22 +116,22 @@ const FAULTS = [
   ...(["out-of-memory", "out-of-bounds", "out-of-resources"] as const),
 ];
 const LOG_CHARACTERS = 4000;
-/** What every harness is told of the environment: where libraries lie. */
+/** Variables that are passed on: the library path. */
 const KEPT_VARIABLES = ["LD_LIBRARY_PATH"];
-/** What is said to who measures when the runner is closed. */
+/** The error message for callers when the runner is closed. */
 export const STOPPED = "measuring was stopped";
-/** A busy parent may look at its clock before it reads what has long been answered. */
+/** A busy parent may notice the timeout before it reads a pending answer, so it looks a second time. */
 const SECOND_LOOK_MS = 50;
-/** What is asked to end and does not is killed. */
+/** A process that does not end within this time after a request is killed. */
 const PATIENCE_MS = 5000;
 
-/** The harness for a compiler; compiled once. */
+/** Compiles the harness, once for each compiler. */
 export function compileHarness(options: Omit<CompileOptions, "flags">): Promise<Compiled> {
   const parts = PARTS.map((part) => readFileSync(fileURLToPath(new URL(`./${part}`, import.meta.url)), "utf8"));
   return compileSource(spell(trustedCode(parts.join("\n")), "c++"), FLAGS, ".out", options);
 }
 
-/** Where the harness is. @throws EnvironmentError when it does not compile */
+/** The path of the harness. @throws EnvironmentError if it does not compile */
 export async function madeHarness(options: Omit<CompileOptions, "flags">): Promise<string> {
   const made = await compileHarness(options);
   if (made.status === "compiled") return made.file;
@@ -144,9 +144,9 @@ export async function madeHarness(options: Omit<CompileOptions, "flags">): Promi
 }
 
 /**
- * Runs a request to its end, whatever that is. A harness for another device takes its request as text; one for another processor is behind
- * the emulator that runs it.
- * @throws EnvironmentError when it is the machine that fails and no kernel; Error when it is stopped
+ * Runs a request to its end, however it ends. A harness for a device takes its request as text; one for another
+ * processor runs under an emulator, given in `program`.
+ * @throws EnvironmentError if the machine fails rather than a kernel; Error if aborted
  */
 export function runHarness(
   program: string | readonly string[],
@@ -174,7 +174,7 @@ export function runHarness(
       ending.ask();
     };
 
-    // 1. Silence is a hang.
+    // 1. Silence means that a kernel hangs.
     const silence = onSilence(limits.stepSeconds, (what) => stop("timed-out", what));
 
     // 2. Answers.
@@ -183,7 +183,7 @@ export function runHarness(
       for (const line of lines) heard.hear(line);
     });
 
-    // 3. What the kernel prints is kept for the log, up to a limit.
+    // 3. The kernel's output, kept for the log up to a limit.
     const onOutput = (text: Buffer): void => {
       printed.add(text);
       if (printed.bytes > limits.outputBytes) stop("output-flood", `it printed more than ${limits.outputBytes} bytes`);
@@ -214,13 +214,13 @@ export function runHarness(
       }),
     );
 
-    // 5. The request. A child that dies early closes its end, and its own end says why.
+    // 5. The request. A child that dies early closes its end of the pipe; its exit says why.
     child.stdin.on("error", () => child.stdin.destroy());
     child.stdin.end(typeof request === "string" ? request : requestText(request));
   });
 }
 
-/** Starts the harness as the leader of a group of its own; answers come through its fourth pipe. */
+/** Starts the harness as the leader of its own process group. It answers through file descriptor 3. */
 function start(
   program: string | readonly string[],
   limits: HarnessLimits,
@@ -230,7 +230,7 @@ function start(
   return begin(() => spawn(command, leading, { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
 }
 
-/** The size of the environment moves the stack, and with it the time of a kernel: it is always the same. */
+/** The environment is always the same, since its size shifts the stack and thereby changes a kernel's time. */
 function environmentOf({ variables }: HarnessLimits): Record<string, string> {
   const kept = KEPT_VARIABLES.flatMap((name) => {
     const value = process.env[name];
@@ -239,7 +239,7 @@ function environmentOf({ variables }: HarnessLimits): Record<string, string> {
   return { ...Object.fromEntries(kept), ...variables };
 }
 
-/** Asks a child to end, whose watcher ends with all that the kernel started; its group is killed when it has not ended in time. */
+/** Asks a child to end; its watcher then ends all that the kernel started. If that takes too long, kills the group. */
 function endingOf(child: ChildProcess): { readonly ask: () => void; readonly over: () => void } {
   let last: NodeJS.Timeout | undefined;
   const ask = (): void => {
@@ -251,7 +251,7 @@ function endingOf(child: ChildProcess): { readonly ask: () => void; readonly ove
   return { ask, over: () => clearTimeout(last) };
 }
 
-/** Calls back when nothing was heard for so long. */
+/** Calls back after a period of silence. */
 function onSilence(seconds: number, call: (what: string) => void): { broken: () => void; end: () => void } {
   const silent = (): void => {
     timer = setTimeout(() => call(`no sign of life for ${seconds} s`), SECOND_LOOK_MS);
@@ -264,7 +264,7 @@ function onSilence(seconds: number, call: (what: string) => void): { broken: () 
   return { broken, end: () => clearTimeout(timer) };
 }
 
-/** Calls back at everything that comes, with the lines that are whole. */
+/** Calls back on every read, with the complete lines. */
 function onLines(stream: unknown, hear: (lines: readonly string[]) => void): void {
   if (!(stream instanceof Readable)) return;
   let pending = "";
@@ -275,7 +275,7 @@ function onLines(stream: unknown, hear: (lines: readonly string[]) => void): voi
   });
 }
 
-/** The beginning of what was printed, and how much it was. */
+/** The beginning of the output, and its total size. */
 class Printed {
   text = "";
   bytes = 0;
@@ -287,16 +287,16 @@ class Printed {
   }
 }
 
-/** What the harness says, line by line, and what it means that it ended. */
+/** Collects the harness's answers line by line, and interprets how it ended. */
 export class Answers {
   private readonly verdicts = new Map<number, Verdict>();
   private clockTick: number | undefined;
   private load: number | undefined;
   private dropped: number | undefined;
   private here = { kernel: 0, stage: "starting" };
-  /** Nothing that comes later counts. */
+  /** Set once later answers no longer count. */
   private finished = false;
-  /** How the process that ran the kernels ended, as its watcher says. */
+  /** How the process that ran the kernels ended, according to its watcher. */
   private ended: { readonly kind: string; readonly value: number } | undefined;
   private problem: Error | undefined;
   private readonly clocks = new Map<number, DeviceClock>();
@@ -331,7 +331,7 @@ export class Answers {
     }
   }
 
-  /** The run is ended from here. */
+  /** Records that this process ends the run. */
   stop(status: FailedStatus, message: string): void {
     this.fail(this.here.kernel, status, `${this.here.stage}: ${message}`);
     this.finished = true;
@@ -339,9 +339,9 @@ export class Answers {
 
   /**
    * Gives a kernel that ended the process its verdict.
-   * @param exitCode and `signal` of the watcher, which ends well unless it is killed
-   * @param memoryKills processes that the system has killed meanwhile for want of memory
-   * @returns what is no fault of a kernel
+   * @param exitCode and `signal` of the watcher, which exits normally unless it is killed
+   * @param memoryKills the number of processes that the system killed meanwhile because memory ran out
+   * @returns an error that no kernel caused
    */
   conclude(exitCode: number | null, signal: string | null, memoryKills: number): Error | undefined {
     if (this.problem || this.finished) return this.problem;
@@ -387,7 +387,7 @@ export class Answers {
   }
 }
 
-/** `1755 5`: megahertz, and a bit for each of {@link THROTTLES}. */
+/** Parses `1755 5`: megahertz, and a bit for each of {@link THROTTLES}. */
 function clockOf([megahertz, bits]: readonly string[]): DeviceClock {
   const throttled = THROTTLES.filter((_, i) => (Number(bits) >> i) % 2 === 1);
   return { hertz: Number(megahertz) * 1e6, throttled };
@@ -405,7 +405,7 @@ function nameOfSignal(number: number): string {
   return Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `signal ${number}`;
 }
 
-/** How often the system has killed a process for want of memory since it started; 0 where it does not tell. */
+/** The number of processes that the system has killed because memory ran out; 0 if unknown. */
 function memoryKills(): number {
   try {
     return Number(/^oom_kill (\d+)$/m.exec(readFileSync("/proc/vmstat", "utf8"))?.[1] ?? 0);
@@ -414,7 +414,7 @@ function memoryKills(): number {
   }
 }
 
-/** What was printed is known at the end only. */
+/** Adds the output to a failure's log, since it is complete only at the end. */
 function withOutput(verdict: Verdict, printed: string): Verdict {
   return verdict.status === "timed" || printed === ""
     ? verdict

@@ -1,6 +1,6 @@
 /**
- * @file Compiles CUDA sources to shared objects in parallel and parses the output of ptxas and the disassembler. On a machine without a GPU it
- * can use a C++ compiler and the emulation's headers.
+ * @file Compiles CUDA sources to shared objects in parallel and parses the output of ptxas and the disassembler. On a
+ * machine without a GPU it can use a C++ compiler and the emulation's headers.
  *
  *     const builder = new Builder(nvccToolchain(device), workdir, 16);
  *     await builder.kernel(kernel).examined                           { status: "compiled", file: ".../5f0c2e....so", instructions: 128 }
@@ -19,30 +19,33 @@ import { emulationFolder, emulationHash } from "../emulation.ts";
 import { toolProblem } from "../environment.ts";
 import type { CudaDevice } from "./cuda-device.ts";
 
-/** What a text is: a kernel of a search, the reference, a library of probes, or the measuring program. */
+/** The kind of a source: a kernel of a search, the reference, a library of probes, or the measuring program. */
 export type SourceKind = "kernel" | "reference" | "probe" | "program";
 
-/** What compiles for a device: nvcc, or a C++ compiler with the headers of the emulation. */
+/** The compiler for a device: nvcc, or a C++ compiler with the emulation headers. */
 export interface Toolchain {
-  /** Part of the hash that results are kept under. */
+  /** Part of the hash under which results are cached. */
   readonly identity: string;
   readonly command: (source: string, output: string, kind: SourceKind) => readonly string[];
-  /** The text as this compiler takes it. */
+  /** The text in the form that this compiler takes. */
   readonly adapted: (source: string, kind: SourceKind) => string;
-  /** Lists the machine code of a shared object; undefined where there is none of the device's. */
+  /** The command that lists the machine code of a shared object; undefined if it contains none for a device. */
   readonly disassemble: ((file: string) => readonly string[]) | undefined;
 }
 
 type Failed = { readonly status: CompileFailure; readonly log: string };
 
-/** Compiled, its code not yet looked at. */
+/** Compiled, but not yet disassembled. */
 export type Loadable = { readonly status: "compiled"; readonly file: string; readonly seconds: number } | Failed;
 
 export type CudaCompiled =
   | { readonly status: "compiled"; readonly file: string; readonly instructions: number; readonly seconds: number }
   | Failed;
 
-/** A kernel on its way: it can be run a second before it is known whether its code holds the instruction that it promises. */
+/**
+ * A kernel being compiled. It can run a second before disassembly shows whether its code contains the promised
+ * instruction.
+ */
 export interface Compiling {
   readonly loadable: Promise<Loadable>;
   readonly examined: Promise<CudaCompiled>;
@@ -53,12 +56,12 @@ export type CompileFailure = "compile-failed" | "missing-instruction" | "out-of-
 const COMPILE_LIMIT_MS = 120_000;
 const LOG_CHARACTERS = 4000;
 
-/** How nvcc makes the code of a text, wherever it is linked: an epilogue and a reference round every operation as written, without contraction. */
+/** nvcc's code generation flags. Epilogues and references round every operation as written, without contraction. */
 export const NVCC_CODE = {
   kernel: ["-O3", "-fmad=false"],
   reference: ["-O2", "-fmad=false"],
 } as const;
-/** Shared objects that a running process opens. */
+/** Flags for shared objects. */
 const SHARED = ["-shared", "-Xcompiler", "-fPIC"];
 const NVCC_FLAGS = {
   kernel: [...NVCC_CODE.kernel, ...SHARED, "-Xptxas", "-v"],
@@ -67,7 +70,7 @@ const NVCC_FLAGS = {
   program: ["-O2", "-ldl"],
 } as const;
 
-/** What nvcc is told of every kernel for a device, in the order given. */
+/** nvcc's flags for every kernel, in order. */
 export function kernelFlagsOf({ capability }: Pick<CudaDevice, "capability">): string[] {
   return ["-std=c++17", architectureFlag(capability), ...NVCC_FLAGS.kernel];
 }
@@ -92,7 +95,7 @@ const EMULATED_FLAGS = {
   program: ["-O1", "-ldl"],
 } as const;
 
-/** Headers of CUDA have no place in an emulated program: its own stands for all of them. */
+/** The emulation's header replaces all of CUDA's. */
 export function emulatedToolchain({ nvcc }: CudaDevice): Toolchain {
   return {
     identity: `emulated ${nvcc.path} ${nvcc.version} ${emulationHash()}`,
@@ -119,7 +122,7 @@ type Built =
   | { readonly status: "built"; readonly file: string; readonly log: string; readonly seconds: number }
   | { readonly status: "failed"; readonly log: string };
 
-/** Compiles side by side and remembers under a hash of source, flags and compiler. */
+/** Compiles in parallel and caches results under a hash of source, flags and compiler. */
 export class Builder {
   private readonly signal: AbortSignal | undefined;
   private readonly compiling = new Map<string, AbortController>();
@@ -130,7 +133,7 @@ export class Builder {
   private readonly kernels = new Map<string, Compiling>();
   private unique = 0;
 
-  /** @param signal ends what compiles */
+  /** @param signal aborts compilations */
   constructor(
     toolchain: Toolchain,
     workdir: string,
@@ -154,14 +157,14 @@ export class Builder {
       if (this.compiling.get(kernel.source) === controller) this.compiling.delete(kernel.source);
     });
     const examined = loadable.then((one) => (one.status === "compiled" ? this.examine(one, kernel) : one));
-    // Whoever asks hears of it.
+    // Errors reach those who await the result, so there are no unhandled rejections.
     for (const one of [loadable, examined]) one.catch(() => undefined);
     const compiling = { loadable, examined };
     this.kernels.set(kernel.source, compiling);
     return compiling;
   }
 
-  /** Ends the compilation of a kernel that nobody will measure; one that is compiled stays. */
+  /** Aborts the compilation of a kernel that will not be measured. A finished one is kept. */
   abandon({ source }: Kernel): void {
     const controller = this.compiling.get(source);
     if (!controller) return;
@@ -191,7 +194,7 @@ export class Builder {
     return { status: "missing-instruction", log: `the code of ${file} does not hold ${promises}` };
   }
 
-  /** @throws Error when it was stopped */
+  /** @throws Error if aborted */
   build(source: string, kind: SourceKind, abandoned?: AbortSignal): Promise<Built> {
     const signals = [this.signal, abandoned].filter((one) => one !== undefined);
     const signal = signals.length === 0 ? undefined : AbortSignal.any(signals);
@@ -229,7 +232,7 @@ export class Builder {
   }
 }
 
-/** What ptxas says of a kernel that makes it a failure: memory in place of registers, or serialised matrix products. */
+/** The messages of ptxas that make a kernel a failure: spilled registers, or serialised matrix products. */
 export function complaintOf(
   log: string,
 ): { readonly status: "spilled" | "serialised"; readonly log: string } | undefined {
@@ -245,12 +248,12 @@ export function complaintOf(
   return undefined;
 }
 
-/** Why ptxas made no code of a kernel. */
+/** Why ptxas generated no code for a kernel. */
 function refusalIn(log: string): CompileFailure {
   return /uses too much shared data|too many (?:resources|registers)/.test(log) ? "out-of-resources" : "compile-failed";
 }
 
-/** Lines of a SASS listing that hold an instruction: `HMMA` counts `HMMA.16816.F32`. */
+/** Counts lines of a SASS listing with an instruction: `HMMA` counts `HMMA.16816.F32`. */
 export function countSass(listing: string, mnemonic: string): number {
   let count = 0;
   for (const [, word = ""] of listing.matchAll(/^\s+\/\*[0-9a-f]+\*\/\s+(?:@!?U?P\w+ )?([A-Z0-9]+)/gm))

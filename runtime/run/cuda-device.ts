@@ -11,17 +11,17 @@ import type { EnvironmentProblem } from "../../abstraction/error.ts";
 import { explainRun, findProgram, runChild } from "../child.ts";
 import { findCompiler } from "../compiler.ts";
 
-/** What a driver says of a GPU. */
+/** A GPU as its driver describes it. */
 export interface Gpu {
   readonly name: string;
-  /** The same whatever else is plugged in: a UUID. */
+  /** A UUID, independent of other devices. */
   readonly id: string;
   readonly driver: string;
-  /** The newest CUDA that the driver runs, `13.0`; undefined where it does not say. */
+  /** The newest CUDA version that the driver supports, `13.0`; undefined if unknown. */
   readonly cuda: string | undefined;
-  /** 9.0 is 90. */
+  /** Compute capability; 9.0 is 90. */
   readonly capability: number;
-  /** Most that it may take and how fast it may go, as set now: `1980 MHz, 700 W`; empty where it does not say. */
+  /** The current limits of clock and power: `1980 MHz, 700 W`; empty if unknown. */
   readonly limits: string;
   readonly memoryMiB: number | undefined;
 }
@@ -32,7 +32,7 @@ export interface Tool {
   readonly version: string;
 }
 
-/** The GPU and the tools for it: part of the record of what was measured. */
+/** The GPU and its tools, which are part of the record of a measurement. */
 export interface CudaDevice extends Gpu {
   readonly nvcc: Tool;
   readonly disassembler: string;
@@ -41,12 +41,12 @@ export interface CudaDevice extends Gpu {
 const PROBE_LIMIT_MS = 20_000;
 const QUERY = "name,driver_version,compute_cap,uuid,memory.total,clocks.max.sm,power.limit";
 
-/** The driver's own tool: where it is missing, so is the driver. */
+/** The driver's own tool. If it is missing, so is the driver. */
 export function findSmi(): string | undefined {
   return findProgram("nvidia-smi");
 }
 
-/** GPUs here as `nvidia-smi` lists them, the first one that kernels run on; or why there is none. */
+/** The GPUs that `nvidia-smi` lists, beginning with the one that kernels run on; or why there is none. */
 export async function findGpus(): Promise<readonly [Gpu, ...Gpu[]] | EnvironmentProblem> {
   const smi = findSmi();
   if (smi === undefined)
@@ -55,7 +55,7 @@ export async function findGpus(): Promise<readonly [Gpu, ...Gpu[]] | Environment
     runChild([smi, ...words], { timeLimitMs: PROBE_LIMIT_MS });
   const [listed, told] = await Promise.all([
     ask(`--query-gpu=${QUERY}`, "--format=csv,noheader,nounits"),
-    // The versions of what it runs stand in the head of the page for people only.
+    // The supported CUDA version is only in the human-readable page.
     ask(),
   ]);
   const cuda = /CUDA Version:\s*(\d+\.\d+)/.exec(told.stdout)?.[1];
@@ -69,7 +69,7 @@ export async function findGpus(): Promise<readonly [Gpu, ...Gpu[]] | Environment
   );
 }
 
-/** CUDA_VISIBLE_DEVICES names devices by number or by the beginning of their UUID: kernels run on the first of them. */
+/** CUDA_VISIBLE_DEVICES names devices by number or by a prefix of their UUID. Kernels run on the first. */
 function visibleFirst(gpus: readonly [Gpu, ...Gpu[]]): readonly [Gpu, ...Gpu[]] | EnvironmentProblem {
   const given = process.env["CUDA_VISIBLE_DEVICES"];
   if (given === undefined) return gpus;
@@ -113,7 +113,7 @@ export async function findNvcc(): Promise<Tool | EnvironmentProblem> {
     : { path, version };
 }
 
-/** What lists the machine code that nvcc made, or what to install. */
+/** The disassembler for nvcc's code, or what to install. */
 export function findCuobjdump(nvcc: Pick<Tool, "path">): string | EnvironmentProblem {
   return (
     findProgram("cuobjdump") ??
@@ -122,7 +122,7 @@ export function findCuobjdump(nvcc: Pick<Tool, "path">): string | EnvironmentPro
   );
 }
 
-/** A driver runs what the toolkits of its own major version make (CUDA Compatibility, Minor Version Compatibility). */
+/** A driver supports toolkits of its own major version (CUDA Compatibility, Minor Version Compatibility). */
 export function driverProblem({ driver, cuda }: Gpu, { path, version }: Tool): EnvironmentProblem | undefined {
   const [runs, makes] = [cuda, version.slice(1)].map((text) => Number(text?.split(".")[0]));
   if (runs === undefined || makes === undefined || !(runs < makes)) return undefined;
@@ -145,7 +145,7 @@ export async function findCudaDevice(): Promise<CudaDevice | EnvironmentProblem>
   return typeof disassembler === "string" ? { ...gpu, nvcc, disassembler } : disassembler;
 }
 
-/** A device whose threads are fibers of the CPU. */
+/** A device whose threads are fibers on the CPU. */
 export async function emulatedDevice(): Promise<CudaDevice | EnvironmentProblem> {
   const compiler = await findCompiler();
   if (compiler.status === "environment") return compiler;

@@ -1,6 +1,6 @@
 /**
- * @file Explains a GPU's own faults and what to do about them. An error that says nothing about a kernel is an environment fault (exit code 6)
- * and is not recorded.
+ * @file Explains a GPU's own faults and what to do about them. An error that says nothing about a kernel is an
+ * environment fault (exit code 6) and is not recorded.
  *
  *     cudaProblem("starting the device: cudaSetDevice: cudaErrorInsufficientDriver, ...").remedy       "update the driver, ..."
  */
@@ -8,10 +8,10 @@
 import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
 
 interface Fault {
-  /** As `cudaGetErrorName` spells them (CUDA Runtime API, Data types, enum cudaError). */
+  /** Names as in `cudaGetErrorName` (CUDA Runtime API, Data types, enum cudaError). */
   readonly errors: readonly string[];
   readonly remedy: string;
-  /** Another process on the same device may not meet it. */
+  /** Whether a new process on the same device may succeed. */
   readonly passes?: true;
 }
 
@@ -43,13 +43,13 @@ const FAULTS: readonly Fault[] = [
   },
 ];
 
-/** What a fault of the device says of the machine, with what to do about it. */
+/** Adds the remedy for a device fault to an environment error. */
 export function cudaProblem(error: EnvironmentError): EnvironmentError {
   const fault = faultIn(error.problem);
   return fault ? new EnvironmentError({ ...error.problem, remedy: fault.remedy }, error) : error;
 }
 
-/** Whether it is worth a second try in another process. */
+/** Whether a second try in a new process may succeed. */
 export function mayPass(error: unknown): boolean {
   return error instanceof EnvironmentError && faultIn(error.problem)?.passes === true;
 }

@@ -1,13 +1,14 @@
 /**
- * @file Measures CUDA kernels on this machine's NVIDIA GPU: compiled in parallel, every element checked on the device, timed in alternating
- * batches.
+ * @file Measures CUDA kernels on this machine's NVIDIA GPU: compiled in parallel, every element checked on the device,
+ * timed in alternating batches.
  *
  *     const made = await createCudaRunner();
  *     if (made.status === "environment") ...                            no nvcc, no GPU: what to install
  *     const reference = await made.runner.reference(conv2d, 1);
- *     await made.runner.measureTogether(kernels, reference)             one process for all; whoever dies is left out and the rest start again
+ *     await made.runner.measureTogether(kernels, reference)             one process for all; if a kernel dies, the rest start again without it
  *
- * Output of ptxas counts: a stack frame, spilled registers, or a warning that it serialised asynchronous operations is a failure of the kernel.
+ * The output of ptxas counts: a stack frame, spilled registers, or a warning that it serialised asynchronous operations
+ * is a failure of the kernel.
  */
 
 import { mkdir, mkdtemp, readFile, writeFile } from "node:fs/promises";
@@ -37,13 +38,13 @@ import { cudaProblem, mayPass } from "./cuda-errors.ts";
 
 export interface CudaReference {
   readonly computation: Computation;
-  /** Shared object of the reference kernel. */
+  /** The shared object of the reference kernel. */
   readonly file: string;
   readonly sets: readonly string[];
   readonly seed: number;
   /** Files of inputs that the operator fixes, by tensor. */
   readonly fixed: Readonly<Record<string, string>>;
-  /** Where bounds are kept between processes. */
+  /** The folder in which bounds are kept between processes. */
   readonly bounds: string;
 }
 
@@ -52,19 +53,19 @@ export interface CudaTiming {
   readonly budgetSeconds?: number;
   readonly batchSeconds?: number;
   readonly batches?: readonly [least: number, most: number];
-  /** Longest silence of the process: a kernel that takes longer hangs. */
+  /** The longest silence of the process, after which a kernel counts as hanging. */
   readonly stepSeconds?: number;
-  /** Told of each kernel by its place, as soon as it is known: also what comes before a fault of the machine. */
+  /** Called with each kernel's result as soon as it is known, even if a fault of the machine follows. */
   readonly onMeasured?: (at: number, measurement: Measurement) => void;
-  /** Told of inputs that kernels are not checked by, as no wrong answer shows by them. */
+  /** Called with each set of inputs that kernels are not checked on, because it cannot reveal wrong results. */
   readonly onLeftOut?: (set: string) => void;
-  /** What ends it early: then fewer kernels are measured, the first of them, and when the user wants no more the promise is rejected. */
+  /** Ends the round early: once time is up only compiled kernels are measured; if the user stops, it is rejected. */
   readonly until?: Until;
 }
 
 export interface CudaRunner {
   readonly device: CudaDevice;
-  /** Whether threads are fibers of the CPU: what is right shows, times mean nothing. */
+  /** Whether threads are fibers on the CPU. Results are then checked, but times mean nothing. */
   readonly emulated: boolean;
   readonly compile: (kernel: Kernel) => Promise<CudaCompiled>;
   readonly reference: (
@@ -72,15 +73,15 @@ export interface CudaRunner {
     seed: number,
     options?: { readonly fixed?: Inputs },
   ) => Promise<CudaReference>;
-  /** In one process on the same memory, batches in turns. A file takes the place of a kernel that somebody else compiled. */
+  /** Measures kernels, or libraries compiled elsewhere, in one process on the same memory, in alternating batches. */
   readonly measureTogether: (
     kernels: readonly (Kernel | Prebuilt)[],
     reference: CudaReference | Promise<CudaReference>,
     timing?: CudaTiming,
   ) => Promise<readonly Measurement[]>;
-  /** Runs libraries of probes (perfmodel/gpu-probes.ts), alone on the device: of every probe in order the seconds and cycles of each sample. */
+  /** Runs libraries of probes (perfmodel/gpu-probes.ts): for every probe in order, seconds and cycles of each sample. */
   readonly probe: (sources: readonly SourceText[]) => Promise<readonly (readonly (readonly [number, number])[])[]>;
-  /** The measuring program and what it is told of compiled kernels, for a tool that runs it: a sanitizer, a profiler. */
+  /** The measuring program, and its request for compiled kernels, for use with a sanitizer or a profiler. */
   readonly harness: string;
   readonly requestOf: (
     files: readonly string[],
@@ -88,12 +89,12 @@ export interface CudaRunner {
     reference: CudaReference,
     timing?: CudaTiming,
   ) => string;
-  /** Seconds spent so far waiting until another search let go of the device. */
+  /** Seconds spent waiting until another search released the device. */
   readonly waited: () => number;
   readonly close: () => Promise<void>;
 }
 
-/** A shared object with the interface of a kernel: a library to compare with. */
+/** A shared object with the interface of a kernel, such as a library to compare with. */
 export interface Prebuilt {
   readonly file: string;
   readonly arguments: Kernel["arguments"];
@@ -102,13 +103,13 @@ export interface Prebuilt {
 export interface CudaRunnerOptions extends CudaTiming {
   /** `~/.cache/automap/runtime` by default. */
   readonly workdir?: string;
-  /** Compilations at once; one a core by default. */
+  /** Concurrent compilations; by default one a core. */
   readonly jobs?: number;
-  /** Of the bootstrap. */
+  /** The seed of the bootstrap. */
   readonly seed?: number;
-  /** Runs everything on the CPU, each CUDA thread a fiber: what is right shows, times mean nothing. */
+  /** Runs everything on the CPU, each CUDA thread as a fiber. Results are checked, but times mean nothing. */
   readonly emulated?: boolean;
-  /** Told what is waited for: another search that measures on the device or compiles. */
+  /** Called with what is waited for: another search that measures on the device or compiles. */
   readonly onWait?: (text: string) => void;
 }
 
@@ -163,7 +164,7 @@ async function makeRunner(
         : "install a C++ compiler that this nvcc works with",
     };
   const scratch = new OwnFolder(await mkdtemp(join(workdir, `runner-${process.pid}-`)));
-  // One search at a time measures on a device: its lock is like that of a core, which has no processors.
+  // One search at a time measures on a device. Its lock is that of a core without processors.
   const gpu = { name: `gpu ${device.id}`, cpus: [], isFastest: true };
   const place = {
     device,
@@ -176,10 +177,10 @@ async function makeRunner(
   return { status: "ready", runner: new LocalCudaRunner(place, options) };
 }
 
-/** What the measuring program includes in place of the toolkit's header; where devices are emulated it is at hand. */
+/** The header that the measuring program includes instead of CUDA's; only an emulated device has it. */
 const EMULATED = "cuda-runtime.h";
 
-/** One text, as the builder takes it. */
+/** The measuring program as a single text. */
 async function measuringProgram(): Promise<string> {
   const text = (name: string): Promise<string> =>
     readFile(fileURLToPath(new URL(`../harness/${name}`, import.meta.url)), "utf8");
@@ -197,14 +198,14 @@ interface Place {
   readonly builder: Builder;
   /** The measuring program. */
   readonly harness: string;
-  /** A folder that only this runner needs. */
+  /** This runner's own folder. */
   readonly scratch: OwnFolder;
   readonly stopping: AbortController;
-  /** Who else measures on the device. */
+  /** The lock on the device. */
   readonly gpu: Cores;
 }
 
-/** A library that is compiled and promises nothing. */
+/** A compiled library without a promised instruction. */
 function prebuilt({ file }: Prebuilt): Compiling {
   const compiled = { status: "compiled", file, instructions: 0, seconds: 0 } as const;
   return { loadable: Promise.resolve(compiled), examined: Promise.resolve(compiled) };
@@ -252,7 +253,7 @@ class LocalCudaRunner implements CudaRunner {
       });
       return {
         ...{ computation, seed, file: built.file, bounds: join(folder, "bounds") },
-        // Sums of small integers are exact; an operator's own fractions make them inexact.
+        // Sums of small integers are exact, but not with fractions that the operator fixes.
         sets: Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
           ? INEXACT_SETS
           : setsOf(computation),
@@ -283,14 +284,14 @@ class LocalCudaRunner implements CudaRunner {
       if (one.status === "compiled") left.push({ at, file: one.file });
       else keep(at, one);
     }
-    // The code is looked at while kernels run.
+    // Code is disassembled while kernels run.
     const judge = async (at: number, verdict: Verdict): Promise<void> => {
       const examined = await begun[at]?.examined;
       if (examined?.status === "compiled") keep(at, toMeasurement(verdict, examined.instructions, this.seed));
       else if (examined) keep(at, examined);
     };
     const [first] = kernels;
-    // An error may lose the device's context for good: the kernels without a verdict start again in another process.
+    // An error may lose the device's context. Kernels without a verdict start again in another process.
     while (first && left.length > 0) {
       const tried = left;
       const before = results.size;
@@ -373,7 +374,7 @@ class LocalCudaRunner implements CudaRunner {
     await this.oneAtATime(() => this.place.scratch.remove());
   }
 
-  /** One process, alone on the device. What another process may not meet is tried once more. */
+  /** Runs one process, alone on the device. A fault that a new process may not meet is tried once more. */
   private run(
     request: string,
     timing: CudaTiming,
@@ -381,7 +382,7 @@ class LocalCudaRunner implements CudaRunner {
   ): Promise<HarnessReply["verdicts"]> {
     const { gpu, stopping } = this.place;
     const { stepSeconds } = { ...this.settings, ...definedOnly(timing) };
-    // The device that records name, however CUDA numbers those that are here.
+    // The device that records name, independent of CUDA's numbering.
     const variables = { CUDA_VISIBLE_DEVICES: this.device.id };
     const limits = {
       stepSeconds,
@@ -406,7 +407,7 @@ class LocalCudaRunner implements CudaRunner {
   }
 }
 
-/** How many kernels, from the first on, are measured: all that are compiled, with what they must answer, before something ends the round. */
+/** The number of kernels to measure, from the first: those compiled, with the reference, before the round ends. */
 async function countInTime(
   begun: readonly Compiling[],
   reference: Promise<unknown> | unknown,
@@ -414,7 +415,7 @@ async function countInTime(
 ): Promise<number> {
   if (!until) return begun.length;
   let compiled = 0;
-  // In their order: one behind a kernel that still compiles is not counted.
+  // In order: kernels after one that still compiles are not counted.
   const inOrder = begun.reduce<Promise<unknown>>(
     (before, { loadable }) => before.then(() => loadable).then(() => void compiled++),
     Promise.resolve(reference),
@@ -425,7 +426,7 @@ async function countInTime(
   return until.stop.aborted ? 0 : compiled;
 }
 
-/** As the integers of the exact set are: their products and sums are exact in every float type. */
+/** Whether a value is an integer of the exact set, whose products and sums are exact in every float type. */
 function isSmall(value: number): boolean {
   return Number.isInteger(value) && Math.abs(value) <= 3;
 }
