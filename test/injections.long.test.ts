@@ -29,7 +29,7 @@ import { inFull } from "./support/slow.ts";
 
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 120_000 });
 const shop = workshop();
-compileOnce();
+compileOnce(inFull([], ["-O1"]));
 afterAll(() => shop.remove());
 
 /** Each would stand outside the text it is put in, somewhere. `planted` is the word that must not. */

@@ -46,7 +46,7 @@ import { convolution1d, FORMS as FORMS_OF_DESIGNS } from "./support/space-time.t
 vi.setConfig({ testTimeout: 300_000 });
 
 const folder = mkdtempSync(join(tmpdir(), "automap names "));
-compileOnce();
+compileOnce(inFull([], ["-O1"]));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** A mapping is judged without it. */
