@@ -12,27 +12,26 @@ import type { TrialRecord } from "./record.ts";
 import { SEALED_SINCE } from "./schema.ts";
 import { provenanceOf, trialsOfRows } from "./world.ts";
 
-/** Among which trials the best is looked for. */
+/** Which trials to consider. */
 export interface BestOptions {
   /** Mappings onto instructions, designs on lanes, or both: the default. */
   readonly kinds?: "all" | "mappings" | "lanes";
-  /** Only what finals decided. */
+  /** Only kernels that took part in finals. */
   readonly decided?: boolean;
 }
 
 /**
- * For each computation, environment, thread count and cache state one trial among those that match, fastest first: the winner of the
- * newest finals. Finals decide over all that was measured before them with an instruction the search was offered: kernels are compared
- * by batches taken in turns, not by times of different minutes. Where there are none, or where several searches were offered different
- * instructions, the smallest median of what is left; of equal ones the earliest. What was measured here comes before what was imported,
- * however fast that claims to be, and imported finals decide over imported trials only.
+ * For each computation, environment, thread count and cache state, the best of the matching trials, fastest first: the winner of the newest finals.
+ * Finals compare kernels in interleaved batches, so they decide over every earlier trial with an instruction that the search was offered. Without
+ * finals, or when several searches were offered different instructions, the smallest median wins, and among equal ones the earliest. Trials measured
+ * here come before imported ones, whatever those claim, and imported finals decide over imported trials only.
  */
 export function best(db: Database, filter: Filter = {}, options: BestOptions = {}): TrialRecord[] {
   checkFilter(filter);
   checkNames(options, { kinds: true, decided: true }, "best");
   return read(db, () => {
     const found = bestRows(db, filter, options, []);
-    // A seal of this machine's cannot be told in SQL. What decides is held against the key, and the rest only in a file that lies.
+    // SQL cannot check seals. The trials that decide are checked against the key; all others only if one of those is forged.
     const lies = [...found, ...sealedRows(db, filter, "place IS NOT NULL")].some((row) => isMadeUp(db, row));
     if (!lies) return trialsOfRows(db, found);
     const madeUp = sealedRows(db, filter, "TRUE").filter((row) => isMadeUp(db, row));
@@ -52,7 +51,7 @@ function isMadeUp(db: Database, row: Row): boolean {
   return (row["seal"] ?? null) !== null && provenanceOf(db, "trials", row) === "imported";
 }
 
-/** Rows that match and say that they were measured here. */
+/** Matching rows that claim to have been measured here. */
 function sealedRows(db: Database, filter: Filter, condition: string): Row[] {
   if (db.version < SEALED_SINCE) return [];
   const { sql, values } = trialsWhere(db, { ...filter, status: "ok" });
@@ -64,7 +63,7 @@ function sealedRows(db: Database, filter: Filter, condition: string): Row[] {
     .all(...values);
 }
 
-/** @param madeUp ids of trials whose seal is none of this machine's */
+/** @param madeUp ids of trials whose seal is not this machine's */
 function bestRows(
   db: Database,
   filter: Filter,
@@ -112,5 +111,5 @@ function bestRows(
     );
 }
 
-/** The schema from which on trials say which finals they were measured in. */
+/** The first schema in which trials name their finals. */
 const WITH_FINALS = 4;

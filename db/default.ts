@@ -2,10 +2,10 @@
 
 import { shellWord } from "../abstraction/text.ts";
 
-/** Where a command looks that names no other. */
+/** The database of commands that name none. */
 export const DEFAULT_DATABASE = "automap.db";
 
-/** ` --db other.db` behind a command to paste; nothing where the command looks there anyway. */
+/** ` --db other.db` for a command to paste; empty for the default database. */
 export function databaseOption(path: string): string {
   return path === DEFAULT_DATABASE ? "" : ` --db ${shellWord(path)}`;
 }

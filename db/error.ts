@@ -10,7 +10,7 @@ import Sqlite from "better-sqlite3";
 import { EnvironmentError, MachineFault, UsageError } from "../abstraction/error.ts";
 import { databaseOption } from "./default.ts";
 
-/** A database fails: its disk, its locks, its permissions. */
+/** A failure of a database: its disk, its locks, its permissions. */
 export class DatabaseError extends MachineFault {
   readonly reason: "full" | "locked" | "readonly" | "damaged" | "io";
 
@@ -27,11 +27,11 @@ export function isBusy(error: unknown): boolean {
 }
 
 /**
- * The error a caller should see in place of SQLite's; errors of others pass unchanged.
- * @param doing what was being done, `recording a trial`
+ * The error to show in place of SQLite's; other errors pass unchanged.
+ * @param doing the operation, `recording a trial`
  */
 export function explained(error: unknown, path: string, doing: string): unknown {
-  // What better-sqlite3 says of an integer that no number holds.
+  // better-sqlite3 throws a RangeError for an integer that a number cannot hold.
   if (error instanceof RangeError)
     return new DatabaseError(
       "damaged",

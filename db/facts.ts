@@ -3,20 +3,20 @@
  *
  *     trials     1: run workload environment candidate ... at        2: comparison place        3: load        4: clock        5: lost_to
  *
- * A version adds facts to those before it. No fact is removed and none changes its meaning: a changed fact gets a new name. Facts of a later
- * version that are empty are left out of the hash. So
+ * A version adds facts to the earlier ones. No fact is removed or changes its meaning; a changed fact gets a new name. Empty facts of later versions
+ * are left out of the hash. So
  *
- * - a record written before a version has the id it had;
- * - an id is bound to its version, since the names of the later facts a record holds are hashed with them;
- * - a column that is no fact (what was added beside them, what a newer automap added) changes no id.
+ * - a record written before a version keeps its id;
+ * - an id is bound to its version, because the names of the later facts that a record holds are hashed too;
+ * - a column that is not a fact, such as one added by a newer automap, changes no id.
  */
 
 import { idOf } from "./identity.ts";
 
-/** A row as it stands in its table. */
+/** A row of a table. */
 export type Row = Readonly<Record<string, string | number | null>>;
 
-/** By table, those that others refer to first; a text a version. */
+/** Facts by table, in order of reference, with one string per version. */
 const FACTS = {
   environments: ["target cpu cores isa compiler compiler_version flags kernel driver node automap"],
   workloads: ["operator computation equation extents parameters tensors dtype sum points", "name"],
@@ -34,16 +34,16 @@ const FACTS = {
 export type Table = keyof typeof FACTS;
 export const TABLE_NAMES = Object.keys(FACTS) as readonly Table[]; // its own keys
 
-/** Holds on one machine only, and so does not travel in lines. */
+/** A column that is valid on one machine only and is not exported. */
 export const LOCAL = "seal";
 
-/** What a row says beside its facts, and what may change: how a run ended. */
+/** Columns that are not facts and may change: how a run ended. */
 const BESIDE: Readonly<Partial<Record<Table, readonly string[]>>> = { runs: ["ended", "status"] };
 
 interface Known {
   readonly first: readonly string[];
   readonly later: readonly string[];
-  /** What travels in lines: the id, the facts, and what stands beside them. */
+  /** Exported columns: the id, the facts, and the columns beside them. */
   readonly columns: readonly string[];
 }
 
@@ -61,24 +61,24 @@ function knownOf(table: Table): Known {
   return known;
 }
 
-/** The columns of a table that travel between files. */
+/** The exported columns of a table. */
 export function columnsOf(table: Table): readonly string[] {
   return knownOf(table).columns;
 }
 
-/** Whether a column is a fact of a later version: records of earlier ones do not have it. */
+/** Whether a column is a fact of a later version, which earlier records lack. */
 export function isLater(table: Table, column: string): boolean {
   return knownOf(table).later.includes(column);
 }
 
-/** The id that the facts of a row make. */
+/** The id of a row's facts. */
 export function idOfFacts(table: Table, row: Row): string {
   const { first, later } = knownOf(table);
   const held = later.filter((column) => row[column] !== undefined && row[column] !== null);
   return idOf(Object.fromEntries([...first, ...held].map((column) => [column, row[column] ?? null])));
 }
 
-/** Columns in which a row holds something that this automap does not know: perhaps facts of a version to come. */
+/** Filled columns that this automap does not know, perhaps facts of a later version. */
 export function unknownIn(table: Table, row: Row): readonly string[] {
   const { columns } = knownOf(table);
   return Object.keys(row).filter((name) => name !== LOCAL && row[name] !== null && !columns.includes(name));

@@ -5,12 +5,12 @@ import { type Database, read } from "./open.ts";
 import { line, title, word } from "./parse-text.ts";
 import { WORKLOAD_NAME } from "./record.ts";
 
-/** Operators that have workloads here. */
+/** Operators of the workloads in a file. */
 export function operatorsIn(db: Database): string[] {
   return read(db, () => strings(db, "SELECT DISTINCT operator FROM workloads ORDER BY operator")).filter(is(title));
 }
 
-/** Names that users gave. A file of an older schema holds none. */
+/** Names that users gave; none in files of older schemas. */
 export function namesIn(db: Database): string[] {
   const has = "SELECT 1 FROM pragma_table_info('workloads') WHERE name = 'name'";
   if (db.sqlite.prepare(has).get() === undefined) return [];
@@ -19,12 +19,12 @@ export function namesIn(db: Database): string[] {
   );
 }
 
-/** Targets that trials here were measured on. */
+/** Targets of the trials in a file. */
 export function targetsIn(db: Database): string[] {
   return read(db, () => strings(db, "SELECT DISTINCT target FROM environments ORDER BY target")).filter(is(line));
 }
 
-/** Instructions that trials here used: each is one step in an index. */
+/** Instructions of the trials in a file; each takes one step in an index. */
 export function intrinsicsIn(db: Database): string[] {
   const sql = `
     WITH RECURSIVE used (name) AS (
@@ -34,14 +34,14 @@ export function intrinsicsIn(db: Database): string[] {
   return read(db, () => strings(db, sql)).filter(is(word));
 }
 
-/** Axes and parameters that workloads here have. */
+/** Axes and parameters of the workloads in a file. */
 export function extentsIn(db: Database): string[] {
   return read(db, () =>
     strings(db, "SELECT DISTINCT key FROM workloads, json_each(json_patch(extents, parameters)) ORDER BY key"),
   ).filter(is(identifier));
 }
 
-/** What a record may say; whatever else a file holds is offered to nobody. */
+/** Only values that a record may hold are offered to users. */
 const is =
   (schema: typeof word) =>
   (text: string): boolean =>

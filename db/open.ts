@@ -22,38 +22,38 @@ import { type Seals, sealsOf } from "./seal.ts";
 /** An open database of trials. */
 export interface Database {
   readonly path: string;
-  /** Its schema: a reader leaves an older file as it is. */
+  /** Schema of the file; a reader leaves an older schema unchanged. */
   readonly version: number;
-  /** Asked for, or because the file is newer than this automap. */
+  /** True when requested, or when the file is newer than this automap. */
   readonly readonly: boolean;
-  /** What the user should hear: the file was migrated, or is newer than this automap. */
+  /** A message for the user: the file was migrated, or is newer than this automap. */
   readonly notice: string | undefined;
   /** How long an operation waits for other processes, in milliseconds. */
   readonly patience: number;
-  /** The key that what is measured here is sealed with. */
+  /** Makes and checks the seals of records measured here. */
   readonly seals: Seals;
   readonly sqlite: Sqlite.Database;
-  /** Closes the file; nothing else may be asked of it afterwards. */
+  /** Closes the file, after which the database must not be used. */
   close(): void;
 }
 
-/** How a database is opened. */
+/** Options for opening a database. */
 export interface OpenOptions {
-  /** Look, never touch: the file must exist. */
+  /** Open for reading only; the file must exist. */
   readonly readonly?: boolean;
-  /** What is not there is not made. */
+  /** Fail when the file does not exist. */
   readonly existing?: boolean;
   /** How long an operation waits for other processes, in milliseconds. */
   readonly patience?: number;
-  /** Of the key that seals what is measured here; see `sealsOf`. */
+  /** File of the key that seals records measured here; see `sealsOf`. */
   readonly key?: string;
 }
 
-/** Two searches write a row each in milliseconds; only a stuck program holds the lock this long. */
+/** Milliseconds. Searches write a row within milliseconds, so only a stuck program holds the lock this long. */
 const PATIENCE = 30_000;
 
 /**
- * Opens a database, making the file when there is none; `:memory:` keeps it in memory.
+ * Opens a database and creates the file if needed; `:memory:` keeps it in memory.
  * @throws UsageError when the file is missing (readonly), not automap's, or cannot be opened; DatabaseError when it is damaged or stays locked
  */
 export function openDatabase(
@@ -66,11 +66,11 @@ export function openDatabase(
   const seals = sealsOf(options.key);
   const latest = Math.max(...migrations.map((m) => m.version));
   checkPath(path, readonly, options.existing ?? readonly);
-  // A reader makes these files and cannot take them away again: only a writer may.
+  // A reader creates these files but cannot remove them, so only a writer may create them.
   const leavesLog = readonly && path !== ":memory:" && !existsSync(`${path}-wal`);
   const open = (look: boolean): Sqlite.Database => {
     const sqlite = new Sqlite(path, { readonly: look, fileMustExist: look, timeout: Math.min(patience, 5000) });
-    // The file may come from someone else: what its schema says is no reason to run functions or to trust its cells.
+    // The file may come from someone else, so its schema must not run functions and its cells are checked.
     sqlite.pragma("trusted_schema = OFF");
     sqlite.pragma("cell_size_check = ON");
     return sqlite;
@@ -78,7 +78,7 @@ export function openDatabase(
   return patiently(path, patience, "opening it", () => {
     let sqlite = open(readonly);
     try {
-      // 1. Whose file is it, and how old? Nothing is written before that is known.
+      // 1. Whose file it is, and its version; nothing is written before that is known.
       const found = recognise(sqlite, path);
       if (found > 0) checkSchema(sqlite, path, found, migrations);
       if (found > latest) {
@@ -98,7 +98,7 @@ export function openDatabase(
         return leavesLog ? { ...read, close: () => closeTidily(sqlite, path) } : read;
       }
 
-      // 2. What keeps a committed row.
+      // 2. Durability of commits.
       const mode = sqlite.pragma("journal_mode = WAL", { simple: true });
       if (mode !== "wal" && path !== ":memory:")
         throw new UsageError(`${path}: the file system allows no write-ahead log (journal mode ${String(mode)})`, {
@@ -106,7 +106,7 @@ export function openDatabase(
         });
       sqlite.pragma("synchronous = FULL");
 
-      // 3. The schema, forward.
+      // 3. Migration of the schema.
       const backup = found === latest ? undefined : migrate(sqlite, path, found, migrations);
       const notice =
         backup && `${path} was brought from schema ${found} to ${latest}; the file as it was is kept in ${backup}`;
@@ -119,8 +119,8 @@ export function openDatabase(
 }
 
 /**
- * Opens and closes a database that is there, and looks whether one could be made where none is: what would fail after the work fails before it.
- * @returns what the user should hear of it
+ * Opens and closes an existing database, or checks that one could be created, so that long work does not fail at its end.
+ * @returns a message for the user
  * @throws like {@link openDatabase}
  */
 export function checkDatabase(path: string): string | undefined {
@@ -133,7 +133,7 @@ export function checkDatabase(path: string): string | undefined {
   return db.notice;
 }
 
-/** One transaction that takes the write lock first, so that it never fails half way for another writer's sake. */
+/** Runs a transaction that takes the write lock first, so that another writer cannot make it fail half way. */
 export function write<T>(db: Database, doing: string, work: () => T): T {
   if (db.readonly)
     throw new UsageError(db.notice ?? `${db.path} is open for reading only`, {
@@ -142,18 +142,18 @@ export function write<T>(db: Database, doing: string, work: () => T): T {
   return patiently(db.path, db.patience, doing, () => db.sqlite.transaction(work).immediate());
 }
 
-/** A statement, prepared once for each open file. */
+/** A prepared statement, cached for each open file. */
 export function statement(db: Database, sql: string): Sqlite.Statement<unknown[], unknown> {
   return prepared(db.sqlite, sql);
 }
 const prepared = memoisedPair((sqlite: Sqlite.Database, sql: string) => sqlite.prepare<unknown[], unknown>(sql));
 
-/** Several reads that see the same instant. */
+/** Several reads within one snapshot. */
 export function read<T>(db: Database, work: () => T): T {
   return patiently(db.path, db.patience, "reading it", () => db.sqlite.transaction(work).deferred());
 }
 
-/** Tries again while other processes hold the lock. `work` has no effect when it throws. */
+/** Retries while other processes hold the lock. `work` must have no effect when it throws. */
 function patiently<T>(path: string, patience: number, doing: string, work: () => T): T {
   const end = performance.now() + patience;
   for (;;) {
@@ -180,12 +180,12 @@ function handle(
   notice: string | undefined,
 ): Database {
   sqlite.pragma("foreign_keys = ON");
-  // Kilobytes: the upper pages of the indexes of a million trials stay in memory.
+  // In kilobytes: keeps the upper index pages of a million trials in memory.
   sqlite.pragma("cache_size = -65536");
   return { path, version, readonly, notice, patience, seals, sqlite, close: () => void sqlite.close() };
 }
 
-/** Closes what was only read, and lets the last connection take an empty log away where the folder allows it. */
+/** Closes a connection that only read. The last connection removes an empty log, where the folder permits. */
 function closeTidily(sqlite: Sqlite.Database, path: string): void {
   sqlite.close();
   try {
@@ -193,11 +193,11 @@ function closeTidily(sqlite: Sqlite.Database, path: string): void {
     last.pragma("schema_version");
     last.close();
   } catch {
-    // Someone else works with it, or nothing may be written here: the files stay, and do no harm.
+    // Another process uses the file, or the folder is read-only: the files stay and do no harm.
   }
 }
 
-/** SQLite says "unable to open database file" for all of these. */
+/** Distinguishes causes for which SQLite only says "unable to open database file". */
 function checkPath(path: string, readonly: boolean, existing: boolean): void {
   if (path === ":memory:") return;
   const found = statSync(path, { throwIfNoEntry: false });
@@ -222,9 +222,9 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
   }
 }
 
-/** The version of the schema; 0 for a file nobody has written to. @throws UsageError when the file is someone else's */
+/** The version of the schema; 0 for a file without content. @throws UsageError when the file is not automap's */
 function recognise(sqlite: Sqlite.Database, path: string): number {
-  // One statement, so one instant: another process may be making the file just now.
+  // A single statement reads one snapshot, because another process may be creating the file.
   const found = sqlite
     .prepare<[], { application: number; version: number; tables: number }>(
       `SELECT application_id AS application, user_version AS version, (SELECT count(*) FROM sqlite_schema) AS tables
@@ -241,15 +241,15 @@ function recognise(sqlite: Sqlite.Database, path: string): number {
 }
 
 /**
- * A file of ours holds the tables that our migrations make, to the letter, and no trigger but theirs: a view in a table's place could run
- * for ever, and a trigger could write what nobody recorded. What else somebody added, an index or a view of his own, is never asked.
- * @throws UsageError naming what is not as it should be
+ * Checks that our tables are exactly those of our migrations and that there are no other triggers. A view in place of a table could run for ever, and
+ * a trigger could write what nobody recorded. Indexes and views that somebody added are ignored, because no query uses them.
+ * @throws UsageError naming the object that differs
  */
 function checkSchema(sqlite: Sqlite.Database, path: string, version: number, migrations: readonly Migration[]): void {
   const held = objectsIn(sqlite);
   const made = madeBy(migrations, version);
   const isTable = (sql: string | undefined): boolean => sql?.startsWith("CREATE TABLE") === true;
-  // Of a newer schema only this is known: what is read are tables.
+  // A newer schema is unknown, except that only tables are read.
   const isNewer = version > Math.max(...migrations.map((m) => m.version));
   const differs = ([name, sql]: readonly [string, string]): boolean =>
     held.get(name) !== sql && (isTable(sql) || held.has(name));
@@ -262,7 +262,7 @@ function checkSchema(sqlite: Sqlite.Database, path: string, version: number, mig
     });
 }
 
-/** `trials` and what it was made by, without layout; what SQLite makes by itself is left out. */
+/** `trials` and its definition without whitespace; objects that SQLite creates itself are left out. */
 function objectsIn(sqlite: Sqlite.Database): Map<string, string> {
   const rows = sqlite
     .prepare<[], { name: string; about: string; sql: string }>(
@@ -274,7 +274,7 @@ function objectsIn(sqlite: Sqlite.Database): Map<string, string> {
   );
 }
 
-/** The objects of a file that has run the migrations up to a version. */
+/** The objects of a file after the migrations up to a version. */
 const madeBy = memoisedPair((migrations: readonly Migration[], version: number): Map<string, string> => {
   const fresh = new Sqlite(":memory:");
   try {
@@ -285,7 +285,7 @@ const madeBy = memoisedPair((migrations: readonly Migration[], version: number):
   }
 });
 
-/** Runs the migrations a file lacks in one transaction. @returns where the file as it was is kept, if it held anything */
+/** Runs the missing migrations in one transaction. @returns the path of the backup, if the file held anything */
 function migrate(
   sqlite: Sqlite.Database,
   path: string,
@@ -293,11 +293,11 @@ function migrate(
   migrations: readonly Migration[],
 ): string | undefined {
   const backup = from === 0 ? undefined : backUp(sqlite, path, from);
-  // A table is rebuilt under another name: references may dangle until the end, and are checked there.
+  // Tables are rebuilt under other names, so references may dangle until the end, where they are checked.
   sqlite.pragma("foreign_keys = OFF");
   sqlite
     .transaction(() => {
-      // Another process may have been here since we looked.
+      // Another process may have migrated the file in the meantime.
       const now = recognise(sqlite, path);
       for (const { version, sql } of migrations.filter((m) => m.version > now)) {
         sqlite.exec(sql);
@@ -312,7 +312,7 @@ function migrate(
   return backup;
 }
 
-/** `automap.db` of schema 1 is kept as `automap.v1-backup.db`, on the disk before anything changes. */
+/** Copies `automap.db` of schema 1 to `automap.v1-backup.db`, synced to disk before anything changes. */
 function backUp(sqlite: Sqlite.Database, path: string, version: number): string {
   const { dir, name, ext } = parse(path);
   const named = (suffix: string): string => format({ dir, name: `${name}.v${version}-backup${suffix}`, ext });

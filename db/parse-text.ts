@@ -16,11 +16,11 @@ import { parseExpr } from "../abstraction/parse.ts";
 import { TAKEN } from "../abstraction/schema.ts";
 import { isFreeName, isVisible } from "../abstraction/text.ts";
 
-/** Characters of one text at most; beyond, somebody wants memory. */
+/** Most characters of a line, as a limit on memory. */
 const LINE = 1000;
 const NOTATION = 16_000;
 const LOG = 20_000;
-/** Of a column that holds JSON. */
+/** Most characters of a column that holds JSON. */
 const JSON_TEXT = 2 ** 20;
 
 export { word } from "../abstraction/schema.ts";
@@ -32,19 +32,19 @@ export const title = z
   .regex(/^[A-Za-z0-9_][A-Za-z0-9_ .:+-]*$/, { error: "is no name of letters, digits, blanks and _ . : + -" })
   .refine(isFreeName, TAKEN);
 
-/** What {@link idOf} makes. */
+/** An id made by {@link idOf}. */
 export const hash = z.string().regex(/^[0-9a-f]{32}$/, { error: "is no hash of 32 hexadecimal digits" });
 
-/** One line of what a machine says of itself: a model, a version, a path, a flag. */
+/** One line that a machine reports: a model, a version, a path, a flag. */
 export const line = z.string().max(LINE).refine(isVisible, { error: "holds a character that cannot be seen" });
 
-/** Text in the notation, equations and keys of computations; that it reads as such is its reader's to find. */
+/** Text in the notation: equations and keys of computations. Its reader parses it. */
 export const notation = z
   .string()
   .max(NOTATION)
   .regex(/^[\w .,;:+\-*/%()[\]<>=!@^]*$/, { error: "holds characters that the notation has not" });
 
-/** An expression as it prints: what an operand stands for, where an element is stored. */
+/** A printed expression: what an operand stands for, where an element is stored. */
 export const expression = (style: PrintStyle) =>
   notation.refine(
     (text) => {
@@ -58,13 +58,13 @@ export const expression = (style: PrintStyle) =>
     { error: "is no expression of the notation" },
   );
 
-/** Lines of a compiler or a runner. */
+/** Output lines of a compiler or a runner. */
 export const log = z
   .string()
   .max(LOG)
   .refine((text) => isVisible(text.replaceAll(/[\n\t]/g, "")), { error: "holds a character that cannot be seen" });
 
-/** A log as it may be recorded: what cannot be seen is spelt out, what is too long ends. */
+/** A log ready to be recorded: invisible characters are escaped, and long text is cut. */
 export function shortened(text: string): string {
   return text.length > LOG ? `${text.slice(0, LOG - 40)}\n... ${text.length - LOG + 40} more characters` : text;
 }
@@ -72,12 +72,12 @@ export function shortened(text: string): string {
 export const extent = z.number().int().positive().max(Number.MAX_SAFE_INTEGER);
 /** Milliseconds since 1970, up to the end of the year 9999. */
 export const time = z.number().int().nonnegative().max(253_402_300_799_999);
-/** Seconds of one call: up to a month, which no search waits for. */
+/** Seconds of one call, at most a month. */
 export const seconds = z.number().positive().max(2_678_400);
 
 /**
- * A column of JSON text: canonical, so that it holds what was parsed and nothing besides. A second entry of one name, which SQLite and
- * JavaScript would read differently, is no canonical JSON.
+ * A column of canonical JSON text, which holds exactly what was parsed. Duplicate keys, which SQLite and JavaScript read differently, are not
+ * canonical.
  */
 export function json<T>(schema: z.ZodType<T>) {
   return z
@@ -104,16 +104,16 @@ export function json<T>(schema: z.ZodType<T>) {
     });
 }
 
-/** How deep free data may nest, and how much it may hold: a calibration has some thousand figures, a run names some hundred instructions. */
+/** Limits on the depth and size of free data: a calibration has some thousand figures, a run names some hundred instructions. */
 const DEPTH = 8;
 const ENTRIES = 20_000;
 const OPTIONS = 1000;
 const KEY = /^[A-Za-z0-9_][A-Za-z0-9_ .:+-]{0,99}$/;
 
-/** Data whose shape is its reader's: figures, lines, lists and entries under names, and not too many of them. */
+/** Data of limited size whose shape only its reader knows: figures, lines, lists and named entries. */
 export const plainData: z.ZodType<unknown> = z.unknown().superRefine(plain(ENTRIES));
 
-/** The same of an object: what a run was asked for. */
+/** The same for an object: the options of a run. */
 export const plainEntries = z.record(z.string(), z.unknown()).superRefine(plain(OPTIONS));
 
 function plain(most: number): (value: unknown, context: z.RefinementCtx) => void {

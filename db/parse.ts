@@ -40,7 +40,7 @@ import { WORKLOAD_NAME } from "./record.ts";
 // ---- Candidates
 
 const THREADS = 4096;
-/** Of one computation: its loops, the axes of an instruction, the tensors. */
+/** Most loops, instruction axes or tensors of a computation. */
 const LOOPS = 64;
 
 const threads = MAPPED_DECISIONS.threads.schema;
@@ -79,7 +79,7 @@ const ofThreads = z.strictObject({
   schedule: scheduleSchema(THREAD_DECISIONS),
 });
 
-/** By `kind`. A candidate that names none is a mapping and its schedule. */
+/** Schemas by `kind`. A candidate without a kind is a mapping with its schedule. */
 const KINDS: ReadonlyMap<unknown, z.ZodType<Candidate>> = new Map<Candidate["kind"], z.ZodType<Candidate>>([
   [undefined, mapped],
   ["lanes", lanes],
@@ -105,7 +105,7 @@ const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): 
   return z.NEVER;
 });
 
-/** Cycles and trips of a prediction: no model counts further. */
+/** Cycles and trips of a prediction; no model counts higher. */
 const figure = z.number().nonnegative().max(1e30);
 
 const levels: z.ZodType<Prediction["levels"]> = z
@@ -180,7 +180,7 @@ export const runRow = z.object({
   status: z.enum(["running", "done", "interrupted", "failed"]),
 });
 
-/** Seconds the model expects: of a candidate nobody would wait for, too. */
+/** Predicted seconds, including those of candidates too slow to run. */
 const expected = z.number().positive().max(1e15);
 
 const trialFacts = z.object({
@@ -232,7 +232,7 @@ const failure = z.enum({
 /** Every status a trial can have. */
 export const STATUSES: readonly MeasurementStatus[] = ["ok", ...failure.options];
 
-/** Batches of one trial: 200 unless asked for more. */
+/** Most batches of one trial; 200 by default. */
 const SAMPLES = 10_000;
 
 export const trialRow = z.discriminatedUnion("status", [

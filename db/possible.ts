@@ -9,15 +9,15 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import type { TrialRow } from "./parse.ts";
 import type { Environment, WorkloadRecord } from "./record.ts";
 
-/** Hertz that no CPU has reached: the record is 9.2 GHz under liquid helium (Core i9-14900KS, 2024). */
+/** A clock in hertz above that of every CPU; the record is 9.2 GHz under liquid helium (Core i9-14900KS, 2024). */
 const CLOCK_HZ = 10e9;
-/** Operations of one core in a cycle: four times the 2 * 16*16*64 every 16 cycles of TDPBUSD (Intel's optimisation manual), the widest unit there is. */
+/** Operations of one core per cycle: four times those of the widest unit, TDPBUSD's 2 * 16*16*64 every 16 cycles (Intel's optimisation manual). */
 const OPERATIONS_PER_CYCLE = 8192;
-/** Operations a second of one accelerator: ten times the 9e15 in four bits of a B200 (NVIDIA's data sheet). */
+/** Operations per second of one accelerator: ten times the 9e15 of a B200 in four bits (NVIDIA's data sheet). */
 const ACCELERATOR_OPERATIONS = 1e17;
-/** Cycles of a call that does nothing: it goes there and comes back. */
+/** Cycles of a call to an empty function. */
 const CALL_CYCLES = 5;
-/** All tensors together: kernels are measured with them in memory. */
+/** Bytes of all tensors together; kernels are measured with them in memory. */
 const MEMORY_BYTES = 2 ** 40;
 
 /** Why a computation cannot have been run; undefined when it can. */
@@ -28,7 +28,7 @@ export function impossibleComputation({ tensors }: Computation): string | undefi
     : `its tensors take ${figure(bytes)} bytes, more than ${figure(MEMORY_BYTES)}`;
 }
 
-/** Why a trial cannot have been made; undefined when it can. */
+/** Why a trial cannot have been measured; undefined when it can. */
 export function impossibleTrial(
   trial: TrialRow,
   workload: Pick<WorkloadRecord, "points" | "equation">,
@@ -60,7 +60,7 @@ function impossibleTimes(
   const call = CALL_CYCLES / CLOCK_HZ;
   if (median < call)
     return `its median of ${figure(median)} s is shorter than any call: ${CALL_CYCLES} cycles at ${CLOCK_HZ / 1e9} GHz are ${figure(call)} s`;
-  // A condition leaves points out, perhaps most of them.
+  // A condition may exclude most points.
   const rate = equation.includes(" where ") ? 0 : (2 * points) / median;
   const peak = environment.driver === undefined ? threads * CLOCK_HZ * OPERATIONS_PER_CYCLE : ACCELERATOR_OPERATIONS;
   if (rate <= peak) return undefined;

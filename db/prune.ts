@@ -9,19 +9,19 @@ import type { Table } from "./facts.ts";
 import { type Database, write } from "./open.ts";
 import { checkFilter, idleRunsWhere, idsWhere, type TrialFilter } from "./query.ts";
 
-/** Why, and how far. */
+/** The reason for deleting, and what to include. */
 export interface PruneOptions {
-  /** Why: nothing is deleted without saying so. */
+  /** Recorded with the deletion; required. */
   readonly reason: string;
-  /** Also the fastest trial of a computation, environment, thread count and cache state. */
+  /** Also delete the fastest trial of a computation, environment, thread count and cache state. */
   readonly best?: boolean;
-  /** Count, and delete nothing. */
+  /** Count only; delete nothing. */
   readonly dry?: boolean;
 }
 
 /**
- * Deletes the trials that match and the runs without trials that match, then of the runs, workloads and environments that these
- * referred to those that nothing refers to any more. What the filter does not reach stays. @returns rows deleted, by table
+ * Deletes matching trials and matching runs without trials, and then the runs, workloads and environments to which nothing refers any more. Records
+ * that the filter does not reach stay. @returns rows deleted, by table
  */
 export function pruneTrials(
   db: Database,
@@ -68,7 +68,7 @@ function prune(db: Database, filter: TrialFilter, best: boolean): Record<Exclude
   const [workloads, environments] = [world("workload"), world("environment")];
   return {
     trials: take("trials", trials),
-    // A search under way may have no trials yet.
+    // A running search may have no trials yet.
     runs: take("runs", runs, "AND ended IS NOT NULL AND id NOT IN (SELECT run FROM trials WHERE run IS NOT NULL)"),
     workloads: take(
       "workloads",

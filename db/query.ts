@@ -31,17 +31,17 @@ import {
 import { type WordFilter, workloadsWhere } from "./words.ts";
 import { provenanceOf, trialsOfRows, worldIn } from "./world.ts";
 
-/** Both ends belong to it; an end left out is open. */
+/** A range with inclusive ends; an omitted end is open. */
 export interface Range {
   readonly min?: number;
   readonly max?: number;
 }
 
-/** What trials can be put in order by. */
+/** Sort orders of trials. */
 export const SORTS = ["time", "predicted", "at", "operator", "intrinsic", "status"] as const;
 export type Sort = (typeof SORTS)[number];
 
-/** Ties by time, then id. Failures and trials without a prediction come last. */
+/** Ties are ordered by time, then id. Failures and trials without a prediction come last. */
 const ORDER: Readonly<Record<Sort, string>> = {
   time: "median IS NULL, median",
   predicted: "predicted IS NULL, predicted",
@@ -51,9 +51,9 @@ const ORDER: Readonly<Record<Sort, string>> = {
   status: "status",
 };
 
-/** Which trials; all of them when nothing is said. */
+/** Conditions on trials; an empty filter matches all. */
 export interface Filter extends WordFilter {
-  /** Exactly this computation, whatever it is called. */
+  /** Exactly this computation, under any name. */
   readonly computation?: Computation;
   /** Name of the operator. */
   readonly operator?: string;
@@ -69,23 +69,23 @@ export interface Filter extends WordFilter {
   readonly run?: string;
   /** Threads that the kernel was called with. */
   readonly threads?: number;
-  /** By axis or parameter. */
+  /** Ranges by axis or parameter. */
   readonly extents?: Readonly<Record<string, Range>>;
-  /** Only what this world may believe. */
+  /** Only trials that this world trusts. */
   readonly trusted?: Trust;
-  /** Only what this world may not believe. */
+  /** Only trials that this world does not trust. */
   readonly stale?: Trust;
-  /** No more than the first so many. */
+  /** At most this many. */
   readonly limit?: number;
 }
 
-/** Which trials, failures too, in which order and how many. */
+/** Conditions on trials, failures included, with their order and number. */
 export interface TrialFilter extends Filter {
   /** How the trial ended. */
   readonly status?: MeasurementStatus;
   /** `time` by default: fastest first. */
   readonly sort?: Sort;
-  /** No more than so many of each computation, the first in the order asked for. */
+  /** At most this many of each computation, in the order requested. */
   readonly top?: number;
 }
 
@@ -95,28 +95,28 @@ const FILTER = {
   ...{ status: true, sort: true, top: true, limit: true },
 } as const;
 
-/** A misspelt filter would match everything. @throws UsageError with the nearest name */
+/** Checks the names of a filter, because a misspelt one would match everything. @throws UsageError with the nearest name */
 export function checkFilter(filter: TrialFilter): void {
   checkNames(filter, FILTER, "a filter of trials");
   for (const [axis, range] of Object.entries(filter.extents ?? {}))
     checkNames(range, { min: true, max: true }, `extent ${axis} of a filter`);
 }
 
-/** The trials that match, failures too. @throws UsageError when the filter has a part that nobody knows */
+/** The matching trials, failures included. @throws UsageError for an unknown filter */
 export function queryTrials(db: Database, filter: TrialFilter = {}): TrialRecord[] {
   checkFilter(filter);
   return read(db, () => trialsOfRows(db, rowsWhere(db, filter)));
 }
 
-/** Ids of everything that matches, in no order. */
+/** Ids of all matching trials, unordered. */
 export function idsWhere(db: Database, filter: TrialFilter): string[] {
   const { sql, values } = trialsWhere(db, filter);
   return strings(db, `SELECT id FROM trials WHERE ${sql}`, values);
 }
 
 /**
- * Ids of the runs that ended without trials and match: by workload and target, by when they began, and by id. What a trial alone can
- * be asked for, its status, instruction, threads or trust, matches none.
+ * Ids of runs that ended without trials and match by workload, target, start and id. Filters that only trials have (status, instruction, threads,
+ * trust) match no run.
  */
 export function idleRunsWhere(db: Database, filter: TrialFilter): string[] {
   const { status, intrinsic, threads, trusted, stale, run, since, until, target } = filter;
@@ -133,7 +133,7 @@ export function idleRunsWhere(db: Database, filter: TrialFilter): string[] {
   return strings(db, `SELECT id FROM runs WHERE ${idle} AND ${sql}`, values);
 }
 
-/** How many match. */
+/** Number of matching trials. */
 export function countTrials(db: Database, filter: TrialFilter = {}): number {
   checkFilter(filter);
   return read(db, () => {
@@ -152,7 +152,7 @@ function rowsWhere(db: Database, filter: TrialFilter): unknown[] {
   if (top !== undefined) return firstOfEach(db, filter, top);
   if (sort === "time" && limit > 0 && (status ?? "ok") === "ok") {
     const rows = fastest(db, filter, limit);
-    // Failures come last: only when what worked does not fill the list.
+    // Failures sort last, so they are needed only when successes do not fill the list.
     if (rows.length === limit || status === "ok") return rows;
   }
   const { sql, values } = trialsWhere(db, filter);
@@ -179,12 +179,12 @@ function firstOfEach(db: Database, filter: TrialFilter, count: number): unknown[
     .all(...values, count, limit);
 }
 
-/** A time range or environments that hold no more trials than this are read whole. */
+/** A time range or a set of environments with at most this many trials is read completely. */
 const FEW = 20_000;
 
 /**
- * The `limit` trials with the smallest medians, without looking at all that match: the fastest of each workload is one step in an
- * index, and only workloads whose fastest is among the `limit` smallest can hold one of them.
+ * The `limit` trials with the smallest medians, without reading all matches. The fastest trial of each workload takes one index step, and only
+ * workloads whose fastest is among the `limit` smallest can contribute.
  */
 function fastest(db: Database, filter: TrialFilter, limit: number): unknown[] {
   const { intrinsic, ...rest } = filter;
@@ -198,7 +198,7 @@ function fastest(db: Database, filter: TrialFilter, limit: number): unknown[] {
       .all(...all.values, limit);
   }
 
-  // 1. The fastest of each workload, or of each workload and instruction asked for.
+  // 1. The fastest trial of each workload, or of each workload and requested instruction.
   const named = intrinsic === undefined ? "" : "AND intrinsic = wanted.value";
   const leaders = db.sqlite
     .prepare<unknown[], { workload: string; wanted: string; least: number | null }>(
@@ -210,7 +210,7 @@ function fastest(db: Database, filter: TrialFilter, limit: number): unknown[] {
     .all(...values, JSON.stringify(intrinsic === undefined ? [""] : [intrinsic].flat()), ...where.values)
     .flatMap(({ workload, wanted, least }) => (least === null ? [] : [{ workload, wanted, least }]));
 
-  // 2. Theirs, up to the last of the `limit` smallest.
+  // 2. Their trials, up to the last of the `limit` smallest.
   const bound = leaders[limit - 1]?.least ?? Number.MAX_VALUE;
   const among = leaders.filter((l) => l.least <= bound).map((l) => [l.workload, l.wanted]);
   return db.sqlite
@@ -222,7 +222,7 @@ function fastest(db: Database, filter: TrialFilter, limit: number): unknown[] {
     .all(JSON.stringify(among), bound, ...values, limit);
 }
 
-/** Workloads tried within the range of time: one step in an index spares going through all trials of the others. */
+/** Workloads with trials in the time range; one index step each avoids reading the trials of all others. */
 function activeIn({ since, until }: Filter): Condition | undefined {
   if (since === undefined && until === undefined) return undefined;
   return {
@@ -231,7 +231,7 @@ function activeIn({ since, until }: Filter): Condition | undefined {
   };
 }
 
-/** The index of a filter that few trials pass. */
+/** The index for a filter that few trials pass. */
 function sparseIndex(db: Database, { since, until, target, trusted }: Filter): string | undefined {
   const isFew = ({ sql, values }: Condition): boolean =>
     Number(
@@ -250,17 +250,17 @@ function sparseIndex(db: Database, { since, until, target, trusted }: Filter): s
 }
 
 export interface ResumeOptions {
-  /** Instructions as declared now: trials of another declaration, or of none of these, are left out. */
+  /** Instructions as now declared. Trials with another declaration or another instruction are left out. */
   readonly intrinsics?: readonly Intrinsic[];
-  /** Only of this run. */
+  /** Only trials of this run. */
   readonly run?: string;
-  /** Fields that must agree; all of them by default. */
+  /** Environment fields that must agree; all by default. */
   readonly match?: readonly EnvironmentField[];
 }
 
 /**
- * What was measured of this computation in this environment, each kernel by itself, earliest first: a search resumes without measuring it
- * twice. Finals are no part of it: they come after the search and decide nothing of its course.
+ * Trials of this computation in this environment that were measured alone, earliest first, so that a search resumes without measuring them again.
+ * Finals are excluded: they follow the search and do not affect its course.
  */
 export function trialsOf(
   db: Database,
@@ -282,7 +282,7 @@ export function trialsOf(
     where.push(DECLARED);
     values.push(declarationsOf(intrinsics));
   }
-  // The view of the same name for people may be anything in a file that was written by others.
+  // The view `records` is not used, because in a file written by others it may be anything.
   const records =
     "trials JOIN workloads ON workloads.id = trials.workload JOIN environments ON environments.id = trials.environment";
   return read(db, () =>
@@ -295,7 +295,7 @@ export function trialsOf(
   );
 }
 
-/** The trial whose id begins so. @throws UsageError when there is none, or more than one */
+/** The trial whose id starts with a prefix. @throws UsageError when there is none, or more than one */
 export function showTrial(db: Database, prefix: string): TrialRecord {
   return read(db, () => {
     const [trial] = trialsOfRows(db, [rowNamed(db, "trials", prefix)]);
@@ -304,12 +304,12 @@ export function showTrial(db: Database, prefix: string): TrialRecord {
   });
 }
 
-/** The run whose id begins so. @throws UsageError when there is none, or more than one */
+/** The run whose id starts with a prefix. @throws UsageError when there is none, or more than one */
 export function showRun(db: Database, prefix: string): RunRecord {
   return read(db, () => runOf(rowNamed(db, "runs", prefix), worldIn(db), db.path));
 }
 
-/** Every run, oldest first, with the number of trials that it measured itself. */
+/** Every run, oldest first, with the number of trials that it measured. */
 export function runsIn(db: Database): { readonly run: RunRecord; readonly trials: number }[] {
   const counted = "SELECT runs.*, (SELECT count(*) FROM trials WHERE run = runs.id) AS trials FROM runs";
   const world = worldIn(db);
@@ -331,7 +331,7 @@ export interface CalibrationRecord {
   readonly data: unknown;
 }
 
-/** The newest calibration of this environment, no later than `until`, one that was measured here before any other; the caller checks the data. */
+/** The newest calibration of this environment, not later than `until`; those measured here come first. The caller checks the data. */
 export function calibrationOf(
   db: Database,
   environment: Environment,
@@ -357,10 +357,10 @@ export function calibrationOf(
   return found.find((c) => c.provenance === "here") ?? found[0];
 }
 
-/** Calibrations looked at: one is made when an environment is new, or when it is asked for. */
+/** Most calibrations examined. One is made for a new environment or on request, so there are few. */
 const NEWEST = 100;
 
-/** The condition on a row of `trials`. */
+/** The condition of a filter on a row of `trials`. */
 export function trialsWhere(db: Database, filter: TrialFilter): Condition {
   const workloads = onWorkloads(db, filter);
   return allOf([onTrials(db, filter), workloads && within(workloads)]);
@@ -370,12 +370,12 @@ function within({ sql, values }: Condition): Condition {
   return { sql: `workload IN (SELECT id FROM workloads WHERE ${sql})`, values };
 }
 
-/** What can be decided by a row of `trials` itself. */
+/** The part of a filter that a row of `trials` alone decides. */
 function onTrials(db: Database, filter: TrialFilter): Condition {
   const { status, intrinsic, run, threads, since, until, target, trusted, stale } = filter;
   const untrusted = stale ? Object.values(trustedBy(db, stale) ?? {}) : [];
   return allOf([
-    // Written out, so that SQLite sees that the indexes of what worked serve.
+    // A literal, so that SQLite can use the partial indexes of successful trials.
     status === "ok" ? { sql: "status = 'ok'", values: [] } : status && { sql: "status = ?", values: [status] },
     intrinsic === undefined
       ? undefined
@@ -398,7 +398,7 @@ function not({ sql, values }: Condition): Condition {
   return { sql: `NOT (${sql})`, values };
 }
 
-/** What can be decided by a row of `workloads`, of which there are few. */
+/** The part of a filter that a row of `workloads` decides; there are few workloads. */
 function onWorkloads(db: Database, filter: Filter): Condition | undefined {
   const { computation, operator, extents = {} } = filter;
   const found = [
@@ -432,7 +432,7 @@ function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unkno
     throw new UsageError(`"${prefix}" is not the id of a ${what}`, {
       hint: `an id is 4 to 32 hexadecimal digits; ${list}${databaseOption(db.path)} lists them`,
     });
-  // Hexadecimal digits sort before "g": the range is the prefix.
+  // Hexadecimal digits sort before "g", so this range selects the prefix.
   const rows = db.sqlite
     .prepare<unknown[], { id: string }>(`SELECT * FROM ${table} WHERE id >= ? AND id < ? ORDER BY id LIMIT 5`)
     .all(prefix, `${prefix}g`);

@@ -1,5 +1,5 @@
 /**
- * @file The records as the program sees them: a trial with its environment, a run, a workload.
+ * @file The records as the program uses them: a trial with its environment, a run, a workload.
  *
  *     { id, operator: "conv2d", parameters: { c: 64, ... }, equation: "out[n,k,p,q] += ...", dtype: "u8s8", ... }
  */
@@ -11,7 +11,7 @@ import type { DeviceClock, Trial } from "../abstraction/trial.ts";
 import { shortId } from "./identity.ts";
 import type { Provenance } from "./seal.ts";
 
-/** The world a number holds in, field by field. */
+/** The environment in which a measurement is valid. */
 export interface Environment {
   /** Name of the target description. */
   readonly target: string;
@@ -21,11 +21,11 @@ export interface Environment {
   readonly cores: number;
   /** Features, in any order. */
   readonly isa: readonly string[];
-  /** What kernels are compiled with. */
+  /** The compiler of the kernels. */
   readonly compiler: { readonly path: string; readonly version: string; readonly flags: readonly string[] };
-  /** Of the operating system: `Linux 6.1.0-18-amd64 x64`. */
+  /** Operating system: `Linux 6.1.0-18-amd64 x64`. */
   readonly kernel: string;
-  /** Of the accelerator, when there is one. */
+  /** Driver of the accelerator, if there is one. */
   readonly driver?: string;
   /** Version of Node. */
   readonly node: string;
@@ -37,15 +37,15 @@ export interface EnvironmentRecord extends Environment {
   readonly id: string;
 }
 
-/** Names users give: what needs no quotes in a shell and looks like nothing else, `resnet18/layer2.0.conv1`. */
+/** Names that users may give: they need no quotes in a shell and cannot be mistaken for anything else, `resnet18/layer2.0.conv1`. */
 export const WORKLOAD_NAME = /^[A-Za-z0-9_][A-Za-z0-9_.:/+-]{0,79}$/;
 
-/** What is tuned, and under which name and parameters the user asked for it. */
+/** The computation that is tuned, with the name and parameters under which the user requested it. */
 export interface Workload {
   readonly computation: Computation;
-  /** Of the operator; none for a bare equation. */
+  /** Parameters of the operator; none for a bare equation. */
   readonly parameters?: Readonly<Record<string, number>>;
-  /** The user's own for it, of the form {@link WORKLOAD_NAME}. */
+  /** The user's own name for it, of the form {@link WORKLOAD_NAME}. */
   readonly name?: string | undefined;
 }
 
@@ -57,24 +57,24 @@ export interface TensorRecord {
   readonly constant: boolean;
 }
 
-/** A computation as the database keeps it. */
+/** A computation in the database. */
 export interface WorkloadRecord {
   readonly id: string;
-  /** `equation` for a bare one. */
+  /** `equation` for a bare equation. */
   readonly operator: string;
   readonly parameters: Readonly<Record<string, number>>;
-  /** `computationKey`: equal for equal computations, whatever they are called. */
+  /** `computationKey`: equal for equal computations under any name. */
   readonly computation: string;
   readonly equation: string;
-  /** Of the axes. */
+  /** Extents of the axes. */
   readonly extents: Readonly<Record<string, number>>;
   readonly tensors: Readonly<Record<string, TensorRecord>>;
-  /** Of the inputs as one word: `f16`, `u8s8`. */
+  /** Types of the inputs as one word: `f16`, `u8s8`. */
   readonly dtype: string;
-  /** Of the output. */
+  /** Type of the output. */
   readonly sum: DType;
   readonly points: number;
-  /** The user's own: given to it, or else to another record of the same computation. */
+  /** The user's own name, given to this record or to another of the same computation. */
   readonly name?: string | undefined;
 }
 
@@ -82,47 +82,47 @@ export interface WorkloadRecord {
 export interface Conditions {
   readonly threads: number;
   readonly cache: "warm" | "flushed";
-  /** Processors its threads were bound to, in their order. */
+  /** Processors to which its threads were bound, in order. */
   readonly affinity?: readonly number[];
-  /** Share of the time of these processors that other programs took while it was timed; of several the most. 0 to 1. */
+  /** Share of these processors' time that other programs took during timing, 0 to 1; the largest over several processors. */
   readonly load?: number;
-  /** Of a GPU while it was timed. */
+  /** Clock of a GPU during timing. */
   readonly clock?: DeviceClock;
 }
 
-/** Kernels measured in turns, in one process, to decide between them: sample i of each was taken next to sample i of the others. */
+/** Kernels measured alternately in one process to decide between them: sample i of each was taken next to sample i of the others. */
 export interface Finals {
-  /** Equal for the trials that were measured beside each other. */
+  /** Equal for trials that were measured together. */
   readonly comparison: string;
-  /** 1 for the winner; undefined for one that failed in them. */
+  /** 1 for the winner; undefined for a kernel that failed. */
   readonly place: number | undefined;
 }
 
-/** A trial as the database keeps it: what ran, where, and what came of it. */
+/** A trial in the database: the candidate, the environment and the result. */
 export interface TrialRecord extends Trial {
   /** Hash of its facts. */
   readonly id: string;
-  /** Whether this user measured it on this machine; what came from elsewhere is a claim. */
+  /** Whether this user measured it on this machine. Imported records are unverified claims. */
   readonly provenance: Provenance;
-  /** The search that measured it; undefined for one that belongs to none. */
+  /** The search that measured it; undefined when there was none. */
   readonly run: string | undefined;
   /** What was computed. */
   readonly workload: WorkloadRecord;
-  /** Where. */
+  /** Where it ran. */
   readonly environment: EnvironmentRecord;
-  /** The instruction it is found by. */
+  /** Its instruction, by which queries find it. */
   readonly intrinsic: string;
   /** Hash of the intrinsic's declaration when it ran. */
   readonly declaration: string | undefined;
   /** Threads, cache state, processors. */
   readonly conditions: Conditions;
-  /** Undefined for a kernel measured by itself. */
+  /** Undefined for a kernel measured alone. */
   readonly finals: Finals | undefined;
 }
 
 export type RunStatus = "running" | "done" | "interrupted" | "failed";
 
-/** A search as the database keeps it. */
+/** A search in the database. */
 export interface RunRecord {
   readonly id: string;
   readonly workload: WorkloadRecord;
@@ -130,15 +130,15 @@ export interface RunRecord {
   readonly seed: number;
   readonly options: Readonly<Record<string, unknown>>;
   readonly budget: Readonly<Record<string, unknown>>;
-  /** Process id then. */
+  /** Process id at the time. */
   readonly process: number;
   readonly started: number;
   readonly ended: number | undefined;
-  /** `running` without a living process: it was killed. */
+  /** `running` without a living process means that it was killed. */
   readonly status: RunStatus;
 }
 
-/** The computation a workload records, defined again. @throws UsageError when the record does not hold together */
+/** Rebuilds the computation of a workload. @throws UsageError when the record is inconsistent */
 export function computationOf(workload: WorkloadRecord): Computation {
   const { operator, equation, extents, tensors } = workload;
   const computation = defineComputation({ name: operator, equation, extents, tensors });
@@ -152,7 +152,7 @@ export function computationOf(workload: WorkloadRecord): Computation {
   return computation;
 }
 
-/** What a workload is filtered by: the extents of its axes, and the operator's parameters over them. */
+/** What filters compare with: the extents of a workload's axes, overridden by the operator's parameters. */
 export function shapeOf({ extents, parameters }: WorkloadRecord): Readonly<Record<string, number>> {
   return { ...extents, ...parameters };
 }

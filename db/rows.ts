@@ -31,7 +31,7 @@ import {
 } from "./record.ts";
 import type { Provenance } from "./seal.ts";
 
-/** What the rows of each table are checked by, and which of their columns are JSON text. */
+/** The schema of each table's rows, and the columns that hold JSON text. */
 export const TABLES = {
   environments: { schema: environmentRow, json: ["isa", "flags"] },
   workloads: { schema: workloadRow, json: ["extents", "parameters", "tensors"] },
@@ -40,12 +40,12 @@ export const TABLES = {
   calibrations: { schema: calibrationRow, json: ["data"] },
 } as const satisfies Readonly<Record<Table, { schema: z.ZodType; json: readonly string[] }>>;
 
-/** Of a cell; a text of a record is never as long. */
+/** Most characters of a cell; texts of records are shorter. */
 const CELL = 2 ** 22;
 
 /**
- * A row of a file that anybody may have written, read with `safeIntegers`: an integer beyond a number's is the text of it, bytes are
- * nothing, and a text without end is cut. Each is then refused for what it is.
+ * A row of an untrusted file, read with `safeIntegers`. Integers beyond a number's range become text, bytes become null, and long texts are cut, so
+ * that each is refused with a suitable reason.
  */
 export function rowHeld(held: object): Row {
   const cell = (value: unknown): string | number | null => {
@@ -116,7 +116,7 @@ export interface TrialFacts {
 
 export function trialRowOf({ workload, environment, run, declaration, trial, conditions, finals }: TrialFacts): Row {
   const { candidate: tried, prediction, measurement, at } = trial;
-  // What a measurement says of where it ran is what it ran under.
+  // Facts in the measurement fill conditions that were not given.
   const { affinity = measurement.ran?.cpus, load = measurement.ran?.load, clock = measurement.clock } = conditions;
   const facts = {
     run: run ?? null,
@@ -141,7 +141,7 @@ export function trialRowOf({ workload, environment, run, declaration, trial, con
   return checked(trialRow, { id: idOfFacts("trials", facts), ...facts }, "trial");
 }
 
-/** What the column `intrinsic` holds: what a trial is found by. */
+/** The value of the column `intrinsic`, by which a trial is found. */
 export function instructionOf(tried: Candidate): string {
   return tried.intrinsic;
 }
@@ -169,7 +169,7 @@ function measuredColumns(measurement: Measurement) {
   return { status, log: null, median, low, high, samples: canonicalJson(samples), instructions, lost_to: lostTo };
 }
 
-/** What keeps a row from being a record: its fields, and whether its parts make it again. Undefined when nothing does. */
+/** Why a row is not a record: its fields, or parts that do not reproduce it. Undefined when it is one. */
 export function problemOf(table: Table, row: Row): string | undefined {
   const [issue] = TABLES[table].schema.safeParse(row).error?.issues ?? [];
   if (issue) return `its field ${issue.path.join(".")}: ${issue.message}`;
@@ -197,13 +197,13 @@ export function problemOf(table: Table, row: Row): string | undefined {
   }
 }
 
-/** The same of a trial beside its world: what cannot have been measured there. */
+/** The same for a trial in its world, including results that cannot have been measured. */
 export function problemOfTrial(row: Row, world: Pick<Referred, "workload" | "environment">): string | undefined {
   const facts = trialRow.parse(row);
   return impossibleTrial(facts, world.workload(facts.workload), world.environment(facts.environment));
 }
 
-/** What would not be read back is not written. @throws UsageError saying which field cannot be recorded */
+/** Refuses to write a row that could not be read back. @throws UsageError naming the field */
 function checked(schema: z.ZodType, row: Row, what: string): Row {
   const result = schema.safeParse(row);
   if (result.success) return row;
@@ -213,7 +213,7 @@ function checked(schema: z.ZodType, row: Row, what: string): Row {
 
 // ---- From rows to records
 
-/** A row that is no record. */
+/** A row that is not a record. */
 class Damaged extends UsageError {
   readonly because: string;
 
@@ -240,7 +240,7 @@ export function environmentOf(row: unknown, path: string): EnvironmentRecord {
   return record;
 }
 
-/** A workload is defined again from its parts: what it claims to compute is what it computes. */
+/** Rebuilds a workload from its parts, to check that it computes what it claims. */
 export function workloadOf(row: unknown, path: string): WorkloadRecord {
   const { name, ...rest } = readRow(workloadRow, row, "workload", path);
   const record = { ...rest, name: name ?? undefined };
@@ -255,13 +255,13 @@ export function workloadOf(row: unknown, path: string): WorkloadRecord {
   }
 }
 
-/** Whether a row holds what another was made of, its id with it. */
+/** Whether a row equals the one rebuilt from its parts, id included. */
 function isSame(made: Row, row: unknown): boolean {
   const held = z.record(z.string(), z.unknown()).parse(row);
   return Object.entries(made).every(([name, value]) => (held[name] ?? null) === value);
 }
 
-/** What a trial or a run refers to by id. */
+/** The records to which a trial or a run refers. */
 export interface Referred {
   workload(id: string): WorkloadRecord;
   environment(id: string): EnvironmentRecord;

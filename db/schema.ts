@@ -11,19 +11,19 @@
  * The views `records` (a trial with its world) and `best` are for people: `sqlite3 automap.db "select * from best"`.
  */
 
-/** `amap` in ASCII: how `file automap.db` and we know that a file is ours. */
+/** `amap` in ASCII: marks a file as automap's, also for `file automap.db`. */
 export const APPLICATION_ID = 0x616d6170;
 
 export interface Migration {
-  /** The `user_version` a file has afterwards. */
+  /** The file's `user_version` afterwards. */
   readonly version: number;
   readonly summary: string;
   readonly sql: string;
-  /** No column goes or changes its meaning, and none that comes must be there: who reads this schema reads the one before as well. */
+  /** No column is removed or changes its meaning, and new ones are optional, so readers of this schema can also read the previous one. */
   readonly additive?: boolean;
 }
 
-// ---- What more than one migration says. As shipped: whoever needs another text writes another.
+// Text shared by several migrations, as shipped. A migration that needs different text gets its own.
 
 const TRIALS_INDEXES = `
       CREATE INDEX trials_by_workload ON trials (workload, environment, median);
@@ -52,7 +52,7 @@ const VIEWS = `
         FROM records WHERE status = 'ok'
       ) WHERE place = 1;`;
 
-/** Forward only, in order. A shipped row is never edited: a file in the world has run it. */
+/** Forward-only, in order. A shipped migration is never edited, because existing files have run it. */
 export const MIGRATIONS: readonly Migration[] = [
   {
     version: 1,
@@ -174,7 +174,7 @@ export const MIGRATIONS: readonly Migration[] = [
     summary:
       "checks that let NULL pass in words: in SQLite 3.40 json_valid(NULL) is false, and every trial broke one of them",
     additive: true,
-    // A CHECK cannot be altered: the table is made again under another name (https://sqlite.org/lang_altertable.html, section 7).
+    // A CHECK cannot be altered, so the table is rebuilt under another name (https://sqlite.org/lang_altertable.html, section 7).
     sql: `
       CREATE TABLE trials_checked (
         id          TEXT NOT NULL PRIMARY KEY,
@@ -320,13 +320,13 @@ export const MIGRATIONS: readonly Migration[] = [
   },
 ];
 
-/** The first schema whose workloads may have names. */
+/** The first schema with names of workloads. */
 export const NAMED_SINCE = 5;
 
-/** The first schema whose trials may be sealed. */
+/** The first schema with seals of trials. */
 export const SEALED_SINCE = 6;
 
-/** The schema this automap reads and writes. */
+/** The schema that this automap reads and writes. */
 export const SCHEMA_VERSION = Math.max(...MIGRATIONS.map((m) => m.version));
 
 function appendOnly(table: string): string {

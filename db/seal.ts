@@ -14,21 +14,21 @@ import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:f
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 
-/** Measured by this user on this machine, or somewhere else, or so it claims. */
+/** Measured by this user on this machine, or imported. */
 export type Provenance = "here" | "imported";
 
 export interface Seals {
-  /** The key's file. */
+  /** Path of the key. */
   readonly file: string;
-  /** The seal of a record or a package; undefined when there is no key and none can be kept. */
+  /** The seal of a record or a package; undefined when there is no key and none can be stored. */
   readonly make: (what: string) => string | undefined;
-  /** Whether the key here made this seal. */
+  /** Whether the key of this machine made a seal. */
   readonly made: (what: string, seal: unknown) => boolean;
 }
 
 const KEY_BYTES = 32;
 
-/** @param file of the key; made when something is sealed first. By default `~/.local/state/automap/seal.key` */
+/** @param file path of the key, which is created at the first sealing. By default `~/.local/state/automap/seal.key` */
 export function sealsOf(file = defaultFile()): Seals {
   let key: Buffer | undefined;
   const sealOf = (known: Buffer, what: string): string =>
@@ -56,7 +56,7 @@ function readKey(file: string): Buffer | undefined {
   }
 }
 
-/** Several processes may make it at once: the first to link its draft wins, and all read that one. */
+/** Several processes may create the key at once. The first to link its draft wins, and all read that one. */
 function makeKey(file: string): Buffer | undefined {
   const draft = `${file}.${process.pid}.${randomBytes(4).toString("hex")}`;
   try {
@@ -68,12 +68,12 @@ function makeKey(file: string): Buffer | undefined {
       rmSync(draft, { force: true });
     }
   } catch {
-    // Another process made it, or it cannot be kept: reading tells.
+    // Another process created it, or it cannot be stored; reading shows which.
   }
   return readKey(file);
 }
 
-/** Reads the environment: where programs keep what belongs to this user on this machine. */
+/** The user's state folder on this machine, from the environment. */
 function defaultFile(): string {
   return join(process.env["XDG_STATE_HOME"] || join(homedir(), ".local", "state"), "automap", "seal.key");
 }

@@ -23,11 +23,11 @@ import { problemOf, problemOfTrial, type Referred, rowHeld, TABLES } from "./row
 import { provenanceOf, worldIn } from "./world.ts";
 import { insert } from "./write.ts";
 
-/** Of the lines; raised when an older automap could not read them. */
+/** Version of the format; raised when older versions of automap could not read the lines. */
 export const EXPORT_VERSION = 1;
 const FORMAT = "automap-records";
 
-/** A line is named by the table in the singular. */
+/** The kind of a line is the table's name in the singular. */
 const KINDS: Readonly<Record<Table, string>> = {
   environments: "environment",
   workloads: "workload",
@@ -36,7 +36,7 @@ const KINDS: Readonly<Record<Table, string>> = {
   calibrations: "calibration",
 };
 
-/** What a row of a table refers to. */
+/** The tables to which columns of each table refer. */
 const REFERENCES: Readonly<Record<Table, Readonly<Record<string, Table>>>> = {
   environments: {},
   workloads: {},
@@ -48,14 +48,14 @@ const REFERENCES: Readonly<Record<Table, Readonly<Record<string, Table>>>> = {
 // ---- Out
 
 /**
- * Every record, or the trials that match with what they refer to; one line each without its end, what is referred to first.
- * The file must not be written through the same handle before the last line was taken.
+ * Yields every record, or matching trials and the records they refer to, one per line and referenced records first. The file must not be written
+ * through the same handle until the last line was taken.
  */
 export function exportLines(db: Database, filter?: TrialFilter): Generator<string> {
   return linesWith(db, filter, false);
 }
 
-/** @param sealed whether lines keep the seals of this machine, as between two files of one user */
+/** @param sealed whether lines carry this machine's seals, for transfer between two files of one user */
 function* linesWith(db: Database, filter: TrialFilter | undefined, sealed: boolean): Generator<string> {
   const chosen = filter && JSON.stringify(idsWhere(db, filter));
   yield JSON.stringify({ kind: "header", format: FORMAT, version: EXPORT_VERSION });
@@ -78,13 +78,13 @@ function lineOf(table: Table, row: Row, seal: Row[string] | undefined): string {
   try {
     return JSON.stringify({ kind: KINDS[table], ...unpacked(table, row), ...mark });
   } catch (error) {
-    // Lists within lists, deeper than can be written: as the text it is no record.
+    // Nested lists too deep to serialise: as text they are refused on import.
     if (error instanceof RangeError) return JSON.stringify({ kind: KINDS[table], ...row, ...mark });
     throw error;
   }
 }
 
-/** The rows that chosen trials need; nothing for calibrations. */
+/** The rows that selected trials refer to; empty for calibrations. */
 function chosenRows(table: Table): string {
   const ids = "SELECT value FROM json_each(?)";
   switch (table) {
@@ -98,8 +98,8 @@ function chosenRows(table: Table): string {
 }
 
 /**
- * What travels of a row, columns of JSON text as data; what is none stays the text it is, for the import to refuse. A later fact that
- * holds nothing is left out, so that an older automap can read the line; facts this automap does not know are kept for one that does.
+ * The exported fields of a row, with JSON columns as data. Invalid JSON stays text, which the import refuses. Empty later facts are left out, so that
+ * older versions can read the line; unknown facts are kept for versions that know them.
  */
 function unpacked(table: Table, row: Row): Record<string, unknown> {
   const texts: readonly string[] = TABLES[table].json;
@@ -123,24 +123,24 @@ export interface Rejection {
   readonly reason: string;
 }
 
-/** What an import took in, and which lines it refused. */
+/** The result of an import. */
 export interface ImportReport {
   /** New rows, by table. */
   readonly added: Readonly<Record<Table, number>>;
-  /** Lines whose record was there already. */
+  /** Lines whose record already existed. */
   readonly known: number;
   readonly rejected: readonly Rejection[];
 }
 
 /** How lines are taken. */
 export interface ImportOptions {
-  /** One bad line, and nothing is taken. */
+  /** Refuse the whole import for a single bad line. */
   readonly strict?: boolean;
 }
 
 /**
- * Takes every line that is a whole, true record whose world is there, in one transaction, and names each other one.
- * @throws UsageError when the first line is not the header of an export this automap can read
+ * Imports every valid record whose references exist, in one transaction, and reports every other line.
+ * @throws UsageError when the first line is not the header of an export that this automap can read
  */
 export function importLines(db: Database, lines: Iterable<string>, options: ImportOptions = {}): ImportReport {
   checkNames(options, { strict: true }, "importLines");
@@ -177,7 +177,7 @@ export function importLines(db: Database, lines: Iterable<string>, options: Impo
   return { added, known, rejected };
 }
 
-/** Reasons that are kept and told: a file of nothing but wrong lines is refused whole. */
+/** Most reported lines; a file with more is refused as a whole. */
 const MOST_REJECTED = 100_000;
 
 /** Ends a strict import's transaction. */
@@ -218,7 +218,7 @@ function takeLine(db: Database, line: string, world: Referred): Taken {
     if (!isNew && sealed) settleSeal(db, table, sealed);
     return { table, isNew };
   } catch (error) {
-    // The statement alone is undone; that the disk is full is no fault of the line.
+    // Only this statement is rolled back. Errors such as a full disk are not the line's fault.
     if (error instanceof Sqlite.SqliteError && error.code.startsWith("SQLITE_CONSTRAINT"))
       return { reason: error.message };
     throw error;
@@ -231,14 +231,14 @@ interface Claim {
   readonly seal: string | null;
 }
 
-/** Between two files of one machine a record stays one that was measured here; a seal of another key is no seal. */
+/** Between two files of one machine, sealed records stay local; a seal of another key does not count. */
 function isSealedHere(db: Database, { table, row, seal }: Claim): boolean {
   return (
     (table === "trials" || table === "calibrations") && provenanceOf(db, table, { ...row, [LOCAL]: seal }) === "here"
   );
 }
 
-/** What a line claims to be: a row whose id its facts make. Whatever is wrong with it is a reason, never an exception. */
+/** Parses a line as a row with an id that matches its facts. A problem is returned as a reason, never thrown. */
 function readClaim(line: string): Claim | { readonly reason: string } {
   try {
     const data = parsed(line);
@@ -264,13 +264,13 @@ function readClaim(line: string): Claim | { readonly reason: string } {
 
 const LONGEST_REASON = 300;
 
-/** A reason on one line; it may quote what the line says. */
+/** A reason on one line; it may quote the imported line. */
 function toldOf(reason: string): string {
   const [first = ""] = reason.split("\n", 1);
   return visible(first.length > LONGEST_REASON ? `${first.slice(0, LONGEST_REASON)}...` : first);
 }
 
-/** Data as a row of the table: exactly its columns, JSON text where it holds data. @throws Error naming a field that is too many or missing */
+/** Data as a row with exactly the table's columns, and JSON text where it holds data. @throws Error naming a surplus or missing field */
 function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
   const names = columnsOf(table);
   const surplus = Object.keys(data).find((name) => !names.includes(name));
@@ -288,7 +288,7 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
   );
 }
 
-/** A run that ended anywhere has ended; of two ends the earlier is kept, so that the order of merging does not matter. */
+/** Records that a run has ended. Of two ends the earlier is kept, so that the order of merging does not matter. */
 function settleRun(db: Database, row: Row): void {
   const { id, ended, status } = row;
   if (ended === null || ended === undefined) return;
@@ -307,13 +307,13 @@ function settleRun(db: Database, row: Row): void {
   replace(db, "runs", row);
 }
 
-/** A record that came without its seal before is known to be from here once it comes with it, so that the order of merging does not matter. */
+/** Adds a seal to a record that was imported without it, so that the order of merging does not matter. */
 function settleSeal(db: Database, table: Table, row: Row): void {
   const held = statement(db, `SELECT * FROM ${table} WHERE id = ?`).get(row["id"]) as Row;
   if (held[LOCAL] !== row[LOCAL]) replace(db, table, row);
 }
 
-/** What triggers forbid to change is taken out and put back, which only a prune may do. */
+/** Deletes and inserts a row, because triggers forbid updates. Only a prune may otherwise delete. */
 function replace(db: Database, table: Table, row: Row): void {
   statement(db, "INSERT INTO pruning VALUES ('two accounts of one record')").run();
   db.sqlite.pragma("defer_foreign_keys = ON");
@@ -323,8 +323,8 @@ function replace(db: Database, table: Table, row: Row): void {
 }
 
 /**
- * Adds every record of another database. Done twice, or the other way round, it gives the same. What was measured on this machine stays
- * known as such; everything else is imported.
+ * Adds every record of another database; idempotent and independent of the order. Records measured on this machine keep that mark; all others are
+ * imported.
  */
 export function mergeDatabase(db: Database, other: string): ImportReport {
   const source = openDatabase(other, { readonly: true });
@@ -337,11 +337,11 @@ export function mergeDatabase(db: Database, other: string): ImportReport {
 
 // ---- Lines
 
-/** Longer lines are none of automap's. */
+/** Bytes of the longest accepted line; automap writes shorter ones. */
 const LONGEST = 4 * 2 ** 20;
 const CHUNK = 2 ** 16;
 
-/** The lines of a file, read piece by piece; a line that is too long is cut, and so refused. @throws UsageError when there is no such file */
+/** The lines of a file, read piecewise. A line that is too long is cut and therefore refused. @throws UsageError when there is no such file */
 export function linesOf(path: string): Generator<string> {
   let file: number;
   try {

@@ -14,7 +14,7 @@ import type { Database } from "./open.ts";
 import type { Environment, TrialRecord } from "./record.ts";
 import { environmentOf, environmentRowOf } from "./rows.ts";
 
-/** Fields of an environment that can be asked to agree. */
+/** Fields of an environment that can be required to agree. */
 export const ENVIRONMENT_FIELDS = [
   "target",
   "cpu",
@@ -30,35 +30,35 @@ export const ENVIRONMENT_FIELDS = [
 ] as const;
 export type EnvironmentField = (typeof ENVIRONMENT_FIELDS)[number];
 
-/** Whose records are believed: of exactly this environment, of any CPU with the same features, of any. */
+/** Whose records are trusted: those of this exact environment, of any CPU with the same features, or all. */
 export const POLICIES = ["exact", "isa", "any"] as const;
 /** How much of a record's world has to agree with this one. */
 export type Policy = (typeof POLICIES)[number];
 
-/** What has to agree under each policy; the declaration besides, but for `any`. */
+/** Fields that must agree under each policy. The declaration must agree too, except under `any`. */
 const MUST_AGREE: Readonly<Record<Policy, readonly EnvironmentField[]>> = {
   exact: ENVIRONMENT_FIELDS,
   isa: ["isa"],
   any: [],
 };
 
-/** The world that asks. */
+/** The world in which records are to be used. */
 export interface World {
   /** The machine, its compiler and its system. */
   readonly environment: Environment;
-  /** GPUs that are here: what was measured on a GPU is compared with one of them. */
+  /** GPUs of this machine, with which records from GPUs are compared. */
   readonly devices?: readonly Environment[] | undefined;
   /** Instructions as declared now. Left out, declarations are not compared. */
   readonly intrinsics?: readonly Intrinsic[];
 }
 
-/** The world that asks, and how much of it has to agree with a record. */
+/** The world in which records are to be used, and how much of it must agree. */
 export interface Trust extends World {
-  /** What has to agree. */
+  /** How much must agree. */
   readonly policy: Policy;
 }
 
-/** A field in which a record's world is not this one. */
+/** A field in which a record's world differs from this one. */
 export interface Difference {
   /** Its name. */
   readonly field: EnvironmentField | "declaration";
@@ -68,7 +68,7 @@ export interface Difference {
   readonly here: string | undefined;
 }
 
-/** Every field in which the record's world is not this one; none for a record that can be trusted. */
+/** All fields in which a record's world differs from this one; empty for a trusted record. */
 export function differencesOf(
   trial: Pick<TrialRecord, "environment" | "intrinsic" | "declaration">,
   world: World,
@@ -83,13 +83,13 @@ export function differencesOf(
   return found;
 }
 
-/** What of the world that asks a record is held against: a GPU's against the GPU here, where there is one. */
+/** The environment with which a record is compared: for a GPU's record the GPU here, if there is one. */
 function hereOf({ driver, cpu }: Environment, { environment, devices = [] }: World): Environment {
   const device = devices.find((d) => d.cpu === cpu) ?? devices[0];
   return driver === undefined || !device ? environment : device;
 }
 
-/** The same for two worlds: fields of `there` that are otherwise `here`. */
+/** The fields in which two environments differ. */
 export function environmentDifferences(there: Environment, here: Environment): Difference[] {
   const [recorded, now] = [environmentRowOf(there), environmentRowOf(here)];
   return ENVIRONMENT_FIELDS.filter((field) => recorded[field] !== now[field]).map((field) => ({
@@ -99,13 +99,13 @@ export function environmentDifferences(there: Environment, here: Environment): D
   }));
 }
 
-/** A condition in SQL and what its question marks stand for. */
+/** A condition in SQL and the values of its placeholders. */
 export interface Condition {
   readonly sql: string;
   readonly values: readonly (string | number)[];
 }
 
-/** Conditions on a row of `trials` that hold together for what the policy trusts; undefined when it trusts everything. */
+/** Conditions on a row of `trials` for what the policy trusts, to be combined with "and"; undefined when it trusts everything. */
 export function trustedBy(
   db: Database,
   trust: Trust,
@@ -123,7 +123,7 @@ export function trustedBy(
   const now = new Map((intrinsics ?? []).map((i) => [i.name, declarationHash(i)]));
   const changed =
     intrinsics === undefined ? [] : declarationsIn(db).filter(([name, declaration]) => now.get(name) !== declaration);
-  // What holds for every row is not asked of each.
+  // Conditions that hold for every row are left out.
   return {
     ...(trusted.length === all.length
       ? {}
@@ -139,7 +139,7 @@ export function trustedBy(
   };
 }
 
-/** Instructions and declarations that trials here were made with; each is one step in an index. */
+/** Pairs of instruction and declaration that occur in trials; each takes one index step. */
 function declarationsIn(db: Database): [name: string, declaration: string][] {
   const nextName = db.sqlite.prepare("SELECT min(intrinsic) FROM trials WHERE intrinsic > ?").pluck();
   const next = db.sqlite.prepare("SELECT min(declaration) FROM trials WHERE intrinsic = ? AND declaration > ?").pluck();
@@ -149,7 +149,7 @@ function declarationsIn(db: Database): [name: string, declaration: string][] {
   return found;
 }
 
-/** The condition that an instruction is declared as it was; its value is made by {@link declarationsOf}. */
+/** The condition that an instruction's declaration is unchanged; {@link declarationsOf} supplies its value. */
 export const DECLARED = "(intrinsic, declaration) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))";
 
 export function declarationsOf(intrinsics: readonly Intrinsic[]): string {

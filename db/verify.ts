@@ -23,14 +23,14 @@ export interface Problem {
   readonly why: string;
 }
 
-/** What a check of a database found. */
+/** The result of verifying a database. */
 export interface VerifyReport {
   /** Rows looked at, by table. */
   readonly checked: Readonly<Record<Table, number>>;
   readonly problems: readonly Problem[];
 }
 
-/** Looks at every page and every record; nothing is changed. */
+/** Checks every page and every record without changing anything. */
 export function verifyDatabase(db: Database): VerifyReport {
   const checked = { environments: 0, workloads: 0, runs: 0, trials: 0, calibrations: 0 };
   const problems: Problem[] = [];
@@ -44,7 +44,7 @@ export function verifyDatabase(db: Database): VerifyReport {
         why: `a row of ${row["table"]} refers to one of ${row["parent"]} that is not there`,
       });
 
-    // 2. Every record: its id, and whether it can be read.
+    // 2. Every record: its id, and whether it can be parsed.
     const world = worldIn(db);
     for (const table of TABLE_NAMES)
       for (const held of db.sqlite.prepare<[], object>(`SELECT * FROM ${table}`).safeIntegers().iterate()) {
@@ -58,7 +58,7 @@ export function verifyDatabase(db: Database): VerifyReport {
   return { checked, problems };
 }
 
-/** What is wrong with one trial's record; undefined when nothing is. */
+/** The problem with one trial's record; undefined when there is none. */
 export function recordProblem(db: Database, id: string): string | undefined {
   const held = read(db, () =>
     db.sqlite.prepare<unknown[], object>("SELECT * FROM trials WHERE id = ?").safeIntegers().get(id),
@@ -79,7 +79,7 @@ function whatIsWrong(table: Table, row: Row, world: Referred): string | undefine
   try {
     return problemOfTrial(row, world);
   } catch (error) {
-    // Its world is damaged or missing, and that is told of it.
+    // A damaged or missing reference is reported for the record it names.
     if (error instanceof UsageError) return undefined;
     throw error;
   }
@@ -91,10 +91,10 @@ export interface Remeasured {
 }
 
 /**
- * Measures a random sample of what worked again, one after the other.
- * @param filter which records count; give `trusted`, for another machine's times are no promise here
- * @param imported whether records that were not measured here count too: their kernels are code of whoever wrote them
- * @param measure how; this room has no machine
+ * Measures a random sample of successful trials again, one after another.
+ * @param filter which records count; include `trusted`, because other machines' times do not apply here
+ * @param imported whether to include imported records, whose kernels are code of unknown authors
+ * @param measure function that measures, because db/ does not run kernels
  */
 export async function remeasure(
   db: Database,

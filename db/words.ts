@@ -16,7 +16,7 @@ import { computationOf, type WorkloadRecord } from "./record.ts";
 import { workloadOf } from "./rows.ts";
 import type { Condition } from "./trust.ts";
 
-/** The words of a record; what a damaged one says of itself. */
+/** The words of a workload; a damaged record is described as such. */
 export const wordsOf = memoised((workload: WorkloadRecord): WorkloadWords => {
   try {
     return describeWorkload({ computation: computationOf(workload), parameters: workload.parameters });
@@ -27,23 +27,23 @@ export const wordsOf = memoised((workload: WorkloadRecord): WorkloadWords => {
   }
 });
 
-/** One line that no other workload has. */
+/** A line that no other workload has. */
 export function labelOf(workload: WorkloadRecord): string {
   return workloadLabel(wordsOf(workload), workload.name);
 }
 
 export interface WordFilter {
-  /** Types of the inputs, `u8s8`; with a type behind the arrow, `f16->f16`, that of the sum or of what is stored too. */
+  /** Types of the inputs, `u8s8`; after an arrow, `f16->f16`, also the type of the sum or output. */
   readonly dtype?: string;
-  /** As `--layout` reads it: `NHWC` of input and output, or by tensor, `in=NHWC,w=KRSC`. A tensor that lies row-major has that layout's name. */
+  /** As for `--layout`: `NHWC` of input and output, or by tensor, `in=NHWC,w=KRSC`. A row-major tensor matches the corresponding layout name. */
   readonly layout?: string;
   /** A name of the table, `relu`, an equation, or `none`. */
   readonly epilogue?: string;
-  /** The user's own name for it; whatever else is the same computation is meant too. */
+  /** The user's own name; matches every record of the same computation. */
   readonly name?: string;
 }
 
-/** Workloads are few: their words are made and compared. Undefined when no word is asked for. */
+/** Computes and compares the words of all workloads, because these are few. Undefined when no word is requested. */
 export function workloadsWhere(db: Database, { dtype, layout, epilogue, name }: WordFilter): Condition | undefined {
   const [inputs, result] = dtype?.split("->") ?? [];
   if ([result, layout, epilogue, name].every((word) => word === undefined))

@@ -21,7 +21,7 @@ export function worldIn(db: Database): Referred {
       return found;
     };
   };
-  /** Whatever name the computation has in this file is good for all records of it. */
+  /** A name given to one record of a computation applies to all records of it in this file. */
   const named = (row: unknown, path: string): WorkloadRecord => {
     const workload = workloadOf(row, path);
     if (workload.name !== undefined || db.version < NAMED_SINCE) return workload;
@@ -50,7 +50,7 @@ export function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecor
   return rows.map((row) => trialOf(row, world, db.path));
 }
 
-/** What is sealed: a row by what it holds, so that a seal taken from another row fits none. */
+/** The text that is sealed: the content of a row, so that a seal copied from another row does not match. */
 export function sealedText(table: Table, row: Row): string {
   return `${table} ${idOfFacts(table, row)}`;
 }

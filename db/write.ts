@@ -17,17 +17,17 @@ import { sealedText } from "./world.ts";
 export interface NewTrial {
   readonly workload: Workload;
   readonly environment: Environment;
-  /** Id of the run it belongs to. */
+  /** Id of its run. */
   readonly run?: string;
-  /** The instruction as declared now; left out for a candidate without one. */
+  /** The instruction as now declared; left out when the candidate has none. */
   readonly intrinsic?: Intrinsic;
   readonly trial: Trial;
   readonly conditions: Conditions;
-  /** The finals it was measured in; left out for a kernel measured by itself. */
+  /** The finals in which it was measured; left out for a kernel measured alone. */
   readonly finals?: Finals;
 }
 
-/** The id that a trial has once it is recorded. */
+/** The id that a trial gets when it is recorded. */
 export function trialId(given: NewTrial): string {
   return idOfRow(rowsOf(given).row);
 }
@@ -71,12 +71,12 @@ export interface NewRun {
   readonly workload: Workload;
   readonly environment: Environment;
   readonly seed: number;
-  /** Everything else that decides what the search does, as plain data. */
+  /** All other options that affect the search, as plain data. */
   readonly options: Readonly<Record<string, unknown>>;
   readonly budget: Readonly<Record<string, unknown>>;
   /** Milliseconds since 1970. */
   readonly started: number;
-  /** Process id; tells two searches apart that start in one millisecond. */
+  /** Process id, which distinguishes searches that start in the same millisecond. */
   readonly process?: number;
 }
 
@@ -100,7 +100,7 @@ export function beginRun(db: Database, given: NewRun): string {
   return idOfRow(row);
 }
 
-/** A run ends once: ending it again in the same way changes nothing, in another way is a mistake. */
+/** Ends a run. Repeating the same end changes nothing; a different one is an error. */
 export function endRun(
   db: Database,
   run: string,
@@ -114,7 +114,7 @@ export function endRun(
   });
 }
 
-/** Measured constants of a machine; the shape of the data is the caller's. @returns the calibration's id */
+/** Records measured constants of a machine; the caller defines the data's shape. @returns the calibration's id */
 export function recordCalibration(
   db: Database,
   given: { readonly environment: Environment; readonly data: unknown; readonly at: number },
@@ -132,7 +132,7 @@ export function recordCalibration(
 }
 
 /**
- * The id of a row is the hash of its facts: a row that is there already is the same row.
+ * Inserts a row unless its id, the hash of its facts, already exists.
  * @returns whether it was new
  */
 export function insert(db: Database, table: Table, row: Row): boolean {

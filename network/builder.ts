@@ -12,8 +12,13 @@ import type { Attribute, Constant, Dimension, Graph, Input, Node } from "./graph
 import type { NumberArray } from "./numbers.ts";
 import type { ElementType } from "./value.ts";
 
+<<<<<<< HEAD
 /** The version of ONNX's operators that built graphs are written in: the first with Gelu. */
 const BUILT_OPSET = 20;
+=======
+/** Opset of built graphs. */
+const BUILT_OPSET = 17;
+>>>>>>> 99e9600 (Comments of network/ and db/ in plain English)
 
 export class GraphBuilder {
   private readonly name: string;
@@ -26,13 +31,13 @@ export class GraphBuilder {
     this.name = name;
   }
 
-  /** A tensor that is given when the network runs. @returns its name */
+  /** Adds a tensor that is supplied when the network runs. @returns its name */
   input(name: string, shape: readonly Dimension[], type: ElementType = "f32"): string {
     this.inputs.push({ name, type, shape });
     return name;
   }
 
-  /** A tensor that is known. @returns its name */
+  /** Adds a tensor with known elements. @returns its name */
   constant(name: string, shape: readonly number[], values: NumberArray, type: ElementType = "f32"): string {
     this.constants.set(name, { type, shape, values });
     return name;

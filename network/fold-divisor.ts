@@ -10,7 +10,7 @@ import type { Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 import type { Value } from "./value.ts";
 
-/** The step without the division; the same where it has none, or a term has no factor that is known. */
+/** The step without the division; unchanged when it has none, or when a term has no known factor. */
 export function withoutDivision(step: Step): Step {
   const { computation, reads } = step;
   const { epilogue } = computation;
@@ -44,7 +44,7 @@ export function withoutDivision(step: Step): Step {
   };
 }
 
-/** `round(value / by)`, by a number above 0. */
+/** `round(value / by)` with a constant `by` above 0. */
 function dividedIn(e: Expr): { round: Extract<Expr, { kind: "call" }>; value: Expr; by: number } | undefined {
   if (e.kind !== "call" || e.fn !== "round") return undefined;
   const [arg] = e.args;
@@ -53,13 +53,13 @@ function dividedIn(e: Expr): { round: Extract<Expr, { kind: "call" }>; value: Ex
   return { round: e, value: arg.left, by: arg.right.value };
 }
 
-/** An expression over a number, and the tensors that are divided in it. */
+/** An expression divided by a number, and the tensors whose elements are divided. */
 interface Divided {
   readonly expr: Expr;
   readonly scaled: ReadonlyMap<string, Value>;
 }
 
-/** The expression over a number, in its factors and terms; undefined where one of them is known only when the network runs. */
+/** Divides an expression through its factors and terms; undefined when one of them is known only at run time. */
 function divided(e: Expr, by: number, step: Step): Divided | undefined {
   const inner = (part: Expr): Divided | undefined => divided(part, by, step);
   switch (e.kind) {
@@ -77,7 +77,7 @@ function divided(e: Expr, by: number, step: Step): Divided | undefined {
     }
     case "binary": {
       const [left, right] = [inner(e.left), inner(e.right)];
-      // One factor is divided, but each term.
+      // A product is divided in one factor, a sum in every term.
       if (e.op === "*" && right) return { ...right, expr: { ...e, right: right.expr } };
       if (e.op === "*") return left && { ...left, expr: { ...e, left: left.expr } };
       if ((e.op !== "+" && e.op !== "-") || !left || !right) return undefined;
@@ -91,7 +91,7 @@ function divided(e: Expr, by: number, step: Step): Divided | undefined {
 const together = (parts: readonly Divided[]): ReadonlyMap<string, Value> =>
   new Map(parts.flatMap(({ scaled }) => [...scaled]));
 
-/** A tensor over a number, where it is known, of f32, and read once. */
+/** A tensor divided by a number, if it is a known f32 tensor that is read once. */
 function scaledTensor(name: string, by: number, { computation, reads }: Step): Value | undefined {
   const { equation, epilogue } = computation;
   const value = reads[name];

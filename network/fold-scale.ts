@@ -11,7 +11,7 @@ import { numbersFor } from "./numbers.ts";
 import type { Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 
-/** The step with the factor in its weights; the same where it has none, or the weights are not known. */
+/** The step with the factor folded into its weights; unchanged when it has none or the weights are not known. */
 export function scaledWeights(step: Step): Step {
   const { computation, reads } = step;
   const { epilogue, equation } = computation;
@@ -62,7 +62,7 @@ export function scaledWeights(step: Step): Step {
   };
 }
 
-/** The product of the sum with an element of one tensor; the sum must be read there alone. */
+/** The factor: a product of the sum with an element of one tensor, where the sum is read nowhere else. */
 function factorOf(
   value: Expr,
   sum: string,

@@ -1,18 +1,18 @@
 /**
- * @file The forms a step can be computed in: its own equation, or steps that are equal in real numbers and need fewer multiplications.
+ * @file The forms in which a step can be computed: its own equation, or steps that give the same result in real numbers with fewer multiplications.
  *
  *     formsOf(conv)      [[conv], [windows, products, conv from 4 x 4 products], [windows, products, conv from 6 x 6 products]]
  *
- * Measured times decide which of them is fastest (session/forms.ts).
+ * Measured times decide which form is fastest (session/forms.ts).
  */
 
 import type { Program, Step } from "./program.ts";
 import { TRANSFORM_NAMES, winogradSteps } from "./winograd.ts";
 
-/** Steps that make one output; the last of them makes it. */
+/** Steps that together compute one output, which the last of them writes. */
 export type Form = readonly Step[];
 
-/** The step itself first. */
+/** All forms of a step, the step itself first. */
 export function formsOf(step: Step): readonly Form[] {
   const others = TRANSFORM_NAMES.flatMap((name) => {
     const steps = winogradSteps(step, name);
@@ -21,7 +21,7 @@ export function formsOf(step: Step): readonly Form[] {
   return [[step], ...others];
 }
 
-/** The program with each step in the form that is chosen for it. */
+/** The program with each step in its chosen form. */
 export function inForms(program: Program, chosen: (step: Step) => Form): Program {
   return { ...program, steps: program.steps.flatMap((step) => chosen(step)) };
 }

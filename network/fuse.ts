@@ -35,7 +35,7 @@ import { computationWith, specOf } from "./rebuild.ts";
 import { shapeOf, underShape } from "./reshape.ts";
 import { isSameShape, type Value } from "./value.ts";
 
-/** Nodes of a value that may be computed again at each place it is read, rather than kept. */
+/** Values of at most this many nodes may be recomputed at each reader instead of being stored. */
 const CHEAP_NODES = 8;
 
 export function fuse(program: Program): Program {
@@ -62,7 +62,7 @@ export function fuse(program: Program): Program {
   };
 }
 
-/** How many steps read each value, in whatever shape. */
+/** Number of steps that read each value, in any shape. */
 function readersOf(steps: readonly Step[]): ReadonlyMap<Value, number> {
   const counts = new Map<Value, number>();
   for (const step of steps)
@@ -85,7 +85,7 @@ function joinedWithProducer(
   for (const [tensor, value] of Object.entries(consumer.reads)) {
     const root = rootOf(value);
     const producer = makers.get(root);
-    // Plain axes alone do not say that it reads each element once: Concat and Pad have more elements, Slice has fewer.
+    // Plain axes do not prove that every element is read once: Concat and Pad have more elements, Slice has fewer.
     if (!isSameShape(value.shape, shapeOf(outputOf(consumer.computation)))) continue;
     if (!producer || readers.get(root) !== 1 || outputs.has(root)) continue;
     if (Object.values(consumer.reads).filter((other) => rootOf(other) === root).length > 1) continue;
@@ -98,7 +98,7 @@ function joinedWithProducer(
   return undefined;
 }
 
-/** The consumer over the dimensions that the producer's equation has. Images keep theirs: how they lie is chosen by their dimensions. */
+/** The consumer rewritten over the producer's dimensions. Images keep their dimensions, because these decide their layout. */
 function inShapeOf(producer: Step, consumer: Step): Step | undefined {
   const [made, read] = [producer, consumer].map(({ computation }) => shapeOf(outputOf(computation)));
   if (!made || !read) return undefined;
@@ -107,7 +107,7 @@ function inShapeOf(producer: Step, consumer: Step): Step | undefined {
   return isSameShape(made, read) ? consumer : attempt(() => underShape(consumer, made));
 }
 
-/** One term for each element, at plain axes. */
+/** Whether each element has one term, read at plain axes. */
 function isElementwise({ op, target, where, value }: Equation): boolean {
   const own = target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
   return (
@@ -125,7 +125,7 @@ const isSameElement = (read: Access, target: Access): boolean =>
     return e.kind === "axis" && other?.kind === "axis" && e.name === other.name;
   });
 
-/** Tensors of the consumer under names that the producer does not have, or has for the same value. */
+/** New names for the consumer's tensors, where the producer uses a name for another value. */
 function renamed(producer: Step, consumer: Step, without: string): ReadonlyMap<string, string> {
   const taken = new Set([...Object.keys(producer.computation.tensors), targetOf(producer.computation).name, "res"]);
   const names = new Map<string, string>();
@@ -144,7 +144,7 @@ function renamed(producer: Step, consumer: Step, without: string): ReadonlyMap<s
   return names;
 }
 
-/** @throws UsageError when the notation does not allow it: the steps then stay apart */
+/** @throws UsageError when the notation does not allow the fused step; the steps then stay separate */
 function joined(producer: Step, consumer: Step, tensor: string, times: number): Step | undefined {
   const first = producer.computation;
   const second = consumer.computation;
@@ -167,7 +167,7 @@ function joined(producer: Step, consumer: Step, tensor: string, times: number): 
       e.kind !== "access" ? e : e.tensor === tensor ? element : { ...e, tensor: names.get(e.tensor) ?? e.tensor },
     "value",
   );
-  // 2. What is known of the tensors of both.
+  // 2. Descriptions of the tensors of both.
   const own = Object.entries(first.tensors).filter(([name]) => name !== outputOf(first).name);
   const added = Object.entries(second.tensors).flatMap(([name, described]) => {
     const short = names.get(name);
@@ -200,7 +200,7 @@ function joined(producer: Step, consumer: Step, tensor: string, times: number): 
 
 const isPlainTarget = ({ index }: Access): boolean => index.every((e) => e.kind === "axis");
 
-/** Sums with an epilogue, or one equation where the producer sums nothing. */
+/** A sum with an epilogue, or a single equation when the producer sums nothing. */
 function assembled(
   first: Computation,
   value: Expr,

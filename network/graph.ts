@@ -9,30 +9,30 @@
 import type { NumberArray } from "./numbers.ts";
 import type { ElementType } from "./value.ts";
 
-/** A tensor whose elements are known. */
+/** A tensor with known elements. */
 export interface Constant {
   readonly type: ElementType;
   readonly shape: readonly number[];
   readonly values: NumberArray;
 }
 
-/** What a node is told besides its inputs. */
+/** The value of an attribute of a node. */
 export type Attribute = number | string | readonly number[] | readonly string[] | Constant;
 
 export const isConstant = (attribute: Attribute | undefined): attribute is Constant =>
   typeof attribute === "object" && "shape" in attribute;
 
 export interface Node {
-  /** As a message names it: its name, or `node 3` where it has none. */
+  /** Name in messages: its own, or `node 3` when it has none. */
   readonly name: string;
   readonly op: string;
-  /** An empty name stands for an input that is left out. */
+  /** An empty name marks an omitted input. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly attributes: Readonly<Record<string, Attribute>>;
 }
 
-/** A size, or the name of one that whoever reads the graph must be told. */
+/** A size, or the name of a size that must be given when the graph is lowered. */
 export type Dimension = number | string;
 
 export interface Input {
@@ -41,14 +41,14 @@ export interface Input {
   readonly shape: readonly Dimension[];
 }
 
-/** A network: in what order its nodes run follows from what they read. */
+/** A network. The order of its nodes follows from their inputs. */
 export interface Graph {
   readonly name: string;
-  /** Version of the operators' definitions. */
+  /** Version of the operator definitions. */
   readonly opset: number;
   readonly inputs: readonly Input[];
   readonly outputs: readonly string[];
-  /** Shapes that the graph itself says its values have. */
+  /** Shapes of values that the graph itself declares. */
   readonly declared?: ReadonlyMap<string, readonly Dimension[]>;
   readonly constants: ReadonlyMap<string, Constant>;
   readonly nodes: readonly Node[];

@@ -26,7 +26,7 @@ import { specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
-/** The program with f16 in place of f32, inputs and outputs among it. @throws UsageError when a constant is beyond what f16 holds */
+/** The program with f16 in place of f32, including inputs and outputs. @throws UsageError when a constant exceeds the range of f16 */
 export function inHalf(program: Program): Program {
   const types = new Types(program);
   return {
@@ -39,7 +39,7 @@ export function inHalf(program: Program): Program {
 
 const isSum = ({ equation: { op } }: Computation): boolean => op !== "=";
 
-/** Which values are held in f16: each of them once, however often it is read. */
+/** Which values are held in f16; a value is converted once, however often it is read. */
 class Types {
   private readonly known = new Map<Value, Value>();
   private readonly wide: ReadonlySet<Value>;
@@ -58,7 +58,7 @@ class Types {
     );
   }
 
-  /** A value as the half network holds it. @param multiplied of a constant, whether a sum reads it */
+  /** A value in the half-precision network. @param multiplied for a constant, whether a sum reads it */
   of(value: Value, multiplied = true): Value {
     const isWide = value.constant ? !multiplied : this.wide.has(rootIn(value));
     if (value.type !== "f32" || isWide) return value;
@@ -120,7 +120,7 @@ function halved(step: Step, types: Types): Step {
     else if (parts.result === name)
       tensors[name] = { ...specOf(tensor), ...(made !== output && { dtype: "f16" as const }) };
     else {
-      // What was the output is held in registers now.
+      // The former output is now an accumulator in registers.
       tensors[name] = specOf(tensor, false);
       tensors[parts.result] = { ...specOf(renamed(tensor, parts.axes)), dtype: "f16" };
     }
@@ -143,7 +143,7 @@ function halved(step: Step, types: Types): Step {
 interface Casts {
   readonly widened: (value: Expr) => Expr;
   readonly narrowed: (value: Expr) => Expr;
-  /** Tensors that are read in f16. */
+  /** Tensors that are read as f16. */
   readonly halves: ReadonlySet<string>;
   readonly isHalf: boolean;
 }
@@ -151,7 +151,7 @@ interface Casts {
 interface Parts {
   readonly equation: Equation;
   readonly epilogue?: Equation;
-  /** What the output is called, and its axes where it is a new one. */
+  /** Name of the output, and its axes when it is new. */
   readonly result: string;
   readonly axes: readonly string[];
 }
@@ -187,7 +187,7 @@ function partsIn(
   return { equation: summing, epilogue: stored, result, axes };
 }
 
-/** Names of the axes of an epilogue: those of the target where it has plain ones. */
+/** Axis names of an epilogue: those of the target where they are plain. */
 function axesAt({ target }: Equation, { dims }: Tensor): string[] {
   const names: string[] = target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
   return target.index.map((e, d) => {
@@ -199,7 +199,7 @@ function axesAt({ target }: Equation, { dims }: Tensor): string[] {
   });
 }
 
-/** A tensor under other names of dimensions, which its storage is written in. */
+/** A tensor with its dimensions, and so its storage formula, renamed. */
 function renamed(tensor: Tensor, axes: readonly string[]): Tensor {
   const names = new Map(tensor.dims.map((d, i) => [d.name, axes[i] ?? d.name]));
   return {

@@ -16,7 +16,7 @@ import type { Value } from "./value.ts";
 
 /**
  * The program with the images between its steps in NHWC.
- * @param filters whether constant filters lie with their channels innermost too, KRSC: for kernels that pack nothing ahead of the run
+ * @param filters whether constant filters get their channels innermost too, KRSC, for kernels that pack nothing ahead of the run
  */
 export function channelsLast(program: Program, filters = false): Program {
   const fixed = new Set<Value>([...program.inputs, ...program.outputs.map(({ value }) => rootOf(value))]);
@@ -36,7 +36,10 @@ export function channelsLast(program: Program, filters = false): Program {
   return { ...program, steps: program.steps.map((step) => laidOut(step, isTurned, filters)) };
 }
 
-/** What convolutions and pooling read and make, and what is made of it without products: heads of attention, of four dimensions too, are no images. */
+/**
+ * Images: values that convolutions and pooling read or write, and values computed from these without products. Attention heads have four dimensions
+ * too but are no images.
+ */
 function imagesIn({ steps }: Program): ReadonlySet<Value> {
   const images = new Set<Value>();
   for (let before = -1; before !== images.size; ) {
@@ -70,7 +73,7 @@ function laidOut(step: Step, turned: (value: Value) => boolean, filters: boolean
   return { ...step, computation };
 }
 
-/** A filter KCRS as KRSC, and one that each channel has for itself, KRS, as RSK. */
+/** Storage of a filter: KCRS as KRSC, and a depthwise one, KRS, as RSK. */
 function filterFormula(tensor: Tensor, { operator }: Step): Tensor["storage"] {
   const { dims, storage } = tensor;
   if (dims.length === 4) return channelsLastFormula(tensor);

@@ -1,12 +1,11 @@
 /**
- * @file Turns the scales and zero points of a quantised layer into constant inputs, so that layers that differ only in these numbers are one
- * task with one record.
+ * @file Turns the scales and zero points of a quantised layer into constant inputs, so that layers that differ only in these numbers are one task
+ * with one record.
  *
  *     res[n,k] = sat_u8(round(f32(out[n,k]) * 0.031 + f32(s32(x[n,k]) - 113) * 1.62))
  *     res[n,k] = sat_u8(round(f32(out[n,k]) * e0[] + f32(s32(x[n,k]) - e1[]) * e2[]))        e0 = 0.031, e1 = 113, e2 = 1.62
  *
- * Results stay the same to the last bit. An integer without a zero point gets a zero point of 0, which may be another number in other layers of
- * the task.
+ * Results are bit-identical. An integer without a zero point gets a zero point of 0, because other layers of the task may have one.
  */
 
 import { type DType, isInteger } from "../abstraction/dtype.ts";
@@ -17,7 +16,7 @@ import type { Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 import type { Value } from "./value.ts";
 
-/** The step with the factors and terms of its epilogue as constants; the same where its sums are no integers. */
+/** The step with the numbers of its epilogue as constants; unchanged when its sums are not integers. */
 export function liftedNumbers(step: Step): Step {
   const { computation, reads } = step;
   const { epilogue } = computation;
@@ -38,7 +37,7 @@ export function liftedNumbers(step: Step): Step {
   };
 }
 
-/** Types that a scale or a zero point has. */
+/** Types of scales and zero points. */
 type Scalar = Value & { readonly type: "f32" | "s32" };
 
 class Lifted {
@@ -51,7 +50,7 @@ class Lifted {
     this.of = of;
   }
 
-  /** Of an expression whose parts have been changed. */
+  /** An expression whose parts have already been rewritten. */
   changed(e: Expr): Expr {
     if (e.kind === "cast" && e.value.kind === "number") return this.lifted(e.value.value, e.dtype) ?? e;
     if (e.kind === "cast" && e.dtype === "f32" && e.value.kind === "access") return this.lessZero(e, e.value);

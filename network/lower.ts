@@ -11,15 +11,15 @@ import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
 
-/** What a graph leaves open. */
+/** Facts that a graph leaves open. */
 export interface LowerOptions {
   /** Sizes of named dimensions. */
   readonly dims?: Readonly<Record<string, number>>;
-  /** Elements of inputs that are known after all, such as a shape. */
+  /** Inputs whose elements are known, such as a shape. */
   readonly constants?: ReadonlyMap<string, Constant>;
 }
 
-/** @throws UsageError that names the node or the input when the network cannot be computed */
+/** @throws UsageError, naming the node or input, when the network is not supported */
 export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: LowerOptions = {}): Program {
   checkDims(graph, dims);
   const values = new Map<string, Value>();
@@ -37,7 +37,7 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
   for (const input of graph.inputs) {
     const bound = constants.get(input.name);
     if (bound) checkBound(input, bound, dims);
-    // Before version 4 of the format, constants stood among the inputs.
+    // Before version 4 of the format, constants were also listed as inputs.
     if (values.has(input.name)) continue;
     const value: Value = { name: input.name, type: input.type, shape: shapeOf(input, dims) };
     inputs.push(value);
@@ -92,7 +92,7 @@ function lowerNode(
   return lowering.steps;
 }
 
-/** Whether sizes are those of a shape, as far as these are numbers or have been told. */
+/** Whether a shape agrees with declared sizes, as far as these are numbers or have been given. */
 const fits = (
   sizes: readonly number[],
   shape: readonly Dimension[],
@@ -104,7 +104,7 @@ const fits = (
     return known === undefined || known === sizes[d];
   });
 
-/** @throws UsageError when a constant cannot stand in the place of an input */
+/** @throws UsageError when a constant does not fit the input it replaces */
 function checkBound({ name, type, shape }: Input, bound: Constant, dims: Readonly<Record<string, number>>): void {
   if (bound.type === type && fits(bound.shape, shape, dims)) return;
   const sizes = shape.map((size) => (Object.hasOwn(dims, size) ? dims[size] : size));
@@ -114,8 +114,8 @@ function checkBound({ name, type, shape }: Input, bound: Constant, dims: Readonl
 }
 
 /**
- * Nodes such that each comes behind those whose outputs it reads, otherwise as the graph lists them.
- * @throws UsageError for a name that nobody makes or two make, and for a ring
+ * Nodes ordered so that each follows those whose outputs it reads; otherwise in the graph's order.
+ * @throws UsageError for a name with no maker or two, and for a cycle
  */
 function inOrder({ nodes, inputs, constants, name: graphName }: Graph): Node[] {
   const known = new Set([...inputs.map((i) => i.name), ...constants.keys()]);
@@ -145,7 +145,7 @@ function inOrder({ nodes, inputs, constants, name: graphName }: Graph): Node[] {
       else readers.set(maker, [node]);
     }
   }
-  // It grows while it is walked.
+  // The list grows while it is traversed.
   const order = nodes.filter((node) => waiting.get(node) === 0);
   for (const node of order)
     for (const reader of readers.get(node) ?? []) {
@@ -171,7 +171,7 @@ function shapeOf({ name, shape, type }: Input, dims: Readonly<Record<string, num
   return sizes;
 }
 
-/** Sizes that are told must be some the graph asks for. */
+/** Checks that every given size is one that the graph asks for. */
 function checkDims({ inputs }: Graph, dims: Readonly<Record<string, number>>): void {
   const asked = [...new Set(inputs.flatMap(({ shape }) => shape.filter((size) => typeof size === "string")))];
   for (const [name, size] of Object.entries(dims)) {
@@ -184,7 +184,7 @@ function checkDims({ inputs }: Graph, dims: Readonly<Record<string, number>>): v
   }
 }
 
-/** Steps whose outputs are read, or given to the user. */
+/** Steps whose outputs are read or returned. */
 function needed(steps: readonly Step[], outputs: readonly Value[]): Step[] {
   const read = new Set(outputs.map(rootOf));
   const kept: Step[] = [];

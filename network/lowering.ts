@@ -24,48 +24,48 @@ import {
   type Value,
 } from "./value.ts";
 
-/** What an equation reads and makes. */
+/** Inputs and output of an equation. */
 export interface EquationOptions {
   readonly reads: Readonly<Record<string, Value>>;
-  /** Of the output. */
+  /** Shape of the output. */
   readonly shape: readonly number[];
   readonly type: ElementType;
-  /** Of summed axes; those of the output are its sizes. */
+  /** Extents of summed axes; other axes have the output's sizes. */
   readonly extents?: Readonly<Record<string, number>>;
   /** Names of dimensions by tensor, for layouts; the axes by default. */
   readonly dims?: Readonly<Record<string, readonly string[]>>;
 }
 
-/** Points of equations over constants that are computed while the network is read; more are left to the run. */
+/** Most points of an equation over constants that are folded when the network is read; larger ones run with the network. */
 const MOST_FOLDED_POINTS = 50_000_000;
-/** Elements of constants that all nodes of a network may make together: a few bytes of a file can ask for any number. */
+/** Limit on the elements of all constants that nodes create together, because a few bytes of a file can request any number. */
 const MOST_MADE_ELEMENTS = 2 ** 28;
 
-/** Operators that take or make s64 when the network runs: held in f64, they are exact below 2^53, and none of these computes new numbers. */
+/** Operators that may read or write s64 at run time. s64 is held in f64, which is exact below 2^53, and none of these computes new numbers. */
 const WHOLE_WHEN_RUN: readonly string[] = [
   ...["ArgMax", "ArgMin", "Equal", "Gather", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"],
   ...["Concat", "Expand", "MaxPool", "Slice", "Split", "Tile", "Transpose", "Where"],
   ...["GatherElements", "NegativeLogLikelihoodLoss", "OneHot", "SoftmaxCrossEntropyLoss", "Trilu"],
 ];
 
-/** What all nodes of a network share while they are lowered. */
+/** State that all nodes share while a network is lowered. */
 export class SharedLowering {
-  /** What they may still fold. */
+  /** Points that may still be folded. */
   points = 10 * MOST_FOLDED_POINTS;
   elements = MOST_MADE_ELEMENTS;
-  /** Values that show integers under a scale, and these integers. */
+  /** Values that are dequantised integers, with these integers. */
   readonly quantised = new Map<Value, Quantised>();
 }
 
-/** Axes of an output by place. */
+/** Names of an output's axes, by position. */
 export const axesOfRank = (rank: number): string[] => Array.from({ length: rank }, (_, d) => `i${d}`);
 
-/** One node, while its equations are written. */
+/** A node while its equations are written. */
 export class Lowering {
   readonly node: Node;
   readonly opset: number;
   readonly steps: Step[] = [];
-  /** Attributes and inputs that the operator has looked at. */
+  /** Attributes and inputs that the operator has read. */
   private readonly asked = { attributes: new Set<string>(), inputs: new Set<number>() };
   private readonly values: ReadonlyMap<string, Value>;
   private readonly shared: SharedLowering;
@@ -78,18 +78,18 @@ export class Lowering {
     this.shared = shared;
   }
 
-  /** What a value shows under a scale; undefined for a plain one. */
+  /** The integers that a value dequantises; undefined for a plain value. */
   quantised(value: Value | undefined): Quantised | undefined {
     return value && this.shared.quantised.get(value);
   }
 
-  /** Says what a value shows. @returns the value */
+  /** Marks a value as dequantised integers. @returns the value */
   shows(value: Value, quantised: Quantised): Value {
     this.shared.quantised.set(value, quantised);
     return value;
   }
 
-  /** From now on, another value stands in the place of an input. */
+  /** Replaces an input by another value from now on. */
   replace(place: number, value: Value): void {
     this.stand.set(place, value);
   }
@@ -109,8 +109,8 @@ export class Lowering {
   }
 
   /**
-   * What a node says and its operator never looked at would be left out of what is computed.
-   * @param harmless attributes that change nothing here
+   * Refuses attributes and inputs that the operator never read, which would otherwise be ignored.
+   * @param harmless attributes that do not affect the result here
    * @throws UsageError that names the first
    */
   checkAllAsked(harmless: readonly string[]): void {
@@ -135,7 +135,7 @@ export class Lowering {
     return this.optional(place) ?? this.refuse(`input ${place} is missing`);
   }
 
-  /** All inputs; none may be left out. */
+  /** All inputs, none of which may be omitted. */
   inputs(): Value[] {
     if (this.node.inputs.length === 0) this.refuse("it has no inputs");
     return this.node.inputs.map((_, place) => this.input(place));
@@ -185,7 +185,7 @@ export class Lowering {
     return given;
   }
 
-  /** An axis counted from either end, brought into 0 .. rank-1. */
+  /** Converts an axis counted from either end to 0 .. rank-1. */
   axis(given: number, rank: number): number {
     const place = given < 0 ? given + rank : given;
     if (!Number.isSafeInteger(place) || place < 0 || place >= rank)
@@ -199,7 +199,7 @@ export class Lowering {
     return axes;
   }
 
-  /** An array for a constant that the node makes. @throws UsageError when the nodes of the network make too many */
+  /** An array for a new constant. @throws UsageError when the network's nodes create too many elements */
   numbers(type: ElementType, elements: number): NumberArray {
     this.shared.elements -= elements;
     if (this.shared.elements < 0)
@@ -213,7 +213,7 @@ export class Lowering {
     return made;
   }
 
-  /** A tensor whose elements are known. */
+  /** A tensor with known elements. */
   constant({ type, shape, values }: Constant, name = this.nameOf(0)): Value {
     const elements = elementsOf(shape, this.subject);
     if (elements !== values.length)
@@ -221,7 +221,7 @@ export class Lowering {
     return { name, type, shape, constant: values };
   }
 
-  /** The same elements in the same order under another shape. */
+  /** The same elements in the same order with another shape. */
   reshaped(value: Value, shape: readonly number[]): Value {
     const [from, to] = [elementsOf(value.shape, this.subject), elementsOf(shape, this.subject)];
     if (from !== to) this.refuse(`${describeValue(value)} has ${from} elements, [${shape.join(",")}] ${to}`);
@@ -236,12 +236,12 @@ export class Lowering {
   }
 
   /**
-   * Computes an equation, now where all that it reads is known. The target is the output; its indices are the axes of the shape.
-   * @throws UsageError when an element would be held in a type that networks do not compute with
+   * Adds an equation, or evaluates it at once when everything it reads is known. Its target is the output, indexed by the axes of the shape.
+   * @throws UsageError for an element type in which networks are not computed
    */
   equation(text: string, { reads, shape, type, extents = {}, dims = {} }: EquationOptions): Value {
     const elements = elementsOf(shape, this.subject);
-    // Lists of nothing are parts of shapes that a model computes.
+    // Empty lists occur in shapes that a model computes.
     if (elements === 0 && Object.values(reads).every(({ constant }) => constant))
       return this.constant({ type, shape, values: this.numbers(type, 0) });
     if (elements === 0) this.refuse(`its output [${shape.join(",")}] has no elements, which is not supported`);
@@ -266,7 +266,7 @@ export class Lowering {
     return this.computed(computation, reads, type);
   }
 
-  /** The same of a computation that is made already. */
+  /** The same for an existing computation. */
   computed(
     computation: Computation,
     reads: Readonly<Record<string, Value>>,
@@ -297,14 +297,14 @@ export class Lowering {
     return value;
   }
 
-  /** The name of an output, or of what is computed on the way to it. */
+  /** The name of an output, or of an intermediate value before it. */
   private nameOf(place: number, before = 0): string {
     const name = this.node.outputs[place] ?? this.node.name;
     return before === 0 ? name : `${name}.${before}`;
   }
 }
 
-/** What a computation gives, where all that it reads is known and it has few enough points. */
+/** The result of a computation whose inputs are all known, if it has few enough points. */
 function foldedBy(
   node: Lowering,
   shared: SharedLowering,

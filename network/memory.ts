@@ -12,26 +12,26 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { type Program, rootOf } from "./program.ts";
 import type { Value } from "./value.ts";
 
-/** Of a cache line, and of the widest vector. */
+/** Bytes of a cache line, and of the widest vector. */
 const ALIGNMENT = 64;
 
 export interface MemoryPlan {
-  /** Of what steps make and later steps read, not of the network's inputs and outputs. */
+  /** Offsets of values that steps write and later steps read; not of the network's inputs and outputs. */
   readonly offsets: ReadonlyMap<Value, number>;
   readonly bytes: number;
-  /** What they would take side by side. */
+  /** Bytes without sharing. */
   readonly apart: number;
 }
 
 interface Block {
   readonly value: Value;
   readonly bytes: number;
-  /** Steps: the one that makes it, and the last that reads it. */
+  /** The step that writes it, and the last step that reads it. */
   readonly from: number;
   readonly to: number;
 }
 
-/** @param shared whether values may share bytes; where not, all of them can be looked at after a run */
+/** @param shared whether values may share bytes; otherwise all of them can be inspected after a run */
 export function planMemory(program: Program, shared = true): MemoryPlan {
   const given = new Set(program.outputs.map(({ value }) => rootOf(value)));
   const last = new Map<Value, number>();

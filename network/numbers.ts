@@ -7,7 +7,7 @@
 import { DTYPES } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 
-/** Types of a graph's tensors: those of the notation, and two that it holds otherwise (value.ts). */
+/** Element types of a graph: those of the notation, and two that are held in other types (value.ts). */
 export const ELEMENT_TYPES = [...DTYPES, "s64", "bool"] as const;
 export type ElementType = (typeof ELEMENT_TYPES)[number];
 
@@ -38,13 +38,13 @@ const ARRAYS = {
   bool: Uint8Array,
 } as const satisfies Record<ElementType, unknown>;
 
-/** Bytes that elements take in memory; some types are held wider than they are stored. */
+/** Bytes of elements in memory; some types are held wider than they are stored. */
 export const bytesHeld = (type: ElementType, elements: number): number => elements * ARRAYS[type].BYTES_PER_ELEMENT;
 
-/** Bytes of one constant. */
+/** Limit in bytes of one constant. */
 const MOST_BYTES = 2 ** 31;
 
-/** @throws UsageError when a constant would take more memory than any constant of a network does */
+/** @throws UsageError when a constant is larger than the limit */
 export function checkBytes(type: ElementType, elements: number, subject: string): void {
   if (bytesHeld(type, elements) > MOST_BYTES)
     throw new UsageError(`${subject}: ${elements} elements of ${type} take more than ${MOST_BYTES / 2 ** 30} GiB`, {

@@ -12,32 +12,32 @@ import type { Value } from "./value.ts";
 
 /** One equation of a network. */
 export interface Step {
-  /** The nodes that it computes, the first of them first. */
+  /** The nodes it computes, the first one first. */
   readonly nodes: readonly string[];
   /** The operators of these nodes: `Conv`, `Relu`. */
   readonly ops: readonly string[];
-  /** Its output is the first of its tensors. */
+  /** The output is the first of its tensors. */
   readonly computation: Computation;
-  /** The value that each input tensor shows; dimensions of one element may be left out. */
+  /** The value behind each input tensor, possibly without dimensions of one element. */
   readonly reads: Readonly<Record<string, Value>>;
   readonly output: Value;
-  /** The row of the table of operators that it is, with its parameters: records are shared with `automap tune`. */
+  /** The row of the table of operators that it matches, with its parameters, so that it shares records with `automap tune`. */
   readonly operator?: { readonly name: string; readonly parameters: Readonly<Record<string, number>> };
-  /** The step whose output it makes in another form, with those before it that are part of that form: equal in real numbers, not in floats. */
+  /** The step that this one replaces, and the earlier steps of the same form. They give the same result in real numbers, but not in floats. */
   readonly insteadOf?: { readonly step: Step; readonly steps: readonly Step[] };
 }
 
 export interface Program {
   readonly name: string;
   readonly inputs: readonly Value[];
-  /** Under the names of the graph. */
+  /** Outputs by their names in the graph. */
   readonly outputs: readonly { readonly name: string; readonly value: Value }[];
   readonly steps: readonly Step[];
-  /** Nodes of the graph, those that were folded or only rename among them. */
+  /** Nodes of the graph, including folded and renaming ones. */
   readonly nodes: number;
 }
 
-/** The value whose memory another shows; itself for most. */
+/** The value whose memory a value shares; usually itself. */
 export function rootOf(value: Value): Value {
   let root = value;
   while (root.of) root = root.of;

@@ -12,12 +12,12 @@
 import { UsageError } from "../abstraction/error.ts";
 import type { Attribute, Constant, Graph, Node } from "./graph.ts";
 
-/** The least and the largest element that a value was seen to have, by the value's name. */
+/** Observed range of each value, by name. */
 export type Ranges = Readonly<Record<string, readonly [least: number, most: number]>>;
 
-/** What moves elements has the scale of its input. */
+/** Operators that move elements; their outputs keep the input's scale. */
 const MOVES = ["Flatten", "MaxPool", "Reshape", "Transpose"];
-/** What multiplies weights; its third input is a bias. */
+/** Operators that multiply weights; their third input is a bias. */
 const LAYERS = ["Conv", "Gemm"];
 
 interface Scale {
@@ -25,7 +25,7 @@ interface Scale {
   readonly zero: number;
 }
 
-/** Names of values that a range is wanted of: inputs of the network, and what its layers, sums and poolings make, rectified. */
+/** Values whose ranges are needed: inputs of the network, and rectified outputs of layers, sums and poolings. */
 export function valuesToObserve({ nodes, inputs, outputs }: Graph): string[] {
   const readers = readersOf(nodes);
   const last = (name: string): string => {
@@ -44,7 +44,7 @@ function readersOf(nodes: readonly Node[]): Map<string, Node[]> {
   return readers;
 }
 
-/** @throws UsageError when a layer's weights are not known, or a range is none */
+/** @throws UsageError when a layer's weights are not known, or a range is invalid */
 export function quantise(graph: Graph, ranges: Ranges, name = `${graph.name}_u8s8`): Graph {
   return new Quantiser(graph, ranges).graph(name);
 }
@@ -55,7 +55,7 @@ class Quantiser {
   private readonly readers: ReadonlyMap<string, Node[]>;
   private readonly constants = new Map<string, Constant>();
   private readonly nodes: Node[] = [];
-  /** What stands for a value of the network now. */
+  /** The current replacement of each value of the network. */
   private readonly now = new Map<string, string>();
   private readonly scales = new Map<string, Scale>();
   private readonly folded = new Set<Node>();
@@ -88,7 +88,7 @@ class Quantiser {
     this.stored(y, MOVES.includes(node.op) ? scale : undefined);
   }
 
-  /** A value kept in u8, where its scale is known. */
+  /** Stores a value as u8 if its scale is known. */
   private stored(value: string, given?: Scale): void {
     const range = this.ranges[value];
     const scale = given ?? (range && scaleOf(value, range));
@@ -102,12 +102,12 @@ class Quantiser {
     this.now.set(value, shown);
   }
 
-  /** A convolution or a product with its batch norm in the weights. */
+  /** A convolution or product with its batch norm folded into the weights. */
   private layer(node: Node, input: Scale): void {
     const [x = "", tensor = "", given = ""] = node.inputs;
     const [y = ""] = node.outputs;
     const weights = this.constantNamed(tensor, node);
-    // Layers that share weights have scales of their own.
+    // Layers that share weights still have separate scales.
     const w = this.constants.has(`${tensor}.s8`) ? `${y}.${tensor}` : tensor;
     const filters = weights.shape[0] ?? 1;
     const isRows = node.op === "Conv" || node.attributes["transB"] === 1;
@@ -156,7 +156,7 @@ class Quantiser {
     }
   }
 
-  /** The batch norm that alone reads a layer, where it is a factor and an offset of what the layer's weights and bias make. */
+  /** The batch norm that follows a layer as its only reader, if it can be folded into the layer's weights and bias. */
   private normBehind({ outputs: [y = ""], attributes }: Node): Node | undefined {
     const [reader, ...others] = this.readers.get(y) ?? [];
     const isPlain = (attributes["alpha"] ?? 1) === 1 && (attributes["beta"] ?? 1) === 1;
@@ -165,7 +165,7 @@ class Quantiser {
     return reader;
   }
 
-  /** A norm as a factor and an offset of each channel. */
+  /** A batch norm as a factor and an offset per channel. */
   private normOf(norm: Node) {
     const [scale, bias, mean, variance] = [1, 2, 3, 4].map(
       (i) => this.constantNamed(norm.inputs[i] ?? "", norm).values,
@@ -206,7 +206,7 @@ class Quantiser {
   }
 }
 
-/** Of u8: 0 is an integer exactly, as padding and rectifiers want. */
+/** The scale of a u8 value. 0 must be represented exactly, for padding and rectifiers. */
 function scaleOf(value: string, [least, most]: readonly [number, number]): Scale {
   const [low, high] = [Math.min(0, least), Math.max(0, most)];
   if (!(Number.isFinite(high - low) && high > low))

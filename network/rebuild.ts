@@ -14,7 +14,7 @@ import {
 import type { Equation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 
-/** What `defineComputation` is told of a tensor that is known already. */
+/** The specification of an existing tensor, for `defineComputation`. */
 export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true): TensorSpec {
   return {
     dtype,
@@ -25,7 +25,7 @@ export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true
   };
 }
 
-/** A computation of the same axes. @throws UsageError when the parts do not fit together */
+/** A computation over the same axes. @throws UsageError when the parts do not fit together */
 export function computationWith(
   given: Computation,
   {

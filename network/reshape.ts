@@ -21,7 +21,7 @@ export function shownAs(value: Value, shape: readonly number[]): Value {
 }
 
 /**
- * Dimensions that two shapes of the same elements have in common: of each that stands for itself in both, where it is in the other.
+ * Dimensions that two shapes of the same elements share, as positions in both.
  *
  *     [16,128,768] and [2048,768]     2 -> 1
  */
@@ -45,20 +45,20 @@ export function commonDimensions(from: readonly number[], to: readonly number[])
 }
 
 /**
- * @param step with one term for each element, at plain axes
- * @returns undefined where a tensor is read at a part of a dimension that the other shape has not
+ * @param step with one term per element, read at plain axes
+ * @returns undefined when a tensor is read at part of a dimension that the other shape lacks
  */
 export function underShape(step: Step, shape: readonly number[]): Step | undefined {
   const { computation, reads } = step;
   const { equation } = computation;
   const output = outputOf(computation);
   const own = equation.target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
-  // Other names than those before, so that one that stays is seen.
+  // New axis names, so that a remaining old one is detected.
   const letter = own.some((name) => /^d\d/.test(name)) ? "i" : "d";
   const axes = shape.map((_, d) => axis(`${letter}${d}`));
   const common = commonDimensions(shapeOf(output), shape);
   const isWhole = ({ tensor, index }: Access): boolean =>
-    // The first part of a longer tensor is read at plain axes too.
+    // A prefix of a longer tensor is also read at plain axes.
     isSameShape(shapeOf(computation.tensors[tensor] ?? output), shapeOf(output)) &&
     index.every((e, d) => e.kind === "axis" && e.name === own[d]);
   const whole = new Set(accessesIn(equation.value).flatMap((a) => (isWhole(a) ? [a.tensor] : [])));

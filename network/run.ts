@@ -15,14 +15,14 @@ export type Evaluate = (computation: Computation, inputs: Inputs) => Promise<Arr
 
 export interface RunOptions {
   readonly evaluate?: Evaluate;
-  /** Told of the elements of each step's output, row-major. */
+  /** Receives the elements of each step's output, row-major. */
   readonly onStep?: (step: Step, elements: ArrayLike<number>) => void;
 }
 
 /**
  * The outputs of a network by name, row-major.
  * @param inputs row-major, by name
- * @throws UsageError when an input is missing, or has another number of elements
+ * @throws UsageError when an input is missing or has the wrong number of elements
  */
 export async function runNetwork(
   program: Program,
@@ -55,7 +55,7 @@ export async function runNetwork(
     );
     held.set(step.output, elements);
     onStep?.(step, elements);
-    // What nobody reads again is let go.
+    // Frees values that no later step reads.
     for (const [, value] of reads)
       if (lastReader.get(rootOf(value)) === step && !kept.has(rootOf(value))) held.delete(rootOf(value));
   }

@@ -9,13 +9,13 @@ import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import type { Graph } from "./graph.ts";
 import type { Program, Step } from "./program.ts";
 
-/** Steps that are the same computation. */
+/** Steps with the same computation. */
 export interface Task {
   readonly computation: Computation;
   readonly operator?: Step["operator"];
-  /** In the order they run. */
+  /** In execution order. */
   readonly steps: readonly Step[];
-  /** Of one step; 0 where no products are summed. */
+  /** Multiply-adds of one step; 0 when it sums no products. */
   readonly multiplyAdds: number;
 }
 
@@ -35,7 +35,7 @@ export function tasksOf({ steps }: Program): Task[] {
   });
 }
 
-/** Products of two elements that are summed; 0 for all else. */
+/** Multiply-adds of a computation: products of two elements that are summed; 0 otherwise. */
 export function multiplyAddsOf(computation: Computation): number {
   const { op, value } = computation.equation;
   return op === "+=" && multiplies(value) ? pointCount(computation) : 0;
@@ -46,13 +46,13 @@ function multiplies(e: Expr): boolean {
   return e.kind === "binary" && e.op === "*" && accessesIn(e.left).length > 0 && accessesIn(e.right).length > 0;
 }
 
-/** Whether a mapping onto an instruction is searched for it; all else is generated code without a search. */
+/** Whether mappings are searched for it; other tasks are generated without a search. */
 export const isTuned = ({ multiplyAdds }: Task): boolean => multiplyAdds > 0;
 
-/** What papers count of a network. */
+/** The counts that papers state for a network. */
 export interface Totals {
   readonly multiplyAdds: number;
-  /** Weights, biases, scales; not the statistics that batch norms have gathered. */
+  /** Weights, biases and scales; not the running statistics of batch norms. */
   readonly parameters: number;
   /** Elements that all steps write. */
   readonly activations: number;

@@ -8,8 +8,8 @@ import { closeSync, constants, fstatSync, openSync } from "node:fs";
 import { reasonOf, UsageError } from "../../abstraction/error.ts";
 
 /**
- * Opens a file, and closes it after use. Opening does not wait: a pipe that nobody writes to would never open.
- * @param called what messages call it
+ * Opens a file and closes it after use. Opening is non-blocking: a pipe without a writer would otherwise block forever.
+ * @param called its name in messages
  * @throws UsageError when it cannot be read, or is no regular file
  */
 export function withFile<T>(path: string, called: string, use: (handle: number, bytes: number) => T): T {

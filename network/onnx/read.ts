@@ -26,12 +26,12 @@ import type { Attribute, Constant, Dimension, Graph, Input, Node } from "../grap
 import { withFile } from "./file.ts";
 import { checkTogether, constantOf, elementTypeOf, type Folder } from "./tensor.ts";
 
-/** Versions of the operators' definitions that are understood. */
+/** Supported versions of the operator definitions. */
 export const OPSETS = { least: 11, most: 22 } as const;
-/** A protobuf is shorter than 2 GiB; larger networks keep their tensors in files beside it. */
+/** A protobuf is smaller than 2 GiB; larger networks keep tensors in external files. */
 const MOST_BYTES = 2 ** 31 - 1;
 
-/** A tensor in a file of its own, as test data have it. @throws UsageError when it is none */
+/** A tensor from a file of its own, as in test data. @throws UsageError when it is invalid */
 export function readTensor(file: string): Constant {
   const bytes = bytesOfFile(file);
   try {
@@ -42,12 +42,12 @@ export function readTensor(file: string): Constant {
   }
 }
 
-/** @throws UsageError when the file is no ONNX model that is understood */
+/** @throws UsageError when the file is not a supported ONNX model */
 export function readOnnx(file: string): Graph {
   return parseOnnx(bytesOfFile(file), file, dirname(file));
 }
 
-/** The bytes of a file that may hold a model. @throws UsageError when it cannot be read, or is too large */
+/** The bytes of a model file. @throws UsageError when it cannot be read or is too large */
 export function bytesOfFile(file: string): Uint8Array {
   return withFile(file, file, (handle, size) => {
     if (size > MOST_BYTES)
@@ -59,9 +59,9 @@ export function bytesOfFile(file: string): Uint8Array {
 }
 
 /**
- * @param subject what messages call it
+ * @param subject its name in messages
  * @param folder where external files lie
- * @throws UsageError when the bytes are no ONNX model that is understood
+ * @throws UsageError when the bytes are not a supported ONNX model
  */
 export function parseOnnx(bytes: Uint8Array, subject: string, folder: string): Graph {
   const model = modelOf(bytes, subject);
@@ -78,12 +78,12 @@ function modelOf(bytes: Uint8Array, subject: string): ModelProto {
   try {
     return fromBinary(ModelProtoSchema, bytes);
   } catch (error) {
-    // Also of messages within messages that are deeper than the stack.
+    // Also reached when messages are nested more deeply than the stack allows.
     throw new UsageError(`${subject} is no ONNX model: ${error instanceof Error ? error.message : String(error)}`);
   }
 }
 
-/** ONNX's own operators have the empty domain, or this name. */
+/** Names of ONNX's own domain. */
 const OWN_DOMAINS: readonly string[] = ["", "ai.onnx"];
 
 function opsetOf({ opsetImport }: ModelProto, subject: string): number {
@@ -126,10 +126,10 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
   };
 }
 
-/** Characters of a name; messages, headers and sources repeat names. */
+/** Most characters of a name, because messages, headers and sources repeat names. */
 const MOST_NAME = 1000;
 
-/** @throws UsageError when anything has a name that no exporter gives */
+/** @throws UsageError for a name that no exporter writes */
 function checkNames({ name, node, initializer, input, output }: GraphProto, subject: string): void {
   const named = [...node, ...initializer, ...input, ...output, ...node.flatMap((n) => n.attribute)];
   const others = node.flatMap((n) => [n.opType, n.domain, ...n.input, ...n.output]);
@@ -140,7 +140,7 @@ function checkNames({ name, node, initializer, input, output }: GraphProto, subj
     });
 }
 
-/** All tensors that reading the graph makes constants of, with what messages call them. */
+/** All tensors that become constants, with their names in messages. */
 function* tensorsIn({ initializer, node }: GraphProto): Generator<readonly [tensor: TensorProto, subject: string]> {
   for (const tensor of initializer) yield [tensor, subjectOf(tensor)];
   for (const [place, { name, attribute }] of node.entries())
@@ -175,7 +175,7 @@ const sizesIn = (name: string, { dim }: TensorShapeProto): Dimension[] =>
     return isNamed ? size.value : `${name}.${d}`;
   });
 
-/** The shape of a value by its name, where the model has it. Some exporters write 0 or -1 for a size that they do not know. */
+/** The declared shape of a value, by name, if the model has it. Some exporters write 0 or -1 for an unknown size. */
 function declaredOf({ name, type }: ValueInfoProto): (readonly [string, readonly Dimension[]])[] {
   const shape = type?.value.case === "tensorType" ? type.value.value.shape : undefined;
   const open = (size: Dimension, d: number): Dimension =>
@@ -194,7 +194,7 @@ function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, p
     op: opType,
     inputs: input,
     outputs: output,
-    // Names of attributes come from the file: none may be taken for what every object has.
+    // Attribute names come from the file and must not be mistaken for properties that every object has.
     attributes: Object.assign(
       Object.create(null),
       Object.fromEntries(attribute.map((a) => [a.name, attributeOf(a, called, folder)])),
@@ -228,7 +228,7 @@ function attributeOf(attribute: AttributeProto, node: string, folder: Folder): A
 
 function wholeOf(value: bigint, subject: string): number {
   const number = Number(value);
-  // Ends of slices are often the largest number there is.
+  // Ends of slices are often the largest 64-bit integer.
   if (!Number.isSafeInteger(number) && value !== 2n ** 63n - 1n && value !== -(2n ** 63n))
     throw new UsageError(`${subject}: ${value} does not fit a double`);
   return Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, number));

@@ -15,13 +15,13 @@ import { bytesHeld, checkBytes, type NumberArray, numbersFor } from "../numbers.
 import { type ElementType, elementsOf } from "../value.ts";
 import { withFile } from "./file.ts";
 
-/** What messages call the model, and where files beside it lie. */
+/** The model's name in messages, and the folder of its external files. */
 export interface Folder {
   readonly subject: string;
   readonly folder: string;
 }
 
-/** Element types by ONNX's numbers, with the bytes of one. */
+/** Element types by ONNX's numbers, with their size in bytes. */
 const TYPES: ReadonlyMap<number, readonly [type: ElementType, bytes: number]> = new Map([
   [DataType.FLOAT, ["f32", 4]],
   [DataType.UINT8, ["u8", 1]],
@@ -43,16 +43,16 @@ function formatOf(number: number, subject: string): readonly [ElementType, numbe
   return found;
 }
 
-/** @throws UsageError for a type that networks are not computed with */
+/** @throws UsageError for an unsupported type */
 export const elementTypeOf = (number: number, subject: string): ElementType => formatOf(number, subject)[0];
 
-/** The number of ONNX's for an element type. */
+/** ONNX's number of an element type. */
 export function numberOfType(type: ElementType): number {
   for (const [number, [known]] of TYPES) if (known === type) return number;
   throw new Error(`internal: ONNX has no ${type}`);
 }
 
-/** What a tensor is said to be; nothing of its elements is looked at. */
+/** The declared type and shape of a tensor, without looking at its elements. */
 function claimOf(tensor: TensorProto, subject: string) {
   const [type, bytesEach] = formatOf(tensor.dataType, subject);
   const shape = tensor.dims.map(Number);
@@ -61,12 +61,12 @@ function claimOf(tensor: TensorProto, subject: string) {
   return { type, bytesEach, shape, elements };
 }
 
-/** Bytes that the constants of one file may take together once they are read; each of them is bounded too (numbers.ts). */
+/** Limit in bytes on all constants of a file together; each one is also limited (numbers.ts). */
 const MOST_TOGETHER = 2 ** 32;
 
 /**
- * Holds all constants of a file to one bound before any is read: a sparse file beside the model can stand behind each of them.
- * @throws UsageError when they would take more together
+ * Checks the total size of a file's constants before any is read, because each may refer to a large sparse file beside the model.
+ * @throws UsageError when they exceed the limit
  */
 export function checkTogether(tensors: Iterable<readonly [tensor: TensorProto, subject: string]>, model: string): void {
   let bytes = 0;
@@ -96,7 +96,7 @@ export function constantOf(tensor: TensorProto, subject: string, place: Folder):
   return { type, shape, values: fromFields(type, tensor, elements, subject) };
 }
 
-/** Elements as they lie in memory, the least significant byte first. */
+/** Elements from raw bytes, least significant byte first. */
 function fromRaw(type: ElementType, raw: Uint8Array, elements: number, subject: string): NumberArray {
   const values = numbersFor(type, elements, subject);
   if (type === "f16" || type === "bf16") {
@@ -110,7 +110,7 @@ function fromRaw(type: ElementType, raw: Uint8Array, elements: number, subject: 
   return values;
 }
 
-/** Elements in the field that ONNX gives their type. */
+/** Elements from the field that ONNX uses for their type. */
 function fromFields(type: ElementType, tensor: TensorProto, elements: number, subject: string): NumberArray {
   const { floatData, doubleData, int32Data, int64Data, uint64Data } = tensor;
   const given =
@@ -133,7 +133,7 @@ function fromFields(type: ElementType, tensor: TensorProto, elements: number, su
   return values;
 }
 
-/** The largest and the least number mean "to the end"; any other that a double does not hold is refused. */
+/** The largest and smallest integers mean "to the end"; any other that a double cannot hold is refused. */
 function ofLong(value: bigint, subject: string): number {
   const number = Number(value);
   if (Number.isSafeInteger(number)) return number;
@@ -142,7 +142,7 @@ function ofLong(value: bigint, subject: string): number {
   throw new UsageError(`${subject}: ${value} lies beyond 2^53, which is not supported`);
 }
 
-/** The value of 16 bits. */
+/** The value of a 16-bit float from its bits. */
 export function ofHalf(type: "f16" | "bf16", bits: number): number {
   if (type === "bf16") {
     WORD.setUint32(0, (bits & 0xffff) << 16);
@@ -183,7 +183,7 @@ function externalBytes(tensor: TensorProto, bytes: number, subject: string, { fo
   });
 }
 
-/** Where a file within a folder lies, links followed. @throws UsageError when that is not within it */
+/** The path of a file within a folder, with links resolved. @throws UsageError when it lies outside the folder */
 function fileWithin(folder: string, location: string, subject: string): string {
   const lies = (path: string): boolean =>
     path !== "" && !isAbsolute(path) && path !== ".." && !path.startsWith(`..${sep}`);

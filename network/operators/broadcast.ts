@@ -9,7 +9,7 @@
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { isSameShape, type Quantised, type Value } from "../value.ts";
 
-/** @throws UsageError when two sizes agree in no way */
+/** @throws UsageError when the shapes cannot be broadcast */
 export function broadcastShape(node: Lowering, shapes: readonly (readonly number[])[]): number[] {
   const rank = Math.max(0, ...shapes.map((s) => s.length));
   return Array.from({ length: rank }, (_, d) => {
@@ -21,13 +21,13 @@ export function broadcastShape(node: Lowering, shapes: readonly (readonly number
   });
 }
 
-/** An operand as it is read at the axes of an output: the text of the access, and the value behind it. */
+/** An operand as read at the axes of an output: the text of the access, and its value. */
 export interface Operand {
   readonly text: string;
   readonly reads: Readonly<Record<string, Value>>;
 }
 
-/** A constant of one element is a number in the equation. */
+/** A constant of one element becomes a number in the equation. */
 export function operand(node: Lowering, name: string, value: Value, shape: readonly number[]): Operand {
   const [only] = value.constant ?? [];
   if (value.constant?.length === 1 && only !== undefined && Number.isFinite(only))
@@ -47,7 +47,7 @@ export function operand(node: Lowering, name: string, value: Value, shape: reado
   };
 }
 
-/** What integers stand for, where the scale is one known number; undefined where they are read as they were computed before. */
+/** The dequantised text of an integer operand with one known scale; undefined when its dequantised form is read instead. */
 function numbersText(read: string, { scale, zero, stored }: Quantised): string | undefined {
   const [by, from] = [scale.constant, zero ? zero.constant : [0]];
   const [factor, less = 0] = [by?.[0], from?.[0]];

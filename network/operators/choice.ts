@@ -20,7 +20,7 @@ function trilu(node: Lowering): Value[] {
   const axes = axesOfRank(x.shape.length);
   const [row, column] = axes.slice(-2);
   if (row === undefined || column === undefined) return node.refuse(`${x.name} is no matrix`);
-  // Beyond the matrix all diagonals are alike.
+  // Diagonals outside the matrix all give the same result.
   const most = Math.max(...x.shape);
   const diagonal = Math.max(-most, Math.min(most, above));
   const kept = `${column} - ${row} ${upper ? ">=" : "<="} ${diagonal < 0 ? `(${diagonal})` : diagonal}`;
@@ -28,7 +28,7 @@ function trilu(node: Lowering): Value[] {
   return [node.equation(`y${at} = select(${kept}, x${at}, 0)`, { reads: { x }, shape: x.shape, type: x.type })];
 }
 
-/** https://onnx.ai/onnx/operators/onnx__OneHot.html: what lies outside chooses nothing. */
+/** https://onnx.ai/onnx/operators/onnx__OneHot.html: an index outside the depth selects nothing. */
 function oneHot(node: Lowering): Value[] {
   const picked = node.input(0);
   const [depth, values] = [node.known(1, "the depth"), node.input(2)];
@@ -50,7 +50,7 @@ function oneHot(node: Lowering): Value[] {
   ];
 }
 
-/** Places as s32. What lies outside of so many, or is no number, lies outside after it: a cast alone would wrap it to any place. */
+/** Indices as s32, clamped so that those outside the size, and NaN, stay outside. A plain cast would wrap them to arbitrary indices. */
 function whole(node: Lowering, x: Value, size: number): Value {
   if (["u8", "s8", "u16", "s16"].includes(x.type)) return elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
   const near = (a: string): string => `max(min(select(${a} == ${a}, f64(${a}), ${size}), ${size}), ${-size - 1})`;
@@ -108,8 +108,8 @@ function eyeLike(node: Lowering): Value[] {
 }
 
 /**
- * The remainder of integers has the sign of the divisor, or with `fmod` that of the dividend. In f64 the quotient of integers of 32 bits is rounded to
- * no whole number that it is not.
+ * The integer remainder has the sign of the divisor, or with `fmod` that of the dividend. In f64 a fractional quotient of 32-bit integers never
+ * rounds to a whole number.
  */
 function modulo(node: Lowering): Value[] {
   const [a, b] = [node.input(0), node.input(1)];

@@ -23,7 +23,7 @@ function pairOf(node: Lowering): readonly [Value, Value] {
 function comparison(op: CompareOp) {
   return (node: Lowering): Value[] => {
     const [a, b] = pairOf(node);
-    // Two bytes of bool may differ and both be true.
+    // Two true bools may have different bytes.
     const same = (x: string, y: string): string =>
       `select(${x} != 0, select(${y} != 0, 1, 0), select(${y} == 0, 1, 0))`;
     if (a.type === "bool" && op === "==") return [elementwise(node, [a, b], ([x = "", y = ""]) => same(x, y), "bool")];
@@ -32,7 +32,7 @@ function comparison(op: CompareOp) {
   };
 }
 
-/** Of bool: any byte but 0 is true, and 1 is what it makes. */
+/** Logic on bools: every byte but 0 is true; the result is 0 or 1. */
 function logic(formula: (x: string, y: string) => string) {
   return (node: Lowering): Value[] => {
     const [a, b] = pairOf(node);
@@ -60,7 +60,7 @@ function isNaNumber(node: Lowering): Value[] {
   return [elementwise(node, [x], ([a = ""]) => `select(${a} == ${a}, 0, 1)`, "bool")];
 }
 
-/** The largest finite number of each type. */
+/** The largest finite value of each type. */
 const LARGEST: Readonly<Partial<Record<ElementType, number>>> = {
   f16: 65_504,
   bf16: (2 - 2 ** -7) * 2 ** 127,
@@ -90,7 +90,7 @@ function sign(node: Lowering): Value[] {
   return [elementwise(node, [x], ([a = ""]) => `select(${a} > 0, 1, select(${a} < 0, -1, 0))`)];
 }
 
-/** What lies beyond lambda on either side, brought nearer by the bias; 0 between. */
+/** Values beyond lambda on either side, moved towards 0 by the bias; 0 in between. */
 function shrink(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
@@ -105,7 +105,7 @@ function shrink(node: Lowering): Value[] {
   ];
 }
 
-/** Places among so many, those counted from the end brought to the front. What lies outside stays outside. @param picked s32 or s64 */
+/** Indices into an axis, with negative ones counted from the end. Indices outside stay outside. @param picked s32 or s64 */
 export function placesIn(node: Lowering, picked: Value, size: number): Value {
   const near =
     picked.type === "s32"
@@ -115,8 +115,8 @@ export function placesIn(node: Lowering, picked: Value, size: number): Value {
 }
 
 /**
- * Rows of a table by numbers that are known only when the network runs; -1 is the last. What lies outside gives zeros.
- * @param axis of the table that the numbers count
+ * Rows of a table selected by indices that are known only at run time; -1 is the last row. Indices outside select zeros.
+ * @param axis axis of the table that the indices count
  */
 export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axis: number): Value {
   if (picked.type !== "s32" && picked.type !== "s64")

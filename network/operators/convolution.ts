@@ -20,7 +20,7 @@ export interface Window {
   readonly kernel: readonly number[];
   readonly strides: readonly number[];
   readonly dilations: readonly number[];
-  /** Elements before the first and behind the last. */
+  /** Padding before the first element and after the last. */
   readonly begins: readonly number[];
   readonly ends: readonly number[];
 }
@@ -35,10 +35,10 @@ export function slidIndex(output: string, kernel: string, stride: number, dilati
   return `${times(output, stride)}+${times(kernel, dilation)}${begin === 0 ? "" : `-${begin}`}`;
 }
 
-/** Of kernels, strides, dilations and padding: products of two are exact, and far below what an offset holds. */
+/** Limit on kernels, strides, dilations and padding: products of two are exact, and far below the range of an offset. */
 const MOST_STEP = 2 ** 24;
 
-/** The sizes of filters, which a node may tell once more. */
+/** The kernel sizes, which a node may repeat as an attribute. */
 function kernelOf(node: Lowering, filter: readonly number[]): readonly number[] {
   const kernel = node.ints("kernel_shape") ?? filter;
   if (kernel.length !== filter.length || kernel.some((size, d) => size !== filter[d]))
@@ -46,7 +46,7 @@ function kernelOf(node: Lowering, filter: readonly number[]): readonly number[] 
   return kernel;
 }
 
-/** Reads the attributes that convolutions and poolings share. @throws UsageError for what contradicts itself */
+/** Reads the attributes that convolutions and poolings share. @throws UsageError when they contradict each other */
 export function windowOf(node: Lowering, spatial: readonly number[], kernel: readonly number[], ceil = false): Window {
   const rank = spatial.length;
   if (rank < 1 || rank > 3) node.refuse(`${rank} spatial dimensions are not supported; 1 to 3 are`);
@@ -77,7 +77,7 @@ export function windowOf(node: Lowering, spatial: readonly number[], kernel: rea
   return { kernel, strides, dilations, begins, ends };
 }
 
-/** Positions of a window along each dimension. @throws UsageError when it does not fit once */
+/** Number of window positions along each dimension. @throws UsageError when the window does not fit */
 export function positionsOf(
   node: Lowering,
   spatial: readonly number[],
@@ -95,12 +95,12 @@ export function positionsOf(
     const steps = (size + begin + end - dilation * (width - 1) - 1) / stride;
     if (steps < 0) node.refuse(`a kernel of ${width} does not fit ${size} elements with ${begin} + ${end} of padding`);
     const count = (ceil ? Math.ceil(steps) : Math.floor(steps)) + 1;
-    // A window that begins behind the input and its padding at the front sees nothing.
+    // A window that starts beyond the input and the padding before it sees no elements.
     return ceil && (count - 1) * stride >= size + begin ? count - 1 : count;
   });
 }
 
-/** Images by channel and position, and a filter for each output channel, as every convolution here has them. */
+/** Images by channel and position, and a filter for each output channel: the form of every convolution here. */
 export interface Layer {
   readonly x: Value;
   readonly w: Value;
@@ -135,7 +135,7 @@ export function layerDims(rank: number): { in: string[]; w: string[]; out: strin
 
 /**
  * The convolution without its bias, as the equation over `factor`, the product of an input and a weight at their indices.
- * @param factor how the two accesses are multiplied
+ * @param factor text of the product of the two accesses
  */
 export function convolved(
   node: Lowering,
@@ -155,7 +155,7 @@ export function convolved(
   const dims = layerDims(rank);
   const [perGroup, inGroup] = [filters / groups, channels / groups];
   const index = (parts: readonly string[]): string => parts.join(",");
-  // One filter a channel and no group loop: channels are kept axes.
+  // A filter per channel and no group loop: channels are kept axes.
   if (groups === channels && perGroup === 1 && groups > 1) {
     const flat = node.reshaped(w, [filters, ...window.kernel]);
     const product = factor(`in[n,k,${index(at)}]`, `w[k,${index(kernels)}]`);
@@ -189,7 +189,7 @@ export function convolved(
 const sizes = (names: readonly string[], of: readonly number[]): Record<string, number> =>
   Object.fromEntries(names.map((name, d) => [name, of[d] ?? 1]));
 
-/** The row of the table of operators that a layer is, with its parameters; undefined where the table has none for it. */
+/** The row of the table of operators that matches a layer, with its parameters; undefined when there is none. */
 export function rowOf({
   x,
   w,
@@ -223,7 +223,7 @@ function conv(node: Lowering): Value[] {
   if (x.type !== w.type || (x.type !== "f32" && x.type !== "f64"))
     node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 and f64 are`);
   const layer = layerOf(node, x, w);
-  // The window must fit before the table is asked, which knows no node.
+  // Checked here, because messages of the table do not name the node.
   positionsOf(node, layer.spatial, layer.window);
   const row = x.type === "f32" && w.constant ? rowOf(layer) : undefined;
   const sum = row ? layerOfTable(node, layer, row) : convolved(node, layer, (a, b) => `${a} * ${b}`, x.type);
@@ -242,7 +242,7 @@ export function layerOfTable(
   return node.computed(computation, reads, types ? "s32" : "f32", { name: operator.name, parameters });
 }
 
-/** Adds a number for each channel, which is dimension 1. */
+/** Adds a bias per channel, along dimension 1. */
 export function biased(node: Lowering, sum: Value, bias: Value | undefined): Value {
   if (!bias) return sum;
   const [, channels = 1, ...spatial] = sum.shape;
@@ -288,10 +288,10 @@ function transposed(node: Lowering): Value[] {
   return [biased(node, sum, node.optional(2))];
 }
 
-/** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: how large the output is, and what is cut off in front. */
+/** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: size of the output, and how much is cropped at the front. */
 function upsampling(node: Lowering, spatial: readonly number[], filter: readonly number[]) {
   const kernel = kernelOf(node, filter);
-  // Padding that is computed reads the sizes of the output, not of the input.
+  // Automatic padding depends on the sizes of the output, not of the input.
   const auto = node.text("auto_pad", "NOTSET", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]);
   const plain = auto === "NOTSET" ? windowOf(node, spatial, kernel) : undefined;
   if (auto !== "NOTSET" && node.ints("pads")?.some((size) => size !== 0))

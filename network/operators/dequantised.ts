@@ -19,7 +19,7 @@ import type { NetworkOperator, OperatorTable } from "./table.ts";
 
 type Lower = NetworkOperator["lower"];
 
-/** Both factors of a product as integers of 8 bits: any on the left under one scale, known ones on the right. */
+/** Both factors of a product as 8-bit integers: the left one with a single scale, the right one known. */
 function factorsOf(node: Lowering): readonly [Quantised, Quantised] | undefined {
   const [a, b] = [node.quantised(node.optional(0)), node.quantised(node.optional(1))];
   const isNarrow = (x: Quantised): boolean => x.stored.type === "u8" || x.stored.type === "s8";
@@ -27,7 +27,7 @@ function factorsOf(node: Lowering): readonly [Quantised, Quantised] | undefined 
   return [a, b];
 }
 
-/** A bias that is s32 in units of both scales; undefined for any other. */
+/** A bias that is s32 in units of both scales; otherwise undefined. */
 function wholeBias(node: Lowering, bias: Value | undefined, scale: Value): Value | undefined {
   const shown = node.quantised(bias);
   const [own, known] = [shown?.scale.constant, scale.constant];
@@ -36,13 +36,13 @@ function wholeBias(node: Lowering, bias: Value | undefined, scale: Value): Value
   const most = Math.max(own.length, known.length);
   for (let i = 0; i < most; i++) {
     const [x = 0, y = 0] = [own[i % own.length], known[i % known.length]];
-    // Products of two scales differ by rounding.
+    // The product of two scales may differ from the stored one by rounding.
     if (!(Math.abs(x - y) <= 4 * 2 ** -24 * Math.abs(y))) return undefined;
   }
   return shown.stored;
 }
 
-/** Sums of integers brought to numbers: each by the scales of both factors, and a bias that is no integer. */
+/** Converts integer sums to floats by the scales of both factors, and adds a bias that is not an integer. */
 function scaled(node: Lowering, sum: Value, scale: Value, bias: Value | undefined): Value {
   const numbers = elementwise(node, [sum, scale], ([s = "", f = ""]) => `f32(${s}) * ${f}`, "f32");
   return bias ? elementwise(node, [numbers, bias], ([x = "", b = ""]) => `${x} + ${b}`) : numbers;
@@ -73,7 +73,7 @@ function matMul(node: Lowering): Value[] | undefined {
   return [scaled(node, sum, times(node, a.scale, b.scale), undefined)];
 }
 
-/** With the factors 1 that fully connected layers have. */
+/** Gemm with both factors 1, as in fully connected layers. */
 function gemm(node: Lowering): Value[] | undefined {
   const factors = factorsOf(node);
   const isTurned = node.int("transB", 0) !== 0;
@@ -92,7 +92,7 @@ function gemm(node: Lowering): Value[] | undefined {
   return [scaled(node, sum, scale, bias ? undefined : given)];
 }
 
-/** A known matrix with its rows as columns. */
+/** The transpose of a known matrix. */
 function turned(node: Lowering, x: Value): Value {
   const [rows = 1, columns = 1] = x.shape;
   const values = node.numbers(x.type, rows * columns);
@@ -101,7 +101,7 @@ function turned(node: Lowering, x: Value): Value {
   return node.constant({ type: x.type, shape: [columns, rows], values }, `${x.name}.turned`);
 }
 
-/** The mean of each channel, of sums in s32. */
+/** The mean of each channel, from sums in s32. */
 function globalAverage(node: Lowering): Value[] | undefined {
   const x = node.quantised(node.optional(0));
   if (!x || x.axis !== undefined || (x.stored.type !== "u8" && x.stored.type !== "s8")) return undefined;
@@ -121,7 +121,7 @@ function globalAverage(node: Lowering): Value[] | undefined {
   ];
 }
 
-/** Integers moved, all under one scale; `ordered` where the scale must be above 0, because the largest integer stands for the largest number. */
+/** Moves integers with a single scale. `ordered` requires a scale above 0, so that the largest integer represents the largest number. */
 function moved(lower: Lower) {
   return (node: Lowering): readonly (Value | undefined)[] | undefined => {
     const count = node.node.op === "Concat" ? node.node.inputs.length : 1;
@@ -143,7 +143,7 @@ const COMPUTED: Readonly<Record<string, (node: Lowering) => readonly (Value | un
   MatMul: matMul,
 };
 
-/** The same operators, each of integers where its inputs are. */
+/** The table of operators, each computed on integers when its inputs are dequantised integers. */
 export function overIntegers(table: OperatorTable): OperatorTable {
   return Object.fromEntries(
     Object.entries(table).map(([name, row]) => {

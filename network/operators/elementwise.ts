@@ -12,11 +12,11 @@ import { type ElementType, heldAs, type Value } from "../value.ts";
 import { broadcastShape, numberText, operand } from "./broadcast.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** Formula over the access `x`; attributes with their defaults are put in as numbers. */
+/** A formula over the access `x`; attributes are substituted as numbers, with defaults. */
 interface Unary {
   readonly formula: (x: string, attributes: Readonly<Record<string, string>>) => string;
   readonly attributes?: Readonly<Record<string, number>>;
-  /** Whether integers are taken too. */
+  /** Whether integers are supported too. */
   readonly integers?: boolean;
 }
 
@@ -62,11 +62,11 @@ const UNARY: Readonly<Record<string, Unary>> = {
   Tanh: { formula: (x) => `tanh(${x})` },
 };
 
-/** Formula over two operands; `Max` and the like take any number of them, folded from the left. */
+/** A formula over two operands. `Max` and similar operators take any number, folded from the left. */
 interface Binary {
   readonly formula: (a: string, b: string) => string;
   readonly inputs: 2 | "any";
-  /** Made of the whole: the mean of `count` operands. */
+  /** Applied to the fold of all operands: the mean of `count` of them. */
   readonly finish?: (all: string, count: number) => string;
 }
 
@@ -82,7 +82,7 @@ const BINARY: Readonly<Record<string, Binary>> = {
   Sum: { formula: (a, b) => `${a} + ${b}`, inputs: "any" },
 };
 
-/** One element of the output from the element at the same place of each operand, which are spread where they are smaller. */
+/** One element of the output from the element at the same place of each operand; smaller operands are broadcast. */
 export function elementwise(
   node: Lowering,
   operands: readonly Value[],
@@ -99,7 +99,7 @@ export function elementwise(
   return node.equation(`${target} = ${formula(parts.map((p) => p.text))}`, { reads, shape, type });
 }
 
-/** @throws UsageError when the elements are no numbers that the operator is defined for */
+/** @throws UsageError when the operator is not defined for the element type */
 function checkNumbers(node: Lowering, { name, type }: Value, integers: boolean): void {
   if (type === "bool" || (!integers && (type === "s64" || isInteger(heldAs(type)))))
     node.refuse(`${name} holds ${type}, and it is supported for ${integers ? "numbers" : "floats"} only`);
@@ -141,7 +141,7 @@ function binary({ formula, inputs, finish }: Binary) {
   };
 }
 
-/** s64 is held in f64, which does not truncate by itself. */
+/** s64 is held in f64, whose division does not truncate. */
 function dividedWhole(node: Lowering, operands: readonly Value[]): Value {
   for (const { constant } of operands)
     if (!constant?.every((x) => x >= 0))
@@ -149,7 +149,7 @@ function dividedWhole(node: Lowering, operands: readonly Value[]): Value {
   return elementwise(node, operands, ([a = "", b = ""]) => `floor(${a} / ${b})`);
 }
 
-/** Powers of a known small exponent are products, which every language has. */
+/** Powers with a small known exponent become products. */
 function power(node: Lowering): Value[] {
   const [base, exponent] = [node.input(0), node.input(1)];
   checkNumbers(node, base, true);
@@ -160,7 +160,7 @@ function power(node: Lowering): Value[] {
     return [elementwise(node, [base], ([x = ""]) => `${x} * ${x}`)];
   if (!isWhole)
     return [elementwise(node, [base, exponent], ([x = "", y = ""]) => `pow(${x}, ${heldAs(base.type)}(${y}))`)];
-  // Fractions are cut off towards 0.
+  // Fractions are truncated towards 0.
   const raised = (x: string, y: string): string => `pow(f64(${x}), f64(${y}))`;
   const whole = (z: string): string => `${heldAs(base.type)}(max(floor(${z}), 0) + min(ceil(${z}), 0))`;
   return [elementwise(node, [base, exponent], ([x = "", y = ""]) => whole(raised(x, y)), base.type)];
@@ -190,7 +190,7 @@ function gelu(node: Lowering): Value[] {
   return [elementwise(node, [x], ([at = ""]) => (approximate === "tanh" ? GELU_TANH(at) : GELU_ERF(at)))];
 }
 
-/** TensorProto.DataType of the types that an attribute may name. */
+/** TensorProto.DataType numbers of the types that an attribute may name. */
 export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
   1: "f32",
   2: "u8",
@@ -206,7 +206,7 @@ export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
   16: "bf16",
 };
 
-/** @param to the type, where another input has it */
+/** @param to the target type */
 function cast(node: Lowering, to: ElementType): Value[] {
   const x = node.input(0);
   if (x.type === to) return [x];
@@ -235,7 +235,7 @@ const entriesOf = <T>(
 export const ELEMENTWISE: OperatorTable = {
   ...entriesOf(UNARY, unary),
   ...entriesOf(BINARY, binary),
-  // Saturation is of 8-bit floats, which are not supported.
+  // Saturation affects only 8-bit floats, which are not supported.
   Cast: { lower: castTo, harmless: ["saturate"] },
   CastLike: { lower: (node) => cast(node, node.input(1).type), harmless: ["saturate"] },
   Clip: { lower: clip },
