@@ -3,7 +3,7 @@
  * the equation's result in every element.
  *
  *     npm run build
- *     node dist/bench/lane-judged.js                                      20,000 candidates of ten kinds on one core
+ *     node dist/bench/lane-judged.js                                      20,000 candidates of eleven kinds on one core
  *     node dist/bench/lane-judged.js --count 2000 --seed 7 --jobs 2       on two
  *     node dist/bench/lane-judged.js --out bench/results/lane-judged      writes the page besides
  *     node dist/bench/lane-judged.js --only recurrences --from 17 --count 1      one kind from a place on: what is wrong, again

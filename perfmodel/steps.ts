@@ -15,8 +15,16 @@ import { accessesIn } from "../abstraction/expression.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { operationsOfStep } from "../abstraction/time.ts";
 import type { Steps } from "../mapper/space-time/plane.ts";
-import { keptRows, overwrites } from "../mapper/space-time/step-memory.ts";
-import { linesOf, readsOf, shiftsOf } from "../mapper/space-time/step-rows.ts";
+import {
+  inBlock,
+  keptRows,
+  linesOf,
+  overwrites,
+  readsOf,
+  registersOf,
+  shiftsOf,
+} from "../mapper/space-time/step-lines.ts";
+
 import { depthOf } from "../mapper/space-time/steps.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
@@ -66,7 +74,8 @@ export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget):
     target.memory.find((m) => m.bytes !== undefined && workingSet <= m.bytes * ROWS_SHARE) ?? target.memory.at(-1);
   const fetched = line / (level?.readBytesPerCycle.value ?? 1);
   const stored = line / (level?.writeBytesPerCycle.value ?? 1);
-  const moved = kept * fetched + (overwrites(steps) ? Math.max(0, stored - fetched) : stored);
+  // Two planes together read four for their outputs, where each apart reads three.
+  const moved = ((kept + s.rows - 1) / s.rows) * fetched + (overwrites(steps) ? Math.max(0, stored - fetched) : stored);
   const rows = points / lane;
   const begun = axes.at(-1)?.border === "zero" ? WHOLE_ROW_CYCLES : ROW_CYCLES;
   const step = vectors * Math.max(issued + VECTOR_CYCLES, moved) + rows * begun;
@@ -92,10 +101,14 @@ export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget):
 /** Loads of a vector, in loads of a whole cache line. */
 function loadsOfVector(steps: Steps, s: LaneSchedule): number {
   const lines = linesOf(steps, s, s.rows);
+  const isLine = (shifts: readonly number[], row: number): boolean =>
+    lines.some(({ rows }) => rows.join() === inBlock(shifts, row).join());
   const each = readsOf(steps)
     .map(shiftsOf)
-    .filter((shifts) => !lines.some(({ rows }) => rows.join() === shifts.slice(0, -1).join()))
-    .map((shifts) => (shifts.at(-1) === 0 ? 1 : CROSSING_LOADS));
+    .flatMap((shifts) => Array.from({ length: s.rows }, (_, row) => ({ shifts, row })))
+    .filter(({ shifts, row }) => !isLine(shifts, row))
+    .map(({ shifts }) => (shifts.at(-1) === 0 ? 1 : CROSSING_LOADS));
   const others = accessesIn(steps.time.step.equation.value).length - readsOf(steps).length;
-  return each.reduce((sum, loads) => sum + loads, others) + (lines.length * (s.vectors + 2)) / s.vectors;
+  const held = lines.reduce((sum, line) => sum + registersOf(line, s.vectors), 0) / s.vectors;
+  return others + (each.reduce((sum, loads) => sum + loads, 0) + held) / s.rows;
 }

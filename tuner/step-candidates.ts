@@ -17,6 +17,8 @@ import { ScheduleSpace } from "./lane-candidates.ts";
 const DEPTHS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] as const;
 const STRIPS = [0, 16, 32, 64, 128, 256] as const;
 const VECTORS = [1, 2, 4] as const;
+/** Planes of a grid of three dimensions that are done together. */
+const ROWS = [1, 2] as const;
 
 export function stepSpace(computation: Computation, options: LaneSpaceOptions): LaneSpace | LaneRefusal {
   const steps = stepsOf(computation);
@@ -25,11 +27,13 @@ export function stepSpace(computation: Computation, options: LaneSpaceOptions): 
   const schedules = DEPTHS.flatMap((depth) =>
     STRIPS.flatMap((strip) =>
       VECTORS.flatMap((vectors) =>
-        [false, true].map(
-          (streaming): LaneSchedule => ({
-            ...{ dataflow: "FBS-load", lanes, rows: 1, vectors, rolled: [], weights: "memory", streaming },
-            ...{ prefetchBytes: 0, borders: "peeled", strip, depth, threads: options.threads },
-          }),
+        ROWS.flatMap((rows) =>
+          [false, true].map(
+            (streaming): LaneSchedule => ({
+              ...{ dataflow: "FBS-load", lanes, rows, vectors, rolled: [], weights: "memory", streaming },
+              ...{ prefetchBytes: 0, borders: "peeled", strip, depth, threads: options.threads },
+            }),
+          ),
         ),
       ),
     ),

@@ -4,12 +4,12 @@ import { type Random, seededRandom } from "../../abstraction/random.ts";
 import { ARRAYS, REGISTER_FORMS } from "./arrays.ts";
 import type { DrawnKind } from "./drawn.ts";
 import { RECURRENT } from "./recurrent.ts";
-import { STEPS, WARP_STEP_KERNELS, WARP_STEPS } from "./steps.ts";
+import { PLANE_STEPS, STEPS, WARP_STEP_KERNELS, WARP_STEPS } from "./steps.ts";
 import { SUBGROUP_KERNELS, SWEEPS, WARP_KERNELS, WINDOWS } from "./windows.ts";
 
 export const DRAWN_KINDS: readonly DrawnKind[] = [
   ...[ARRAYS, REGISTER_FORMS, WINDOWS, SWEEPS, STEPS, WARP_STEPS, RECURRENT],
-  ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS],
+  ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS, PLANE_STEPS],
 ];
 
 /** What draws the candidates at a place of a kind: the same whatever was drawn before. */

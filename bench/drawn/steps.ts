@@ -66,6 +66,21 @@ function anySchedule(random: Random): LaneSchedule {
   };
 }
 
+const STAR = ["[t-1,i-1,j,k]", "[t-1,i+1,j,k]", "[t-1,i,j-1,k]", "[t-1,i,j+1,k]", "[t-1,i,j,k-1]", "[t-1,i,j,k+1]"] as const;
+
+/** A star of three dimensions with some of its arms, of which two planes are done together, and a schedule that does so. */
+function drawPlanes(random: Random): readonly Drawn[] {
+  const arms = STAR.filter((_, i) => i < 3 || random() < 0.8);
+  const equation = `u[t,i,j,k] = 0.5*u[t-1,i,j,k] + ${arms.map((arm, i) => `${i + 1}*u${arm}`).join(" + ")}`;
+  const extents = { i: randomInteger(random, 1, 9), j: randomInteger(random, 1, 9), k: randomInteger(random, 1, 21) };
+  const computation = defineComputation({
+    equation,
+    extents: { t: randomInteger(random, 2, 7), ...extents },
+    tensors: { u: "f32" },
+  });
+  return drawOf(random, computation, { ...anySchedule(random), rows: 2, depth: randomInteger(random, 2, 5) });
+}
+
 /** The same for warps, with several tiles and chunks. */
 function anyWarpSchedule(random: Random, lanes: readonly number[] = [4, 8, 32]): LaneSchedule {
   const [each, sweep, ahead] = [pick(random, [1, 1, 2, 4]), randomInteger(random, 1, 5), randomInteger(random, 1, 3)];
@@ -97,7 +112,10 @@ export const randomSchedule = (computation: Computation, random: Random): LaneSc
   fitting(computation, () => anySchedule(random));
 
 function draw(random: Random, schedule: LaneSchedule): readonly Drawn[] {
-  const computation = randomStencil(random);
+  return drawOf(random, randomStencil(random), schedule);
+}
+
+function drawOf(random: Random, computation: Computation, schedule: LaneSchedule): readonly Drawn[] {
   const because = problemOf(computation, schedule);
   if (because !== undefined) return [{ status: "refused", because }];
   const said = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
@@ -116,7 +134,10 @@ function drawKernel(random: Random): readonly Drawn[] {
 }
 
 export const STEPS: DrawnKind = {
-  ...{ name: "stencils in time on vectors", share: 160, draw: (r) => draw(r, anySchedule(r)) },
+  ...{ name: "stencils in time on vectors", share: 140, draw: (r) => draw(r, anySchedule(r)) },
+};
+export const PLANE_STEPS: DrawnKind = {
+  ...{ name: "stencils in time on vectors, two planes together", share: 20, draw: drawPlanes },
 };
 export const WARP_STEPS: DrawnKind = {
   ...{ name: "stencils in time on warps", share: 110, draw: (r) => draw(r, anyWarpSchedule(r)) },

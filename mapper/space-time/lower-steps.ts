@@ -21,7 +21,7 @@
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { plus, times } from "../lower/arithmetic.ts";
 import type { PlaneAxis } from "./plane.ts";
@@ -62,7 +62,7 @@ class StepLoops extends StepRows {
     const { threads } = this.schedule;
     const share = Math.ceil(swept.extent / threads);
     const row = this.names.fresh("row");
-    const sweep = loop(row, share + 2 * (depth - 1) * swept.reach, [
+    const sweep = loop(row, (share + 2 * (depth - 1) * swept.reach) / this.together(depth), [
       ...this.step(row, share, depth, number(1), from, depth === 1 ? to : this.ring(number(0))),
       ...this.stepsBetween(row, share, depth),
       ...(depth > 1 ? this.step(row, share, depth, number(depth), this.ring(number(depth - 2)), to, from) : []),
@@ -92,6 +92,11 @@ class StepLoops extends StepRows {
     return { kind: "ring", name: this.names.fresh("rows"), step };
   }
 
+  /** Planes that a turn of the sweep takes at once: their rows read some of the same rows. */
+  private together(depth: number): number {
+    return depth > 1 ? this.schedule.rows : 1;
+  }
+
   private tiles(): number {
     const [, tiled] = this.rows;
     return tiled ? Math.ceil(tiled.extent / this.tileOf()) : 1;
@@ -117,12 +122,14 @@ class StepLoops extends StepRows {
     const isLast = to.kind === "plane";
     const behind = times(swept.reach, binary("+", s, number(depth - 2)));
     const begin = binary("*", this.chunk, number(share));
-    const q = binary("-", binary("+", begin, axis(row)), behind);
-    // Step 1 reaches this row in the next turn.
-    const next = plus(binary("+", begin, axis(row)), number(1 - (depth - 2) * swept.reach));
-    const level = (places: readonly Expr[]): Level => ({
+    const together = this.together(depth);
+    const turn = together === 1 ? axis(row) : binary("*", axis(row), number(together));
+    const q = binary("-", binary("+", begin, turn), behind);
+    // Step 1 comes to it in the next turn.
+    const next = plus(binary("+", begin, turn), number(together - (depth - 2) * swept.reach));
+    const level = (places: readonly Expr[], on = 0): Level => ({
       ...{ depth, places, tile: origin, isLast, from, to },
-      ...(plane && { ahead: { plane, places: [next, ...places.slice(1)] } }),
+      ...(plane && { ahead: { plane, places: [plus(next, number(on)), ...places.slice(1)] } }),
     });
     const over = (each: (places: readonly Expr[]) => readonly Statement[]): readonly Statement[] => {
       if (!tiled) return each([q]);
@@ -136,14 +143,52 @@ class StepLoops extends StepRows {
     };
     const zeros = (along: PlaneAxis | undefined, places: readonly Expr[]): readonly Statement[] =>
       isLast || along?.border !== "zero" ? [] : this.zeros(level(places));
-    const rows = over((places) =>
-      this.within(tiled, places[1], isLast, this.columns(level(places), false), zeros(tiled, places)),
-    );
-    const beyond = isLast || swept.border !== "zero" ? [] : over((places) => zeros(swept, places));
-    const body = this.within(swept, q, isLast, rows, beyond);
+    const rows = (places: readonly Expr[], on = 0) =>
+      this.within(tiled, places[1], isLast, this.columns(level(places, on), false), zeros(tiled, places));
+    const beyond = (places: readonly Expr[]) => (isLast || swept.border !== "zero" ? [] : zeros(swept, places));
+    const single = (places: readonly Expr[], on = 0) =>
+      this.within(swept, places[0], isLast, rows(places, on), beyond(places));
+    const body =
+      together > 1 && tiled
+        ? this.twoPlanes(tiled, level([q, origin]), times(tiled.reach, binary("-", number(depth), s)), single)
+        : this.within(swept, q, isLast, over(rows), over(beyond));
     const first = times(2 * swept.reach, binary("-", s, number(1)));
     if (this.chunk.kind === "number" || (first.kind === "number" && first.value === 0)) return body;
-    return [{ kind: "when", condition: compare(">=", axis(row), first), body, otherwise: [] }];
+    return [{ kind: "when", condition: compare(">=", turn, first), body, otherwise: [] }];
+  }
+
+  /**
+   * Rows of two planes that follow one another, the second a row behind the first: `(q,j)` and `(q+1,j-1)` for j in a tile and its halo. Where one
+   * of them is at a border they are done one by one.
+   */
+  private twoPlanes(
+    tiled: PlaneAxis,
+    level: Level,
+    halo: Expr,
+    single: (places: readonly Expr[], on: number) => readonly Statement[],
+  ): readonly Statement[] {
+    const [q = number(0), origin = number(0)] = level.places;
+    const [swept] = this.rows;
+    const inner = this.names.fresh(`${tiled.name}_row`);
+    const high = binary("+", number(this.tileOf()), binary("*", number(2), halo));
+    const most = this.tileOf() + 2 * (halo.kind === "number" ? halo.value : (level.depth - 2) * tiled.reach);
+    const j = binary("-", binary("+", origin, axis(inner)), halo);
+    const isFirst = compare("<", axis(inner), high);
+    const isSecond = and(compare(">=", axis(inner), number(1)), compare("<=", axis(inner), high));
+    // Rows beyond a plane are not there to be read; a ring has them, of zeros.
+    const beside = level.from.kind === "plane" ? 1 : 0;
+    const inside = [
+      isSecond,
+      between(q, beside, (swept?.extent ?? 1) - 1 - beside),
+      between(j, 1 + beside, tiled.extent - beside),
+    ].reduce(and, isFirst);
+    const when = (condition: Expr, body: readonly Statement[], otherwise: readonly Statement[] = []) =>
+      ({ kind: "when", condition, body, otherwise }) as const;
+    const ahead = level.ahead && { ...level.ahead, places: [level.ahead.places[0] ?? q, j] };
+    const both = this.blocks({ ...level, places: [q, j], ...(ahead && { ahead }) }, true, 2);
+    const second = [plus(q, number(1)), binary("-", j, number(1))];
+    const apart = [when(isFirst, single([q, j], 0)), when(isSecond, single(second, 1))];
+    return [loop(inner, most + 1, [when(inside, both, apart)])];
   }
 
   /** The statements for a row inside the plane, and for one beyond it. A plane that wraps is extended. */

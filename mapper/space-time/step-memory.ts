@@ -12,6 +12,7 @@ import { type Access, access, axis, binary, border, type Expr, number } from "..
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { FreshNames } from "../lower/names.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
+import { keptRows, overwrites } from "./step-lines.ts";
 import { depthOf } from "./steps.ts";
 
 /** Where the values of a step lie. */
@@ -37,21 +38,6 @@ export interface Level {
 
 /** A line of the cache, which rows keep their distance by: rows of a power of two would share their sets. */
 const LINE_BYTES = 64;
-
-/**
- * Whether a row of a step is written over the row of the step before that it is the last to read. Element by element that is right where rows
- * of other places are read in the same column only, and where no vector overlaps its neighbour: zeros end the rows.
- */
-export function overwrites({ axes, time }: Steps): boolean {
-  const swept = axes[0]?.reach ?? 0;
-  if (axes.length === 1 || swept === 0 || axes.at(-1)?.border !== "zero") return false;
-  return time.dependences.every(([, row, ...others]) => row === 0 || others.every((d) => d === 0));
-}
-
-/** Rows of a step that the next one has yet to read, when it begins a row. */
-export function keptRows(steps: Steps): number {
-  return 2 * (steps.axes[0]?.reach ?? 0) + (overwrites(steps) ? 0 : 1);
-}
 
 export abstract class StepMemory {
   protected readonly steps: Steps;
@@ -130,7 +116,9 @@ export abstract class StepMemory {
 
   private slots(): number {
     const kept = keptRows(this.steps);
-    return kept * (depthOf(this.schedule) - 1) + (overwrites(this.steps) ? 1 : 0);
+    // A turn writes the newest planes of a step before the next step has read the oldest.
+    const newest = this.schedule.rows - (overwrites(this.steps) ? 0 : 1);
+    return kept * (depthOf(this.schedule) - 1) + newest;
   }
 
   /** Elements from a row to the next: whole lines of the cache, an odd number of them. */

@@ -7,12 +7,8 @@
  * A row that is read at several columns is loaded into registers, with zeros at its ends: a load that crosses a line costs as much as two.
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import {
-  type Access,
   access,
-  accessesIn,
   and,
   axis,
   binary,
@@ -25,12 +21,9 @@ import {
 } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { plus } from "../lower/arithmetic.ts";
-import type { Steps } from "./plane.ts";
+import { inBlock, linesOf, shiftsOf } from "./step-lines.ts";
 import type { Level } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";
-
-/** Registers that rows in registers may take, of the 32 that AVX-512 has: sums and other rows need some besides. */
-const MOST_LINE_REGISTERS = 20;
 
 /**
  * Columns of one statement: one of them, lanes whose neighbours lie inside the row, lanes at an end of it, or lanes that may lie beyond an end
@@ -46,45 +39,6 @@ interface InBlock {
   readonly vector: number;
   readonly row: number;
   readonly lane: Expr;
-}
-
-/** A row that is read at several columns: its distance from the first row of a block along each axis but the last, and the columns. */
-interface Line {
-  readonly rows: readonly number[];
-  readonly columns: readonly number[];
-}
-
-/**
- * Lines that blocks of so many rows have in registers: those that are read at several columns. None where what ends the row is no zero, or where
- * there are too many for the registers.
- */
-export function linesOf(steps: Steps, { lanes, vectors }: LaneSchedule, rows: number): readonly Line[] {
-  const lane = steps.axes.at(-1);
-  if (lane?.border !== "zero" || lane.reach > lanes) return [];
-  const lines = new Map<string, Line>();
-  for (const shifts of readsOf(steps).map(shiftsOf))
-    for (let row = 0; row < rows; row++) {
-      const at = inBlock(shifts, row);
-      const columns = lines.get(at.join())?.columns ?? [];
-      lines.set(at.join(), { rows: at, columns: [...new Set([...columns, shifts.at(-1) ?? 0])] });
-    }
-  const several = [...lines.values()].filter(({ columns }) => columns.length > 1);
-  return several.length * (vectors + 2) <= MOST_LINE_REGISTERS ? several : [];
-}
-
-/** Where a step reads the plane. */
-export function readsOf({ time }: Steps): readonly Access[] {
-  return accessesIn(time.step.equation.value).filter((e) => e.tensor === time.first);
-}
-
-/** How far from the element that it makes a read lies, along each axis of the plane. */
-export function shiftsOf({ index }: Access): readonly number[] {
-  return index.map((e) => affineForm(e.kind === "border" ? e.index : e)?.constant ?? 0);
-}
-
-/** The row of a read, from the first row of a block. */
-function inBlock(shifts: readonly number[], row: number): readonly number[] {
-  return shifts.slice(0, -1).map((shift, d) => (d === 1 ? shift + row : shift));
 }
 
 export abstract class StepRows extends StepPasses {
@@ -176,8 +130,8 @@ export abstract class StepRows extends StepPasses {
   }
 
   /**
-   * Blocks of vectors, of one row or of several that follow one another along the middle axis. What is read at several columns comes into registers
-   * first: the vectors of the block, and one more at either side.
+   * Blocks of vectors, of one row or of two planes' rows together. What is read at several columns, or by both, comes into registers first: the
+   * vectors of the block, and one more at either side.
    */
   protected blocks(level: Level, isInterior: boolean, rows: number): readonly Statement[] {
     const { extent, name } = this.lane;
@@ -234,10 +188,11 @@ export abstract class StepRows extends StepPasses {
     return rest === 0 ? [body] : [body, loop(lane.name, rest, computed(whole), "lanes")];
   }
 
-  /** The row so many further on along the middle axis. */
+  /** Of a block of rows, the one so many on: a plane further each, and a row back. */
   private below(level: Level, row: number): Level {
     if (row === 0) return level;
-    const at = (places: readonly Expr[]) => places.map((e, d) => (d === 1 ? binary("+", e, number(row)) : e));
+    const at = (places: readonly Expr[]) =>
+      places.map((e, d) => (d > 1 ? e : binary(d === 0 ? "+" : "-", e, number(row))));
     const { ahead } = level;
     return { ...level, places: at(level.places), ...(ahead && { ahead: { ...ahead, places: at(ahead.places) } }) };
   }

@@ -13,6 +13,7 @@ import { rowMajor } from "../../abstraction/layout.ts";
 import { operationsOfStep } from "../../abstraction/time.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { Steps } from "./plane.ts";
+import { linesOf, overwrites } from "./step-lines.ts";
 import type { LaneRefusal } from "./taps.ts";
 import { warpProblem } from "./warp-tile.ts";
 
@@ -65,7 +66,7 @@ const MOST_DEPTH = 64;
  */
 const NEUTRAL_OF_WARPS = { rolled: [], weights: "memory", prefetchBytes: 0 } as const satisfies Partial<LaneSchedule>;
 const NEUTRAL = {
-  ...{ rows: 1, ...NEUTRAL_OF_WARPS },
+  ...NEUTRAL_OF_WARPS,
   ...{ each: 1, sweep: undefined, ahead: 1 },
 } as const satisfies Partial<LaneSchedule>;
 
@@ -91,9 +92,10 @@ export function stepProblem(steps: Steps, schedule: LaneSchedule): LaneRefusal |
     );
   if (schedule.dataflow !== "FBS-load")
     return refuse(`a step loads its neighbours: FBS-load, not ${schedule.dataflow}`);
-  for (const [name, value] of Object.entries({ lanes: schedule.lanes, vectors: schedule.vectors }))
+  const { lanes, vectors, rows } = schedule;
+  for (const [name, value] of Object.entries({ lanes, vectors, rows }))
     if (!Number.isSafeInteger(value) || value < 1) return refuse(`${name} must be a positive integer, got ${value}`);
-  const written = schedule.vectors * depth * Math.max(1, operationsOfStep(time));
+  const written = vectors * (onWarps ? 1 : rows) * depth * Math.max(1, operationsOfStep(time));
   if (written > MOST_WRITTEN)
     return refuse(`a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`);
   const idle = Object.entries(onWarps ? NEUTRAL_OF_WARPS : NEUTRAL).find(
@@ -115,6 +117,24 @@ export function stepProblem(steps: Steps, schedule: LaneSchedule): LaneRefusal |
     return refuse(`${threads} threads share rows, and the plane has one axis, along which the lanes lie`);
   if (swept && threads > swept.extent)
     return refuse(`${threads} threads share the ${swept.extent} rows along ${swept.name}, and each needs one`);
+  const apart = rows === 1 ? undefined : togetherProblem(steps, schedule);
+  if (apart) return refuse(`${rows} rows of a block are of planes that follow one another: ${apart}`);
   if (schedule.strip !== 0 && axes.length < 3) return refuse("strips are of the rows of a grid of three dimensions");
+  return undefined;
+}
+
+/** Why rows of two planes cannot be done together, the second a row behind the first. */
+function togetherProblem(steps: Steps, schedule: LaneSchedule): string | undefined {
+  const [swept, tiled] = steps.axes;
+  if (!swept || !tiled || steps.axes.length < 3) return "only a grid of three dimensions has such";
+  if (schedule.rows !== 2) return `two can be done together, not ${schedule.rows}`;
+  if (depthOf(schedule) === 1) return "one step a pass reads and writes memory, which gains nothing from it";
+  if (!overwrites(steps)) return "steps must be of a star, with zeros around the plane, to write over what they read";
+  for (const { name, reach, border } of [swept, tiled])
+    if (reach !== 1 || border !== "zero")
+      return `along ${name} a step reaches ${reach} with border ${border}, where 1 and zero are needed`;
+  const share = Math.ceil(swept.extent / schedule.threads);
+  if (share % 2 !== 0) return `a thread has ${share} planes, an odd number`;
+  if (linesOf(steps, schedule, 2).length === 0) return "registers do not hold what both read";
   return undefined;
 }
