@@ -165,7 +165,7 @@ describe("refusals of time", () => {
     const steps = stepsOf(heat({ t: 100 }));
     if (!isSteps(steps)) throw new Error(steps.because);
     const settings: Partial<LaneSchedule>[] = [
-      { rows: 2 },
+      { rows: 2, depth: 2 },
       { rolled: ["i"] },
       { weights: "registers" },
       { prefetchBytes: 64 },
@@ -177,7 +177,7 @@ describe("refusals of time", () => {
     ];
     expect(settings.map((s) => stepProblem(steps, { ...STEP_SCHEDULE, ...s })?.because)).toMatchInlineSnapshot(`
       [
-        "schedule: rows is no choice of steps in time: it must be 1",
+        "schedule: 2 rows of a block are of planes that follow one another: only a grid of three dimensions has such",
         "schedule: rolled is no choice of steps in time: it must be empty",
         "schedule: weights is no choice of steps in time: it must be memory",
         "schedule: prefetchBytes is no choice of steps in time: it must be 0",

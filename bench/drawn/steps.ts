@@ -66,7 +66,14 @@ function anySchedule(random: Random): LaneSchedule {
   };
 }
 
-const STAR = ["[t-1,i-1,j,k]", "[t-1,i+1,j,k]", "[t-1,i,j-1,k]", "[t-1,i,j+1,k]", "[t-1,i,j,k-1]", "[t-1,i,j,k+1]"] as const;
+const STAR = [
+  "[t-1,i-1,j,k]",
+  "[t-1,i+1,j,k]",
+  "[t-1,i,j-1,k]",
+  "[t-1,i,j+1,k]",
+  "[t-1,i,j,k-1]",
+  "[t-1,i,j,k+1]",
+] as const;
 
 /** A star of three dimensions with some of its arms, of which two planes are done together, and a schedule that does so. */
 function drawPlanes(random: Random): readonly Drawn[] {

@@ -1,0 +1,75 @@
+/** @file Steps in time that take two planes of a star together, the second a row behind the first; random ones stand in drawn-lanes.long.test.ts. */
+
+import { describe, expect, it } from "vitest";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
+import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
+import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
+import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import { generateDesign } from "../session/lane-space.ts";
+
+const SUM = "u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1]";
+
+const star = (extents: Record<string, number> = {}, sum = SUM): Computation =>
+  defineComputation({
+    equation: `u[t,i,j,k] = 2*u[t-1,i,j,k] + 3*u[t-1,i-1,j,k] + ${sum}`,
+    extents: { t: 5, i: 6, j: 5, k: 11, ...extents },
+    tensors: { u: "f32" },
+  });
+
+const TOGETHER: LaneSchedule = { ...STEP_SCHEDULE, rows: 2, depth: 3 };
+
+describe("two planes of a star together", () => {
+  it.each<Partial<LaneSchedule>>([
+    { depth: 2 },
+    { strip: 2 },
+    { strip: 1, vectors: 2, depth: 4 },
+    { threads: 3, depth: 5 },
+  ])("equal the equation: %j", (changes) => {
+    const computation = star();
+    const inputs = smallInputs(computation, 7, 8);
+    expect(wrongNest({ computation, inputs, nest: () => lowerSteps(computation, { ...TOGETHER, ...changes }) })).toBe(
+      undefined,
+    );
+  });
+
+  it("load once what both read: two rows at three columns and two at one, and four that one of them reads", () => {
+    const schedule = { ...TOGETHER, lanes: 16, vectors: 2, depth: 2 };
+    const text = `${generateDesign(star({ k: 160 }, SUM), { kind: "lanes", intrinsic: "avx512.fma.f32", schedule }).source}`;
+    const blocks = text.split("k_block++").slice(1);
+    const inner = blocks.map((block) => block.slice(0, block.indexOf("}"))).filter((block) => /line3_\d/.test(block));
+    expect(inner.length).toBeGreaterThan(0);
+    // 2 rows of 4 vectors, 2 of 2, and for each of the 4 outputs two rows of its own.
+    for (const block of inner) expect(block.match(/_mm512_loadu_ps/g)).toHaveLength(2 * 4 + 2 * 2 + 4 * 2);
+  });
+
+  it("are refused where they cannot be, with the reason", () => {
+    const reason = (computation: Computation, changes: Partial<LaneSchedule> = {}): string | undefined => {
+      const steps = stepsOf(computation);
+      return isSteps(steps) ? stepProblem(steps, { ...TOGETHER, ...changes })?.because : steps.because;
+    };
+    expect(reason(star())).toBeUndefined();
+    expect([
+      reason(star(), { rows: 3 }),
+      reason(star(), { depth: 1 }),
+      reason(star({ i: 5 })),
+      reason(star(), { threads: 2 }),
+      reason(star({}, "u[t-1,i+1,j+1,k]")),
+      reason(star({}, "u[t-1,i,j-2,k]")),
+      reason(star({}, "u[t-1,i,clamp(j-1),k]")),
+      reason(star(), { vectors: 16 }),
+    ]).toMatchInlineSnapshot(`
+      [
+        "schedule: 3 rows of a block are of planes that follow one another: two can be done together, not 3",
+        "schedule: 2 rows of a block are of planes that follow one another: one step a pass reads and writes memory, which gains nothing from it",
+        "schedule: 2 rows of a block are of planes that follow one another: a thread has 5 planes, an odd number",
+        "schedule: 2 rows of a block are of planes that follow one another: a thread has 3 planes, an odd number",
+        "schedule: 2 rows of a block are of planes that follow one another: steps must be of a star, with zeros around the plane, to write over what they read",
+        "schedule: 2 rows of a block are of planes that follow one another: along j a step reaches 2 with border zero, where 1 and zero are needed",
+        "schedule: 2 rows of a block are of planes that follow one another: along j a step reaches 1 with border clamp, where 1 and zero are needed",
+        "schedule: 2 rows of a block are of planes that follow one another: registers do not hold what both read",
+      ]
+    `);
+  });
+});
