@@ -12,13 +12,8 @@ import type { Attribute, Constant, Dimension, Graph, Input, Node } from "./graph
 import type { NumberArray } from "./numbers.ts";
 import type { ElementType } from "./value.ts";
 
-<<<<<<< HEAD
 /** The version of ONNX's operators that built graphs are written in: the first with Gelu. */
 const BUILT_OPSET = 20;
-=======
-/** Opset of built graphs. */
-const BUILT_OPSET = 17;
->>>>>>> 99e9600 (Comments of network/ and db/ in plain English)
 
 export class GraphBuilder {
   private readonly name: string;
