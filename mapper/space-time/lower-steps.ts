@@ -15,6 +15,10 @@
  * step. Memory is read and written once a pass. No row is computed twice, except where strips of a 3-D grid overlap.
  * Wonnacott, Time Skewing, 2002; Nguyen et al., 3.5-D Blocking, SC'10.
  *
+ * `rows: 2`, for a star of three dimensions: a turn computes two planes, row (q,j) and then row (q+1,j-1). Together they
+ * read four planes of the step before, apart three each. Row j-1 of plane q is last read by these two, so that the
+ * second row may be written over it.
+ *
  * Rows beyond the plane: zeros are stored as rows, clamped and mirrored rows are read in place, and a plane that wraps
  * is extended.
  */
