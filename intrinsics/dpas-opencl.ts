@@ -19,11 +19,11 @@ const WORD: Readonly<Partial<Record<DType, string>>> = { s8: "i8", u8: "u8", f16
 interface Fragment {
   /** Register file in {@link INTEL}. */
   readonly file: "dwords" | "words";
-  readonly type: "int8" | "short8" | "float8" | "float4";
+  readonly type: "int8" | "short8" | "float8" | "tf32_rows";
 }
 
 function fragmentOfA(lanes: 8 | 16, { dtype }: Precision): Fragment {
-  if (dtype === "tf32") return { file: "words", type: "float4" };
+  if (dtype === "tf32") return { file: "words", type: "tf32_rows" };
   return lanes === 8 ? { file: "dwords", type: "int8" } : { file: "words", type: "short8" };
 }
 
@@ -34,9 +34,33 @@ const fragmentOfB = ({ dtype }: Precision): Fragment => ({
 
 const ROWS = [0, 1, 2, 3, 4, 5, 6, 7] as const;
 
+/**
+ * The rows of tf32 in the lanes of a sub-group. The extension puts two rows into a component of a float4. Compilers that are older than it, such as
+ * Intel's 22.43, put one row into a component of a short8, and their built-in has another name. They take the extension's name for an unknown
+ * function. Source: the extension; names in the library of Intel's compiler 1.0.12504.
+ */
+function tf32Rows(lanes: 8 | 16): string {
+  const named = (from: "float4" | "short8"): string =>
+    loadsOf(lanes, from)
+      .replaceAll(new RegExp(`\\b(global|local|block)_${from}\\(`, "g"), "$1_tf32_rows(")
+      .replaceAll(`static inline ${from}`, "static inline tf32_rows");
+  return [
+    "#ifdef cl_intel_subgroup_matrix_multiply_accumulate_tf32",
+    "typedef float4 tf32_rows;",
+    declared("float8 intel_sub_group_tf32_tf32_matrix_mad_k8(float4, float8, float8)"),
+    named("float4"),
+    "#else",
+    "typedef short8 tf32_rows;",
+    named("short8"),
+    declared("float8 intel_sub_group_tf32_tf32_matrix_mad_k8_f32(short8, int8, float8)"),
+    "#define intel_sub_group_tf32_tf32_matrix_mad_k8(a, b, c) intel_sub_group_tf32_tf32_matrix_mad_k8_f32(a, as_int8(b), c)",
+    "#endif",
+  ].join("\n");
+}
+
 /** Functions that load a tile whose rows are `stride` bytes apart; the compiler drops those that are not called. */
-function loadsOf(lanes: 8 | 16, type: Fragment["type"]): string {
-  // For tf32, a component holds two rows of eight elements.
+function loadsOf(lanes: 8 | 16, type: "int8" | "short8" | "float8" | "float4"): string {
+  // For tf32, a component of a float4 holds two rows of eight elements.
   const isPair = type === "float4";
   const rows = isPair ? [0, 2, 4, 6] : ROWS;
   const [scalar, bytes] = type === "short8" ? (["short", 2] as const) : ([type.slice(0, -1), 4] as const);
@@ -112,7 +136,9 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
   const [typeA, typeB] = [signed(ofA.type, a), signed(ofB.type, b)];
   const as = (type: string, own: string, operand: string): string =>
     type === own ? operand : `as_${type}(${operand})`;
-  const moves = [...new Set([ofA.type, ofB.type])].map((type) => loadsOf(lanes, type));
+  const moves = [...new Set([ofA.type, ofB.type])].map((type) =>
+    type === "tf32_rows" ? tf32Rows(lanes) : loadsOf(lanes, type),
+  );
   const isOneByte = b.perDword === 1;
   return defineIntrinsic({
     name: `opencl.dpas.8x${lanes}.${sum}.${factors}`,
@@ -137,7 +163,13 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
         store: "{space}_put({ptr}, {stride}, {reg});",
       },
     },
-    prelude: [declared(`${sums} ${builtin}(${typeA}, ${typeB}, ${sums})`), ...moves, sumMoves(sums)].join("\n"),
+    prelude: [
+      ofA.type === "tf32_rows" ? "" : declared(`${sums} ${builtin}(${typeA}, ${typeB}, ${sums})`),
+      ...moves,
+      sumMoves(sums),
+    ]
+      .join("\n")
+      .trimStart(),
     emit: `{c} = ${builtin}(${as(typeA, ofA.type, "{a}")}, ${as(typeB, ofB.type, "{b}")}, {c});`,
     cost: dpasCost(lanes),
     mnemonic: "dpas",

@@ -24,7 +24,7 @@ const fragments: readonly RegisterClass[] = [
   {
     name: "words",
     named: "variable",
-    types: { tf32: "float4" },
+    types: { tf32: "tf32_rows" },
     otherwise: "short8",
     cleared: "{reg} = 0;",
     source: "OpenCL extension cl_intel_subgroup_matrix_multiply_accumulate",

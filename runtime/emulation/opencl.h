@@ -324,5 +324,10 @@ AUTOMAP_MATRIX_MAD(u8, u8, U8, U8, 32)
 AUTOMAP_MATRIX_MAD(f16, f16, F16, F16, 16)
 AUTOMAP_MATRIX_MAD(bf16, bf16, BF16, BF16, 16)
 AUTOMAP_MATRIX_MAD(tf32, tf32, TF32, TF32, 8)
+/* Compilers ahead of the extension: a row of eight in a component of two bytes a lane. */
+#define cl_intel_subgroup_matrix_multiply_accumulate_tf32 1
+static inline Vector<float, 8> intel_sub_group_tf32_tf32_matrix_mad_k8_f32(Vector<short, 8> a, Vector<int, 8> b, Vector<float, 8> c) {
+  return emulation::matrix_mad<emulation::TF32, emulation::TF32, 8>("intel_sub_group_tf32_tf32_matrix_mad_k8_f32", a, b, c);
+}
 
 #endif
