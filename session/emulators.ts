@@ -21,7 +21,7 @@ import { emulatedVerdict, emulatorOf } from "../runtime/emulated-verdict.ts";
 import { createRunner, type MeasureOptions } from "../runtime/measure.ts";
 import { compileForIntel, findOcloc } from "../runtime/ocloc.ts";
 import { type Reference, referenceFor } from "../runtime/verify.ts";
-import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
+import { isCompiledOffline, isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { softwareHere } from "./environment.ts";
 import { problemOf } from "./offline.ts";
 
@@ -108,7 +108,7 @@ function byHeaders(
   { signal }: EmulatorOptions,
 ): Emulator {
   const name = emulatorOf(language);
-  const ocloc = isPredictedOnly(machine) && language === "opencl" ? findOcloc() : undefined;
+  const ocloc = isCompiledOffline(machine) && language === "opencl" ? findOcloc() : undefined;
   const drawing = { compiler, workdir: cacheFolder("runtime"), cores: coresOf({}, signal), signal };
   return {
     status: "ready",

@@ -11,7 +11,7 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { compileForIntel, findOcloc, type IntelBuild, type IsaFunction, promisedDpas } from "../runtime/ocloc.ts";
-import { isPredictedOnly } from "../targets/index.ts";
+import { isCompiledOffline, isPredictedOnly } from "../targets/index.ts";
 import { kernelFor } from "./kernel.ts";
 import type { Expected } from "./rank.ts";
 
@@ -39,7 +39,7 @@ export async function firstThatCompiles(
   ranked: readonly Expected[],
   machine: Target,
 ): Promise<Compiled> {
-  const ocloc = isPredictedOnly(machine) ? findOcloc() : undefined;
+  const ocloc = isCompiledOffline(machine) ? findOcloc() : undefined;
   const dropped: { expected: Expected; why: string }[] = [];
   for (const expected of ranked) {
     const kernel = writtenKernel(computation, expected, machine);
@@ -47,7 +47,7 @@ export async function firstThatCompiles(
       dropped.push({ expected, why: kernel });
       continue;
     }
-    const unchecked = isPredictedOnly(machine) ? whyUnchecked(kernel, ocloc) : undefined;
+    const unchecked = isPredictedOnly(machine) ? whyUnchecked(kernel, machine, ocloc) : undefined;
     if (ocloc === undefined || unchecked !== undefined)
       return { kept: { expected, kernel }, dropped, ...(unchecked !== undefined && { unchecked }) };
     const built = await compileForIntel(kernel, machine.name, ocloc);
@@ -69,7 +69,8 @@ export function writtenKernel(computation: Computation, { candidate }: Expected,
   }
 }
 
-function whyUnchecked({ language }: Kernel, ocloc: string | undefined): string | undefined {
+function whyUnchecked({ language }: Kernel, machine: Target, ocloc: string | undefined): string | undefined {
+  if (!isCompiledOffline(machine)) return `not compiled: Intel's compiler no longer knows ${machine.name}`;
   if (language !== "opencl")
     return `not compiled: ocloc, which tells kernels that spill, takes OpenCL C and not ${language}`;
   return ocloc === undefined

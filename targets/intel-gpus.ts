@@ -64,7 +64,8 @@ function gpu(f: Facts): Target {
   return {
     name: f.name,
     summary: f.summary,
-    isa: [f.feature],
+    // Xe-HP has the products of eight lanes that Xe-HPG has.
+    isa: f.feature === "xe_hp" ? ["xe_hp", "xe_hpg"] : [f.feature],
     compilerFlags: [],
     clockHz: f.clockHz,
     levels: [
@@ -148,7 +149,7 @@ export const PVC = gpu({
 
 const TALK = "a talk on batched products of recommendation models, 2021";
 
-/** As a talk on DLRM's interaction modelled it. No kernels are printed for it: Intel's compiler has dropped its generation. */
+/** As a talk on DLRM's interaction modelled it. Its kernels are those of Xe-HPG; none is compiled, since Intel's compiler has dropped its generation. */
 export const ATS = gpu({
   name: "ats",
   summary: "Arctic Sound, one tile: 480 vector engines at 1.4 GHz",
@@ -167,11 +168,14 @@ export const ATS = gpu({
   rates: TALK,
 });
 
-/** Those that kernels are compiled for. */
-export const INTEL_GPUS: readonly Target[] = [DG2, PVC];
+export const INTEL_GPUS: readonly Target[] = [DG2, PVC, ATS];
 
 /** Undefined for a name that is none of them. */
 export const intelGpuNamed = (name: string): Target | undefined => INTEL_GPUS.find((t) => t.name === name);
 
-/** Whether kernels for a machine are compiled and predicted, but measured nowhere. */
+/** Whether Intel's offline compiler knows a machine. */
+export const isCompiledOffline = ({ name }: Pick<Target, "name">): boolean =>
+  name !== ATS.name && isPredictedOnly({ name });
+
+/** Whether kernels for a machine are predicted, and compiled where its vendor's compiler still knows it, but measured nowhere. */
 export const isPredictedOnly = ({ name }: Pick<Target, "name">): boolean => intelGpuNamed(name) !== undefined;
