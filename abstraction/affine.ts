@@ -111,7 +111,10 @@ export function offendingPart(
           because: `"${node.how}" may enclose only the whole index of a tensor, as in u[${node.how}(i-1)]`,
         };
       case "access":
-        return { part: node, because: "it reads a tensor; an index may use axes and constants only" };
+        return {
+          part: node,
+          because: `it reads a tensor; such an index stands alone and is kept inside, as in table[clamp(ids[i])]`,
+        };
       case "cast":
       case "call":
         return { part: node, because: "it calls a function; an index may use axes and constants only" };

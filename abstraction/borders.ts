@@ -4,13 +4,15 @@
  *     y[i] += x[clamp(i+r-1)] * w[r]        x[-1] is x[0]
  *     y[i] += x[reflect(i+r-1)] * w[r]      x[-1] is x[1]: the edge is not repeated
  *     y[i] += x[wrap(i+r-1)] * w[r]         x[-1] is x[n-1]
+ *     y[i,j] = table[wrap(ids[i]),j]        the index may be an element: whatever it is, what is read lies inside
  *
  * `borderOp` of expression.ts defines them. The extent they use is that of the tensor's dimension and is filled in here.
  */
 
 import { boundsOf, type Extents } from "./affine.ts";
 import type { Equation } from "./equation.ts";
-import { accessesIn, type Expr, rewrite } from "./expression.ts";
+import { UsageError } from "./error.ts";
+import { accessesIn, type Expr, printExpr, rewrite } from "./expression.ts";
 
 /**
  * The extent of a dimension, from the indices that read it. Plain indices decide it where there are any. Otherwise the
@@ -20,7 +22,11 @@ import { accessesIn, type Expr, rewrite } from "./expression.ts";
 export function reachOf(indices: readonly Expr[], extents: Extents): number {
   const plain = indices.filter((e) => e.kind !== "border");
   if (plain.length > 0) return Math.max(...plain.map((e) => boundsOf(e, extents)[1] + 1), 1);
-  const bounds = indices.map((e) => boundsOf(e.kind === "border" ? e.index : e, extents));
+  const inner = indices.map((e) => (e.kind === "border" ? e.index : e));
+  const read = inner.find((e) => e.kind === "access");
+  if (read)
+    throw new UsageError(`an index is read from a tensor, ${printExpr(read)}: give the shape of what it is an index of`);
+  const bounds = inner.map((e) => boundsOf(e, extents));
   const least = Math.min(0, ...bounds.map(([min]) => min));
   return Math.max(1, ...bounds.map(([, max]) => max + 1 + least));
 }

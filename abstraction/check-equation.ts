@@ -5,9 +5,20 @@
  */
 
 import { offendingPart } from "./affine.ts";
+import { isInteger } from "./dtype.ts";
 import { accessesOf, type Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
-import { type Compare, comparesElements, type Expr, printAccess, printExpr, walk } from "./expression.ts";
+import {
+  type Access,
+  accessesIn,
+  type Compare,
+  comparesElements,
+  type Expr,
+  printAccess,
+  printExpr,
+  readsInIndex,
+  walk,
+} from "./expression.ts";
 import { spanOf } from "./parse.ts";
 import { type DTypes, typeOf } from "./typing.ts";
 
@@ -21,12 +32,38 @@ export function checkIndices(subject: string, equation: Equation, parameters: Re
           spanOf(index) ?? {},
         );
       const inner = index.kind === "border" ? index.index : index;
+      // What is read has a turn of its own.
+      if (index.kind === "border" && inner.kind === "access") {
+        checkIndexRead(subject, inner);
+        continue;
+      }
       const offending = offendingPart(substituteParameters(inner, parameters));
       if (offending) {
         const place = spanOf(offending.part) ?? spanOf(index) ?? {};
         throw new UsageError(`${subject}: index of ${printAccess(node)} is not affine: ${offending.because}`, place);
       }
     }
+  }
+}
+
+/** An index that is read must keep to its dimension, and its own indices are affine. */
+function checkIndexRead(subject: string, read: Access): void {
+  if (readsInIndex(read).length > 0)
+    throw new UsageError(
+      `${subject}: ${printAccess(read)} is an index and has an index that is read; one may be, not both`,
+      spanOf(read) ?? {},
+    );
+}
+
+/** Integers of at most 32 bits count elements. @throws UsageError where an index is read from a tensor of another type */
+export function checkIndexTypes(subject: string, { value }: Equation, dtypes: DTypes): void {
+  for (const read of accessesIn(value).flatMap(readsInIndex)) {
+    const dtype = dtypes[read.tensor];
+    if (dtype !== undefined && !(isInteger(dtype) && dtype !== "u32"))
+      throw new UsageError(
+        `${subject}: ${printAccess(read)} is an index, and ${read.tensor} holds ${dtype}; integers up to s32 are indices`,
+        spanOf(read) ?? {},
+      );
   }
 }
 

@@ -13,7 +13,7 @@
 
 import { boundsOf, type Extents } from "./affine.ts";
 import { reachOf, withExtents } from "./borders.ts";
-import { checkConditions, checkIndices, placeOfAxis } from "./check-equation.ts";
+import { checkConditions, checkIndexTypes, checkIndices, placeOfAxis } from "./check-equation.ts";
 import { checkDependences, isRecurrent } from "./dependence.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import {
@@ -231,6 +231,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   );
   const recurrent = isRecurrent(equation);
   checkConditions(name, equation, dtypes);
+  checkIndexTypes(name, equation, dtypes);
   if (epilogue) checkConditions(name, epilogue);
   if (recurrent && dtypes[target] === undefined)
     throw new UsageError(`${name}: "${target}" reads itself, so its data type must be given`);

@@ -183,6 +183,8 @@ export function compileIndex(e: Expr, scope: Scope): Evaluate {
       const value = compileIndex(e.value, scope);
       return (env) => -value(env);
     }
+    case "access":
+      return compileRead(e, scope);
     case "border": {
       const index = compileIndex(e.index, scope);
       return (env) => borderOp(e, index(env));

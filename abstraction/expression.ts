@@ -51,7 +51,7 @@ export const isFloatFunction = (fn: FunctionName): fn is FloatFunction => Object
 export const BORDERS = ["clamp", "reflect", "wrap"] as const;
 export type Border = (typeof BORDERS)[number];
 
-/** An index that stays inside its dimension, `in[clamp(i-1)]`. */
+/** An index that stays inside its dimension, `in[clamp(i-1)]`; it alone may be read from a tensor, `table[clamp(ids[i]),j]`. */
 export interface BorderIndex {
   readonly kind: "border";
   readonly how: Border;
@@ -239,6 +239,18 @@ export function* walk(e: Expr, inside: (e: Expr) => readonly Expr[] = childrenOf
   }
 }
 
+/** Elements of a value that no index of another reads: of `table[clamp(ids[i]),j]` the element of the table alone. */
+export function outermostAccessesIn(e: Expr): Access[] {
+  const inside = (node: Expr): readonly Expr[] => (node.kind === "access" ? [] : childrenOf(node));
+  return [...walk(e, inside)].filter((node) => node.kind === "access");
+}
+
+/** The reads that are indices of a read: `ids[i]` of `table[clamp(ids[i]),j]`. */
+export const readsInIndex = ({ index }: Access): Access[] => index.flatMap(accessesIn);
+
+/** Whether an index is read from a tensor, so that no access matrix says which elements are read. */
+export const readsIndices = (value: Expr): boolean => accessesIn(value).some((a) => readsInIndex(a).length > 0);
+
 /** Names of the axes an expression mentions, in order of first appearance. */
 export function axesIn(e: Expr): string[] {
   const found: string[] = [];
@@ -289,16 +301,22 @@ function contextOf(e: Expr): Context {
 /**
  * Rebuilds bottom-up: children first, then `change` on each rebuilt node. In indices and conditions arithmetic on constants folds on the way. In
  * values only operations that change no element fold (`x*1`, `x/1`, `x-0`).
+ * @param entersReads whether indices of elements are rebuilt too
  */
-export function rewrite(e: Expr, change: (node: Expr) => Expr, context: Context = contextOf(e)): Expr {
-  const again = (child: Expr): Expr => rewrite(child, change, context);
-  const index = (child: Expr): Expr => rewrite(child, change, "index");
+export function rewrite(
+  e: Expr,
+  change: (node: Expr) => Expr,
+  context: Context = contextOf(e),
+  entersReads = true,
+): Expr {
+  const again = (child: Expr): Expr => rewrite(child, change, context, entersReads);
+  const index = (child: Expr): Expr => rewrite(child, change, "index", entersReads);
   switch (e.kind) {
     case "number":
     case "axis":
       return change(e);
     case "access":
-      return change({ ...e, index: e.index.map(index) });
+      return change(entersReads ? { ...e, index: e.index.map(index) } : e);
     case "border":
       return change({ ...e, index: index(e.index) });
     case "cast":
@@ -315,7 +333,8 @@ export function rewrite(e: Expr, change: (node: Expr) => Expr, context: Context 
     }
     case "compare": {
       const side = comparesElements(e) ? "value" : "index";
-      return change({ ...e, left: rewrite(e.left, change, side), right: rewrite(e.right, change, side) });
+      const inside = (child: Expr): Expr => rewrite(child, change, side, entersReads);
+      return change({ ...e, left: inside(e.left), right: inside(e.right) });
     }
     case "logic":
       return change({ ...e, left: index(e.left), right: index(e.right) });

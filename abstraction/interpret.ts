@@ -22,7 +22,7 @@ import {
   Scope,
   type Values,
 } from "./evaluate.ts";
-import { type Access, accessesIn, number, rewrite, walk } from "./expression.ts";
+import { type Access, accessesIn, number, readsIndices, rewrite, walk } from "./expression.ts";
 import { memoised } from "./memoised.ts";
 
 /** Values of each input by name, in logical row-major order whatever the tensor's layout. */
@@ -87,7 +87,7 @@ const tablesOf = memoised((computation: Computation): Tables | undefined => {
   const { equation } = computation;
   const withoutReads = rewrite(equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
   const direct = [...walk(withoutReads)].every((e) => e.kind !== "axis" && e.kind !== "select");
-  if (equation.where !== undefined || !direct) return undefined;
+  if (equation.where !== undefined || !direct || readsIndices(equation.value)) return undefined;
   const buffers = new Map<string, Buffer>();
   for (const tensor of Object.values(computation.tensors))
     buffers.set(tensor.name, { values: new Float64Array(0), shape: shapeOf(tensor), dtype: tensor.dtype });

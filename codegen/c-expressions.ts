@@ -74,6 +74,8 @@ export class CExpressions {
         return code`${this.axis(e.name)}`;
       case "negate":
         return code`-(${this.index(e.value, extents)})`;
+      case "access":
+        return code`${this.element(e, "s32", extents)}`;
       case "border":
         return code`${`${e.how}_index` as const}(${this.index(e.index, extents)}, ${extentOfBorder(e)})`;
       case "binary": {

@@ -12,6 +12,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import {
   type Access,
+  accessesIn,
   axesIn,
   axis,
   compare,
@@ -256,7 +257,9 @@ export class Hoisted {
    */
   index(e: Expr, wish: string, isHeld: boolean): Expr {
     const terms = termsOfShort(e);
-    const isFixed = (of: Expr): boolean => of.kind !== "number" && axesIn(of).every((a) => this.fixed[a] !== undefined);
+    // What is read from memory may be made by the kernel before, which is waited for behind these constants.
+    const isFixed = (of: Expr): boolean =>
+      of.kind !== "number" && accessesIn(of).length === 0 && axesIn(of).every((a) => this.fixed[a] !== undefined);
     const fixed = terms.filter((t) => isFixed(t.of));
     const simple = fixed.length === 0 || (fixed.length === 1 && fixed[0]?.of.kind === "axis");
     const sum = sumOf(fixed);

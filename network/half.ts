@@ -19,7 +19,7 @@ import {
 import { rangeOf, wrap } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { access, axis, type Expr, rewrite } from "../abstraction/expression.ts";
+import { access, accessesIn, axis, type Expr, readsInIndex, rewrite } from "../abstraction/expression.ts";
 import { numbersFor } from "./numbers.ts";
 import type { Program, Step } from "./program.ts";
 import { specOf } from "./rebuild.ts";
@@ -96,7 +96,9 @@ function rounded(name: string, elements: NonNullable<Value["constant"]>): NonNul
 function halved(step: Step, types: Types): Step {
   const { computation, output } = step;
   const { equation, epilogue } = computation;
-  const summed = new Set(isSum(computation) ? tensorsRead(equation.value) : []);
+  // Rows of a table are moved as they are.
+  const picked = accessesIn(equation.value).flatMap((a) => (readsInIndex(a).length > 0 ? [a.tensor] : []));
+  const summed = new Set(isSum(computation) ? tensorsRead(equation.value) : picked);
   const reads = Object.fromEntries(
     Object.entries(step.reads).map(([tensor, value]) => [tensor, types.of(value, summed.has(tensor))] as const),
   );

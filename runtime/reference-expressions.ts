@@ -22,6 +22,8 @@ export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisN
       return code`${named(e.name)}`;
     case "negate":
       return code`-(${print(e.value)})`;
+    case "access":
+      return code`Int(${printRead(e)})`;
     case "border":
       return code`${`${e.how}_index` as const}(${print(e.index)}, ${extentOfBorder(e)})`;
     case "binary": {

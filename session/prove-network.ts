@@ -15,6 +15,7 @@ import { join, resolve } from "node:path";
 import pLimit from "p-limit";
 import { elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf as bytesOfType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { accessesIn, type Expr, extentOfBorder } from "../abstraction/expression.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { type Program, rootOf, type Step } from "../network/program.ts";
 import { elementsOf, heldAs, type Value } from "../network/value.ts";
@@ -120,16 +121,21 @@ async function runOn(
   return run.status === "ok" ? undefined : `${explainRun(run)}\n${run.stderr}`.trimEnd();
 }
 
-/** Draws inputs in the range of normalised images, -2 to 2. Narrow integers span their range; other integers are table indices below 128. */
+/**
+ * Draws inputs in the range of normalised images, -2 to 2. Narrow integers span their range. Indices of tables count from either end of the
+ * smallest table that they are read for; other integers lie below 128.
+ */
 export function drawInputs(
-  { inputs }: Program,
+  { inputs, steps }: Program,
   seed: number,
 ): { values: Map<Value, Float64Array>; bytes: Uint8Array[] } {
   const random = seededRandom(seed);
   const values = new Map<Value, Float64Array>();
   const bytes = inputs.map((value) => {
     const dtype = heldAs(value.type);
-    const [least, most] = isInteger(dtype) && bytesOfType(dtype) < 4 ? rangeOf(dtype) : [0, 127];
+    const rows = smallestTable(value, steps);
+    const indices = rows === undefined ? [0, 127] : [-rows, rows - 1];
+    const [least = 0, most = 0] = isInteger(dtype) && bytesOfType(dtype) < 4 ? rangeOf(dtype) : indices;
     const drawn = Float64Array.from({ length: elementsOf(value.shape, value.name) }, () =>
       value.type === "bool"
         ? Math.round(random())
@@ -142,6 +148,22 @@ export function drawInputs(
     return encoded;
   });
   return { values, bytes };
+}
+
+/** Elements of the smallest dimension whose indices are read from a value, or from what is made of it element by element. */
+function smallestTable(value: Value, steps: readonly Step[]): number | undefined {
+  const sizes = steps.flatMap(({ computation, reads, output }) => {
+    const { equation } = computation;
+    const names = Object.keys(reads).filter((name) => reads[name] && rootOf(reads[name]) === value);
+    if (names.length === 0) return [];
+    const isOwn = (read: Expr): boolean => read.kind === "access" && names.includes(read.tensor);
+    const own = accessesIn(equation.value).flatMap(({ index }) =>
+      index.flatMap((e) => (e.kind === "border" && isOwn(e.index) ? [extentOfBorder(e)] : [])),
+    );
+    const made = output.type === "s32" && equation.op === "=" ? smallestTable(output, steps) : undefined;
+    return made === undefined ? own : [...own, made];
+  });
+  return sizes.length === 0 ? undefined : Math.min(...sizes);
 }
 
 function decoded(bytes: Uint8Array, elements: number, dtype: Tensor["dtype"]): Float64Array {

@@ -43,6 +43,38 @@ describe("indices that stay inside", () => {
     expect(computationKey(again)).toBe(computationKey(computation));
   });
 
+  it("may be read from a tensor, and find an element whatever they are", () => {
+    const picked = (how: string) =>
+      defineComputation({
+        equation: `y[i,j] = table[${how}(ids[i]),j]`,
+        extents: { i: 4, j: 2 },
+        tensors: { ids: "s32", table: { dtype: "s8", shape: [3, 2] } },
+      });
+    const rows = { ids: [-1, 0, 7, -2147483648], table: [1, 2, 3, 4, 5, 6] };
+    expect([...interpret(picked("wrap"), rows)]).toEqual([5, 6, 1, 2, 3, 4, 3, 4]);
+    expect([...interpret(picked("clamp"), rows)]).toEqual([1, 2, 1, 2, 5, 6, 1, 2]);
+    expect(equationText(picked("wrap"))).toBe("y[i,j] = table[wrap(ids[i]),j]");
+  });
+
+  it.each([
+    ["y[i] = t[ids[i]]", "kept inside, as in table[clamp(ids[i])]"],
+    ["y[i] = t[clamp(ids[i]+1)]", "stands alone"],
+    ["y[i] = t[clamp(t[i])]", "and t holds f32; integers up to s32 are indices"],
+    ["y[i] = t[clamp(ids[clamp(ids[i])])]", "one may be, not both"],
+    ["y[i] = ids[clamp(ids[i])]; z[i] = y[i] + t[clamp(ids[i])]", "may be indexed by i alone"],
+  ])("refuses the index that is read in %s", (equation, because) => {
+    const tensors = { ids: { dtype: "s32", shape: [4] }, t: { dtype: "f32", shape: [4] } } as const;
+    const used = Object.fromEntries(Object.entries(tensors).filter(([name]) => equation.includes(`${name}[`)));
+    expect(() => defineComputation({ equation, extents: { i: 4 }, tensors: used })).toThrow(because);
+  });
+
+  it("refuses an index that is read where nothing says how long the dimension is", () => {
+    const tensors = { ids: "s32", t: "f32" } as const;
+    expect(() => defineComputation({ equation: "y[i] = t[clamp(ids[i])]", extents: { i: 4 }, tensors })).toThrow(
+      "give the shape",
+    );
+  });
+
   it.each([
     ["y[clamp(i-1)] = x[i]", "is assigned"],
     ["y[i] = x[clamp(i-1)+1]", "whole index"],

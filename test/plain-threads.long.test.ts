@@ -11,7 +11,7 @@ import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { threadsChoice, threadsKernel } from "../session/plain-threads.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
-import { f32, NETWORK_STEPS } from "./support/network-steps.ts";
+import { f32, INDEXED_STEPS, NETWORK_STEPS } from "./support/network-steps.ts";
 import { randomInputs } from "./support/random-computation.ts";
 
 compileOnce();
@@ -21,6 +21,7 @@ const H100 = nvidiaTarget("h100");
 /** Beside those: few elements, and halves of which 16 bytes are read at once. */
 const MORE: readonly Computation[] = [
   f32("five elements", "y[i] = 2 * x[i] + b[i]", { i: 5 }),
+  ...INDEXED_STEPS,
   f32("one sum", "s[i] += x[i,j]", { i: 1, j: 6 }),
   defineComputation({
     name: "windows of halves",
@@ -45,7 +46,7 @@ beforeAll(async () => {
 afterAll(() => runner.close());
 
 describe("threads that share an equation", () => {
-  it.each([...NETWORK_STEPS, ...MORE].map((step) => [step.name, step] as const))("are right: %s", (_, computation) => {
+  it.each([...new Set([...NETWORK_STEPS, ...MORE])].map((step) => [step.name, step] as const))("are right: %s", (_, computation) => {
     const { context, schedule } = threadsChoice(computation, H100);
     const inputs = randomInputs(seededRandom(5), computation);
     const expected = interpret(computation, inputs);

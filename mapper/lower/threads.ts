@@ -128,7 +128,12 @@ class Threads {
   private product(register: number, point: Extents): Scalar {
     const { equation } = this.computation;
     const counters = this.places.counters(point);
-    const read = rewrite(equation.value, (e) => (e.kind === "access" ? this.reads.inRegister(e, point) : e));
+    const read = rewrite(
+      equation.value,
+      (e) => (e.kind === "access" ? this.reads.inRegister(e, point) : e),
+      "value",
+      false,
+    );
     const value = substitute(read, counters);
     const stated = this.context.conditions.map((part) => substitute(part, counters, "index"));
     return assign(this.sumAt(register), value, [...this.places.beyond("reduce", counters), ...stated], equation.op);

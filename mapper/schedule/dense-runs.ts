@@ -8,7 +8,7 @@
 
 import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import { extentsOf, type Tensor } from "../../abstraction/computation.ts";
-import type { Access } from "../../abstraction/expression.ts";
+import { type Access, axesIn, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoised, memoisedPair } from "../../abstraction/memoised.ts";
 import type { LoopDimension } from "./dimensions.ts";
@@ -95,7 +95,8 @@ export function strideAlong(access: Access, tensor: Tensor, loop: string): numbe
   const { steps } = stepsIn(tensor);
   return formsIn(access).reduce<number | undefined>((sum, form, i) => {
     const [factor, step] = [form?.terms.get(loop) ?? 0, steps[i]];
-    if (sum === undefined || form === undefined || (factor !== 0 && step === undefined)) return undefined;
+    const varies = form === undefined && axesIn(access.index[i] ?? number(0)).includes(loop);
+    if (sum === undefined || varies || (factor !== 0 && step === undefined)) return undefined;
     return factor === 0 ? sum : sum + factor * (step ?? 0);
   }, 0);
 }

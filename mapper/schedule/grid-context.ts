@@ -265,7 +265,7 @@ export function runAlong(
   const dense = fed && past ? denseRun(value, dimension, tensor, { extents, fed, past }, most) : 1;
   if (dense > 1) return Math.max(dense, runAlong(value, dimension, tensorNamed, most, { extents }));
   const forms = formsIn(value);
-  const moved = forms.filter((form) => !form || form.terms.has(loop.name));
+  const moved = value.index.filter((e) => axesIn(e).includes(loop.name));
   const place = forms.findIndex((form) => form?.terms.get(loop.name) === 1);
   const form = forms[place];
   const along = tensor.dims[place];

@@ -3,13 +3,13 @@
  *
  *     Trilu             y[i0,i1] = select(i1 - i0 >= 1, x[i0,i1], 0)
  *     OneHot            y[i0,i1] = select(ids[i0] == i1, values[1], values[0])
- *     GatherElements    y[i0,i1] += select(ids[i0,i1] == v, x[v,i1], 0)
+ *     GatherElements    y[i0,i1] = x[wrap(ids[i0,i1]),i1]
  *     CumSum            y[i0,i1] += x[i0,v] where v <= i1
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { Value } from "../value.ts";
-import { placesIn } from "./compare.ts";
+import { indicesIn, placesIn } from "./compare.ts";
 import { elementwise, NUMBERED_TYPES } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -61,17 +61,14 @@ function gatherElements(node: Lowering): Value[] {
   const [x, picked] = [node.input(0), node.input(1)];
   const rank = x.shape.length;
   const axis = node.axis(node.int("axis", 0), rank);
-  if (picked.type !== "s32" && picked.type !== "s64")
-    node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
   if (picked.shape.length !== rank || picked.shape.some((n, d) => d !== axis && n > (x.shape[d] ?? 1)))
     node.refuse(`indices of [${picked.shape.join(",")}] for [${x.shape.join(",")}]`);
   const size = x.shape[axis] ?? 1;
   const axes = axesOfRank(rank);
-  const from = axes.map((name, d) => (d === axis ? "v" : name));
+  const from = axes.map((name, d) => (d === axis ? `wrap(ids[${axes.join(",")}])` : name));
   return [
-    node.equation(`y[${axes.join(",")}] += select(ids[${axes.join(",")}] == v, x[${from.join(",")}], 0)`, {
-      ...{ reads: { ids: placesIn(node, picked, size), x }, shape: picked.shape, type: x.type },
-      extents: { v: size },
+    node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, {
+      ...{ reads: { ids: indicesIn(node, picked, size), x }, shape: picked.shape, type: x.type },
     }),
   ];
 }

@@ -3,7 +3,7 @@
  *
  *     Greater    y[i] = select(a[i] > b[i], 1, 0)
  *     Where      y[i] = select(c[i] != 0, a[i], b[i])
- *     Gather     y[i,h] += select(ids[i] == v, table[v,h], 0)
+ *     Gather     y[i,h] = table[wrap(ids[i]),h]
  */
 
 import type { CompareOp } from "../../abstraction/expression.ts";
@@ -114,26 +114,26 @@ export function placesIn(node: Lowering, picked: Value, size: number): Value {
   return elementwise(node, [near], ([i = ""]) => `select(${i} < 0, ${i} + ${size}, ${i})`);
 }
 
+/** Indices as s32, those counted from the end as they are: `wrap` finds them. @param picked s32 or s64 */
+export function indicesIn(node: Lowering, picked: Value, size: number): Value {
+  if (picked.type === "s32") return picked;
+  if (picked.type !== "s64") return node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
+  return elementwise(node, [picked], ([i = ""]) => `s32(max(min(${i}, ${size}), -${size} - 1))`, "s32");
+}
+
 /**
- * Rows of a table selected by indices that are known only at run time; -1 is the last row. Indices outside select zeros.
+ * Rows of a table selected by indices that are known only at run time; -1 is the last row. Indices outside the table count on around it.
  * @param axis axis of the table that the indices count
  */
 export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axis: number): Value {
-  if (picked.type !== "s32" && picked.type !== "s64")
-    node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
-  const size = table.shape[axis] ?? 1;
-  const places = placesIn(node, picked, size);
+  const ids = indicesIn(node, picked, table.shape[axis] ?? 1);
   const inner = axesOfRank(table.shape.length).map((name) => `t${name}`);
   const rows = axesOfRank(picked.shape.length);
   const kept = [...inner.slice(0, axis), ...rows, ...inner.slice(axis + 1)];
-  const from = inner.map((name, d) => (d === axis ? "v" : name));
+  const from = inner.map((name, d) => (d === axis ? `wrap(ids[${rows.join(",")}])` : name));
   const shape = [...table.shape.slice(0, axis), ...picked.shape, ...table.shape.slice(axis + 1)];
-  const read = `select(ids[${rows.join(",")}] == v, table[${from.join(",")}], 0)`;
-  return node.equation(`y[${kept.join(",")}] += ${read}`, {
-    reads: { ids: places, table },
-    shape,
-    type: table.type,
-    extents: { v: size },
+  return node.equation(`y[${kept.join(",")}] = table[${from.join(",")}]`, {
+    ...{ reads: { ids, table }, shape, type: table.type },
   });
 }
 

@@ -18,6 +18,28 @@ export const f32 = (
     ),
   });
 
+/** Steps with an index that is read, of any number: what they read lies inside. */
+export const INDEXED_STEPS: readonly Computation[] = [
+  defineComputation({
+    name: "indexed rows",
+    equation: "y[i,h] = table[wrap(ids[i]),h] + b[i,h]",
+    extents: { i: 11, h: 72 },
+    tensors: { ids: "s32", table: { dtype: "f32", shape: [9, 72] }, b: "f32" },
+  }),
+  defineComputation({
+    name: "indexed elements",
+    equation: "y[i,j] = x[clamp(ids[i,j]),j]",
+    extents: { i: 6, j: 70 },
+    tensors: { ids: "s16", x: { dtype: "s8", shape: [5, 70] } },
+  }),
+  defineComputation({
+    name: "indexed sums",
+    equation: "y[i] += x[i,reflect(ids[j])] * f32(ids[j])",
+    extents: { i: 7, j: 90 },
+    tensors: { ids: "u8", x: { dtype: "f32", shape: [7, 12] } },
+  }),
+];
+
 /** What networks compute beside their products. */
 export const NETWORK_STEPS: readonly Computation[] = [
   f32(
@@ -56,6 +78,7 @@ export const NETWORK_STEPS: readonly Computation[] = [
     extents: { i: 11, h: 70, v: 9 },
     tensors: { ids: { dtype: "s32" }, table: { dtype: "f32" } },
   }),
+  ...INDEXED_STEPS,
   f32("shifted twice", "y[c,p] = x[c-1,p-1] + b[c,p+1]", { c: 5, p: 90 }),
   f32("padded", "y[i,j] = x[i-2,j-3]", { i: 20, j: 40 }, [16, 35]),
   defineComputation({

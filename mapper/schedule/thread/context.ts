@@ -18,7 +18,7 @@ import { conjunctsOf } from "../../../abstraction/condition.ts";
 import { isRecurrent } from "../../../abstraction/dependence.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
 import { epilogueAt, placedProblem } from "../../../abstraction/epilogue.ts";
-import { type Access, accessesIn, axesIn, type Expr, printAccess } from "../../../abstraction/expression.ts";
+import { type Access, axesIn, type Expr, outermostAccessesIn, printAccess } from "../../../abstraction/expression.ts";
 import type { Intrinsic } from "../../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../../abstraction/mapping.ts";
 import { beyondReads } from "../../match/conditions.ts";
@@ -96,7 +96,7 @@ function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Ex
   const { computation } = mapping;
   const unwritten = outputProblem(computation) ?? placedProblem(computation);
   if (unwritten !== undefined) return unwritten;
-  const distinct = new Map(accessesIn(computation.equation.value).map((a) => [printAccess(a), a]));
+  const distinct = new Map(outermostAccessesIn(computation.equation.value).map((a) => [printAccess(a), a]));
   const describe = (access: Access, tensor: Tensor): ThreadAccess => {
     const most = MOST_BYTES / bytesOf(tensor.dtype);
     const loops = new Set(access.index.flatMap((e) => axesIn(e)));
