@@ -113,7 +113,7 @@ export function offendingPart(
       case "access":
         return {
           part: node,
-          because: `it reads a tensor; such an index stands alone and is kept inside, as in table[clamp(ids[i])]`,
+          because: "it reads a tensor; such an index stands alone and is kept inside, as in table[clamp(ids[i])]",
         };
       case "cast":
       case "call":

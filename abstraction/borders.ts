@@ -25,7 +25,9 @@ export function reachOf(indices: readonly Expr[], extents: Extents): number {
   const inner = indices.map((e) => (e.kind === "border" ? e.index : e));
   const read = inner.find((e) => e.kind === "access");
   if (read)
-    throw new UsageError(`an index is read from a tensor, ${printExpr(read)}: give the shape of what it is an index of`);
+    throw new UsageError(
+      `an index is read from a tensor, ${printExpr(read)}: give the shape of what it is an index of`,
+    );
   const bounds = inner.map((e) => boundsOf(e, extents));
   const least = Math.min(0, ...bounds.map(([min]) => min));
   return Math.max(1, ...bounds.map(([, max]) => max + 1 + least));

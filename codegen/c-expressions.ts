@@ -83,10 +83,8 @@ export class CExpressions {
         if (e.op === "^") return code`((${left}) ^ (${right}))`;
         if (e.op === "+" || e.op === "-")
           return code`${left} ${e.op} ${e.right.kind === "binary" ? code`(${right})` : right}`;
-        const wrapped = (text: Code, part: Expr): Code =>
-          part.kind === "binary" || part.kind === "negate" ? code`(${text})` : text;
         if (e.op === "*" || boundsOf(e.left, extents)[0] >= 0)
-          return code`${wrapped(left, e.left)} ${e.op} ${wrapped(right, e.right)}`;
+          return code`${inParentheses(left, e.left)} ${e.op} ${inParentheses(right, e.right)}`;
         return code`${e.op === "/" ? "floor_div" : "floor_mod"}(${left}, ${right})`;
       }
       default:
@@ -288,6 +286,10 @@ export class CExpressions {
     return dtype === "f64" ? text : code`${text}f`;
   }
 }
+
+/** The text of an index that may be a factor. */
+const inParentheses = (text: Code, part: Expr): Code =>
+  part.kind === "binary" || part.kind === "negate" ? code`(${text})` : text;
 
 /** Conditions that must all hold. */
 export function allOf(conditions: readonly Code[]): Code {

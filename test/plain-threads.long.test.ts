@@ -46,15 +46,18 @@ beforeAll(async () => {
 afterAll(() => runner.close());
 
 describe("threads that share an equation", () => {
-  it.each([...new Set([...NETWORK_STEPS, ...MORE])].map((step) => [step.name, step] as const))("are right: %s", (_, computation) => {
-    const { context, schedule } = threadsChoice(computation, H100);
-    const inputs = randomInputs(seededRandom(5), computation);
-    const expected = interpret(computation, inputs);
-    const got = interpretNest(lowerThreads(context, schedule), computation, inputs);
-    for (const [i, wanted] of expected.entries())
-      if (!(Math.abs((got[i] ?? Number.NaN) - wanted) <= 1e-4 * Math.max(1, Math.abs(wanted))))
-        expect(`element ${i} is ${got[i]}`).toBe(`element ${i} is ${wanted}`);
-  });
+  it.each([...new Set([...NETWORK_STEPS, ...MORE])].map((step) => [step.name, step] as const))(
+    "are right: %s",
+    (_, computation) => {
+      const { context, schedule } = threadsChoice(computation, H100);
+      const inputs = randomInputs(seededRandom(5), computation);
+      const expected = interpret(computation, inputs);
+      const got = interpretNest(lowerThreads(context, schedule), computation, inputs);
+      for (const [i, wanted] of expected.entries())
+        if (!(Math.abs((got[i] ?? Number.NaN) - wanted) <= 1e-4 * Math.max(1, Math.abs(wanted))))
+          expect(`element ${i} is ${got[i]}`).toBe(`element ${i} is ${wanted}`);
+    },
+  );
 
   it.each(MORE.map((step) => [step.name, step] as const))(
     "are right on the emulated device: %s",

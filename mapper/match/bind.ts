@@ -13,7 +13,15 @@ import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstracti
 import type { DType } from "../../abstraction/dtype.ts";
 import { isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
 import { accessesOf, identityOf } from "../../abstraction/equation.ts";
-import { access, accessesIn, axesIn, type BinaryOp, type Expr, printExpr, readsIndices } from "../../abstraction/expression.ts";
+import {
+  access,
+  accessesIn,
+  axesIn,
+  type BinaryOp,
+  type Expr,
+  printExpr,
+  readsIndices,
+} from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
 import { memoised } from "../../abstraction/memoised.ts";
@@ -47,7 +55,10 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
     );
   }
   if (readsIndices(software.value))
-    return refuse("expression", `${printExpr(software.value)} reads an index from a tensor: an instruction moves with loops`);
+    return refuse(
+      "expression",
+      `${printExpr(software.value)} reads an index from a tensor: an instruction moves with loops`,
+    );
   const unmatched = unmatchedForm(intrinsic);
   if (unmatched !== undefined) return refuse("expression", unmatched.because, unmatched.hint);
 
