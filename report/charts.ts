@@ -26,10 +26,10 @@ const LEFT = 52;
 const RIGHT = WIDTH - 10;
 const TOP = 30;
 
-/** What trials are laid out by: one after the other, or by the seconds since their run began. */
+/** Position of trials: by number, or by the seconds since their run began. */
 export type Pace = "trials" | "seconds";
 
-/** Time over the trials of a workload: each with its interval, the best so far as a line, failures at the top. */
+/** Times of a workload's trials: each with its interval, the best so far as a line, and failures at the top. */
 export function convergenceChart({ trials, label }: Subject, series: number, pace: Pace): Markup {
   const placed = trials.flatMap((trial, i) => {
     const x = pace === "trials" ? i + 1 : trial.after;
@@ -61,10 +61,10 @@ ${failed.length === 0 ? undefined : html`<path class="failed" d="${failed.map((p
   );
 }
 
-/** Dashes of the first runs; later ones share the last. */
+/** Dash patterns of the first runs; further runs share the last. */
 const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 2", "10 4"] as const;
 
-/** The best so far of each run of a workload. Each line carries the number of its run. */
+/** The best time so far in each run of a workload. Each line carries the number of its run. */
 export function runsChart({ label, runs }: Comparison, series: number, pace: Pace): Markup {
   const curves = runs.map((run) =>
     run.trials.flatMap((trial, i) => {
@@ -99,7 +99,7 @@ ${ends.map(({ i }, at) => text(right + 5, places[at] ?? 0, String(i + 1), { kind
   );
 }
 
-/** Every trial: what the model said against what was measured. On the line the model is right. */
+/** Predicted against measured time of every trial. On the diagonal the model is right. */
 export function predictionChart({ subjects }: ReportData, seriesOf: (dtype: string) => number): Markup {
   const points = subjects.flatMap((s) =>
     s.trials.flatMap((t) =>
@@ -135,7 +135,7 @@ const paceTitle = (pace: Pace): string => (pace === "trials" ? "trial" : "second
 function paceScale(values: readonly number[], pace: Pace, right: number): Scale {
   const most = Math.max(1, ...values);
   const first = Math.min(most, ...values);
-  // A search that prepares for most of its time has its trials at the end: the axis begins just before them.
+  // When a search spends most of its time preparing, the axis begins just before its first trial.
   const least = pace === "trials" ? 1 : first > most / 3 ? Math.max(0, first - (most - first) / 10) : 0;
   const scale = linear([least, Math.max(most, pace === "trials" ? least + 1 : most)], [LEFT + 6, right - 2]);
   const whole = pace === "trials" ? scale.ticks.filter(Number.isInteger) : scale.ticks;
@@ -149,7 +149,7 @@ function timeScale(seconds: readonly number[], bottom: number) {
   return { unit, y: { ...y, range: [bottom, TOP] as const } };
 }
 
-/** Each run begins anew when time is counted from its beginning. */
+/** When time counts from a run's beginning, each run is a group. */
 function groupsOf(placed: readonly Placed[], pace: Pace): readonly (readonly Placed[])[] {
   if (pace === "trials") return [placed];
   const runs = new Set(placed.map((p) => p.trial.run));
@@ -164,7 +164,7 @@ function bestSoFar(placed: readonly Placed[]): { readonly x: number; readonly be
   });
 }
 
-/** Where the best so far falls, its beginning among them: a run of one trial has no line. */
+/** Points where the best so far improves, including the first, so that a run of one trial has a point. */
 function gainsOf(placed: readonly Placed[]): { readonly x: number; readonly best: number }[] {
   return bestSoFar(placed).filter((p, i, all) => p.best < (all[i - 1]?.best ?? Number.POSITIVE_INFINITY));
 }

@@ -5,7 +5,7 @@
  *     csvCell("=1+1")       '=1+1
  */
 
-/** A cell of comma-separated values. A spreadsheet takes a text that begins so for a formula: a quotation mark before it says that it is none. */
+/** A cell of comma-separated values. An apostrophe is put before text that a spreadsheet would take for a formula. */
 export function csvCell(value: string | number | null): string {
   if (typeof value === "number") return String(value);
   const text = /^[=+\-@\t\r]/.test(value ?? "") ? `'${value}` : (value ?? "");

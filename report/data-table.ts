@@ -9,21 +9,19 @@ import { html, type Markup, type Part } from "./html.ts";
 export interface Column<R> {
   readonly title: string;
   readonly cell: (row: R, index: number) => Part;
-  /** What rows are sorted by where that is not what is shown; one without comes last. */
+  /** Sort key where it differs from the text shown. Rows without a key sort last. */
   readonly value?: (row: R, index: number) => number | string | undefined;
-  /** Set to the right, its digits below each other. */
+  /** Right-aligned, so that digits line up. */
   readonly number?: true;
-  /** Words that stay on one line. */
+  /** Keeps words on one line. */
   readonly whole?: true;
-  /** What the row is about. */
+  /** Marks the column that names the row. */
   readonly head?: true;
-  /** Left out where no row has anything to say. */
+  /** Leaves the column out when this holds for no row. */
   readonly seldom?: (row: R) => boolean;
 }
 
-/**
- * @param kind `cards`: on a narrow screen each row is a card of lines; else what is too wide scrolls by itself
- */
+/** @param kind `cards`: on a narrow screen each row becomes a card of lines. Otherwise a table that is too wide scrolls by itself */
 export function dataTable<R>(
   caption: Part,
   columns: readonly Column<R>[],
@@ -32,7 +30,7 @@ export function dataTable<R>(
 ): Markup {
   const shown = columns.filter(({ seldom }) => seldom === undefined || rows.some(seldom));
   const cards = kind === "cards";
-  // A table that is laid out as cards is none to a screen reader unless it is said.
+  // A table laid out as cards needs explicit roles for screen readers.
   const role = (name: string): Markup | undefined => (cards ? html` role="${name}"` : undefined);
   return html`<div class="${cards ? "carded" : "wide"}"${cards ? undefined : html` tabindex="0" role="region" aria-label="${plain(caption)}"`}><table class="${cards ? "sortable cards" : "sortable"}"${role("table")}>
 <caption>${caption}</caption>
@@ -50,12 +48,12 @@ function cellOf<R>(column: Column<R>, row: R, index: number, cards: boolean): Ma
     : html`<td${attributes}${cards ? html` role="cell"` : undefined}>${inside}</td>`;
 }
 
-/** What sorts rows need not tell them to the last digit. */
+/** Sort keys do not need full precision. */
 function brief(value: number | string | undefined): number | string {
   return typeof value === "number" ? Number(value.toPrecision(6)) : (value ?? "");
 }
 
-/** A caption's first sentence, for a label. */
+/** The first sentence of a caption, as a label. */
 function plain(caption: Part): string {
   return String(caption instanceof Object ? "Table" : (caption ?? "Table")).split(/[.:;]/, 1)[0] ?? "Table";
 }

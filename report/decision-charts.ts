@@ -6,12 +6,12 @@ import { chart, fitted, LINE, log, n, seriesClass, text, timeUnit, WIDTH, widthO
 import type { Subject, TrialPoint } from "./report-data.ts";
 import { percent } from "./text.ts";
 
-/** Bars beyond these explain next to nothing. */
+/** Most bars; further decisions explain next to nothing. */
 const MOST_BARS = 12;
 const BAR = 18;
 const NAMES = 150;
 
-/** One bar a decision, with what it explains. */
+/** One bar per decision, showing the share of variation it explains. */
 export function importanceChart({ label, decisions }: Subject, series: number): Markup {
   const shown = sharesOf(decisions).slice(0, MOST_BARS);
   const right = WIDTH - 50;
@@ -31,24 +31,27 @@ function sharesOf(decisions: readonly DecisionShare[]): (DecisionShare & { reado
   return decisions.flatMap((d) => (d.share === undefined ? [] : [{ ...d, share: d.share }]));
 }
 
-/** Whether there is anything to draw of decisions. */
+/** Whether any decision can be charted. */
 export const haveShares = ({ decisions }: Subject): boolean => sharesOf(decisions).length > 0;
 
 const MOST_AXES = 5;
-/** More values than these cannot be told apart on an axis. */
+/** Most values that can be told apart on an axis. */
 const MOST_VALUES = 14;
 const TOP = 50;
 const BOTTOM = 290;
 const FIRST = 12;
 const TIME = WIDTH - 62;
 
-/** The decisions that explain most, then the time. A trial of the fastest one's kind is a line; the fastest quarter is coloured, the best is dark. */
+/**
+ * Parallel coordinates: the most important decisions, then the time. Each trial of the same kind as the fastest is a line. The fastest quarter is
+ * coloured and the best is dark.
+ */
 export function parallelChart({ label, trials, decisions }: Subject, series: number): Markup | undefined {
   const sorted = trials
     .flatMap((t) => (t.seconds === undefined ? [] : [{ ...t, seconds: t.seconds }]))
     .sort((a, b) => b.seconds - a.seconds);
   const fastest = sorted.at(-1);
-  // What other kinds of candidates decide is not comparable.
+  // Other kinds of candidates have different decisions.
   const timed = sorted.filter((t) => t.kind === fastest?.kind);
   const slowest = timed[0];
   const varies = (name: string): boolean => new Set(timed.map((t) => chosenBy(t, name))).size > 1;
@@ -61,7 +64,7 @@ export function parallelChart({ label, trials, decisions }: Subject, series: num
   const rooms = roomsOf(axes);
   const places = axes.map((axis, i) => placesOf(axis, FIRST + sum(rooms.slice(0, i)), rooms[i] ?? 0));
   const lines = timed.map((trial, rank) => {
-    // The faster lies higher within the band of a value, so that a band's width says how many trials had it.
+    // Within the band of a value faster trials lie higher, so the width of a band shows the number of its trials.
     const lift = 0.5 - rank / Math.max(1, timed.length - 1);
     const points = places.map((p) => `${n(p.x)} ${n(p.at(trial) + lift * p.band)}`);
     const kind =
@@ -73,7 +76,7 @@ export function parallelChart({ label, trials, decisions }: Subject, series: num
     BOTTOM + 22,
     html`${lines}
 ${places.map(({ x, room, values, name }, i) => {
-  // Names stand on two lines in turn, so that each has the room of two.
+  // Names alternate between two lines, so that each has the room of two.
   const [before, after] = [rooms[i - 1] ?? 0, rooms[i + 1] ?? 0];
   const half = Math.min(before + (rooms[i - 2] ?? 0) / 2, room + after / 2) - 4;
   return html`<path class="frame" d="M${n(x)} ${TOP - 6}V${BOTTOM + 6}"/>${text(
@@ -88,7 +91,7 @@ ${time.ticks.map((t) => text(TIME + 6, time.at(t) + 4, String(t)))}`,
   );
 }
 
-/** Behind each axis as much room as its values ask for, in proportion where all ask for too much. */
+/** The room after each axis: what its values need, or a proportional share when all need too much. */
 function roomsOf(axes: readonly DecisionShare[]): number[] {
   const wanted = axes.map((a) => Math.min(MOST_ROOM, 26 + Math.max(...a.values.map((v) => widthOf(v.value)))));
   const [all, needed] = [TIME - FIRST, sum(wanted)];
@@ -100,7 +103,7 @@ const sum = (values: readonly number[]): number => values.reduce((total, v) => t
 
 function placesOf({ name, values }: DecisionShare, x: number, room: number) {
   const step = (BOTTOM - TOP) / Math.max(1, values.length - 1);
-  // Upwards: larger numbers, faster words.
+  // Larger numbers and faster words are higher.
   const placed = values.map(({ value }, i) => ({
     value,
     y: isNumeric(values) ? BOTTOM - i * step : TOP + i * step,

@@ -16,18 +16,18 @@ import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import * as schedules from "../mapper/schedule/schedules.ts";
 import { THREAD_DECISIONS } from "../mapper/schedule/thread/decisions.ts";
 
-/** How the loops that were mapped came from those of the equation. */
+/** How the mapped loops were rewritten from those of the equation. */
 export const REWRITTEN: Readonly<Record<Rewriting["kind"], string>> = {
   phases: "in phases of its strides",
   reversed: "taps counted from the last",
 };
 
-/** What it is, on one line, without its schedule. */
+/** The candidate on one line, without its schedule. */
 export function candidateText(candidate: Candidate): string {
   return `${candidate.intrinsic}  ${placeText(candidate)}`;
 }
 
-/** How loops meet the instruction: the matching, or the dataflow on lanes. */
+/** How loops map to the instruction: the matching, or the dataflow on lanes. */
 export function placeText(candidate: Candidate): string {
   if (isMapped(candidate)) return printMatching(candidate.matching, "  ");
   if (isArray(candidate)) {
@@ -38,7 +38,7 @@ export function placeText(candidate: Candidate): string {
   return `${dataflow} on ${lanes} lanes, ${rows} row${rows === 1 ? "" : "s"} x ${vectors} vector${vectors === 1 ? "" : "s"}`;
 }
 
-/** Everything it decides, a name and a text each. */
+/** All decisions, each as a name and a text. */
 export function scheduleRows(candidate: Candidate): [name: string, text: string][] {
   if (candidate.kind === "grid") return schedules.scheduleRows(GRID_DECISIONS, candidate.schedule);
   if (candidate.kind === "threads") return schedules.scheduleRows(THREAD_DECISIONS, candidate.schedule);
@@ -61,8 +61,8 @@ export function candidateRows(candidate: Candidate): [name: string, text: string
 }
 
 /**
- * Everything it decides as values to compare candidates by: a decision made axis by axis is one value an axis, `tile m`.
- * What a candidate leaves out is not there.
+ * All decisions as values by which candidates are compared. A decision made for each axis gives one value per axis, `tile m`. Decisions that a
+ * candidate omits are absent.
  */
 export function decisionValues(candidate: Candidate): [name: string, value: string][] {
   const printed = new Map(scheduleRows(candidate));
@@ -82,11 +82,11 @@ export function decisionValues(candidate: Candidate): [name: string, value: stri
   ];
 }
 
-/** `k<-c m<-q`: as short as it can be told. */
+/** `k<-c m<-q`: the shortest form. */
 const matchingText = ({ matching }: Candidate & { readonly matching: Matching }): string =>
   printMatching(matching, " ").replaceAll(" <- ", "<-");
 
-/** What decisions are called where their key says too little. */
+/** Labels of decisions whose key is not descriptive enough. */
 const LABELS = new Map(
   [GRID_DECISIONS, THREAD_DECISIONS, MAPPED_DECISIONS, LANE_DECISIONS, ARRAY_DECISIONS].flatMap((decisions) =>
     Object.values(decisions).map(({ name, label = name }) => [name, label] as const),

@@ -46,7 +46,7 @@ const COLUMNS: readonly Column[] = [
   ["throttled", (t) => t.clock?.throttled.join(" ") ?? null],
 ];
 
-/** Every trial; decisions are the last columns, empty where a candidate lacks one. */
+/** Every trial. Decisions are the last columns, empty where a candidate lacks one. */
 export function trialsCsv({ subjects }: ReportData): string {
   const rows = subjects.flatMap((subject) =>
     subject.trials.map((trial) => ({ subject, trial, decided: new Map(trial.decisions) })),
@@ -63,7 +63,7 @@ export function trialsCsv({ subjects }: ReportData): string {
     .join("");
 }
 
-/** Trials stand under their workload alone; what can be drawn again from them is left out. */
+/** Trials appear only under their workload; drawings that can be derived from them are left out. */
 export function reportJson(data: ReportData): string {
   const comparisons = data.comparisons.map((c) => ({ ...c, runs: c.runs.map(({ trials: _, ...run }) => run) }));
   const rooflines = data.rooflines.map(({ points: _, ...roofline }) => roofline);

@@ -14,12 +14,12 @@ const CELL = 24;
 const GAP = 28;
 const LEFT = 24;
 const TOP = 96;
-/** Room for the heading of a panel. */
+/** Width of a panel's heading. */
 const PANEL = 250;
 const PAGE = 1000;
-/** Of a small character, rounded up. */
+/** Width of a small character, rounded up. */
 const CHARACTER = 6.2;
-/** Steps of a plane that are drawn. */
+/** Most steps of a plane that are drawn. */
 const MOST_FRAMES = 48;
 const MOST_CELLS = 96;
 
@@ -52,7 +52,7 @@ export function drawArraySvg(
   if (trace.shape.length === 1) {
     const pes = Math.min(trace.shape[0] ?? 1, MOST_CELLS);
     const steps = Math.min(trace.steps, MOST_CELLS);
-    // Side by side where that is no wider than a page.
+    // Side by side if they fit the width of a page.
     const panel = Math.max(pes * cellWidth, PANEL) + GAP;
     const beside = panel * design.flows.length <= PAGE;
     design.flows.forEach((flow, v) => {
@@ -102,7 +102,7 @@ export const ARRAY_STYLE = [
       ".title{font-size:16px;font-weight:600}.small{font-size:12px}.head{font-size:11px;fill:#66788a}" +
       "text.cell{font-size:10px;fill:#10161c}.idle{fill:#eef1f4}",
   ),
-  // On paper the light colours are used, whatever the reader's choice.
+  // Print uses the light colours, whatever the reader's choice.
   "@media screen and (prefers-color-scheme:dark){",
   scoped(".paper{fill:#12181f}text{fill:#dbe4ec}.head{fill:#8fa1b3}text.cell{fill:#10161c}.idle{fill:#1e262e}"),
   "}",

@@ -13,13 +13,13 @@ import type { Trace } from "../mapper/space-time/trace.ts";
 import { printVector, type Vector } from "../mapper/space-time/vector.ts";
 import { indent, percent, table, WIDTH } from "./text.ts";
 
-/** Steps drawn; what is left out is said. */
+/** Most steps drawn; the drawing says how many are left out. */
 const MOST_STEPS = 64;
 const IDLE = ".";
 /** Characters left of the first column of a panel. */
 const MARGIN = 14;
 
-/** Everything there is to say about one design; without a trace, which would be too long, no steps are drawn. */
+/** The full description of a design. Without a trace, which may be too long, no steps are drawn. */
 export function drawArray(problem: ArrayProblem, design: Design, trace: Trace | undefined): string {
   if (!trace)
     return `${drawDesign(problem, design)}\n\nnot drawn: ${figure(pointsOfProblem(problem))} points are too many to follow one by one`;
@@ -27,7 +27,7 @@ export function drawArray(problem: ArrayProblem, design: Design, trace: Trace | 
   return [drawDesign(problem, design), "", panels].join("\n");
 }
 
-/** The transform as formulas, how operands move, what it costs. */
+/** The transform as formulas, the movement of operands, and the costs. */
 export function drawDesign(problem: ArrayProblem, design: Design): string {
   const { allocation, schedule } = design.spaceTime;
   const loops = problem.loops.map((l) => l.name);
@@ -86,14 +86,14 @@ function hop(vector: Vector): string {
     : `${printVector(vector)} on`;
 }
 
-/** Up to three places behind the point, `3.2`, `0.457`; three digits of what is smaller, four of what is above 2^53: `1.845e+19`. */
+/** Up to three decimals, `3.2`, `0.457`; three significant digits for smaller numbers, four for those above 2^53: `1.845e+19`. */
 export function figure(x: number): string {
   if (Number.isSafeInteger(x)) return String(x);
   if (Math.abs(x) > Number.MAX_SAFE_INTEGER) return x.toPrecision(4);
   return String(Number(Math.abs(x) < 0.001 ? x.toPrecision(3) : x.toFixed(3)));
 }
 
-/** A row of PEs: a panel for each operand, PEs across and steps down, or the other way where that is narrower. */
+/** A row of PEs: a panel per operand, with PEs across and steps down, or transposed when that is narrower. */
 function drawRow(trace: Trace, design: Design): string {
   const [pes = 1] = trace.shape;
   return design.flows
@@ -121,7 +121,7 @@ function drawRow(trace: Trace, design: Design): string {
     .join("\n\n");
 }
 
-/** A plane of PEs: at each step the operands side by side. */
+/** A plane of PEs: for each step, the operands side by side. */
 function drawPlane(trace: Trace, design: Design): string {
   const [rows = 1, columns = 1] = trace.shape;
   const width = widthOf(trace) + 1;
@@ -156,7 +156,7 @@ function drawPlane(trace: Trace, design: Design): string {
 
 const heading = (flow: Design["flows"][number]): string => `${flow.name} ${flowWords(flow.role, flow.code)}`;
 
-/** Of the longest element an operand has, or any of them. */
+/** Width of the longest element of an operand, or of all operands. */
 function widthOf(trace: Trace, operand?: number): number {
   let widest = 1;
   const [rows = 1, columns = 1] = trace.shape;
@@ -168,7 +168,7 @@ function widthOf(trace: Trace, operand?: number): number {
   return widest;
 }
 
-/** Columns of numbers, set to the right. */
+/** Right-aligned columns of numbers. */
 function right(rows: readonly (readonly string[])[]): string {
   const columns = Math.max(...rows.map((r) => r.length));
   const widths = Array.from({ length: columns }, (_, j) => Math.max(...rows.map((r) => (r[j] ?? "").length)));

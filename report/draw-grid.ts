@@ -16,17 +16,17 @@ type GridShape = NonNullable<Extract<Drawing, { kind: "mapping" }>["grid"]>;
 const SIDE = 112;
 const COLUMN = (WIDTH - 8) / 3;
 const TOP = 8;
-/** More lines than these a side would be a grey area. */
+/** Most lines per side; more would look like a grey area. */
 const MOST_LINES = 40;
 
-/** One of the three panels: what is cut, along rows and columns, and into how many. */
+/** One of the three panels: the area that is divided, its rows and columns, and the number of parts. */
 interface Panel {
   readonly size: readonly [rows: number, columns: number];
   readonly cut: readonly [rows: number, columns: number];
   readonly says: readonly string[];
 }
 
-/** Undefined for an instruction that keeps other than two axes. */
+/** Undefined for an instruction that does not keep exactly two axes. */
 export function gridChart(mapping: Mapping, shape: GridShape, series: number): Markup | undefined {
   const { axes } = physicalMapping(mapping);
   const [rows, columns, ...more] = axes.filter((a) => a.kind === "spatial");

@@ -1,7 +1,7 @@
 /**
  * @file Draws a lane design as SVG: the element of each operand that every lane holds, step by step.
  *
- *     drawLanesSvg({ dataflow: "SBM", lanes: 16, columns: 3 })                    one row of a window: sums move a lane a step, 14 of 16 lanes end with a whole one
+ *     drawLanesSvg({ dataflow: "SBM", lanes: 16, columns: 3 })                    one row of a window: sums move one lane per step; 14 of 16 lanes end with a complete sum
  *     drawTransformSvg({ sum, transform: { loops, allocation, schedule }, ... })     the first steps of a design that is given by its transform
  */
 
@@ -16,12 +16,12 @@ import { placeWindow, WINDOW_DESIGNS, windowProblem } from "../mapper/space-time
 import { drawArraySvg } from "./draw-array-svg.ts";
 import type { ArrayDrawing, LaneDrawing } from "./report-data.ts";
 
-/** More columns look the same again. */
+/** Most columns drawn; further ones look the same. */
 const MOST_COLUMNS = 6;
-/** More lanes do what these do. */
+/** Most lanes drawn; further ones do the same. */
 const MOST_LANES = 16;
 
-/** What is drawn smaller than it is, is said to be. */
+/** A drawing that is smaller than its design says so. */
 export function drawLanesSvg({ dataflow, lanes, columns }: LaneDrawing): string {
   const design = WINDOW_DESIGNS[dataflow];
   const shown = Math.min(lanes, MOST_LANES);
@@ -52,11 +52,11 @@ export function drawLanesSvg({ dataflow, lanes, columns }: LaneDrawing): string 
   );
 }
 
-/** More lanes and steps repeat what these show. */
+/** Most lanes and steps drawn; further ones repeat these. */
 const MOST_DRAWN = { lanes: 8, steps: 9 } as const;
 
 /**
- * The first lanes and steps of an array, whose loops are cut short until they fit a page.
+ * The first lanes and steps of an array, with its loops shortened until the drawing fits a page.
  * @throws UsageError for a computation without a uniform recurrence on these loops
  */
 export function drawTransformSvg({ sum, transform, lanes, tile }: ArrayDrawing): string {
@@ -72,7 +72,7 @@ export function drawTransformSvg({ sum, transform, lanes, tile }: ArrayDrawing):
   let loops = whole;
   let { problem, design } = designWith(loops);
   while (design.pes > MOST_DRAWN.lanes || design.steps > MOST_DRAWN.steps) {
-    // While lanes are too many, what lies across them; else what the slowest row of time counts.
+    // Shorten what lies across lanes while there are too many lanes, and otherwise the slowest row of time.
     const rows = design.pes > MOST_DRAWN.lanes ? [transform.allocation] : transform.schedule;
     const counted = rows.flatMap((row) => loops.filter(({ extent }, i) => row[i] !== 0 && extent > 1));
     const [cut] = counted;
@@ -84,7 +84,7 @@ export function drawTransformSvg({ sum, transform, lanes, tile }: ArrayDrawing):
     const shown = loops[i]?.extent ?? extent;
     return shown < extent ? [`${name} ${shown} of ${extent}`] : [];
   });
-  // Loops around the array stand still at their first step, as do those that were cut to it.
+  // Loops around the array, and loops shortened to one step, stay at their first step.
   const moving = new Set(loops.flatMap(({ name, extent }) => (extent > 1 ? [name] : [])));
   const still = new Map(sum.axes.flatMap(({ name }) => (moving.has(name) ? [] : [[name, number(0)] as const])));
   const { inputs, output } = operandAccesses(sum);

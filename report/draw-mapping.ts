@@ -24,7 +24,7 @@ import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "./describe-candidate.ts";
 import { indent, percent, table, WIDTH } from "./text.ts";
 
-/** Everything there is to say about one mapping. */
+/** The full description of a mapping. */
 export function drawMapping(mapping: Mapping): string {
   const { computation, intrinsic, binding, matching } = mapping;
   const physical = physicalMapping(mapping);

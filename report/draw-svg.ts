@@ -24,7 +24,7 @@ const OPERAND_WIDTH = 236;
 const LEAST_WIDTH = 720;
 const TOP = 96;
 const CELL = 24;
-/** Of a small character, rounded up. */
+/** Width of a small character, rounded up. */
 const CHARACTER = 7.4;
 
 /** The SVG document of one mapping. */
@@ -82,7 +82,7 @@ export function drawMappingSvg(mapping: Mapping): string {
     );
   });
 
-  // 3. The matching matrix, and what the colours say.
+  // 3. The matching matrix, and the legend of colours.
   const matrix = matchingMatrix(computation, intrinsic, matching);
   const below = TOP + rows * ROW + 56;
   parts.push(...drawMatrix(matrix, below));
@@ -111,7 +111,7 @@ const LEGEND = [
   ["outer", "outer loop: not mapped"],
 ] as const;
 
-/** The matching matrix from `below` on, and beside it what the colours say. */
+/** The matching matrix, drawn from `below` on, with the legend of colours beside it. */
 function drawMatrix(matrix: BinaryMatrix, below: number): string[] {
   const parts: string[] = [];
   parts.push(text(LOOP_X, below - 34, "matching matrix: which loop feeds which axis", "head"));
@@ -144,7 +144,7 @@ export const MAPPING_STYLE = [
       "path{fill:none;stroke-width:1.6}path.spatial{fill:none;stroke:#2c6fbb}path.reduce{fill:none;stroke:#b8651b}" +
       ".on{fill:#2c6fbb}.off{fill:#e4e9ee}",
   ),
-  // On paper the light colours are used, whatever the reader's choice.
+  // Print uses the light colours, whatever the reader's choice.
   "@media screen and (prefers-color-scheme:dark){",
   scoped(
     ".paper{fill:#12181f}text{fill:#dbe4ec}.head{fill:#8fa1b3}" +

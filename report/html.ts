@@ -5,7 +5,7 @@
  *     html`<table>${rows.map((r) => html`<tr>${r}</tr>`)}</table>`
  */
 
-/** Markup that is safe to write as it stands. Only {@link html} and {@link trusted} make it. */
+/** Markup that may be written unescaped. Only {@link html} and {@link trusted} create it. */
 export class Markup {
   readonly text: string;
   constructor(text: string) {
@@ -18,12 +18,12 @@ export class Markup {
 
 export type Part = string | number | Markup | undefined | readonly Part[];
 
-/** Markup with its holes filled: text is escaped, markup and lists of it are not, undefined is nothing. */
+/** A template of markup: text is escaped, markup and lists of it are inserted, undefined is empty. */
 export function html(pieces: TemplateStringsArray, ...parts: readonly Part[]): Markup {
   return new Markup(pieces.map((piece, i) => piece + (i < parts.length ? filled(parts[i]) : "")).join(""));
 }
 
-/** Markup that our own code made by other means, such as a drawing. Never text from a database. */
+/** Markup that our own code generated, such as a drawing. Never text from a database. */
 export function trusted(text: string): Markup {
   return new Markup(text);
 }

@@ -15,7 +15,7 @@ import { rooflineChart } from "./roofline-chart.ts";
 import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
 import { count, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";
 
-/** One HTML page of what a database holds, with nothing to load from elsewhere. @returns its text */
+/** A self-contained HTML page of what a database holds. @returns its text */
 export function reportPage(data: ReportData): string {
   const { subjects, rooflines, environments, comparisons, source, filter, madeAt, version } = data;
   const title = filter === undefined ? "automap report" : `automap report: ${filter}`;
@@ -164,7 +164,7 @@ ${wrong.map(contradictedPart)}${
 }`;
 }
 
-/** A calibration that kernels outran: what is said of roofs and predictions beside it is too low. */
+/** Shown when kernels outran a calibration, so that its roofs and predictions are too low. */
 function contradictedPart(because: string): Markup {
   return html`<p class="verdict noisy"><strong>roofs not usable</strong>: ${because}.</p>`;
 }
@@ -222,7 +222,7 @@ function accuracyTable(rows: readonly Accuracy[]): Markup {
   return dataTable(caption, columns, rows);
 }
 
-/** `c 64  h 56`: a name and its number stay on one line. */
+/** `c 64 h 56`: keeps a name and its number on one line. */
 function unbroken(shape: string): string {
   return shape
     .split("  ")

@@ -9,9 +9,9 @@
 
 import { html, type Markup } from "./html.ts";
 
-/** Units of a drawing, which are pixels at its own size. */
+/** Width of a chart in units of the drawing, which are pixels at its natural size. */
 export const WIDTH = 440;
-/** Of a line of small text, and of one of its characters in the widest of the usual fonts. */
+/** Height of a line of small text, and width of a character in the widest usual font. */
 export const LINE = 13;
 const CHARACTER = 6.9;
 
@@ -22,16 +22,16 @@ export interface Scale {
   readonly ticks: readonly number[];
 }
 
-/** Room that small text takes, at least. */
+/** Smallest width of small text. */
 export const widthOf = (text: string): number => CHARACTER * text.length;
 
-/** A text cut to a width; what is cut is said by an ellipsis. */
+/** Text cut to a width, with an ellipsis. */
 export function fitted(text: string, width: number): string {
   const most = Math.max(1, Math.floor(width / CHARACTER));
   return text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;
 }
 
-/** @param domain of different ends; equal ones are moved apart */
+/** @param domain its ends; equal ends are moved apart */
 export function linear(domain: Scale["domain"], range: Scale["range"], most = 6): Scale {
   const [low, high] = apart(domain);
   const [from, to] = range;
@@ -39,18 +39,18 @@ export function linear(domain: Scale["domain"], range: Scale["range"], most = 6)
   return { domain: [low, high], range, at, ticks: roundSteps(low, high, most) };
 }
 
-/** @param domain of positive ends */
+/** @param domain positive ends */
 export function log(domain: Scale["domain"], range: Scale["range"], most = 6): Scale {
   const [low, high] = apart(domain);
   const [from, to] = range;
   const at = (value: number): number => from + (Math.log(value / low) / Math.log(high / low)) * (to - from);
   const decades = [[1, 2, 5], [1, 3], [1]].map((steps) => powers(low, high, steps));
   const found = decades.find((t) => t.length <= most) ?? thinned(decades.at(-1) ?? [], most);
-  // Within a factor of three or so, round steps say more.
+  // Within a factor of about three, round steps are more informative.
   return { domain: [low, high], range, at, ticks: found.length < 3 ? roundSteps(low, high, most) : found };
 }
 
-/** Ends that are as good as equal are no range to draw over. */
+/** Moves equal or nearly equal ends apart. */
 function apart([low, high]: Scale["domain"]): [number, number] {
   if (high - low > 1e-6 * Math.max(Math.abs(low), Math.abs(high))) return [low, high];
   return low === 0 ? [-1, 1] : [low - 0.05 * Math.abs(low), low + 0.05 * Math.abs(low)];
@@ -62,7 +62,7 @@ function roundSteps(low: number, high: number, most: number): number[] {
   const step = [1, 2, 5].map((s) => s * power).find((s) => s >= least) ?? 10 * power;
   const first = Math.ceil(low / step);
   const count = Math.floor(high / step) - first + 1;
-  // Twelve digits leave out what 0.1 + 0.2 has too many of.
+  // Rounding to twelve digits hides errors such as that of 0.1 + 0.2.
   return Array.from({ length: Math.max(0, count) }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
@@ -92,7 +92,7 @@ export function short(value: number): string {
   return `${Number(shown.toPrecision(4))}${unit}`;
 }
 
-/** A unit of time in which values read well. */
+/** A unit of time that suits the values. */
 export function timeUnit(seconds: number): { readonly name: string; readonly size: number } {
   if (seconds >= 1) return { name: "s", size: 1 };
   if (seconds >= 1e-3) return { name: "ms", size: 1e-3 };
@@ -135,7 +135,7 @@ ${text(0, top - 10, y.title, { kind: "title" })}
 export interface TextLook {
   readonly anchor?: "start" | "middle" | "end";
   readonly kind?: string;
-  /** Degrees about its own place. */
+  /** Rotation in degrees about its own position. */
   readonly turned?: number;
 }
 
@@ -152,31 +152,31 @@ const SHAPES: readonly ((x: number, y: number, r: number) => string)[] = [
   (x, y, r) => `M${n(x)} ${n(y + 1.2 * r)}l${n(1.15 * r)} ${n(-2 * r)}h${n(-2.3 * r)}z`,
 ];
 
-/** A mark of the colour and the shape of a series; colours and shapes repeat only together after forty. */
+/** A mark in the colour and shape of a series; combinations repeat after forty series. */
 export function mark(series: number, x: number, y: number, radius: number, kind = ""): Markup {
   const shape = SHAPES[series % SHAPES.length] ?? SHAPES[0];
   return html`<path class="${`mark ${seriesClass(series)} ${kind}`.trim()}" d="${shape?.(x, y, radius)}"/>`;
 }
 
-/** Colours there are; see page-style.ts. */
+/** Number of colours; see page-style.ts. */
 export const COLOURS = 8;
 export const seriesClass = (series: number): string => `s${series % COLOURS}`;
 
 export const cross = (x: number, y: number, r = 3.5): string =>
   `M${n(x - r)} ${n(y - r)}L${n(x + r)} ${n(y + r)}M${n(x - r)} ${n(y + r)}L${n(x + r)} ${n(y - r)}`;
 
-/** One drawing. @param label read out in its place */
+/** One drawing. @param label text read out in its place */
 export function chart(label: string, height: number, parts: Markup): Markup {
   return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${n(height)}" width="${WIDTH}" height="${n(height)}" role="img" aria-label="${label}">
 ${parts}
 </svg>`;
 }
 
-/** A tenth of a pixel is fine enough. */
+/** Rounds to a tenth of a pixel. */
 export const n = (value: number): number => (Number.isFinite(value) ? Number(value.toFixed(1)) : 0);
 
 /**
- * Places for labels of a line's height, each as near to where it wants to be as the others let it, in their order from the top.
+ * Positions of labels one line high, each as near as possible to its wanted position, in order from the top.
  * @param wanted ascending
  */
 export function spread(wanted: readonly number[], top: number, bottom: number): number[] {

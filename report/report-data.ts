@@ -14,23 +14,23 @@ import type { DecisionShare } from "./importance.ts";
 export interface ReportData {
   /** The database's path. */
   readonly source: string;
-  /** What was asked for besides, `operator conv2d`; undefined for everything. */
+  /** The filter, `operator conv2d`; undefined for everything. */
   readonly filter: string | undefined;
   readonly madeAt: number;
   readonly version: string;
   readonly subjects: readonly Subject[];
-  /** By types of the inputs, and of all. */
+  /** Accuracy of the model by types of the inputs, and over all. */
   readonly accuracy: readonly Accuracy[];
   readonly rooflines: readonly Roofline[];
   readonly environments: readonly EnvironmentFacts[];
   readonly noise: Noise;
-  /** Of workloads that were searched more than once. */
+  /** Comparisons of workloads that were searched more than once. */
   readonly comparisons: readonly Comparison[];
 }
 
-/** A workload in a world: what has one best. */
+/** A workload in an environment, which together have one best kernel. */
 export interface Subject {
-  /** All that makes it another workload than any other, in one line. */
+  /** One line that distinguishes this workload from every other. */
   readonly label: string;
   /** The user's own name for it. */
   readonly name: string | undefined;
@@ -38,28 +38,28 @@ export interface Subject {
   readonly subject: string;
   /** `c 64  h 56`. */
   readonly shape: string;
-  /** `u8s8->s32`: of the inputs and of what is stored. */
+  /** `u8s8->s32`: types of the inputs and of the output. */
   readonly types: string;
-  /** `u8s8`: of the inputs, which every chart is coloured by. */
+  /** `u8s8`: types of the inputs, which decide the colour in every chart. */
   readonly dtype: string;
-  /** `NHWC`, or by tensor `in=NHWC,w=KRSC`; empty where all are laid out as usual. */
+  /** `NHWC`, or by tensor `in=NHWC,w=KRSC`; empty when all layouts are the defaults. */
   readonly layout: string;
   /** A name or an equation; empty without one. */
   readonly epilogue: string;
   readonly equation: string;
   readonly threads: number;
   readonly cache: "warm" | "flushed";
-  /** Of {@link ReportData.environments}, from 0. */
+  /** Index in {@link ReportData.environments}. */
   readonly environment: number;
-  /** In the order they were made. */
+  /** In the order in which they were measured. */
   readonly trials: readonly TrialPoint[];
   readonly best: Best | undefined;
   readonly accuracy: Accuracy;
-  /** Decisions that took more than one value in the trials that worked, those that explain most first. */
+  /** Decisions with more than one value in successful trials, the most important first. */
   readonly decisions: readonly DecisionShare[];
   /** Trials that failed, by status. */
   readonly failures: readonly Reason[];
-  /** Matches the mapper refuses, by the rule they break; undefined when the record is too old to tell. */
+  /** Refused matches by the rule they break; undefined when the record is too old to tell. */
   readonly refusals: readonly Reason[] | undefined;
 }
 
@@ -73,14 +73,14 @@ export interface TrialPoint {
   readonly interval: readonly [low: number, high: number] | undefined;
   readonly predicted: number | undefined;
   readonly uncorrected: number | undefined;
-  /** Id of the run that measured it, and how many seconds after its beginning; undefined for a trial of no run. */
+  /** Id of the run that measured it, and seconds since its beginning; undefined for a trial without a run. */
   readonly run: string | undefined;
   readonly after: number | undefined;
-  /** Of a GPU while it was timed. */
+  /** Clock of a GPU during timing. */
   readonly clock: DeviceClock | undefined;
-  /** Kinds of candidates decide different things. */
+  /** Kind of the candidate, because different kinds have different decisions. */
   readonly kind: "mapping" | "lanes" | "grid" | "threads";
-  /** What it decides, a name and a value each. */
+  /** Its decisions, each a name and a value. */
   readonly decisions: readonly (readonly [name: string, value: string])[];
 }
 
@@ -88,35 +88,35 @@ export interface Best {
   readonly id: string;
   readonly seconds: number;
   readonly interval: readonly [low: number, high: number];
-  /** A multiply and an add counted as two. */
+  /** Operations per second; a multiply and an add count as two. */
   readonly operationsPerSecond: number;
   /** Instruction, mapping or design, and schedule, in words. */
   readonly candidate: readonly (readonly [name: string, text: string])[];
   readonly predicted: number | undefined;
   readonly levels: readonly LevelCost[];
-  /** The least time the calibration allows over the time taken; undefined without a calibration of the instruction. */
+  /** The least time that the calibration allows divided by the measured time; undefined without a calibration of the instruction. */
   readonly ofRoof: number | undefined;
   readonly clock: DeviceClock | undefined;
   readonly drawing: Drawing;
 }
 
-/** What can be drawn of a candidate, or why nothing can. */
+/** The drawing of a candidate, or why there is none. */
 export type Drawing =
   | {
       readonly kind: "mapping";
       readonly mapping: Mapping;
-      /** How blocks and warps share it; undefined where there are none. */
+      /** How blocks and warps share the work; undefined without blocks. */
       readonly grid: Pick<GridSchedule, "tile" | "warps" | "stage"> | undefined;
     }
   | { readonly kind: "lanes"; readonly design: LaneDrawing }
   | { readonly kind: "array"; readonly array: ArrayDrawing }
   | { readonly kind: "none"; readonly because: string };
 
-/** A window on lanes: one row of it, on one vector. */
+/** One row of a window on the lanes of one vector. */
 export interface LaneDrawing {
   readonly dataflow: LaneDataflow;
   readonly lanes: number;
-  /** Columns of the window; a step is a column. */
+  /** Columns of the window; each step takes one column. */
   readonly columns: number;
 }
 
@@ -135,7 +135,7 @@ export interface Accuracy {
   readonly uncorrected: Rates;
 }
 
-/** Shares; undefined when there are too few trials to say. */
+/** Shares; undefined when there are too few trials. */
 export interface Rates {
   readonly pairwise: number | undefined;
   readonly recall: number | undefined;
@@ -144,22 +144,22 @@ export interface Rates {
 export interface Reason {
   readonly name: string;
   readonly count: number;
-  /** The first one's words. */
+  /** The reason in the words of the first case. */
   readonly example: string;
 }
 
-/** Ceilings of one core or of a GPU, and what ran under them. */
+/** Ceilings of one core or of a GPU, and the trials under them. */
 export interface Roofline {
   readonly environment: number;
   readonly of: "core" | "GPU";
-  /** Where the ceilings come from. */
+  /** Origin of the ceilings. */
   readonly source: string;
   readonly peaks: readonly { readonly name: string; readonly operationsPerSecond: number }[];
-  /** Nearest first: reading from there. */
+  /** Read bandwidths, nearest memory first. */
   readonly bandwidths: readonly { readonly name: string; readonly bytesPerSecond: number }[];
-  /** What else the calibration says, each line a name and a value: latencies, other bandwidths, clocks. */
+  /** Further measurements of the calibration, each a name and a value: latencies, other bandwidths, clocks. */
   readonly rates: readonly (readonly [name: string, value: string])[];
-  /** What is wrong with the ceilings, in a sentence: kernels that ran faster than they allow. */
+  /** Why the ceilings cannot be used, as a sentence: some kernels ran faster than they allow. */
   readonly contradicted: string | undefined;
   readonly points: readonly RooflinePoint[];
 }
@@ -167,9 +167,9 @@ export interface Roofline {
 export interface RooflinePoint {
   readonly label: string;
   readonly dtype: string;
-  /** Operations a byte, each tensor's elements moved once. */
+  /** Operations per byte, when each tensor's elements are moved once. */
   readonly intensity: number;
-  /** Of a thread of a core, or of a GPU as a whole. */
+  /** Operations per second of one thread, or of a whole GPU. */
   readonly operationsPerSecond: number;
   readonly best: boolean;
 }
@@ -180,10 +180,10 @@ export interface EnvironmentFacts {
   readonly fields: readonly (readonly [name: string, value: string])[];
 }
 
-/** How far the numbers can be believed. */
+/** How reliable the measurements are. */
 export interface Noise {
   readonly verdict: "quiet" | "usable" | "noisy" | "unknown";
-  /** The sentence that follows from it. */
+  /** The conclusion, as a sentence. */
   readonly meaning: string;
   readonly facts: readonly (readonly [name: string, value: string, remark: string])[];
 }
@@ -192,13 +192,13 @@ export interface Noise {
 export interface Comparison {
   readonly label: string;
   readonly dtype: string;
-  /** In the order they began, or in the order they were asked for; what is said of the others is beside the first. */
+  /** In order of their start, or in the requested order; the others are compared with the first. */
   readonly runs: readonly RunSummary[];
 }
 
 export interface RunSummary {
   readonly id: string;
-  /** Of {@link ReportData.environments}, from 0. */
+  /** Index in {@link ReportData.environments}. */
   readonly environment: number;
   readonly started: number;
   readonly status: string;
@@ -207,7 +207,7 @@ export interface RunSummary {
   readonly threads: number;
   readonly trials: readonly TrialPoint[];
   readonly failed: number;
-  /** Its fastest: the winner of its finals where it had them. */
+  /** Its fastest kernel: the winner of its finals, if it had any. */
   readonly best: RunBest | undefined;
   /** Kernels that the first run measured too. */
   readonly shared: SharedKernels | undefined;
@@ -220,9 +220,9 @@ export interface RunBest {
   readonly decisions: readonly (readonly [name: string, value: string])[];
 }
 
-/** The same kernels in two runs: what differs between them is the machine, not the search. */
+/** Kernels that two runs share. Their differences come from the machine, not from the search. */
 export interface SharedKernels {
   readonly count: number;
-  /** Median over them of this run's time over the first run's. */
+  /** Median ratio of this run's time to the first run's. */
   readonly ratio: number;
 }

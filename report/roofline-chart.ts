@@ -18,7 +18,7 @@ interface Named {
   readonly rate: number;
 }
 
-/** The ceilings and what every trial reached under them; the best of a workload stands out. */
+/** The ceilings and the rate of every trial under them; the best of each workload is emphasised. */
 export function rooflineChart(roofline: Roofline, seriesOf: (dtype: string) => number): Markup {
   const { peaks, bandwidths, points } = roofline;
   const highest = Math.max(...peaks.map((p) => p.operationsPerSecond), ...points.map((p) => p.operationsPerSecond));
@@ -65,7 +65,7 @@ interface Slope extends Named {
   readonly endY: number;
 }
 
-/** Along the lines, just above them; lines too near for a name between them share one. */
+/** Labels of slopes, just above the lines; lines too close together share one. */
 function slopeNames(slopes: readonly Slope[]): Markup[] {
   const sorted = slopes.toSorted((a, b) => b.rate - a.rate);
   const shared: { names: string[]; slope: Slope }[] = [];
@@ -89,20 +89,20 @@ function apart(a: Slope, b: Slope): number {
   return Math.abs((b.endX - a.x) * dy - (b.endY - a.y) * dx) / Math.max(1e-9, Math.hypot(dx, dy));
 }
 
-/** Of a large mark, from its middle, with its outline. */
+/** Radius of a large mark with its outline. */
 const MARK = 8;
 
-/** What names of flat lines keep clear of. */
+/** The marks and lines that labels of flat lines avoid. */
 interface Around {
-  /** Middles of large marks. */
+  /** Centres of large marks. */
   readonly winners: readonly { readonly x: number; readonly y: number }[];
-  /** Where the line of a rate begins. */
+  /** Left end of the line of a rate. */
   readonly left: (rate: number) => number;
 }
 
 /**
- * At the right ends, or as far left of them as large marks ask for, each above its line; below it where the line above would strike it through, and where one below would too it shares the name of
- * the line above. A name that is moved away from its line is led back.
+ * Labels of flat lines at their right ends, or further left where large marks are in the way. A label stands above its line, or below it when the
+ * next line would strike it through; if neither is free, it shares the label of the line above. A label moved away from its line gets a leader.
  */
 function flatNames(lines: readonly Named[], at: (rate: number) => number, { winners, left }: Around): Markup[] {
   const shared: { names: string[]; y: number; wanted: number; from: number }[] = [];
@@ -132,10 +132,10 @@ function flatNames(lines: readonly Named[], at: (rate: number) => number, { winn
   });
 }
 
-/** Widths of labels are reckoned wide: a label that seems to begin so far before its line does not. */
+/** Tolerance in pixels: widths of labels are overestimated, so a label that seems to begin this far before its line does not. */
 const SLACK = 20;
 
-/** Where a label ends that no mark covers, as far right as can be; at the very right where there is no such place. */
+/** The right end of a label that no mark covers, as far right as possible; the right edge when there is no such place. */
 function clearOf(marks: readonly { readonly x: number }[], width: number, from: number): number {
   const most = RIGHT - 4;
   const ends = [most, ...marks.map((m) => m.x - MARK)].filter((end) => end <= most && end - width >= from - SLACK);

@@ -8,12 +8,12 @@ import { html, type Markup } from "./html.ts";
 import { mark } from "./plot.ts";
 
 export interface Series {
-  /** A number for each type; see {@link mark}. */
+  /** Number of each type's series; see {@link mark}. */
   readonly of: (dtype: string) => number;
   readonly types: readonly string[];
 }
 
-/** What most pages hold comes first, so that the same type mostly looks the same from page to page. */
+/** Frequent types come first, so that a type usually looks the same on all pages. */
 const USUAL = ["f32", "u8s8", "f16", "bf16", "s8", "f64", "tf32", "u8"];
 
 export function seriesOfTypes(types: readonly string[]): Series {
@@ -27,7 +27,7 @@ export function swatch(series: Series, dtype: string): Markup {
   return html`<svg class="swatch" viewBox="0 0 12 12" width="12" height="12" role="img" aria-label="${dtype}">${mark(series.of(dtype), 6, 6, 4.2)}</svg>`;
 }
 
-/** What the marks of a chart mean. */
+/** The legend of a chart's marks. */
 export function legend(series: Series): Markup {
   return html`<ul class="legend">${series.types.map((t) => html`<li>${swatch(series, t)} ${t}</li>`)}</ul>`;
 }

@@ -7,12 +7,12 @@
 
 import type { DeviceClock } from "../abstraction/trial.ts";
 
-/** Lines that hold sentences are broken here: wide enough for a table, narrow enough for a README. */
+/** Width at which sentences are wrapped: enough for a table, and narrow enough for a README. */
 export const WIDTH = 100;
 
 /**
  * Columns as wide as their widest cell, two spaces apart.
- * @param wrap where given, the sentences of the last column are broken so that no line is longer
+ * @param wrap if given, the last column is wrapped so that no line is longer
  */
 export function table(rows: readonly (readonly string[])[], wrap?: number): string {
   const columns = Math.max(0, ...rows.map((r) => r.length));
@@ -28,7 +28,7 @@ export function table(rows: readonly (readonly string[])[], wrap?: number): stri
     .join("\n");
 }
 
-/** A sentence as lines of at most `width` characters; a remark in parentheses stays in one piece, and a longer word stands alone. */
+/** A sentence as lines of at most `width` characters. A remark in parentheses is not broken, and a longer word gets its own line. */
 function breakWords(text: string, width: number): string[] {
   const pieces = (text.match(/\([^()]*\)\S*|\S+/g) ?? []).flatMap((p) => (shown(p) > width ? p.split(" ") : [p]));
   const lines: string[] = [];
@@ -40,10 +40,10 @@ function breakWords(text: string, width: number): string[] {
   return lines.length === 0 ? [""] : lines;
 }
 
-/** What a mark for a colour begins and ends with: characters that are none, and that nobody may send. */
+/** Delimiters of colour marks: noncharacters, which no valid text contains. */
 export const MARKED = ["\ufdd0", "\ufdd1"] as const;
 
-/** Characters a terminal shows: marks for colours take no room. */
+/** Number of visible characters, without colour marks. */
 function shown(text: string): number {
   return text.replaceAll(MARKS, "").length;
 }
@@ -83,7 +83,7 @@ export function printTime(seconds: number): string {
   return `${Number((seconds / scale).toPrecision(4))} ${unit}`;
 }
 
-/** `61.2 to 63.4 us`: the unit once where both have it. */
+/** `61.2 to 63.4 us`: the unit appears once if both share it. */
 export function printInterval(low: number, high: number): string {
   const [from, to] = [printTime(low), printTime(high)];
   const unit = to.slice(to.indexOf(" "));
@@ -95,7 +95,7 @@ export function count(n: number, what: string): string {
   return `${n} ${what}${n === 1 ? "" : "s"}`;
 }
 
-/** `2026-11-21 12:00`, of UTC. */
+/** `2026-11-21 12:00`, in UTC. */
 export function instant(at: number): string {
   return new Date(at).toISOString().slice(0, 16).replace("T", " ");
 }
@@ -106,14 +106,14 @@ export function printClock({ hertz, throttled }: DeviceClock): string {
   return `${(hertz / 1e6).toFixed(0)} MHz while it was timed, ${why}`;
 }
 
-/** Of so many a second, in units of 10^9: `15.2 G`, `8000 G`; from ten thousand on in units of 10^12. */
+/** A rate in units of 10^9 per second, `15.2 G`, `8000 G`; from ten thousand on in units of 10^12. */
 export function rateText(perSecond: number): string {
   const giga = perSecond / 1e9;
   if (giga >= 10_000) return `${(giga / 1000).toPrecision(3)} T`;
   return `${threeDigits(giga)} G`;
 }
 
-/** Three digits at least, and no powers of ten. */
+/** At least three digits, without exponents. */
 export function threeDigits(x: number): string {
   return x >= 100 ? x.toFixed(0) : x.toPrecision(3);
 }
