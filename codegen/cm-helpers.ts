@@ -1,9 +1,12 @@
-/** @file Helper functions on lane vectors for kernels in C for Metal: access to elements of buffer surfaces, and division that rounds down. */
+/**
+ * @file Helper functions on lane vectors for kernels in C for Metal: access to elements of buffer surfaces, and
+ * division that rounds down.
+ */
 
 import { code } from "../abstraction/source-text.ts";
 import type { Helper } from "./cpp-helpers.ts";
 
-/** In the order they may call one another, the last first. */
+/** In an order in which each helper calls only later ones. */
 export const CM_HELPERS: readonly Helper[] = [
   {
     name: "gather_lanes",

@@ -5,8 +5,8 @@
  *     k.host.cpp    this           c++ k.host.cpp -ligfxcmrt -o k
  *                                  ./k k.isa out.bin in.bin w.bin
  *
- * Tensors are files with their elements in memory order. An emulated runtime needs a kernel's address beside its name, so the kernels are
- * declared.
+ * Tensors are files with their elements in memory order. An emulated runtime needs a kernel's address beside its name,
+ * so the kernels are declared.
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -78,7 +78,7 @@ static void run(CmKernel* kernel, unsigned groups, const std::vector<CmBuffer*>&
 `;
 
 const HEAD = code`/* Runs the kernels once. cm_rt.h is the header of the CM runtime, igfxcmrt its library. */`;
-/** How every host program begins: a file that begins otherwise is somebody else's. */
+/** The first line of every host program. A file that begins otherwise was not written by automap. */
 export const CM_HOST_HEAD: string = spell(HEAD, "c++");
 
 /** The text of the host program. @throws Error for a kernel in another language */

@@ -1,6 +1,7 @@
 /**
- * @file Helper functions on sixteen lanes for kernels of mappings in C for Metal: elements of buffer surfaces and of shared local memory,
- * bounds, types. They call only functions that `cm/cm.h` documents for Xe-HPG and later (`cm_load`, `cm_store`, ...).
+ * @file Helper functions on sixteen lanes for kernels of mappings in C for Metal: elements of buffer surfaces and of
+ * shared local memory, bounds, types. They call only functions that `cm/cm.h` documents for Xe-HPG and later
+ * (`cm_load`, `cm_store`, ...).
  *
  *     gather<uchar>(b, 19 * k + n_lanes, n_lanes < 19)          an element for each lane where n < 19
  */
@@ -8,10 +9,10 @@
 import { code } from "../abstraction/source-text.ts";
 import type { Helper } from "./cpp-helpers.ts";
 
-/** Lanes of a vector of elements: the width of messages that Xe-HPG and Xe-HPC both take. */
+/** Lanes of a vector of elements: the message width that both Xe-HPG and Xe-HPC support. */
 export const CM_LANES = 16;
 
-/** In the order they may call one another, the last first. */
+/** In an order in which each helper calls only later ones. */
 export const CM_MEMORY: readonly Helper[] = [
   {
     name: "gather",

@@ -1,6 +1,6 @@
 /**
- * @file The storage of kernels of mappings in C for Metal: tensors and buffers in surfaces, a thread's own memory in shared local memory, tiles
- * in registers.
+ * @file The storage of kernels of mappings in C for Metal: tensors and buffers in surfaces, a thread's own memory in
+ * shared local memory, tiles in registers.
  *
  *     const int w_tiled = 4096; // of workspace                          buffer w_tiled: s8[...] in workspace
  *     const uint c_results = cm_slm_alloc(512);                           buffer c_results: s32[128] of a thread
@@ -24,14 +24,14 @@ import { divisorOf } from "./short-index.ts";
 import { TileRegisters } from "./tile-registers.ts";
 import type { Of } from "./walk.ts";
 
-/** Bytes that a surface holds fewer than: indices of lanes are signed. */
+/** A surface holds fewer bytes than this, since lane indices are signed. */
 const SURFACE_BYTES = 2 ** 31;
-/** Shared local memory that a thread group is given at most. Intel oneAPI GPU Optimization Guide, Xe GPU Architecture. */
+/** The most shared local memory of a thread group. Intel oneAPI GPU Optimization Guide, Xe GPU Architecture. */
 const SLM_BYTES = 64 * 1024;
 const CACHE_LINE = 64;
 
 export const WORKSPACE = new Name("local", "workspace");
-/** A mask of the first lane alone. */
+/** The mask of the first lane. */
 export const ONLY = new Name("local", "first_lane");
 
 export abstract class CmSurfaces extends TileRegisters {
@@ -46,7 +46,10 @@ export abstract class CmSurfaces extends TileRegisters {
     checkSizes(computation, nest);
   }
 
-  /** Buffers as element numbers of the workspace, own memory as bytes of shared local memory, registers. */
+  /**
+   * Declares buffers as offsets in the workspace, a thread's own memory as offsets in shared local memory, and
+   * registers.
+   */
   protected declarations({ memory, registers }: Named, mentioned: ReadonlySet<string>): Code[] {
     const { buffers } = workspaceOf(this.nest);
     const own = this.nest.scratch.filter((s) => s.scope === "local" && memory.has(s.name));
@@ -77,7 +80,7 @@ export abstract class CmSurfaces extends TileRegisters {
     return code`${this.scratch.has(buffer) ? WORKSPACE : tensorName(buffer)}`;
   }
 
-  /** Ahead of an index: where a buffer begins in its surface. */
+  /** The offset of a buffer in its surface, to prefix an index. */
   private from(buffer: string): Code {
     return this.scratch.has(buffer) ? code`${tensorName(buffer)} + ` : NOTHING;
   }

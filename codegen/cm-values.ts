@@ -18,7 +18,7 @@ import { axisName, type Code, code, join, list, type Name } from "../abstraction
 import { typeOf } from "../abstraction/typing.ts";
 import { CExpressions, type Generic, type LibraryFunction } from "./c-expressions.ts";
 
-/** What memory holds an element as. CM language specification, Data Types. */
+/** The type of an element in memory. CM language specification, Data Types. */
 export const CM_TYPES = {
   u8: "uchar",
   s8: "char",
@@ -35,22 +35,22 @@ export const CM_TYPES = {
 
 type Held = "int" | "uint" | "float";
 
-/** What a lane holds while it calculates. */
+/** The type of a value in a lane during computation. */
 const heldAs = (dtype: DType): Held => (dtype === "u32" ? "uint" : isInteger(dtype) ? "int" : "float");
 
-/** A value that is the same in all lanes is a scalar of C. */
+/** A value. One that is the same in all lanes is a scalar. */
 interface Value {
   readonly text: Code;
   readonly isScalar: boolean;
 }
 
-/** How lanes reach an element. */
+/** How lanes access an element. */
 export type Reach = (tensor: string, at: Code, active: Code) => Code;
 
-/** The lanes of a statement: the axis that is a vector, if any, and which lanes there are. */
+/** The lanes of a statement: the axis along the vector, if any, and the active lanes. */
 export interface Lanes {
   readonly axis: string | undefined;
-  /** Undefined where all are. */
+  /** Undefined if all lanes are active. */
   readonly active: Code | undefined;
 }
 
@@ -85,7 +85,7 @@ export class CmValues extends CExpressions {
     return super.index(e, extents);
   }
 
-  /** Prints under these lanes. */
+  /** Prints code for these lanes. */
   within<T>(lanes: Lanes, print: () => T): T {
     const before = this.lanes;
     this.lanes = lanes;
@@ -96,7 +96,7 @@ export class CmValues extends CExpressions {
     }
   }
 
-  /** What is stored: a vector of the type that memory has. */
+  /** A value to store: a vector of the type in memory. */
   stored(e: Expr, dtype: DType, extents: Extents): Code {
     const value = this.whole(this.laneValue(e, dtype, extents), dtype);
     if (dtype === "f16" || dtype === "bf16") return code`to_${dtype}(${value})`;
@@ -104,13 +104,13 @@ export class CmValues extends CExpressions {
     return type === heldAs(dtype) ? value : code`vector<${type}, 16>(${value})`;
   }
 
-  /** An index as a vector of lanes. */
+  /** An index as a vector with one entry per lane. */
   laneIndex(e: Expr, extents: Extents): Code {
     const text = this.index(e, extents);
     return this.varies(e) ? text : code`vector<int, 16>(${text})`;
   }
 
-  /** Lanes where all conditions hold; undefined where none is asked for. */
+  /** The mask of lanes for which all conditions hold; undefined without conditions. */
   mask(conditions: readonly Expr[], extents: Extents): Code | undefined {
     const terms = [...(this.lanes.active ? [this.lanes.active] : []), ...conditions.map((c) => this.test(c, extents))];
     if (terms.length === 0) return undefined;
@@ -216,7 +216,7 @@ export class CmValues extends CExpressions {
     }
   }
 
-  /** A calculated number brought back to its type. */
+  /** Rounds a computed value to its type. */
   private rounded({ text, isScalar }: Value, dtype: DType): Value {
     const whole = (): Code => this.whole({ text, isScalar }, dtype);
     switch (dtype) {

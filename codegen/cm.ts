@@ -1,5 +1,6 @@
 /**
- * @file Prints a loop nest as C for Metal: one self-contained source whose kernels take buffer surfaces, for Xe-HPG and later.
+ * @file Prints a loop nest as C for Metal: one self-contained source whose kernels take buffer surfaces, for Xe-HPG and
+ * later.
  *
  *     for (int step = cm_group_id(0); step < 448; step += cm_group_count(0)) {         for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;
@@ -7,8 +8,9 @@
  *       b0 = load_rows<int, 8, 8>(workspace, (w_tiled + 128 * r) * 1, 32);             b{0} <- w_tiled[128*r]
  *       c0 = cm_dpas<CM_PRECISION_S8, CM_PRECISION_U8, 8, 8>(c0, b0, a0);             c{0} <- dpas(a{0}, b{0})
  *
- * A thread of the nest is a thread group with one thread. It executes innermost scalar loops sixteen lanes at a time. Its own memory is shared
- * local memory; buffers of the workspace are parts of one surface. Emulation: runtime/emulation/cm.h.
+ * A thread of the nest is a thread group with one thread. It executes innermost scalar loops sixteen lanes at a time.
+ * Its own memory is shared local memory; buffers of the workspace are parts of one surface. Emulation:
+ * runtime/emulation/cm.h.
  */
 
 import type { Extents } from "../abstraction/affine.ts";
@@ -48,10 +50,7 @@ const NUMBERS = code`lane_numbers`;
 const ALL_LANES: Lanes = { axis: undefined, active: undefined };
 const OWN = new Set([...CM_MEMORY, ...CM_HELPERS].map((h) => h.name));
 
-/**
- * The kernels of a scheduled nest.
- * @throws UsageError for what CM has no words for
- */
+/** The kernels of a scheduled nest. @throws UsageError for what CM cannot express */
 export function generateCm(computation: Computation, intrinsic: Intrinsic, nest: LoopNest, notes: SourceNotes): Kernel {
   if (intrinsic.language !== "cm")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CM`);
@@ -59,7 +58,7 @@ export function generateCm(computation: Computation, intrinsic: Intrinsic, nest:
 }
 
 class CmWriter extends CmSurfaces implements LanguagePrinter {
-  /** Memory that the kernel at hand both writes and reads. */
+  /** Memory that the current kernel both writes and reads. */
   private shared: ReadonlySet<string> = new Set();
   private fenced = false;
 
@@ -155,7 +154,7 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
     return [this.openLoop(loop, within), ...indented(printStatements(loop.body, this, within)), code`}`];
   }
 
-  /** Loops that stand one in the other; the steps of one of them are lanes. */
+  /** Perfectly nested loops. The steps of one of them become lanes. */
   private chain(loop: Loop, shared: string, extents: Extents, around: Lanes): Code[] {
     const within = { ...extents, [loop.axis]: loop.extent };
     const isShared = loop.axis === shared;
@@ -185,7 +184,7 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
     };
   }
 
-  /** What this thread has written is there for what it reads behind a fence. */
+  /** Adds fences, after which this thread reads what it has written. */
   private behindFences(statements: readonly Statement[], print: () => Code[]): Code[] {
     const { reads, writes } = touchedIn(statements);
     const met = [...reads, ...writes].filter((buffer) => this.shared.has(buffer));
@@ -218,7 +217,7 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
 
   // ---- scalars ----------------------------------------------------------------------------------------------------------------
 
-  /** Outside of loops that are lanes, the first of them. */
+  /** Executed by the first lane, outside of loops that become lanes. */
   scalar(statement: Of<"scalar">, extents: Extents): Code[] {
     const only: Lanes = { axis: undefined, active: code`${ONLY}` };
     return this.behindFences([statement], () => this.assigned(statement, extents, only));

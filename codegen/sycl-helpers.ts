@@ -51,7 +51,7 @@ const FORMATS: readonly Helper[] = [
 ];
 const REPLACED: ReadonlySet<string> = new Set(FORMATS.map((h) => h.name));
 
-/** The functions a text calls. */
+/** The functions that a text calls. */
 export function syclHelpers(text: readonly Code[]): Code[] {
   const others = helpersFor(text, "static inline", REPLACED);
   return [...calledIn([...text, ...others], FORMATS), ...others];

@@ -1,6 +1,6 @@
 /**
- * @file Prints a loop nest as SYCL 2020: one self-contained source with the functions of abstraction/kernel.ts. Each phase is an ND-range whose
- * work-groups are one sub-group each.
+ * @file Prints a loop nest as SYCL 2020: one self-contained source with the functions of abstraction/kernel.ts. Each
+ * phase is an ND-range whose work-groups are one sub-group each.
  *
  *     handler.parallel_for(sycl::nd_range<1>(448 * 8, 8), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(8)]] {
  *       const int part = item.get_group(0), parts = item.get_group_range(0);
@@ -27,10 +27,7 @@ import { dealtTo } from "./subgroup-tasks.ts";
 import { SyclExpressions, syclHelpers } from "./sycl-helpers.ts";
 import { type Of, phasesOf } from "./walk.ts";
 
-/**
- * The kernel of a scheduled nest.
- * @throws Error when the instruction is not reached from SYCL
- */
+/** The kernel of a scheduled nest. @throws Error if the instruction is not available in SYCL */
 export function generateSycl(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -81,7 +78,7 @@ class SyclWriter extends SubgroupWriter {
     };
   }
 
-  /** A function that submits a phase; undefined where it does nothing. */
+  /** A function that submits a phase; undefined for an empty phase. */
   private submission(name: Code, body: readonly Statement[]): Code | undefined {
     if (body.length === 0) return undefined;
     const { indexType, width } = this;
@@ -116,7 +113,7 @@ class SyclWriter extends SubgroupWriter {
   }
 }
 
-/** Includes, and the functions that a text calls. */
+/** The includes, and the functions that a text calls. */
 export function syclHead(text: readonly Code[]): Code[] {
   return [
     code`#include <sycl/sycl.hpp>`,
@@ -129,7 +126,7 @@ export function syclHead(text: readonly Code[]): Code[] {
   ];
 }
 
-/** The pointers of a phase: device memory, reached by name. */
+/** The pointers of a phase to device memory. */
 export function pointersIn(computation: Computation, nest: LoopNest, memory: ReadonlySet<string>): Code[] {
   const output = outputOf(computation).name;
   return [
@@ -147,7 +144,7 @@ export function pointersIn(computation: Computation, nest: LoopNest, memory: Rea
   ];
 }
 
-/** Memory of one thread of the nest is that of its work-group. */
+/** A thread's memory in the nest is local memory of its work-group. */
 export function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>): Code[] {
   return nest.scratch
     .filter((s) => s.scope === "local" && memory.has(s.name))
@@ -157,7 +154,7 @@ export function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>): Code
     );
 }
 
-/** A function that submits an ND-range; the queue is in order. */
+/** A function that submits an ND-range to an in-order queue. */
 export function syclPhase(
   name: Code,
   pointers: readonly Code[],
@@ -179,7 +176,7 @@ export function syclPhase(
   ]);
 }
 
-/** The call of a phase, behind what was submitted last. */
+/** The call of a phase, after the previous submission. */
 export const syclCall = (name: Code): Code => code`last = ${name}(queue, ${WORKSPACE}, tensors);`;
 
 /** SYCL 2020, sections 4.6.5 (is_in_order) and 4.13.2 (errc). */
@@ -189,7 +186,7 @@ static void require_order(const sycl::queue& queue) {
     throw sycl::exception(sycl::make_error_code(sycl::errc::invalid), "automap: make the queue with sycl::property::queue::in_order");
 }`;
 
-/** The functions of abstraction/kernel.ts: every phase behind the one before. */
+/** The functions of abstraction/kernel.ts, which submit the phases one after another. */
 export function syclInterface(nest: LoopNest, calls: readonly Code[], prepares: boolean): Code[] {
   return [
     apart(ORDERED),

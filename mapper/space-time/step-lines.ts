@@ -1,8 +1,9 @@
 /**
- * @file Lines of a step: rows of the step before that blocks of vectors have in registers, as they are read at several columns or by several rows.
+ * @file Lines of a step: rows of the step before that a block of vectors keeps in registers, because they are read at
+ * several columns or by several rows.
  *
- *     u[t-1,i,j,k-1] + u[t-1,i,j,k] + u[t-1,i,j,k+1] + u[t-1,i-1,j,k]      row (i,j) is a line, row (i-1,j) is loaded where it is read
- *     rows 2: u[t,i,j,k] and u[t,i+1,j-1,k]                              both read rows (i,j-1) and (i+1,j): these are lines too
+ *     u[t-1,i,j,k-1] + u[t-1,i,j,k] + u[t-1,i,j,k+1] + u[t-1,i-1,j,k]      row (i,j) is a line; row (i-1,j) is loaded where it is read
+ *     rows 2: u[t,i,j,k] and u[t,i+1,j-1,k]                              both read rows (i,j-1) and (i+1,j), so these are lines too
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -10,10 +11,13 @@ import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import { type Access, accessesIn } from "../../abstraction/expression.ts";
 import type { Steps } from "./plane.ts";
 
-/** Registers that rows in registers may take, of the 32 that AVX-512 has: sums and other rows need some besides. */
+/** Registers for lines, of the 32 of AVX-512. Sums and other rows need the rest. */
 const MOST_LINE_REGISTERS = 20;
 
-/** A line: its distance from the first row of a block along each axis but the last, the columns it is read at, and how often it is read. */
+/**
+ * A line: its offset from the first row of a block along each axis but the last, its columns, and the number of its
+ * reads.
+ */
 interface Line {
   readonly rows: readonly number[];
   readonly columns: readonly number[];
@@ -21,8 +25,8 @@ interface Line {
 }
 
 /**
- * Lines of blocks of so many rows: what is read more than once. None where what ends the row is no zero, or where there are too many for the
- * registers.
+ * The lines of a block of `rows` rows: rows that are read more than once. Empty if rows do not end in zeros, or if
+ * there are more lines than registers.
  */
 export function linesOf(steps: Steps, { lanes, vectors }: LaneSchedule, rows: number): readonly Line[] {
   const lane = steps.axes.at(-1);
@@ -43,29 +47,33 @@ export function linesOf(steps: Steps, { lanes, vectors }: LaneSchedule, rows: nu
   return registers <= MOST_LINE_REGISTERS ? several : [];
 }
 
-/** Vectors of a line that a block of so many has in registers: one more at either side, where it is read beside its own column. */
+/** Vectors of a line that a block keeps in registers: one more on each side that is read beyond its own columns. */
 export function registersOf({ columns }: Line, vectors: number): number {
   return vectors + (columns.length > 1 ? 2 : 0);
 }
 
-/** Where a step reads the plane. */
+/** The reads of the plane in a step. */
 export function readsOf({ time }: Steps): readonly Access[] {
   return accessesIn(time.step.equation.value).filter((e) => e.tensor === time.first);
 }
 
-/** How far from the element that it makes a read lies, along each axis of the plane. */
+/** The offset of a read from the element being computed, along each axis of the plane. */
 export function shiftsOf({ index }: Access): readonly number[] {
   return index.map((e) => affineForm(e.kind === "border" ? e.index : e)?.constant ?? 0);
 }
 
-/** The row of a read, from the first row of a block: each further row of a block is one plane on and one row back. */
+/**
+ * The row of a read, relative to the first row of a block. Each further row of a block is one plane on and one row
+ * back.
+ */
 export function inBlock(shifts: readonly number[], row: number): readonly number[] {
   return shifts.slice(0, -1).map((shift, d) => (d === 0 ? shift + row : d === 1 ? shift - row : shift));
 }
 
 /**
- * Whether a row of a step is written over the row of the step before that it is the last to read. Element by element that is right where rows
- * of other places are read in the same column only, and where no vector overlaps its neighbour: zeros end the rows.
+ * Whether a row of a step may overwrite the row of the step before that it is the last to read. That is correct element
+ * by element if rows at other positions are read only in the same column, and if no vectors overlap, which holds for
+ * rows that end in zeros.
  */
 export function overwrites({ axes, time }: Steps): boolean {
   const swept = axes[0]?.reach ?? 0;
@@ -73,7 +81,7 @@ export function overwrites({ axes, time }: Steps): boolean {
   return time.dependences.every(([, row, ...others]) => row === 0 || others.every((d) => d === 0));
 }
 
-/** Rows of a step that the next one has yet to read, when it begins a row. */
+/** Rows of a step that the next step has yet to read when it begins a row. */
 export function keptRows(steps: Steps): number {
   return 2 * (steps.axes[0]?.reach ?? 0) + (overwrites(steps) ? 0 : 1);
 }

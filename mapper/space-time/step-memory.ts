@@ -1,5 +1,6 @@
 /**
- * @file The memory of the rows of time steps: planes, or a ring that holds the newest rows of all steps of a pass but the last.
+ * @file The memory of the rows of time steps: planes, or a ring that holds the newest rows of all steps of a pass but
+ * the last.
  *
  *     rows[(row - step + 14) % 7 * pitch + column]          3 steps, of a star that reaches one row: each overwrites what it alone still needs
  *     rows[(row - 2 * step + 18) % 9 * pitch + column]      of another stencil
@@ -15,11 +16,11 @@ import type { PlaneAxis, Steps } from "./plane.ts";
 import { keptRows, overwrites } from "./step-lines.ts";
 import { depthOf } from "./steps.ts";
 
-/** Where the values of a step lie. */
+/** The memory that holds the values of a step. */
 export type Source =
-  /** A whole plane: a tensor, or memory of the kernel's own in the same order. */
+  /** A whole plane: a tensor, or memory of the kernel in the same order. */
   | { readonly kind: "plane"; readonly name: string }
-  /** The newest rows of a step of a pass, which is counted from 0; each thread has a ring of its own. */
+  /** The newest rows of a step, counted from 0 within its pass. Each thread has its own ring. */
   | { readonly kind: "ring"; readonly name: string; readonly step: Expr };
 
 /** One step of a pass, at a row. */
@@ -28,15 +29,15 @@ export interface Level {
   readonly from: Source;
   readonly to: Source;
   readonly isLast: boolean;
-  /** Of the row: the place along the axis that is swept, and along the one in tiles. */
+  /** The row's position along the swept axis, and along the tiled one. */
   readonly places: readonly Expr[];
-  /** Where the tile begins. */
+  /** The origin of the tile. */
   readonly tile: Expr;
-  /** Of the plane that the pass reads, the row that the next turn of the sweep is the first to need: the last step asks for it ahead. */
+  /** The first row of the pass's input plane that the next turn of the sweep needs. The last step prefetches it. */
   readonly ahead?: { readonly plane: Source; readonly places: readonly Expr[] };
 }
 
-/** A line of the cache, which rows keep their distance by: rows of a power of two would share their sets. */
+/** Bytes of a cache line. Row pitches are odd multiples of it, since rows at a power of two would share cache sets. */
 const LINE_BYTES = 64;
 
 export abstract class StepMemory {
@@ -45,9 +46,9 @@ export abstract class StepMemory {
   protected readonly dtype: DType;
   protected readonly names: FreshNames;
   protected readonly lane: PlaneAxis;
-  /** Of the rows: the first is swept, the second is in tiles. */
+  /** Axes of the rows: the first is swept, the second is tiled. */
   protected readonly rows: readonly PlaneAxis[];
-  /** The share of the rows that a thread sweeps, of several. */
+  /** The share of the rows that a thread sweeps. */
   protected readonly chunk: Expr;
 
   constructor(steps: Steps, schedule: LaneSchedule) {
@@ -85,7 +86,7 @@ export abstract class StepMemory {
     const [swept, tiled] = this.rows;
     const [slots, reach] = [this.slots(), swept?.reach ?? 0];
     const later = keptRows(this.steps) - reach;
-    // Places of rows above the plane are counted from a number above 0, so that the rest is that of a positive one.
+    // Positions above the plane are negative. An offset keeps the dividend positive.
     const before = slots * Math.ceil(((2 * reach + later) * level.depth) / slots);
     const place = binary("-", plus(row, number(before)), binary("*", of.step, number(later)));
     const slot = binary("%", place, number(slots));
@@ -107,7 +108,7 @@ export abstract class StepMemory {
     return [loop(column, this.lane.extent, [{ kind: "scalar", equation: { target, op: "=", value: number(0) } }])];
   }
 
-  /** The rows of all steps but the last, in passes of any depth. */
+  /** The elements of the rings of all steps but the last, for passes of any depth. */
   protected ringElements(): number {
     const [, tiled] = this.rows;
     const high = tiled ? this.tileOf() + 2 * (depthOf(this.schedule) - 1) * tiled.reach : 1;
@@ -121,7 +122,7 @@ export abstract class StepMemory {
     return kept * (depthOf(this.schedule) - 1) + newest;
   }
 
-  /** Elements from a row to the next: whole lines of the cache, an odd number of them. */
+  /** Elements from one row to the next: an odd number of whole cache lines. */
   protected pitch(): number {
     const line = LINE_BYTES / bytesOf(this.dtype);
     const lines = Math.ceil(this.lane.extent / line);

@@ -1,5 +1,6 @@
 /**
- * @file The passes of a stencil in time over its planes: the number of steps of each, and the planes it reads and writes.
+ * @file The passes of a stencil in time over its planes: the number of steps of each, and the planes it reads and
+ * writes.
  *
  *     pass u_0 -> u                        4 steps: what 100 leave over of passes of 8
  *     for pair in 0..6
@@ -12,13 +13,13 @@ import { type Source, StepMemory } from "./step-memory.ts";
 import { depthOf } from "./steps.ts";
 
 export abstract class StepPasses extends StepMemory {
-  /** So many steps, from one plane to another. */
+  /** A pass of `depth` steps from one plane to another. */
   protected abstract pass(from: Source, to: Source, depth: number): readonly Statement[];
 
-  /** What stands between passes: nothing where one thread makes them all. */
+  /** Statements between passes; none for a single thread. */
   protected readonly between: readonly Statement[] = [];
 
-  /** Memory and registers besides the planes. */
+  /** Memory and registers in addition to the planes. */
   protected abstract held(): Pick<LoopNest, "scratch" | "vectors">;
 
   nest(): LoopNest {
@@ -31,7 +32,7 @@ export abstract class StepPasses extends StepMemory {
     const follow = (...passes: readonly (readonly Statement[])[]): Statement[] =>
       passes.flatMap((pass, i) => (i === 0 ? pass : [...this.between, ...pass]));
 
-    // The first pass takes what steps are left over; the last writes the output.
+    // The first pass takes the steps that full passes leave over. The last pass writes the output.
     const rest = time.steps % depth || depth;
     const more = (time.steps - rest) / depth;
     const passes = [this.pass(first, more % 2 === 0 ? last : between, rest)];
@@ -57,6 +58,6 @@ export abstract class StepPasses extends StepMemory {
     };
   }
 
-  /** How the second plane is indexed: by a number of its elements, unless dimensions are given. */
+  /** Dimensions of the second plane. By default it has a flat index. */
   protected readonly shaped: Pick<Scratch, "dims" | "outside"> = {};
 }

@@ -1,6 +1,6 @@
 /**
- * @file The rows of time steps in registers while warps stream them: which register of a lane holds which element, and its position in the
- * plane.
+ * @file The rows of time steps in registers while warps stream them: which register of a lane holds which element, and
+ * its position in the plane.
  *
  *     u2_[5,lane]           step 2, the third of three rows, the second of two columns
  *     next[1,lane]          on its way from memory
@@ -13,12 +13,14 @@ import type { PlaneAxis } from "./plane.ts";
 import { StepPasses } from "./step-passes.ts";
 import { rowsOfStep, type WarpTile } from "./warp-tile.ts";
 
-/** Elements that a lane has of a step at a row of the stream: where along the middle axis, and which of its columns. */
+/**
+ * An element that a lane holds: its step, its row in the stream, its position along the middle axis, and its column.
+ */
 export interface Own {
   readonly step: number;
-  /** The row of the stream that is read when it is made, counted within a block. */
+  /** The stream row that is read when the element is computed, counted within a block. */
   readonly k: number;
-  /** From the first output of the tile. */
+  /** Relative to the first output of the tile. */
   readonly y: number;
   readonly column: number;
 }
@@ -41,7 +43,7 @@ export abstract class StepRegisters extends StepPasses {
 
   // ---- places and registers ----------------------------------------------------------------------------------------------------------
 
-  /** Where an element lies in the plane, or beyond it. */
+  /** The position of an element in the plane, or beyond it. */
   protected place({ depth, swept, tiled, lane, ...tile }: WarpTile, { step, k, y, column }: Own, block: Expr): Expr[] {
     const from = (along: PlaneAxis, by: number): Expr => binary("*", axis(this.tileOfAxis(along)), number(by));
     const streamed = binary("*", block, number(tile.unrolled));
@@ -55,7 +57,10 @@ export abstract class StepRegisters extends StepPasses {
     ];
   }
 
-  /** The index of what is read at a place along an axis; a lane's columns, as many as move at once, are inside or outside together. */
+  /**
+   * The index of a read at a position along an axis. Columns of a lane that move together are all inside, or all
+   * outside.
+   */
   protected continued(at: Expr, d: number, { lane, width, each, halo, together }: WarpTile, first: number): Expr {
     const along = this.steps.axes[d];
     if (along !== lane) return along?.border === "wrap" ? border("wrap", at, along.extent) : at;
@@ -76,13 +81,13 @@ export abstract class StepRegisters extends StepPasses {
     return upTo(rows).flatMap((y) => upTo(tile.each).map((column) => ({ y: y - above, column })));
   }
 
-  /** Elements that move at once, by the first of them. */
+  /** Elements that one load or store moves, by the first of them. */
   protected pieces(tile: WarpTile, step: number): { readonly y: number; readonly first: number }[] {
     const all = this.elements(tile, step).filter(({ column }) => column % tile.together === 0);
     return all.map(({ y, column }) => ({ y, first: column }));
   }
 
-  /** The rows of a step turn through its registers; of the last step there is one. */
+  /** The register slot of a row. The rows of a step rotate through its registers; the last step needs only one. */
   protected slotOf({ depth, ring, swept }: WarpTile, step: number, k: number): number {
     const row = k - step * (swept?.reach ?? 0);
     return step === depth ? 0 : ((row % ring) + ring) % ring;
@@ -93,7 +98,7 @@ export abstract class StepRegisters extends StepPasses {
     return (slot * rowsOfStep(tile, step) + y + above) * tile.each + column;
   }
 
-  /** Registers of a step. */
+  /** The register file of a step. */
   protected file(step: number): string {
     return `${outputOf(this.steps.computation).name}${step}_`;
   }
@@ -104,7 +109,7 @@ export abstract class StepRegisters extends StepPasses {
     return access(file, [number(index), axis(this.laneAxis)]);
   }
 
-  /** Registers of neighbouring columns from one on, as many as move at once. */
+  /** Registers of neighbouring columns that move together, beginning with `first`. */
   protected registers({ together }: WarpTile, wish: string, first: number): Access {
     const own = this.register(wish, first, first + together - 1);
     if (together === 1) return own;

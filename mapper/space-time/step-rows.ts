@@ -4,7 +4,8 @@
  *     line0_0 = u[row,j,k-16 .. k-1]; line0_1 = u[row,j,k .. k+15]; line0_2 = u[row,j,k+16 .. k+31]      each line of the cache is read once
  *     next[row,j,k .. k+15] = f(lanes_from<15>(line0_0, line0_1), line0_1, lanes_from<1>(line0_1, line0_2), u[row-1,j,k .. k+15], ...)
  *
- * A row that is read at several columns is loaded into registers, with zeros at its ends: a load that crosses a line costs as much as two.
+ * A row that is read at several columns is loaded into registers, with zeros at its ends: a load that crosses a line
+ * costs as much as two.
  */
 
 import {
@@ -26,14 +27,14 @@ import type { Level } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";
 
 /**
- * Columns of one statement: one of them, lanes whose neighbours lie inside the row, lanes at an end of it, or lanes that may lie beyond an end
- * themselves.
+ * Columns of one statement: one of them, lanes whose neighbours lie inside the row, lanes at an end of it, or lanes
+ * that may lie beyond an end themselves.
  */
 type Columns = "one" | "inside" | "end" | "beyond";
 
 type Scalar = Extract<Statement, { kind: "scalar" }>;
 
-/** Of a block of vectors whose lines are in registers: one of its vectors, and of which of its rows. */
+/** A vector in a block whose lines are in registers, and its row. */
 interface InBlock {
   readonly rows: number;
   readonly vector: number;
@@ -50,9 +51,9 @@ export abstract class StepRows extends StepPasses {
     return count === 0 ? [] : [{ name: this.lineFile, dtype: this.dtype, lanes: lanes * (vectors + 2), count }];
   }
 
-  /** The columns of a row: whole vectors where all neighbours are inside, and the others one by one. */
+  /** The columns of a row: whole vectors where all neighbours are inside, single columns elsewhere. */
   protected columns(level: Level, isInterior: boolean): readonly Statement[] {
-    // Of a plane's rows those at its border are tested.
+    // Rows at the plane's border are tested.
     if (level.from.kind === "plane" && !isInterior) {
       const tests = this.rows.flatMap((along, d) => {
         const place = level.places[d];
@@ -75,8 +76,9 @@ export abstract class StepRows extends StepPasses {
   }
 
   /**
-   * Whole vectors that begin at lines of the cache. Of a row with zeros around it lanes at its ends read nothing. Of others columns that reach beyond
-   * the row are done one by one, and a vector more at either end, which overlaps its neighbours, does the rest.
+   * Whole vectors that begin at lines of the cache. Of a row with zeros around it lanes at its ends read nothing. Of
+   * others columns that reach beyond the row are done one by one, and a vector more at either end, which overlaps its
+   * neighbours, does the rest.
    */
   private line(level: Level, isInterior: boolean): readonly Statement[] {
     if (linesOf(this.steps, this.schedule, 1).length > 0) return this.blocks(level, isInterior, 1);
@@ -136,7 +138,7 @@ export abstract class StepRows extends StepPasses {
   protected blocks(level: Level, isInterior: boolean, rows: number): readonly Statement[] {
     const { extent, name } = this.lane;
     const width = this.schedule.lanes * this.schedule.vectors;
-    // Those whose neighbours on both sides lie inside, and the others.
+    // Blocks whose neighbours on both sides are inside, and the others.
     const inner = Math.max(0, Math.floor((extent - this.schedule.lanes) / width) - 1);
     const block = this.names.fresh(`${name}_block`);
     const at = binary("+", binary("*", axis(block), number(width)), number(width));
@@ -200,7 +202,7 @@ export abstract class StepRows extends StepPasses {
   private statement(level: Level, column: Expr, isInterior: boolean, of: Columns, block?: InBlock): Scalar {
     const { time } = this.steps;
     const places = [...level.places, column];
-    // Rows lie inside by the loops; what is written says it to whoever proves bounds.
+    // The loops keep rows inside; the written bounds allow others to prove it.
     const coordinates = new Map(
       this.steps.axes.map(({ name, extent, border: how }, d) => {
         const place = places[d] ?? number(0);
@@ -208,7 +210,7 @@ export abstract class StepRows extends StepPasses {
         return [name, kept] as const;
       }),
     );
-    // Reads of the plane first, whose indices are the places themselves.
+    // Plane reads are substituted first, while their indices are still the plain positions.
     const reads: Expr[] = [];
     const held = this.names.fresh("held");
     const apart = rewrite(
@@ -228,7 +230,7 @@ export abstract class StepRows extends StepPasses {
     return { kind: "scalar", equation: { target, op: "=", value } };
   }
 
-  /** An element of the step before in a register, if it is in one. */
+  /** An element of the step before in a register, if one holds it. */
   private lineAt(shifts: readonly number[], block: InBlock | undefined): Expr | undefined {
     if (!block) return undefined;
     const key = inBlock(shifts, block.row).join();
@@ -252,7 +254,7 @@ export abstract class StepRows extends StepPasses {
       const isColumn = along === this.lane;
       if (isColumn && (of === "inside" || along.reach === 0)) return raw;
       const how = along.border;
-      // A ring has the rows beyond the plane, of zeros or continued.
+      // A ring also holds the rows beyond the plane, as zeros or continued.
       if (!isColumn && level.from.kind === "ring")
         return how === "zero" || how === "wrap" ? raw : border(how, raw, along.extent);
       if (how !== "zero") return border(how, raw, along.extent);
