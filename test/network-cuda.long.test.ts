@@ -52,7 +52,7 @@ function moves(): Graph {
   const x = net.input("x", [2, 3, 4]);
   const t = net.node("Transpose", [x], { perm: [2, 0, 1] });
   const c = net.node("Concat", [t, net.node("Exp", [t])], { axis: 1 });
-  net.output(net.node("ReduceMean", [c], { axes: [1], keepdims: 0 }));
+  net.output(net.node("ReduceMean", [c, net.whole("along", [1])], { keepdims: 0 }));
   net.output(net.node("Reshape", [c, net.constant("shape", [2], Float64Array.of(8, 6), "s64")]));
   net.output(net.node("Identity", [x]));
   return net.graph;
