@@ -13,9 +13,11 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import { tileRowElements } from "../abstraction/memory-tile.ts";
 import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
 import { parseLoop } from "../mapper/schedule/cache-tiles.ts";
+import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { dimensionsUnder } from "../mapper/schedule/gaps.ts";
-import { copyWithin, movedBy, type WithinCopy } from "../mapper/schedule/within.ts";
-import { AffineFootprint, LINE_BYTES, type Term, term } from "./footprint.ts";
+import { dependsOn } from "../mapper/schedule/operands.ts";
+import { copyWithin, movedBy, tilesWithin, type WithinCopy } from "../mapper/schedule/within.ts";
+import { AffineFootprint, LINE_BYTES, RunFootprint, type Term, term } from "./footprint.ts";
 import { at, type DimensionState, type Packing, type PlacedInput, product, straddlingShare } from "./placed.ts";
 
 /** A copy as it is loaded, with the number of elements written each time it is made. */
@@ -44,6 +46,7 @@ export function withinInput(
   once: PlacedInput,
 ): PlacedInput | undefined {
   const { mapping, states, copies } = place;
+  if (schedule.placement[operand.name] === "tiled") return tilesInput(place, schedule, operand, once);
   const found = copyWithin(mapping, schedule, operand.name, dimensionsUnder(mapping, schedule));
   if (typeof found === "string") return undefined;
   if (!copies.has(found)) copies.set(found, knownCopy(place, schedule, operand, found, once));
@@ -59,6 +62,47 @@ export function withinInput(
     packing: { ...placed.packing, elements, bytes, passingBytes: Math.min(bytes, placed.bufferBytes) },
     edges: placed.edges,
     borders: placed.borders,
+  };
+}
+
+/** The same of tiles, which lie one behind the other: of the dimensions that loops around them move, they hold some steps at a time. */
+function tilesInput(
+  { mapping, states }: Place,
+  schedule: Schedule,
+  operand: Operand,
+  once: PlacedInput,
+): PlacedInput | undefined {
+  const dimensions = dimensionsUnder(mapping, schedule);
+  const found = tilesWithin(mapping, schedule, operand.name, dimensions);
+  if (typeof found === "string" || once.packing === undefined) return undefined;
+  const tile = product(operand.dims.map((o) => o.extent)) * bytesOf(operand.dtype);
+  const own = dimensions.flatMap((d, i) => (dependsOn(mapping, operand.name, d) ? [{ d, state: at(states, i) }] : []));
+  const held = (d: LoopDimension): number => found.around.find((a) => a.dimension === d)?.steps ?? d.steps;
+  const bufferBytes = tile * product(own.map(({ d }) => held(d)));
+  // Every step of the dimensions that move it is packed once, and again for each step of the other loops around it.
+  const again = loopsAround(schedule, operand.name, states, (name) => own.every(({ d }) => d.name !== name));
+  const { packing } = once;
+  const bytes = packing.bytes * again;
+  return {
+    footprint: new RunFootprint(
+      own.map(({ d, state }) => ({
+        get covered(): number {
+          return Math.min(state.covered, held(d));
+        },
+      })),
+      tile,
+      LINE_BYTES,
+    ),
+    bufferBytes,
+    straddling: once.straddling,
+    packing: {
+      ...packing,
+      elements: packing.elements * again,
+      bytes,
+      passingBytes: Math.min(bytes, bufferBytes),
+    },
+    edges: once.edges,
+    borders: [],
   };
 }
 
@@ -100,12 +144,22 @@ function knownCopy(
 
 /** How often a call makes the copy: the number of steps of the loops around it. */
 function copiesOf(schedule: Schedule, operand: string, states: readonly DimensionState[]): number {
+  return loopsAround(schedule, operand, states, () => true);
+}
+
+/** Steps of those loops around a copy that are counted. */
+function loopsAround(
+  schedule: Schedule,
+  operand: string,
+  states: readonly DimensionState[],
+  counts: (dimension: string) => boolean,
+): number {
   const last = schedule.order.indexOf(schedule.within?.[operand] ?? "");
   let copies = 1;
   for (let i = 0; i <= last; i++) {
     const loop = parseLoop(schedule.order[i] ?? "");
     for (const { name, blocks } of states) {
-      if (loop?.name !== name) continue;
+      if (loop?.name !== name || !counts(name)) continue;
       // Over tiles of blocks. When the loop over blocks is also outside, that loop alone determines the number.
       if (loop.tile === undefined) copies *= blocks;
       else if (schedule.order.indexOf(name) > last) copies *= Math.ceil(blocks / loop.tile);

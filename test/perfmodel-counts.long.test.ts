@@ -301,7 +301,11 @@ function walk(
           const isCopy = value.kind === "access" && computation.tensors[value.tensor] !== undefined;
           if (tensor === outputOf(computation).name) counts.scattered += value.kind === "number" ? 0 : 1;
           // Bytes are calculated in a local buffer of their own first; one that holds a copy is zeroed first.
-          else if (nest.scratch.some((b) => b.name === tensor && b.scope === "local") && !isCopy) break;
+          else if (
+            nest.scratch.some((b) => b.name === tensor && b.scope === "local" && !b.name.endsWith("_tiles")) &&
+            !isCopy
+          )
+            break;
           else {
             const operand =
               inputs.find(

@@ -6,7 +6,7 @@
  *     select(j == 0, d[b,k], e[b,j-1,k])      ->      e[b,j-1,k] at every j, of which j = 0 lies outside;  then d[b,k] at j = 0
  */
 
-import { axis, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
@@ -42,15 +42,23 @@ export function tileAxes(
   };
 }
 
+/** Some consecutive steps of a dimension. */
+export interface Steps {
+  readonly from: Expr;
+  readonly count: number;
+}
+
 /**
  * Loops over the steps of dimensions and the elements of a tile, and the position they stand for.
  * @param only restricts one dimension to this step
+ * @param stepsOf the steps to loop over, where they are not all
  */
 export function tileWalk(
   operand: Operand,
   own: readonly LoopDimension[],
   names: FreshNames,
   only?: Pick<Chosen, "at" | "dimension">,
+  stepsOf: (d: LoopDimension) => Steps | undefined = () => undefined,
 ): {
   readonly step: (d: LoopDimension) => Expr;
   readonly within: ReadonlyMap<string, Expr>;
@@ -59,10 +67,14 @@ export function tileWalk(
   const { inTile, inner } = tileAxes(operand, names);
   const stepName = (d: LoopDimension): string => names.fresh(`${d.name}_step`);
   const step = (d: LoopDimension): Expr =>
-    d === only?.dimension ? number(Math.floor(only.at / d.step)) : axis(stepName(d));
+    d === only?.dimension
+      ? number(Math.floor(only.at / d.step))
+      : binary("+", stepsOf(d)?.from ?? number(0), axis(stepName(d)));
   const fixed = only?.dimension.axis;
   const within = new Map(inTile);
   if (only && fixed !== undefined) within.set(fixed, number(only.at % only.dimension.step));
-  const steps = own.filter((d) => d !== only?.dimension).map((d) => ({ name: stepName(d), extent: d.steps }));
+  const steps = own
+    .filter((d) => d !== only?.dimension)
+    .map((d) => ({ name: stepName(d), extent: stepsOf(d)?.count ?? d.steps }));
   return { step, within, walk: [...steps, ...inner.filter((_, i) => operand.dims[i]?.name !== fixed)] };
 }

@@ -25,6 +25,9 @@ export type Position = (dimension: LoopDimension) => {
   readonly inTile: Expr;
 };
 
+/** Dimensions of which a buffer holds one block, or one tile of blocks, at a time. */
+export type Held = ReadonlyMap<LoopDimension, "block" | "tile">;
+
 export class OperandTiles {
   private readonly problem: Problem;
   private readonly schedule: Schedule;
@@ -40,6 +43,7 @@ export class OperandTiles {
   layout(
     own: readonly LoopDimension[],
     size: number,
+    held: Held = new Map(),
   ): { readonly elements: number; readonly base: (at: Position) => Expr } {
     let elements = size;
     const parts: { d: LoopDimension; at: "tile" | "inTile" | "outer" | "inner"; stride: number }[] = [];
@@ -50,6 +54,7 @@ export class OperandTiles {
     for (const { dimension: d, tile } of this.loops.filter((l) => own.includes(l.dimension)).reverse()) {
       const blocks = blocksOf(d, blockOf(this.schedule, d));
       const tiled = this.tileOf(d);
+      if (held.get(d) === "block" || (held.has(d) && tile !== undefined)) continue;
       parts.push({ d, at: tile !== undefined ? "tile" : tiled === undefined ? "outer" : "inTile", stride: elements });
       elements *= tile !== undefined ? Math.ceil(blocks / tile) : (tiled ?? blocks);
     }

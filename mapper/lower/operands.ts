@@ -34,12 +34,12 @@ import { type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dependsOn } from "../schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
-import { type Around, copyWithin, type Moved, movedBy, STILL } from "../schedule/within.ts";
-import { type Chosen, chosenIn, tileAxes, tileWalk } from "./chosen.ts";
+import { type Around, copyWithin, type Moved, movedBy, STILL, tilesWithin } from "../schedule/within.ts";
+import { type Chosen, chosenIn, type Steps, tileAxes, tileWalk } from "./chosen.ts";
 import { copyParts } from "./copies.ts";
 import { edgeLoops } from "./edges.ts";
 import type { FreshNames } from "./names.ts";
-import { OperandTiles, type Position } from "./operand-tiles.ts";
+import { type Held, OperandTiles, type Position } from "./operand-tiles.ts";
 
 /** The memory from which an operand's tiles are loaded. */
 export interface Placed {
@@ -181,12 +181,10 @@ export class OperandPlacement {
         const block = of === "block" ? parts.get(d.name)?.outer : tiles.ranges.get(d.name)?.first;
         return binary("*", block ?? number(0), number(blockOf(this.schedule, d)));
       };
-      return this.copyPadded(tensor, bound, copy, buffer, movedBy(around, first)).flatMap(({ walk, body }) => {
-        const { moving, fixed } = movingLoops(walk, body);
-        return walk.some((w) => w.extent === 0) ? [] : loops(moving, fixed);
-      });
+      const written = this.copyPadded(tensor, bound, copy, buffer, movedBy(around, first));
+      return written.flatMap(({ walk, body }) => this.alone(walk, body));
     };
-    this.within.set(name, [...(this.within.get(name) ?? []), make]);
+    this.makeWithin(name, make);
     return this.reached(operand, buffer, reach, around);
   }
 
@@ -246,8 +244,15 @@ export class OperandPlacement {
    */
   private placeTiled(operand: Operand, bound: Expr, edges = false): Placed {
     const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
-    const { elements, base } = this.tiles.layout(own, tileElements(operand));
-    const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, operand, elements);
+    const loop = edges ? undefined : this.schedule.within?.[operand.name];
+    const within =
+      loop === undefined ? undefined : tilesWithin(this.mapping, this.schedule, operand.name, this.dimensions);
+    if (typeof within === "string") throw new Error(`internal: ${within}`);
+    const { around = [] } = within ?? {};
+    const held: Held = new Map(around.map((a) => [a.dimension, a.of]));
+    const { elements, base } = this.tiles.layout(own, tileElements(operand), held);
+    const scope = loop === undefined ? "workspace" : "local";
+    const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, operand, elements, scope);
     const { inTile, inner } = tileAxes(operand, this.names);
     /** Assigns the element at a position in a tile, or the padding value. */
     const packed = (stepOf: (d: LoopDimension) => Expr, at: Position, value = bound, within = inTile): Statement => {
@@ -271,19 +276,59 @@ export class OperandPlacement {
         ),
       );
     } else {
-      const chosen = constant ? undefined : chosenIn(bound, own);
-      const all = (value: Expr, only?: Chosen): readonly Statement[] => {
-        const { step, within, walk } = tileWalk(operand, own, this.names, only);
+      const found = constant ? undefined : chosenIn(bound, own);
+      const chosen = found && held.has(found.dimension) ? undefined : found;
+      type Walk = Parameters<OperandPlacement["dealt"]>[0];
+      type Dealt = (walk: Walk, body: readonly Statement[]) => readonly Statement[];
+      const all = (dealt: Dealt, value: Expr, only?: Chosen, stepsOf?: (d: LoopDimension) => Steps | undefined) => {
+        const { step, within, walk } = tileWalk(operand, own, this.names, only, stepsOf);
         const at: Position = (d) => {
           const block = number(blockOf(this.schedule, d));
-          return this.tiles.placeIn(d, binary("/", step(d), block), binary("%", step(d), block));
+          const local = stepsOf?.(d) === undefined ? step(d) : axis(this.names.fresh(`${d.name}_step`));
+          if (held.get(d) === "block") return this.tiles.placeIn(d, number(0), local);
+          return this.tiles.placeIn(d, binary("/", local, block), binary("%", local, block));
         };
-        return this.dealt(walk, [packed(step, at, value, within)]);
+        return dealt(walk, [packed(step, at, value, within)]);
       };
-      const apart = chosen && [...all(chosen.otherwise), { kind: "barrier" } as const, ...all(chosen.value, chosen)];
-      this.packing(constant).push(...(apart ?? all(bound)));
+      if (loop !== undefined) {
+        this.makeWithin(loop, (parts, tiles) => {
+          const stepsOf = (d: LoopDimension): Steps | undefined => this.stepsHeld(d, held.get(d), parts, tiles);
+          const alone: Dealt = (walk, body) => this.alone(walk, body);
+          if (chosen === undefined) return all(alone, bound, undefined, stepsOf);
+          return [...all(alone, chosen.otherwise, undefined, stepsOf), ...all(alone, chosen.value, chosen, stepsOf)];
+        });
+      } else {
+        const dealt: Dealt = (walk, body) => this.dealt(walk, body);
+        const barrier = { kind: "barrier" } as const;
+        const apart = chosen && [...all(dealt, chosen.otherwise), barrier, ...all(dealt, chosen.value, chosen)];
+        this.packing(constant).push(...(apart ?? all(dealt, bound)));
+      }
     }
     return { operand, buffer, stride: tileRowElements(operand), base };
+  }
+
+  /** The steps of a dimension that a buffer holds where the loops around it stand; undefined for one that it holds whole. */
+  private stepsHeld(
+    d: LoopDimension,
+    of: "block" | "tile" | undefined,
+    parts: ReadonlyMap<string, Part>,
+    tiles: Tiles,
+  ): Steps | undefined {
+    const block = blockOf(this.schedule, d);
+    const part = parts.get(d.name);
+    const range = tiles.ranges.get(d.name);
+    if (of === "block" && part) return { from: binary("*", part.outer, number(block)), count: part.count };
+    if (of === "tile" && range)
+      return { from: binary("*", range.first, number(block)), count: range.whole * block + range.left };
+    if (of !== undefined) throw new Error(`internal: tiles of ${d.name} are packed outside of its loop`);
+    return undefined;
+  }
+
+  private makeWithin(
+    loop: string,
+    make: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
+  ): void {
+    this.within.set(loop, [...(this.within.get(loop) ?? []), make]);
   }
 
   private packing(constant: boolean): Statement[] {
@@ -296,10 +341,19 @@ export class OperandPlacement {
     return this.scratch.some((s) => s.name === this.names.fresh(name)) ? `${name}_${operand}` : name;
   }
 
-  private allocate(wish: string, operand: Operand, elements: number): string {
+  private allocate(wish: string, operand: Operand, elements: number, scope: Scratch["scope"] = "workspace"): string {
     const name = this.names.fresh(wish);
-    this.scratch.push({ name, dtype: operand.dtype, elements, scope: "workspace" });
+    this.scratch.push({ name, dtype: operand.dtype, elements, scope });
     return name;
+  }
+
+  /** Loops around a body that one thread runs by itself. */
+  private alone(
+    walk: readonly { readonly name: string; readonly extent: number }[],
+    body: readonly Statement[],
+  ): readonly Statement[] {
+    const { moving, fixed } = movingLoops(walk, body);
+    return walk.some((w) => w.extent === 0) ? [] : loops(moving, fixed);
   }
 
   /** Loops around a body. The first with more than one step is divided among threads. */

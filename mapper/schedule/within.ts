@@ -6,6 +6,10 @@
  *                                       in_padded[4 x 58 x 58] <- in[4*g .. 4*g+3]          53 KB instead of 1.7 MB
  *                                       for n, k, p, q ...
  *
+ *     b tiled within n                for n in 0..32768
+ *                                       b_tiles[4096] <- e[n, ..]                          8 KB instead of 268 MB
+ *                                       for i, j, k ...
+ *
  * Rows that neighbouring steps share (the halo) are copied by each of them. Each thread has its own copy.
  */
 
@@ -13,9 +17,10 @@ import { affineForm } from "../../abstraction/affine.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { accessesIn, axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoisedBy } from "../../abstraction/memoised.ts";
+import { tileElements } from "../../abstraction/memory-tile.ts";
 import { pick, type Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { blocksOf, loop, parseLoop, printLoop } from "./cache-tiles.ts";
@@ -23,6 +28,7 @@ import { type Decision, pairsApart, printPairs } from "./decision.ts";
 import type { LoopDimension } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
+import { dependsOn } from "./operands.ts";
 import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
 
 type Within = Schedule["within"];
@@ -37,7 +43,7 @@ export const within: Decision<Within, MappedContext, Schedule> = {
   goesWith: "order",
   problem: ({ mapping }, schedule) => {
     const dimensions = dimensionsUnder(mapping, schedule);
-    const copies = Object.keys(schedule.within ?? {}).map((o) => copyWithin(mapping, schedule, o, dimensions));
+    const copies = Object.keys(schedule.within ?? {}).map((o) => madeWithin(mapping, schedule, o, dimensions));
     return copies.find((copy) => typeof copy === "string");
   },
   draw: () => undefined,
@@ -72,6 +78,11 @@ export interface WithinCopy extends PaddedReach {
   readonly around: readonly Around[];
 }
 
+/** The tiles of what one step of the loops around them reads. */
+export interface WithinTiles {
+  readonly around: readonly Pick<Around, "dimension" | "of" | "steps">[];
+}
+
 /** A copy is on the stack of its thread and should stay in its caches. */
 const MOST_BYTES = 512 * 1024;
 
@@ -92,6 +103,75 @@ export function copyWithin(
   return knownCopies(dimensions, key, () => findCopy(mapping, schedule, operandName, dimensions));
 }
 
+/** A copy or tiles made inside a loop; or why they cannot be. */
+function madeWithin(
+  mapping: Mapping,
+  schedule: Schedule,
+  operand: string,
+  dimensions: readonly LoopDimension[],
+): WithinCopy | WithinTiles | string {
+  const make = schedule.placement[operand] === "tiled" ? tilesWithin : copyWithin;
+  return make(mapping, schedule, operand, dimensions);
+}
+
+/** The tiles of an input that a schedule packs inside a loop; or why it cannot. */
+export function tilesWithin(
+  mapping: Mapping,
+  schedule: Schedule,
+  operandName: string,
+  dimensions: readonly LoopDimension[],
+): WithinTiles | string {
+  const { computation, intrinsic, binding } = mapping;
+  const name = schedule.within?.[operandName] ?? "";
+  const operand = intrinsic.operands.find((o) => o.name === operandName);
+  const bound = binding[operandName];
+  if (!operand || bound === undefined || schedule.placement[operandName] !== "tiled")
+    return `${operandName} is no input packed in tiles`;
+  if (accessesIn(bound).every((a) => tensorOf(computation, a.tensor).constant))
+    return `${operandName} is constant, packed ahead of time`;
+  const moved = movedAround(schedule, operandName, bound, dimensions);
+  if (typeof moved === "string") return moved;
+  let elements = tileElements(operand);
+  for (const d of dimensions)
+    if (dependsOn(mapping, operandName, d))
+      elements *= moved.find((m) => m.dimension === d)?.steps ?? roundedUp(d.steps, schedule.block[d.name] ?? 1);
+  return problemOfBytes(elements * bytesOf(operand.dtype), name) ?? { around: moved };
+}
+
+const roundedUp = (steps: number, block: number): number => Math.ceil(steps / block) * block;
+
+function problemOfBytes(bytes: number, name: string): string | undefined {
+  if (bytes <= MOST_BYTES) return undefined;
+  return `the copy within ${name} would take ${bytes} bytes, more than ${MOST_BYTES}`;
+}
+
+/** The dimensions whose loops around a copy move what it holds; or why it cannot be made there. */
+function movedAround(
+  schedule: Schedule,
+  operandName: string,
+  bound: Expr,
+  dimensions: readonly LoopDimension[],
+): readonly Pick<Around, "dimension" | "of" | "steps">[] | string {
+  const name = schedule.within?.[operandName] ?? "";
+  const last = schedule.order.indexOf(name);
+  const loops = schedule.order.slice(0, last + 1).flatMap((text) => parseLoop(text) ?? []);
+  const innermost = loops.at(-1);
+  if (innermost === undefined) return `there is no loop ${name}`;
+  const used = new Set(axesIn(bound));
+  const moved: Pick<Around, "dimension" | "of" | "steps">[] = [];
+  for (const d of dimensions) {
+    const own = loops.filter((l) => l.name === d.name);
+    const isPlain = own.some((l) => l.tile === undefined);
+    if (isPlain && d.kind === "reduce") return `the loop over ${d.name} is summed over: a copy is made outside of it`;
+    const block = schedule.block[d.name] ?? 1;
+    const steps = isPlain ? block : block * (own[0]?.tile ?? Number.POSITIVE_INFINITY);
+    if (own.length > 0 && steps < d.steps && d.loops.some((l) => used.has(l.name)))
+      moved.push({ dimension: d, of: isPlain ? "block" : "tile", steps });
+    else if (d.name === innermost.name) return `what ${operandName} reads does not change with the loop over ${name}`;
+  }
+  return moved;
+}
+
 function findCopy(
   mapping: Mapping,
   schedule: Schedule,
@@ -107,29 +187,19 @@ function findCopy(
   if (placement !== "padded" && placement !== "windowed") return `${operandName} is not copied once a call`;
   if (tensorOf(computation, bound.tensor).constant) return `${bound.tensor} is constant and packed ahead of time`;
 
-  // 1. The loops around the copy, and those of them that shift what it holds.
-  const last = schedule.order.indexOf(name);
-  const loops = schedule.order.slice(0, last + 1).flatMap((text) => parseLoop(text) ?? []);
-  const innermost = loops.at(-1);
-  if (innermost === undefined) return `there is no loop ${name}`;
-  const used = new Set(axesIn(bound));
-  const inside: LoopDimension[] = [];
+  // 1. The loops around it, and which of them move what it holds.
+  const moved = movedAround(schedule, operandName, bound, dimensions);
+  if (typeof moved === "string") return moved;
+  const inside = dimensions.map((d) => {
+    const steps = moved.find((m) => m.dimension === d)?.steps;
+    return steps === undefined ? d : onlyFirst(d, steps);
+  });
   const around: Around[] = [];
-  for (const d of dimensions) {
-    const own = loops.filter((l) => l.name === d.name);
-    const isPlain = own.some((l) => l.tile === undefined);
-    if (isPlain && d.kind === "reduce") return `the loop over ${d.name} is summed over: a copy is made outside of it`;
-    const block = schedule.block[d.name] ?? 1;
-    const steps = isPlain ? block : block * (own[0]?.tile ?? Number.POSITIVE_INFINITY);
-    if (own.length === 0 || steps >= d.steps || !d.loops.some((l) => used.has(l.name))) {
-      if (d.name === innermost.name) return `what ${operandName} reads does not change with the loop over ${name}`;
-      inside.push(d);
-      continue;
-    }
-    const [loop, ...others] = d.loops.filter((l) => l.extent > 1);
-    if (loop === undefined || others.length > 0) return `${d.name} is fused: its steps do not move a window evenly`;
-    around.push({ dimension: d, loop: loop.name, of: isPlain ? "block" : "tile", steps });
-    inside.push(onlyFirst(d, steps));
+  for (const m of moved) {
+    const [loop, ...others] = m.dimension.loops.filter((l) => l.extent > 1);
+    if (loop === undefined || others.length > 0)
+      return `${m.dimension.name} is fused: its steps do not move a window evenly`;
+    around.push({ ...m, loop: loop.name });
   }
 
   // 2. The copy, as if these loops had no other steps.
@@ -137,9 +207,7 @@ function findCopy(
   const found = reachCopy(computation, intrinsic, operand, bound, inside);
   if (typeof found === "string") return found;
   if (found.runsPast) return `a copy within ${name} would be read past its end`;
-  const bytes = found.copy.elements * bytesOf(operand.dtype);
-  if (bytes > MOST_BYTES) return `the copy within ${name} would take ${bytes} bytes, more than ${MOST_BYTES}`;
-  return { ...found, around };
+  return problemOfBytes(found.copy.elements * bytesOf(operand.dtype), name) ?? { ...found, around };
 }
 
 /** A dimension cut to its first steps. */
@@ -212,18 +280,16 @@ export function movedCopy(mapping: Mapping, schedule: Schedule, random: Random):
 function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
   const dimensions = dimensionsUnder(mapping, schedule);
   const kept = Object.entries(schedule.within ?? {})
-    .filter(([operand]) => typeof copyWithin(mapping, schedule, operand, dimensions) !== "string")
+    .filter(([operand]) => typeof madeWithin(mapping, schedule, operand, dimensions) !== "string")
     .sort(([a], [b]) => a.localeCompare(b));
   return kept.length === 0 ? undefined : Object.fromEntries(kept);
 }
 
 /** Loops inside which the copy of an input can be made. */
 function placesOf(mapping: Mapping, schedule: Schedule, operand: string): readonly string[] {
-  const placement = schedule.placement[operand];
-  if (placement !== "padded" && placement !== "windowed") return [];
   const dimensions = dimensionsUnder(mapping, schedule);
   return schedule.order.filter((loop) => {
     const trial = { ...schedule, within: { [operand]: loop } };
-    return typeof copyWithin(mapping, trial, operand, dimensions) !== "string";
+    return typeof madeWithin(mapping, trial, operand, dimensions) !== "string";
   });
 }
