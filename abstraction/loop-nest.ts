@@ -121,6 +121,8 @@ export type Statement =
       readonly range?: StepRange;
       /** Threads take steps of a parallel loop in turn rather than in ranges, because some steps have less work. */
       readonly inTurn?: true;
+      /** Elements whose lines of the cache each step fetches for later: that changes no value, and they may lie outside of their tensors. */
+      readonly ahead?: readonly TileAt[];
       readonly body: readonly Statement[];
     }
   /** One of two bodies, chosen by a condition on the loops around it or on elements. */

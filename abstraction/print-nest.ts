@@ -109,14 +109,15 @@ export function printHead(s: Statement): string {
   }
 }
 
-function printLoop({ mode, axis, extent, range, inTurn }: Loop): string {
+function printLoop({ mode, axis, extent, range, inTurn, ahead = [] }: Loop): string {
   const how = mode === "serial" ? "" : isGridMode(mode) || isRoleMode(mode) ? ` at ${mode}` : ` ${mode}`;
   const end = (name: string, first: number, others: readonly Expr[] = []): string =>
     others.length === 0
       ? String(first)
       : `${name}(${[String(first), ...others.map((e) => printExpr(e, "formula"))].join(", ")})`;
   const steps = `${end("max", 0, range?.from)}..${end("min", extent, range?.to)}`;
-  return `for${how} ${axis} in ${steps}${inTurn ? " in turn" : ""}`;
+  const fetched = ahead.map((t) => `${t.buffer}[${printExpr(t.base, "formula")} ..]`);
+  return `for${how} ${axis} in ${steps}${inTurn ? " in turn" : ""}${fetched.length > 0 ? `   (ahead ${fetched.join(", ")})` : ""}`;
 }
 
 function printCopy({ axes, width, gathered, transfer, group, view, when, equation }: Copy): string {

@@ -47,7 +47,8 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
   switch (s.kind) {
     case "loop": {
       const range = s.range && { from: s.range.from.map(index), to: s.range.to.map(index) };
-      return { ...s, body: s.body.map(again), ...(range && { range }) };
+      const ahead = s.ahead?.map((t) => ({ ...t, base: index(t.base) }));
+      return { ...s, body: s.body.map(again), ...(range && { range }), ...(ahead && { ahead }) };
     }
     case "when":
       return { ...s, condition: index(s.condition), body: s.body.map(again), otherwise: s.otherwise.map(again) };

@@ -14,7 +14,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import type { LoopNest, RegisterAt, RegisterFile } from "../abstraction/loop-nest.ts";
+import type { LoopNest, RegisterAt, RegisterFile, TileAt } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, indented, Name, type SourceText, tensorName } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { declareRegister, isNumbered, preludeOf } from "../targets/registers.ts";
@@ -105,6 +105,11 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
       others.reduce((text, e) => code`${helper}<long>(${this.c.index(e, extents)}, ${text})`, code`${first}`);
     const [from, to] = [bound("at_least", 0, range.from), bound("at_most", extent, range.to)];
     return code`for (long ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
+  }
+
+  /** Into the middle cache: what the next step reads would drive out of the near one what this step works on. */
+  ahead({ buffer, base }: TileAt, extents: Extents): Code[] {
+    return [code`__builtin_prefetch(${tensorName(buffer)} + ${this.c.index(base, extents)}, 0, 2);`];
   }
 
   openWhen({ condition }: Of<"when">, extents: Extents): Code {

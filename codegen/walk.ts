@@ -9,7 +9,7 @@
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import { axesIn, number } from "../abstraction/expression.ts";
-import type { Copy, Loop, Statement } from "../abstraction/loop-nest.ts";
+import type { Copy, Loop, Statement, TileAt } from "../abstraction/loop-nest.ts";
 import { printHead } from "../abstraction/print-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
 import { type Code, code, indented } from "../abstraction/source-text.ts";
@@ -43,6 +43,8 @@ export interface LanguagePrinter {
   await?(statement: Of<"await">, extents: Extents): Code[];
   arrive?(statement: Of<"arrive">, extents: Extents): Code[];
   barrier?(statement: Of<"barrier">): Code[];
+  /** A line of the cache fetched for later, where the language has a word for it. */
+  ahead?(tile: TileAt, extents: Extents): Code[];
   /** Lines before an outermost unrolled loop. */
   above?(loop: Loop): Code[];
   /** A replacement for a whole loop, if the language has something better. */
@@ -75,7 +77,8 @@ export function printStatements(
         if (s.mode === "lanes") return language.lanes?.(s, extents) ?? strange(s);
         const within = { ...extents, [s.axis]: s.extent };
         const row = s.range === undefined ? language.row?.(s, within) : undefined;
-        return row ?? [language.openLoop(s, within), ...bodyOf(s.body, within), code`}`];
+        const ahead = indented((s.ahead ?? []).flatMap((tile) => language.ahead?.(tile, within) ?? []));
+        return row ?? [language.openLoop(s, within), ...ahead, ...bodyOf(s.body, within), code`}`];
       }
       case "when": {
         // A condition on issues is resolved at print time if its value is known. Other bodies need their own scope.

@@ -1,10 +1,12 @@
 /** Copies made inside a loop: whatever the loop, the program computes the equation, and a copy holds no more than one of its steps reads. */
 import { describe, expect, it } from "vitest";
+import { evaluateIndex } from "../abstraction/affine.ts";
 import type { Schedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
+import type { Statement } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
@@ -174,7 +176,7 @@ describe("a copy made inside a loop", () => {
     expect([lines[0], ...lines.slice(from, from + 10)].join("\n")).toMatchInlineSnapshot(`
       "local b_tiles: bf16[4096]
       for parallel b_outer in 0..4
-        for j_step in 0..2
+        for j_step in 0..2   (ahead d[(b_outer + 1)*128 + j_step*2*32 ..], d[(b_outer + 1)*128 + (j_step*2 + 1)*32 ..])
           for k_step in 0..64
             for k_inner in 0..2
               for n_inner in 0..16
@@ -201,6 +203,29 @@ describe("a copy made inside a loop", () => {
         const nest = lowerSchedule(found, tried);
         expect(interpretNest(nest, small, inputs, 2), `${order} ${loop}`).toEqual(interpret(small, inputs));
       }
+  });
+
+  it("fetches every line of what the next step packs, while this one is computed", () => {
+    const computation = interaction(4, "bf16");
+    const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
+    const mapping =
+      intrinsic && mappings(computation, intrinsic, { reasons: false }).valid.find((m) => m.matching.n?.join() === "j");
+    if (!mapping) throw new Error("n <- j does not map");
+    for (const block of [{ i: 13 }, { i: 16, k: 2 }, { i: 4, j: 2 }]) {
+      const schedule: Schedule = {
+        order: ["b", "i", "j", "k"],
+        block,
+        placement: { a: "in-place", b: "tiled" },
+        within: { b: "b" },
+        threads: 1,
+      };
+      const lines = linesAhead(lowerSchedule(mapping, schedule).body, { b_outer: 1 });
+      for (const [tensor, elements] of Object.entries({ e: 26 * 128, d: 128 }))
+        for (let at = 2 * elements; at < 3 * elements; at += 32)
+          expect(lines.has(`${tensor} ${at}`), `${JSON.stringify(block)}: ${tensor} ${at}`).toBe(true);
+      const candidate = { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands: {}, schedule };
+      expect(generate(candidate, mapping).source).toMatch(/__builtin_prefetch\(e \+ \(b_outer \+ 1\) \* 3328/);
+    }
   });
 
   it("is refused where it would change nothing, with the reason", () => {
@@ -255,6 +280,26 @@ describe("a copy made once a call", () => {
     expect(copies.filter((l) => l.includes("= in["))).toHaveLength(4);
   });
 });
+
+/** First elements of the lines that loops fetch ahead, at given steps of the loops around. */
+function linesAhead(statements: readonly Statement[], point: Readonly<Record<string, number>>): Set<string> {
+  const found = new Set<string>();
+  for (const s of statements) {
+    if (s.kind === "when") for (const body of [s.body, s.otherwise]) add(linesAhead(body, point));
+    if (s.kind !== "loop" || s.mode === "unrolled") continue;
+    const steps = point[s.axis];
+    for (let i = steps ?? 0; i < (steps === undefined ? s.extent : steps + 1); i++) {
+      const at = { ...point, [s.axis]: i };
+      for (const { buffer, base } of s.ahead ?? []) found.add(`${buffer} ${evaluateIndex(base, at)}`);
+      add(linesAhead(s.body, at));
+    }
+  }
+  return found;
+
+  function add(lines: Set<string>): void {
+    for (const line of lines) found.add(line);
+  }
+}
 
 function bindingOf(mapping: Mapping, operand: string): Expr {
   const bound = mapping.binding[operand];

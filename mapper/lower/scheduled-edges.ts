@@ -18,7 +18,7 @@ import { blockOf } from "../schedule/block.ts";
 import { type Border, borderBlocks, isInside, stretches } from "../schedule/borders.ts";
 import { type NestedLoop, printLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
-import type { Part, Tiles } from "./operands.ts";
+import type { Part, Tiles } from "./packed-tiles.ts";
 import { ScheduledParts } from "./scheduled-parts.ts";
 
 /** Steps of unrolled loops, by loop name. */

@@ -20,7 +20,8 @@ import { dependsOn, inputOperands, product, targetOperand } from "../schedule/op
 import { placementsOf } from "../schedule/place.ts";
 import { FreshNames } from "./names.ts";
 import type { Position } from "./operand-tiles.ts";
-import { OperandPlacement, type Part } from "./operands.ts";
+import { OperandPlacement } from "./operands.ts";
+import type { Part } from "./packed-tiles.ts";
 
 export abstract class ScheduledParts {
   protected readonly mapping: Mapping;

@@ -1,0 +1,97 @@
+/**
+ * @file What tiles packed inside a loop are made of in its next step is fetched into the caches ahead, spread over the steps of the sums.
+ *
+ *     b tiled within n      for n in 0..32768
+ *                             b_tiles[..] <- e[n, ..]
+ *                             for i in 0..2
+ *                               for k in 0..64                     (fetch ahead e[6656*(n+1) + 32*(64*i + k)])
+ *                                 c{..} <- ...
+ *
+ * Packing reads a few bytes of many rows at once, which prefetchers of processors follow badly: of a sample of 27 vectors of 128 bf16 it takes
+ * 0.15 us where they are in a near cache and 0.6 us where they are in memory (Zen 4, 2026-11-23).
+ */
+
+import { affineForm, boundsOf } from "../../abstraction/affine.ts";
+import { extentsOf, tensorOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { accessesIn, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { Loop, Statement, TileAt } from "../../abstraction/loop-nest.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import type { WithinTiles } from "../schedule/within.ts";
+
+/** Elements of a tensor that one step of a loop reads, one behind the other. */
+export interface Region {
+  readonly tensor: string;
+  /** The name of the dimension whose blocks the loop runs over. */
+  readonly dimension: string;
+  /** Elements from one step to the next. */
+  readonly elements: number;
+  readonly perLine: number;
+}
+
+/** Of a processor's caches, in bytes. */
+const LINE_BYTES = 64;
+
+/** Lines that a step fetches at most: more of them wait for one another. */
+const MOST_AT_ONCE = 4;
+
+/** What tiles packed inside a loop read in one step of it; none for a tensor whose elements of a step lie among those of others. */
+export function regionsOf({ computation, binding }: Mapping, operand: string, { around }: WithinTiles): Region[] {
+  const [only, ...more] = around;
+  const bound = binding[operand];
+  const [axis, ...fused] = only?.dimension.loops.filter((l) => l.extent > 1) ?? [];
+  if (!bound || !only || only.of !== "block" || more.length > 0 || !axis || fused.length > 0) return [];
+  const extents = extentsOf(computation);
+  const seen = new Set<string>();
+  return accessesIn(bound).flatMap(({ tensor, index }): Region[] => {
+    const { dims, storage, dtype } = tensorOf(computation, tensor);
+    const place = substitute(storage, new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)])), "index");
+    const elements = (affineForm(place)?.terms.get(axis.name) ?? 0) * only.dimension.step * only.steps;
+    const inStep = substitute(place, new Map([[axis.name, number(0)]]), "index");
+    const [from, to] = boundsOf(inStep, extents);
+    const isDense = to - from < elements && 2 * (to - from + 1) > elements;
+    if (seen.has(tensor) || !isDense) return [];
+    seen.add(tensor);
+    return [{ tensor, dimension: only.dimension.name, elements, perLine: LINE_BYTES / bytesOf(dtype) }];
+  });
+}
+
+/**
+ * The outermost loops of some statements, each step of which fetches lines of what the next step reads.
+ * @param outer the step of the loop that the regions belong to
+ * @param among the place of these statements among those that share the lines, and how many they are
+ */
+export function fetchingAhead(
+  statements: readonly Statement[],
+  regions: readonly Region[],
+  outer: (dimension: string) => Expr,
+  among: { readonly at: Expr; readonly of: number },
+): readonly Statement[] {
+  const of = (loop: Loop): TileAt[] =>
+    regions.flatMap(({ tensor, dimension, elements, perLine }) => {
+      const each = Math.ceil(elements / perLine / (loop.extent * among.of));
+      if (each > MOST_AT_ONCE) return [];
+      const next = binary("*", binary("+", outer(dimension), number(1)), number(elements));
+      const step = binary("+", binary("*", among.at, number(loop.extent)), { kind: "axis", name: loop.axis });
+      return Array.from({ length: each }, (_, n) => ({
+        buffer: tensor,
+        base: binary("+", next, binary("*", binary("+", binary("*", step, number(each)), number(n)), number(perLine))),
+      }));
+    });
+  return statements.map((s) => {
+    if (s.kind === "when")
+      return {
+        ...s,
+        body: fetchingAhead(s.body, regions, outer, among),
+        otherwise: fetchingAhead(s.otherwise, regions, outer, among),
+      };
+    if (s.kind !== "loop" || s.mode !== "serial") return s;
+    const ahead = of(s);
+    return ahead.length === 0 ? s : { ...s, ahead };
+  });
+}
+
+/** A few lines, fetched while tiles are packed: the sums have many more steps than they. */
+export function isFew({ elements, perLine }: Region): boolean {
+  return elements / perLine <= 2 * MOST_AT_ONCE;
+}
