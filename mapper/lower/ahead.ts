@@ -17,6 +17,7 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Loop, Statement, TileAt } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
 import type { WithinTiles } from "../schedule/within.ts";
 
 /** Elements of a tensor that one step of a loop reads, one behind the other. */
@@ -89,6 +90,26 @@ export function fetchingAhead(
     const ahead = of(s);
     return ahead.length === 0 ? s : { ...s, ahead };
   });
+}
+
+/**
+ * The sums of one block with lines of the next step fetched in them: a share for each block of the first loop inside of that step's.
+ * @param dimensions in the order of their loops
+ */
+export function shareFetched(
+  sums: readonly Statement[],
+  regions: readonly Region[],
+  dimensions: readonly LoopDimension[],
+  blocksIn: (d: LoopDimension) => number,
+  parts: ReadonlyMap<string, { readonly outer: Expr }>,
+): readonly Statement[] {
+  const [region] = regions;
+  if (region === undefined) return sums;
+  const outer = (name: string): Expr => parts.get(name)?.outer ?? number(0);
+  const inside = dimensions.slice(dimensions.findIndex((d) => d.name === region.dimension) + 1);
+  const sharing = inside.find((d) => d.kind === "spatial" && blocksIn(d) > 1);
+  const among = { at: sharing ? outer(sharing.name) : number(0), of: sharing ? blocksIn(sharing) : 1 };
+  return fetchingAhead(sums, regions, outer, among);
 }
 
 /** A few lines, fetched while tiles are packed: the sums have many more steps than they. */

@@ -19,7 +19,7 @@ import { blockOf, registersOf, registersTakenBy } from "../schedule/block.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dependsOn, product } from "../schedule/operands.ts";
-import { fetchingAhead } from "./ahead.ts";
+import { shareFetched } from "./ahead.ts";
 import { type Companions, companionsOf } from "./companions.ts";
 import type { Part, Placed, Tiles } from "./packed-tiles.ts";
 import type { Known, Parts } from "./scheduled-edges.ts";
@@ -75,7 +75,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
       (of) => this.nest(summed, of, tiles, false, step),
       (of) => this.edges(summed, of, tiles, step),
     );
-    const all = this.fetchingAhead(sums, parts);
+    const all = shareFetched(sums, this.operands.regions, this.dimensions, (d) => this.blocksIn(d), parts);
     const kept = tiles.last === true ? [] : move("store");
     const stored = tiles.last === false ? kept : when(tiles.last, this.storeBlock(parts, blocked, counter), kept);
     const { conditions } = this;
@@ -165,18 +165,6 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const register = { file: this.zeros, index: number(0) };
     const tiles = product(counts.map((c) => c.count));
     return { register, clear: { kind: "clear", register }, loop: only.dimension, counts, tiles };
-  }
-
-  /** The sums of a block, which fetch a share of what the next step of the loop around reads: so much for each block of the first loop inside it. */
-  private fetchingAhead(sums: readonly Statement[], parts: Parts): readonly Statement[] {
-    const { regions } = this.operands;
-    const [region] = regions;
-    if (region === undefined) return sums;
-    const inside = this.dimensions.slice(this.dimensions.findIndex((d) => d.name === region.dimension) + 1);
-    const sharing = inside.find((d) => d.kind === "spatial" && this.blocksIn(d) > 1);
-    const outer = (name: string): Expr => parts.get(name)?.outer ?? number(0);
-    const among = { at: sharing ? outer(sharing.name) : number(0), of: sharing ? this.blocksIn(sharing) : 1 };
-    return fetchingAhead(sums, regions, outer, among);
   }
 
   private blocksIn(d: LoopDimension): number {

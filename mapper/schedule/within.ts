@@ -28,7 +28,7 @@ import { type Decision, pairsApart, printPairs } from "./decision.ts";
 import type { LoopDimension } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
-import { dependsOn } from "./operands.ts";
+import { dependsOn, inputOperands } from "./operands.ts";
 import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
 
 type Within = Schedule["within"];
@@ -288,7 +288,12 @@ function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
 /** Loops inside which the copy of an input can be made. */
 function placesOf(mapping: Mapping, schedule: Schedule, operand: string): readonly string[] {
   const dimensions = dimensionsUnder(mapping, schedule);
+  const isBatch = (loop: string): boolean => {
+    const d = dimensions.find((x) => x.name === parseLoop(loop)?.name);
+    return d !== undefined && inputOperands(mapping).every((o) => dependsOn(mapping, o.name, d));
+  };
   return schedule.order.filter((loop) => {
+    if (schedule.placement[operand] === "tiled" && !isBatch(loop)) return false;
     const trial = { ...schedule, within: { [operand]: loop } };
     return typeof madeWithin(mapping, trial, operand, dimensions) !== "string";
   });
