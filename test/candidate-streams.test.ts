@@ -104,11 +104,11 @@ test("a seed draws, mutates and crosses the same schedules of loops", () => {
     "block order placement spread tiles within",
   );
   expect(found.join("\n")).toMatchInlineSnapshot(`
-    "conv2d u8s8 on VNNI: 7 mappings {"crossover":"d814f1448595","mutation":"5ba3d5d9207c","random":"21195dabdcbd"}
-    conv2d u8s8 NHWC of 7x7 on AMX, spread: 48 mappings {"crossover":"d1b5338383a4","mutation":"06bcc9ca2af0","random":"73facdee21d2"}
-    grouped conv2d f32, copied within: 16 mappings {"crossover":"01a1fd767cb1","mutation":"3df6a3449698","random":"b9e334dca9d7"}
-    matmul u8s8 beyond the near cache, tiled: 2 mappings {"crossover":"14ccc9f7b2c4","mutation":"1d45b8bd9705","random":"065d123198ee"}
-    lower triangle: 2 mappings {"crossover":"3a1576fdcaa7","mutation":"b779b1c48c45","random":"9d9b89173c37"}"
+    "conv2d u8s8 on VNNI: 7 mappings {"crossover":"2555581b2972","mutation":"712024b82ff2","random":"21195dabdcbd"}
+    conv2d u8s8 NHWC of 7x7 on AMX, spread: 48 mappings {"crossover":"d1b5338383a4","mutation":"bc22d7ff8c43","random":"73facdee21d2"}
+    grouped conv2d f32, copied within: 16 mappings {"crossover":"b20c992a018d","mutation":"58a6e82ab973","random":"049e161a9537"}
+    matmul u8s8 beyond the near cache, tiled: 2 mappings {"crossover":"b0e3d4777baf","mutation":"1d64eb9fa41e","random":"ef23b3ab7037"}
+    lower triangle: 2 mappings {"crossover":"2a4f6b735c01","mutation":"a43ec57e3712","random":"2a1d03169373"}"
   `);
 });
 
