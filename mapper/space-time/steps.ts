@@ -129,7 +129,10 @@ function togetherProblem(steps: Steps, schedule: LaneSchedule): string | undefin
   if (!swept || !tiled || steps.axes.length < 3) return "only a grid of three dimensions has such";
   if (schedule.rows !== 2) return `two can be done together, not ${schedule.rows}`;
   if (depthOf(schedule) === 1) return "one step a pass reads and writes memory, which gains nothing from it";
-  if (!overwrites(steps)) return "steps must be of a star, with zeros around the plane, to write over what they read";
+  // The block before has overwritten what a diagonal within the plane would read beside it.
+  const isStar = steps.time.dependences.every(([, ...shifts]) => shifts.filter((d) => d !== 0).length <= 1);
+  if (!isStar || !overwrites(steps))
+    return "steps must be of a star, with zeros around the plane, to write over what they read";
   for (const { name, reach, border } of [swept, tiled])
     if (reach !== 1 || border !== "zero")
       return `along ${name} a step reaches ${reach} with border ${border}, where 1 and zero are needed`;
