@@ -4,7 +4,9 @@
  *     c[i,j] += a[i*k]        index of a[i*k] is not affine: it multiplies two axes
  */
 
-import { offendingPart } from "./affine.ts";
+import { type Extents, offendingPart } from "./affine.ts";
+import type { Tensor } from "./computation.ts";
+import { isRecurrent } from "./dependence.ts";
 import { isInteger } from "./dtype.ts";
 import { accessesOf, type Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
@@ -21,6 +23,7 @@ import {
 } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 import { type DTypes, typeOf } from "./typing.ts";
+import { checkInside } from "./written.ts";
 
 /** @throws UsageError for an index that is not affine once parameters are substituted */
 export function checkIndices(subject: string, equation: Equation, parameters: ReadonlyMap<string, Expr>): void {
@@ -55,15 +58,32 @@ function checkIndexRead(subject: string, read: Access): void {
     );
 }
 
-/** Integers of at most 32 bits count elements. @throws UsageError where an index is read from a tensor of another type */
-export function checkIndexTypes(subject: string, { value }: Equation, dtypes: DTypes): void {
-  for (const read of accessesIn(value).flatMap(readsInIndex)) {
-    const dtype = dtypes[read.tensor];
-    if (dtype !== undefined && !(isInteger(dtype) && dtype !== "u32"))
+/**
+ * Checks indices that are read from a tensor: integers of at most 32 bits, of elements that the tensor has. Outside it an
+ * index would be the number of no element.
+ * @throws UsageError
+ */
+export function checkIndexReads(
+  subject: string,
+  equation: Equation,
+  tensors: Readonly<Record<string, Tensor>>,
+  extents: Extents,
+): void {
+  for (const read of accessesIn(equation.value).flatMap(readsInIndex)) {
+    const place = spanOf(read) ?? {};
+    if (isRecurrent(equation))
       throw new UsageError(
-        `${subject}: ${printAccess(read)} is an index, and ${read.tensor} holds ${dtype}; integers up to s32 are indices`,
-        spanOf(read) ?? {},
+        `${subject}: "${equation.target.tensor}" reads itself, so its indices cannot be read from a tensor`,
+        place,
       );
+    const held = tensors[read.tensor];
+    if (!held) throw new Error(`internal: no tensor ${read.tensor}`);
+    if (!isInteger(held.dtype) || held.dtype === "u32")
+      throw new UsageError(
+        `${subject}: ${printAccess(read)} is an index, and ${read.tensor} holds ${held.dtype}; integers up to s32 are indices`,
+        place,
+      );
+    checkInside(subject, read, held, extents);
   }
 }
 

@@ -13,7 +13,7 @@
 
 import { boundsOf, type Extents } from "./affine.ts";
 import { reachOf, withExtents } from "./borders.ts";
-import { checkConditions, checkIndexTypes, checkIndices, placeOfAxis } from "./check-equation.ts";
+import { checkConditions, checkIndexReads, checkIndices, placeOfAxis } from "./check-equation.ts";
 import { checkDependences, isRecurrent } from "./dependence.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import {
@@ -231,7 +231,6 @@ export function defineComputation(spec: ComputationSpec): Computation {
   );
   const recurrent = isRecurrent(equation);
   checkConditions(name, equation, dtypes);
-  checkIndexTypes(name, equation, dtypes);
   if (epilogue) checkConditions(name, epilogue);
   if (recurrent && dtypes[target] === undefined)
     throw new UsageError(`${name}: "${target}" reads itself, so its data type must be given`);
@@ -253,6 +252,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const tensors = Object.fromEntries(tensorsOf(typed).map((tensor) => [tensor, complete(tensor, typed, extents)]));
   const sum = tensors[target];
   const whole = withExtents(typed, tensors);
+  checkIndexReads(name, whole, tensors, extents);
   if (!epilogue || !sum) return { name, equation: whole, axes, tensors };
 
   const made = { name, equation: whole, axes, tensors };
@@ -296,9 +296,9 @@ function withEpilogue(
   for (const tensor of [...added.slice(0, 1), ...Object.keys(inputs), ...added.slice(1)])
     all[tensor] = inputs[tensor] ?? completed(tensor);
   const placed = isElementwise(epilogue) ? accessesOf(epilogue) : accessesIn(epilogue.value);
-  for (const each of placed) checkInside(name, each, all[each.tensor] ?? sum, elements);
+  for (const each of placed) checkInside(`${name}: epilogue`, each, all[each.tensor] ?? sum, elements);
   for (const each of (epilogue.beside ?? []).flatMap((e) => accessesIn(e.value)))
-    checkInside(name, each, all[each.tensor] ?? sum, extents);
+    checkInside(`${name}: epilogue`, each, all[each.tensor] ?? sum, extents);
   if (isElementwise(epilogue)) checkWritten(name, epilogue.target, all[output] ?? sum, elements);
   return { ...made, tensors: all, epilogue: { equation: epilogue, sum } };
 }

@@ -27,6 +27,7 @@ import {
   number,
   printAccess,
   printExpr,
+  readsInIndex,
   rewrite,
   walk,
 } from "./expression.ts";
@@ -101,6 +102,8 @@ export function timeOf(
       `${printAccess(target)} must be indexed by ${TIME} and then by an axis for each dimension of the plane`,
       odd,
     );
+  const [read] = accessesIn(parsed.value).flatMap(readsInIndex);
+  if (read) throw problem("the indices of a step in time cannot be read from a tensor", read);
   if (parsed.where)
     throw problem(
       "a step in time computes the whole plane: write select(condition, a, b) in place of where",

@@ -152,7 +152,7 @@ export function checkInside(subject: string, read: Access, tensor: Tensor, exten
     const extent = tensor.dims[d]?.extent ?? 0;
     if (read.index.length !== tensor.dims.length || min < 0 || max >= extent)
       throw new UsageError(
-        `${subject}: epilogue: ${printAccess(read)} lies outside ${tensor.name}, of shape ${tensor.dims.map((x) => x.extent).join(" x ")}`,
+        `${subject}: ${printAccess(read)} lies outside ${tensor.name}, of shape ${tensor.dims.map((x) => x.extent).join(" x ")}`,
         spanOf(read) ?? {},
       );
   }

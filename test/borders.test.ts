@@ -59,12 +59,17 @@ describe("indices that stay inside", () => {
   it.each([
     ["y[i] = t[ids[i]]", "kept inside, as in table[clamp(ids[i])]"],
     ["y[i] = t[clamp(ids[i]+1)]", "stands alone"],
+    ["y[i] = t[clamp(ids[i+1])]", "ids[i+1] lies outside ids"],
+    ["y[i] = y[i-1] + t[clamp(ids[i])]", "reads itself, so its indices cannot be read"],
     ["y[i] = t[clamp(t[i])]", "and t holds f32; integers up to s32 are indices"],
     ["y[i] = t[clamp(ids[clamp(ids[i])])]", "one may be, not both"],
     ["y[i] = ids[clamp(ids[i])]; z[i] = y[i] + t[clamp(ids[i])]", "may be indexed by i alone"],
   ])("refuses the index that is read in %s", (equation, because) => {
     const tensors = { ids: { dtype: "s32", shape: [4] }, t: { dtype: "f32", shape: [4] } } as const;
-    const used = Object.fromEntries(Object.entries(tensors).filter(([name]) => equation.includes(`${name}[`)));
+    const used = {
+      ...Object.fromEntries(Object.entries(tensors).filter(([name]) => equation.includes(`${name}[`))),
+      ...(equation.includes("y[i-1]") && { y: "f32" as const }),
+    };
     expect(() => defineComputation({ equation, extents: { i: 4 }, tensors: used })).toThrow(because);
   });
 
