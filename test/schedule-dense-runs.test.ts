@@ -36,6 +36,7 @@ const CASES: readonly (readonly [
   ["one channel, which the instruction pads, innermost", "x[p,q,c]", { c: 1, p: 4, q: 4 }, undefined, "p q", 1],
   ["a filter of one tap", "x[c,p+r,q+s]", { ...PIXELS, r: 1, s: 1 }, undefined, "p q", 8],
   ["a filter of one tap that the instruction pads", "x[c,p+2*r,q]", { ...PIXELS, r: 1 }, undefined, "p q", 1, "r"],
+  ["a plane that is kept inside, six elements behind", "x[c,clamp(1),p,q]", { c: 4, p: 2, q: 2 }, undefined, "p q", 2],
   ["memory that begins beside a multiple", "x[c,p,q]", PIXELS, "16*c + 4*p + q + 1", "p q", 1],
 ];
 
@@ -46,7 +47,12 @@ describe("fused loops that lie as one", () => {
       const computation = defineComputation({
         ...{ equation: `y[${kept}] += ${read} * b[${kept},z]`, extents: { ...extents, z: 1 } },
         tensors: {
-          x: { dtype: "f16", ...(storage && { storage }), ...(read.includes("-") && { shape: [4, 4, 4] }) },
+          x: {
+            dtype: "f16",
+            ...(storage && { storage }),
+            ...(read.includes("-") && { shape: [4, 4, 4] }),
+            ...(read.includes("clamp") && { shape: [4, 2, 3, 2] }),
+          },
           b: "f16",
         },
       });

@@ -84,7 +84,10 @@ export function denseRun(
   const strides = others.map(strideOf);
   if (strides.some((s) => s === undefined)) return 1;
   const constant = forms.reduce((sum, form, i) => sum + (form?.constant ?? 0) * (steps[i] ?? 0), origin);
-  const whole = [dense.reduce((product, l) => product * l.extent, 1), constant, ...strides.map((s) => s ?? 0)];
+  // An index without an affine form is some number of steps of its dimension.
+  const unknown = forms.flatMap((form, i) => (form === undefined ? [steps[i] ?? 1] : []));
+  const run = dense.reduce((product, l) => product * l.extent, 1);
+  const whole = [run, constant, ...unknown, ...strides.map((s) => s ?? 0)];
   let width = most;
   while (width > 1 && !whole.every((n) => n % width === 0)) width /= 2;
   return width;
