@@ -133,13 +133,13 @@ export function drawInputs(
   const values = new Map<Value, Float64Array>();
   const bytes = inputs.map((value) => {
     const dtype = heldAs(value.type);
-    const rows = smallestTable(value, steps);
+    const rows = smallestTable(value, steps, new Map());
     const indices = rows === undefined ? [0, 127] : [-rows, rows - 1];
     const [least = 0, most = 0] = isInteger(dtype) && bytesOfType(dtype) < 4 ? rangeOf(dtype) : indices;
     const drawn = Float64Array.from({ length: elementsOf(value.shape, value.name) }, () =>
       value.type === "bool"
         ? Math.round(random())
-        : isInteger(dtype)
+        : isInteger(dtype) || value.type === "s64"
           ? randomInteger(random, least, most)
           : Math.fround(4 * random() - 2),
     );
@@ -150,8 +150,16 @@ export function drawInputs(
   return { values, bytes };
 }
 
-/** Elements of the smallest dimension whose indices are read from a value, or from what is made of it element by element. */
-function smallestTable(value: Value, steps: readonly Step[]): number | undefined {
+/**
+ * Elements of the smallest dimension whose indices are read from a value, or from what is made of it element by element.
+ * @param known of values that were looked at before
+ */
+function smallestTable(
+  value: Value,
+  steps: readonly Step[],
+  known: Map<Value, number | undefined>,
+): number | undefined {
+  if (known.has(value)) return known.get(value);
   const sizes = steps.flatMap(({ computation, reads, output }) => {
     const { equation } = computation;
     const names = Object.keys(reads).filter((name) => reads[name] && rootOf(reads[name]) === value);
@@ -160,10 +168,12 @@ function smallestTable(value: Value, steps: readonly Step[]): number | undefined
     const own = accessesIn(equation.value).flatMap(({ index }) =>
       index.flatMap((e) => (e.kind === "border" && isOwn(e.index) ? [extentOfBorder(e)] : [])),
     );
-    const made = output.type === "s32" && equation.op === "=" ? smallestTable(output, steps) : undefined;
+    const made = output.type === "s32" && equation.op === "=" ? smallestTable(output, steps, known) : undefined;
     return made === undefined ? own : [...own, made];
   });
-  return sizes.length === 0 ? undefined : Math.min(...sizes);
+  const smallest = sizes.length === 0 ? undefined : Math.min(...sizes);
+  known.set(value, smallest);
+  return smallest;
 }
 
 function decoded(bytes: Uint8Array, elements: number, dtype: Tensor["dtype"]): Float64Array {

@@ -35,16 +35,19 @@ describe("inputs that are drawn for a proof", () => {
     expect(values.every(Number.isInteger)).toBe(true);
   });
 
-  it("of indices count from both ends of the smallest table that they are read for", () => {
-    const net = new GraphBuilder("rows");
-    const ids = net.input("ids", [40, 50], "s32");
-    const table = (name: string, rows: number): string => net.constant(name, [rows, 3], new Float32Array(3 * rows));
-    net.output(net.node("Gather", [table("long", 300), ids]));
-    net.output(net.node("Gather", [table("short", 6), net.node("Add", [ids, ids])]));
-    const { values } = drawInputs(openGraph(net.graph).program, 1);
-    const all = [...values.values()][0] ?? new Float64Array();
-    expect([Math.min(...all), Math.max(...all)]).toEqual([-6, 5]);
-  });
+  it.each(["s32", "s64"] as const)(
+    "of indices in %s count from both ends of the smallest table they are read for",
+    (type) => {
+      const net = new GraphBuilder("rows");
+      const ids = net.input("ids", [40, 50], type);
+      const table = (name: string, rows: number): string => net.constant(name, [rows, 3], new Float32Array(3 * rows));
+      net.output(net.node("Gather", [table("long", 300), ids]));
+      net.output(net.node("Gather", [table("short", 6), type === "s32" ? net.node("Add", [ids, ids]) : ids]));
+      const { values } = drawInputs(openGraph(net.graph).program, 1);
+      const all = [...values.values()][0] ?? new Float64Array();
+      expect([Math.min(...all), Math.max(...all)]).toEqual([-6, 5]);
+    },
+  );
 
   it("of f32 lie between -2 and 2 on both sides, and are what an f32 holds", () => {
     const values = drawn("f32");

@@ -122,7 +122,8 @@ export function indicesIn(node: Lowering, picked: Value, size: number): Value {
 }
 
 /**
- * Rows of a table selected by indices that are known only at run time; -1 is the last row. Indices outside the table count on around it.
+ * Rows of a table selected by indices that are known only at run time; -1 is the last row. Indices of s32 outside the table count on around it;
+ * those of s64 are brought to just outside it first.
  * @param axis axis of the table that the indices count
  */
 export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axis: number): Value {
