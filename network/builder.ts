@@ -48,7 +48,7 @@ export class GraphBuilder {
   /** Splits a tensor into equal parts along an axis. @returns their names */
   split(x: string, axis: number, parts: number, name: string): string[] {
     const outputs = Array.from({ length: parts }, (_, i) => `${name}.${i}`);
-    this.nodes.push({ name, op: "Split", inputs: [x], outputs, attributes: { axis } });
+    this.nodes.push({ name, op: "Split", inputs: [x], outputs, attributes: { axis, num_outputs: parts } });
     return outputs;
   }
 
