@@ -70,10 +70,14 @@ export function fetchingAhead(
 ): readonly Statement[] {
   const of = (loop: Loop): TileAt[] =>
     regions.flatMap(({ tensor, dimension, elements, perLine }) => {
-      const each = Math.ceil(elements / perLine / (loop.extent * among.of));
+      const [lines, steps] = [elements / perLine, loop.extent * among.of];
+      const each = Math.ceil(lines / steps);
       if (each > MOST_AT_ONCE) return [];
+      // Where a line takes several steps, they name the same one: lines beyond belong to later steps of the outer loop.
+      const perFetch = Math.max(1, Math.floor(steps / lines));
       const next = binary("*", binary("+", outer(dimension), number(1)), number(elements));
-      const step = binary("+", binary("*", among.at, number(loop.extent)), { kind: "axis", name: loop.axis });
+      const counted = binary("+", binary("*", among.at, number(loop.extent)), { kind: "axis", name: loop.axis });
+      const step = perFetch === 1 ? counted : binary("/", counted, number(perFetch));
       return Array.from({ length: each }, (_, n) => ({
         buffer: tensor,
         base: binary("+", next, binary("*", binary("+", binary("*", step, number(each)), number(n)), number(perLine))),
