@@ -1,7 +1,7 @@
 /**
  * @file A gallery: the kernels of a course on GPU programming, each one equation and one schedule, in every language that can express it.
  *
- *     node dist/examples/gallery.js                     all of them, judged: some minutes
+ *     node dist/examples/gallery.js                     all of them, judged: about a minute
  *     node dist/examples/gallery.js conv-1d             one
  *     node dist/examples/gallery.js conv-1d cuda        its text in CUDA
  */

@@ -1,5 +1,5 @@
 /**
- * @file Judges one kernel here: measured where this machine's CPU runs it, else under emulation.
+ * @file Judges one kernel here: C++ is measured on this machine's CPU, any other language runs under emulation.
  *
  *     await judgeKernel(conv1d, kernel)        { status: "ok", median: 3.1e-6, ... }                     C++ for this CPU
  *     await judgeKernel(conv1d, kernel)        { status: "emulated", log: "every element right ..." }    any other language

@@ -53,10 +53,9 @@ export function candidateInLanguage(
   const refused = (because: string): NotInLanguage => ({ refused: `${language}: ${because}` });
   if (!isMapped(candidate)) return refused("only a mapping under the schedule of a CPU changes its language");
   const own = declaredAs(candidate.intrinsic);
-  if (isOnGpu(candidate))
-    return own.language === language
-      ? { computation, candidate, kernel: kernelFor(computation, candidate) }
-      : refused("the schedule deals work to blocks and warps, which only CUDA kernels have");
+  const isGrid = isOnGpu(candidate);
+  if (isGrid && own.language !== language)
+    return refused("the schedule deals work to blocks and warps, which only CUDA kernels have");
   const rows =
     own.language === language
       ? [own]
@@ -64,11 +63,11 @@ export function candidateInLanguage(
   const extents = Object.entries(extentsOf(own.computation)).map(([name, extent]) => `${name} ${extent}`);
   if (rows.length === 0)
     return refused(`no instruction computes ${meaningOf(own)} with ${extents.join(", ") || "one element"}`);
-  if (!isPrinted(language))
+  if (!isGrid && !isPrinted(language))
     return refused("its threads are dealt by the schedule of a grid, and this candidate has none");
   const reasons: string[] = [];
   for (const row of [...rows].sort((a, b) => Number(b.isa === own.isa) - Number(a.isa === own.isa))) {
-    if (row.operands.some((o) => o.load === undefined)) {
+    if (!isGrid && row.operands.some((o) => o.load === undefined)) {
       reasons.push(`${row.name} has no loads: it is mapped and proved, and no kernels are written with it`);
       continue;
     }
