@@ -306,7 +306,7 @@ function against(peer: string, row: Row): number | undefined {
 /** How many times the copy of the case's bytes is as fast as the faster form of the compiler's loops. */
 function copyAgainst({ copy, peers }: Row): number[] {
   const loops = peers.filter((p) => p.name.startsWith("gcc")).map((p) => secondsOf(p.measured));
-  return loops.length === 0 ? [] : [Math.min(...loops) / copy];
+  return [Math.min(...loops) / copy].filter(Number.isFinite);
 }
 
 function geomean(ratios: readonly number[]): string {
@@ -343,7 +343,7 @@ function report(): string {
     "",
     `Against the faster form of the compiler's loops: ${geomean(loops)}x by geomean of ${loops.length} (${forms.join(", ")}); against OpenCV ${geomean(opencv)}x of ${opencv.length}; against Halide by the fastest of its schedules ${geomean(halide)}x of ${halide.length}.`,
     "",
-    `${bound.length} of ${rows.length} cases run at 90 % of the copy's rate or more. There automap is ${geomean(bound.flatMap((r) => against("gcc", r) ?? []))}x as fast as the faster form of the compiler's loops, and the copy alone would be ${geomean(bound.flatMap(copyAgainst))}x: no kernel that moves these bytes can be faster. In the other ${free.length} it is ${geomean(free.flatMap((r) => against("gcc", r) ?? []))}x.`,
+    `${bound.length} of ${rows.length} cases run at 90 % of the copy's rate or more. There automap is ${geomean(bound.flatMap((r) => against("gcc", r) ?? []))}x as fast as the faster form of the compiler's loops, and the copy that was measured would be ${geomean(bound.flatMap(copyAgainst))}x. In the other ${free.length} it is ${geomean(free.flatMap((r) => against("gcc", r) ?? []))}x.`,
     "",
   ].join("\n");
 }
