@@ -3,7 +3,7 @@ import { bytesOf, DTYPES, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { decodeElements, encodeElement, encodeElements } from "../runtime/bytes.ts";
 
 describe("elements as bytes", () => {
-  it.each(DTYPES)("of %s are the same all at once and one by one, and decode to what they were", (dtype) => {
+  it.each(DTYPES)("of type %s encode alike one by one and together, and decode to the values given", (dtype) => {
     const [least, most] = isInteger(dtype) ? rangeOf(dtype) : [-1.5, 0.25];
     const values = [least, most, 0, 1, 100];
     const apart = new Uint8Array(values.length * bytesOf(dtype));

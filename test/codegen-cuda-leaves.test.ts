@@ -398,7 +398,7 @@ describe("a kernel", () => {
     expect(large(385)).toContain("cudaLaunchKernel(phase_0, dim3(2), dim3(64), arguments, 49280, stream);");
   });
 
-  it("of several phases is several kernels, constants packed ahead among them", () => {
+  it("becomes one kernel a phase, and one more that packs constants ahead of time", () => {
     const packed: Scratch = { name: "packed", dtype: "f16", elements: 64 * 48, scope: "workspace" };
     const block = (inner: readonly Statement[], mode: LoopMode = "block"): Statement => loop("tile", 2, inner, mode);
     const nest: LoopNest = {

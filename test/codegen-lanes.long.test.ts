@@ -150,8 +150,8 @@ describe(`every form of a statement on lanes${SKIPPED}`, () => {
   });
 });
 
-describe("what a language cannot run", () => {
-  it("is refused with what to do: more lanes than a warp has, memory that CM would need", () => {
+describe("a kernel that its language cannot run", () => {
+  it("is refused with the reason: more lanes than a warp has, or scratch memory in CM", () => {
     const [shift] = LANE_FORMS;
     const exchange = LANE_FORMS.find((form) => form.scratch !== undefined);
     if (!shift || !exchange) throw new Error("no such forms");

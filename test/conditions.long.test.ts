@@ -432,14 +432,14 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
   );
 });
 
-describe("what is refused", () => {
+describe("a computation under a condition", () => {
   const space = (computation: Computation, on: string): string => {
     const found = finished(candidateSpace(computation, [named(on)], () => 1, 1, 1));
     if (!Array.isArray(found)) return "maps";
     return found.map((r: { rule: string; because: string }) => `${r.rule}: ${r.because}`).join("\n");
   };
 
-  it("is refused by tuning with the reason that no schedule keeps to it, though it maps", () => {
+  it("is refused by tuning when it maps but no schedule can keep to the condition", () => {
     const tied = product("k <= i + j");
     expect(mappings(tied, named("avx512.fma.f32.broadcast"), { reasons: false }).valid).toHaveLength(2);
     expect(space(tied, "avx512.fma.f32.broadcast")).toMatchInlineSnapshot(

@@ -252,8 +252,8 @@ describe("the reference on the device", () => {
   });
 });
 
-describe("what ptxas and cuobjdump say", () => {
-  it("is a failure where registers became memory, or matrix products were serialised", () => {
+describe("the output of ptxas and cuobjdump", () => {
+  it("counts as a failure when registers are spilled or matrix products are serialised", () => {
     expect(
       complaintOf("ptxas info    : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"),
     ).toBeUndefined();

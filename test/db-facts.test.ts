@@ -78,7 +78,7 @@ describe("a column that is added to each table", () => {
 });
 
 describe("a fact", () => {
-  it("that changes is found, whichever it is, in every record", () => {
+  it("that was changed is found, in every column of every record", () => {
     const db = frozen("every-fact");
     db.sqlite.pragma("foreign_keys = OFF");
     db.sqlite.pragma("ignore_check_constraints = ON");
@@ -114,7 +114,7 @@ describe("a fact", () => {
     db.close();
   });
 
-  it("of a later version that holds nothing changes no id, and one that holds something is bound to its name", () => {
+  it("that a later version added changes the id of a row only when it has a value", () => {
     const db = frozen("every-fact");
     for (const table of TABLE_NAMES)
       for (const row of rowsOf(db, table)) {
@@ -128,7 +128,7 @@ describe("a fact", () => {
     db.close();
   });
 
-  it("or no fact: every column of every table is the id, a fact, or named as standing beside them", () => {
+  it("is held in a known column: each table declares exactly the columns that columnsOf lists", () => {
     const db = frozen("every-fact");
     for (const table of TABLE_NAMES)
       expect(
@@ -139,7 +139,7 @@ describe("a fact", () => {
     db.close();
   });
 
-  it("that a newer automap added is not taken for a change, and travels", () => {
+  it("that a newer automap added is not mistaken for a change, and is exported", () => {
     const db = frozen("every-fact");
     db.sqlite.exec("ALTER TABLE calibrations ADD COLUMN clock INTEGER");
     const [row] = rowsOf(db, "calibrations");

@@ -94,7 +94,7 @@ const bestId = (filter = {}): (string | undefined)[] => [
 ];
 
 describe("finals", () => {
-  it("decide: the winner is best although others were faster by themselves, in them or not", () => {
+  it("decide the best trial, even against trials that were faster when timed alone", () => {
     const run = search();
     took(10, { at: 1, run, block: 1 });
     took(10.2, { at: 2, run, block: 2 });
@@ -105,14 +105,14 @@ describe("finals", () => {
     expect(showTrial(db, winner)).toMatchObject({ finals: { comparison: "a", place: 1 }, candidate: candidate(2) });
   });
 
-  it("decide by place, not by time: among equals the tie rule has the last word", () => {
+  it("decide by place, not by time, since the tie rule orders equals", () => {
     const run = search();
     took(10, { at: 9, run, block: 1, comparison: "a", place: 2 });
     const winner = took(10.1, { at: 9, run, block: 2, comparison: "a", place: 1 });
     expect(bestId()).toEqual([winner, winner]);
   });
 
-  it("count also against what an earlier search measured that never came to finals", () => {
+  it("also win against trials of an earlier search that had no finals", () => {
     took(9, { at: 1, run: search(), block: 1 });
     const winner = took(10, { at: 9, run: search(), block: 2, comparison: "a", place: 1 });
     expect(bestId()).toEqual([winner, winner]);
@@ -120,7 +120,7 @@ describe("finals", () => {
     expect(bestId()).toEqual([later, later]);
   });
 
-  it("of a search that was offered less leave the rest as it is", () => {
+  it("of a search over a few instructions decide among those instructions only", () => {
     const all = took(10, { at: 5, run: search(), block: 1, intrinsic: AMX, comparison: "a", place: 1 });
     took(11, { at: 5, run: search(), block: 1, comparison: "a", place: 2 });
     const few = took(20, { at: 9, run: search([names[0] ?? ""]), block: 2, comparison: "b", place: 1 });
@@ -128,7 +128,7 @@ describe("finals", () => {
     expect(bestId({ intrinsic: names[0] })).toEqual([few]);
   });
 
-  it("of a search for designs on lanes leave the mappings as they are", () => {
+  it("of a search for designs on lanes do not replace the best mapping", () => {
     const mapping = took(10, { at: 5, run: search(), block: 1 });
     recordTrial(db, {
       workload: CONV,
@@ -141,7 +141,7 @@ describe("finals", () => {
     expect(bestId()).toEqual([mapping, mapping]);
   });
 
-  it("between those that a filter leaves are decided by their places", () => {
+  it("decide by place among the trials that a filter selects", () => {
     const run = search();
     took(10, { at: 9, run, block: 1, intrinsic: AMX, comparison: "a", place: 1 });
     took(9, { at: 1, run, block: 3 });
@@ -149,7 +149,7 @@ describe("finals", () => {
     expect(bestId({ intrinsic: names[0] })).toEqual([second]);
   });
 
-  it("at one instant are decided by one of them", () => {
+  it("of two searches at the same instant are decided by one of the two", () => {
     const ids = ["a", "b"].map((comparison, i) =>
       took(10 + i, { at: 9, run: search(), block: i + 1, comparison, place: 1 }),
     );
@@ -157,14 +157,14 @@ describe("finals", () => {
     expect(ids).toContain(best(db)[0]?.id);
   });
 
-  it("are no part of what a search resumes from", () => {
+  it("are not read when a search resumes", () => {
     const run = search();
     const first = took(10, { at: 1, run, block: 1 });
     took(10.6, { at: 9, run, block: 1, comparison: "a", place: 1 });
     expect(trialsOf(db, CONV, MACHINE).map((t) => t.id)).toEqual([first]);
   });
 
-  it("go with exports and merges, and a winner is not pruned", () => {
+  it("are exported and merged, and pruning keeps the winner", () => {
     const run = search();
     took(10, { at: 1, run, block: 1 });
     const winner = took(10.6, { at: 9, run, block: 1, comparison: "a", place: 1 });

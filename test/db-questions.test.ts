@@ -93,7 +93,7 @@ describe("automap db best of a list", () => {
 });
 
 describe("automap db compare", () => {
-  it("of two runs gives the difference with its interval, and the candidates they share", async () => {
+  it("on two runs gives their difference with its interval, and the candidates both tried", async () => {
     const { out } = await printed(`db compare --run ${runs[0]} --run ${runs[1]}`);
     expect(out).toMatchInlineSnapshot(`
       "a  run ID
@@ -108,7 +108,7 @@ describe("automap db compare", () => {
     `);
   });
 
-  it("of two instructions takes the computations that both have, and names those of one", async () => {
+  it("on two instructions compares the computations of both, and names those of only one", async () => {
     const { out } = await printed("db compare --intrinsic vnni --intrinsic amx");
     expect(out).toMatchInlineSnapshot(`
       "a  vnni

@@ -139,7 +139,7 @@ describe("the provenance of a trial", () => {
 });
 
 describe("the best", () => {
-  it("is what was measured here, however fast what was imported claims to be", () => {
+  it("trial is the one measured here, however fast the imported ones claim to be", () => {
     recordTrial(db, newTrial(60, { trial: trial(measured(60), 1) }));
     const lines = faster(db, 10);
     expect(importLines(db, lines).added.trials).toBe(1);
@@ -152,7 +152,7 @@ describe("the best", () => {
     other.close();
   });
 
-  it("is not decided by imported finals", () => {
+  it("trial is not decided by imported finals", () => {
     const options = { strategy: "genetic", threads: 1, offered: ["avx512.vpdpbusd"] };
     const run = beginRun(db, { workload: CONV, environment: MACHINE, seed: 1, options, budget: {}, started: 1 });
     const record = (us: number, time: number, block: number, place?: number): string =>
@@ -174,7 +174,7 @@ describe("the best", () => {
     expect(db.sqlite.prepare("SELECT id FROM best").pluck().all()).toEqual([winner]);
   });
 
-  it("of calibrations is what was measured here, too", () => {
+  it("calibration is the one measured here, however many were imported", () => {
     recordCalibration(db, { environment: MACHINE, data: { clockHz: 1 }, at: 1 });
     const later = forgedLines(recordsIn(exportLines(db)), (line) => {
       if (line.kind === "calibration") Object.assign(line, { at: 1e14, data: { clockHz: 2 } });

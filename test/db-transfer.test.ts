@@ -89,7 +89,7 @@ describe("an export", () => {
     other.close();
   });
 
-  it("of some trials holds what they refer to and nothing else", () => {
+  it("of selected trials holds only the records they refer to", () => {
     fill(db);
     const kinds = [...exportLines(db, { operator: "matmul" })].map(
       (line) => (JSON.parse(line) as { kind: string }).kind,
@@ -230,7 +230,7 @@ describe("an import", () => {
     other.close();
   });
 
-  it(`of ${FUZZED} fuzzed lines takes whole records only, and names every other line`, () => {
+  it(`of ${FUZZED} fuzzed lines takes only whole records and names every rejected line`, () => {
     for (let i = 0; i < 20; i++) recordTrial(db, newTrial(60 + i, { trial: trial(measured(60 + i), i) }));
     fill(db);
     const [header = "", ...lines] = [...exportLines(db)];

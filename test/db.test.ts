@@ -122,7 +122,7 @@ describe("ids", () => {
     fc.assert(fc.property(fc.jsonValue(), (data) => idOf(turned(data)) === idOf(data)));
   });
 
-  it("of a trial do not depend on the order in which anything was written down", () => {
+  it("of trials do not depend on the order of keys or of lists of features", () => {
     const given = newTrial(60, { trial: trial(measured(60), 5) });
     const id = recordTrial(db, given);
     const other = { ...MACHINE, isa: [...MACHINE.isa].reverse() };
@@ -203,7 +203,7 @@ describe("a trial", () => {
 });
 
 describe("a workload", () => {
-  it.each(OPERATORS.map((o) => [o.name, o] as const))("of %s becomes its computation again", (_, operator) => {
+  it.each(OPERATORS.map((o) => [o.name, o] as const))("of %s is read back as the same computation", (_, operator) => {
     const computation = instantiate(operator);
     const id = recordTrial(db, newTrial(600, { workload: { computation } }));
     const { workload } = showTrial(db, id);
@@ -278,7 +278,7 @@ describe("a run", () => {
     expect(() => db.sqlite.exec("UPDATE runs SET status = 'failed'")).toThrow(/a run ends once/);
   });
 
-  it("of another process that starts at the same instant is another run", () => {
+  it("by another process has an id of its own, even if both start at the same instant", () => {
     expect(beginRun(db, { ...begin, started: 1, process: 10 })).not.toBe(
       beginRun(db, { ...begin, started: 1, process: 11 }),
     );

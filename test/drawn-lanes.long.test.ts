@@ -31,7 +31,7 @@ async function wrongOf(kind: DrawnKind, seed: number): Promise<readonly string[]
   return [...wrong, ...problems.flatMap((p, i) => (p === undefined ? [] : [`${kernels[i]?.said}\n${p}`]))];
 }
 
-describe("what is drawn at random on lanes", () => {
+describe("a random design on lanes", () => {
   it.each(DRAWN_KINDS.map((kind) => [kind.name, kind] as const))(
     "equals the equation: %s",
     { timeout: 1_800_000 },
@@ -40,7 +40,7 @@ describe("what is drawn at random on lanes", () => {
     },
   );
 
-  it("is the same at a place whatever was drawn before", () => {
+  it("depends on its seed and its place alone, not on earlier draws", () => {
     const [kind] = DRAWN_KINDS;
     if (!kind) throw new Error("no kind");
     const said = (): unknown =>
@@ -48,7 +48,7 @@ describe("what is drawn at random on lanes", () => {
     expect(said()).toEqual(said());
   });
 
-  it("is refused as kernels of sub-groups where lanes move several neighbours at once, not broken off", () => {
+  it("is refused, not aborted, for sub-groups when lanes move several neighbours at once", () => {
     const kind = DRAWN_KINDS.find((k) => k.name.includes("OpenCL"));
     if (!kind) throw new Error("no kind");
     const reasons = Array.from({ length: 40 }, (_, place) => kind.draw(randomAt(kind, 1, place))).flatMap((all) =>
@@ -61,7 +61,7 @@ describe("what is drawn at random on lanes", () => {
     );
   });
 
-  it("would be found wrong where a loop that carries a value is called parallel", () => {
+  it("is found wrong if a loop that carries a value is marked parallel", () => {
     const computation = defineComputation({
       equation: "y[i] = y[i-1] + x[i]",
       extents: { i: 6 },

@@ -203,7 +203,7 @@ describe("shared memory", () => {
     expect(outcomes.get("a warp's barrier")).toContain("wrong");
   });
 
-  it("of more than 48 KiB must be asked for, and there are 227", () => {
+  it("beyond 48 KiB must be requested, and cannot exceed what a block may have", () => {
     expect(outcomes.get("64 KiB")).toEqual(always("right"));
     expect(outcomes.get("64 KiB not asked for")).toEqual(always(expect.stringMatching(/^failed: .*exited with 4/)));
     expect(outcomes.get("293 KiB")).toEqual(always(expect.stringMatching(/^failed: .*exited with 4/)));
@@ -260,7 +260,7 @@ describe("memory that is not a kernel's own", () => {
   });
 });
 
-describe("what no GPU would go through with", () => {
+describe("an access or a wait that no GPU accepts", () => {
   it.each([
     ["deadlock", /nobody can go on: thread 0 waits for its warp; thread 5 waits for its block; thread 6 waits/],
     ["beyond a cluster", /a block of the cluster has no such memory/],

@@ -22,7 +22,7 @@ const SCATTERED = `unsigned char memory[64] = {};
 SurfaceIndex surface = {memory, 64};
 vector<uint, 8> words = 0;`;
 
-describe("what Intel's headers refuse", () => {
+describe("a program that Intel's headers refuse", () => {
   it.each([
     [
       "a length that is an int is not deduced",
@@ -115,7 +115,7 @@ const UNSAID = [
 const SAID = `all = 0; at += 1000; cm_load<uchar>(surface, at, all);
     vector<int, 8> b = 1; cm_store<int, 8>(surface, 0, b); cm_fence(); cm_load<int, 8>(surface, 4);`;
 
-describe("what nothing says the outcome of", () => {
+describe("an operation whose outcome no manual defines", () => {
   const program = join(folder, "unsaid");
   beforeAll(async () => {
     const cases = [...UNSAID.map(([, body]) => body), SAID].map((body, i) => `case ${i}: {${body}} break;`);
@@ -137,7 +137,7 @@ static void kernel(int which, SurfaceIndex surface) {
     expect((await ended(which)).stderr).toContain(message);
   });
 
-  it("of lanes that are off nothing is asked, and behind a fence all is there", async () => {
+  it("is none of these: lanes that are off, whatever they address, and a load after a fence", async () => {
     expect((await ended(UNSAID.length)).status).toBe("ok");
   });
 

@@ -197,7 +197,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
     120_000,
   );
 
-  it("of every kind of arithmetic", async () => {
+  it("in every kind of arithmetic", async () => {
     const on = intrinsic("avx512.vpdpbusd");
     const random = seededRandom(29);
     const epilogues = [

@@ -54,7 +54,7 @@ describe("a lane's elements", () => {
     ]);
   });
 
-  it.each(FRAGMENTS.map((i) => [i.name, i] as const))("of %s lie where its storage says", (_, intrinsic) => {
+  it.each(FRAGMENTS.map((i) => [i.name, i] as const))("of %s lie where its storage formula says", (_, intrinsic) => {
     const lanes = Array.from({ length: lanesOf(intrinsic) }, (_, lane) => lane);
     const inRegisters = intrinsic.operands.filter((o) => !readsShared(o));
     const wrong = inRegisters.flatMap((operand) => {
@@ -72,7 +72,7 @@ describe("a lane's elements", () => {
     expect(wrong).toEqual([]);
   });
 
-  it("of a layout that is secret, or that no bits of a lane's number make, are refused", () => {
+  it("are refused for a secret layout, and for one that is not made of bits of the lane's number", () => {
     const wmma = row("wmma.m16n16k16.f32.f16");
     expect(() => heldElements(wmma, operandOf(wmma, "a"))).toThrow("which lane holds what of wmma.m16n16k16.f32.f16.a");
     const odd = defineIntrinsic({

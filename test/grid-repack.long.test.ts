@@ -187,12 +187,12 @@ describe("inputs that are copied ahead", () => {
   });
 });
 
-describe("what is copied", () => {
+describe("a copy of an input ahead of the kernel", () => {
   const layer = (name: Convolution, parameters: Record<string, number>, last = false) =>
     gridContextOf(convolutionF16(name, parameters, last), wgmma, "m <- k; n <- n,p,q; k <- c");
   const size = { n: 16, c: 64, k: 64, h: 56, w: 56 };
 
-  it("is what moves in wider pieces for it: nothing of tensors whose channels lie innermost", () => {
+  it("is offered only where it makes pieces wider: not for tensors with channels innermost", () => {
     expect(repackings(layer("conv2d", size))).toEqual([undefined, ["a"], ["b"], ["a", "b"]]);
     expect(repackings(layer("conv2d", size, true))).toEqual([undefined]);
     expect(repackings(layer("conv2d", { ...size, c: 3 }))).toEqual([undefined]);
@@ -200,7 +200,7 @@ describe("what is copied", () => {
     expect(repackings(layer("conv2d", { ...size, r: 1, s: 1, stride: 2, pad: 0 }))).toEqual([undefined, ["b"]]);
   });
 
-  it("is refused with a sentence where a copy is of no use", () => {
+  it("is refused with a sentence where it is of no use", () => {
     const problem = (repack: readonly string[], last = false): unknown =>
       gridProblem(layer("conv2d", size, last), { ...WGMMA, repack });
     expect(problem(["a", "b"])).toBeUndefined();

@@ -133,7 +133,7 @@ describe("a walk of pixels", () => {
   });
 });
 
-describe("what an engine cannot be told of", () => {
+describe("a view that no descriptor of the copy engine expresses", () => {
   const reasonOf = (computation: Computation, mapping: string): string => {
     const context = contextNamed(computation, mapping);
     const reasons = context.inputs.map((i) => viewForm(context, i)).filter((f) => typeof f === "string");

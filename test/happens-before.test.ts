@@ -50,7 +50,7 @@ describe("the order of happening", () => {
     expect(order.hasEnded(written, 0, 0, 1)).toBe(false);
   });
 
-  it("of what was sent off begins with the wait of its own thread, and no barrier replaces that", () => {
+  it("puts an asynchronous copy behind its issuer's wait, which no barrier replaces", () => {
     const order = new HappensBefore(2);
     const copy = order.sentOff(0, "copies");
     order.commit(0, "copies");

@@ -22,7 +22,7 @@ function first(nest: LoopNest, computation: Computation): string {
   return "nothing wrong";
 }
 
-describe("what no hardware could run as it is written", () => {
+describe("a statement that no hardware could run", () => {
   const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
   const [wmma] = intrinsicsNamed("wmma.m16n16k16.f32.f16");
   if (!mma || !wmma) throw new Error("no such rows");

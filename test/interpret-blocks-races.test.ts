@@ -34,7 +34,7 @@ function faultOf(nest: LoopNest, computation: Computation = REVERSED, order: Nes
   return "nothing wrong";
 }
 
-describe("what has no order", () => {
+describe("a race", () => {
   it("is a read with no barrier behind the write", () => {
     expect(faultOf(onWarps(2, [copy("s[i] = x[i]", { i: 64 }), READ], [S]))).toMatchInlineSnapshot(`
       "s[32] may be read before it is written
@@ -46,7 +46,7 @@ describe("what has no order", () => {
     `);
   });
 
-  it("is a read that the other order of warps puts before the write", () => {
+  it("is a read that comes before the write in another order of warps", () => {
     const nest = onWarps(2, [copy("s[i] = x[i]", { i: 32 }), READ], [S]);
     expect(faultOf(nest, REVERSED, { warps: "reversed" })).toMatchInlineSnapshot(`
       "s[0] may be read before it is written
@@ -58,7 +58,7 @@ describe("what has no order", () => {
     `);
   });
 
-  it("is a read of what was copied asynchronously and not awaited, whatever barriers stand between", () => {
+  it("is a read of an asynchronous copy that is not awaited, whatever barriers stand between", () => {
     const nest = onWarps(2, [copy("s[i] = x[i]", { i: 64 }, ASYNC), commit, barrier("block"), READ], [S]);
     expect(faultOf(nest)).toMatchInlineSnapshot(`
       "s[63] is read before what writes it has ended
@@ -70,7 +70,7 @@ describe("what has no order", () => {
     `);
   });
 
-  it("is a wait that awaits nothing, for want of a commit", () => {
+  it("is a wait with no commit before it, which awaits nothing", () => {
     const nest = onWarps(2, [copy("s[i] = x[i]", { i: 64 }, ASYNC), wait(0), barrier("block"), READ], [S]);
     expect(faultOf(nest)).toMatchInlineSnapshot(`
       "s[63] is read before what writes it has ended
@@ -94,7 +94,7 @@ describe("what has no order", () => {
     `);
   });
 
-  it("is a ring that is overrun", () => {
+  it("is a ring whose producer overruns its consumer", () => {
     const rows = defineComputation({ equation: "y[r,i] = x[r,63-i]", extents: { r: 4, i: 64 }, tensors: { x: "f32" } });
     const ring = (stages: number): LoopNest =>
       onWarps(
@@ -120,7 +120,7 @@ describe("what has no order", () => {
     `);
   });
 
-  it("is memory that is filled twice", () => {
+  it("is shared memory that is filled again too early", () => {
     const nest = onWarps(
       2,
       [...[copy("s[i] = x[i]", { i: 64 }), copy("s[63-i] = x[63-i]", { i: 64 })], ...[barrier("block"), READ]],
@@ -194,7 +194,7 @@ describe("what has no order", () => {
     `);
   });
 
-  it("is what one thread runs beside blocks", () => {
+  it("is a statement of one thread beside blocks", () => {
     const blocks = onWarps(1, [lanes("y[32*b+lane] = x[63-32*b-lane]")], [], { blocks: 2 });
     const ahead = loop("i", 2, []);
     expect(faultOf({ ...blocks, body: [ahead, barrier(), ...blocks.body] })).toBe("nothing wrong");
@@ -206,7 +206,7 @@ describe("what has no order", () => {
     `);
   });
 
-  it("is no matter of luck: values that come out right in every order are refused like any others", () => {
+  it("is refused even where the values are right in every order", () => {
     // Both copies bring the same values, and lanes of one warp run in step here: nothing ever goes wrong.
     const twice = onWarps(
       1,
@@ -225,7 +225,7 @@ describe("what has no order", () => {
     }
   });
 
-  it("shows in the values of an order that is bad enough", () => {
+  it("shows as wrong values in an adverse order", () => {
     const right = (options: Parameters<typeof ringMatmul>[0], order: NestOrder): boolean => {
       const { computation, nest } = ringMatmul(options);
       const inputs = Object.fromEntries(
@@ -245,8 +245,8 @@ describe("what has no order", () => {
   });
 });
 
-describe("what never comes", () => {
-  it("is an element of shared memory that nothing writes", () => {
+describe("a read or a barrier that cannot complete", () => {
+  it("is the read of an element of shared memory that nothing writes", () => {
     const nest = onWarps(2, [copy("s[i] = x[i]", { i: 48 }), barrier("block"), READ], [S]);
     expect(faultOf(nest)).toMatchInlineSnapshot(`
       "s[63] is read, and nothing has written it
@@ -255,7 +255,7 @@ describe("what never comes", () => {
     `);
   });
 
-  it("is what the block before left in shared memory", () => {
+  it("is the read of shared memory that an earlier block left", () => {
     const nest = onWarps(
       1,
       [copy("s[i] = x[i]", { i: 64 }, { when: "b < 1" }), barrier("block"), lanes("y[32*b+lane] = s[63-32*b-lane]")],

@@ -32,7 +32,7 @@ describe("a layout", () => {
     expect(formula("CN4n", image.slice(0, 2))).toMatchInlineSnapshot(`"(c + n/4)*4 + n%4"`);
   });
 
-  it("of no dimensions is the one element there is", () => {
+  it("of no dimensions is the single element at place 0", () => {
     expect(printExpr(rowMajor([]))).toBe("0");
   });
 });

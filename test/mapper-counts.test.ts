@@ -51,7 +51,7 @@ describe("the number of mappings onto a matrix product under the rule of AMOS", 
     expect(new Set(valid.map((m) => m.id)).size).toBe(count);
   });
 
-  it("of conv2d is 35, and they are these", () => {
+  it("is 35 for conv2d, and they are these", () => {
     const pairs = {
       n: "c r s cr cs rs crs",
       p: "c s cs",
@@ -249,8 +249,8 @@ describe("the accelerators on paper", () => {
   });
 });
 
-describe("the gathers", () => {
-  it("of conv2d are 49 with operands in order, the 35 of AMOS among them", () => {
+describe("mappings under the gather rule", () => {
+  it("number 49 for conv2d with operands in order, and contain the 35 of AMOS", () => {
     const gather = mappings(operator("c2d"), wmma, { binding: "fixed" });
     const amos = mappings(operator("c2d"), wmma, { rule: "amos" });
     expect(gather.valid).toHaveLength(49);
@@ -259,7 +259,7 @@ describe("the gathers", () => {
     expect(amos.valid.filter((m) => !ids.has(m.id))).toEqual([]);
   });
 
-  it("of conv2d are every pair of non-empty sets of {n,p,q} and {c,r,s}", () => {
+  it("of conv2d are all pairs of non-empty subsets of {n,p,q} and {c,r,s}", () => {
     const subsets = (letters: string): string[] =>
       [...letters].reduce<string[]>((all, letter) => all.concat(all.map((set) => set + letter)), [""]).slice(1);
     const expected = subsets("npq").flatMap((i) => subsets("crs").map((r) => `${i}|k|${r}`));
@@ -267,11 +267,11 @@ describe("the gathers", () => {
     expect(sets(mappings(operator("c2d"), wmma, { binding: "fixed" }).valid, [m, n, k])).toEqual(expected.sort());
   });
 
-  it("of conv2d are 98 with either operand first", () => {
+  it("number 98 for conv2d with either operand first", () => {
     expect(mappings(operator("c2d"), wmma, { reasons: false }).valid).toHaveLength(98);
   });
 
-  it("of every operator hold its mappings under the rule of AMOS", () => {
+  it("contain the mappings under the rule of AMOS for each of eleven operators", () => {
     for (const alias of ["gmv", "c1d", "c3d", "t2d", "dep", "cap", "bcv", "gfc", "men", "var", "scn"]) {
       const ids = new Set(mappings(operator(alias), wmma, { reasons: false }).valid.map((m) => m.id));
       const amos = mappings(operator(alias), wmma, { rule: "amos" }).valid;

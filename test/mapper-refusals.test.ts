@@ -60,8 +60,8 @@ const conv2d = instantiate(operatorNamed("conv2d"), {
   types: parseDataTypes("f16"),
 });
 
-describe("the refusals, as users read them", () => {
-  it("of conv2d on a matrix product", () => {
+describe("the mapper prints why it refuses", () => {
+  it("matches of conv2d with a matrix product", () => {
     expect(refusals(conv2d, wmma, { binding: "fixed" })).toMatchInlineSnapshot(`
       "
       access-matrix | w depends on k, but wmma.m16n16k16.f32.f16 does not index b by m | k may feed n
@@ -85,7 +85,7 @@ describe("the refusals, as users read them", () => {
     `);
   });
 
-  it("of conv2d on a matrix product under the rule of AMOS, strictly", () => {
+  it("matches of conv2d with a matrix product under the rule of AMOS with --strict", () => {
     const { refused } = mappings(conv2d, wmma, { rule: "amos", strict: true });
     const first = (rule: string): Refusal[] => refused.filter((r) => r.rule === rule).slice(0, 2);
     expect(printRefusals([...first("extent"), ...first("match-point")])).toMatchInlineSnapshot(`
@@ -97,7 +97,7 @@ describe("the refusals, as users read them", () => {
     `);
   });
 
-  it("of a diagonal and of a flipped index under the rule of AMOS", () => {
+  it("a diagonal and a flipped index under the rule of AMOS", () => {
     const types = { x: "f32", y: "f32" } as const;
     const diagonal = compute("c[m,n] += x[k,k] * y[k,n,m]", { m: 4, n: 4, k: 4 }, types);
     const beside = compute("c[m,n] += x[m,k,k+1] * y[k,n]", { m: 4, n: 4, k: 4 }, types);
@@ -120,7 +120,7 @@ describe("the refusals, as users read them", () => {
     expect(mappings(beside, named("matmul.f32"), { binding: "fixed" }).valid).toHaveLength(1);
   });
 
-  it("of f32 data on a dot product of bytes", () => {
+  it("f32 data on a dot product of bytes", () => {
     const f32 = instantiate(operatorNamed("conv2d"), { types: parseDataTypes("f32") });
     expect(refusals(f32, vpdpbusd)).toMatchInlineSnapshot(`
       "
@@ -128,7 +128,7 @@ describe("the refusals, as users read them", () => {
     `);
   });
 
-  it("of bytes the other way round", () => {
+  it("s8 by u8 data on an instruction that takes u8 by s8", () => {
     const s8u8 = compute("c[m,n] += s32(a[m,k]) * s32(b[k,n])", { m: 4, n: 4, k: 4 }, { a: "s8", b: "s8" });
     expect(refusals(s8u8, vpdpbusd)).toMatchInlineSnapshot(`
       "
@@ -136,14 +136,14 @@ describe("the refusals, as users read them", () => {
     `);
   });
 
-  it("of anything on an instruction that moves data between lanes", () => {
+  it("any computation on an instruction that moves data between lanes", () => {
     expect(refusals(conv2d, named("shuffle"))).toMatchInlineSnapshot(`
       "
       expression | shuffle.down.1 moves data between lanes, it is not matched against an equation | space-time designs use it"
     `);
   });
 
-  it("of anything on an instruction with a window, a diagonal or a condition of its own", () => {
+  it("any computation on an instruction with a window, a diagonal or a condition of its own", () => {
     const own = (compute: string, c: string, a: string, b: string): Intrinsic =>
       defineIntrinsic({
         name: "own",
@@ -173,7 +173,7 @@ describe("the refusals, as users read them", () => {
     `);
   });
 
-  it("of a recurrence", () => {
+  it("a recurrence", () => {
     const scan = compute("y[i] = y[i-1] + x[i]", { i: 8 }, { x: "f32", y: "f32" });
     expect(refusals(scan, named("matmul.f32"))).toMatchInlineSnapshot(`
       "
@@ -181,7 +181,7 @@ describe("the refusals, as users read them", () => {
     `);
   });
 
-  it("of other arithmetic", () => {
+  it("a quotient on an instruction that multiplies", () => {
     const quotient = compute("c[m] += a[m] / b[m]", { m: 4 }, { a: "f32", b: "f32" });
     expect(refusals(quotient, named("matmul.f32"))).toMatchInlineSnapshot(`
       "
@@ -189,7 +189,7 @@ describe("the refusals, as users read them", () => {
     `);
   });
 
-  it("of a maximum on an instruction that sums", () => {
+  it("a maximum on an instruction that sums", () => {
     const pool = compute("out[p] max= x[p+r]", { p: 4, r: 3 }, { x: "f32" });
     expect(refusals(pool, named("matmul.f32"))).toMatchInlineSnapshot(`
       "
@@ -197,7 +197,7 @@ describe("the refusals, as users read them", () => {
     `);
   });
 
-  it("of sums that may pass the range of a saturating instruction", () => {
+  it("sums that may leave the range of a saturating instruction", () => {
     const bytes = (k: number) =>
       compute("c[i] += s16(a[i,k]) * s16(b[i,k])", { i: 4, k }, { a: "u8", b: "s8", c: "s16" });
     expect(refusals(bytes(2), named("saturating.s16"))).toMatchInlineSnapshot(`
@@ -207,7 +207,7 @@ describe("the refusals, as users read them", () => {
     expect(mappings(bytes(1), named("saturating.s16"), { reasons: false }).valid).toHaveLength(1);
   });
 
-  it("of a sum that is to be clamped", () => {
+  it("a sum that is clamped once, where it may leave the range of s32", () => {
     const clamped = (k: number) =>
       compute("c[n] sat+= s32(a[k]) * s32(b[k,n])", { n: 4, k }, { a: "u8", b: "s8", c: "s32" });
     const unbounded = clamped(70_000);
@@ -543,7 +543,7 @@ describe("the space", () => {
     expect(new Set(set.valid.map((m) => m.id)).size).toBe(set.total);
   });
 
-  it("of a computation with fewer loops than axes still feeds as many as it can", () => {
+  it("feeds as many axes as possible where a computation has fewer loops than axes", () => {
     const outer = compute("c[k,p] += a[p] * b[k]", { k: 3, p: 4 }, { a: "f32", b: "f32" });
     const set = mappings(outer, conv, { binding: "fixed" });
     expect(set.valid.map((m) => printMatching(m.matching))).toMatchInlineSnapshot(`

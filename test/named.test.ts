@@ -18,8 +18,8 @@ const named = (statements: readonly Statement[], nest = empty): Record<string, u
 const i = axis("i");
 const twice = binary("*", number(2), i);
 
-describe("what statements name", () => {
-  it("is each register of a loop that is written out", () => {
+describe("the registers and buffers that statements name", () => {
+  it("include each register of an unrolled loop", () => {
     const body: Statement[] = [
       { kind: "load", register: { file: "b", index: i }, memory: { buffer: "b_tiles", base: i, stride: 16 } },
       {
@@ -37,7 +37,7 @@ describe("what statements name", () => {
     });
   });
 
-  it("is a vector and no memory where lanes read one", () => {
+  it("include a vector of lanes as registers, not as memory", () => {
     const nest: LoopNest = { ...empty, vectors: [{ name: "Z", dtype: "f32", lanes: 16, count: 2 }] };
     const equation = parseEquation("Z[1,l] = Z[0,l-1] + x[l]");
     expect(named([loop("l", 16, [{ kind: "scalar", equation }], "lanes")], nest)).toEqual({
@@ -46,7 +46,7 @@ describe("what statements name", () => {
     });
   });
 
-  it("is no tensor that an engine reads: the host describes it", () => {
+  it("leave out a tensor that the copy engine reads, since the host describes it", () => {
     const equation = parseEquation("ring[0,m] = x[m]");
     const copy = { kind: "copy", axes: [], equation, width: 1, transfer: "engine", group: "block" } as const;
     expect(named([{ kind: "send", copies: [copy], arrival: { name: "there", stage: number(0) } }])).toEqual({

@@ -301,7 +301,7 @@ describe(`each of ${WORDS.length} words names tensors and axes`, () => {
 });
 
 describe("macros", () => {
-  it("of every header that a source includes are no names, in strict and in GNU mode", async () => {
+  it("of every included header are never used as names, in strict and in GNU mode", async () => {
     const headers = [
       ...[
         "stdint.h",

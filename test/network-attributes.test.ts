@@ -175,8 +175,8 @@ describe("windows", () => {
   });
 });
 
-describe("what contradicts the shapes", () => {
-  it("of filters is refused, a list that is too short too", () => {
+describe("a contradiction of shapes", () => {
+  it("between kernel_shape and the filters is refused, also where the list is too short", () => {
     const w: Constant = { type: "f32", shape: [1, 1, 3, 3], values: new Float32Array(9) };
     for (const op of ["Conv", "ConvTranspose"])
       expect(refused({ op, x: [1, 1, 5, 5], more: [w], attributes: { kernel_shape: [3], auto_pad: "VALID" } })).toBe(
@@ -184,7 +184,7 @@ describe("what contradicts the shapes", () => {
       );
   });
 
-  it("of an input is refused when a constant is bound in its place", () => {
+  it("between an input and a constant bound in its place is refused", () => {
     const graph: Graph = {
       ...networkOf({ op: "Relu", x: [2] }),
       inputs: [{ name: "x", type: "f32", shape: ["n", 3] }],

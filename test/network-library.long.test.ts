@@ -134,17 +134,17 @@ describe("the library of a network", () => {
     expect(lines.every((line) => Number.parseFloat(line) > 0)).toBe(true);
   });
 
-  it.each(SMALL)("of %s computes what its equations say", async (_, build) => {
+  it.each(SMALL)("of %s computes its equations", async (_, build) => {
     const { at, parts } = emitted(build(), false);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
   });
 
-  it.each(inFull(LARGE, []))("of %s computes what its equations say, by kernels", async (_, build) => {
+  it.each(inFull(LARGE, []))("of %s computes its equations with tuned kernels", async (_, build) => {
     const { at, parts } = emitted({ ...build(), name: `${build().name}_large` }, true);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
   });
 
-  it("is proved in a folder that is named from where the process runs, also where programs compute what is expected", async () => {
+  it("is proved in a folder given relative to the working directory, also against reference programs", async () => {
     const net = new GraphBuilder("wide");
     // More products than the interpreter is given.
     const x = net.input("x", [128, 130]);

@@ -17,7 +17,7 @@ import { drawInputs, proveNetwork } from "../session/prove-network.ts";
 const folder = mkdtempSync(join(tmpdir(), "automap-proof-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-describe("inputs that are drawn for a proof", () => {
+describe("inputs drawn for a proof", () => {
   const drawn = (type: ElementType, seed = 1): Float64Array => {
     const inputs = [{ name: "x", type, shape: [40, 50] }];
     const { values } = drawInputs({ name: "n", inputs, outputs: [], steps: [], nodes: 0 }, seed);
@@ -49,13 +49,13 @@ describe("inputs that are drawn for a proof", () => {
     },
   );
 
-  it("of f32 lie between -2 and 2 on both sides, and are what an f32 holds", () => {
+  it("of f32 lie between -2 and 2, of both signs, and are exact in f32", () => {
     const values = drawn("f32");
     expect(values.every((x) => Math.abs(x) <= 2 && Math.fround(x) === x)).toBe(true);
     expect(values.some((x) => x < -1.5) && values.some((x) => x > 1.5)).toBe(true);
   });
 
-  it("are the same for a seed, and others for another", () => {
+  it("are the same for the same seed and differ for another", () => {
     expect(drawn("u8", 3)).toEqual(drawn("u8", 3));
     expect(drawn("u8", 3)).not.toEqual(drawn("u8", 4));
   });

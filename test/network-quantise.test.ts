@@ -239,7 +239,7 @@ describe("sums of integers less their zero points", () => {
     }
   });
 
-  it("of a product are those of the numbers, one zero point a column and one that is known when it runs", async () => {
+  it("of a matrix product are exact for a zero point a column and one given at run time", async () => {
     const net = new GraphBuilder("product");
     const weights = Uint8Array.from({ length: 12 }, (_, i) => 20 * i);
     const b = net.constant("b", [4, 3], weights, "u8");

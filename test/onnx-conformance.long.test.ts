@@ -35,7 +35,7 @@ const UNSUPPORTED = /^the operator (\w+) is not supported$/;
 describe.skipIf(TESTDATA_MISSING !== undefined)(
   `ONNX's test cases${TESTDATA_MISSING ? ` (${TESTDATA_MISSING})` : ""}`,
   () => {
-    it("of single nodes give what ONNX says, or are refused", async () => {
+    it("of single nodes give the expected outputs or are refused", async () => {
       const { right, wrong, refused } = await sweep("node");
       expect(wrong).toEqual([]);
       expect(right.length).toBeGreaterThanOrEqual(737);
@@ -73,7 +73,7 @@ describe.skipIf(TESTDATA_MISSING !== undefined)(
       }
     });
 
-    it("that PyTorch exported give what PyTorch gave", async () => {
+    it("exported by PyTorch give the outputs of PyTorch", async () => {
       const { right, wrong, refused } = await sweep("pytorch-converted");
       expect(wrong).toEqual([]);
       expect(right.length).toBeGreaterThanOrEqual(50);

@@ -270,7 +270,7 @@ describe("a constant", () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(2 ** 31);
   });
 
-  it("of a file is bounded together with all others, before any is read", () => {
+  it("in a file is bounded together with all others before any is read", () => {
     const data = join(folder, "sparse.bin");
     writeFileSync(data, "");
     truncateSync(data, 2 ** 30);

@@ -57,8 +57,8 @@ describe.each(DEVICES)("sub-groups of %s", (device, isa) => {
   );
 });
 
-describe("what ocloc writes down", () => {
-  it("is read of the last attempt at each function, with what it spills", () => {
+describe("the assembly that ocloc writes", () => {
+  it("is read from the last attempt at each function, with its spilled bytes", () => {
     const names = ["x_simd8_entry_0001.asm", "x_simd8_entry_0003.asm", "x_1_simd8_entry_0003.asm"];
     expect(lastAttempts(names)).toEqual(["x_1_simd8_entry_0003.asm", "x_simd8_entry_0001.asm"]);
     const head = "//.kernel automap_phase_1\n//.thread_config numGRF=128, numAcc=4\n//.instCount 452\n";
@@ -82,7 +82,7 @@ describe("work-items of any device", () => {
     expect(await disagreements(made)).toEqual([]);
   }, 120_000);
 
-  it("of a CPU are named as clinfo names it", () => {
+  it("on a CPU take the device's name from clinfo", () => {
     const text = [
       "[GPU/0]    CL_DEVICE_NAME                                  Some GPU",
       "[GPU/0]    CL_DEVICE_TYPE                                  CL_DEVICE_TYPE_GPU",

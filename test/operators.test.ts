@@ -473,7 +473,7 @@ describe("layouts", () => {
     );
   });
 
-  it("what only the output has lies innermost", () => {
+  it("a dimension that only the output has lies innermost", () => {
     const parameters = { c: 8, h: 5, w: 5, k: 8, caps: 4 };
     expect(storages("cap", { parameters, layouts: "NHWC" })[0]).toBe(
       "out[n,k,p,q,u] at (((n*5 + p)*5 + q)*8 + k)*4 + u",

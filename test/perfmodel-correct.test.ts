@@ -96,7 +96,7 @@ test("the same trials in another order, or after a trip through JSON, give the s
   expect(apply(JSON.parse(JSON.stringify(fitCorrection(trials))), costs)).toBe(expected);
 });
 
-test("what a trait costs is learnt beside the parts", () => {
+test("the cost of a trait is learnt beside the factors of the parts", () => {
   const random = seededRandom(9);
   const trials = observe(random, 60, [1, 1, 1, 1]).map((trial, i) => ({
     costs: { ...trial.costs, traits: [i % 2 === 0 ? "a padded" : "a tiled"] },
@@ -125,7 +125,7 @@ test("trials that ran beside another process move the correction little", () => 
   expect(moved.reduce((sum, x) => sum + x, 0) / moved.length).toBeLessThan(0.08);
 });
 
-test("what other computations taught stands until there are trials, and a few trials begin from it", () => {
+test("a prior from other computations stands until there are trials, and a few trials refine it", () => {
   const random = seededRandom(11);
   const factors = [3, 0.5, 1, 2];
   const prior = fitCorrection(observe(random, 200, factors));

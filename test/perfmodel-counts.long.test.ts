@@ -107,7 +107,7 @@ test("every count equals what a walk over the lowered nest meets", () => {
   expect(passes).toBeGreaterThan(inFull(20, 6));
 });
 
-test("what a condition leaves out is counted as lowering leaves it out", () => {
+test("work that a condition skips is counted as lowering skips it", () => {
   const random = seededRandom(17);
   const seen = { skipped: 0, masked: 0, edges: 0 };
   for (let i = 0; i < inFull(600, 120); i++) {

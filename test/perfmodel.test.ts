@@ -118,7 +118,7 @@ describe("one register block", () => {
     expect(cyclesOf(wide, "chain")).toBeCloseTo((4 * 2 * 8 * 4) / 4);
   });
 
-  test("what is left over waits as the smaller block it is", () => {
+  test("a remainder waits as the smaller block it is", () => {
     // Five rows in blocks of four: 8 accumulators and 2.
     const peeled = costsOf(matmul(5, 32, 8), inPlace({ m: 4, n: 2 }));
     expect(cyclesOf(peeled, "issue")).toBeCloseTo(8 * 8 * 0.5 + 8 * 2 * 0.5);
@@ -127,14 +127,14 @@ describe("one register block", () => {
 });
 
 describe("one cache", () => {
-  test("what does not fit is fetched again by every trip outside", () => {
+  test("data that does not fit is fetched again by every outer trip", () => {
     // A block of 4 rows goes through 64 KiB of b and 16 KiB of a: more than the 32 KiB of l1. 16 blocks; all of it fits l2.
     const costs = costsOf(matmul(64, 16, 1024), inPlace({ m: 4 }));
     expect(cyclesOf(costs, "read l2")).toBeCloseTo((16 * (64 + 16) * 1024) / 32);
     expect(cyclesOf(costs, "read dram")).toBe(0);
   });
 
-  test("what fits is fetched once", () => {
+  test("data that fits is fetched once", () => {
     // 8 KiB of b stay while 16 blocks go through 32 KiB of a.
     const costs = costsOf(matmul(64, 16, 128), inPlace({ m: 4 }));
     expect(cyclesOf(costs, "read l2")).toBeCloseTo(((8 + 32) * 1024) / 32);

@@ -18,7 +18,7 @@ const small = defineComputation({
   ...{ equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 16, j: 16, k: 16 }, tensors: { a: "f32", b: "f32" } },
 });
 
-it("is the same in slices as at once", async () => {
+it("a ranking in slices equals a ranking at once", async () => {
   const options = { count: 3, seed: 2 };
   expect(await rankByModelInTime(small, options)).toEqual({
     ranking: rankByModel(small, options),
@@ -26,7 +26,7 @@ it("is the same in slices as at once", async () => {
   });
 });
 
-it("of 15 loops ends when its time is up, with what it has by then", async () => {
+it("a ranking over 15 loops ends when its time is up, with the candidates ranked by then", async () => {
   const seconds = processorWatch();
   const { ranking, cut } = await rankByModelInTime(long, { seconds: 0.1 });
   expect(seconds()).toBeLessThan(10);
@@ -34,7 +34,7 @@ it("of 15 loops ends when its time is up, with what it has by then", async () =>
   expect("refused" in ranking ? 0 : ranking.length).toBeGreaterThan(0);
 });
 
-it("ends within a second of its signal, with what it has or with the signal's reason", async () => {
+it("a ranking ends soon after its signal, with the candidates ranked by then or the signal's reason", async () => {
   const controller = new AbortController();
   let seconds = processorWatch();
   setTimeout(() => {
@@ -50,7 +50,7 @@ it("ends within a second of its signal, with what it has or with the signal's re
   );
 });
 
-it("on the command line says so", async () => {
+it("automap tune says that the time cut its ranking short", async () => {
   const words = ["tune", EQUATION, ...LOOPS.flatMap((l) => [`--${l}`, "2"]), "--model-only"];
   const { code, out, err } = await captured(() => run([...words, "--time", "1"]));
   expect({ code, err }).toEqual({

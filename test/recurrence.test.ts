@@ -73,21 +73,21 @@ describe("a recurrence", () => {
   });
 });
 
-describe("what a recurrence says", () => {
-  it("is a sum over every point when its chains visit each once", () => {
+describe("the meaning of a recurrence", () => {
+  it("is a sum over all points when its chains visit each once", () => {
     const { flows, outcomes } = flowsOf(parseRecurrence(CONVOLUTION));
     expect(outcomes.map((o) => o.kind)).toEqual(["sum"]);
     expect(flows.map((f) => `${f.name} ${f.kind}`)).toEqual(["X reuse", "W reuse"]);
   });
 
-  it("is no such sum when a chain leaves a point out, starts from something, or emits each prefix", () => {
+  it("is no such sum when a chain skips a point, starts from a value, or emits each prefix", () => {
     const kinds = (text: string): string[] => flowsOf(parseRecurrence(text)).outcomes.map((o) => o.kind);
     expect(kinds(CONVOLUTION.replace("where q == 4", "where q == 3"))).toEqual(["fixed"]);
     expect(kinds(CONVOLUTION.replace("select(q == 0, 0, Z", "select(q == 0, 7, Z"))).toEqual(["fixed"]);
     expect(kinds("loops i 8\nY[i] = select(i == 0, 0, Y[i-1]) + x[i]\ny[i] = Y[i]")).toEqual(["fixed"]);
   });
 
-  it("is nothing passed on when the loads along the chain differ", () => {
+  it("has no reuse when the loads along a chain differ", () => {
     const { flows } = flowsOf(parseRecurrence(CONVOLUTION.replace("x[c+q], X[c+1,q-1]", "x[c+2*q], X[c+1,q-1]")));
     expect(flows.find((f) => f.name === "X")?.kind).toBe("fixed");
   });

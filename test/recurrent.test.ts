@@ -19,7 +19,7 @@ const define = (equation: string, dtype: DType = "s32"): Computation =>
     ),
   });
 
-describe("what a result that refers to itself may read", () => {
+describe("a definition whose result refers to itself", () => {
   it.each([
     ["h[i,j] = max(h[i-1,j], h[i,j+1])", "h[i,j+1] is not made yet: the dependence (0,-1) goes forward"],
     ["h[i,j] = h[i+1,j-1]", "h[i+1,j-1] is not made yet: the dependence (-1,1) goes forward"],
@@ -50,7 +50,7 @@ describe("what a result that refers to itself may read", () => {
     expect("because" in forms ? forms.because : "").toContain(because);
   });
 
-  it("is what a transform is judged by, with the vector that forbids it", () => {
+  it("judges a transform by its dependences, and names the vector that forbids it", () => {
     const seam = define("h[n,j] = x[n,j] + min(h[n-1,j-1], h[n-1,j+1])", "f32");
     const [form] = formsOf(seam);
     if (!form) throw new Error("no form");
@@ -81,7 +81,7 @@ describe("what a result that refers to itself may read", () => {
       });
   });
 
-  it("is nothing but numbers, names of constants and what was made", () => {
+  it("may use numbers, constants by name, and elements already computed", () => {
     const aligned = defineComputation({
       equation: "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g)",
       extents: { i: 2, j: 3, g: 1 },

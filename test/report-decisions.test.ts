@@ -33,7 +33,7 @@ describe("the share of a decision", () => {
     expect(share?.share).toBeCloseTo(1 - (4 / 12) * (7 / 6), 12);
   });
 
-  it("is about nothing on average where values are drawn by chance, however many there are", () => {
+  it("is near zero on average for random values, however many there are", () => {
     let state = 1;
     const next = (): number => {
       state = (state * 48271) % 2147483647;
@@ -50,14 +50,14 @@ describe("the share of a decision", () => {
     }
   });
 
-  it("is not told of few trials, nor of values that few trials had", () => {
+  it("is not given for few trials, nor for values that few trials had", () => {
     const seven = Array.from({ length: 7 }, (_, i) => trial(i + 1, { a: String(i % 2) }));
     const each = Array.from({ length: 12 }, (_, i) => trial(i + 1, { a: String(i) }));
     for (const trials of [seven, each]) expect(decisionShares(trials)[0]?.share).toBeUndefined();
     expect(decisionShares([])).toEqual([]);
   });
 
-  it("of one kind of candidates alone is judged over that kind", () => {
+  it("is judged over one kind of candidates where only that kind has the decision", () => {
     const lanes = Array.from({ length: 8 }, (_, i) => trial(1e-6 * (1 + (i % 2)), { rows: String(i >> 2) }, "lanes"));
     const grids = Array.from({ length: 8 }, () => trial(1, { stage: "2" }, "grid"));
     const shares = decisionShares([...lanes, ...grids]);
@@ -69,7 +69,7 @@ describe("the share of a decision", () => {
     expect(shares[1]?.share).toBe(0);
   });
 
-  it("counts a decision that is left out as a value, before numbers", () => {
+  it("counts a missing decision as a value, sorted before numbers", () => {
     const trials = Array.from({ length: 9 }, (_, i) =>
       trial(i + 1, i % 3 === 0 ? { a: "1" } : { a: String(i % 3), split: "10" }),
     );

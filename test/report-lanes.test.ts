@@ -82,7 +82,7 @@ describe("a design by its transform", () => {
     expect(cellsOf(page)).toHaveLength(3 * 8 * 9);
   });
 
-  it("of a recurrence is drawn with what each step reads of the one before", () => {
+  it("of a recurrence is drawn with the values each step reads from the step before", () => {
     const workload = computed("y[i,j] = 0.5*y[i-1,j] + x[i,j]", { i: 64, j: 64 });
     const { page } = reported(
       "recurrence",
@@ -92,7 +92,7 @@ describe("a design by its transform", () => {
     expect(page).toContain("drawn with i 8 of 64, j 8 of 64");
   });
 
-  it("that takes no time says why there is no drawing", () => {
+  it("of an operator without steps says why there is no drawing", () => {
     const workload = computed("y[i] = y[i-1] + x[i]", { i: 64 });
     const { page } = reported("prefix", workload, byTransform({ loops: ["i"], allocation: [1], schedule: [[0]] }));
     expect(page).toContain("There is no drawing: a prefix takes no steps of time");

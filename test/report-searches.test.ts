@@ -83,7 +83,7 @@ describe("a workload", () => {
     expect(page).toContain("over seconds since the run began");
   });
 
-  it("says which decisions went with time", () => {
+  it("lists the decisions that time depends on", () => {
     const [most] = subjectOf("conv1d-single").decisions;
     expect(most).toMatchObject({ name: "rows", trials: 10 });
     expect(most?.share).toBeGreaterThan(0.8);
@@ -97,7 +97,7 @@ describe("a workload", () => {
     expect(page).toContain("12 of 16 lanes end with a whole sum");
   });
 
-  it("of a GPU is drawn as blocks and warpgroups, with its clock", () => {
+  it("on a GPU is drawn as blocks and warpgroups, with its clock", () => {
     expect(page).toContain("32 x 16 blocks");
     expect(page).toContain("2 x 1 warpgroups");
     expect(page).toContain("k 4096: 64 steps of 64, 2 stages in shared memory");
@@ -105,7 +105,7 @@ describe("a workload", () => {
     expect(data.noise.facts.at(-1)).toEqual(["throttled while timed", "30.0 %: power-limit", "trials (10)"]);
   });
 
-  it("of a GPU stands under the roofs of all its multiprocessors", () => {
+  it("on a GPU is placed under the roofs of all its multiprocessors", () => {
     const roofline = data.rooflines.find((r) => r.of === "GPU");
     // 2 * 64 * 64 * 16 operations in 32 cycles of each of 132 multiprocessors.
     expect(roofline?.peaks[0]?.operationsPerSecond).toBeCloseTo(4096 * 132 * 1.775e9, -6);

@@ -100,8 +100,8 @@ beforeAll(() => {
 });
 afterAll(() => shop.remove());
 
-describe("what a report gathers", () => {
-  it("is the best of each workload, its trials in order and what failed", () => {
+describe("the data of a report", () => {
+  it("holds the best of each workload, its trials in order and its failures", () => {
     const [subject, other] = data.subjects;
     expect(other).toBeUndefined();
     expect(subject?.best).toMatchObject({ id: fastest, seconds: expect.closeTo(50e-6, 12), levels: [{ level: "l1" }] });
@@ -129,7 +129,7 @@ describe("what a report gathers", () => {
     expect(data.subjects[0]?.best?.ofRoof).toBeCloseTo((2 * points) / 50e-6 / 1.024e12, 6);
   });
 
-  it("calls no roof usable that a kernel outran, and says how to measure it again", async () => {
+  it("marks a roof that a kernel outran as unusable, and says how to measure it again", async () => {
     const page = reportPage(data);
     const said = data.rooflines[0]?.contradicted ?? "";
     expect(said.replace(fastest.slice(0, 12), "ID").replace(FILE, "FILE")).toBe(
@@ -153,7 +153,7 @@ describe("what a report gathers", () => {
     expect(data.noise.meaning).toContain("10.0 %");
   });
 
-  it("is only what was asked for", () => {
+  it("holds only the workloads asked for", () => {
     const db = openDatabase(FILE, { readonly: true });
     expect(gatherReport(db, { operator: "matmul" }, NOW).subjects).toEqual([]);
     expect(gatherReport(db, { operator: "conv2d", dtype: "u8s8" }, NOW)).toMatchObject({
@@ -358,7 +358,7 @@ describe("markup", () => {
     );
   });
 
-  it("of JUnit counts what failed and what was skipped", () => {
+  it("for JUnit counts failures and skips", () => {
     const passed = { suite: "a", name: "fine", seconds: 1e-6, outcome: { kind: "passed" as const } };
     const bad = { ...passed, name: EVIL, outcome: { kind: "failed" as const, message: "two\nlines <" } };
     const out = { ...passed, suite: "b", outcome: { kind: "skipped" as const, message: "gone" } };
@@ -379,7 +379,7 @@ describe("markup", () => {
     );
   });
 
-  it("of a mapping styles nothing but itself", () => {
+  it("of a mapping's drawing has styles that apply to nothing else", () => {
     const style = /<style>(.*)<\/style>/.exec(drawMappingSvg(MAPPING ?? fail()))?.[1] ?? "";
     const selectors = [...style.matchAll(/(?:^|[{}])([^{}]+)\{/g)].map(([, s]) => s ?? "");
     expect(selectors.length).toBeGreaterThan(20);

@@ -57,7 +57,7 @@ const holding = (name: string): string =>
   `await tryLock(${JSON.stringify(name)}, "process " + process.pid + " measures"); console.log("held"); await setTimeout(1e9);`;
 
 describe("a lock", () => {
-  it("is one process's, and another is told whose until it is let go", async () => {
+  it("belongs to one process; others are told which, until it is released", async () => {
     const name = `${newRealm()}a`;
     const lock = await tryLock(name, "the first");
     expect(await tryLock(name, "the second")).toBeUndefined();
@@ -88,7 +88,7 @@ describe("a lock", () => {
     await lock?.release();
   });
 
-  it("of a process that is stopped is still held: it may go on", async () => {
+  it("of a stopped process is still held, since the process may go on", async () => {
     const name = `${newRealm()}a`;
     const { child, said } = run(holding(name));
     await said(/held/);
@@ -99,7 +99,7 @@ describe("a lock", () => {
     expect(await free).toBe("free");
   });
 
-  it("of a stranger who talks without end, in escapes, is told in one short line that a terminal does not obey", async () => {
+  it("held by a hostile process is reported in one short line without terminal escapes", async () => {
     const name = `${newRealm()}a`;
     const { child, said } = run(`
       import { createServer } from "node:net";
@@ -117,7 +117,7 @@ describe("a lock", () => {
     expect(heard).toHaveLength(1);
   });
 
-  it("is waited for no longer than asked", async () => {
+  it("is waited for no longer than the given time", async () => {
     const name = `${newRealm()}a`;
     const lock = await tryLock(name, "this test");
     const controller = new AbortController();
@@ -162,7 +162,7 @@ function gate(): { readonly opened: Promise<void>; readonly open: () => void } {
 }
 
 describe("cores", () => {
-  it("are measured on by one at a time: the fastest first, compilers elsewhere", async () => {
+  it("carry one measurement at a time, the fastest core first, and compilers run elsewhere", async () => {
     const realm = newRealm();
     const [a, b, c] = [0, 1, 2].map(() => shareCores({ cores: CORES, realm }));
     const watch = new Watch();
@@ -210,7 +210,7 @@ describe("cores", () => {
     expect(watch.seen.flat()).toEqual([0, 0, 1, 1]);
   });
 
-  it("are shared out to other work as far as they are free", async () => {
+  it("are lent to other work as far as they are free", async () => {
     const realm = newRealm();
     const { opened, open } = gate();
     const watch = new Watch();
@@ -222,7 +222,7 @@ describe("cores", () => {
     await busy;
   });
 
-  it("are waited for aloud, though not for this process itself, and what is stopped waits no more", async () => {
+  it("announce a wait for another process, not for one's own, and end it on a signal", async () => {
     const realm = newRealm();
     const heard: string[] = [];
     const [one, other] = [CORES.slice(0, 1), CORES.slice(1, 2)];
@@ -313,7 +313,7 @@ describe("cores", () => {
     expect(warnings).toEqual([]);
   });
 
-  it("of a holder that is killed go to who waits, and several processes take turns", async () => {
+  it("of a killed holder go to a waiting process, and several processes take turns", async () => {
     const realm = newRealm();
     const one = JSON.stringify(CORES.slice(0, 1));
     const { child, said } = run(

@@ -38,7 +38,7 @@ describe("finalists", () => {
 });
 
 describe("a race", () => {
-  it("that is stopped has no more answers, and a kernel that hangs is not waited for", async () => {
+  it("that is stopped gives no more answers and does not wait for a kernel that hangs", async () => {
     const made = await createRunner({ ...QUICK, workdir: at.workdir, stepSeconds: 100 });
     if (made.status === "environment") throw new Error(made.what);
     const hang = kernelOf({ run: "for (;;) pause();" });
@@ -68,7 +68,7 @@ describe("a race", () => {
       return one;
     });
 
-  it("takes no more batches than are enough, once these have taken long enough", async () => {
+  it("takes no more batches once it has enough of them and of time", async () => {
     const [few] = await timed([sleeping], { budgetSeconds: 60, enough: [7, SLEEP] });
     expect(few?.samples).toHaveLength(7);
     const [more] = await timed([sleeping], { budgetSeconds: 60, enough: [2, 10.5 * SLEEP] });
@@ -77,7 +77,7 @@ describe("a race", () => {
     expect(more?.samples.length).toBeLessThanOrEqual(11);
   });
 
-  it("does not time to the end what is clearly slower than one before it", async () => {
+  it("stops timing a kernel that is clearly slower than an earlier one", async () => {
     const racers = await timed([right, sleeping, right, sleeping], {});
     let least = Number.POSITIVE_INFINITY;
     for (const { samples, median, lostTo } of racers) {
@@ -89,21 +89,21 @@ describe("a race", () => {
     for (const one of [racers[1], racers[3]]) expect(one?.samples).toHaveLength(5);
   });
 
-  it("does not time to the end what is clearly slower than what is known", async () => {
+  it("stops timing a kernel that is clearly slower than a known time", async () => {
     const [lost] = await timed([sleeping], { goal: SLEEP / 2 });
     expect([lost?.lostTo, lost?.samples.length]).toEqual([SLEEP / 2, 5]);
     const [kept] = await timed([sleeping], { goal: 1000, batches: [8, 8] });
     expect([kept?.lostTo, kept?.samples.length]).toEqual([undefined, 8]);
   });
 
-  it("measures all others when some fail, whatever these do to those after them", async () => {
+  it("measures the other kernels when some fail, whatever those leave behind", async () => {
     const crashing = kernelOf({ run: "*(volatile int*)8 = 1;" });
     const wrong = kernelOf({ run: "out[0] = 0;" });
     const statuses = (await run([right, crashing, right, wrong, wrong, right])).map(({ status }) => status);
     expect(statuses).toEqual(["ok", "crashed", "ok", "wrong", "wrong", "ok"]);
   });
 
-  it("blames no kernel for what another has left behind", async () => {
+  it("blames no kernel for damage that another left behind", async () => {
     const leaves = kernelOf({ run: `setenv("LEFT", "behind", 1); ${MULTIPLY}` });
     const stumbles = kernelOf({ run: `if (getenv("LEFT")) *(volatile int*)8 = 1; ${MULTIPLY}` });
     const statuses = (await run([leaves, stumbles, right])).map(({ status }) => status);
@@ -119,7 +119,7 @@ describe("a race", () => {
   });
 });
 
-describe("what goes on besides", () => {
+describe("other work on the machine", () => {
   const CORES = coresHere();
   const realm = `test-measure-${process.pid}/`;
   const busy: ChildProcess[] = [];
@@ -133,7 +133,7 @@ describe("what goes on besides", () => {
     return made.runner;
   }
 
-  it("is said of a measurement: its processor, and the share of it that another program took", async () => {
+  it("is recorded with a measurement: its processor, and the share another program took", async () => {
     const [core] = CORES;
     const cpu = core?.cpus[0] ?? 0;
     busy.push(spawn("sh", ["-c", "while :; do :; done"], { stdio: "ignore" }));
@@ -153,7 +153,7 @@ describe("what goes on besides", () => {
     }
   });
 
-  it("is another search: each has its own core, and where there is one they take turns", async () => {
+  it("may be another search: each has its own core, and on a single core they take turns", async () => {
     const runners = await Promise.all(
       [1, 2].map(() => runnerWith({ cores: shareCores({ cores: CORES.slice(0, 2), realm }), budgetSeconds: 0.2 })),
     );
@@ -177,7 +177,7 @@ describe("what goes on besides", () => {
     }
   });
 
-  it("is not a compiler: kernels compile on cores that nobody measures on", async ({ skip }) => {
+  it("never includes a compiler on a measuring core", async ({ skip }) => {
     skip(CORES.length < 2, "this machine has one core");
     const log = join(at.workdir, "compiled-on");
     const command = join(at.workdir, "compile");

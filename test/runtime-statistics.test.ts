@@ -23,7 +23,7 @@ describe("the median", () => {
     expect(median([4, 1, 2, 3])).toBe(2.5);
   });
 
-  it("of nothing is refused", () => {
+  it("refuses an empty list of samples", () => {
     expect(() => median([])).toThrow("statistics: there are no samples");
   });
 });
@@ -92,7 +92,7 @@ describe("the tie rule", () => {
     );
   });
 
-  it("of interleaved samples is judged by the ratio of neighbours, in which drift cancels", () => {
+  it("calls drifting samples a tie, where the ratio of neighbours tells them apart", () => {
     const random = seededRandom(1);
     const drift = Array.from({ length: 50 }, (_, i) => 1 + i / 10);
     const a = drift.map((d) => 1.05 * d * (1 + 0.01 * random()));
@@ -138,7 +138,7 @@ describe("the processors", () => {
     expect(order([0, 4, 1, 5], 3)).toEqual([0, 1, 4]);
   });
 
-  it("of a core have its name, even where the first of them is not allowed; small cores are told from big ones", () => {
+  it("are named by core, even where a core's first is not allowed, and small cores are told from big", () => {
     const cores = coresHere(
       [4, 1, 5, 2],
       (cpu) => [cpu % 4, (cpu % 4) + 4],

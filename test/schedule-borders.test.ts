@@ -87,7 +87,7 @@ test("every schedule that crosses a border computes the equation, on as many iss
   expect(ran).toBeGreaterThan(30);
 });
 
-test("what is counted of a border's blocks is what looking at every step counts", () => {
+test("the count of a border's blocks equals a count over every step", () => {
   const random = seededRandom(4);
   for (let i = 0; i < 300; i++) {
     const border: Border = {

@@ -123,7 +123,7 @@ test("an epilogue is applied by the last pass alone", () => {
   expect(passes).toBeGreaterThan(8);
 });
 
-test("of threads each comes to the same partial sums in every pass", () => {
+test("each thread reaches the same partial sums in every pass", () => {
   const random = seededRandom(29);
   let shared = 0;
   for (const one of CASES)
@@ -241,7 +241,7 @@ test("a schedule says which loops cannot stand where", () => {
   `);
 });
 
-test("what reads as a loop prints as it was", () => {
+test("a loop reads back as it prints", () => {
   for (const text of ["k", "k/1", "p_q/64"]) {
     const read = parseLoop(text);
     expect(read && printLoop(read)).toBe(text);

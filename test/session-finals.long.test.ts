@@ -121,7 +121,7 @@ describe("the winner of a search", () => {
     expect(await takenBy(file)).toMatchObject({ best: announced.id, emitted: announced.id });
   });
 
-  it("of few instructions leaves the best of all as it is, and is the best of those", async () => {
+  it("over few instructions does not replace the best of all, and is the best of those", async () => {
     const file = database("few.db");
     const all = await search(file);
     const name = "portable.mla.f32.broadcast";
@@ -155,7 +155,7 @@ describe("the winner of a search", () => {
   });
 });
 
-describe("what a search ends with", () => {
+describe("the end of a search", () => {
   let file: string;
   let outcome: Awaited<ReturnType<typeof search>>;
   beforeAll(async () => {
@@ -163,7 +163,7 @@ describe("what a search ends with", () => {
     outcome = await search(file);
   });
 
-  it("is printed before it is written, so that a full disk takes no result away", async () => {
+  it("prints its result before writing it, so that a full disk loses nothing", async () => {
     const { code, out, err } = await captured(() => {
       expect(() => conclude(outcome, { to: "/dev/full" }, 12)).toThrow(
         "--to /dev/full cannot be written: the disk is full\n  nothing of it was written\n  free some space",
@@ -177,7 +177,7 @@ describe("what a search ends with", () => {
     expect(err).not.toContain("written: /dev/full");
   });
 
-  it("is printed though the database is full by then, without a record to name", async () => {
+  it("prints its result without a record to name when the database is full", async () => {
     const db = openDatabase(file);
     const [first] = runsIn(db);
     if (!first) throw new Error("no run");

@@ -53,7 +53,7 @@ describe("a calibration that databases share", () => {
     expect(await other).toEqual(await slow);
   });
 
-  it("that is damaged is measured again; where none can be kept, each database has its own", async () => {
+  it("that is damaged is measured again, as is one that cannot be kept", async () => {
     await asking(() => Promise.resolve({ rate: 3 }));
     const [file = ""] = readdirSync(folder);
     writeFileSync(join(folder, file), "no database");
@@ -65,7 +65,7 @@ describe("a calibration that databases share", () => {
     rmSync(folder);
   });
 
-  it("of a GPU is taken over by a database that has none, once", async () => {
+  it("for a GPU is copied once, into a database that has none", async () => {
     await keepCalibration(MACHINE, { data: GPU_CALIBRATION, at: 5 });
     mkdirSync(home, { recursive: true });
     const db = openDatabase(join(home, "t.db"));

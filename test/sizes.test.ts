@@ -45,11 +45,11 @@ describe("sizes", () => {
     parts = sourceFiles().flatMap((file) => partsOf(file, readSource(file)));
   });
 
-  it("of files, functions and classes are held", () => {
+  it("of files, functions and classes keep to the limits", () => {
     expect(tooLong(parts)).toEqual([]);
   });
 
-  it("of files of tests are held", () => {
+  it("of files of tests keep to the limit", () => {
     const long = testFiles()
       .map((file) => ({ file, lines: readSource(file).split("\n").length - 1 }))
       .filter(({ lines }) => lines > MOST_TESTS);

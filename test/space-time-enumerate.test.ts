@@ -46,7 +46,7 @@ const ROWS: readonly Row[] = [
 ];
 
 describe("the designs with bounded entries", () => {
-  it.each(ROWS)("of $space, entries up to $bound, are $designs", (r) => {
+  it.each(ROWS)("of $space with entries up to $bound number $designs", (r) => {
     const space = designSpace(r.problem, r);
     expect(space.pairs).toHaveLength(r.designs);
     const flows = new Set(
@@ -64,7 +64,7 @@ describe("the designs with bounded entries", () => {
     }
   });
 
-  it("of conv2d over rows too, on a plane with two rows of time, are 252,616 in 94 dataflows", () => {
+  it("of conv2d with rows, on a plane with two rows of time, number 252,616 in 94 dataflows", () => {
     const problem = problemOf(conv2dRows());
     const space = designSpace(problem, { bound: 1, arrayRows: 2 });
     expect([space.arrays, space.times, space.pairs.length]).toEqual([362, 904, 252616]);
@@ -81,7 +81,7 @@ describe("the designs with bounded entries", () => {
   const letters = (bound: number): string[] =>
     [...new Set(enumerateDesigns(problemOf(conv1d()), { bound, arrayRows: 1 }).designs.map((d) => d.dataflow))].sort();
 
-  it("of conv1d have each dataflow once at bound 1, and one more at bound 2", () => {
+  it("of conv1d have twelve dataflows at bound 1, and one more at bound 2", () => {
     const known = "BFM BFS BSM FBM FBS FFA FFS FSA FSM SBM SFA SFM".split(" ");
     expect(letters(1)).toEqual(known);
     expect(letters(2)).toEqual([...known, "FFM"].sort());

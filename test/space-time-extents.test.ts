@@ -207,7 +207,7 @@ describe("the designs of long loops", () => {
     for (const loops of [all, ...each]) expect(seconds(loops)).toBeLessThan(10 * short + 10);
   });
 
-  it("of conv2d over rows too are 252,616, as of short ones", () => {
+  it("of conv2d with rows number 252,616, as for short loops", () => {
     const space = designSpace(stretched(problemOf(conv2dRows()), LONG), { bound: 1, arrayRows: 2 });
     expect(space.pairs).toHaveLength(252_616);
   });

@@ -38,14 +38,14 @@ function wrong(computation: Computation, designs: readonly SpaceTime[], forms = 
 }
 
 describe("designs of a 1-D convolution", () => {
-  it("with entries up to 2 all equal it: 56 in four forms", () => {
+  it("with entries up to 2 all equal the convolution: 56 in four forms", () => {
     const computation = convolution1d(16, 5);
     const designs = designsOf(computation, 2, 1);
     expect(designs).toHaveLength(56);
     expect(wrong(computation, designs)).toEqual([]);
   });
 
-  it("of stride 2 equal it", () => {
+  it("of stride 2 equal the convolution", () => {
     const computation = convolution1d(7, 5, 2);
     expect(wrong(computation, designsOf(computation, 2, 1))).toEqual([]);
   });

@@ -61,7 +61,7 @@ describe("a specification", () => {
         expectEqual(lowerSpecification(specification, { coalesced }), convolution1d(16, 5));
     });
 
-  it("of two projections with mixed-radix time and its reverse equals the 2-D convolution", () => {
+  it("with two projections, mixed-radix time and its reverse equals the 2-D convolution", () => {
     const specification = parseSpecification(`loops c 16, p 5, q 5
       X[c,p,q] = select(c == 15 or q == 0, x[p,c+q], X[c+1,p,q-1])
       Z[c,p,q] = select(p == 0, select(q == 0, 0, Z[c,p+4,q-1]), Z[c,p-1,q]) + X[c,p,q] * w[p,q]
@@ -232,7 +232,7 @@ describe("larger domains", () => {
     expectEqual(lowerSpecification(parseSpecification(text)), windows);
   });
 
-  it("of stride 2 fill every place once the filter is split by phase", () => {
+  it("of stride 2 fill every PE once the filter is split by phase", () => {
     const text = URES(16)
       .replaceAll("x[c+q]", "x[2*c+q]")
       .replace("X[c+1,q-1]", "X[c+1,q-2]")

@@ -82,7 +82,7 @@ describe("enumeration", () => {
     return tuneComputation({ computation: product }, { database, runner: time, trials: 9, within: 3600, ...options });
   };
 
-  it("is cut by the time, says so, and is cut at the same step when its search is replayed", async () => {
+  it("is cut when the time is up, says so, and is cut at the same step in a replay", async () => {
     const clock = Date.now;
     let late = 0;
     vi.spyOn(Date, "now").mockImplementation(() => clock() + late);
@@ -105,7 +105,7 @@ describe("enumeration", () => {
     expect(replayed.trials.length).toBe(9);
   });
 
-  it("of one instruction makes steps too, as many whether matches were judged before or not, and is cut at any of them", () => {
+  it("on one instruction takes as many steps the second time, and gives the same when it is cut at a step", () => {
     const [row] = intrinsicsNamed("amx.tdpbf16ps");
     if (!row) throw new Error("no instruction");
     const narrow = () =>
@@ -130,7 +130,7 @@ describe("enumeration", () => {
     expect(texts(judged, 1).length).toBeLessThan(texts(judged).length);
   });
 
-  it("of designs on lanes hears a signal between any two, and cut at a step it has the same ones again", async () => {
+  it("of designs on lanes hears a signal between steps, and gives as many when it is cut at a step again", async () => {
     const designs = (operator = "conv1d-single") =>
       sessionSpace(workloadNamed(operator).computation, {
         ...{ intrinsics: intrinsicsNamed("avx512.fma.f32"), calibration: undefined, threads: 1, seed: 1 },
@@ -155,7 +155,7 @@ describe("enumeration", () => {
     expect(new Set(sizes).size).toBeGreaterThan(1);
   });
 
-  it("that is cut while mappings are judged has the most promising of each instruction", () => {
+  it("that is cut while mappings are judged holds the most promising of each instruction", () => {
     const rows = intrinsicsNamed("vnni").filter((row) => mappings(CONV.computation, row).valid.length > 0);
     const ranked = (most?: number): readonly string[] => {
       const space = finished(

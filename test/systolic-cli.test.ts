@@ -314,7 +314,7 @@ describe("a specification", () => {
     return file;
   };
 
-  it("of the examples is one design: drawn, judged and emitted with its tiles", async () => {
+  it("among the examples is one design: drawn, judged and emitted with its tiles", async () => {
     const shown = await printed("examples/sbm.ure");
     expect(shown).toContain("sbm    out[c] += x[c+q] * w[q]");
     expect(shown).toContain("PE c_in + q   step q");

@@ -19,19 +19,19 @@ function imagesOf(last: boolean, mapping: string, width: number): TileCopy {
 }
 
 describe("a tile's copy", () => {
-  it("of pixels whose channels lie side by side touches four lines an access of 16 bytes a lane, and fetches what it uses", () => {
+  it("of channels-last pixels touches four lines an access of 16 bytes a lane, and fetches only what it uses", () => {
     const { accesses, live, lines, fetchedBytes, usedBytes } = imagesOf(true, "m <- k; n <- n,p,q; k <- c", 8);
     expect({ accesses, live, lines }).toEqual({ accesses: 16, live: 16, lines: 64 });
     expect(fetchedBytes).toBe(usedBytes);
   });
 
-  it("of pixels side by side, an element a lane, touches one line an access and fetches what it uses", () => {
+  it("of neighbouring pixels, an element a lane, touches one line an access and fetches only what it uses", () => {
     const { accesses, lines, fetchedBytes, usedBytes } = imagesOf(false, "m <- k; n <- n,p,q; k <- c", 1);
     expect(lines).toBe(accesses);
     expect(fetchedBytes).toBe(usedBytes);
   });
 
-  it("touches a line a lane and fetches 16 times what it uses where neighbours lie apart along both axes", () => {
+  it("touches a line a lane and fetches 16 times what it uses if neighbours lie apart along both axes", () => {
     const { live, lines, fetchedBytes, usedBytes } = imagesOf(false, "m <- k; n <- p; k <- c", 1);
     expect(lines).toBe(32 * live);
     expect(fetchedBytes).toBe(16 * usedBytes);
@@ -43,7 +43,7 @@ describe("a tile's copy", () => {
     expect(usedBytes).toBe(64 * 2);
   });
 
-  it("of channels and taps fused, whose neighbours are taps a pixel apart, fetches each sector once", () => {
+  it("of fused channels and taps, which lie a pixel apart, fetches each sector once", () => {
     const { fetchedBytes, usedBytes } = imagesOf(true, "m <- k; n <- q; k <- c,s", 1);
     expect(fetchedBytes).toBeLessThan(2 * usedBytes);
   });

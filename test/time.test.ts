@@ -301,7 +301,7 @@ describe("rows of steps on vectors", () => {
     expect(rowsOf("u[t-1,i-1,j] + u[t-1,i,clamp(j+1)]")).toBe(9);
   });
 
-  it("of the last step ask for the row that the first comes to next, a line at a time", () => {
+  it("of the last step prefetch the row that the first step reads next, a line at a time", () => {
     const ask = /_mm_prefetch\(\(const char\*\)\(u_0 \+ clamp_index\(row, 6\) \* 70.*?\)/g;
     const asked = (changes: Partial<LaneSchedule>) => textOf(stencil(""), { vectors: 2, ...changes }).match(ask) ?? [];
     expect(asked({ depth: 1 })).toEqual([]);

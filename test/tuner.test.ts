@@ -311,7 +311,7 @@ describe("failures", () => {
     expect(result.best?.measurement.status).toBe("ok");
   });
 
-  it.each(searching)("of every run leave no best and do not stop $name", async (strategy) => {
+  it.each(searching)("of all runs leave no best and do not stop $name", async (strategy) => {
     const { result } = await fakeTune({ ...base, answer: () => failed("crashed"), strategy, budget: { trials: 30 } });
     expect([result.status, result.trials.length, result.best, result.finalists]).toEqual([
       "trials-spent",
@@ -321,7 +321,7 @@ describe("failures", () => {
     ]);
   });
 
-  it("of the machine itself are thrown after what was measured is recorded", async () => {
+  it("of the machine itself are thrown after finished measurements are recorded", async () => {
     const store = memoryStore<Point>();
     const options = { ...base, strategy: random, store, budget: { trials: 9 }, now: () => 0 };
     const short = search({ ...options, measure: (batch) => Promise.resolve(batch.slice(1).map(mostlyWorks)) });
