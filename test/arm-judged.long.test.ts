@@ -59,7 +59,7 @@ const WAYS = [
 ] as const;
 
 describe("an Arm CPU by its name", () => {
-  it.each(ARM_TARGETS.map((t) => t.name))("%s has kernels by the model alone, as text", async (name) => {
+  it.each(ARM_TARGETS.map((t) => t.name))("%s gets kernels as text from the model alone", async (name) => {
     const to = join(scratch, `${name}.cpp`);
     const words = `tune matmul --m 8 --n 16 --k 16 --dtype u8s8 --target ${name} --model-only --to`.split(" ");
     const ran = await commandLine([...words, to]);
@@ -69,7 +69,7 @@ describe("an Arm CPU by its name", () => {
     expect(text).not.toContain("immintrin");
   });
 
-  it("ranks by its own rates: what mixes signs in one instruction is faster than what does not", () => {
+  it("ranks by its own rates: one instruction of mixed signs beats several", () => {
     const fastest = (name: string): [string, number] => {
       const machine = target(name);
       const intrinsics = usableIntrinsics(machine).filter((i) => /dot|mmla/.test(i.name));
@@ -102,7 +102,7 @@ describe("an Arm CPU by its name", () => {
 });
 
 describe.skipIf(missing !== "")(`a kernel judged under an emulator ${missing}`, () => {
-  it("is recorded as emulated, is never among the best, and is packaged as what it is", async () => {
+  it("is recorded as emulated, is never among the best, and is packaged with that remark", async () => {
     const database = join(scratch, "judged.db");
     const outcome = await judgeByModel({ computation: conv2d("u8s8", SMALL) }, { ...ON_N1, count: 2, database });
     if (!("judged" in outcome)) throw new Error(JSON.stringify(outcome));
@@ -156,7 +156,7 @@ describe.skipIf(missing !== "")(`a kernel judged under an emulator ${missing}`, 
     300_000,
   );
 
-  it("is told as a document, by the command", async () => {
+  it("is printed as a JSON document by the command line", async () => {
     const words = "tune matmul --m 8 --n 16 --k 16 --dtype s8 --target neoverse-n1 --trials 1".split(" ");
     const ran = await commandLine([...words, "--json", "--db", join(scratch, "words.db")]);
     expect(ran.code).toBe(0);

@@ -62,7 +62,7 @@ const conv2d = instantiate(operatorNamed("conv2d"), {
 const ranking = rankByModel(conv2d, { machine: N1, count: 1 });
 
 describe("an Arm machine", () => {
-  it("is what Linux tells of it: core, features, caches, flags", () => {
+  it("is described by Linux: core, features, caches, flags", () => {
     expect(N1).toMatchObject({ name: "Arm Neoverse N1", isa: ["asimd", "asimdhp", "asimddp"] });
     expect(N1.compilerFlags).toEqual(["-march=armv8.2-a+simd+fp16+dotprod"]);
     expect(V1.isa).toEqual(["asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve128", "sve256"]);
@@ -78,7 +78,7 @@ describe("an Arm machine", () => {
     expect(targetOf(recordOf(V1))).toEqual(V1);
   });
 
-  it("has its own instructions and none of x86, and vectors of its own in calibration", () => {
+  it("has its own instructions and none of x86, and its own vectors in calibration", () => {
     const names = nativeIntrinsics(N1).map((row) => row.name);
     expect(names.every((name) => name.startsWith("arm."))).toBe(true);
     expect(names).not.toContain("arm.usdot");
@@ -100,7 +100,7 @@ describe("an Arm machine", () => {
     expect(ranking).toMatchObject([{ candidate: { intrinsic: expect.stringMatching(/^arm\.fmla\.f32/) } }]);
   });
 
-  it("is told by doctor with the length of its vectors", () => {
+  it("is listed by doctor with the length of its vectors", () => {
     const processor = readProcessor(GRAVITON3);
     expect(processor.model).toBe("Arm Neoverse V1");
     expect(findFeatures(processor)).toMatchObject({
@@ -145,7 +145,7 @@ describe.skipIf(missing !== "")(`as AArch64 code under qemu ${missing}`, () => {
     expect(Object.keys(calibration.memory)).toEqual(["l1", "dram"]);
   }, 120_000);
 
-  it("the measuring program keeps time, and tells what kernels do wrong", async () => {
+  it("the measuring program keeps time, and reports what a kernel does wrong", async () => {
     const runner = await made(tools.emulator);
     try {
       expect((await runner.baseline()).samples.every((seconds) => seconds > 0)).toBe(true);

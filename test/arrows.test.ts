@@ -78,7 +78,7 @@ describe("the arrows between the folders", () => {
     expect(violations(imports)).toEqual([]);
   });
 
-  it("would be seen to break", () => {
+  it("are reported where a sample breaks them", () => {
     const stray = `
       import type { Mapping } from "../mapper/mapping.ts";
       export { main } from "../cli/main.ts";
@@ -103,12 +103,12 @@ describe("imports", () => {
   });
 
   // Nouns speak of one another; a command and what it says are of its words; what a bench writes is its cases'.
-  it("form no ring of types either, so that whoever follows a candidate never climbs back", () => {
+  it("form no ring among types either, so that a reader of a candidate never goes back up", () => {
     const followed = imports.filter(({ from }) => !["abstraction", "cli", "bench"].includes(folderOf(from)));
     expect(cycles(followed.map((i) => ({ ...i, erased: false })))).toEqual([]);
   });
 
-  it("would be seen to form a ring", () => {
+  it("are reported where samples form a ring", () => {
     const edge = (from: string, to: string, erased = false): Import => ({ from, to, line: 1, erased, deferred: false });
     expect(cycles([edge("a", "b"), edge("b", "c"), edge("c", "a"), edge("c", "d"), edge("d", "c", true)])).toEqual([
       "a -> b -> c -> a",

@@ -40,7 +40,7 @@ describe("a script of bench/", () => {
     [["--seconds", "soon"], 'budget: --seconds must be a number, got "soon"'],
     [["--batches", "1;2"], 'budget: --batches must be numbers with commas between them, got "1;2"'],
     [["--shard", "2"], 'budget: --shard must be a part of a whole, got "2"'],
-  ])("refuses %j in a sentence", (words, says) => {
+  ])("refuses %j with a sentence", (words, says) => {
     const read = asked(...words);
     expect(read).toMatchObject({ code: 2, says: expect.stringContaining(says) });
     expect("says" in read && read.says.split("\n").at(-1)).toBe("  see: node dist/bench/budget.js --help");
@@ -51,7 +51,7 @@ describe("a script of bench/", () => {
     ["a case", () => caseNamed("foo"), 'no case "foo": gemm-SIZE'],
     ["a word", () => wordOf("layout", "lst", ["first", "last"]), 'there is no "lst"\n  did you mean "last"?'],
     ["a file", () => readFileSync("/nowhere/at/all"), "no such file or directory, open '/nowhere/at/all'"],
-  ])("refuses %s that there is not in a sentence", (_, use, says) => {
+  ])("refuses a missing %s with a sentence", (_, use, says) => {
     let ending: ReturnType<typeof endingOf> | undefined;
     try {
       use();
@@ -62,7 +62,7 @@ describe("a script of bench/", () => {
     expect(ending?.says).not.toContain("    at ");
   });
 
-  it("traces what is a fault of its own", () => {
+  it("prints a stack trace for a fault of its own", () => {
     expect(endingOf(new Error("internal: lost"), "layers")).toMatchObject({
       code: 1,
       says: expect.stringContaining("    at "),
@@ -103,7 +103,7 @@ describe("a script of bench/", () => {
     600_000,
   );
 
-  it("says what a machine lacks as what it is, which is no fault of the script", () => {
+  it("says what a machine lacks, without a trace", () => {
     const scripts = readdirSync("bench").filter((name) => name.endsWith(".ts"));
     const traced = /throw new Error\(.*\.what\b/;
     expect(scripts.filter((name) => traced.test(readFileSync(`bench/${name}`, "utf8")))).toEqual([]);

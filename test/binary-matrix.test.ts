@@ -48,7 +48,7 @@ describe("the access matrices of a convolution", () => {
     `);
   });
 
-  it("are found again from the matching: X' = Z*Y and Z' = X*Y^T", () => {
+  it("are recomputed from the matching: X' = Z*Y and Z' = X*Y^T", () => {
     const x = booleanProduct(intrinsic, matching);
     const z = booleanProduct(software, transpose(matching));
     expect(printMatrix(x)).toMatchInlineSnapshot(`
@@ -93,7 +93,7 @@ describe("a binary matrix", () => {
     expect(printMatrix(none)).toBe("  a");
   });
 
-  it("multiplies as or of ands", () => {
+  it("multiplies by or over ands", () => {
     const bits = (rows: number, columns: number): fc.Arbitrary<BinaryMatrix> =>
       fc.array(fc.boolean(), { minLength: rows * columns, maxLength: rows * columns }).map((all) =>
         binaryMatrix(

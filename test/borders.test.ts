@@ -23,7 +23,7 @@ describe("indices that stay inside", () => {
     expect(at("wrap")).toEqual([1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0]);
   });
 
-  it("keep to the tensor, which is as long as the output", () => {
+  it("stay inside the tensor, which is as long as the output", () => {
     const computation = slid("reflect");
     expect(computation.tensors["x"]?.dims).toEqual([{ name: "d0", extent: 6 }]);
     const x = [1, 2, 4, 8, 16, 32];
@@ -43,7 +43,7 @@ describe("indices that stay inside", () => {
     expect(computationKey(again)).toBe(computationKey(computation));
   });
 
-  it("may be read from a tensor, and find an element whatever they are", () => {
+  it("may be read from a tensor, and find an element whatever their value", () => {
     const picked = (how: string) =>
       defineComputation({
         equation: `y[i,j] = table[${how}(ids[i]),j]`,
@@ -73,7 +73,7 @@ describe("indices that stay inside", () => {
     expect(() => defineComputation({ equation, extents: { i: 4 }, tensors: used })).toThrow(because);
   });
 
-  it("refuses an index that is read where nothing says how long the dimension is", () => {
+  it("refuses an index read from a tensor where the dimension's length is unknown", () => {
     const tensors = { ids: "s32", t: "f32" } as const;
     expect(() => defineComputation({ equation: "y[i] = t[clamp(ids[i])]", extents: { i: 4 }, tensors })).toThrow(
       "give the shape",

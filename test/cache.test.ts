@@ -35,7 +35,7 @@ beforeEach(() => {
 });
 
 describe("the cache", () => {
-  it("holds entries by their hash, what was used last first", async () => {
+  it("lists entries by hash, the last used first", async () => {
     const entries = await examineCache(folder);
     expect(entries.map(({ names, bytes }) => [names.length, bytes])).toEqual([
       [1, 200],
@@ -45,14 +45,14 @@ describe("the cache", () => {
     expect(entries.some(({ inUse }) => inUse)).toBe(false);
   });
 
-  it("loses the oldest until it fits, and what nobody asked for in so long", async () => {
+  it("drops the oldest until it fits, and entries unused for too long", async () => {
     await trimCache(folder, { bytes: 650, days: 30 });
     expect(readdirSync(folder).sort()).toEqual([`${OLD}.cpp`, `${OLD}.so`, `${NEW}.cu`, "notes.txt"]);
     await trimCache(folder, { bytes: 650, days: 0.5 });
     expect(readdirSync(folder).sort()).toEqual([`${NEW}.cu`, "notes.txt"]);
   });
 
-  it("keeps what was just found, and what a process asked for since it began", async () => {
+  it("keeps entries used just now, and the folders of running processes", async () => {
     write(`${NEW}.so`, 200, 1);
     mkdirSync(join(folder, `runner-${process.pid}-a`));
     mkdirSync(join(folder, "runner-999999999-b"));
@@ -63,7 +63,7 @@ describe("the cache", () => {
     expect(readdirSync(folder)).toContain(`runner-${process.pid}-a`);
   });
 
-  it("is as large as the environment says", () => {
+  it("has the size limit that the environment gives", () => {
     const given = (text: string): number => {
       vi.stubEnv("AUTOMAP_CACHE_LIMIT", text);
       return cacheLimits().bytes;
@@ -80,7 +80,7 @@ describe("the cache", () => {
 });
 
 describe("automap cache", () => {
-  it("shows what is kept, and clears it", async () => {
+  it("shows the entries and clears them", async () => {
     const { out } = await commandLine("cache show");
     expect(out).toMatch(/^runtime {7}3 {8}1\.1 KiB {2}0 /m);
     expect(out).toContain("at most 4.0 GiB and 30 days in each folder");

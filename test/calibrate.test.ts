@@ -44,7 +44,7 @@ beforeAll(async () => {
 });
 
 describe("automap calibrate", () => {
-  it("shows what is remembered of this machine, levels from the inside out, and measures nothing", async (context) => {
+  it("shows the stored rates of this machine, innermost level first, and measures nothing", async (context) => {
     if (!compiler) return context.skip("no C++ compiler");
     const file = shop.path("remembered.db");
     const db = openDatabase(file);
@@ -86,7 +86,7 @@ describe("automap calibrate", () => {
 });
 
 describe("a stored calibration", () => {
-  it("is the newest of its environment, no later than asked, and one that is damaged is none", () => {
+  it("is the newest of its environment up to the time asked for, and is ignored when damaged", () => {
     const db = openDatabase(":memory:");
     const record = (at: number, data: unknown, environment = MACHINE): string =>
       recordCalibration(db, { environment, data, at });

@@ -31,7 +31,7 @@ const said: readonly (readonly [string, Candidate, Candidate])[] = [
   ["ahead 1", lanes, { ...lanes, schedule: { ...lanes.schedule, ahead: 1 } }],
 ];
 
-describe("a schedule that says what leaving it out says", () => {
+describe("a schedule that spells out a default", () => {
   it.each(said)("has the same key and the same code: %s", (_, brief, full) => {
     expect(candidateKey(full)).toBe(candidateKey(brief));
     const computation = brief === lanes ? line : matmul;
@@ -39,7 +39,7 @@ describe("a schedule that says what leaving it out says", () => {
     expect(code(full)).toBe(code(brief));
   });
 
-  it("has the same key as one step a pass, and as threads with one neighbour", () => {
+  it("has the same key for one step a pass, and for threads with one neighbour", () => {
     const threads = { lanes: { i: 32 }, warps: {}, each: {}, split: 1 };
     const named = { intrinsic: "thread.fma", matching: {}, operands: {} };
     expect(candidateKey({ ...lanes, schedule: { ...lanes.schedule, depth: 1 } })).toBe(candidateKey(lanes));
@@ -48,7 +48,7 @@ describe("a schedule that says what leaving it out says", () => {
     );
   });
 
-  it("keeps what says something else: one lane, one thread, one row, a block of two", () => {
+  it("differs where the value is no default: one lane, one thread, one row, a block of two", () => {
     expect(candidateKey(lanes)).toContain('"rows":1');
     expect(candidateKey(lanes)).toContain('"threads":1');
     expect(candidateKey(mapped)).toContain('"block":{"m":2}');

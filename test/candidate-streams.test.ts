@@ -112,7 +112,7 @@ test("a seed draws, mutates and crosses the same schedules of loops", () => {
   `);
 });
 
-test("and the same schedules of blocks and warps", () => {
+test("a seed draws, mutates and crosses the same schedules of blocks and warps", () => {
   const found = ["mma.m16n8k16.f32.f16", "wmma.m16n16k16.f32.f16"].map((name) => {
     turn = 0;
     const space = finished(

@@ -67,11 +67,11 @@ describe("automap check", () => {
     { what: "failing now", before: took(100, 0.01), after: crashed(), verdict: "failing", code: 5 },
     { what: "failing before and now", before: crashed(), after: crashed(), verdict: "same", code: 0 },
     { what: "working at last", before: crashed(), after: took(100, 0.01), verdict: "new", code: 0 },
-  ])("calls $verdict what is $what", async ({ before, after, verdict, code }) => {
+  ])("calls a time $verdict when it is $what", async ({ before, after, verdict, code }) => {
     expect(await check(database(before), database(after))).toMatchObject({ verdicts: [verdict], code });
   });
 
-  it("compares the best, not the last", async () => {
+  it("compares the best trials, not the last", async () => {
     const after = database(took(300, 0.01, {}, 2), took(99, 0.01, {}, 3), took(200, 0.01, {}, 4));
     expect(await check(database(took(100, 0.01)), after)).toMatchObject({ verdicts: ["same"], code: 0 });
   });
@@ -105,7 +105,7 @@ describe("automap check", () => {
     expect(out).toContain("not accepted: nothing was compared");
   });
 
-  it("compares across versions of the tools, and says which differ", async () => {
+  it("compares across tool versions, and says which differ", async () => {
     const newer = { ...MACHINE, automap: "9.9.9", compiler: { ...MACHINE.compiler, version: "14.0" } };
     const { document, code } = await check(
       database(took(100, 0.01)),
@@ -115,7 +115,7 @@ describe("automap check", () => {
     expect(document?.findings[0]).toMatchObject({ environmentDiffersIn: ["compiler_version", "automap"], fails: true });
   });
 
-  it("keeps threads apart", async () => {
+  it("compares trials of equal thread counts only", async () => {
     const two = took(60, 0.01, { conditions: { threads: 2, cache: "warm" } });
     expect((await check(database(took(100, 0.01)), database(two))).verdicts).toEqual(["missing", "new"]);
   });

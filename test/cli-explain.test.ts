@@ -57,7 +57,7 @@ describe("automap explain", () => {
     `);
   });
 
-  it("draws the mapping of an id or of its beginning", async () => {
+  it("draws the mapping with a given id or prefix of one", async () => {
     const [line = ""] =
       (await printed("map conv2d --intrinsic amx.tdpbusd")).match(/^ {2}[0-9a-f]{12}.*p,q.*c,r /m) ?? [];
     const id = line.trim().slice(0, 12);
@@ -66,7 +66,7 @@ describe("automap explain", () => {
     expect(await printed(`explain conv2d --intrinsic amx.tdpbusd --id ${id.slice(0, 8)}`)).toBe(text);
   });
 
-  it("judges a match of one's own", async () => {
+  it("judges a matching given on the command line", async () => {
     const text = await printed(["explain", "conv2d", "--intrinsic", "amx.tdpbusd", "--matching", "m=p,q n=k k=c"]);
     expect(text).toContain("m <- p,q   n <- k   k <- c");
     expect(text).toContain("outer loops: n 1  r 3  s 3");
@@ -192,7 +192,7 @@ function expectWellFormed(xml: string): void {
   expect(xml).not.toContain("<script");
 }
 
-it("asks no instruction of what reads itself: none computes it, and it says what does", async () => {
+it("explain of a recurrence needs no instruction and points to space-time designs", async () => {
   const words = ["explain", "u[t,i] = 0.5*u[t-1,i] + 0.5*u[t-1,i-1]", "--t", "4", "--i", "64", "--dtype", "f32"];
   const text = await commandLine(words);
   expect(text).toMatchObject({ code: 3, err: "" });

@@ -10,7 +10,7 @@ const MATMUL = "c[i,j] += f32(a[i,k]) * f32(b[k,j])";
 const WMMA = "wmma.m16n16k16.f32.f16";
 
 describe("automap map", () => {
-  it("lists the mappings onto one instruction, least waste first, and how to draw them", async () => {
+  it("lists the mappings onto one instruction, least padding first, and the command that draws them", async () => {
     expect(await printed(`map matmul --m 20 --n 32 --k 48 --intrinsic ${WMMA}`)).toMatchInlineSnapshot(`
       "matmul                  out[m,n] += f32(a[m,k]) * f32(b[k,n])
                               m 20  n 32  k 48
@@ -31,7 +31,7 @@ describe("automap map", () => {
     `);
   });
 
-  it("says why the others are refused, in sentences that fit", async () => {
+  it("says why the other matchings are refused, in lines that fit", async () => {
     const text = await printed(`map matmul --intrinsic ${WMMA} --why`);
     expect(text).toMatchInlineSnapshot(`
       "matmul                  out[m,n] += f32(a[m,k]) * f32(b[k,n])
@@ -182,7 +182,7 @@ describe("automap map", () => {
     `);
   });
 
-  it("puts the most hopeful reason of a survey first", async () => {
+  it("puts the reason easiest to act on first in a survey", async () => {
     const { code, out } = await commandLine("map matmul --m 4 --dtype f16 --intrinsic all --strict --json");
     expect(code).toBe(0);
     const { refusals } = JSON.parse(out) as { refusals: { rule: string }[] };
@@ -237,7 +237,7 @@ describe("automap map --json", () => {
     for (const { because } of document.refusals) expect(because).not.toContain("undefined");
   });
 
-  it("says what was asked", async () => {
+  it("repeats the request in its document", async () => {
     const document = mapDocument.parse(JSON.parse(await printed("map c2d --intrinsic vnni --rule amos --json")));
     expect(document).toMatchObject({ operator: "conv2d", intrinsic: "vnni", rule: "amos", strict: false });
     const [first] = document.mappings;

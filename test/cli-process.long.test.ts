@@ -36,7 +36,7 @@ describe("the automap command as a process", () => {
     expect({ code, out, err }).toEqual({ code: 0, out: "{\n", err: "" });
   });
 
-  it("says that stdout takes no more, whatever it prints", () => {
+  it("says that stdout takes no more, whatever the command prints", () => {
     for (const words of ["map conv2d --intrinsic wmma.m16n16k16.f32.f16 --json", "--help"])
       expect(shell(`$AUTOMAP ${words} > /dev/full`)).toEqual({
         ...{ code: 6, out: "" },
@@ -44,7 +44,7 @@ describe("the automap command as a process", () => {
       });
   });
 
-  it("says what may not be written before anything else", (context) => {
+  it("refuses an unwritable path before doing anything else", (context) => {
     const closed = join(scratch, "closed");
     mkdirSync(closed);
     openDatabase(join(closed, "there.db")).close();
@@ -86,7 +86,7 @@ describe("the automap command as a process", () => {
     chmodSync(closed, 0o755);
   });
 
-  it("says how to go on when it is stopped at once", () => {
+  it("says how to continue when it is stopped at once", () => {
     const words = `tune matmul --m 8 --n 8 --k 8 --dtype s16 --intrinsic portable --db ${home}/stopped.db`;
     const stop = `trap 'kill -INT $search; sleep 0.1; kill -INT $search' USR1`;
     const { code, err } = shell(
@@ -98,7 +98,7 @@ describe("the automap command as a process", () => {
     });
   });
 
-  it("colours a terminal only, and not when NO_COLOR asks", () => {
+  it("colours its output on a terminal only, and not under NO_COLOR", () => {
     // `script` gives it a terminal, where there is one to give.
     const onTerminal = (env: Record<string, string>): Ran =>
       shell(`script -qec "$AUTOMAP map conv2d --intrinsic amx.tdpbusd" /dev/null`, env);

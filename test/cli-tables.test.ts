@@ -32,7 +32,7 @@ describe("automap intrinsic and operator", () => {
     `);
   });
 
-  it("shows every declaration with a manual and no path of ours", async () => {
+  it("shows every declaration with its manual and without paths of this repository", async () => {
     const text = await printed("intrinsic show all");
     expect(text.match(/^ {2}source {2}\S/gm)).toHaveLength(INTRINSICS.length);
     expect(text).not.toMatch(/facts\/|\.md\b/);

@@ -98,7 +98,7 @@ describe("the host program beside kernels", () => {
   const run = (program: string, names: readonly string[]) =>
     runChild([program, ...["isa", ...names].map((name) => file(`${name}.bin`))], { timeLimitMs: 20_000 });
 
-  it("runs them from files to a file, and refuses a file of another size", async () => {
+  it("reads inputs from files, writes the output to a file, and refuses a file of wrong size", async () => {
     const [made] = kernelsOf(operator("matmul", "u8s8", { m: 21, n: 19, k: 37 }), rowsOf("xe_hpg", "cm"), 1);
     if (!made) throw new Error("nothing maps");
     const program = await programOf(made.kernel);

@@ -100,7 +100,7 @@ describe("a copy", () => {
     `);
   });
 
-  it("is one condition and one access where pieces may be outside, and reads nothing there", () => {
+  it("is one condition and one access where pieces may be outside, and reads nothing outside", () => {
     const beyond = "tile_of_x[m,k] = x[64*tile + 32 + m,k]";
     expect(
       lines([copy("m 32, k 64", beyond, { width: 8, transfer: "async" })], { scratch: [tile] }),
@@ -169,7 +169,7 @@ describe("a copy", () => {
     `);
   });
 
-  it("is made where its condition holds, which bounds what it reads", () => {
+  it("is made only where its condition holds, which bounds its reads", () => {
     const when = { when: parseExpr("step + 1 < 4"), width: 8, transfer: "async" } as const;
     const ahead = copy("m 32, k 16", "tile_of_x[m,k] = x[m,16*(step + 1) + k]", when);
     expect(lines([loop("step", 4, [ahead])], { scratch: [tile] })).toMatchInlineSnapshot(`
@@ -184,7 +184,7 @@ describe("a copy", () => {
     `);
   });
 
-  it("is refused where elements that move at once are not certain to lie side by side, or cannot be copied asynchronously", () => {
+  it("is refused where elements of a piece may lie apart, or cannot be copied asynchronously", () => {
     const refuse =
       (equations: string, options: Partial<Copy>): (() => string) =>
       () =>
@@ -231,7 +231,7 @@ describe("a fetch", () => {
     };
   };
 
-  it("by ldmatrix names a row a lane; tiles side by side are one load", () => {
+  it("by ldmatrix names one row a lane, and loads neighbouring tiles at once", () => {
     const a = shared("a_tile", "f16", "m 32, k 64", "64*m + 8*((k/8) ^ (m%8)) + k%8");
     const b = shared("b_tile", "f16", "k 16, n 64");
     const parts = { scratch: [a, b], registers: [file("a", 1), file("b", 6)] };
@@ -251,7 +251,7 @@ describe("a fetch", () => {
     `);
   });
 
-  it("by elements is one read a register where they lie side by side, else they are put together", () => {
+  it("by elements is one read a register where they lie side by side, else several", () => {
     const a = shared("a_tile", "f16", "m 16, k 24");
     const turned = shared("b_tile", "f16", "k 16, n 9");
     const parts = { scratch: [a, turned], registers: [file("a", 1), file("b", 1)] };
@@ -275,7 +275,7 @@ describe("a fetch", () => {
     );
   });
 
-  it("by the instruction has the distance between rows", () => {
+  it("by the instruction is given the distance between rows", () => {
     const wmma = row("wmma.m16n16k16.f32.f16");
     const a = shared("a_tile", "f16", "m 32, k 40");
     const parts = { scratch: [a], registers: [file("a", 2, wmma)], intrinsic: wmma };
@@ -319,7 +319,7 @@ describe("a drain", () => {
     tensors: { x: "f16", y: "f16" },
   } as const;
 
-  it("stores neighbours at once that a lane holds and that are inside together", () => {
+  it("stores at once the neighbours that one lane holds and that are inside together", () => {
     expect(drained("out[16*tile + u,8*warp + v] = sum[]")).toMatchInlineSnapshot(`
       "const int out_to = 768 * tile + 48 * (lane / 4) + 8 * warp + 2 * (lane % 4);
       *(Piece<float, 2>*)&out[out_to] = {{c[0][0], c[0][1]}};
@@ -432,7 +432,7 @@ describe("a kernel", () => {
     expect(() => source([inside])).toThrow("internal: the loop block at block stands within what warps run");
   });
 
-  it("counts places in more than an int where tensors have 2^31 elements", () => {
+  it("indexes tensors of 2^31 elements in more than an int", () => {
     const computation = defineComputation({
       equation: "out[i,j] += f32(x[i,l]) * f32(y[l,j])",
       extents: { i: 2 ** 17, j: 2 ** 14, l: 64 },

@@ -108,7 +108,7 @@ describe("a convolution on lanes", () => {
     await expect(source).toMatchFileSnapshot(`golden/lanes.conv1d.${extension[dialect]}`);
   });
 
-  it(`equals its equation in every language, and a wrong shift does not${SKIPPED}`, async () => {
+  it(`equals its equation in every language, and with a wrong shift does not${SKIPPED}`, async () => {
     const inputs = inputsFor(computation);
     const want = [...interpret(computation, inputs)];
     const right = RUNNING.map((dialect) => ({ kernel: generated(dialect, computation, nest, []), inputs }));
@@ -166,8 +166,8 @@ describe("a kernel that its language cannot run", () => {
   });
 });
 
-describe("stores around the caches", () => {
-  it("are of planes, and not of the newest rows of a step, even where those are as many", () => {
+describe("non-temporal stores", () => {
+  it("are used for whole planes, not for the newest rows of a step, even if as large", () => {
     const heat = defineComputation({
       name: "heat",
       equation: "u[t,i,j] = u[t-1,i-1,j] + u[t-1,i+1,j]",
@@ -187,7 +187,7 @@ describe("stores around the caches", () => {
 });
 
 describe("a program of many kernels", () => {
-  it("blames the one that does not compile, and the one that reads beyond its tensor, alone", async () => {
+  it("blames only the one that does not compile and the one that reads beyond its tensor", async () => {
     const { computation, nest } = convolution();
     const kernel = generateLanes("cuda", computation, nest, { lines: [] });
     const inputs = inputsFor(computation);

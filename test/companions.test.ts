@@ -36,8 +36,8 @@ function stepsOf(where: string, i: number, j: number, k: number): string {
   return text.slice(text.indexOf("for k_outer"), text.indexOf("b_register{0} <-"));
 }
 
-describe("companions of a block", () => {
-  it("are the one opposite in a triangle, and those a band apart in a band", () => {
+describe("companion blocks, which zero what a triangle or a band leaves out", () => {
+  it("are the opposite block in a triangle, and those at a band's distance in a band", () => {
     expect(companionsOf([4, 4], ([i = 0, j = 0]) => j <= i)).toEqual({ kind: "opposite" });
     const shifted = { kind: "shifted", dimension: 1, distance: 3, times: 2 };
     expect(companionsOf([7, 9], ([i = 0, j = 0]) => Math.abs(i - j) < 2)).toEqual(shifted);
@@ -46,7 +46,7 @@ describe("companions of a block", () => {
     expect(companionsOf([3, 3], () => false)).toEqual({ kind: "opposite" });
   });
 
-  it("are stored in the steps of the summed loop, a register of zeros", () => {
+  it("are stored as registers of zeros in the steps of the summed loop", () => {
     expect(stepsOf("j <= i", 64, 64, 3)).toMatchInlineSnapshot(`
       "for k_outer in 0..3
               when 4*i_outer > 16*j_outer+15

@@ -56,8 +56,8 @@ describe("a line", () => {
   });
 });
 
-describe("the script of a shell", () => {
-  it.each(["bash", "zsh", "fish"])("%s is one that the shell can read", async (shell) => {
+describe("the completion script", () => {
+  it.each(["bash", "zsh", "fish"])("is valid for %s", async (shell) => {
     const { code, out } = await commandLine(["completion", shell]);
     expect(code).toBe(0);
     expect(out).toContain("automap completion --of");

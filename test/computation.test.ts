@@ -45,7 +45,7 @@ describe("a computation", () => {
     expect(defined.tensors["w"]?.constant).toBe(true);
   });
 
-  it("has one key, which says everything that matters", () => {
+  it("has one key, which covers everything that changes its meaning", () => {
     expect(computationKey(defineComputation(conv))).toMatchInlineSnapshot(
       `"out[n,k,p,q] += f32(in[n,c,p*2+r-1,q*2+s-1]) * f32(w[k,c,r,s]); n=1,k=4,p=3,q=3,c=2,r=3,s=3; out:f32[1,4,3,3]@((n*4 + k)*3 + p)*3 + q; in:f16[1,2,6,6]@((n*2 + c)*6 + d2)*6 + d3; w:f16[4,2,3,3]@((k*2 + c)*3 + r)*3 + s constant"`,
     );
@@ -60,7 +60,7 @@ describe("a computation", () => {
     expect(JSON.parse(JSON.stringify(defined))).toEqual(defined);
   });
 
-  it("drops casts to the type a value has already, and keeps the arithmetic of values as written", () => {
+  it("drops casts to a value's own type, and keeps arithmetic as written", () => {
     const text = (equation: string): string =>
       equationText(defineComputation({ equation, extents: { i: 4 }, tensors: { x: "f32" } }));
     expect(text("y[i] = f32(x[i]) * f32(2)")).toBe("y[i] = x[i] * f32(2)");
@@ -150,7 +150,7 @@ describe("a computation is refused", () => {
     `);
   });
 
-  it("when a parameter makes an index what it may not be", () => {
+  it("when a parameter makes an index invalid", () => {
     expect(complaint("y[i,j] = x[i/stride,j]", { parameters: { stride: 0 } })).toMatchInlineSnapshot(`
       "test: index of x[i/stride,j] is not affine: "/" in an index needs a positive constant on its right
         y[i,j] = x[i/stride,j]
@@ -315,7 +315,7 @@ describe("an index", () => {
     );
   });
 
-  it("runs over a box, the last axis fastest", () => {
+  it("runs over a box with the last axis fastest", () => {
     expect([...pointsOf(["i", "j"], { i: 2, j: 2 })]).toEqual([
       ...[
         { i: 0, j: 0 },

@@ -61,7 +61,7 @@ interface Search {
   readonly ended: Promise<unknown>;
 }
 
-it("two searches at once take turns on every core, say what they wait for, and record where they measured", async () => {
+it("two searches at once take turns on every core, say whom they wait for, and record their core", async () => {
   compileProgram(folder, ["session/tune.ts", "tuner/random.ts"]);
   writeFileSync(join(folder, "search.js"), SEARCH);
   const cores = coresHere().slice(0, 2);

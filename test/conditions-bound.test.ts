@@ -30,8 +30,8 @@ function productsIn([head = "", ...pairs]: readonly string[]): number {
   return 4 * Number(head.split(",")[1]) * steps.reduce((sum, n) => sum + n, 0);
 }
 
-describe("the program that bounds tiles", () => {
-  it("is told the blocks of a triangle, three quarters of the products on its edge, and of no others", () => {
+describe("the program that measures the bound of tiles", () => {
+  it("is given the blocks of a triangle, three quarters of the products on its edge, and no others", () => {
     expect(tileWords(product(" where j <= i"))).toEqual(["8,1,96,30720,15t", "0:2", "0:3,2", "0:3,3,2"]);
     expect(tileWords(product(" where i - j < 16 and j - i < 16", 3))).toEqual([
       "8,3,96,92160,45t",
@@ -41,7 +41,7 @@ describe("the program that bounds tiles", () => {
     ]);
   });
 
-  it("turns what is not known ahead of time, and copies the tiles of a factor that the edge crosses", () => {
+  it("transposes a factor that is no constant, and copies only its tiles that the edge crosses", () => {
     const factor = (where: string): string | undefined =>
       tileWords(
         defineComputation({
@@ -55,7 +55,7 @@ describe("the program that bounds tiles", () => {
     expect(factor(" where k <= i")).toBe("16,1,64,32896,8c");
   });
 
-  it("is told the vectors of a triangle, fewer where an instruction has fewer issues", () => {
+  it("is given the vectors of a triangle, fewer where the kernel makes fewer issues", () => {
     const triangle = defineComputation({
       equation: "c[i,j] += x[i,k] * y[k,j] where j <= i",
       extents: { i: 64, j: 64, k: 48 },

@@ -101,7 +101,7 @@ async function expectRightCompiled(kernel: Kernel, computation: Computation): Pr
 describe("a condition on a box", () => {
   const LOOPS = ["i", "j", "k"];
 
-  it("holds where every point says so, fails where none does", () => {
+  it("holds where it holds at every point, and fails where it holds at none", () => {
     const random = seededRandom(3);
     const known = { always: 0, sometimes: 0, never: 0 };
     for (let n = 0; n < 3000; n++) {
@@ -137,7 +137,7 @@ describe("a condition on a box", () => {
     expect(Object.values(known).every((times) => times > 300)).toBe(true);
   });
 
-  it("has as many points as are counted one by one", () => {
+  it("has as many points as a count one by one", () => {
     const random = seededRandom(5);
     for (let n = 0; n < 300; n++) {
       const extents = {
@@ -182,7 +182,7 @@ describe("triangles and bands", () => {
     expect(scheduled).toBeGreaterThan(0.9 * COMPUTATIONS);
   });
 
-  it("skip blocks outside, mask blocks across the edge, and store the others as they are", () => {
+  it("skip blocks outside, mask blocks across the edge, and store the others whole", () => {
     const mapping = rows(product("j <= i and k <= i"));
     const plain = plainSchedule(mapping);
     const schedule = { ...plain, block: { i: 8, j: 2 }, placement: { ...plain.placement, a: "tiled" as const } };
@@ -225,7 +225,7 @@ describe("triangles and bands", () => {
     `);
   });
 
-  it("are packed across the edge only, where all else is loaded from where it lies", () => {
+  it("are packed across the edge only, and loaded in place elsewhere", () => {
     const mapping = rows(product("k <= i", { i: 20, j: 16, k: 20 }));
     const schedule = { ...plainSchedule(mapping), block: { i: 8, k: 4 } };
     expect(schedule.placement).toEqual({ a: "in-place", b: "in-place" });
@@ -281,7 +281,7 @@ describe("triangles and bands", () => {
     `);
   });
 
-  it("deal blocks of unequal work to threads in turn", () => {
+  it("deal blocks of unequal work to the threads in turn", () => {
     const mapping = rows(product("j <= i"));
     const nest = printNest(lowerSchedule(mapping, { ...plainSchedule(mapping, 2), block: { i: 8 } }));
     expect(nest).toContain("for parallel i_outer in 0..5 in turn");
@@ -448,7 +448,7 @@ describe("a computation under a condition", () => {
     expect(space(product("j <= i"), "avx512.fma.f32.broadcast")).toBe("maps");
   });
 
-  it("is a sum that several kept points join: it would have to pass through memory", () => {
+  it("is refused where several kept points join one sum, which would pass through memory", () => {
     const pairs = defineComputation({
       equation: "y[i/2] += x[i] * w[i]",
       extents: { i: 40 },
@@ -518,7 +518,7 @@ describe("schedules", () => {
     expect(() => randomSchedule(lost, random)).toThrow("no schedule: the condition ties k, i and j together");
   });
 
-  it("write what no point writes: it holds the identity", () => {
+  it("write the identity where no point writes", () => {
     const shifted = product("j <= i", { i: 6, j: 20, k: 3 }, "c[i,j+2]");
     const mapping = rows(shifted);
     const inputs = smallInputs(shifted, seededRandom(2));

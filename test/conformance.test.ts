@@ -95,7 +95,7 @@ describe("the program that proves rows", () => {
   const { isa } = nativeTarget();
   const compiler = findProgram("g++");
 
-  test.skipIf(compiler === undefined)("survives rows that do not compile or crash, and blames them", async () => {
+  test.skipIf(compiler === undefined)("survives rows that do not compile or that crash, and blames them", async () => {
     const fma = rowNamed("mali.arm_dot");
     const change = (name: string, emit: string): Intrinsic => defineIntrinsic({ ...fma.declaration, name, emit });
     const rows = [
@@ -128,7 +128,7 @@ describe("the program that proves rows", () => {
     });
   });
 
-  test.skipIf(compiler === undefined)("keeps what it generated in a folder that is given", async () => {
+  test.skipIf(compiler === undefined)("keeps the generated sources in a given folder", async () => {
     const folder = mkdtempSync(join(tmpdir(), "automap-test-"));
     try {
       await checkIntrinsics([rowNamed("mali.arm_dot")], { seed: 1, isa, workdir: folder });
@@ -227,13 +227,13 @@ processor	: 1
     expect(parseCpuInfo("flags\t: fma avx2 avx512f avx512cd avx512er avx512pf\n").isa).toEqual(["avx2", "fma"]);
   });
 
-  test("speaks the words the table asks for", () => {
+  test("names features as the table does", () => {
     const words = new Set(INTRINSICS.filter((row) => row.language === "c++").map((row) => row.isa));
     const known = new Set([XEON, NEOVERSE].flatMap((text) => parseCpuInfo(text, 64).isa));
     expect([...words].filter((word) => !hasFeature({ isa: [...known] }, word))).toEqual([]);
   });
 
-  test("has its caches as levels, and no figure nobody measured", () => {
+  test("has its caches as levels, and no rate that nobody measured", () => {
     const caches = [
       parseCache("1", "Data", "48K\n", "0"),
       parseCache("1", "Instruction", "32K\n", "0"),

@@ -45,7 +45,7 @@ function sourceOf(name: string, types: string, epilogue: string, { k = 32, layou
 const REQUANTIZED = "res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k], 0)))";
 
 describe("a row of results in a kernel", () => {
-  it("is vectors for a compiler given AVX-512, and a loop for another", () => {
+  it("is vectors for a compiler with AVX-512, and a loop for others", () => {
     const source = sourceOf("amx.tdpbusd", "u8s8", REQUANTIZED);
     const row = /#ifdef __AVX512BW__\n( *_mm_storeu.*)\n *#else\n([^#]*)#endif/.exec(source);
     expect(row?.[1]?.trim().replace(/(c_results|scale|res) \+ [^,;]*\)\)/g, "$1 + ...))")).toContain(
@@ -55,7 +55,7 @@ describe("a row of results in a kernel", () => {
     expect(row?.[2]).toMatch(/\] = \(uint8_t\)\(res_wide\[n_inner\]\);/);
   });
 
-  it("that is not whole has a mask, and one that does not lie side by side is taken apart", () => {
+  it("that is not whole has a mask, and one whose elements lie apart is split", () => {
     expect(sourceOf("amx.tdpbusd", "u8s8", REQUANTIZED, { k: 20 })).toMatch(/_mm_mask_storeu_epi8\(res \+ .*, 0xf, /);
     const apart = sourceOf("avx512.vpdpbusd", "u8s8", REQUANTIZED, { layouts: "NCHW" });
     expect(apart).toMatch(/_mm_storeu_si128\(\(__m128i\*\)\(res_row\), /);
@@ -68,7 +68,7 @@ describe("a row of results in a kernel", () => {
   });
 });
 
-it("digits of a number that lie one behind the other are that number again", () => {
+it("the digits of a number, each behind the other, are joined to the number again", () => {
   const i = axis("i");
   const at = (e: Parameters<typeof joinedDigits>[0]): unknown => joinedDigits(e, { i: 60 * 56 });
   const over = (op: "/" | "%" | "*" | "+", left: typeof i | ReturnType<typeof access>, n: number) =>

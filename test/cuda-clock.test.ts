@@ -69,7 +69,7 @@ afterAll(() => {
 });
 
 describe("the clock of a device", () => {
-  it("is the driver's, with what holds it down, of every kernel that is timed", async () => {
+  it("is read from the driver for every timed kernel, with the reasons of throttling", async () => {
     process.env["LD_LIBRARY_PATH"] = workdir;
     const reference = await runner().reference(twice, 1);
     const [first, second] = await runner().measureTogether([kernelOf(0), kernelOf(-1)], reference, TIMING);
@@ -92,7 +92,7 @@ describe("the clock of a device", () => {
 });
 
 describe("a machine that fails while several kernels are timed", () => {
-  it("leaves what it has measured before", async () => {
+  it("keeps the measurements made before", async () => {
     const reference = await runner().reference(twice, 1);
     const heard: [number, Measurement["status"]][] = [];
     // Two sets, each twice, two to warm up: the ninth launch is a batch.
@@ -104,7 +104,7 @@ describe("a machine that fails while several kernels are timed", () => {
     expect(heard).toContainEqual([0, "ok"]);
   });
 
-  it("is told to a search after them", async () => {
+  it("is reported to a search after those measurements", async () => {
     const measured: Measurement = { status: "crashed", log: "" };
     const fault = new EnvironmentError({ what: "lost", why: "", remedy: "" });
     const place = await openWorkplace(nvidiaTarget("h100"), {

@@ -29,8 +29,8 @@ function counted(e: Expr, extent: number, ahead: Extents = {}): { readonly text:
   return { text, noted };
 }
 
-describe("digits counted along a loop", () => {
-  it("are what dividing gives in every step", () => {
+describe("digits of an index, counted along a loop", () => {
+  it("equal what division gives in every step", () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 0, max: 40 }),
@@ -46,12 +46,12 @@ describe("digits counted along a loop", () => {
     );
   });
 
-  it("are divided where that is one instruction, and where an index goes up by more than one", () => {
+  it("are divided where division is one instruction, or the index steps by more than one", () => {
     for (const text of ["step%4", "step/8", "(2*step)%3", "(step+lane)%3", "step%3+1", "(step-1)%3"])
       expect(counted(parseExpr(text), 8).text, text).not.toContain("noted");
   });
 
-  it("read as a program", () => {
+  it("print as this program", () => {
     expect(counted(parseExpr("(step+5)/6%2"), 8).text).toMatchInlineSnapshot(`
       "let step = 0;
       let step_5_in_6 = 5;

@@ -59,7 +59,7 @@ describe("a package in CUDA", () => {
     );
   });
 
-  it("has the functions, the workspace and the preparing that its kernel needs, and no others", () => {
+  it("has the functions, the workspace and the packing that its kernel needs, and no others", () => {
     const [split, prepared] = [splitConvolution(), filter()].map((subject) => packageFiles(subject));
     const header = split?.get("conv2d.h") ?? "";
     expect(header).toContain(
@@ -85,7 +85,7 @@ describe("a package in CUDA", () => {
     );
   });
 
-  it("names no tensor by a word of C, C++ or Python", () => {
+  it("gives no tensor a name that is a word of C, C++ or Python", () => {
     const computation = defineComputation({
       equation: "lambda[i] += int[i,k] * is[k]",
       extents: { i: 4, k: 8 },
@@ -96,7 +96,7 @@ describe("a package in CUDA", () => {
     expect(files.get("words.h")).toContain("words_run(const float* int_, const float* is_, float* lambda_, ");
   });
 
-  it("is for the GPUs that have all its kernel uses", () => {
+  it("is built for the GPUs that have all that its kernel uses", () => {
     expect(capabilityFor(["mma", "cp_async"])).toEqual({ least: 80, only: false });
     expect(capabilityFor(["wgmma", "tma"])).toEqual({ least: 90, only: true });
     expect(capabilityFor([])).toEqual({ least: 61, only: false });

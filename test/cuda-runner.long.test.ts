@@ -86,7 +86,7 @@ describe("a CUDA kernel on the emulated device", () => {
     expect(await statusOf(kernelOf(matmul, RIGHT))).toMatchObject({ status: "ok" });
   });
 
-  it("is wrong when one element is, and the log says which, on which inputs, and what was expected", async () => {
+  it("is wrong when one element is, and the log names it, its inputs and the expected value", async () => {
     const { status, log } = await statusOf(kernelOf(matmul, `${RIGHT}\n  out[13] = bits(number(out[13]) + 0.25f);`));
     expect(status).toBe("wrong");
     expect(log).toMatch(/1 of 30 elements differ on exact inputs, call 1: element 13 of c is \S+, expected \S+ to \S+/);
@@ -114,7 +114,7 @@ describe("a CUDA kernel on the emulated device", () => {
     expect(await statusOf(endless, 2)).toMatchObject({ status: "timed-out" });
   });
 
-  it("is stopped while it runs, long before it is taken for one that hangs", async () => {
+  it("is stopped while it runs, long before its time limit", async () => {
     const endless = kernelOf(matmul, "  volatile bool on = true;\n  while (on) {}");
     const reference = await runner().reference(matmul, 1);
     // Compiled before: what is stopped is the run.
@@ -160,14 +160,14 @@ describe("a CUDA kernel on the emulated device", () => {
     ["a driver that is too old", "35", "cudaErrorInsufficientDriver", /update the driver/],
     ["memory that has failed", "214", "cudaErrorECCUncorrectable", /memory has failed/],
     ["a device that another process has for itself", "46", "cudaErrorDevicesUnavailable", /end that process/],
-  ])("is not at fault for %s: the machine is", async (_, error, name, remedy) => {
+  ])("is not at fault for %s: the machine is to blame", async (_, error, name, remedy) => {
     const failing = statusOf(kernelOf(matmul, RIGHT, `(int)${error}`));
     await expect(failing).rejects.toMatchObject({
       problem: { what: expect.stringContaining(name), remedy: expect.stringMatching(remedy) },
     });
   });
 
-  it("is measured again where the fault of the machine passes", async () => {
+  it("is measured again when a fault of the machine is gone", async () => {
     const flag = join(folder, "once");
     const launch = `access("${flag}", F_OK) == 0 ? cudaLaunchKernel(run, dim3(1), dim3(1), arguments, 0, stream) : (cudaError_t)(close(open("${flag}", O_CREAT, 0600)) + 214)`;
     const kernel = kernelOf(matmul, RIGHT, launch);
@@ -178,7 +178,7 @@ describe("a CUDA kernel on the emulated device", () => {
     expect(await statusOf({ ...kernel, source: sourceOf(source) })).toMatchObject({ status: "ok" });
   });
 
-  it("does not take the others of its process with it", async () => {
+  it("does not fail the other kernels of its process when it fails", async () => {
     const reference = await runner().reference(matmul, 1);
     const kernels = [
       kernelOf(matmul, RIGHT),
@@ -189,7 +189,7 @@ describe("a CUDA kernel on the emulated device", () => {
     expect(measured.map((m) => m.status)).toEqual(["ok", "crashed", "ok"]);
   });
 
-  it("has a text that does not compile as its log", async () => {
+  it("has the compiler's message as its log when it does not compile", async () => {
     const { status, log } = await statusOf(kernelOf(matmul, "  no such thing;"));
     expect(status).toBe("compile-failed");
     expect(log).toContain("kernel.cu");
@@ -217,7 +217,7 @@ describe("the reference on the device", () => {
   ];
 
   for (const computation of cases)
-    it(`gives bounds that hold what the interpreter computes, and nothing far from it: ${computation.name}`, async () => {
+    it(`gives tight bounds around what the interpreter computes: ${computation.name}`, async () => {
       const random = seededRandom(3);
       const inputs = Object.fromEntries(
         inputsOf(computation).map((t) => [
@@ -266,7 +266,7 @@ describe("the output of ptxas and cuobjdump", () => {
     ).toMatchObject({ status: "serialised", log: expect.stringContaining("C7510") });
   });
 
-  it("counts an instruction whatever stands behind its name", () => {
+  it("counts an instruction whatever suffixes its name has", () => {
     const listing = [
       "        /*0a10*/                   HMMA.16816.F32 R4, R8, R10, R4 ;",
       "        /*0a20*/              @!P0 HMMA.16816.F32 R4, R8, R10, R4 ;",
