@@ -188,7 +188,7 @@ describe("automap db query", () => {
     expect(await found(line)).toEqual(expected);
   });
 
-  it("says on stderr that nothing matches, and that is no failure", async () => {
+  it("says on stderr that nothing matches, and exits with 0", async () => {
     expect(await automap("db query --until 2026-11-20")).toEqual({
       out: "",
       err: "automap: no trial matches\n",
@@ -223,7 +223,7 @@ describe("automap db query", () => {
     expect(err).toContain(`automap: ${message}`);
   });
 
-  it("says how to make a database that is missing", async () => {
+  it("says how to make a missing database", async () => {
     const { err, code } = await automap("db query", shop.path("missing.db"));
     expect({ err, code }).toMatchInlineSnapshot(`
       {
@@ -345,13 +345,13 @@ describe("automap db show", () => {
   });
 });
 
-describe("automap db best, told whom to trust", () => {
+describe("automap db best with --trust", () => {
   const ELSEWHERE: World = {
     environment: { ...MACHINE, kernel: "Linux 7.0", node: "v24.1.0" },
     intrinsics: INTRINSICS,
   };
 
-  it("leaves out records of another world, says which fields differ and how to use them", async () => {
+  it("leaves out records of another environment, says which fields differ and how to use them", async () => {
     expect(await automap("db best --op conv2d", FILE, ELSEWHERE)).toMatchInlineSnapshot(`
       {
         "code": 0,
@@ -365,7 +365,7 @@ describe("automap db best, told whom to trust", () => {
     expect(JSON.parse(out)).toEqual({ schemaVersion: 1, trust: "exact", trials: [], stale: [], leftOut: 2 });
   });
 
-  it("names what differs when they are used", async () => {
+  it("names the fields that differ when such records are used", async () => {
     expect((await automap("db best --op conv2d --trust isa", FILE, ELSEWHERE)).out).toMatchInlineSnapshot(`
       "id            workload  shape                                     types      target  threads  instruction      time      predicted  at (UTC)          differs
       ID0  conv2d    c 64  h 56  w 56  k 64  r 3  s 3  pad 1   u8s8->s32  native  1        avx512.vpdpbusd  61.25 us  55 us      2026-11-21T09:00  kernel, node
@@ -389,7 +389,7 @@ describe("automap db best, told whom to trust", () => {
     expect((await automap("db best --trust me")).err).toContain('unknown --trust "me"\n  it is one of exact, isa, any');
   });
 
-  it("lists what is stale, field by field", async () => {
+  it("lists stale records, field by field", async () => {
     expect((await automap("db stale --op matmul", FILE, ELSEWHERE)).out).toMatchInlineSnapshot(`
       "id            workload  shape               types     target  threads  instruction  time  predicted  at (UTC)          differs
       ID3  matmul    m 128  n 64  k 256  f16->f16  native  1        amx.tdpbusd  8 us             2026-11-21T12:00  kernel: Linux 6.1.0 x64 there, Linux 7.0 here; node: v20.20.2 there, v24.1.0 here
@@ -456,13 +456,13 @@ describe("automap db compare", () => {
     expect(difference.interval[1]).toBeGreaterThan(-10);
   });
 
-  it("says tie when the intervals overlap, and what was not alike", async () => {
+  it("calls overlapping intervals a tie, and names the conditions that differ", async () => {
     const { out, err } = await compare(0, 2);
     expect(out).toContain("tie: the intervals overlap");
     expect(err).toBe("automap: not under the same conditions: threads 1 and 2\n");
   });
 
-  it("refuses what has no time or is another computation", async () => {
+  it("refuses a trial without a time and one of another computation", async () => {
     expect(await compare(0, 3)).toMatchObject({
       code: 2,
       err: expect.stringContaining("has no time: it ended as crashed"),
@@ -491,7 +491,7 @@ describe("automap db export, import, merge, verify and prune", () => {
     expect((await automap("db query --json", copy)).out).toBe((await automap("db query --json")).out);
   });
 
-  it("name each line that is rejected, and end with 1", async () => {
+  it("name each rejected line, and exit with 1", async () => {
     const lines = shop.path("bad.jsonl");
     writeFileSync(lines, '{"kind":"header","format":"automap-records","version":1}\n{"kind":"trial"}\nnonsense\n');
     expect(await automap(`db import ${lines}`, shop.path("none.db"))).toMatchInlineSnapshot(`
@@ -506,7 +506,7 @@ describe("automap db export, import, merge, verify and prune", () => {
     `);
   });
 
-  it("find a number that was changed, and end with 4", async () => {
+  it("find a changed number, and exit with 4", async () => {
     const path = shop.path("changed.db");
     const db = openDatabase(path);
     recordTrial(db, newTrial(60));
@@ -517,7 +517,7 @@ describe("automap db export, import, merge, verify and prune", () => {
     expect(out).toMatch(/^trial \w{12} {2}its facts make the id \w{12}: something changed it\n.*1 problem\n$/);
   });
 
-  it("delete only with --yes, and only what a filter names", async () => {
+  it("delete only with --yes, and only the records a filter selects", async () => {
     const path = shop.path("pruned.db");
     await automap(`db merge ${FILE}`, path);
     expect(await automap("db prune", path)).toMatchObject({ code: 2, err: expect.stringContaining("a filter names") });

@@ -103,7 +103,7 @@ const later = (milliseconds: number): Promise<void> => new Promise((resolve) => 
 const idsIn = (db: Database): Set<string> => new Set(queryTrials(db).map((t) => t.id));
 
 describe("a database whose writer is killed", () => {
-  it(`is whole and holds every committed trial after each of ${KILLS} kills`, async () => {
+  it(`is intact and holds every committed trial after each of ${KILLS} kills`, async () => {
     const random = seededRandom(5);
     const path = shop.path("killed.db");
     const promised: string[] = [];
@@ -134,7 +134,7 @@ describe("a database whose writer is killed", () => {
   });
 });
 
-describe(`a database that ${WRITERS} processes write at once`, () => {
+describe(`a database written by ${WRITERS} processes at once`, () => {
   it(`holds the ${EACH} trials of each, while two readers read`, { timeout: 600_000 }, async () => {
     const path = shop.path("shared.db");
     // All of them make the file.
@@ -161,9 +161,9 @@ describe(`a database that ${WRITERS} processes write at once`, () => {
   });
 });
 
-describe("a database that several processes make at once", () => {
+describe("a database created by several processes at once", () => {
   // Found so: a process that looked while another made the file took it for someone else's, once in a hundred files.
-  it("is made once and holds the trial of each", async () => {
+  it("is created once and holds the trial of each", async () => {
     const files = FILES;
     const start = Date.now() + 1000;
     const errors = await Promise.all(

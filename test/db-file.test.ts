@@ -32,7 +32,7 @@ describe("a file", () => {
     expect(ours.filter((t) => t.strict !== 1)).toEqual([]);
   });
 
-  it("that is no database of automap's is refused and left alone", () => {
+  it("that is no database of automap is refused and left unchanged", () => {
     const path = shop.path("other.db");
     const other = new Sqlite(path);
     other.exec("CREATE TABLE notes (text)");
@@ -59,13 +59,13 @@ describe("a file", () => {
     `);
   });
 
-  it("that is read leaves no log beside it", () => {
+  it("that is only read leaves no log beside it", () => {
     openDatabase(shop.path("read.db")).close();
     openDatabase(shop.path("read.db"), { readonly: true }).close();
     expect([existsSync(shop.path("read.db-wal")), existsSync(shop.path("read.db-shm"))]).toEqual([false, false]);
   });
 
-  it("that is missing or empty is made for writing, and refused for reading with how to make one", () => {
+  it("that is missing or empty is created for writing, and refused for reading with how to make one", () => {
     expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
       "there is no database at /new.db
         automap tune makes one: automap tune conv2d --dtype u8s8 --db /new.db; or name yours"
@@ -90,7 +90,7 @@ describe("a file", () => {
     reader.close();
   });
 
-  it("that stays locked is given up with what to do", () => {
+  it("that stays locked is given up with advice", () => {
     const holder = new Sqlite(shop.path("automap.db"));
     holder.exec("BEGIN IMMEDIATE");
     const hasty = openDatabase(shop.path("automap.db"), { patience: 50 });
@@ -104,7 +104,7 @@ describe("a file", () => {
     hasty.close();
   });
 
-  it("on a full disk keeps what it held and takes nothing half", () => {
+  it("on a full disk keeps its records and takes no part of a new one", () => {
     const id = recordTrial(db, newTrial(60));
     db.sqlite.pragma(`max_page_count = ${String(db.sqlite.pragma("page_count", { simple: true }))}`);
     const log = "x".repeat(20_000);
@@ -120,7 +120,7 @@ describe("a file", () => {
     expect(db.sqlite.prepare("SELECT count(*) FROM workloads").pluck().get()).toBe(1);
   });
 
-  it("with a damaged record says which", () => {
+  it("with a damaged record names the record", () => {
     const id = recordTrial(db, newTrial(60));
     db.sqlite.exec("DROP TRIGGER trials_unchanged; UPDATE trials SET candidate = '{\"intrinsic\":3}'");
     expect(told(() => queryTrials(db)).replace(id.slice(0, 12), "ID")).toMatchInlineSnapshot(`
@@ -138,7 +138,7 @@ describe("the schema", () => {
   };
   const path = (): string => shop.path("automap.db");
 
-  it("is brought forward after a backup of the file", () => {
+  it("is migrated after a backup of the file", () => {
     const id = recordTrial(db, newTrial(60));
     const newer = openAt(path(), {}, [...MIGRATIONS, next]);
     expect(newer.notice?.replaceAll(shop.path(""), "")).toBe(
@@ -183,7 +183,7 @@ describe("the schema", () => {
     expect(db.sqlite.prepare("SELECT count(*) FROM sqlite_schema WHERE name = 'notes'").pluck().get()).toBe(0);
   });
 
-  it("as shipped is never edited", () => {
+  it("once shipped is never edited", () => {
     expect(MIGRATIONS.map((m) => [m.version, idOf(m.sql.replaceAll(/\s+/g, " "))])).toMatchInlineSnapshot(`
       [
         [

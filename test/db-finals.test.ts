@@ -180,7 +180,7 @@ describe("finals", () => {
 });
 
 describe("a record without finals and load", () => {
-  it("has the id it had before there were any, and its line no field an older automap does not know", () => {
+  it("keeps the id it had before finals existed, and its line has no new field", () => {
     recordTrial(db, newTrial(60));
     const [line] = [...exportLines(db)].filter((l) => l.includes('"kind":"trial"'));
     const fields = Object.keys(JSON.parse(line ?? "{}"));
@@ -188,7 +188,7 @@ describe("a record without finals and load", () => {
     expect(fields).toContain("affinity");
   });
 
-  it("says how much others took of its processors where that is known", () => {
+  it("keeps the share of its processors that other programs took, where known", () => {
     const id = recordTrial(db, newTrial(60, { conditions: { threads: 1, cache: "warm", affinity: [1], load: 0.25 } }));
     expect(showTrial(db, id).conditions).toEqual({ threads: 1, cache: "warm", affinity: [1], load: 0.25 });
   });

@@ -101,7 +101,7 @@ const LABELS = [
   "model/fc1: matmul m 8 n 1024 k 1024, f32->f32",
 ];
 
-describe("workloads that differ are told apart", () => {
+describe("workloads that differ in their labels are told apart", () => {
   it("by automap db best, as a table and as a document", async () => {
     const { out } = await commandLine(["db", "best", "--trust", "any", "--db", FILE]);
     expect(out.split("\n").map((line) => line.slice(14).replace(/ +(native|target) .*/, ""))).toMatchInlineSnapshot(`
@@ -218,7 +218,7 @@ describe("workloads are chosen", () => {
     ["--threads 0", "--threads must be a positive integer"],
     ["--run 00000000", "holds no run 00000000"],
     ["--name model/fc2", 'nothing was tuned under the name "model/fc2"\n  did you mean "model/fc1"?'],
-  ])("not by %s, and the reason is said", async (line, message) => {
+  ])("not by %s, with the reason", async (line, message) => {
     const { err, code } = await commandLine(["db", "query", ...line.split(" "), "--db", FILE]);
     expect(code).toBe(2);
     expect(err).toContain(message);
@@ -234,7 +234,7 @@ describe("a name", () => {
     return db;
   };
 
-  it("changes no id where there is none, so that older files and exports stay what they were", () => {
+  it("changes no id where there is none, so that older files and exports stay unchanged", () => {
     const db = inMemory(CONV);
     const lines = [...exportLines(db)];
     expect(lines.join("\n")).not.toContain('"name"');

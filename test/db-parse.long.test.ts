@@ -184,7 +184,7 @@ function importForged(
 }
 
 describe("a text of a record", () => {
-  it.each(HOSTILE)("that is %s stands nowhere but where anything may be said", (_, text) => {
+  it.each(HOSTILE)("that is %s is accepted only in fields of free text", (_, text) => {
     const all = records();
     const turn = HOSTILE.findIndex(([, other]) => other === text);
     // Each text in some places and each place with some text; in full each with each.
@@ -207,7 +207,7 @@ describe("a text of a record", () => {
     other.close();
   });
 
-  it("is let through where the tables have it: instructions, features, operators and all they ask for", () => {
+  it("is accepted where the tables have it: instructions, features and operators", () => {
     for (const intrinsic of INTRINSICS) {
       const environment = { ...MACHINE, isa: [intrinsic.isa] };
       recordTrial(
@@ -220,7 +220,7 @@ describe("a text of a record", () => {
     expect(queryTrials(db)).toHaveLength(INTRINSICS.length + OPERATORS.length);
   });
 
-  it("is spelt out where a machine of this user says what cannot be seen", () => {
+  it("is escaped where this machine reports control characters", () => {
     recordTrial(
       db,
       newTrial(60, {
@@ -252,7 +252,7 @@ describe("a number of a record", () => {
     );
   };
 
-  it("that cannot be is refused, and none makes anything slow", () => {
+  it("that is impossible is refused, and no number makes a command slow", () => {
     const all = records();
     const changes = all
       .filter(({ kind }) => kind !== "header")
@@ -361,7 +361,7 @@ describe("a time", () => {
     return importLines(openDatabase(":memory:"), lines).rejected[0]?.reason ?? "taken";
   };
 
-  it("shorter than any machine takes is refused with the bound", () => {
+  it("shorter than any machine needs is refused with the bound", () => {
     expect(forgedMedian(1e-6)).toBe(
       "its median of 1.00e-12 s is shorter than any call: 5 cycles at 10 GHz are 5.00e-10 s",
     );
@@ -372,7 +372,7 @@ describe("a time", () => {
     expect(forgedMedian(1, { environment: { ...MACHINE, driver: "550" } })).toBe("taken");
   });
 
-  it("that this process reports is held to the same", () => {
+  it("that this process reports must meet the same bound", () => {
     expect(() => recordTrial(db, newTrial(1))).toThrow(/cannot be recorded: its median of 1.00e-6 s would be/);
   });
 });

@@ -64,7 +64,7 @@ describe("pruning", () => {
       m.status === "ok" ? Math.round(m.median * 1e6) : 0,
     );
 
-  it("deletes what matches and keeps the best of each computation", () => {
+  it("deletes matching trials and keeps the best of each computation", () => {
     expect(pruneTrials(db, { operator: "conv2d", until: 5 }, { reason: "test" })).toEqual({
       trials: 3,
       runs: 0,
@@ -77,7 +77,7 @@ describe("pruning", () => {
     expect(verifyDatabase(db).problems).toEqual([]);
   });
 
-  it("deletes the best and their world when asked, but not what is still referred to", () => {
+  it("deletes the best and their environments when asked, but nothing still referred to", () => {
     expect(pruneTrials(db, { operator: "matmul" }, { reason: "test", best: true })).toEqual({
       trials: 1,
       runs: 0,
@@ -90,7 +90,7 @@ describe("pruning", () => {
 
   const runs = (): unknown[] => db.sqlite.prepare("SELECT id FROM runs ORDER BY started").pluck().all();
 
-  it("leaves runs without trials that the filter does not name", () => {
+  it("keeps runs without trials that the filter does not select", () => {
     const [before] = runs();
     const [old, young, other] = [
       idleRun(3),
@@ -121,7 +121,7 @@ describe("pruning", () => {
     expect(verifyDatabase(db).problems).toEqual([]);
   });
 
-  it("deletes a run with the last of its trials, and leaves workloads and environments it does not touch", () => {
+  it("deletes a run with its last trial, and keeps unrelated workloads and environments", () => {
     const run = idleRun(1);
     for (const at of [1, 2]) recordTrial(db, newTrial(99, { run, trial: trial(measured(99), at) }));
     // A world that nothing refers to: it came with an import whose trials were left out.

@@ -51,7 +51,7 @@ describe("a table of trials", () => {
   const was = { isTTY: stdout.isTTY, columns: stdout.columns };
   afterEach(() => void Object.assign(stdout, was));
 
-  it("fits a terminal, and says which columns it has no room for; a pipe gets all of them", async () => {
+  it("fits a terminal and names the columns left out; a pipe gets all columns", async () => {
     const piped = await printed("db query --status ok");
     expect(piped.err).toBe("");
     expect(widest(piped.out)).toBeGreaterThan(100);
@@ -64,7 +64,7 @@ describe("a table of trials", () => {
     expect((await commandLine(`db query --status ok --db ${FILE}`)).err).toBe("");
   });
 
-  it("has all of its columns on a terminal that does not say how wide it is", async () => {
+  it("has all columns on a terminal of unknown width", async () => {
     const piped = await printed("db query --status ok");
     for (const columns of [0, undefined]) {
       Object.assign(stdout, { isTTY: true, columns });
@@ -74,7 +74,7 @@ describe("a table of trials", () => {
 });
 
 describe("automap db best of a list", () => {
-  it("takes names or what tune was given, in the order of the list, and says what has no record", async () => {
+  it("takes names or arguments of tune, in the list's order, and names those without a record", async () => {
     const list = shop.path("layers.txt");
     writeFileSync(
       list,
@@ -125,7 +125,7 @@ describe("automap db compare", () => {
 });
 
 describe("automap db failures", () => {
-  it("puts together what failed alike, the most frequent first", async () => {
+  it("groups similar failures, the most frequent first", async () => {
     expect((await printed("db failures")).out).toMatchInlineSnapshot(`
       "count  status          latest        instructions     reason
       2      compile-failed  ID  avx512.vpdpbusd  error: no member #
@@ -159,7 +159,7 @@ describe("--json-schema", () => {
     "db compare --intrinsic vnni --intrinsic amx",
     "db compare RUNS",
   ];
-  it.each(lines)("tells what %s --json prints", async (line) => {
+  it.each(lines)("describes the output of %s --json", async (line) => {
     const [command = ""] = / (?:--|RUNS)/.test(line) ? line.split(/ (?:--|RUNS)/) : [line];
     const schema = await commandLine(`${command} --json-schema`);
     expect(schema.code).toBe(0);

@@ -52,7 +52,7 @@ function faster(of: Database, times: number): string[] {
 }
 
 describe("the provenance of a trial", () => {
-  it("is here for what is measured, imported for what comes in lines or from others' files", () => {
+  it("is here for own measurements, and imported for lines and other users' files", () => {
     recordTrial(db, newTrial(60));
     expect(provenances(db)).toEqual(["here"]);
     const lines = [...exportLines(db)];
@@ -92,7 +92,7 @@ describe("the provenance of a trial", () => {
     expect(calibrationOf(db, MACHINE)?.provenance).toBe("here");
   });
 
-  it("is not moved with a seal: not to other facts, nor to another row", () => {
+  it("is lost when a seal is copied to other facts or to another row", () => {
     const id = recordTrial(db, newTrial(60));
     recordTrial(db, newTrial(70));
     db.close();
@@ -105,7 +105,7 @@ describe("the provenance of a trial", () => {
     expect(provenances(db)).toEqual(["imported", "imported"]);
   });
 
-  it("needs a key, which nobody else can read and which is made once", () => {
+  it("depends on a key that is made once and that nobody else can read", () => {
     recordTrial(db, newTrial(60));
     const key = readFileSync(shop.path("me.key"));
     expect(key).toHaveLength(32);
@@ -251,7 +251,7 @@ describe("a file that somebody else wrote", () => {
     expect(queryTrials(db)).toEqual([]);
   });
 
-  it("that says it is of a newer schema is read no further than its tables are tables", () => {
+  it("that claims a newer schema is refused when one of its tables is a view", () => {
     const path = written(
       "newer.db",
       "DROP TABLE calibrations",
@@ -288,7 +288,7 @@ describe("a file that somebody else wrote", () => {
       `UPDATE workloads SET tensors = replace(tensors, '"p"', '"*/ x /*"')`,
     ],
     ["a reference to nothing", "DELETE FROM workloads"],
-  ])("is taken without what cannot be: %s", (_, sql) => {
+  ])("is merged without an impossible row: %s", (_, sql) => {
     // Tables without their checks hold anything.
     const loose = `PRAGMA writable_schema = ON; DROP TRIGGER trials_unchanged; DROP TRIGGER environments_unchanged;
       DROP TRIGGER workloads_unchanged; DROP TRIGGER workloads_kept; PRAGMA ignore_check_constraints = ON;`;
@@ -320,7 +320,7 @@ describe("a file that somebody else wrote", () => {
     direct.close();
   });
 
-  it("with two entries of one name in its JSON is taken as the record its id is of, and not read as it is", () => {
+  it("with a duplicate key in its JSON is merged as the record its id names, and is not read directly", () => {
     const twice = `UPDATE trials SET candidate = replace(candidate, '"threads":1', '"threads":9,"threads":1')`;
     const path = written("twice.db", "DROP TRIGGER trials_unchanged", twice);
     expect(mergeDatabase(db, path)).toMatchObject({ added: { trials: 2 }, rejected: [] });
@@ -330,7 +330,7 @@ describe("a file that somebody else wrote", () => {
     direct.close();
   });
 
-  it("is brought forward only when it is what the migrations make", () => {
+  it("is migrated only when its schema is what the migrations make", () => {
     const path = shop.path("old.db");
     const raw = new Sqlite(path);
     raw.exec(MIGRATIONS[0]?.sql ?? "");
@@ -342,7 +342,7 @@ describe("a file that somebody else wrote", () => {
   });
 });
 
-it("a trial is shown with where it comes from", () => {
+it("a trial is shown with its provenance", () => {
   const id = recordTrial(db, newTrial(60));
   expect(showTrial(db, id).provenance).toBe("here");
 });

@@ -66,7 +66,7 @@ const CHECKS = ["PRAGMA integrity_check", "PRAGMA foreign_key_check"];
 describe.skipIf(reason !== undefined)(
   `with the system's SQLite${reason === undefined ? "" : ` (skipped: ${reason})`}`,
   () => {
-    it("a new file is whole, and its views answer", () => {
+    it("a new file is intact, and its views answer", () => {
       const path = filled();
       expect(sqlite3(path, ...CHECKS)).toBe("ok");
       expect(sqlite3(path, "SELECT operator, status, affinity FROM records ORDER BY at, median").split("\n")).toEqual([
@@ -78,14 +78,14 @@ describe.skipIf(reason !== undefined)(
       expect(sqlite3(path, "SELECT round(median * 1e6) FROM best")).toBe("60.0");
     });
 
-    it.each(MIGRATIONS.map((m) => m.version))("a file of schema %i is whole once it was brought forward", (version) => {
+    it.each(MIGRATIONS.map((m) => m.version))("a file of schema %i is intact after its migration", (version) => {
       const path = shop.path("frozen.db");
       copyFileSync(join(import.meta.dirname, `fixtures/schema-${version}.sqlite`), path);
       openDatabase(path).close();
       expect(sqlite3(path, ...CHECKS)).toBe("ok");
     });
 
-    it("rows of every table are taken, with and without what may be absent", () => {
+    it("rows of every table are accepted, with and without optional fields", () => {
       const path = filled();
       // Every row again under another id: what may be NULL is NULL in some row and has a value in another.
       for (const table of ["environments", "workloads", "runs", "trials", "calibrations"]) {
@@ -105,7 +105,7 @@ describe.skipIf(reason !== undefined)(
       expect(problems.every(({ why }) => why.includes("its facts make the id"))).toBe(true);
     });
 
-    it.each(["samples", "levels", "affinity", "candidate"])("what is no JSON is refused in %s", (column) => {
+    it.each(["samples", "levels", "affinity", "candidate"])("text that is no JSON is refused in %s", (column) => {
       const path = filled();
       const columns = sqlite3(path, "SELECT group_concat(name) FROM pragma_table_info('trials')").split(",");
       const values = columns.map((name) => (name === "id" ? "'another'" : name === column ? "'{not json'" : name));
@@ -114,7 +114,7 @@ describe.skipIf(reason !== undefined)(
       ).toThrow(/CHECK constraint failed/);
     });
 
-    it("facts stay facts", () => {
+    it("facts can be neither changed nor deleted", () => {
       const path = filled();
       expect(() => sqlite3(path, "DELETE FROM trials")).toThrow(/only automap db prune deletes them/);
       expect(() => sqlite3(path, "UPDATE trials SET median = 1e-9")).toThrow(/trials are facts/);

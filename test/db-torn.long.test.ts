@@ -84,14 +84,14 @@ describe("a write-ahead log that is torn", () => {
   }
   const committedBy = (offset: number): string[] => commits.filter((c) => c.end <= offset).map((c) => c.id);
 
-  it("at any page boundary, or a byte beside it, holds what was committed before", { timeout: 600_000 }, () => {
+  it("at any page boundary, or a byte beside it, keeps earlier commits", { timeout: 600_000 }, () => {
     expect(boundaries().length).toBeGreaterThan(TRIALS);
     for (const at of boundaries())
       for (const cut of [at - 1, at, at + 1].filter((c) => c >= 0 && c <= log.length))
         expect(heldWith(log.subarray(0, cut)), `cut at ${cut}`).toEqual(committedBy(cut));
   });
 
-  it("and garbled from any page on holds what was committed before", { timeout: 600_000 }, () => {
+  it("that is garbled from any page on keeps earlier commits", { timeout: 600_000 }, () => {
     for (const at of boundaries().slice(1, -1)) {
       const garbled = Buffer.from(log);
       for (let i = at; i < Math.min(at + 24 + page, log.length); i += 97) garbled[i] = (garbled[i] ?? 0) ^ 0x5a;
@@ -113,7 +113,7 @@ describe("a disk that is full", () => {
   mkdirSync(shop.path("disk"));
   const able = inSmallDisk("true").status === 0;
 
-  it.skipIf(!able)("ends with exit code 6 and what to do, and loses nothing", () => {
+  it.skipIf(!able)("ends with exit code 6 and advice, and loses nothing", () => {
     const words = `"$0/automap.db"`;
     const node = `"${process.execPath}"`;
     const { stdout, stderr } = inSmallDisk(
@@ -139,7 +139,7 @@ describe("a file that may not be written", () => {
   const asNobody = (script: string, ...words: string[]): SpawnSyncReturns<string> =>
     spawnSync(process.execPath, [shop.path(script), ...words], { ...nobody, encoding: "utf8" });
 
-  it("ends with exit code 6 and what to do, and is as it was", () => {
+  it("ends with exit code 6 and advice, and stays unchanged", () => {
     chmodSync(shop.path(""), 0o755);
     mkdirSync(shop.path("theirs"));
     const path = shop.path("theirs/automap.db");

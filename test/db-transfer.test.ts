@@ -72,7 +72,7 @@ function inMemory(work: (memory: Database) => void): Database {
 }
 
 describe("an export", () => {
-  it("is taken in again as it was, and taking it twice changes nothing", () => {
+  it("is imported without a change, and importing it twice adds nothing", () => {
     fill(db);
     const lines = [...exportLines(db)];
     expect(lines[0]).toBe('{"kind":"header","format":"automap-records","version":1}');
@@ -107,7 +107,7 @@ describe("an export", () => {
     expect(travelling).toEqual(expect.arrayContaining([...TABLES[table].json]));
   });
 
-  it("is read from a file piece by piece", () => {
+  it("is read from a file in pieces", () => {
     const long = "é".repeat(100_000);
     writeFileSync(shop.path("lines"), `one\n${long}\n\nlast`);
     expect([...linesOf(shop.path("lines"))]).toEqual(["one", long, "", "last"]);
@@ -145,7 +145,7 @@ describe("an import", () => {
           )
         : value;
 
-  it("names what is wrong with a line, and takes the others", () => {
+  it("names the fault of a line, and takes the other lines", () => {
     fill(db);
     const [header = "", ...lines] = [...exportLines(db)];
     const of = (kind: string): string => lines.find((line) => line.includes(`"kind":"${kind}"`)) ?? "";
@@ -192,7 +192,7 @@ describe("an import", () => {
     for (const [i, [, reason]] of bad.entries()) expect(report.rejected[i]?.reason).toMatch(reason);
   });
 
-  it("that is strict takes nothing when a line is wrong", () => {
+  it("that is strict takes nothing when one line is wrong", () => {
     fill(db);
     const other = openDatabase(shop.path("other.db"));
     const lines = [...exportLines(db), "{}"];
@@ -218,7 +218,7 @@ describe("an import", () => {
     expect(() => importLines(db, lines)).toThrow(UsageError);
   });
 
-  it("that fails half way leaves nothing", () => {
+  it("that fails half way changes nothing", () => {
     fill(db);
     const other = openDatabase(shop.path("other.db"));
     function* broken(): Generator<string> {
@@ -359,7 +359,7 @@ describe("merging", () => {
     );
   });
 
-  it("ends a run that ended elsewhere", () => {
+  it("marks a run as ended that ended elsewhere", () => {
     const run = beginRun(db, begun);
     const path = made("ended.db", {
       trials: [1],
@@ -371,7 +371,7 @@ describe("merging", () => {
     expect(showRun(db, run)).toMatchObject({ status: "done", ended: 300 });
   });
 
-  it("with what is no database changes nothing", () => {
+  it("with a file that is no database changes nothing", () => {
     writeFileSync(shop.path("text"), "no database".repeat(100));
     expect(() => mergeDatabase(db, shop.path("text"))).toThrow(/not a SQLite database/);
     expect(() => mergeDatabase(db, shop.path("none"))).toThrow(/there is no database/);
@@ -380,7 +380,7 @@ describe("merging", () => {
 });
 
 describe("verifying", () => {
-  it("finds a whole file whole", () => {
+  it("finds no problem in an intact file", () => {
     fill(db);
     expect(verifyDatabase(db)).toEqual({
       checked: { environments: 2, workloads: 2, runs: 1, trials: 3, calibrations: 1 },
@@ -388,7 +388,7 @@ describe("verifying", () => {
     });
   });
 
-  it("finds a number that was changed, a row that is missing and a workload that does not hold together", () => {
+  it("finds a changed number, a missing row and an inconsistent workload", () => {
     fill(db);
     db.close();
     const raw = new Sqlite(shop.path("automap.db"));
@@ -411,7 +411,7 @@ describe("verifying", () => {
     );
   });
 
-  it("measures a sample again through whoever can, the same for the same seed", async () => {
+  it("measures a sample again by a given function, the same sample for the same seed", async () => {
     for (let i = 1; i <= 5; i++) recordTrial(db, newTrial(10 * i));
     recordTrial(db, newTrial(90, { trial: trial({ status: "crashed", log: "" }) }));
     const asked: number[] = [];
@@ -427,7 +427,7 @@ describe("verifying", () => {
   });
 });
 
-it("takes a design on lanes and names what it does not know of another kind", () => {
+it("an import takes a design on lanes, and names the unknown kind of another candidate", () => {
   const lanes: LaneCandidate = {
     kind: "lanes",
     intrinsic: "avx512.lanes",

@@ -55,8 +55,8 @@ const OTHER: Readonly<Record<(typeof ENVIRONMENT_FIELDS)[number], Environment>> 
   automap: { ...MACHINE, automap: "0.2.0" },
 };
 
-describe("a record of another world", () => {
-  it.each(ENVIRONMENT_FIELDS)("differs in %s, and exactly this machine does not use it", (field) => {
+describe("a record of another environment", () => {
+  it.each(ENVIRONMENT_FIELDS)("differs in %s, and is not used under the policy exact", (field) => {
     const id = recordTrial(db, newTrial(10, { environment: OTHER[field] }));
     const own = recordTrial(db, newTrial(60));
     expect(differencesOf(showTrial(db, id), HERE).map((d) => d.field)).toEqual([field]);
@@ -68,7 +68,7 @@ describe("a record of another world", () => {
     expect(queryTrials(db, { stale: { ...HERE, policy: "exact" } }).map((t) => t.id)).toEqual([id]);
   });
 
-  it("is told with what was recorded and what is here", () => {
+  it("is described with the recorded value and the one here", () => {
     const { driver: _, ...bare } = OTHER.driver;
     const found = showTrial(
       db,
@@ -80,7 +80,7 @@ describe("a record of another world", () => {
     ]);
   });
 
-  it("whose instruction is declared otherwise now is used by nobody but any", () => {
+  it("whose instruction has changed its declaration is used only under the policy any", () => {
     if (VNNI === undefined) throw new Error("the table lacks avx512.vpdpbusd");
     const older = { ...VNNI, declaration: { ...VNNI.declaration, summary: "as it was" } };
     const id = recordTrial(db, newTrial(10, { intrinsic: older }));
@@ -114,7 +114,7 @@ describe("a declaration's hash", () => {
     return { ...VNNI, declaration: { ...VNNI.declaration, ...changes } };
   };
 
-  it.each(MIGRATIONS.map((m) => m.version))("is today what a file of schema %i holds", (version) => {
+  it.each(MIGRATIONS.map((m) => m.version))("equals the hash that a file of schema %i holds", (version) => {
     const path = shop.path("frozen.db");
     copyFileSync(join(import.meta.dirname, `fixtures/schema-${version}.sqlite`), path);
     const reader = openDatabase(path, { readonly: true });
@@ -125,7 +125,7 @@ describe("a declaration's hash", () => {
     expect(differing).toEqual([[], [], []]);
   });
 
-  it("leaves out what a declaration says besides, so that a new field makes no record stale", () => {
+  it("ignores fields it does not know, so that a new one makes no record stale", () => {
     if (VNNI === undefined) throw new Error("the table lacks avx512.vpdpbusd");
     const hash = declarationHash(VNNI);
     expect(declarationHash(changed({ mnemonic: "another", invented: 1 }))).toBe(hash);
@@ -137,7 +137,7 @@ describe("a declaration's hash", () => {
   });
 });
 
-describe("the fastest of many", () => {
+describe("the fastest of many trials", () => {
   it("are the same whether an index gives them or everything is sorted", () => {
     // Few workloads are far ahead, medians tie, failures are among them.
     for (let i = 0; i < 120; i++) {
@@ -207,7 +207,7 @@ describe("a file of schema", () => {
     },
   );
 
-  it("newer than this automap is read, and a write says to upgrade", () => {
+  it("newer than this automap is read, and refuses writes with the advice to upgrade", () => {
     recordTrial(db, newTrial(60));
     const next = { version: SCHEMA_VERSION + 1, summary: "more", sql: "CREATE TABLE more (text TEXT) STRICT" };
     openAt(shop.path("automap.db"), {}, [...MIGRATIONS, next]).close();

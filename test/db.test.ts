@@ -149,7 +149,7 @@ describe("ids", () => {
 });
 
 describe("a trial", () => {
-  it("is read back as it was, and recording it twice changes nothing", () => {
+  it("is read back unchanged, and recording it twice changes nothing", () => {
     const memory = openDatabase(":memory:");
     fc.assert(
       fc.property(anyTrial, (given) => {
@@ -166,7 +166,7 @@ describe("a trial", () => {
     memory.close();
   });
 
-  it("names its world field by field", () => {
+  it("names its environment field by field", () => {
     const run = beginRun(db, { workload: CONV, environment: MACHINE, seed: 1, options: {}, budget: {}, started: 1 });
     const conditions = { threads: 2, cache: "flushed", affinity: [0, 1] } as const;
     const environment = { ...MACHINE, driver: "550.54" };
@@ -181,7 +181,7 @@ describe("a trial", () => {
     });
   });
 
-  it("that would not be read back is refused", () => {
+  it("that could not be read back is refused", () => {
     const bad = { ...measured(60), samples: [Number.NaN] } as Measurement;
     expect(() => recordTrial(db, newTrial(60, { trial: trial(bad) }))).toThrow(
       /a trial that cannot be recorded.* at samples/,
@@ -210,7 +210,7 @@ describe("a workload", () => {
     expect(computationKey(computationOf(workload))).toBe(computationKey(computation));
   });
 
-  it("whose parts were changed is refused", () => {
+  it("with changed parts is refused", () => {
     const { workload } = showTrial(db, recordTrial(db, newTrial(60)));
     expect(told(() => computationOf({ ...workload, extents: { ...workload.extents, c: 63 } }))).toMatch(
       /its parts do not make the computation it names/,
@@ -238,7 +238,7 @@ describe("facts", () => {
     expect(queryTrials(db)).toEqual([]);
   });
 
-  it("hold together: no number without success, no failure without a log", () => {
+  it("are consistent: no number without success, no failure without a log", () => {
     recordTrial(db, newTrial(60));
     const insert = (column: string, value: string): void => {
       const columns = (db.sqlite.pragma("table_info(trials)") as { name: string }[]).map((c) => c.name);
@@ -300,16 +300,16 @@ describe("trialsOf", () => {
     at(6, { intrinsic: { ...vnni(), declaration: { ...vnni().declaration, emit: "{c} = other({a}, {b});" } } });
   });
 
-  it("gives what was measured of a computation in an environment, failures too, earliest first", () => {
+  it("gives the trials of a computation in an environment, failures too, earliest first", () => {
     expect(found()).toEqual([1, 2, 3, 6]);
   });
 
-  it("leaves out trials of an instruction that was declared otherwise", () => {
+  it("leaves out trials of an instruction whose declaration has changed", () => {
     expect(found({ intrinsics: [vnni()] })).toEqual([1, 2, 3]);
     expect(found({ intrinsics: [] })).toEqual([]);
   });
 
-  it("can be told which fields of the environment must agree", () => {
+  it("takes the fields of the environment that must agree", () => {
     const later = { ...MACHINE, node: "v24.0.0", kernel: "Linux 7" };
     expect(found({}, later)).toEqual([]);
     expect(found({ match: ["target", "cpu", "isa", "compiler_version", "flags"] }, later)).toEqual([1, 2, 3, 4, 6]);
@@ -322,7 +322,7 @@ describe("trialsOf", () => {
 });
 
 describe("best", () => {
-  it("is the smallest median, the earliest of equal ones, for each thread count and cache state", () => {
+  it("gives the smallest median, the earliest of equal ones, for each thread count and cache state", () => {
     const record = (microseconds: number, at: number, conditions: typeof WARM = WARM): string =>
       recordTrial(
         db,
@@ -399,7 +399,7 @@ describe("queryTrials", () => {
 });
 
 describe("showTrial", () => {
-  it("finds a trial by the first digits of its id, and says why not", () => {
+  it("finds a trial by the first digits of its id, or says why it cannot", () => {
     const id = recordTrial(db, newTrial(60));
     expect(showTrial(db, id.slice(0, 6)).id).toBe(id);
     expect(told(() => showTrial(db, "best"))).toMatchInlineSnapshot(`
@@ -418,7 +418,7 @@ describe("showTrial", () => {
 });
 
 describe("calibrations", () => {
-  it("are found again, the newest of this environment", () => {
+  it("are found again: the newest one of this environment", () => {
     recordCalibration(db, { environment: MACHINE, data: { l1: 2 }, at: 2 });
     recordCalibration(db, { environment: MACHINE, data: { l1: 1 }, at: 1 });
     expect(calibrationOf(db, MACHINE)).toMatchObject({ at: 2, data: { l1: 2 } });

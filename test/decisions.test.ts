@@ -138,7 +138,7 @@ describe.each([
   const random = seededRandom(7);
   const drawn = Array.from({ length: 30 }, () => space.random(random));
 
-  it("is drawn, changed, crossed and told apart", () => {
+  it("is drawn, mutated, crossed and part of the key", () => {
     expect(new Set(drawn.map(valueIn))).toEqual(new Set([0, 1, 3]));
     const [first = space.random(random)] = drawn;
     const others = Array.from({ length: 200 }, () => space.mutate(first, random));

@@ -17,7 +17,7 @@ const FSA = design([0, 1], [1, 0]);
 describe("the time of a design", () => {
   const avx512 = laneTarget("avx512");
 
-  it("FBS on AVX-512: one vector; a step shifts x, adds, broadcasts w and takes one new x; z is stored once", () => {
+  it("FBS on AVX-512 takes one vector, one shift and one load a step, and stores its sums once", () => {
     const time = predictDesign(FBS, line, avx512);
     expect(time.vectors).toBe(1);
     // x enters at 20 places of the 80: 4 a step, one vector's worth at most.
@@ -28,7 +28,7 @@ describe("the time of a design", () => {
     expect(time.latencyCycles).toBe(7 + 5 * 4 + 4 + 1);
   });
 
-  it("SBM on AVX-512: two vectors of sums move on, a warp holds all 20 PEs in one", () => {
+  it("SBM takes two vectors that shift on AVX-512, and one for all 20 PEs on a warp", () => {
     const time = predictDesign(SBM, line, avx512);
     expect(time.vectors).toBe(2);
     expect(time.step).toEqual({ multiplyAdds: 1, shifts: 2, loads: 0.5, stores: 0 });
@@ -41,17 +41,17 @@ describe("the time of a design", () => {
     expect([warp.step.loads, warp.once.loads]).toEqual([4, 4]);
   });
 
-  it("a sum across PEs takes three shifts and additions more for five of them", () => {
+  it("a sum across five PEs takes three more shifts and additions", () => {
     const { step } = predictDesign(FSA, line, avx512);
     expect([step.shifts, step.multiplyAdds]).toEqual([3 + 1, 0.5 * 4]);
   });
 
-  it("elements of eight bytes fill twice the vectors of a core, and those of a warp as many", () => {
+  it("elements of eight bytes take twice the vectors on a core, and as many on a warp", () => {
     expect(predictDesign(FBS, line, avx512, 8).vectors).toBe(2);
     expect(predictDesign(FBS, line, laneTarget("warp"), 8).vectors).toBe(1);
   });
 
-  it("a plane of PEs is vectors too", () => {
+  it("a plane of PEs is divided into vectors", () => {
     const { problem } = arrayPass(product(8, 8, 3), { loops: ["i", "j", "k"] });
     const plane = designOf(problem, {
       allocation: [
@@ -64,7 +64,7 @@ describe("the time of a design", () => {
   });
 
   it.each(LANE_TARGETS.map((t) => [t.lanes?.name, t] as const))(
-    "lies between all overlapping and nothing: %s",
+    "with full overlap is no more than with none: %s",
     (_, machine) => {
       for (const d of [SBM, FBS, FSA]) {
         const { cycles, sumCycles, latencyCycles } = predictDesign(d, line, machine);

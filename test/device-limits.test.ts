@@ -33,7 +33,7 @@ function copied(blocks: number) {
 
 describe("a design on lanes", () => {
   it.each(["sycl", "opencl"] as const)(
-    "of 2^31 elements has offsets of 64 bits in %s, a smaller one of 32",
+    "of 2^31 elements has 64-bit offsets in %s, a smaller one has 32-bit ones",
     (language) => {
       const text = (blocks: number): string => {
         const { computation, nest } = copied(blocks);

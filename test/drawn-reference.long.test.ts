@@ -42,7 +42,7 @@ const F32 = { in: "f32", w: "f32", out: "f32" } as const;
 const F64 = { in: "f64", w: "f64", out: "f64" } as const;
 const HEAT = "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
 
-describe("a reference that lies in files", () => {
+describe("a reference that is kept in files", () => {
   it.each([
     ["out[p,q] += f32(in[p+r,q+s]) * f32(w[r,s])", { p: 30, q: 300, r: 3, s: 3 }, F32],
     ["out[k,p,q] += in[c,p+r-1,2*q+s-1] * w[k,c,r,s]", { k: 2, p: 7, q: 9, c: 3, r: 3, s: 3 }, F64],
@@ -99,7 +99,7 @@ describe("a reference that lies in files", () => {
     ["y[i] += a[i,k]*b[k]", "sums that no exact set fits", { i: 2, k: 2 ** 25 }, { a: "f32", b: "f32", y: "f32" }, 0],
     ["y[i] = y[i-1] + x[i]", "recurrences", { i: 64 }, { x: "f32", y: "f32" }, 0],
   ] as [string, string, Record<string, number>, Record<string, DType>, number | undefined][])(
-    "leaves others to memory: %s, %s",
+    "is kept in memory instead: %s, %s",
     async (equation, _, extents, tensors, least) => {
       const computation = defineComputation({ equation, extents, tensors });
       const options = { compiler, workdir, folder, ...(least !== undefined && { least }) };

@@ -226,13 +226,13 @@ describe("every element type", () => {
     expect(saturate(dtype, max * 2)).toBe(isInteger(dtype) ? max : Number.POSITIVE_INFINITY);
   });
 
-  it.each(DTYPES.filter((d) => !isInteger(d)))("%s has its next value after 1 at the distance of epsilon", (dtype) => {
+  it.each(DTYPES.filter((d) => !isInteger(d)))("%s has its next value after 1 at a distance of epsilon", (dtype) => {
     const epsilon = epsilonOf(dtype);
     expect(wrap(dtype, 1 + epsilon)).toBe(1 + epsilon);
     expect(wrap(dtype, 1 + epsilon / 2)).toBe(1);
   });
 
-  it("takes the bytes its name says", () => {
+  it("has the number of bytes in its name", () => {
     const bytes = Object.fromEntries(DTYPES.map((d: DType) => [d, bytesOf(d)]));
     expect(bytes).toEqual({
       ...{ u8: 1, s8: 1, u16: 2, s16: 2, u32: 4, s32: 4 },
@@ -240,7 +240,7 @@ describe("every element type", () => {
     });
   });
 
-  it("is known by its name only", () => {
+  it("is recognised by its exact name only", () => {
     expect(["f32", "F32", "float", "toString", ""].map(isDType)).toEqual([true, false, false, false, false]);
   });
 });

@@ -61,13 +61,13 @@ describe("the elements that a computation writes", () => {
     });
 
   // More points than are looked at one by one.
-  it("are known from the indices alone: digits of one number, and what is left once another loop is known", () => {
+  it("are known from the indices alone: digits of one number, and skewed indices", () => {
     expect(writesApart(of("y[g*400+k] += a[g,k]", { g: 400, k: 400 }))).toBe(true);
     expect(writesApart(of("y[i+j,j] += a[i,j]", { i: 400, j: 400 }))).toBe(true);
     expect(writesApart(of("y[g*399+k] += a[g,k]", { g: 400, k: 400 }))).toBe(false);
   });
 
-  it("are not found out, and taken to be shared, where an index divides too many points", () => {
+  it("are taken to be shared where an index divides too many points to look at", () => {
     const many = (i: number): Computation => of("y[i/2,i%2] += a[i]", { i });
     expect([writesApart(many(100_000)), writesApart(many(100_002))]).toEqual([true, false]);
   });

@@ -89,7 +89,7 @@ describe("automap emit", () => {
     expect(readFileSync(at("full/README.txt"), "utf8")).toBe("mine");
   });
 
-  it("takes no record of another machine unless told to, and says what differs", async () => {
+  it("takes a record of another machine only when told to, and names the differing fields", async () => {
     const ran = await emit(`${shape} --to @foreign`, "elsewhere.db");
     expect(ran).toMatchObject({
       code: 2,
@@ -107,7 +107,7 @@ describe("automap emit", () => {
     expect(existsSync(at("x"))).toBe(false);
   });
 
-  it("writes the text of such a record, beside the program that runs it and over nobody's file", async () => {
+  it("writes the source of such a record with the program that runs it, and overwrites no file", async () => {
     const dot = recordPlain(at("cm.db"), small, MACHINE, intrinsicsNamed("dpas.8x8.s32.u8s8"));
     expect(await emit(`${dot} --to @k.cu`, "cm.db")).toMatchObject({
       code: 2,
@@ -129,7 +129,7 @@ describe("automap emit", () => {
     expect(readFileSync(at("k.host.cpp"), "utf8")).toContain("cm_rt.h");
   });
 
-  it("writes a kernel in CM beside no file of somebody else's, and to a device alone", async () => {
+  it("writes a kernel in CM over no foreign host program, and to a device without one", async () => {
     const systolic = ["systolic", "conv1d-single", "--show", "SBM", "--emit", "cm", "--to"];
     expect(await commandLine([...systolic, at("sbm.cm")])).toMatchObject({ code: 0 });
     expect(await commandLine([...systolic, at("sbm.cm")])).toMatchObject({ code: 0 });
@@ -162,7 +162,7 @@ describe("automap emit", () => {
     });
   });
 
-  it("writes a record without a compiler, and cannot prove it or choose one", async () => {
+  it("writes a given record without a compiler, but cannot prove it or choose one", async () => {
     vi.stubEnv("CXX", "no-such-compiler");
     expect(await emit(`${id} --to @plain`)).toMatchObject({ code: 0 });
     expect(await emit(`${id} --to @unproved --prove`)).toMatchObject({
@@ -176,7 +176,7 @@ describe("automap emit", () => {
   });
 });
 
-describe("a package that cannot be written to its end", () => {
+describe("a package that cannot be written completely", () => {
   const files = (last: string): ReadonlyMap<string, string> =>
     new Map([
       ["conv.h", "new"],
@@ -185,14 +185,14 @@ describe("a package that cannot be written to its end", () => {
     ]);
   const TOO_LONG = "x".repeat(300);
 
-  it("leaves no folder behind, nor those above it that it made", () => {
+  it("leaves behind none of the folders that it made", () => {
     expect(() => writePackage(at("above/half"), files(TOO_LONG))).toThrow(
       /above\/half cannot be written: the name is too/,
     );
     expect(existsSync(at("above"))).toBe(false);
   });
 
-  it("leaves what was there as it was", () => {
+  it("leaves existing files unchanged", () => {
     mkdirSync(at("there"));
     writeFileSync(at("there/conv.h"), "old");
     expect(() => writePackage(at("there"), files(TOO_LONG), true)).toThrow(EnvironmentError);

@@ -104,12 +104,12 @@ describe("a package", () => {
     expect(proof.said).toMatch(/conv2d portable: right/);
   });
 
-  it("fails its own test when the tuned kernel writes one byte behind the output", async () => {
+  it("fails its own test when the tuned kernel writes one byte beyond the output", async () => {
     const proof = await proved("overstepping", small, inRun("((char*)tensors[0])[6 * 5 * 16 * 4] = 1;"));
     expect(proof).toEqual({ status: "wrong", said: expect.stringContaining("SIGSEGV") });
   });
 
-  it("fails its own test when the portable code takes two steps too few through time", async () => {
+  it("fails its own test when the portable code makes two time steps too few", async () => {
     const { said, status } = await proved("steps", heat, (file, text) =>
       /portable/.test(file) ? text.replace("Int left = 100;", "Int left = 98;") : text,
     );
@@ -125,14 +125,14 @@ describe("a package", () => {
     expect(proof.said).toMatch(/equation portable: random data: element/);
   });
 
-  it("says what the compiler said when it does not build", async () => {
+  it("prints the compiler's message when it does not build", async () => {
     const proof = await proved("unbuildable", largest, (file, text) =>
       file === "equation.cpp" ? `${text}\nnonsense` : text,
     );
     expect(proof).toEqual({ status: "not built", said: expect.stringContaining("nonsense") });
   });
 
-  it("has a header that a C compiler reads, and names that two packages can share a program under", async () => {
+  it("has a header that a C compiler reads, and names that let two packages share a program", async () => {
     const files = packageFiles(subjectFor(small));
     writePackage(at("header"), files);
     writeFileSync(

@@ -194,11 +194,11 @@ const always = (what: unknown): unknown[] => ADVERSE_ORDERS.map(() => what);
 const late = ADVERSE_ORDERS.map((o) => (o.copies === "late" ? "wrong" : "right"));
 
 describe("shared memory", () => {
-  it("holds behind a barrier what was written before it, in every order", () => {
+  it("holds after a barrier the values written before it, in every order", () => {
     expect(outcomes.get("barrier")).toEqual(always("right"));
   });
 
-  it("holds nothing of it without one, and a warp's barrier is not the block's", () => {
+  it("holds old values without a barrier, and also with a barrier of the warp alone", () => {
     expect(outcomes.get("no barrier")).toEqual(always("wrong"));
     expect(outcomes.get("a warp's barrier")).toContain("wrong");
   });
@@ -211,49 +211,49 @@ describe("shared memory", () => {
 });
 
 describe("the shared memory of another block", () => {
-  it("holds behind a barrier of the cluster what was written before it, and not behind one of the block", () => {
+  it("is visible after a barrier of the cluster, and not after one of the block", () => {
     expect(outcomes.get("across a cluster")).toEqual(always("right"));
     expect(outcomes.get("across a cluster, a block's barrier")).toContain("wrong");
   });
 });
 
 describe("asynchronous copies", () => {
-  it("arrive at the wait, zero where they are outside", () => {
+  it("arrive at the wait, with zeros outside the tensor", () => {
     expect(outcomes.get("copied")).toEqual(always("right"));
   });
 
   it.each(["no wait", "no commit", "a wait for the group before"])(
-    "have not arrived where they are late: %s",
+    "have not arrived without the right wait: %s",
     (name) => {
       expect(outcomes.get(name)).toEqual(late);
     },
   );
 });
 
-describe("the engine", () => {
-  it("brings a box from any multiple of 16 bytes, zeros where it is outside", () => {
+describe("the copy engine", () => {
+  it("brings a box from any multiple of 16 bytes, with zeros outside the tensor", () => {
     expect(outcomes.get("a box")).toEqual(always("right"));
     expect(outcomes.get("a box from before the tensor")).toEqual(always("right"));
   });
 });
 
 describe("a warp", () => {
-  it("takes rows of matrices from the addresses its lanes name, turned or not", () => {
+  it("reads rows of matrices from its lanes' addresses, transposed or not", () => {
     expect(outcomes.get("matrices")).toEqual(always("right"));
     expect(outcomes.get("turned matrices")).toEqual(always("right"));
   });
 
-  it("may run collectives of its own while others wait for the block", () => {
+  it("may run collectives of its own while other warps wait for the block", () => {
     expect(outcomes.get("collectives of one warp")).toEqual(always("right"));
   });
 });
 
-describe("memory that is not a kernel's own", () => {
-  it.each(Object.entries(STRAYS))("is not touched unseen: %s", (name, [, ends]) => {
+describe("memory outside a kernel's tensors", () => {
+  it.each(Object.entries(STRAYS))("is not touched unnoticed: %s", (name, [, ends]) => {
     expect(outcomes.get(name)).toEqual(always(expect.stringMatching(ends)));
   });
 
-  it("is not touched unseen: a write behind the workspace", () => {
+  it("is not touched unnoticed: a write behind the workspace", () => {
     expect(outcomes.get("a write behind the workspace")).toEqual(
       always(expect.stringMatching(/SIGSEGV|behind the workspace/)),
     );
@@ -267,7 +267,7 @@ describe("an access or a wait that no GPU accepts", () => {
     ["a box off its pieces", /the engine begins at multiples of 16 bytes along the innermost dimension/],
     ["a crooked copy", /thread \d+ of block [01]: cp.async wants shared memory, aligned to its size/],
     ["matrices in global memory", /ldmatrix wants rows in shared memory, aligned to 16 bytes/],
-  ])("ends the program with a sentence: %s", (name, sentence) => {
+  ])("ends the program with a message: %s", (name, sentence) => {
     expect(outcomes.get(name)).toEqual(always(expect.stringMatching(sentence)));
   });
 });

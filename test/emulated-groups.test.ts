@@ -55,11 +55,11 @@ describe("an emulated warpgroup", async () => {
     expect(of(`without ${guard}`)).toContain("wrong");
   });
 
-  it("shows a stage too few", () => {
+  it("shows that a stage is missing", () => {
     expect(of("a stage too few")).toContain("wrong");
   });
 
-  it("ends the program where a group begins without a fence", () => {
+  it("ends the program where a group of issues begins without a fence", () => {
     expect(of("without fence registers")).toEqual(["a group of wgmma begins with a fence of registers"]);
   });
 });

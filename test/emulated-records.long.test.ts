@@ -50,7 +50,7 @@ describe("--emulate", () => {
     120_000,
   );
 
-  it("is for machines that are not at hand, and not for a ranking", async () => {
+  it("is refused for this machine, for a ranking and for a search", async () => {
     expect(await commandLine([...MATMUL, "--emulate"])).toMatchObject({
       code: 2,
       err: expect.stringContaining("run on this machine"),
@@ -65,7 +65,7 @@ describe("--emulate", () => {
     });
   });
 
-  it("is what a machine that nothing measures asks for", async () => {
+  it("is suggested where the target cannot be measured here", async () => {
     expect(await commandLine([...MATMUL, "--target", "dg2"])).toMatchObject({
       code: 6,
       err: expect.stringContaining("--emulate runs the best under emulation"),
@@ -76,7 +76,7 @@ describe("--emulate", () => {
 describe("the verdict of an emulation", () => {
   const computation = operator("matmul", "f16", { m: 9, n: 10, k: 12 });
 
-  it("is wrong where one element is, and names it", async () => {
+  it("is wrong where one element is wrong, and names it", async () => {
     const compiler = await findCompiler();
     if (compiler.status === "environment") throw new Error(compiler.what);
     const [made] = kernelsOf(computation, rowsOf("xe_hpg", "cm"), 1);

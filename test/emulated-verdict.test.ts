@@ -66,7 +66,7 @@ function clock(...says: readonly number[]): { readonly now: () => number; readon
 }
 
 describe("the deadline of a kernel under emulation", () => {
-  it("ends a run that never ends, and nothing is run behind it", async () => {
+  it("ends an endless run, and no run begins after it", async () => {
     // Two orders of the first set run within the hour; the second set has half a second left.
     const { now, asked } = clock(0, 0, 0, HOUR_MS - 500);
     const verdict = await emulatedVerdict(ENDLESS, await reference(), { timeLimitMs: HOUR_MS, now });
@@ -77,7 +77,7 @@ describe("the deadline of a kernel under emulation", () => {
     expect(asked()).toBe(4);
   });
 
-  it("is one for all runs: none begins behind it", async () => {
+  it("holds for all runs together: none begins after it", async () => {
     const { now } = clock(0, 0, HOUR_MS);
     expect(await emulatedVerdict(product(""), await reference(), { timeLimitMs: HOUR_MS, now })).toMatchObject({
       status: "timed-out",
@@ -85,7 +85,7 @@ describe("the deadline of a kernel under emulation", () => {
     });
   });
 
-  it("is of no concern to a kernel that is right", async () => {
+  it("does not affect a right kernel", async () => {
     const { now, asked } = clock(0);
     expect(await emulatedVerdict(product(""), await reference(), { timeLimitMs: HOUR_MS, now })).toMatchObject({
       status: "emulated",
@@ -93,7 +93,7 @@ describe("the deadline of a kernel under emulation", () => {
     expect(asked()).toBe(5);
   });
 
-  it("is not looked at again when a run is wrong", async () => {
+  it("is not checked again after a wrong run", async () => {
     const { now, asked } = clock(0);
     const wrong = product("if (part == 1) out[5] += 1;");
     expect(await emulatedVerdict(wrong, await reference(), { timeLimitMs: HOUR_MS, now })).toMatchObject({
@@ -119,14 +119,14 @@ describe("a kernel that does not compile", () => {
     expect(compiled).toHaveLength(1);
   });
 
-  it("has no verdict when the compiler of a device is stopped", async () => {
+  it("has no verdict when the compilation for a device is stopped", async () => {
     const stopped = compileForIntel(product(""), "dg2", join(scratch, "no ocloc"), AbortSignal.abort());
     await expect(stopped).rejects.toThrow("compiling was stopped");
   });
 });
 
 describe("memory of an emulation", () => {
-  it("is counted with the program's own, which may be more than drawing takes", () => {
+  it("includes that of the emulating program", () => {
     const available = memoryNeeded(computation);
     expect(memoryEmulating(computation)).toBeGreaterThan(available);
     expect(() => checkEmulatedMemory(computation, available)).toThrow(
@@ -135,7 +135,7 @@ describe("memory of an emulation", () => {
     expect(() => checkEmulatedMemory(computation, memoryEmulating(computation))).not.toThrow();
   });
 
-  it("refuses a tensor that its files do not hold, and takes the largest that they do", () => {
+  it("is refused for a tensor too large for a file, and accepted for the largest that fits", () => {
     const columns = (n: number) => operator("matmul", "u8s8", { m: 1, n, k: 1 });
     const plenty = Number.POSITIVE_INFINITY;
     expect(() => checkEmulatedMemory(columns(2 ** 29), plenty)).toThrow(

@@ -40,13 +40,13 @@ function refusal(make: () => unknown): string {
   return "accepted";
 }
 
-describe("the notation", () => {
+describe("an epilogue", () => {
   const requantized = product("res[i,j] = sat_u8(round(f32(out[i,j]) * scale[j] + bias[j]))", {
     scale: { dtype: "f32", constant: true },
     bias: { dtype: "f32", constant: true },
   });
 
-  it("makes the epilogue's target the output and keeps the sum out of memory", () => {
+  it("makes its target the output and keeps the sum out of memory", () => {
     expect(Object.keys(requantized.tensors)).toEqual(["res", "a", "b", "scale", "bias"]);
     expect([targetOf(requantized).name, targetOf(requantized).dtype]).toEqual(["out", "s32"]);
     expect([outputOf(requantized).name, outputOf(requantized).dtype]).toEqual(["res", "u8"]);
@@ -55,7 +55,7 @@ describe("the notation", () => {
     expect(outputOf(plain)).toBe(targetOf(plain));
   });
 
-  it("prints behind a semicolon, and what prints reads back to the same key", () => {
+  it("prints behind a semicolon, and reads back to the same key", () => {
     expect(equationText(requantized)).toBe(
       "out[i,j] += s32(a[i,k]) * s32(b[k,j]); res[i,j] = sat_u8(round(f32(out[i,j]) * scale[j] + bias[j]))",
     );
@@ -70,7 +70,7 @@ describe("the notation", () => {
     );
   });
 
-  it("refuses what is not element-wise over the sum", () => {
+  it("is refused where it is not element-wise over the sum", () => {
     const because = (epilogue: string, tensors: ComputationSpec["tensors"] = {}): string =>
       refusal(() => product(epilogue, tensors)).replace("equation: ", "");
     expect([
@@ -171,7 +171,7 @@ describe("the interpreter", () => {
 // ------------------------------------------------------------------------------------------------- lowered
 
 describe("epilogues by name", () => {
-  it("apply to every operator; those with channels where the output has them", () => {
+  it("apply to every operator, those with a bias only where the output has channels", () => {
     const withChannels: string[] = [];
     for (const operator of OPERATORS) {
       for (const epilogue of ["relu", "bf16"]) expect(outputOf(instantiate(operator, { epilogue })).name).toBe("res");
@@ -223,7 +223,7 @@ describe("epilogues by name", () => {
     expect(refusal(() => of("requantise", "NHWC"))).toMatchInlineSnapshot(`"unknown epilogue "requantise""`);
   });
 
-  it("write every element of what is stored, whose shape is then that of the sum", () => {
+  it("write every element of an output of the sum's shape", () => {
     const of = (text: string, shape: readonly number[]) => product(text, { res: { dtype: "s32", shape } });
     const added = "res[i,j] = out[i,j] + 1";
     expect(of(added, [2, 2]).tensors["res"]?.dims.length).toBe(2);
@@ -234,13 +234,13 @@ describe("epilogues by name", () => {
     expect(refusal(() => of("res[j,i] = out[i,j] + 1", [3, 2]))).toMatch(/2 x 2 elements are written/);
   });
 
-  it("give the layout of the output to what is stored", () => {
+  it("give the layout of the output to the stored tensor", () => {
     const made = instantiate(operatorNamed("conv2d"), { epilogue: "relu", layouts: "NHWC" });
     const plain = instantiate(operatorNamed("conv2d"), { layouts: "NHWC" });
     expect(outputOf(made).storage).toEqual(outputOf(plain).storage);
   });
 
-  it("are words of the command line", () => {
+  it("are options of the command line", () => {
     const matmul = { m: 4, n: 8, k: 4 };
     const named = readComputation("matmul", matmul, { dtype: "u8s8", epilogue: "requantize" });
     expect(outputOf(named).dtype).toBe("u8");

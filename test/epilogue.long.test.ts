@@ -98,7 +98,7 @@ it("every schedule of every mapping applies the epilogue, twice in a row; so doe
   expect(ran).toBeGreaterThan(inFull(60, 30));
 });
 
-it("stores whole blocks without a test, the output's contiguous axis innermost", () => {
+it("an epilogue stores whole blocks without a test, the output's contiguous axis innermost", () => {
   const on = intrinsic("avx512.vpdpbusd");
   const parameters = { c: 4, k: 40, h: 2, w: 2, r: 1, s: 1, pad: 0 };
   const stores = (layouts: string): string => {
@@ -243,7 +243,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
     expect((await Promise.all(ran)).filter((problem) => problem !== undefined)).toEqual([]);
   });
 
-  it("a kernel that is wrong in its epilogue alone is caught", async () => {
+  it("which is not so for a kernel with a wrong epilogue, as the test finds", async () => {
     const on = intrinsic("avx512.vpdpbusd");
     const computation = typed({ operator: "matmul", parameters: { m: 4, n: 32, k: 8 } }, on, "requantize");
     const [mapping] = mappings(computation, on, { reasons: false }).valid;

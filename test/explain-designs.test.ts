@@ -15,7 +15,7 @@ import { MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./s
 const { path, remove } = workshop();
 afterAll(remove);
 
-describe("explain, of a record of a design on lanes", () => {
+describe("explain of a record of a design on lanes", () => {
   const workload = workloadNamed("conv1d-single", { l: 890, r: 5 });
   const space = finished(arraySpaceOf(workload.computation, { threads: 1, target: modelTarget(nativeTarget()) }));
   if ("rule" in space) throw new Error(space.because);
@@ -36,7 +36,7 @@ describe("explain, of a record of a design on lanes", () => {
     return id;
   });
 
-  it("names what each dataflow would have cost, measured where it was, and what decides", () => {
+  it("names the cost of each dataflow, measured where it was measured, and the reason for the choice", () => {
     const explained = explainTrial(db, showTrial(db, ids[0] ?? ""));
     if (explained.status !== "designs") throw new Error(explained.status);
     const { dataflow, designs } = explained;
@@ -53,7 +53,7 @@ describe("explain, of a record of a design on lanes", () => {
     expect(text).toMatch(/^FBS is bound by \S+; SBM would take 1\.\d\d times its time, bound by /m);
   });
 
-  it("holds beside a record only what was measured under its conditions, by whoever measured it", () => {
+  it("compares a record only with trials under its conditions and of its provenance", () => {
     const [{ candidate: tried, environment } = showTrial(db, "")] = ids.map((id) => showTrial(db, id));
     if (!isArray(tried)) throw new Error("no design");
     const add = (microseconds: number, conditions: Conditions, to = db): string =>

@@ -42,7 +42,7 @@ describe.each(CASES)("$name on $row", ({ name, row, computation, refused }) => {
     "refused" in kernel ? [] : [{ language, computation, candidate, kernel }],
   );
 
-  it("reads as its golden file in each language that can say it", async () => {
+  it("equals its golden file in each language that can express it", async () => {
     for (const { language, kernel } of kernels)
       await expect(kernel.source).toMatchFileSnapshot(`golden/${name}.${EXTENSIONS[language]}`);
   });
@@ -52,7 +52,7 @@ describe.each(CASES)("$name on $row", ({ name, row, computation, refused }) => {
     expect(reasons).toEqual(refused);
   });
 
-  it("is refused as a grid or a design, which say themselves what they are printed in", () => {
+  it("is refused as a grid or a design, which have languages of their own", () => {
     const lanes = { kind: "lanes", intrinsic: "avx512.fma.f32", schedule: {} } as unknown as Candidate; // nothing of it is looked at
     expect(kernelInLanguage(computation, lanes, "sycl")).toEqual({
       refused: "sycl: only a mapping under the schedule of a CPU changes its language",
@@ -65,7 +65,7 @@ describe.each(CASES)("$name on $row", ({ name, row, computation, refused }) => {
   }, 120_000);
 });
 
-describe("a language that has no words for a candidate of its own", () => {
+describe("a language that cannot express a candidate", () => {
   const said = (row: string, types: string, epilogue: string, language: KernelLanguage, own = row): string => {
     const intrinsic = intrinsicNamed(row);
     const computation = operator("matmul", types, { m: 16, n: 16, k: 32 }, epilogue);
@@ -77,13 +77,13 @@ describe("a language that has no words for a candidate of its own", () => {
     return "refused" in kernel ? kernel.refused : "written";
   };
 
-  it("says so, as of any other", () => {
+  it("is refused with the reason, as any other", () => {
     expect(said("opencl.dpas.8x16.f32.f16", "f16", "res[m,n] = exp(out[m,n])", "cm", "dpas.8x16.f32.f16")).toBe(
       "cm: dpas.8x16.f32.f16: CM: no documented function computes exp as exactly as the equation says",
     );
   });
 
-  it("is DG2's of a result that is rounded twice, and not PVC's", () => {
+  it("is that of DG2 for a result that is rounded twice, not that of PVC", () => {
     const narrowed = "res[m,n] = f16(out[m,n])";
     expect(said("sycl.fma.8.s32.s8.broadcast", "s8", narrowed, "sycl")).toBe(
       "sycl: sycl.fma.8.s32.s8.broadcast: the kernel computes in double precision, which DG2 does not have",

@@ -73,14 +73,14 @@ describe("functions of floats", () => {
     expect(FLOAT_VALUES.pow(2, 10)).toBe(1024);
   });
 
-  it("take floats only", () => {
+  it("accept floats only", () => {
     const make = (): Computation =>
       defineComputation({ equation: "y[i] = exp(x[i])", extents: { i: 3 }, tensors: { x: "s32" } });
     expect(make).toThrow(UsageError);
     expect(make).toThrow("exp takes floats, not s32; cast, for example exp(f32(...))");
   });
 
-  it("stand in epilogues of tuned kernels", async () => {
+  it("may stand in epilogues of tuned kernels", async () => {
     const computation = defineComputation({
       equation: "c[m,n] += a[m,k] * b[k,n]; y[m,n] = 0.5 * c[m,n] * (1 + erf(c[m,n] * 0.7071))",
       extents: { m: 8, n: 24, k: 16 },
@@ -95,7 +95,7 @@ describe("functions of floats", () => {
     expect(outcome.best?.measurement.status ?? "none").toBe("ok");
   });
 
-  it("are plain code where nothing else is computed: lanes have no instruction for them", async () => {
+  it("are plain code where they stand alone, since lanes have no instruction for them", async () => {
     const computation = defineComputation({ equation: "y[i] = tanh(x[i])", extents: { i: 64 }, tensors: { x: "f32" } });
     const outcome = await tuneComputation({ computation }, { trials: 2, seconds: 20, database: ":memory:" });
     if (!("best" in outcome)) throw new Error(outcome.status);

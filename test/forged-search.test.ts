@@ -97,8 +97,8 @@ function expectOwn(file: string, { outcome, measured }: Searched): void {
   db.close();
 }
 
-describe("a search in a database with forged trials of its very world", () => {
-  it("measures every candidate itself when they were imported", async () => {
+describe("a search in a database with forged trials of its own environment", () => {
+  it("measures every candidate itself when those were imported", async () => {
     const file = withCalibration(at("imported.db"), compiler);
     const db = openDatabase(file);
     expect(importLines(db, forged())).toMatchObject({ rejected: [] });
@@ -107,7 +107,7 @@ describe("a search in a database with forged trials of its very world", () => {
     expectOwn(file, await search(file));
   });
 
-  it("and when they were merged, or are the file itself, whatever seals they wear", async () => {
+  it("measures every candidate itself when those were merged or are in the file, whatever their seals", async () => {
     const hostile = withCalibration(at("hostile.db"), compiler);
     const db = openDatabase(hostile);
     importLines(db, forged());
@@ -125,7 +125,7 @@ describe("a search in a database with forged trials of its very world", () => {
     expectOwn(at("whole.db"), await search(at("whole.db")));
   });
 
-  it("and goes on from its own", async () => {
+  it("continues from its own trials", async () => {
     const again = await search(LONE);
     expect(again.measured.size).toBe(0);
     expect(again.outcome.trials).toHaveLength(TRIALS);

@@ -30,7 +30,7 @@ const FRAGMENTS = INTRINSICS.filter((i) => i.operands.some((o) => o.file === "fr
 
 describe("a lane's elements", () => {
   // PTX ISA, Matrix Fragments for mma.m16n8k16, .m16n8k8 and .m16n8k32: groupID is lane / 4, threadID_in_group lane % 4.
-  it("are those of the manual", () => {
+  it("are those that the manual draws", () => {
     expect(held("mma.m16n8k16.f32.f16", "c")).toEqual([
       "t/4 2*(t%4)",
       "t/4 2*(t%4)+1",
@@ -102,7 +102,7 @@ describe("the rows of ldmatrix", () => {
     return `along ${matrices.along}: ${place?.map((e) => printExpr(e, "index").replaceAll(LANE, "t")).join(" ")}`;
   };
 
-  it("are named by the lanes", () => {
+  it("have their addresses in the lanes", () => {
     expect(rows("mma.m16n8k16.f32.f16", "a", false)).toBe("along 1: t%16 8*(t/16)");
     expect(rows("mma.m16n8k16.f32.f16", "a", false, 2)).toBe("along 1: t%16 0");
     expect(rows("mma.m16n8k16.f32.f16", "a", true)).toBe("along 0: 8*(t/8%2) t%8+8*(t/16)");
@@ -164,7 +164,7 @@ describe("the rows of ldmatrix", () => {
     expect(wrong).toEqual([]);
   });
 
-  it("are refused for what ldmatrix does not move", () => {
+  it("are refused for operands that ldmatrix cannot load", () => {
     expect(() => rows("mma.m16n8k8.f32.tf32", "a", true)).toThrow(
       "ldmatrix.trans does not fill registers of mma.m16n8k8.f32.tf32.a",
     );

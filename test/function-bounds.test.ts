@@ -47,7 +47,7 @@ const SMOOTH = [
 ];
 
 describe("the bound of float functions", () => {
-  it.each(SMOOTH)("fails a constant, and any element that is off by a hundredth: %s", async (equation) => {
+  it.each(SMOOTH)("fails a constant, and an element that is off by a hundredth: %s", async (equation) => {
     const computation = make(equation);
     const { x, m } = drawn();
     const inputs = equation.includes("m[") ? { x, m } : { x };
@@ -76,7 +76,7 @@ describe("the bound of float functions", () => {
     expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
   });
 
-  it("allows the other whole number next to one, and elsewhere none", async () => {
+  it("allows a neighbouring integer only at a border of rounding", async () => {
     const computation = make("y[i] = floor(exp(x[i]))", { i: 2 });
     const x = Float64Array.of(Math.fround(Math.log(3)), 0.5);
     const { tolerance } = await expectedOn(computation, { x }, { compiler, workdir: cacheFolder("runtime") });
@@ -138,7 +138,7 @@ describe("the bound of float functions", () => {
     },
   );
 
-  it("demands infinity and NaN where they are the answer", async () => {
+  it("requires infinity and NaN where they are the result", async () => {
     const options = { compiler, workdir: cacheFolder("runtime") };
     for (const equation of ["y[i] = exp(x[i])", "y[i] = log(x[i])", "c[i] += x[i] * w[k]; y[i] = exp(c[i])"]) {
       const computation = make(equation, equation.includes("k") ? { i: 2, k: 2 } : { i: 2 });

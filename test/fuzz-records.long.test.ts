@@ -221,7 +221,7 @@ const USES: Readonly<Record<string, (record: TrialRecord, db: Database) => unkno
 };
 
 describe("records changed at random", () => {
-  it(`are refused with a reason or used, the whole way: ${RECORDS} of them`, async () => {
+  it(`are refused with a reason or used in every command: ${RECORDS} of them`, async () => {
     const random = seededRandom(Number(process.env["AUTOMAP_SEED"] ?? 5));
     const honest = await honestLines();
     const changeable = honest.filter(({ kind }) => kind !== "header");

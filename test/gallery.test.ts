@@ -84,7 +84,7 @@ it("prints each kernel in every language that can express it, and says why the o
   `);
 });
 
-it("puts the mask into constant memory of CUDA, and tiles with halos into local memory of the others", () => {
+it("places the mask in constant memory in CUDA, and tiles with halos in local memory elsewhere", () => {
   const sourceOf = (name: string, language: (typeof KERNEL_LANGUAGES)[number]): string => {
     const one = GALLERY.find((kernel) => kernel.name === name);
     const printed = one && printedIn(one, language);
@@ -104,14 +104,14 @@ describe("a roofline", () => {
   const row = intrinsicNamed("wmma.m16n16k16.f32.f16");
   if (!row) throw new Error("no WMMA");
 
-  it("counts a multiply-add as two, and each tensor once from the innermost memory that holds all", () => {
+  it("counts a multiply-add as two, and reads each tensor once from the innermost memory that holds all", () => {
     const small = rooflineOn(product(64), row, nvidiaTarget("h100"));
     expect(small.operations).toBe(2 * 64 ** 3);
     expect(small.intensity).toBeCloseTo((2 * 64 ** 3) / (64 * 64 * (2 + 2 + 4)));
     expect([small.memory, small.bound]).toEqual(["l2", "memory"]);
   });
 
-  it("is of arithmetic where a large product has more operations a byte than the ridge", () => {
+  it("bounds a large product by arithmetic where its operations a byte exceed the ridge", () => {
     const large = rooflineOn(product(8192), row, nvidiaTarget("h100"));
     expect([large.memory, large.bound]).toEqual(["dram", "compute"]);
     expect(large.intensity).toBeGreaterThan(large.ridge);
