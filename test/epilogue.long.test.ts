@@ -168,7 +168,7 @@ async function measured(computation: Computation, on: Intrinsic, random: Random)
   return `${equationText(computation)} ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: ${result.status} ${result.log}`;
 }
 
-describe("every kernel with an epilogue, compiled and run, equals its equations", () => {
+describe("kernels with an epilogue, compiled and run, equal their equations", () => {
   const ON = [
     "avx2.fma.f32.broadcast",
     "avx512.fma.f32.broadcast",
@@ -243,7 +243,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
     expect((await Promise.all(ran)).filter((problem) => problem !== undefined)).toEqual([]);
   });
 
-  it("which is not so for a kernel with a wrong epilogue, as the test finds", async () => {
+  it("except a kernel with a wrong epilogue, which is caught", async () => {
     const on = intrinsic("avx512.vpdpbusd");
     const computation = typed({ operator: "matmul", parameters: { m: 4, n: 32, k: 8 } }, on, "requantize");
     const [mapping] = mappings(computation, on, { reasons: false }).valid;

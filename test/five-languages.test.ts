@@ -83,7 +83,7 @@ describe("a language that cannot express a candidate", () => {
     );
   });
 
-  it("is that of DG2 for a result that is rounded twice, not that of PVC", () => {
+  it("is SYCL for DG2 where a result is rounded twice, but not SYCL for PVC", () => {
     const narrowed = "res[m,n] = f16(out[m,n])";
     expect(said("sycl.fma.8.s32.s8.broadcast", "s8", narrowed, "sycl")).toBe(
       "sycl: sycl.fma.8.s32.s8.broadcast: the kernel computes in double precision, which DG2 does not have",

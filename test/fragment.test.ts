@@ -102,7 +102,7 @@ describe("the rows of ldmatrix", () => {
     return `along ${matrices.along}: ${place?.map((e) => printExpr(e, "index").replaceAll(LANE, "t")).join(" ")}`;
   };
 
-  it("have their addresses in the lanes", () => {
+  it("have one address a lane", () => {
     expect(rows("mma.m16n8k16.f32.f16", "a", false)).toBe("along 1: t%16 8*(t/16)");
     expect(rows("mma.m16n8k16.f32.f16", "a", false, 2)).toBe("along 1: t%16 0");
     expect(rows("mma.m16n8k16.f32.f16", "a", true)).toBe("along 0: 8*(t/8%2) t%8+8*(t/16)");

@@ -76,7 +76,7 @@ describe("the bound of float functions", () => {
     expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
   });
 
-  it("allows a neighbouring integer only at a border of rounding", async () => {
+  it("allows a neighbouring integer only where floor may go either way", async () => {
     const computation = make("y[i] = floor(exp(x[i]))", { i: 2 });
     const x = Float64Array.of(Math.fround(Math.log(3)), 0.5);
     const { tolerance } = await expectedOn(computation, { x }, { compiler, workdir: cacheFolder("runtime") });
@@ -90,7 +90,7 @@ describe("the bound of float functions", () => {
     "y[i,j] = s32(round(exp(2 * x[i,j])))",
     "y[i,j] = 0.0039 * f32(sat_u8(round(1 / (1 + exp(0 - 4 * x[i,j])) / 0.0039)))",
   ])(
-    "allows integers the neighbour where a function lies next to the border, and elsewhere none: %s",
+    "allows a neighbouring integer only where a function lies on or next to a border of rounding: %s",
     async (equation) => {
       const computation = make(equation);
       const { x } = drawn();
@@ -110,7 +110,7 @@ describe("the bound of float functions", () => {
     },
   );
 
-  it("allows the other integer where exp lies on the border", async () => {
+  it("allows the other integer where exp lies on a border of rounding", async () => {
     const options = { compiler, workdir: cacheFolder("runtime") };
     const x = Float64Array.of(Math.fround(Math.log(2.5)), 0.5);
     const { tolerance } = await expectedOn(make("y[i] = s32(round(exp(x[i])))", { i: 2 }), { x }, options);

@@ -20,7 +20,7 @@ const schedule: GridSchedule = {
 describe("the larger of two elements as a factor", () => {
   const context = gridContextOf(larger, "mma.m16n8k16.f32.f16", "m <- m; n <- n; k <- k");
 
-  it("gives what the equation says in each order of threads", () => {
+  it("gives the equation's result in each order of threads", () => {
     expectRightInterpreted({ context, schedule }, ordersInTurn(0));
   });
 

@@ -139,9 +139,9 @@ const CASES: Readonly<Record<string, Subject>> = {
 const contextOf = ({ computation, mapping, instruction = "mma.m16n8k16.f32.f16" }: Subject): GridContext =>
   gridContextOf(computation, instruction, mapping);
 
-describe("an input that is staged once, as it lies", () => {
+describe("an input staged once, in its own layout", () => {
   it.each(Object.entries(CASES).map((one, i) => [...one, i] as const))(
-    "gives what the equation says: %s",
+    "equals the equation: %s",
     (_, subject, turn) => {
       expectRightInterpreted({ context: contextOf(subject), schedule: subject.schedule }, ordersInTurn(turn));
     },
@@ -157,12 +157,12 @@ describe("an input that is staged once, as it lies", () => {
     ));
 });
 
-describe("a box", () => {
+describe("a staged box of an input", () => {
   const subject = CASES["channels last, 3 of them"];
   if (!subject) throw new Error("no such case");
   const context = contextOf(subject);
 
-  it("reads as a program: rows with their borders, channels and pixels as one, zeros behind the end of the sum", () => {
+  it("prints as this program: rows with borders, fused channels and pixels, zeros beyond the sum", () => {
     expect(printNest(lowerGrid(context, subject.schedule))).toMatchInlineSnapshot(`
       "shared a_box: f16[n 1, h 7, wc 64] at 448*n + 64*h + wc
       shared b_ring: f16[stage 2, n 16, k 32] at stage*640 + (n*40 + k)
@@ -203,13 +203,13 @@ describe("a box", () => {
     ["the wait for it", (s) => s.kind === "wait"],
     ["the barrier behind it", (s) => s.kind === "barrier"],
   ];
-  it.each(LEFT_OUT)("is caught without %s", (_, leave) => {
+  it.each(LEFT_OUT)("is found faulty without %s", (_, leave) => {
     const nest = withoutStatements(lowerGrid(context, subject.schedule), leave);
     const { computation } = subject;
     expect(() => interpretNest(nest, computation, smallIntegers(computation), 1, ADVERSE_ORDERS[0])).toThrow(NestFault);
   });
 
-  it("keeps what lies behind the end of its sum out of a result, whatever stands there", () => {
+  it("keeps elements beyond the end of the sum out of a result, whatever their values", () => {
     const { computation } = subject;
     const inputs = smallIntegers(computation);
     // Of an image of 12 rows the first results read five: the sixth lies behind the ends of their sums.
@@ -222,7 +222,7 @@ describe("a box", () => {
     expect([...interpretNest(lowerGrid(context, subject.schedule), computation, given, 1)]).toEqual(expected);
   });
 
-  it("begins where copies of 16 bytes may, and is as wide as its rows", () => {
+  it("begins at an element where wide copies may begin, and is as wide as its rows", () => {
     const sizes = (name: string): unknown => {
       const one = CASES[name];
       const box = one && boxOf(contextOf(one), one.schedule);
@@ -238,7 +238,7 @@ describe("a box", () => {
     expect(sizes("groups in rows")).toMatchInlineSnapshot(`"8; n 2; h 6; w 6; c 8"`);
   });
 
-  it("is refused with a sentence", () => {
+  it("is refused with the reason", () => {
     const reason = (more: Partial<GridSchedule>): unknown => gridProblem(context, { ...subject.schedule, ...more });
     expect(reason({ gather: "b", transfer: "plain" })).toBe("no two results of a tile read the same b");
     expect(reason({ gather: "d", transfer: "plain" })).toBe("d is no input of mma.m16n8k16.f32.f16");

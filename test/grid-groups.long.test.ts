@@ -120,7 +120,7 @@ describe("a schedule of warpgroups", () => {
     ...{ order: 8, fragments: "across", store: "quads" },
   };
 
-  it("reads as a program", () => {
+  it("prints as this program", () => {
     if (!context) throw new Error("no context");
     expect(printNest(lowerGrid(context, best))).toMatchInlineSnapshot(`
       "shared a_ring: f16[stage 4, m 128, k 64] at stage*8192 + (m*64 + (8*(k/8 ^ m%8) + k%8))
@@ -161,7 +161,7 @@ describe("a schedule of warpgroups", () => {
     `);
   });
 
-  it("is refused with a sentence where it does not fit", () => {
+  it("is refused with the reason where it does not fit", () => {
     if (!context) throw new Error("no context");
     const problem = (change: Partial<GridSchedule>) => gridProblem(context, { ...best, ...change });
     expect(problem({})).toBeUndefined();
@@ -229,7 +229,7 @@ describe.skipIf(findProgram("nvcc") === undefined)("a product of one step", () =
   );
 });
 
-describe("boxes that the engine copies", () => {
+describe("boxes that the copy engine brings", () => {
   const computation = product(136, 72, 200);
   const context = contextsOf(computation, ["wgmma.m64n64k16.f32.f16"])[0];
   const schedule: GridSchedule = {
@@ -259,23 +259,23 @@ describe("boxes that the engine copies", () => {
     });
   };
 
-  it("are there for whoever awaits them, and for the instruction that reads by itself", () => {
+  it("are there for threads that await them, and for the instruction that reads shared memory itself", () => {
     expect(without(() => false)).toEqual(["right", "right"]);
   });
 
-  it("are not there for whoever does not", () => {
+  it("are not there for threads that do not await them", () => {
     expect(without((s) => s.kind === "await")[0]).toMatch(
       /^a_ring\[stage 0, m 0, k 0\] is read before what writes it has ended; missing: a wait for the stage/,
     );
   });
 
-  it("are not sent for again before all have awaited the last use", () => {
+  it("are not requested again before all threads have awaited their last use", () => {
     expect(without((s) => s.kind === "barrier" && s.group === "block").join("; ")).toMatch(
       /has not awaited its last use: missing: a barrier of the block|overwritten while another thread may still read it/,
     );
   });
 
-  it("never come when nobody sends for them, which is a deadlock", () => {
+  it("never come when no thread requests them, which is a deadlock", () => {
     expect(without((s) => s.kind === "send")[0]).toMatch(/^the warpgroups of a block do not come to the same barrier/);
   });
 

@@ -42,16 +42,16 @@ const sourceOf = (schedule: GridSchedule, chained = false): string =>
   generateCuda(context.mapping.computation, context.intrinsic, lowerGrid(context, schedule), { lines: [], chained })
     .source;
 
-describe("kernels launched while the one ahead runs", () => {
+describe("kernels launched while the kernel ahead runs", () => {
   it.each([
     ["three kernels", THREE],
     ["blocks in clusters", CLUSTER],
-  ])("give what the equation says: %s", async (name, schedule) => {
+  ])("equal the equation: %s", async (name, schedule) => {
     expectRightInterpreted({ context, schedule }, ADVERSE_ORDERS.slice(0, 1));
     await expectRightEmulated([{ name, context, schedule }]);
   });
 
-  it("let the next begin at once, and await the one ahead before they read or write", () => {
+  it("let the next kernel begin at once, and await the one ahead before they read or write", () => {
     const source = sourceOf(THREE);
     const kernels = source.split("static __global__ ").slice(1);
     const told = kernels.map((text) =>
@@ -73,7 +73,7 @@ describe("kernels launched while the one ahead runs", () => {
     expect(sourceOf(COPIES)).not.toMatch(/begin_next_kernel|await_kernel_ahead|launch_with/);
   });
 
-  it("are all of a call among others, which read what others write as memory that changes", () => {
+  it("are all those of a chained call, which read other kernels' results as memory that changes", () => {
     const { launch: _, ...late } = THREE;
     const source = sourceOf(late, true);
     const kernels = source.split("static __global__ ").slice(1);
@@ -91,7 +91,7 @@ describe("kernels launched while the one ahead runs", () => {
     expect(sourceOf(late)).toMatch(/const \w+\* __restrict__ in\b/);
   });
 
-  it("are all steps of a network but products over a window, which are slower so", () => {
+  it("are all steps of a network except products over a window, which this makes slower", () => {
     const pointwise = gridContextOf(
       convolutionF16("conv2d", { n: 2, c: 128, k: 64, h: 4, w: 5, r: 1, s: 1, pad: 0 }, false),
       "wgmma.m64n16k16.f32.f16",
@@ -102,12 +102,12 @@ describe("kernels launched while the one ahead runs", () => {
     expect([waits(context, COPIES), waits(pointwise, { ...COPIES, repack: ["b"] })]).toEqual([false, true]);
   });
 
-  it("are expected to end earlier", () => {
+  it("are predicted to end earlier", () => {
     const [early, late] = [THREE, { ...THREE, launch: undefined }].map((s) => predictGrid(context, s, HOPPER)?.seconds);
     expect(early).toBeLessThan(late ?? 0);
   });
 
-  it("are drawn where a call has several", () => {
+  it("are drawn only for calls of several kernels", () => {
     const random = seededRandom(5);
     const drawn = Array.from({ length: 60 }, () => drawSchedule(GRID, context, random));
     const several = drawn.filter((s) => s?.repack !== undefined || s?.split?.through === "memory");
@@ -115,7 +115,7 @@ describe("kernels launched while the one ahead runs", () => {
     expect(drawn.filter((s) => s?.launch && !several.includes(s))).toEqual([]);
   });
 
-  it("are refused where there is one kernel, and where machines have no such launch", () => {
+  it("are refused for a call of one kernel, and for machines without such launches", () => {
     expect(gridProblem(context, { ...plain, transfer: "plain", launch: "early" })).toBe(
       "the call is one kernel, which awaits no other",
     );
@@ -135,7 +135,7 @@ describe("kernels launched while the one ahead runs", () => {
     );
   });
 
-  it.skipIf(!NVCC)("nvcc takes them", { timeout: 120_000 }, async () => {
+  it.skipIf(!NVCC)("are compiled by nvcc", { timeout: 120_000 }, async () => {
     await expectCompiled({ name: "three kernels", context, schedule: THREE });
   });
 });

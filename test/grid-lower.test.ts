@@ -165,7 +165,7 @@ describe("a schedule of blocks and warps", () => {
     expect(read).toEqual(schedule);
   });
 
-  it("is refused with a sentence where it does not fit", () => {
+  it("is refused with the reason where it does not fit", () => {
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const computation = operator("matmul", { m: 256, n: 256, k: 256 }, "f16");
     const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];
@@ -184,7 +184,7 @@ describe("a schedule of blocks and warps", () => {
     expect(problem({ stage: 1, fragments: "across" })).toBe("fragments across steps need a second stage");
   });
 
-  it("reads as a program", () => {
+  it("prints as this program", () => {
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const computation = operator("matmul", { m: 64, n: 64, k: 128 }, "f16", { epilogue: "c[m,n] = f16(out[m,n])" });
     const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];
@@ -234,7 +234,7 @@ describe("a schedule of blocks and warps", () => {
     `);
   });
 
-  it("prints where the ring has more stages than the sum has steps", () => {
+  it("can be printed where the ring has more stages than the sum has steps", () => {
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const computation = operator("conv2d", { n: 1, c: 16, k: 16, h: 8, w: 8, r: 1, s: 1, pad: 0 }, "f16");
     const mapping =
@@ -254,7 +254,7 @@ describe("a schedule of blocks and warps", () => {
     }
   });
 
-  it("stores what was staged four at once along the output, from lines whose lanes meet all banks", () => {
+  it("stores staged results four at once along the output, reading them without bank conflicts", () => {
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const computation = operator("conv2d", { n: 1, c: 16, k: 16, h: 8, w: 8 }, "f16", {
       ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])" },
@@ -282,7 +282,7 @@ describe("a schedule of blocks and warps", () => {
     ]);
   });
 
-  it("has every legal combination among all, each once", () => {
+  it("is one of a list that has every legal combination once", () => {
     const computation = operator("matmul", { m: 16, n: 8, k: 16 }, "f16");
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];

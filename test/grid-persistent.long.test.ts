@@ -65,7 +65,7 @@ const CASES: readonly (readonly [string, GridContext, GridSchedule])[] = [
   ],
 ];
 
-describe("tiles taken in turn", () => {
+describe("tiles that persistent blocks take in turn", () => {
   const subjects = CASES.map(([name, context, schedule], i) => {
     const { computation } = context.mapping;
     return { name, context, computation, schedule, order: ADVERSE_ORDERS[i] ?? {} };
@@ -84,7 +84,7 @@ describe("tiles taken in turn", () => {
   const context = gridContextOf(TALL, wgmma, MATMUL);
   const nest = lowerGrid(context, { ...BASE, transfer: "engine", persistent: 4 });
 
-  it("want every barrier of a ring that runs on", () => {
+  it("need every wait of a ring that runs on from tile to tile", () => {
     const without = (leave: (s: Statement) => boolean): string => {
       try {
         interpretNest(withoutStatements(nest, leave), TALL, smallIntegers(TALL));
@@ -103,7 +103,7 @@ describe("tiles taken in turn", () => {
     expect(without((s) => s.kind === "wait" && s.of !== undefined)).toMatch(/may still read it|before the issue/);
   });
 
-  it("are refused with a sentence where they gain nothing or cannot be", () => {
+  it("are refused with the reason where they gain nothing or are impossible", () => {
     const problem = (change: Partial<GridSchedule>): string | undefined => gridProblem(context, { ...BASE, ...change });
     expect(problem({ persistent: 6 })).toBe("6 tiles are no more than the 6 blocks that would take them in turn");
     expect(problem({ persistent: 2, store: "direct", split: { parts: 2, through: "memory" } })).toBe(
@@ -112,7 +112,7 @@ describe("tiles taken in turn", () => {
     expect(problem({ persistent: 2, stage: 1, fragments: "inline" })).toBe("tiles taken in turn need a second stage");
   });
 
-  it("read as a program", () => {
+  it("print as this program", () => {
     const text = printNest(nest);
     expect(text.slice(text.indexOf("arrivals"))).toMatchInlineSnapshot(`
       "arrivals full: 3

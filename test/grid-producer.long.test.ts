@@ -85,14 +85,14 @@ describe("a producer beside warpgroups", () => {
   const LARGE = gridContextOf(product(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
   const BEST: GridSchedule = { ...BASE, tile: { m: 128, n: 256, k: 64 }, stage: 4, order: 8, persistent: 132 };
 
-  it("is expected to save what warpgroups lose by meeting in every step", () => {
+  it("is predicted to save the time that warpgroups lose by meeting in every step", () => {
     const seconds = (change: Partial<GridSchedule>): number =>
       predictGrid(LARGE, { ...BEST, ...change }, HOPPER)?.uncorrectedSeconds ?? Number.NaN;
     expect(seconds({})).toBeLessThan(seconds({ producer: undefined }));
     expect(seconds({ fragments: "inline" })).toBeLessThan(seconds({ fragments: "inline", producer: undefined }));
   });
 
-  it("is one proposal of a round, whatever the order of its tiles and the number of its blocks", () => {
+  it("differs less in the order of tiles or the number of blocks than in having a producer", () => {
     const apart = (change: Partial<GridSchedule>): number =>
       scheduleDistance(GRID, LARGE, BEST, { ...BEST, ...change });
     expect(apart({ order: 16, persistent: 264 })).toBeLessThan(1);
@@ -100,7 +100,7 @@ describe("a producer beside warpgroups", () => {
     expect(apart({ persistent: undefined })).toBe(1);
   });
 
-  it("is refused with a sentence where it cannot be", () => {
+  it("is refused with the reason where it is impossible", () => {
     const problem = (change: Partial<GridSchedule>): string | undefined => gridProblem(LARGE, { ...BEST, ...change });
     expect(problem({})).toBeUndefined();
     expect(problem({ transfer: "async" })).toBe(
@@ -114,7 +114,7 @@ describe("a producer beside warpgroups", () => {
     );
   });
 
-  it("reads as a program", () => {
+  it("prints as this program", () => {
     const text = printNest(lowerGrid(TALL, { ...BASE, persistent: 4 }));
     expect(text.slice(text.indexOf("arrivals"))).toMatchInlineSnapshot(`
       "arrivals full: 3

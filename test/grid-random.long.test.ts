@@ -70,13 +70,13 @@ function printedAtRandom(
   return { drawn, wrong };
 }
 
-describe("schedules drawn at random", () => {
+describe("random schedules", () => {
   const random = seededRandom(Number(process.env["SEED"] ?? 11));
   const layers = suiteLayers();
   const all = (["first", "last"] as const).flatMap((layout) => suiteCases(layers, [1, 16], layout));
   const operators = [...new Set(layers.map((l) => l.op))];
 
-  it.each(operators)("have a kernel: %s", (op) => {
+  it.each(operators)("can be printed as a kernel: %s", (op) => {
     const cases = all.filter((c) => c.op === op);
     const results = Array.from({ length: CONFIGURATIONS * 2 }, () => printedAtRandom(pick(random, cases), random));
     expect(results.flatMap((r) => r.wrong)).toEqual([]);
@@ -84,7 +84,7 @@ describe("schedules drawn at random", () => {
   });
 });
 
-describe("schedules drawn at random for small images in NCHW", () => {
+describe("random schedules for small images in NCHW", () => {
   /** Pixels of which 8, 4, 2 or 1 move at once; a tap, and nine. */
   const SMALL = [
     { n: 2, c: 64, k: 64, h: 8, w: 13, r: 1, s: 1, pad: 0 },
@@ -93,7 +93,7 @@ describe("schedules drawn at random for small images in NCHW", () => {
     { n: 1, c: 32, k: 64, h: 6, w: 10, r: 3, s: 3, pad: 1, stride: 2 },
   ];
 
-  it("give what the equation says on the emulated device", { timeout: 900_000 }, async () => {
+  it("equal the equation on the emulated device", { timeout: 900_000 }, async () => {
     const random = seededRandom(Number(process.env["SEED"] ?? 3));
     const wanted = F16.filter((i) => /^(wgmma.m64n(16|48|56|104)|mma)/.test(i.name));
     const subjects: GridSubject[] = [];
@@ -112,7 +112,7 @@ describe("schedules drawn at random for small images in NCHW", () => {
   });
 });
 
-describe("schedules drawn at random for few channels", () => {
+describe("random schedules for few channels", () => {
   /** Strides, dilations, filters of even length, sums that fill no part, channels of which 8, 4, 2 or 1 move at once. */
   const FEW = [
     { n: 2, c: 3, k: 20, h: 11, w: 16, r: 5, s: 5, pad: 2, stride: 2 },
@@ -122,7 +122,7 @@ describe("schedules drawn at random for few channels", () => {
     { n: 1, c: 16, k: 8, h: 6, w: 16, r: 1, s: 3, pad: 0 },
   ];
 
-  it("stage what a tile reads once and give what the equation says on the emulated device", {
+  it("stage the input of each tile only once and equal the equation on the emulated device", {
     timeout: 900_000,
   }, async () => {
     const random = seededRandom(Number(process.env["SEED"] ?? 3));

@@ -113,7 +113,7 @@ const EMULATED = inFull(
   subjects.filter((_, i) => ![1, 2, 5, 7].includes(i)),
 );
 
-describe("inputs that are copied ahead", () => {
+describe("inputs copied ahead of the kernel", () => {
   it.each(INTERPRETED)("equal the equation: $name", ({ context, schedule }) => {
     expect(predictGrid(context, schedule, HOPPER)?.seconds).toBeGreaterThan(0);
     expectRightInterpreted({ context, schedule }, ADVERSE_ORDERS.slice(0, inFull(6, 1)));
@@ -121,7 +121,7 @@ describe("inputs that are copied ahead", () => {
 
   it("are right on the emulated device", () => expectRightEmulated(EMULATED), 120_000);
 
-  it("are awaited, and their tiles too: one barrier too few is found", () => {
+  it("are awaited, as are their tiles: a missing barrier is found", () => {
     const [, { context, schedule } = fail()] = subjects;
     const { computation } = context.mapping;
     const nest = lowerGrid(context, schedule);
@@ -137,7 +137,7 @@ describe("inputs that are copied ahead", () => {
     );
   });
 
-  it("read as a program", () => {
+  it("print as this program", () => {
     const { context, schedule } = subjects[2] ?? {};
     expect(context && schedule && printNest(lowerGrid(context, schedule))).toMatchInlineSnapshot(`
       "shared a_ring: f16[stage 3, m 64, k 64] at stage*4096 + (m*64 + (8*(k/8 ^ m%8) + k%8))
@@ -200,7 +200,7 @@ describe("a copy of an input ahead of the kernel", () => {
     expect(repackings(layer("conv2d", { ...size, r: 1, s: 1, stride: 2, pad: 0 }))).toEqual([undefined, ["b"]]);
   });
 
-  it("is refused with a sentence where it is of no use", () => {
+  it("is refused with the reason where it is of no use", () => {
     const problem = (repack: readonly string[], last = false): unknown =>
       gridProblem(layer("conv2d", size, last), { ...WGMMA, repack });
     expect(problem(["a", "b"])).toBeUndefined();
@@ -212,7 +212,7 @@ describe("a copy of an input ahead of the kernel", () => {
     );
   });
 
-  it("is drawn, and expected to be worth it where a layer is large, not where a launch takes longer than the rest", () => {
+  it("is drawn, and chosen for a large layer, but not where its launch costs more than it saves", () => {
     const random = seededRandom(1);
     const best = (context: GridContext): GridSchedule | undefined => {
       const drawn = Array.from({ length: 300 }, () => drawSchedule(GRID, context, random)).filter(

@@ -61,7 +61,7 @@ describe("a kernel of blocks and warps", () => {
 });
 
 describe("the space of a GPU", () => {
-  it("promises the schedule that each of its mappings was judged by", () => {
+  it("promises schedules of which the best beats random ones", () => {
     const computation = instantiate(operatorNamed("matmul"), {
       ...{ parameters: { m: 256, n: 256, k: 256 }, types: parseDataTypes("f16") },
     });
@@ -97,7 +97,7 @@ describe("a recorded schedule of blocks", () => {
     }
   };
 
-  it("says a tile and warps of its axes and of no others", () => {
+  it("must give a tile and warps for its own axes and no others", () => {
     expect(problem({})).toBe("stands");
     expect(problem({ tile: {} })).toContain("tile is of nothing, not of m, n, k");
     expect(problem({ warps: { m: 1 } })).toContain("warps is of m, not of m, n");

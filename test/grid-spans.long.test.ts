@@ -45,8 +45,8 @@ const SUBJECTS = [
   pointwise(56, { h: 8, w: 9, n: 2 }, { store: "quads", producer: "warp" }),
 ];
 
-describe("pixels along rows of shared memory", () => {
-  it.each(SUBJECTS)("are multiplied and stored as the equation says: $name", ({ context, schedule }) => {
+describe("pixels that lie along rows of shared memory", () => {
+  it.each(SUBJECTS)("equal the equation: $name", ({ context, schedule }) => {
     expectRightInterpreted({ context, schedule }, ADVERSE_ORDERS.slice(0, 1));
   });
 

@@ -95,7 +95,7 @@ describe("a sum split among four blocks", () => {
   it("is right on the emulated device", () => expectRightEmulated(subjects), 120_000);
 });
 
-describe("parts that meet", () => {
+describe("partial sums of several blocks", () => {
   const context = gridContextOf(product(32, 16, 64), mma, MATMUL);
   const { computation } = context.mapping;
   const inputs = smallIntegers(computation);
@@ -119,23 +119,23 @@ describe("parts that meet", () => {
   const isBarrier = (s: Statement, of: "sums" | "beginnings"): boolean =>
     s.kind === "barrier" && s.group === "cluster" && (s.of ?? "sums") === of;
 
-  it("are right, call after call", () => {
+  it("add up to the right result, call after call", () => {
     for (const split of [CLUSTER, MEMORY]) expect(without(nestOf(split), () => false)).toEqual(always("right"));
   });
 
-  it("are not added before the cluster has met", () => {
+  it("are not added before a barrier of the cluster", () => {
     expect(without(nestOf(CLUSTER), (s) => isBarrier(s, "sums"))).toEqual(
       always(expect.stringMatching(/parts\[.*missing: a barrier of the (cluster|block) between/)),
     );
   });
 
-  it("are not written into a block that may not have begun", () => {
+  it("are not written to a block that may not have begun", () => {
     expect(without(nestOf(CLUSTER), (s) => isBarrier(s, "beginnings"))).toEqual(
       always(expect.stringMatching(/missing: a barrier of the cluster, of beginnings: the block may not have begun/)),
     );
   });
 
-  it("are not read out of a block that may have ended", () => {
+  it("are not read from a block that may have ended", () => {
     const nest = nestOf(CLUSTER);
     const next = parseExpr("(split+1)%4");
     const pulled = (e: Expr): Expr =>
@@ -151,13 +151,13 @@ describe("parts that meet", () => {
     );
   });
 
-  it("are not added by a kernel that does not wait for theirs", () => {
+  it("are not added by a kernel that has no barrier before it", () => {
     expect(without(nestOf(MEMORY), (s) => s.kind === "barrier" && s.group === undefined)).toEqual(
       always(expect.stringMatching(/parts\[.*missing: a barrier of the (whole call|block)/)),
     );
   });
 
-  it("are refused with a sentence where they cannot meet", () => {
+  it("are refused with the reason where they cannot be added", () => {
     const problem = (change: Partial<GridSchedule>, target = HOPPER): string | undefined =>
       gridProblem(gridContextOf(product(32, 16, 64), mma, MATMUL, target), { ...MMA, ...change });
     expect(problem({ split: { parts: 3, through: "memory" } })).toBe(
@@ -172,7 +172,7 @@ describe("parts that meet", () => {
     );
   });
 
-  it("are worth it where results are few and sums long, by the model, and not where tiles fill the machine", () => {
+  it("are predicted to pay where results are few and sums long, not where tiles fill the machine", () => {
     const seconds = (c: GridContext, schedule: GridSchedule): number =>
       predictGrid(c, schedule, HOPPER)?.seconds ?? Number.POSITIVE_INFINITY;
     const fast: GridSchedule = { ...WGMMA, stage: 4, tile: { m: 64, n: 64, k: 64 }, fragments: "across" };
@@ -185,7 +185,7 @@ describe("parts that meet", () => {
     expect(seconds(wide, quads)).toBeLessThan(seconds(wide, { ...halves, split: { parts: 2, through: "cluster" } }));
   });
 
-  it("read as a program", () => {
+  it("print as this program", () => {
     expect(printNest(nestOf(CLUSTER))).toMatchInlineSnapshot(`
       "shared a_ring: f16[stage 2, m 32, k 16] at stage*512 + (m*16 + (8*(k/8 ^ m/4%2) + k%8))
       shared b_ring: f16[stage 2, k 16, n 16] at stage*256 + (k*16 + (8*(n/8 ^ k/4%2) + n%8))

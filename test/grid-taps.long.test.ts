@@ -76,7 +76,7 @@ const CASES = [
   ],
 ] as const;
 
-describe("taps that are windows of what is staged once", () => {
+describe("taps that read windows of an input staged once", () => {
   it.each(CASES.map((one, i) => [...one, i] as const))(
     "equal the equation: %s %o, %s",
     (name, parameters, mapping, how, turn) => {
@@ -99,7 +99,7 @@ describe("a window", () => {
   const inputs = smallIntegers(computation);
   const expected = interpret(computation, inputs);
 
-  it("reads as a program", () => {
+  it("prints as this program", () => {
     expect(printNest(lowerGrid(context, schedule(64, 16, { transfer: "engine" })))).toMatchInlineSnapshot(`
       "shared a_window: f16[stage 2, m 80, k 64] at stage*5120 + (m*64 + (8*(k/8 ^ m%8) + k%8))
       shared b_ring: f16[stage 3, n 16, k 64] at stage*1024 + (n*64 + (8*(k/8 ^ n%8) + k%8))
@@ -152,7 +152,7 @@ describe("a window", () => {
     ["the wait for groups", "async", (s) => s.kind === "wait" && !s.of],
     ["the publication of a step", "async", (s) => s.kind === "fence" && s.on === "memory"],
   ];
-  it.each(LEFT_OUT)("is caught without %s (%s)", (_, transfer, leave) => {
+  it.each(LEFT_OUT)("is found faulty without %s (%s)", (_, transfer, leave) => {
     const nest = lowerGrid(context, schedule(128, 16, { transfer, warps: { m: 2, n: 1 } }));
     const outcomes = ADVERSE_ORDERS.slice(0, 2).map((order) => {
       try {
@@ -166,7 +166,7 @@ describe("a window", () => {
     expect(outcomes).toContain("fault");
   });
 
-  it("is overwritten early when it is sent for a step sooner", () => {
+  it("is overwritten early when it is requested a step sooner", () => {
     const nest = lowerGrid(context, schedule(64, 16, { transfer: "engine" }));
     const sooner = (all: readonly Statement[]): Statement[] =>
       all.map((s) => {
@@ -179,7 +179,7 @@ describe("a window", () => {
     ).toThrow(/overwritten/);
   });
 
-  it("is as large as its rows, the zeros between them shared", () => {
+  it("is as large as its rows, which share the zeros between them", () => {
     const sizes = (parameters: Record<string, number>, mapping: string, m: number, n: number): unknown => {
       const found = windowOf(contextOf(convolutionF16("conv2d", parameters), mapping), schedule(m, n));
       return found && { rows: found.dims.map((d) => `${d.name} ${d.tile}/${d.staged}`).join(" "), tiles: found.tiles };
@@ -194,7 +194,7 @@ describe("a window", () => {
     });
   });
 
-  it("is refused with a sentence where taps are none", () => {
+  it("is refused with the reason where taps read no window", () => {
     const reason = (parameters: Record<string, number>, mapping: string): unknown =>
       windowForm(contextOf(convolutionF16("conv2d", { n: 1, c: 64, k: 64, h: 8, w: 8, ...parameters }), mapping));
     expect(reason({ stride: 2 }, "m <- p,q; n <- k; k <- c")).toMatchInlineSnapshot(

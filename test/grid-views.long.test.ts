@@ -47,9 +47,9 @@ const CASES = [
 const contextNamed = (computation: Computation, mapping: string): GridContext =>
   gridContextOf(computation, INSTRUCTION, mapping);
 
-describe("an engine that fetches the tiles of a convolution", () => {
+describe("the copy engine, fetching tiles of a convolution,", () => {
   it.each(CASES.map((one, i) => [...one, i] as const))(
-    "brings what the equation asks for: %s %o, %s",
+    "brings the elements of the equation: %s %o, %s",
     (name, parameters, mapping, turn) => {
       const context = contextNamed(convolutionF16(name, parameters), mapping);
       expectRightInterpreted({ context, schedule: SCHEDULE }, ordersInTurn(turn));
@@ -59,7 +59,7 @@ describe("an engine that fetches the tiles of a convolution", () => {
   // Rows of 10 bytes are no rows of a box; images of 80 bytes are.
   const IMAGES = convolutionF16("conv2d", { n: 2, c: 24, k: 24, h: 8, w: 5, r: 1, s: 1, pad: 0 }, false);
 
-  it("brings images of a filter of one tap, whose pixels lie one behind the other", () => {
+  it("brings images for a filter of one tap, whose pixels are contiguous", () => {
     const context = contextNamed(IMAGES, "m <- k; n <- p,q; k <- c");
     expectRightInterpreted({ context, schedule: SCHEDULE }, ordersInTurn(1));
   });
@@ -75,12 +75,12 @@ describe("an engine that fetches the tiles of a convolution", () => {
 
 const STRIDED = convolutionF16("conv2d", { n: 1, c: 32, k: 20, h: 9, w: 11, stride: 2 });
 
-describe("a walk of pixels", () => {
+describe("a view that walks over pixels", () => {
   const context = contextNamed(STRIDED, "m <- p,q; n <- k; k <- c");
   const nest = lowerGrid(context, SCHEDULE);
   const inputs = smallIntegers(STRIDED);
 
-  it("reads as a program", () => {
+  it("prints as this program", () => {
     const sends = printNest(nest)
       .split("\n")
       .filter((l) => l.includes("engine"));
@@ -112,7 +112,7 @@ describe("a walk of pixels", () => {
     }
   };
 
-  it("is told apart from one that begins, steps or is offset otherwise", () => {
+  it("is found faulty when it begins, steps or is offset otherwise", () => {
     const pixels = (change: (rows: Extract<NonNullable<Copy["view"]>["rows"], { kind: "pixels" }>) => object): string =>
       faultOf(
         changed((view) =>
@@ -139,7 +139,7 @@ describe("a view that no descriptor of the copy engine expresses", () => {
     const reasons = context.inputs.map((i) => viewForm(context, i)).filter((f) => typeof f === "string");
     return reasons.join("; ");
   };
-  it("is refused with a sentence", () => {
+  it("is refused with the reason", () => {
     expect(reasonOf(STRIDED, "m <- q; n <- k; k <- c,r,s")).toMatchInlineSnapshot(
       `"columns of in are neither one loop nor several that lie one behind the other; columns of w are neither one loop nor several that lie one behind the other"`,
     );
@@ -161,7 +161,7 @@ describe("a view that no descriptor of the copy engine expresses", () => {
     );
   });
 
-  it("is refused where taps or borders begin between pieces of 16 bytes, as they did where H100s met an illegal instruction", () => {
+  it("is refused where taps or borders begin off 16 bytes, which faults on an H100", () => {
     const layer = (more: Record<string, number>): string =>
       reasonOf(
         convolutionF16("conv2d", { n: 1, c: 64, k: 64, h: 56, w: 56, r: 1, ...more }, false),

@@ -26,7 +26,7 @@ describe("the order of happening", () => {
     expect(order.hasEnded(write, 3, 1, 3)).toBe(true);
   });
 
-  it("passes from one to the next: a barrier of 0 and 1, then one of 1 and 2", () => {
+  it("is transitive: a barrier of 0 and 1, then one of 1 and 2", () => {
     const order = new HappensBefore(3);
     const write = order.now(0);
     order.barrier([0, 1]);
@@ -37,7 +37,7 @@ describe("the order of happening", () => {
     expect(order.hasEnded(later, 0, 2, 0)).toBe(false);
   });
 
-  it("goes one way through a clock that one releases into and another acquires", () => {
+  it("goes one way, from a thread that releases a clock to one that acquires it", () => {
     const order = new HappensBefore(2);
     const [written, read] = [order.now(0), order.now(1)];
     const full = order.newClock();
@@ -187,8 +187,8 @@ function firstRaceByClocks(all: readonly Act[]): number {
   return -1;
 }
 
-describe("memory that is watched", () => {
-  it("objects to the first access without order and to no other, as a graph of all that happened does", () => {
+describe("watched memory", () => {
+  it("reports the first unordered access and no other, as a graph of all events does", () => {
     let races = 0;
     let free = 0;
     fc.assert(
@@ -203,7 +203,7 @@ describe("memory that is watched", () => {
     expect(Math.min(races, free)).toBeGreaterThan(inFull(10_000, 200));
   });
 
-  it("keeps blocks apart until a barrier of the whole call, whatever each does in between", () => {
+  it("orders blocks only by a barrier of the whole call, whatever each does in between", () => {
     const judge = new Judge(1);
     const memory = new WatchedMemory(judge, {
       name: "out",

@@ -40,7 +40,7 @@ async function hintsOf(words: readonly string[]): Promise<string[]> {
   );
 }
 
-describe("a command that is printed", () => {
+describe("a command that is printed as a hint", () => {
   it.each([
     ["of a record that failed", () => ["emit", ids.failed, "--to", shop.path("x"), "--db", FILE], 2],
     ["of a record that is explained", () => ["explain", ids.ok, "--db", FILE], 2],
