@@ -139,7 +139,7 @@ describe("an imported record", () => {
     expect(planted()).toBe(false);
   });
 
-  it("runs in a process of its own before it is loaded, when the user says so", async () => {
+  it("runs in a separate process before it is loaded when the user trusts it", async () => {
     const kernel = await load(id, { database: IMPORTED, trustImported: true, cache: at("cache") });
     const [input, weight, out] = [new Uint8Array(400).fill(1), new Int8Array(2304).fill(1), new Int32Array(400)];
     kernel.run(input, weight, out);
@@ -147,7 +147,7 @@ describe("an imported record", () => {
     kernel.close();
   });
 
-  it("is not loaded when it ends that process", async () => {
+  it("is not loaded when it crashes that process", async () => {
     // Every kernel this compiler makes kills the process that opens it; the library that load itself makes does not.
     const header = at("deadly.h");
     writeFileSync(header, "#include <signal.h>\n__attribute__((constructor)) static void die() { raise(SIGSEGV); }\n");
@@ -167,7 +167,7 @@ describe("an imported record", () => {
     expect(existsSync(at("deadly cache"))).toBe(false);
   });
 
-  it("is built, run and proved by emit and by verify when the user says so", async () => {
+  it("is built, run and proved by emit and by verify when the user trusts it", async () => {
     const emitted = await commandLine(`emit ${id} --to '${at("trusted")}' --prove --trust-imported --db '${IMPORTED}'`);
     expect(emitted).toMatchObject({ code: 0, out: expect.stringContaining("right") });
     const verified = await commandLine(`db verify --remeasure 1 --trust-imported --json --db '${IMPORTED}'`);
@@ -179,7 +179,7 @@ describe("an imported record", () => {
     (await load(at("trusted"), { cache: at("cache") })).close();
   });
 
-  it("is no answer to a search, which measures for itself", async () => {
+  it("does not replace the measurements of a search", async () => {
     const db = openDatabase(at("tuned.db"));
     const other = openDatabase(HERE, { readonly: true });
     importLines(db, exportLines(other));
@@ -221,7 +221,7 @@ describe("a record measured here", () => {
     }
   });
 
-  it("is a package from elsewhere on another machine, which load takes when told to", async () => {
+  it("is a foreign package on another machine, which load takes only when told to", async () => {
     expect((await commandLine(`emit ${id} --to '${at("given")}' --db '${HERE}'`)).code).toBe(0);
     vi.stubEnv("XDG_STATE_HOME", at("state of another"));
     await expect(load(at("given"), { cache: at("cache") })).rejects.toThrow(/was not written here/);

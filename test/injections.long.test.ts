@@ -164,7 +164,7 @@ function bareOf(file: string, text: string): string {
 }
 
 describe("the readers of this test", () => {
-  it("see what each language would obey", () => {
+  it("keep exactly the text that each language would obey", () => {
     expect(bareCpp('/* a */ f("b // c"); // d\nint x; /\\\n* e */ R"q(")" /*)q";').split(/\s+/)).toEqual([
       "",
       'f("");',
@@ -230,7 +230,7 @@ function same({ path }: Place, made: string, expected: string | undefined): bool
   return WORDS.has(String(path.at(-1))) ? !/planted|CMAKE_COMMAND/.test(made) : made === expected;
 }
 
-describe("a text of a record", () => {
+describe("a hostile text in a record", () => {
   const taken: { readonly kind: string; readonly place: Place; readonly text: string }[] = [];
 
   it.each(["mapped", "lanes", "CUDA"])(
@@ -280,7 +280,7 @@ describe("a text of a record", () => {
     return record;
   }
 
-  it("that no program of a CUDA kernel refuses is not obeyed when all of them are built and run on the emulated device", async () => {
+  it("accepted in a CUDA package is not obeyed when the package is built and run under emulation", async () => {
     const folder = join(mkdtempSync(join(tmpdir(), "automap injections ")), "package");
     try {
       writePackage(folder, packageFiles(subjectOf(plantedIn("CUDA"), { name: NAME })));
@@ -329,7 +329,7 @@ describe("a text of a record", () => {
 
 // ---- pages --------------------------------------------------------------------------------------------------------------------------
 
-describe("a text of a page's data", () => {
+describe("a hostile text in a page's data", () => {
   it("changes no tag of the report", async () => {
     const db = openDatabase(shop.path("honest.db"), { readonly: true });
     const data = gatherReport(db, {}, 1);

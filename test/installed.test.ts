@@ -62,7 +62,7 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
     writeFileSync(join(project, "package.json"), '{ "type": "module" }');
   });
 
-  it("holds documents and examples, and neither benches nor maps of sources it lacks", () => {
+  it("holds documents and examples, and neither benchmarks nor source maps", () => {
     const files = readdirSync(installed, { recursive: true, encoding: "utf8" });
     expect(files).toEqual(expect.arrayContaining(["README.md", "docs/architecture.md", "dist/examples/mappings.js"]));
     expect(files.filter((file) => /^dist\/(bench|test)\/|\.map$|\.db$/.test(file))).toEqual([]);
@@ -125,7 +125,7 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
     600_000,
   );
 
-  it("is given an instruction of the user's on its command line", () => {
+  it("takes an instruction of the user on its command line", () => {
     const file = "node_modules/automap/dist/examples/vpmaddwd.js";
     expect(automap("intrinsic", "check", "mine.vpmaddwd", "--declare", file)).toContain("1 agree with their equation");
   }, 120_000);

@@ -15,7 +15,7 @@ describe("the product alone", () => {
     ["fp32", 0.5688, 1.431, 2.044, 2.613],
     ["fp16", 0.2844, 0.715, 1.022, 1.306],
     ["fp16, matrix engine", 0.0355, 0.715, 1.022, 1.057],
-  ] as const)("in %s takes so many milliseconds to compute and to read", (name, compute, stated, used, most) => {
+  ] as const)("in %s has the time bounds computed by hand", (name, compute, stated, used, most) => {
     const bounds = boundsOf(named(name), ATS, EFFICIENCY);
     expect(bounds.compute).toBeCloseTo(compute, 4);
     expect(boundsOf(named(name), ATS, 1).memory).toBeCloseTo(stated, 3);
@@ -29,7 +29,7 @@ describe.each([
   ["kernels of the product", PRODUCTS],
   ["sequences of kernels", SEQUENCES],
 ] as const)("%s", (_, variants) => {
-  it("are expected in the order in which the talk measured them, and none faster than its bound", () => {
+  it("are predicted in the order in which the talk measured them, and none beats its bound", () => {
     const measured = variants.filter((v) => v.measured !== undefined);
     const slowestFirst = (of: (v: Variant) => number): string[] =>
       [...measured].sort((a, b) => of(b) - of(a)).map((v) => v.name);

@@ -38,7 +38,7 @@ describe("a statement that no hardware could run", () => {
   const of = (nest: LoopNest, computation = matrix): string => first(nest, computation);
   const tile = shared("s", "f16", { i: 32, j: 64 });
 
-  it("is a piece whose elements do not lie side by side, inside together, at a multiple of its size", () => {
+  it("is a copy in pieces whose elements lie apart, partly outside, or off a multiple of their size", () => {
     const copied = (
       equation: string,
       width: number,
@@ -84,7 +84,7 @@ describe("a statement that no hardware could run", () => {
     `);
   });
 
-  it("is a storage formula that leaves its buffer, or puts two elements in one place", () => {
+  it("uses a storage formula that leaves its buffer, or puts two elements in one place", () => {
     const stored = (formula: string, elements = 2048): string =>
       of(
         onWarps(
@@ -108,7 +108,7 @@ describe("a statement that no hardware could run", () => {
     `);
   });
 
-  it("is a copy whose threads disagree, or that computes on its way", () => {
+  it("is a copy whose threads disagree, or that computes", () => {
     const copied = (
       equation: string,
       options: Parameters<typeof copy>[2] = {},
@@ -151,7 +151,7 @@ describe("a statement that no hardware could run", () => {
     `);
   });
 
-  it("is a tile that its instruction cannot move", () => {
+  it("moves a tile that its instruction cannot move", () => {
     const fetched = (
       by: "elements" | "ldmatrix" | "ldmatrix.trans" | "instruction",
       row: string,
@@ -203,7 +203,7 @@ describe("a statement that no hardware could run", () => {
     `);
   });
 
-  it("is a register that does not exist, holds nothing, or holds something else", () => {
+  it("reads a register that does not exist, holds nothing, or holds something else", () => {
     const at = (index: number) => ({ file: "a", index: number(index) });
     const issue: Statement = { kind: "register-issue", intrinsic: mma, registers: { c: at(0), a: at(0), b: at(0) } };
     const clears = (operand: string, index: number, ...more: readonly Statement[]): string =>
@@ -228,7 +228,7 @@ describe("a statement that no hardware could run", () => {
     `);
   });
 
-  it("is a statement out of its place", () => {
+  it("is one in the wrong place of the nest", () => {
     const scalar: Statement = { kind: "scalar", equation: copy("y[0,0] = x[0,0]", {}).equation };
     const {
       body: [block],

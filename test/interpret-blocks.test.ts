@@ -218,7 +218,7 @@ const RIGHT: Readonly<Record<string, Case>> = {
   "a ring of plain copies": ringMatmul({ stages: 2, transfer: "plain" }),
 };
 
-describe("a nest with just the order it needs", () => {
+describe("a nest with no more synchronisation than it needs", () => {
   it.each(Object.entries(RIGHT))("runs in every order, twice: %s", (_, given) => {
     const expected = [...interpret(given.computation, someInputs(given.computation))];
     for (const order of ADVERSE_ORDERS) expect(run(given, order, 2), JSON.stringify(order)).toEqual(expected);
@@ -254,7 +254,7 @@ function printedRows(intrinsic: Intrinsic, operand: Operand, transposed: boolean
   }
 }
 
-it("ldmatrix reads the rows that the printer names, derived by either from the storage formula", () => {
+it("ldmatrix reads the rows that the printer names, as both derive them from the storage formula", () => {
   const tiles = INTRINSICS.flatMap((intrinsic) =>
     intrinsic.operands.filter((o) => o.file === "frag").map((operand) => ({ intrinsic, operand })),
   );

@@ -50,7 +50,7 @@ describe("a product of warpgroups", () => {
     expect(verdicts({ stages: 2, inFlight: 0 })).toEqual(["right"]);
   });
 
-  it("reads as a program", () => {
+  it("prints as this program", () => {
     expect(printNest(groupMatmul().nest)).toMatchInlineSnapshot(`
       "shared a_ring: f16[stage 3, m 128, k 64] at 8192*stage + 64*m + 8*(k/8 ^ m%8) + k%8
       shared b_ring: f16[stage 3, k 64, n 32] at 2048*stage + 32*k + 8*(n/8 ^ k/2%4) + n%8
@@ -78,7 +78,7 @@ describe("a product of warpgroups", () => {
     `);
   });
 
-  it("wants what threads wrote published to the instruction that reads by itself", () => {
+  it("needs a fence that publishes the threads' writes to the instruction", () => {
     expect(verdicts({ without: "fence memory" })).toMatchInlineSnapshot(`
       [
         "a_ring[stage 0, m 0, k 0] is read by an instruction that does not see what was written
@@ -93,7 +93,7 @@ describe("a product of warpgroups", () => {
     `);
   });
 
-  it("wants the registers fenced, the issues committed and awaited", () => {
+  it("needs the registers fenced, the issues committed and awaited", () => {
     expect(verdicts({ without: "fence registers" })).toMatchInlineSnapshot(`
       [
         "no fence of registers stands between the last commit and this issue: missing: fence wgmma registers
@@ -126,7 +126,7 @@ describe("a product of warpgroups", () => {
     `);
   });
 
-  it("wants a barrier between the copies and the products, and the copies awaited", () => {
+  it("needs a barrier between the copies and the products, and the copies awaited", () => {
     expect(verdicts({ without: "barrier" })).toMatchInlineSnapshot(`
       [
         "a_ring[stage 0, m 0, k 0] is read before what writes it has ended
@@ -157,7 +157,7 @@ describe("a product of warpgroups", () => {
     `);
   });
 
-  it("wants a stage more for products that stay in flight", () => {
+  it("needs one more stage for products that stay in flight", () => {
     expect(verdicts({ stages: 3, inFlight: 1, ahead: 2 })).toMatchInlineSnapshot(`
       [
         "a_ring[stage 0, m 0, k 0] is overwritten while another thread may still read it
@@ -172,7 +172,7 @@ describe("a product of warpgroups", () => {
     `);
   });
 
-  it("reads only what a start, two distances and a swizzle describe", () => {
+  it("reads only layouts that a start, two distances and a swizzle describe", () => {
     expect(verdicts({ turned: true, crooked: true })).toMatchInlineSnapshot(`
       [
         "b from b_ring[stage 0, n 0, k 0] on lies in no form that wgmma.m64n32k16.f32.f16 reads: a start, two distances, a swizzle

@@ -29,14 +29,14 @@ function run(texts: readonly string[], x: readonly number[], dtype: DType = "f32
 }
 
 describe("lanes", () => {
-  it("all read before any writes, whichever way a value moves", () => {
+  it("all read before any of them writes, whichever way a value moves", () => {
     const moved = (shift: string): number[] =>
       run(["V[0,lane] = x[lane]", `V[0,lane] = V[0,lane${shift}]`, "y[lane] = V[0,lane]"], [1, 2, 3, 4]);
     expect(moved("-1")).toEqual([Number.NaN, 1, 2, 3]);
     expect(moved("+1")).toEqual([2, 3, 4, Number.NaN]);
   });
 
-  it("do not know what lies beyond the ends, nor what was never written", () => {
+  it("have NaN or an unknown integer beyond the ends and where nothing was written", () => {
     expect(run(["V[0,lane] = x[lane]", "y[lane] = V[0,lane-2] + V[1,lane]"], [1, 2, 3, 4])).toEqual([
       ...[Number.NaN, Number.NaN, Number.NaN, Number.NaN],
     ]);
@@ -45,19 +45,19 @@ describe("lanes", () => {
     expect(integers[0]).not.toBe(0);
   });
 
-  it("need not know a value that a condition leaves out", () => {
+  it("ignore an unknown value that a condition leaves out", () => {
     expect(run(["V[0,lane] = x[lane]", "y[lane] = select(lane < 1, 9, V[0,lane-1])"], [1, 2, 3, 4])).toEqual([
       ...[9, 1, 2, 3],
     ]);
   });
 
-  it("forget between calls", () => {
+  it("keep no value from call to call", () => {
     const computation = defineComputation({ equation: "y[i] += x[i]", extents: { i: LANES }, tensors: { x: "f32" } });
     const nest = onLanes(["y[lane] = V[0,lane]", "V[0,lane] = x[lane]"]);
     expect([...interpretNest(nest, computation, { x: [1, 2, 3, 4] }, 2)]).toEqual(Array(LANES).fill(Number.NaN));
   });
 
-  it("fold into a target without their axis, those that meet the condition only", () => {
+  it("are summed into a target without their axis where they meet the condition", () => {
     const sum = ["V[0,lane] = x[lane]", "y[1] += V[0,lane]", "y[2] += V[0,lane] where lane < 2"];
     expect(run(sum, [1, 2, 3, 4])).toEqual([0, 10, 3, 0]);
     // What is assigned nowhere shows.
@@ -65,12 +65,12 @@ describe("lanes", () => {
     expect(run(["V[0,lane] = x[lane]", "y[0] = V[0,lane] where lane == 2"], [1, 2, 3, 4])).toEqual([3, ...left]);
   });
 
-  it("round a fold once, as a sum is", () => {
+  it("round such a sum once", () => {
     // 2^24 + 1 rounds to 2^24 in f32; the three ones together do not vanish.
     expect(run(["V[0,lane] = x[lane]", "y[0] += V[0,lane]"], [2 ** 24, 1, 1, 1])).toEqual([2 ** 24 + 4, 0, 0, 0]);
   });
 
-  it("refuse what would depend on the order of lanes", () => {
+  it("refuse a statement that depends on the order of lanes", () => {
     expect(() => run(["y[0] = x[lane]"], [1, 2, 3, 4])).toThrow("internal: 4 lanes assign y[0] = x[lane]");
     expect(() => run(["y[lane/2] += x[lane]"], [1, 2, 3, 4])).toThrow(/two lanes write one element/);
     expect(() => run(["V[2,lane] = x[lane]"], [1, 2, 3, 4])).toThrow("internal: V[2,lane] is register 2 of 2");

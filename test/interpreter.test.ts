@@ -33,7 +33,7 @@ describe("sums and maxima", () => {
     ]);
   });
 
-  it("read the identity of the combine outside a tensor", () => {
+  it("read the identity of the reduction outside a tensor", () => {
     const outside = (op: string, dtype: "f32" | "s8" | "u8"): number[] =>
       run(`y[i] ${op} x[i+j-2]`, { i: 5, j: 2 }, { x: { dtype, shape: [2] } }, { x: [5, 7] });
     expect(outside("+=", "f32")).toEqual([0, 5, 12, 7, 0]);
@@ -49,13 +49,13 @@ describe("sums and maxima", () => {
     ]);
   });
 
-  it("saturate the sum once, after all of it", () => {
+  it("saturate the sum once, at its end", () => {
     expect(run("y[] sat+= x[i]", { i: 3 }, { x: "s8" }, { x: [100, 100, -100] })).toEqual([100]);
     expect(run("y[] sat+= x[i]", { i: 2 }, { x: "s8" }, { x: [100, 100] })).toEqual([127]);
     expect(run("y[] sat+= x[i]", { i: 2 }, { x: "s8" }, { x: [-100, -100] })).toEqual([-128]);
   });
 
-  it("join a register that holds something already", () => {
+  it("add to a register that already holds a value", () => {
     const spec = { extents: { i: 3 }, tensors: { x: "s8" } } as const;
     const y = Float64Array.of(100);
     const x = Float64Array.of(20, 20, 20);

@@ -30,7 +30,7 @@ describe("the intrinsics table", async () => {
   const results = await checkIntrinsics(INTRINSICS, { seed: 20261121, isa });
   const resultOf = new Map(results.map((result) => [result.intrinsic, result]));
 
-  test("has one row a name, each with a manual and a sentence", () => {
+  test("has one row for each name, with its manual and a summary", () => {
     expect(new Set(INTRINSICS.map((row) => row.name)).size).toBe(INTRINSICS.length);
     for (const { source, summary } of INTRINSICS) {
       expect(source.length).toBeGreaterThan(8);
@@ -182,7 +182,7 @@ test("16-bit factors of a warpgroup are read with their rows along either axis",
   expect(results.filter((r) => r.status !== "ok" && r.status !== "skipped")).toEqual([]);
 });
 
-describe("a row that is wrong", async () => {
+describe("a wrong row", async () => {
   const results = await checkIntrinsics(WRONG_ROWS, { seed: 1, isa });
 
   for (const result of results) {
@@ -191,7 +191,7 @@ describe("a row that is wrong", async () => {
     });
   }
 
-  test.skipIf(results.some((r) => r.status === "skipped"))("is told with the case, the element and both values", () => {
+  test.skipIf(results.some((r) => r.status === "skipped"))("is reported with case, element and both values", () => {
     const told = (name: string): string | undefined => results.find((r) => r.intrinsic === name)?.detail;
     expect(told("avx512.vpdpbusds, declared as wrapping")).toMatchInlineSnapshot(
       `"extremes: c[0] is 2147483647, its equation gives -2147483523"`,

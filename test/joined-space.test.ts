@@ -15,7 +15,7 @@ const words = (letter: string): SearchSpace<string> => ({
 });
 const isA = (c: string): c is string => c.startsWith("a");
 
-describe("two spaces as one", () => {
+describe("two search spaces joined", () => {
   const space = joinedSpace(words("a"), words("b"), isA);
 
   it("holds the candidates of both and counts them", () => {
@@ -24,7 +24,7 @@ describe("two spaces as one", () => {
     expect(joinedSpace({ ...words("a"), size: undefined }, words("b"), isA).size).toBeUndefined();
   });
 
-  it("promises what either promises", () => {
+  it("promises the candidates that either promises", () => {
     const promising = { ...words("a"), promising: ["a3"] };
     expect(joinedSpace(promising, { ...words("b"), promising: ["b1"] }, isA).promising).toEqual(["a3", "b1"]);
     expect(joinedSpace(promising, words("b"), isA).promising).toEqual(["a3"]);
@@ -36,14 +36,14 @@ describe("two spaces as one", () => {
     expect(new Set(drawn)).toEqual(new Set(["a", "b"]));
   });
 
-  it("changes a candidate within its own space", () => {
+  it("mutates and crosses candidates within their own space", () => {
     const random = seededRandom(1);
     expect(space.mutate("a4", random)).toBe("a0");
     expect(space.mutate("b1", random)).toBe("b2");
     expect(space.crossover("b1", "b3", random)).toBe("b3");
   });
 
-  it("takes one parent or the other when they are of different spaces, which lie far apart", () => {
+  it("returns one parent when the parents are of different spaces, which lie far apart", () => {
     const random = seededRandom(1);
     const children = Array.from({ length: 40 }, () => space.crossover("a1", "b1", random));
     expect(new Set(children)).toEqual(new Set(["a1", "b1"]));

@@ -35,7 +35,7 @@ async function optionsOf(command: string): Promise<string[]> {
 }
 
 describe("--json-schema", () => {
-  it("stands beside every --json", async () => {
+  it("exists wherever --json does", async () => {
     const names = (await commandLine(["completion", "--of", ""])).out.trim().split("\n");
     const without: string[] = [];
     for (const name of names) {
@@ -79,7 +79,7 @@ describe("--json-schema", () => {
     ["db merge", () => `${FILE} --db ${shop.path("merged.db")}`],
     ["db verify", () => `--db ${FILE}`],
     ["db prune", () => `--status crashed --db ${FILE}`],
-  ])("of %s tells what it prints", async (command, words) => {
+  ])("of %s describes its output", async (command, words) => {
     const schema = await commandLine(`${command} --json-schema`);
     expect({ code: schema.code, err: schema.err }).toEqual({ code: 0, err: "" });
     const { out, err } = await commandLine(`${command} ${words()} --json`);

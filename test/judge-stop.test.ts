@@ -57,7 +57,7 @@ async function interrupted(words: readonly string[], begun: string) {
 }
 
 describe("Ctrl-C while a kernel is emulated", () => {
-  it("ends it, and keeps, prints and writes what was judged before", async () => {
+  it("ends it, and keeps, prints and writes the verdicts before it", async () => {
     const { command, begun } = endlessCompiler("second", 1);
     vi.stubEnv("CXX", command);
     const [database, to] = [join(scratch, "second.db"), join(scratch, "second.cm")];
@@ -74,7 +74,7 @@ describe("Ctrl-C while a kernel is emulated", () => {
     }
   });
 
-  it("ends with 130 too when nothing was judged before", async () => {
+  it("ends with 130 also when nothing was judged before", async () => {
     const { command, begun } = endlessCompiler("none", 0);
     vi.stubEnv("CXX", command);
     const database = join(scratch, "none.db");
@@ -111,7 +111,7 @@ describe("Ctrl-C while a kernel is emulated", () => {
 });
 
 describe("kernels to judge", () => {
-  it("are of one language: what records call the emulator is that of one", async () => {
+  it("are refused when they are of two languages", async () => {
     const machine = await readTarget("dg2", "");
     const intrinsics = [...usableIntrinsics(machine, "cm"), ...usableIntrinsics(machine, "opencl")];
     const computation = operator("matmul", "u8s8", { m: 9, n: 18, k: 20 });

@@ -43,14 +43,14 @@ function spaceOf(computation: Computation, vectors: VectorRegisters = ZMM): Arra
 }
 
 describe("designs on lanes by their transforms", () => {
-  it("have every dataflow of a filter among them, the named ones too", () => {
+  it("include every dataflow of a filter, the named ones too", () => {
     const space = spaceOf(make("conv1d-single", { l: 400, r: 5 }));
     const found = bestOfEach(space).map((b) => b.design.dataflow);
     expect(found).toEqual(expect.arrayContaining(["SBM", "BSM", "FSM", "BFS", "FFS", "FBS", "FSA", "FBM"]));
     expect(["FBS", "SBM", "FBM"]).toEqual(expect.arrayContaining(found.slice(0, 2)));
   });
 
-  it("that do not fit are refused with what does not", () => {
+  it("that do not fit are refused with the reason", () => {
     const computation = make("conv1d-single", { l: 64, r: 17 });
     const designs = finished(arrayDesigns(computation, 16));
     if ("rule" in designs) throw new Error(designs.because);
@@ -143,11 +143,11 @@ describe("designs on lanes by their transforms", () => {
   });
 });
 
-describe("a search of designs on lanes", () => {
+describe("the search space of designs on lanes", () => {
   const spaceOn = (computation: Computation, kinds: "lanes" | "all", machine = nativeTarget()) =>
     finished(sessionSpace(computation, { intrinsics: usableIntrinsics(machine), machine, threads: 1, seed: 1, kinds }));
 
-  it("has windows and transforms of 8 lanes of f32, 4 of f64, on a machine with AVX2 only, and none of narrow types", () => {
+  it("has 8 lanes of f32 and 4 of f64 on a machine with AVX2 only, and no narrow types", () => {
     const machine = { ...nativeTarget(), isa: ["avx2", "fma"] };
     for (const [types, lanes] of [["f32", 8] as const, ["f64", 4] as const]) {
       const space = spaceOn(make("conv1d-single", { l: 400, r: 5 }, types), "lanes", machine);
@@ -165,7 +165,7 @@ describe("a search of designs on lanes", () => {
 
   const avx512 = nativeTarget().isa.includes("avx512f");
 
-  it.skipIf(!avx512)("measures the best of each dataflow first, and has all of them to choose from", () => {
+  it.skipIf(!avx512)("begins with the best of each dataflow, and holds all of them", () => {
     const space = spaceOn(make("conv1d-single", { l: 400, r: 5 }), "lanes");
     if (isRefusals(space)) throw new Error("refused");
     const transforms = (space.representatives ?? []).map((c) =>
@@ -176,7 +176,7 @@ describe("a search of designs on lanes", () => {
     expect(new Set(all.map((c) => JSON.stringify(c.schedule.transform))).size).toBe(56);
   });
 
-  it.skipIf(!avx512)("has them where windows of one stride and bare axes do not run", () => {
+  it.skipIf(!avx512)("has transforms where no window of stride 1 exists", () => {
     const space = spaceOn(make("conv1d-single", { l: 129, r: 3, stride: 2 }), "all");
     expect(!isRefusals(space) && isArray(space.promising?.at(-1) ?? space.random(seededRandom(1)))).toBe(true);
   });

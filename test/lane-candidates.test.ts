@@ -37,7 +37,7 @@ describe("the space of lane kernels", () => {
     expect(() => lowerLanes(computation, space.random(seededRandom(1)))).not.toThrow();
   });
 
-  it("keeps mutation and crossover inside, and moves", () => {
+  it("contains every mutation and crossover, most of them new candidates", () => {
     const [, space] = spaceOf("3d7pt", { d: 64, h: 66, w: 64 });
     const inside = new Set([...space.all()].map((s) => space.key(s)));
     const random = seededRandom(7);
@@ -52,7 +52,7 @@ describe("the space of lane kernels", () => {
     expect(moved).toBeGreaterThan(50);
   });
 
-  it("streams what memory has to hold, and not what a cache does", () => {
+  it("streams outputs that only memory holds, not those a cache holds", () => {
     const [, large] = spaceOf("2d5pt", { h: 8192, w: 8192 });
     const [, small] = spaceOf("2d5pt", { h: 512, w: 512 });
     expect(rankLanes(large, 1)[0]?.streaming).toBe(true);
@@ -67,7 +67,7 @@ describe("the space of lane kernels", () => {
     expect(rankLanes(space, 12)).toHaveLength(12);
   });
 
-  it("holds no kernel whose blocks are thousands of texts beside one another, and still what is expected to be fastest", () => {
+  it("holds no kernel of thousands of written-out products, and still a fastest one of blocks", () => {
     for (const [operator, parameters] of [
       ["3d125pt", { d: 32, h: 64, w: 64 }],
       ["2d121pt", { h: 256, w: 256 }],
@@ -96,7 +96,7 @@ describe("the space of lane kernels", () => {
     }
   });
 
-  it("holds no block that takes a compiler seconds, and still one for long filters", () => {
+  it("holds no block that compiles for seconds, and still one for long filters", () => {
     const written = (c: number): number[] => {
       const [computation, space] = spaceOf("conv2d", { c, k: 8, h: 16, w: 16, r: 3, s: 3, pad: 1 });
       return [...space.all()].map((s) => {

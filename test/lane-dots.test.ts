@@ -43,8 +43,8 @@ const because = (computation: Computation, schedule: ArraySchedule = BY_COLUMNS)
   return placed.ok ? "" : placed.refusal.because;
 };
 
-describe("neighbouring taps by dot products", () => {
-  it("are joined four at a time, what is left over by themselves", () => {
+describe("neighbouring taps as dot products", () => {
+  it("are joined four at a time, and the rest one by one", () => {
     const text = printNest(lowerArray(image("u8s8", { h: 3, w: 20 }), { ...BY_COLUMNS, beside: {} }));
     expect(text).toMatchInlineSnapshot(`
       "vectors IN: 1 x s32[16]
@@ -97,7 +97,7 @@ describe("neighbouring taps by dot products", () => {
     `);
   });
 
-  it("are offered where the machine has them, and expected to take less time", () => {
+  it("are offered where the machine has the instruction, and predicted to be faster", () => {
     const target = modelTarget(nativeTarget());
     const waysOf = (hasDots: boolean): Map<string, number> => {
       const space = finished(arraySpaceOf(image("u8s8", { h: 64, w: 256 }), { threads: 1, target, hasDots }));
@@ -130,7 +130,7 @@ describe.skipIf(!features.includes("avx512_vnni"))("kernels of dot products (ski
     return generateArray(computation, candidate);
   };
 
-  it("say so, and hold what they promise", () => {
+  it("promise the instruction, and their code holds it", () => {
     const { source, promises, features: needed } = kernelOf(image("u8s8"));
     expect([promises, needed.includes("avx512vnni")]).toEqual(["vpdpbusd", true]);
     expect(source).toMatch(/byte_dots\(\w+, byte_windows<19>\(/);

@@ -107,7 +107,7 @@ describe("lanes that sweep", () => {
     expect(call?.aligned).toEqual({ in: 16, out: 16 });
   });
 
-  it("on a CPU have one output each", () => {
+  it("on a CPU are refused with more than one output each", () => {
     const computation = laneCase("2d5pt", 64, 8);
     const schedule: LaneSchedule = { ...ONE, lanes: 16, each: 2 };
     expect(() => generateDesign(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule })).toThrow(
@@ -123,11 +123,11 @@ describe("lanes that sweep", () => {
     },
   );
 
-  it("are right on eight lanes, where 24 threads of a warp have none", { timeout: 120_000 }, async () => {
+  it("are right on eight lanes, where 24 threads of a warp are idle", { timeout: 120_000 }, async () => {
     await runsEmulated(laneCase("filter 3", 64, 8), { lanes: 8, each: 4 });
   });
 
-  it("are among what a GPU's search has to choose from, for grids too", () => {
+  it("are in the search space of a GPU, for 3-D grids too", () => {
     const designs = (name: string, dtype: "f32" | "f64"): string[] => {
       const space = warpSpace(laneCase(name, 8192, 512, dtype), nvidiaTarget("h100"));
       if ("rule" in space) throw new Error(space.because);

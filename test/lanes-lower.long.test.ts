@@ -92,7 +92,7 @@ describe("lowering to lanes", () => {
     expect(agrees(computation, schedule({ rows: 2, strip: 3 }), nest)).toBe(true);
   });
 
-  it("computes equations of the user's own: a sum written out, planes with weights of their own", () => {
+  it("computes the user's equations: a written-out sum, planes with weights of their own", () => {
     const blur = defineComputation({
       name: "blur",
       equation: "b[y,x] = 2*a[y,x] - a[y-1,x] + 3*a[y,x+2]",
@@ -110,7 +110,7 @@ describe("lowering to lanes", () => {
         expect(agrees(computation, schedule({ dataflow, rows: 2, vectors: 2 })), dataflow).toBe(true);
   });
 
-  it("would show a halo that takes one column too many", () => {
+  it("a halo one column too wide would be found", () => {
     const computation = make("2d5pt", { h: 5, w: 40 });
     for (const dataflow of ["SBM", "FBS-shift"] as const) {
       const chosen = schedule({ dataflow, rows: 3 });
@@ -148,7 +148,7 @@ describe("designs of a window", () => {
     ),
   );
 
-  it("are called by the classifier as records call them", () => {
+  it("have the same name from the classifier as in records", () => {
     const names = Object.entries(WINDOW_DESIGNS).map(([name, { spaceTime }]) => [
       name,
       designOf(windowProblem(16, 3), spaceTime).name,
@@ -239,7 +239,7 @@ describe("taps", () => {
     expect(refusalOf(equation, extents)).toContain(because);
   });
 
-  it("refuse integers, and say which dataflow a wide window leaves", () => {
+  it("refuse integers, and name the dataflow left for a wide window", () => {
     expect(refusalOf("o[i] += x[i+r] * k[r]", { i: 8, r: 3 }, "s32")).toContain("type: lanes compute f32 and f64");
     const verdict = tapsOf(make("conv1d-single", { l: 64, r: 17 }));
     expect(verdict.ok && laneScheduleProblem(verdict.sum, schedule({ dataflow: "SBM" }))?.because).toBe(

@@ -40,7 +40,7 @@ const values = (net: BoundNetwork, given: Parameters<BoundNetwork["run"]>[0]) =>
   Object.values(net.run(given)).map((array) => [...array]);
 
 describe("loadNetwork", () => {
-  it("runs a network on arrays by the names of its inputs, as often as wanted", async () => {
+  it("runs a network on arrays named like its inputs, any number of times", async () => {
     const net = await loadNetwork(at);
     expect(net.inputs).toEqual([{ name: X, dtype: "f32", array: "Float32Array", shape: [2, 3], elements: 6 }]);
     expect(values(net, { [X]: numbers })).toEqual([[2, 4, 6, 8, 10, 12], [42]]);
@@ -52,7 +52,7 @@ describe("loadNetwork", () => {
     expect(() => net.run({ [X]: numbers })).toThrow("twice is closed");
   });
 
-  it("keeps the time of each step where it is asked to", async () => {
+  it("keeps the time of each step when asked to", async () => {
     const net = await loadNetwork(at, { times: true });
     net.run({ [X]: numbers });
     const once = net.steps();
@@ -61,7 +61,7 @@ describe("loadNetwork", () => {
     net.close();
   });
 
-  it("refuses arrays that do not fit, in a sentence", async () => {
+  it("refuses arrays that do not fit with a sentence", async () => {
     const net = await loadNetwork(at);
     const [output = ""] = net.outputs.map(({ name }) => name);
     const both = new Float32Array(8);
@@ -110,8 +110,8 @@ describe("loadNetwork", () => {
   });
 });
 
-describe("the module in the package", () => {
-  it("runs the network with koffi alone, and its types hold a program to them", () => {
+describe("the module of a package", () => {
+  it("runs the network with koffi alone, and its types check a program", () => {
     symlinkSync(resolve("node_modules"), join(at, "node_modules"));
     const program = `import { load } from ${JSON.stringify(pathToFileURL(join(at, "index.js")).href)};
       console.log(JSON.stringify(Object.values(load().run({ ${JSON.stringify(X)}: Float32Array.of(1, 2, 3, 4, 5, 6) })).map((a) => [...a])));`;

@@ -83,8 +83,8 @@ function outputOf(kernel: BoundKernel, computation: Computation, arrays: readonl
 const conv = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }, { layouts: "NHWC" });
 const threads = Math.min(2, availableParallelism());
 
-describe("compiling to load", () => {
-  it("waits while the cores are measured on, and keeps to one that it was given", async () => {
+describe("compilation for load", () => {
+  it("waits while a core is measured on, and stays on the core it was given", async () => {
     const [cpu = 0] = allowedCpus();
     const compiledOn = at("compiled on");
     writeFileSync(
@@ -172,13 +172,13 @@ describe("a loaded kernel", () => {
         () => run(transferred(400), arrays[1], arrays[2]),
         /input has no memory: its buffer was transferred/,
       ],
-    ])("says what, why and what would be right: %s", (_, misuse, message) => {
+    ])("names the mistake, its reason and the remedy: %s", (_, misuse, message) => {
       expect(misuse).toThrow(message);
       // The kernel is none the worse for it.
       expect(() => run(...arrays)).not.toThrow();
     });
 
-    it("notices when an array that was fine is transferred away between calls", () => {
+    it("notices an array that was transferred away between calls", () => {
       const fleeting = new Uint8Array(400);
       run(fleeting, arrays[1], arrays[2]);
       structuredClone(fleeting.buffer, { transfer: [fleeting.buffer] });
@@ -203,7 +203,7 @@ describe("a loaded kernel", () => {
     });
   });
 
-  it("packs constants at the first call, when another array is given, and when told", async () => {
+  it("packs constants at the first call, for another array, and on request", async () => {
     const kernel = await load(tuned(conv), { cache });
     const input = new Uint8Array(400).fill(1);
     const weight = new Int8Array(16 * 16 * 9).fill(1);
@@ -241,7 +241,7 @@ describe("a loaded kernel", () => {
 });
 
 describe("load", () => {
-  it("compiles once for equal sources, and again for others", async () => {
+  it("compiles equal sources once, and others again", async () => {
     await load(tuned(conv), { cache });
     const before = readdirSync(cache);
     await load(tuned(conv), { cache });

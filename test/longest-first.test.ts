@@ -15,7 +15,7 @@ function jobs(most: number) {
 }
 
 describe("jobs side by side", () => {
-  it("begins as many as there is room for, then the longest that waits, and equal ones as they came", async () => {
+  it("start as far as there is room, then the longest waiting first, equal ones in order of arrival", async () => {
     const { add, begun, end } = jobs(2);
     const all = [add("a", 1), add("b", 1), add("short", 2), add("long", 9), add("c", 5), add("d", 5)];
     expect(begun).toEqual(["a", "b"]);
@@ -28,7 +28,7 @@ describe("jobs side by side", () => {
     expect(begun).toEqual(["a", "b", "long", "c", "d", "short"]);
   });
 
-  it("goes on after a job that fails, and gives each its own end", async () => {
+  it("continue after a job that fails, and each has its own outcome", async () => {
     const { add, begun, end } = jobs(1);
     const [first, second] = [add("first", 1), add("second", 1)];
     end("first", new Error("no room"));

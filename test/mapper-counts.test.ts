@@ -67,7 +67,7 @@ describe("the number of mappings onto a matrix product under the rule of AMOS", 
     expect(sets(valid, [m, n, k])).toEqual(expected.sort());
   });
 
-  it("does not depend on stride and dilation, which the matcher overlooks", () => {
+  it("does not depend on stride and dilation, which AMOS's rule ignores", () => {
     const computation = operator("c2d", { h: 17, w: 19, stride: 3, dilation: 2, pad: 2 });
     expect(mappings(computation, wmma, { rule: "amos" }).valid).toHaveLength(35);
   });

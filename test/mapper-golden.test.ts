@@ -77,7 +77,7 @@ describe("the worked example on a 2x2x2 unit", () => {
     expect(primes.zPrime).toEqual(z);
   });
 
-  it("fuses loops row-major: the virtual mapping is one 4x9 by 9x4 product", () => {
+  it("fuses loops row-major: the virtual mapping is a product of 4x9 by 9x4", () => {
     expect(physical.axes.map((a) => `${a.axis} = ${printExpr(a.index, "formula")}  of ${a.fused}`)).toEqual([
       "i1 = 4*n + 2*p + q  of 4",
       "i2 = k  of 4",

@@ -127,7 +127,7 @@ describe("every refusal", () => {
   /** Of a rule that refuses often only some of those behind them are judged in a short run. */
   const OF_A_RULE = 40;
 
-  it("names one of the rules and says why in one sentence, and under access-matrix shows a wrong result that is one", () => {
+  it("names a rule and a reason, and under access-matrix shows a result that is really wrong", () => {
     const problems: string[] = [];
     const rules = new Map<string, number>();
     let checked = 0;

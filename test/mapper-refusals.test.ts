@@ -285,7 +285,7 @@ describe("one matching", () => {
     `);
   });
 
-  it("is refused where an axis is left empty that a loop could feed", () => {
+  it("is refused where it leaves an axis empty that a loop could feed", () => {
     const refusal = refusalOf(judge(matmul, wmma, { m: ["m"], n: [], k: ["k"] }));
     expect(printRefusals([refusal])).toMatchInlineSnapshot(`
       "
@@ -317,7 +317,7 @@ describe("one matching", () => {
       expect(tied(where).ok, where).toBe(true);
   });
 
-  it("that names what is not there is the caller's mistake", () => {
+  it("that names an unknown loop or axis is the caller's mistake", () => {
     expect(() => judge(matmul, wmma, { m: ["mm"] })).toThrow(UsageError);
     expect(() => judge(matmul, wmma, { i: ["m"] })).toThrow('has no axis "i"');
   });
@@ -329,7 +329,7 @@ describe("one matching", () => {
 });
 
 /** Each of these was once accepted, and gave wrong results. */
-describe("a mapping that would give wrong results is refused", () => {
+describe("the mapper refuses a mapping that would give wrong results", () => {
   it("where the padding of a maximum does not fit the operand's type", () => {
     const maximum = compute("out[i] max= s32(x[i,k])", { i: 2, k: 1 }, { x: "s8" });
     expect(refusals(maximum, named("widemax.s8"))).toMatchInlineSnapshot(`
@@ -436,7 +436,7 @@ describe("a mapping that would give wrong results is refused", () => {
 });
 
 describe("a witness", () => {
-  it("is found where most of the domain reads outside", () => {
+  it("is found where most points of the domain read outside", () => {
     const computation = instantiate(operatorNamed("t2d"), {
       parameters: { n: 2, pad: 0 },
       types: parseDataTypes("f16"),
@@ -446,7 +446,7 @@ describe("a witness", () => {
     expect(refused.filter((r) => r.rule === "access-matrix" && !r.witness)).toEqual([]);
   });
 
-  it("names what a computed operand reads", () => {
+  it("names the elements that a computed operand reads", () => {
     const variance = instantiate(operatorNamed("var"), { types: parseDataTypes("f16") });
     const [first] = mappings(variance, wmma, { binding: "fixed" }).refused.filter((r) => r.witness);
     expect(first?.witness).toMatchInlineSnapshot(`
@@ -465,7 +465,7 @@ describe("a witness", () => {
     `);
   });
 
-  it("is an output that another point does not hide under a maximum", () => {
+  it("is an output where no other point hides the error under a maximum", () => {
     // y stands first and last: only c = 1 can show that x is not filled there.
     const computation = compute("out[n] max= x[n] + y[c]", { n: 2, c: 2 }, { x: "f32", y: "f32" });
     const { refused } = mappings(computation, named("maxplus.f32"), { binding: "fixed" });
@@ -495,7 +495,7 @@ describe("a witness", () => {
     `);
   });
 
-  it("is of the loop that is wrong, and not of one beside it that does nothing", () => {
+  it("shows the loop that is wrong, not one beside it that has one step", () => {
     const product = compute("c[m,g,n] += a[m,k] * b[k,n,g]", { m: 4, g: 1, n: 4, k: 4 }, { a: "f32", b: "f32" });
     const refusal = refusalOf(judge(product, named("matmul.f32"), { m: ["m", "g", "n"], n: [], k: ["k"] }));
     expect(printRefusals([refusal])).toMatchInlineSnapshot(`
@@ -568,7 +568,7 @@ describe("the space", () => {
     const matmulF32 = named("matmul.f32");
     const options = { limit: 200, seed: 3 };
 
-    it("is sampled, and says so", () => {
+    it("is sampled, and marked as such", () => {
       const whole = mappings(c3d, conv);
       const sampled = mappings(c3d, conv, options);
       expect([whole.sampled, sampled.sampled]).toEqual([false, true]);
@@ -580,13 +580,13 @@ describe("the space", () => {
       expect(new Set(sampled.valid.map((m) => m.id)).size).toBe(200);
     });
 
-    it("gives the same sample for the same seed, and another for another", () => {
+    it("gives the same sample for the same seed and another for another seed", () => {
       const ids = (seed: number): string[] => mappings(c3d, conv, { limit: 200, seed }).valid.map((m) => m.id);
       expect(ids(3)).toEqual(ids(3));
       expect(ids(3)).not.toEqual(ids(4));
     });
 
-    it("is listed whole where the limit just holds it", () => {
+    it("is listed whole where its size equals the limit", () => {
       const { total } = mappings(c3d, matmulF32);
       expect(mappings(c3d, matmulF32, { limit: total }).sampled).toBe(false);
       expect(mappings(c3d, matmulF32, { limit: total - 1 }).sampled).toBe(true);

@@ -69,7 +69,7 @@ class Tally {
   }
 }
 
-it(`every counterexample differs when it is run: ${OPERATORS} operators on as many instructions`, () => {
+it(`every counterexample gives a wrong result when run: ${OPERATORS} operators on as many instructions`, () => {
   const tally = new Tally();
   for (let i = 0; i < OPERATORS; i++) {
     const random = seededRandom(7_000_003 + i);

@@ -16,10 +16,10 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 /** Their weights are most of the time. */
 const LARGE = /^(?:resnet18|mobilenet|shufflenet)/;
 
-describe("a model spoilt at random", () => {
+describe("a model with random damage", () => {
   const bases = baseModels(folder).filter(({ name }) => !LARGE.test(name));
 
-  it("is read or refused, and where it is read computes as its nodes say", async () => {
+  it("is refused, or read and computed as its nodes say", async () => {
     const kinds = new Set<string>();
     const found = { refused: 0, read: 0, wrong: [] as string[] };
     for (let seed = 0; seed < inFull(1000, 100); seed++) {
@@ -37,7 +37,7 @@ describe("a model spoilt at random", () => {
     expect([...kinds].toSorted()).toEqual([...MUTATIONS].toSorted());
   });
 
-  it("was read before it was spoilt", async () => {
+  it("is read without the damage", async () => {
     for (const { name, bytes } of bases.slice(0, 4))
       expect(await judgedModel(bytes(), folder), name).toEqual({ status: "read", compared: true });
   });
@@ -46,13 +46,13 @@ describe("a model spoilt at random", () => {
 describe("an output computed twice", () => {
   const differs = (...given: Parameters<typeof outputCompared>): boolean => outputCompared(...given).says !== undefined;
 
-  it("is held to what its type may be rounded by", () => {
+  it("is compared within the rounding of its type", () => {
     expect([differs("bool", [0, 1], [1, 1]), differs("s64", [3, 1000], [3, 999])]).toEqual([true, true]);
     expect([differs("u8", [3, 250], [4, 250]), differs("u8", [3, 250], [5, 250])]).toEqual([false, true]);
     expect([differs("bf16", [1, 0.5], [1.0078125, 0.5]), differs("bf16", [1, 0.5], [1, 0])]).toEqual([false, true]);
   });
 
-  it("is held where it is finite, and says of how many elements", () => {
+  it("is compared where it is finite, with the number of compared elements", () => {
     expect(outputCompared("f32", [Number.NaN, 1], [Number.NaN, 1])).toEqual({ compared: 1 });
     expect(differs("f32", [Number.NaN, 1], [Number.NaN, 2])).toBe(true);
     expect(outputCompared("f32", [Number.NaN], [1])).toEqual({ compared: 0 });

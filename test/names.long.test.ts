@@ -216,7 +216,7 @@ const SETS = Array.from({ length: Math.ceil(WORDS.length / 24) }, (_, i) => ({
 const AVX512 = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"];
 
 describe(`each of ${WORDS.length} words names tensors and axes`, () => {
-  it("among them what was found broken, keywords, and words of every generator", () => {
+  it("among them those once found broken, keywords, and words of every generator", () => {
     for (const word of [
       "a0",
       "part",
@@ -330,7 +330,7 @@ describe("macros", () => {
   });
 });
 
-describe("and some of it runs as the equation says", () => {
+describe("a computation named with reserved words equals its equation", () => {
   it("in a package that proves itself", async () => {
     const computation = defineComputation({
       name: "words",
@@ -388,7 +388,7 @@ describe("and some of it runs as the equation says", () => {
   });
 });
 
-describe("names that a lowering makes", () => {
+describe("names that lowering makes", () => {
   const inputsOfAll = (computation: Computation): Inputs =>
     Object.fromEntries(
       inputsOf(computation).map((t, n) => [
@@ -397,7 +397,7 @@ describe("names that a lowering makes", () => {
       ]),
     );
 
-  it("are no loop's: one called like two fused ones", () => {
+  it("differ from loops: one is named like two fused ones", () => {
     const computation = defineComputation({
       equation: "c[i,j,i_j,i_j_] += a[i,j,i_j,i_j_,k] * b[i,j,i_j,i_j_,k]",
       extents: { i: 3, j: 4, i_j: 2, i_j_: 2, k: 3 },
@@ -415,7 +415,7 @@ describe("names that a lowering makes", () => {
     }
   });
 
-  it("are no tensor's and no loop's on lanes: vectors, blocks and the lane itself", () => {
+  it("on lanes differ from tensors and loops: vectors, blocks and the lane itself", () => {
     const computation = defineComputation({
       equation: "X[lane_block,lane] += A[lane_block,lane+W_block] * W[W_block]",
       extents: { lane_block: 3, lane: 40, W_block: 3 },
@@ -432,7 +432,7 @@ describe("names that a lowering makes", () => {
     }
   });
 
-  it("are no variable's of a recurrence: the lane and the step", () => {
+  it("differ from the variables of a recurrence: the lane and the step", () => {
     const recurrence = parseRecurrence(
       [
         "loops c 16, q 5",

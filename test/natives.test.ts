@@ -23,7 +23,7 @@ const shop = workshop();
 afterAll(shop.remove);
 const REMEDY = "npm rebuild better-sqlite3";
 
-it("examines both", async () => {
+it("each missing addon is found, with its remedy", async () => {
   expect(await examineNatives()).toMatchObject([
     { subject: "better-sqlite3", status: "missing", remedy: REMEDY },
     { subject: "koffi", status: "missing", remedy: expect.stringContaining("npm rebuild koffi") },
@@ -31,7 +31,7 @@ it("examines both", async () => {
 });
 
 it.each(["db best", "db query", "report -o page.html", "check --baseline", "replay 3f9a1c77", "explain 3f9a1c77 --db"])(
-  "%s ends with 6",
+  "%s ends with exit code 6 when better-sqlite3 is missing",
   async (words) => {
     const file = shop.path("any.db");
     writeFileSync(file, "");
@@ -42,19 +42,19 @@ it.each(["db best", "db query", "report -o page.html", "check --baseline", "repl
   },
 );
 
-it("tune ends with 6", async () => {
+it("tune ends with exit code 6 when better-sqlite3 is missing", async () => {
   const words = ["tune", "matmul", "--m", "4", "--n", "4", "--k", "4", "--db", shop.path("new.db")];
   expect(await commandLine(words)).toMatchObject({ code: 6, err: expect.stringContaining(REMEDY) });
 }, 60_000);
 
-it("load says it too", async () => {
+it("load names the missing addon", async () => {
   writeFileSync(shop.path("old.db"), "");
   await expect(load("3f9a1c77", { database: shop.path("old.db") })).rejects.toThrow(
     "better-sqlite3 has no compiled part",
   );
 });
 
-it("doctor names them and goes on", async () => {
+it("doctor names both missing addons and continues", async () => {
   const { code, out } = await commandLine(["doctor", "--db", shop.path("any.db")]);
   expect(code).toBe(6);
   expect(out).toContain(REMEDY);

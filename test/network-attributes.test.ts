@@ -59,7 +59,7 @@ function refusalOf(work: () => unknown): string {
 const refused = (one: One): string => refusalOf(() => lowered(one));
 
 describe("Pad with axes", () => {
-  it("leaves the other dimensions as they are", async () => {
+  it("leaves the other dimensions unchanged", async () => {
     const one = { op: "Pad", x: [4, 5], more: [longs(2, 3), undefined, longs(1)] };
     expect(shapeOf(one)).toEqual([4, 10]);
     const row = [1, 2, 3, 4, 5];
@@ -78,7 +78,7 @@ describe("a node", () => {
     expect(refused({ op: "Relu", x: [2, 3], declared: [6] })).toMatch(/the model says .6./);
   });
 
-  it("is refused when it says what its operator does not read", () => {
+  it("is refused when it has an attribute or input that its operator ignores", () => {
     const scalar: Constant = { type: "f32", shape: [], values: Float32Array.of(1) };
     expect([
       refused({ op: "ReduceMean", x: [2, 3], attributes: { axes: [1] } }),
@@ -103,7 +103,7 @@ describe("a node", () => {
     `);
   });
 
-  it("may say what changes nothing here", () => {
+  it("may have attributes that change nothing here", () => {
     expect(refused({ op: "Cast", opset: 19, x: [2], attributes: { to: 11, saturate: 0 } })).toBe("accepted");
     expect(refused({ op: "Dropout", x: [2], attributes: { seed: 3 } })).toBe("accepted");
     expect(refused({ op: "ReduceMean", x: [2], more: [longs(0)], attributes: { noop_with_empty_axes: 1 } })).toBe(
@@ -120,7 +120,7 @@ describe("QuantizeLinear", () => {
     attributes: { output_dtype },
   });
 
-  it("gives the type that it is told", async () => {
+  it("gives the type in output_dtype", async () => {
     expect(lowered(of(3)).outputs[0]?.value.type).toBe("s8");
     const values = await runNetwork(lowered(of(3)), { x: [-5, 3, 300] });
     expect(Array.from(values.get("y") ?? [])).toEqual([-5, 3, 127]);
@@ -128,7 +128,7 @@ describe("QuantizeLinear", () => {
     expect(lowered(of(0)).outputs[0]?.value.type).toBe("u8");
   });
 
-  it("is refused when that is another type than its zero point's, or none that is supported", () => {
+  it("is refused when output_dtype differs from its zero point's type, or is unsupported", () => {
     const zero: Constant = { type: "u8", shape: [], values: Uint8Array.of(1) };
     expect([refused(of(3, zero)), refused(of(2, zero)), refused(of(4)), refused(of(17))]).toMatchInlineSnapshot(`
       [
@@ -142,7 +142,7 @@ describe("QuantizeLinear", () => {
 });
 
 describe("windows", () => {
-  it("are counted without walking them, and larger ones than a step may be are refused", () => {
+  it("are counted without visiting them, and refused when larger than a step may be", () => {
     const pool = (kernel: readonly number[], more: Readonly<Record<string, Attribute>>): One => ({
       ...{ op: "AveragePool", x: [1, 1, 224, 1], attributes: { kernel_shape: kernel, ...more } },
     });
@@ -154,7 +154,7 @@ describe("windows", () => {
     expect(seconds()).toBeLessThan(10);
   });
 
-  it("cover as many elements as they are counted to", async () => {
+  it("cover as many elements as were counted", async () => {
     const [size, width, stride, begin, end] = [9, 3, 2, 3, 2];
     for (const dilation of [1, 2, 3])
       for (const withPadding of [0, 1]) {
@@ -224,7 +224,7 @@ describe("bytes of bool that are neither 0 nor 1", () => {
     ["Or", [1, 1, 1, 0]],
     ["Xor", [0, 1, 1, 0]],
     ["Not", [0, 0, 1, 1]],
-  ])("are true in %s", async (op, expected) => {
+  ])("count as true in %s", async (op, expected) => {
     const values = await runNetwork(of(op), { a: [128, 255, 0, 0], b: [2, 0, 7, 0] });
     expect(Array.from(values.get("y") ?? [])).toEqual(expected);
   });
@@ -236,26 +236,26 @@ async function madeOf(one: One, x: readonly number[]): Promise<number[]> {
   return Array.from(made.get("y") ?? []);
 }
 
-describe("a place in a row with what is no number", () => {
+describe("the index of an extreme in a row with NaN", () => {
   const rows = [1, Number.NaN, 3, Number.NaN, 4, 7, 7, 5];
   const place = (op: string, last: number) =>
     madeOf({ op, x: [2, 4], attributes: { axis: 1, keepdims: 0, select_last_index: last } }, rows);
 
-  it("is that of the first such, or of the last, as in NumPy", async () => {
+  it("is that of the first or last NaN, as in NumPy", async () => {
     expect(await place("ArgMax", 0)).toEqual([1, 1]);
     expect(await place("ArgMax", 1)).toEqual([3, 2]);
     expect(await place("ArgMin", 0)).toEqual([1, 0]);
     expect(await place("ArgMin", 1)).toEqual([3, 0]);
   });
 
-  it("lies in the window of a MaxPool", async () => {
+  it("is that of the NaN in a window of MaxPool", async () => {
     const attributes = { kernel_shape: [2, 2], strides: [2, 2] };
     const one = { op: "MaxPool", x: [1, 1, 2, 4], attributes, outputs: ["most", "y"] };
     expect(await madeOf(one, rows)).toEqual([1, 3]);
   });
 });
 
-it("an image outside of which a crop looks has the value that is given there", async () => {
+it("outside of an image, a crop has the extrapolation value", async () => {
   const more = [floats(0, 0, 0, -0.5, 1, 1, 1, 1.5), undefined, longs(1, 1, 1, 5)];
   const attributes = { mode: "linear", coordinate_transformation_mode: "tf_crop_and_resize", extrapolation_value: 9 };
   expect(await madeOf({ op: "Resize", opset: 13, x: [1, 1, 1, 3], more, attributes }, [1, 2, 3])).toEqual([
@@ -272,12 +272,12 @@ describe("Resize", () => {
     ...{ op: "Resize", x, more: [undefined, undefined, longs(...sizes)], attributes },
   });
 
-  it("makes as many elements as the product in f32 says", () => {
+  it("makes as many elements as the product in f32 gives", () => {
     const sizes = [0.7, 0.9, 1.4, 2.3].map((scale) => shapeOf(by([1, scale], [1, 10]))?.[1]);
     expect(sizes).toEqual([7, 9, 14, 23]);
   });
 
-  it("keeps what is not finite to the outputs that it is nearest to", async () => {
+  it("keeps infinity and NaN to the outputs nearest to them", async () => {
     const x = [0, 1, 2, Number.POSITIVE_INFINITY, 4, 5, 6, 7, 8, Number.NaN];
     const one = by([1, 1.19], [1, 10], { coordinate_transformation_mode: "asymmetric" });
     expect(await madeOf(one, x)).toEqual(Array.from({ length: 11 }, (_, p) => x[Math.floor(p / Math.fround(1.19))]));
@@ -287,19 +287,19 @@ describe("Resize", () => {
     expect(shapeOf(to([1, 1, 100_000], [1, 1, 1000], { mode: "linear" }))).toEqual([1, 1, 100_000]);
   });
 
-  it("is refused where an axis would have more outputs than can be weighed", () => {
+  it("is refused where an axis would need too many weights", () => {
     expect(refused(to([1, 2_000_000_000], [1, 2]))).toBe(
       "act (Resize): constants made while the network is read would hold more than 268435456 elements",
     );
   });
 
-  it("knows by axes what of a crop lies outside", () => {
+  it("finds for each axis by itself which part of a crop lies outside", () => {
     const more = [floats(0, 0, -1, -1, 1, 1, 2, 2), undefined, longs(1, 1, 30_000, 30_000)];
     const attributes = { coordinate_transformation_mode: "tf_crop_and_resize" };
     expect(shapeOf({ op: "Resize", x: [1, 1, 2, 2], more, attributes })).toEqual([1, 1, 30_000, 30_000]);
   });
 
-  it("is refused where exclude_outside would leave a nearest place or a line without weights", () => {
+  it("is refused with exclude_outside in the modes nearest and linear", () => {
     const of = (mode: string): string => refused(by([1, 2], [1, 3], { mode, exclude_outside: 1 }));
     expect([of("nearest"), of("linear"), of("cubic")]).toEqual([
       "act (Resize): exclude_outside is supported with cubic only, and its mode is nearest",
@@ -308,7 +308,7 @@ describe("Resize", () => {
     ]);
   });
 
-  it("is refused where scales are told of a part of the image", () => {
+  it("is refused with scales for a part of the image", () => {
     const attributes = { coordinate_transformation_mode: "tf_crop_and_resize" };
     const of = (end: number): string =>
       refused({ op: "Resize", x: [1, 8], more: [floats(0, 0, 1, end), floats(1, 1)], attributes });
@@ -317,20 +317,20 @@ describe("Resize", () => {
   });
 });
 
-describe("the places of MaxPool", () => {
+describe("the indices of MaxPool", () => {
   const one = (x: readonly number[], attributes: One["attributes"]): One => ({
     ...{ op: "MaxPool", x: [1, 1, ...x], attributes: { storage_order: 1, ...attributes } },
     outputs: ["most", "y"],
   });
 
-  it("are those of the first of equal ones by rows, also where they are numbered by columns", async () => {
+  it("are those of the first of equal elements by rows, also when counted by columns", async () => {
     expect(await madeOf(one([2, 2], { kernel_shape: [2, 2] }), [1, 5, 5, 1])).toEqual([2]);
     expect(await madeOf(one([2, 3], { kernel_shape: [1, 1] }), [1, 2, 3, 4, 5, 6])).toEqual([0, 2, 4, 1, 3, 5]);
     const places = Array.from({ length: 12 }, (_, i) => (i % 2) * 6 + (Math.floor(i / 2) % 3) * 2 + Math.floor(i / 6));
     expect(await madeOf(one([2, 3, 2], { kernel_shape: [1, 1, 1] }), places)).toEqual(places);
   });
 
-  it("are refused where a window steps over the whole input", () => {
+  it("are refused where a window lies in the padding alone", () => {
     const attributes = { kernel_shape: [2], dilations: [10], pads: [5, 5] };
     for (const op of ["MaxPool", "AveragePool"])
       expect(refused({ op, opset: 19, x: [1, 1, 3], attributes })).toBe(

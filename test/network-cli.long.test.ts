@@ -28,7 +28,7 @@ function perceptron(): string {
 }
 
 describe("automap network", () => {
-  it("lists the operators that networks may have", async () => {
+  it("lists the operators allowed in networks", async () => {
     expect(await printed("network operators")).toMatchInlineSnapshot(`
       "convolutions                  Conv ConvTranspose
       products                      Einsum Gemm MatMul
@@ -82,7 +82,7 @@ describe("automap network", () => {
     expect(runs.filter((options) => "transferred" in options)).toHaveLength(1);
   });
 
-  it("keeps its time: tasks that it does not reach are named, and have no time of others", async () => {
+  it("keeps to its time, and names the tasks that got none", async () => {
     // Two tasks that differ in a constant of the epilogue, and are called the same.
     const net = new GraphBuilder("alike");
     let x = net.input("x", [4, 16, 8, 8]);
@@ -106,7 +106,7 @@ describe("automap network", () => {
     );
   });
 
-  it("refuses what it cannot read, in a sentence", async () => {
+  it("refuses a file it cannot read, with a sentence", async () => {
     const model = perceptron();
     writeFileSync(at("text.onnx"), "no protobuf");
     expect(

@@ -77,7 +77,7 @@ describe("the library of a network on a GPU", () => {
     expect(parts.kernels.map(({ tuned }) => tuned?.language)).toEqual(parts.kernels.map(() => "cuda"));
   });
 
-  it("replays its graph on what the input holds then, and names a step that is wrong", async () => {
+  it("replays its graph on the current input, and names a wrong step", async () => {
     const { at, parts } = emitted(moves(), "again");
     const main = join(at, "moves_main.cu");
     // A second run of other numbers behind the first.
@@ -94,7 +94,7 @@ describe("the library of a network on a GPU", () => {
     expect(proof).toMatchObject({ status: "wrong", step: expect.stringContaining("Transpose") });
   });
 
-  it("has a module of PyTorch, a header and a script that say the same of its tensors", () => {
+  it("has a PyTorch module, a header and a script that agree on its tensors", () => {
     const { at, parts } = emitted(moves(), "files");
     const text = (name: string): string => readFileSync(join(at, name), "utf8");
     expect(text("moves.h")).toContain(
@@ -113,7 +113,7 @@ describe("the library of a network on a GPU", () => {
     expect(run).toMatchObject({ status: "ok" });
   });
 
-  it.skipIf(NVCC === undefined)(`is taken by nvcc${NVCC === undefined ? " (skipped: no nvcc)" : ""}`, async () => {
+  it.skipIf(NVCC === undefined)(`is compiled by nvcc${NVCC === undefined ? " (skipped: no nvcc)" : ""}`, async () => {
     const { at, parts } = emitted(moves(), "taken");
     const { objects, main } = networkBuildOf(parts);
     const own = objects.find(({ sources }) => sources[0] === "moves.cu");

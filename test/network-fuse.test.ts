@@ -31,7 +31,7 @@ function block() {
 }
 
 describe("fused steps", () => {
-  it("compute what the nodes compute", async () => {
+  it("give the same as the nodes", async () => {
     const program = lowerGraph(block());
     const fused = channelsLast(fuse(program));
     const random = seededRandom(1);
@@ -57,7 +57,7 @@ describe("fused steps", () => {
     `);
   });
 
-  it("join products whose rows are shown as sentences, and keep what reads a part of a longer tensor apart", async () => {
+  it("fuse an epilogue into a product of batched rows, but not one that reads part of a longer tensor", async () => {
     const net = new SeededLayers("sentences", 3);
     const x = net.input("x", [2, 3, 4]);
     const product = net.node("MatMul", [x, net.drawn("w", [4, 5], 1)]);
@@ -109,7 +109,7 @@ describe("fused steps", () => {
     expect(tasksOf(fused).length).toBe(18);
   });
 
-  it.skipIf(onnxCases().length === 0)("compute what ONNX says, case by case", async () => {
+  it.skipIf(onnxCases().length === 0)("give ONNX's expected outputs, case by case", async () => {
     let compared = 0;
     for (const onnxCase of onnxCases().filter((_, i) => i % 3 === 0)) {
       try {
@@ -213,7 +213,7 @@ function randomMoves(seed: number): Graph {
   return net.graph;
 }
 
-describe("a step of another shape than what it reads", () => {
+describe("a fused step whose shape differs from its input's", () => {
   it("keeps all its elements when it is a Concat", async () => {
     const nine = new GraphBuilder("nine");
     const inputs = Array.from({ length: 9 }, (_, i) => nine.input(`x${i}`, [1, 1]));
@@ -227,7 +227,7 @@ describe("a step of another shape than what it reads", () => {
     }
   });
 
-  it("keeps its border when it is a Pad behind what sums nothing, and behind the epilogue of sums", async () => {
+  it("keeps its border when it is a Pad after a step without sums, or after an epilogue", async () => {
     const border = new GraphBuilder("border");
     const padded = border.node("Relu", [border.input("x", [2, 3])]);
     border.output(
@@ -250,7 +250,7 @@ describe("a step of another shape than what it reads", () => {
     }
   });
 
-  it("gives what the plain program gives, whatever moves stand behind whatever steps", async () => {
+  it("gives the same as the plain program, whatever moves follow whatever steps", async () => {
     let joined = 0;
     for (let seed = 1; seed <= inFull(1000, 120); seed++) {
       const { plain, fused, steps, nodes } = await plainAndFused(randomMoves(seed), seed);

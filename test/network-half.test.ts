@@ -78,13 +78,13 @@ describe("a network in half precision", () => {
     `);
   });
 
-  it("has filters with their channels innermost, and those of one channel each too", () => {
+  it("has filters with their channels innermost, depthwise ones included", () => {
     const [a, b] = halfOf(residual()).half.steps;
     expect(a?.computation.tensors["w"]?.storage).toMatchObject({ kind: "binary" });
     expect([a, b].map((step) => step?.operator?.name)).toEqual(["conv2d", "depthwise-conv2d"]);
   });
 
-  it("rounds statistics where they are moved to what is f16", async () => {
+  it("rounds statistics where they are moved into f16 tensors", async () => {
     const { plain, half } = halfOf(moved());
     expect(typesOf(half)).toMatchInlineSnapshot(`
       [
@@ -102,13 +102,13 @@ describe("a network in half precision", () => {
       expect([name, Array.from(got.get(name) ?? [])]).toEqual([name, Array.from(wanted, (x) => wrap("f16", x))]);
   });
 
-  it.each([1e6, -65520])("is refused where a sum reads a constant that f16 does not hold: %d", (by) => {
+  it.each([1e6, -65520])("is refused where a sum reads a constant beyond f16's range: %d", (by) => {
     const refused = expect(() => halfOf(multiplied(by)));
     refused.toThrow(UsageError);
     refused.toThrow(`weights: ${by} is beyond what f16 holds, which ends at 65504`);
   });
 
-  it.each([65519, 1e-9, Number.POSITIVE_INFINITY])("is had where f16 holds a constant or rounds it: %d", (by) => {
+  it.each([65519, 1e-9, Number.POSITIVE_INFINITY])("is accepted where f16 holds a constant or rounds it: %d", (by) => {
     const { half } = halfOf(multiplied(by));
     const held = half.steps.flatMap(({ reads }) => Object.values(reads));
     expect(held.flatMap(({ constant }) => constant?.[0] ?? [])).toEqual([wrap("f16", by)]);
@@ -119,7 +119,7 @@ describe("a network in half precision", () => {
     ...inFull([["shuffled channels", () => shufflenet({ size: 32 })] as const], []),
     ["a recurrent one", () => miLstm({ steps: 2, inputs: 12, units: 8 })],
     ["a transformer", () => bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 })],
-  ] as const)("gives what the network in f32 gives, but for the rounding of halves: %s", async (_, build) => {
+  ] as const)("gives the outputs of the network in f32 up to f16 rounding: %s", async (_, build) => {
     const { plain, half } = halfOf(build());
     const drawn = drawInputs(half, 1).values;
     const inputs = Object.fromEntries([...drawn].map(([value, elements]) => [value.name, elements]));

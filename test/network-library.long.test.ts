@@ -112,18 +112,18 @@ describe("the library of a network", () => {
     ["by plain loops", block, false, 1],
     ["that only moves elements", moves, true, 2],
     ["that asks for places", places, true, 1],
-  ] as const)("computes what its equations say, %s", async (_, build, kernels, threads) => {
+  ] as const)("computes its equations, %s", async (_, build, kernels, threads) => {
     const { at, parts } = emitted(build(), kernels, threads);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
     expect(parts.memory.bytes).toBeLessThanOrEqual(parts.memory.apart);
   });
 
-  it("computes what its equations say where it is quantised", async () => {
+  it("computes its equations where it is quantised", async () => {
     const { at, parts } = emitted(await quantisedBlock(), true);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
   });
 
-  it("says what each step takes", async () => {
+  it("prints the time of each step", async () => {
     const { at, parts } = emitted(moves(), false);
     expect(await buildNetwork(at, parts, compiler, shareCores())).toBeUndefined();
     const files = ["input", "mean", "shaped", "same"].map((name) => join(at, name));
@@ -153,7 +153,7 @@ describe("the library of a network", () => {
     expect(await proveNetwork(relative(process.cwd(), at), parts, compiler)).toEqual({ status: "right", steps: 1 });
   });
 
-  it("is told apart where a step is wrong, by the step's name", async () => {
+  it("is found wrong where one step is, by that step's name", async () => {
     const { at, parts } = emitted({ ...block(), name: "spoilt" }, false);
     const weights = readFileSync(join(at, "spoilt.weights"));
     // The first weight of the depthwise layer.
@@ -168,7 +168,7 @@ describe("the library of a network", () => {
     });
   });
 
-  it("is told apart where an output that no step makes is not copied", async () => {
+  it("is found wrong where an output that no step computes is not copied", async () => {
     const net = new GraphBuilder("copies");
     const x = net.input("x", [2, 3]);
     const y = net.node("Relu", [x]);
@@ -191,7 +191,7 @@ describe("the library of a network", () => {
     }
   });
 
-  it("is refused where an output has 64 bits, known before the run or not", () => {
+  it("is refused where an output has 64-bit elements", () => {
     const net = new GraphBuilder("sizes");
     const x = net.input("x", [2, 3]);
     net.output(net.node("Relu", [x]));

@@ -11,8 +11,8 @@ import { parseOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import { totalsOf } from "../network/tasks.ts";
 
-describe("networks that are built", () => {
-  it("have the multiply-adds and parameters that are published", () => {
+describe("built-in networks", () => {
+  it("have the published numbers of multiply-adds and parameters", () => {
     const told = [resnet18, resnet50, mobilenetV1, shufflenet, miLstm, bertBase].map((build) => {
       const graph = build();
       const { multiplyAdds, parameters } = totalsOf(graph, lowerGraph(graph));
@@ -31,7 +31,7 @@ describe("networks that are built", () => {
     ]);
   });
 
-  it("are read back from ONNX as they were written", () => {
+  it("are read back from ONNX unchanged", () => {
     const graph = resnet18({ size: 32 });
     const again = parseOnnx(onnxBytes(graph), "resnet18.onnx", ".");
     expect(again.nodes.map(({ attributes, ...node }) => ({ ...node, attributes: { ...attributes } }))).toEqual(
@@ -42,7 +42,7 @@ describe("networks that are built", () => {
     expect(again.inputs).toEqual(graph.inputs);
   });
 
-  it("have the same weights for the same seed, and others for another", () => {
+  it("have the same weights for the same seed and others for another", () => {
     const weights = (seed: number) => mobilenetV1({ seed }).constants.get("fc.weight")?.values.slice(0, 8);
     expect(weights(1)).toEqual(weights(1));
     expect(weights(2)).not.toEqual(weights(1));

@@ -61,7 +61,7 @@ describe("inputs drawn for a proof", () => {
   });
 });
 
-describe("a step whose weights were changed as its nodes were joined", () => {
+describe("a step whose weights fusion changed", () => {
   const net = new GraphBuilder("tail");
   const x = net.input("x", [4, 6]);
   const w = net.constant(
@@ -86,7 +86,7 @@ describe("a step whose weights were changed as its nodes were joined", () => {
     })),
   };
 
-  it("is found beside the network as it was read, and by nothing else", async () => {
+  it("is found by comparison with the unfused network, and by nothing else", async () => {
     const compiler = await findCompiler();
     if (compiler.status === "environment") throw new Error(compiler.what);
     const proof = async (made: Program, name: string, asRead?: Program) => {
@@ -104,8 +104,8 @@ describe("a step whose weights were changed as its nodes were joined", () => {
   });
 });
 
-describe("outputs beside those of the network as it was read", () => {
-  it("are held to the size of what is not masked", async () => {
+describe("outputs compared with those of the unfused network", () => {
+  it("are compared relative to the unmasked elements", async () => {
     const net = new GraphBuilder("masked");
     const x = net.input("x", [2, 3]);
     const mask = net.constant("mask", [3], Float32Array.of(0, 0, -3.4e38));

@@ -20,8 +20,8 @@ import { runNetwork } from "../network/run.ts";
 import { openGraph } from "../session/network.ts";
 import { block, rangesOf } from "./support/quantised.ts";
 
-describe("a network that is quantised", () => {
-  it("has one step for each layer, of u8 and s8, and comes near what it was", async () => {
+describe("a quantised network", () => {
+  it("has one step of u8 and s8 for each layer, and outputs near the original ones", async () => {
     const graph = block();
     const random = seededRandom(3);
     const inputs = { x: Float32Array.from({ length: 256 }, () => 4 * random() - 2) };
@@ -50,7 +50,7 @@ describe("a network that is quantised", () => {
     for (let i = 0; i < 5; i++) expect(Math.abs((after?.[i] ?? 0) - (before?.[i] ?? 0))).toBeLessThan(0.03 * most);
   });
 
-  it("is the same when it is read back from ONNX", async () => {
+  it("is read back from ONNX unchanged", async () => {
     const graph = quantise(block(), await rangesOf(block(), { x: new Float32Array(256).fill(1) }));
     const again = parseOnnx(onnxBytes(graph), "block.onnx", ".");
     const x = Float32Array.from({ length: 256 }, (_, i) => (i % 7) / 3 - 1);
@@ -80,7 +80,7 @@ describe("a network that is quantised", () => {
     },
   );
 
-  it("refuses weights that are not known, and a range that is none", () => {
+  it("refuses weights stored by columns, and a range with NaN", () => {
     const net = new GraphBuilder("open");
     const x = net.input("x", [1, 4]);
     net.output(net.node("Gemm", [x, net.constant("w", [4, 2], new Float32Array(8))], {}, "fc"));
@@ -139,7 +139,7 @@ function residual(seed: number): GraphBuilder {
 describe("scales and zero points of layers", () => {
   const seeds = [1, 2, 3];
 
-  it("are read as constants: layers that differ in them alone are one task", () => {
+  it("are read as constants: layers that differ only in them are one task", () => {
     const keys = seeds.map((seed) =>
       fuse(lowerGraph(residual(seed).graph))
         .steps.filter(({ ops }) => ops.includes("MatMul"))
@@ -149,7 +149,7 @@ describe("scales and zero points of layers", () => {
     expect(keys[0]).toHaveLength(2);
   });
 
-  it("give the same to the last bit as numbers in the equation", () => {
+  it("give the same bits as numbers in the equation", () => {
     for (const seed of seeds)
       for (const step of fuse(lowerGraph(residual(seed).graph)).steps) {
         const { computation, reads } = step;
@@ -215,7 +215,7 @@ function layerOf(op: "ConvInteger" | "Conv", [x, w]: readonly [Integers, Integer
   return net.graph;
 }
 
-describe("sums of integers less their zero points", () => {
+describe("sums of integers minus their zero points", () => {
   it.each([
     [{ type: "u8" }, { type: "s8" }, "u8 s8"],
     [{ type: "u8", zero: 113 }, { type: "s8" }, "u8 s8"],
@@ -256,7 +256,7 @@ describe("sums of integers less their zero points", () => {
   });
 });
 
-describe("integers under a scale", () => {
+describe("integers with a scale", () => {
   /** DequantizeLinear, the node, QuantizeLinear under the same scale or another. */
   function between(op: string, attributes: Readonly<Record<string, number | readonly number[]>>, again: number) {
     const net = new GraphBuilder("between");
@@ -274,7 +274,7 @@ describe("integers under a scale", () => {
     ["Transpose", { perm: [0, 2, 3, 1] }],
     ["GlobalAveragePool", {}],
     ["Relu", {}],
-  ])("pass through %s as they are, and under another scale give what the numbers give", async (op, attributes) => {
+  ])("pass through %s unchanged, and under another scale as real numbers would", async (op, attributes) => {
     const random = seededRandom(9);
     const x = Uint8Array.from({ length: 32 }, () => randomInteger(random, 0, 255));
     const { program } = openGraph(between(op, attributes, 0.5));
@@ -340,12 +340,12 @@ describe("QLinearMatMul", () => {
     expect(await multiplied(given)).toEqual(expected);
   });
 
-  it("refuses a list that is not as long as the rows", async () => {
+  it("refuses a list of another length than the rows", async () => {
     await expect(multiplied({ yZero: [1, 2, 3] })).rejects.toThrow("y.zero of [3] for 2 elements of axis 0");
   });
 });
 
-it("QLinearConv refuses a list where one number belongs", () => {
+it("QLinearConv refuses a list in place of a single number", () => {
   const net = new GraphBuilder("list");
   const scale = (name: string, ...all: number[]) => net.constant(name, [all.length], Float32Array.from(all));
   const zero = (name: string) => net.constant(name, [], Uint8Array.of(0), "u8");

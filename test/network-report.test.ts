@@ -18,7 +18,7 @@ describe("the mapped share", () => {
     ["shufflenet", 50, 70],
     ["resnet18", 21, 30],
     ...inFull<[string, number, number][]>([["resnet50", 54, 71]], []),
-  ])("of %s is %i of %i operators, where everything that sums products maps", (name, mapped, counted) => {
+  ])("of %s is %i of %i operators if all sums of products map", (name, mapped, counted) => {
     const { graph, plain, program } = openGraph((MODELS[name] ?? failed(name))({ batch: 1 }));
     expect(mappedShare(graph, { plain, program }, () => "fma")).toEqual({
       mapped,
@@ -28,7 +28,7 @@ describe("the mapped share", () => {
     expect(mappedShare(graph, { plain, program }, () => undefined)).toMatchObject({ mapped: 0, counted });
   });
 
-  it("counts a sum of two values and a softmax, and neither a bias nor a rectifier", () => {
+  it("counts an addition of two values and a softmax, but neither a bias nor a rectifier", () => {
     const net = new GraphBuilder("small");
     const x = net.input("x", [4, 16]);
     const w = net.constant("w", [16, 16], new Float32Array(256).fill(0.5));
@@ -46,20 +46,20 @@ describe("the page of a network", () => {
     page = networkPage(NETWORK_REPORT);
   });
 
-  it("says where the time goes, what is measured, and what is not known", () => {
+  it("says which steps take the time, which are measured and which are unknown", () => {
     // 20 steps of 1.9 ms, 20 of 0.4 ms, 20 of 20 us.
     expect(page).toContain("The steps take 46.4 ms together; 81.9 % of it is measured");
     // Twelve steps have no bar of their own: one bar for each way their times are known.
     expect(page.match(/\d+ other steps/g)).toEqual(["4 other steps", "4 other steps", "4 other steps"]);
   });
 
-  it("sets the first kernels of searches beside the fastest", () => {
+  it("compares the first kernels of the searches with the fastest", () => {
     expect(page).toContain(
       "The 10 tuned steps took 26 ms with the first kernel of each search that worked, and 18 ms with the fastest: 1.44 times as fast",
     );
   });
 
-  it("says what falls back and why", () => {
+  it("names the operators that fall back, and why", () => {
     expect(page).toContain("it sums no products");
     expect(page).toContain("a, b, c, d and 2 more");
     expect(page).toContain("<strong>21 of 30 operators</strong> (70.0 %)");
@@ -74,7 +74,7 @@ describe("the page of a network", () => {
     });
   });
 
-  it("takes no name of a node, a kernel or a file for markup", () => {
+  it("treats no name of a node, a kernel or a file as markup", () => {
     const tagsOf = (text: string): string => {
       const tags = text.replace(`<script>${PAGE_SCRIPT}</script>`, "").match(/<(?:[^<>"']|"[^"]*"|'[^']*')*>?/g) ?? [];
       return tags.map((tag) => tag.replaceAll(/"[^"]*"|'[^']*'/g, '""')).join("\n");

@@ -41,7 +41,7 @@ describe("an equation", () => {
     expect(parseExpr("-a * b")).toEqual(parseExpr("(-a) * b"));
   });
 
-  it("reads back as it prints, whatever it is", () => {
+  it("reads back what it prints, for random equations", () => {
     fc.assert(
       fc.property(anyEquation, (equation) => void expect(parseEquation(printEquation(equation))).toEqual(equation)),
       {
@@ -273,7 +273,7 @@ describe("any text", () => {
     fc.array(word, { maxLength: 12 }).map((words) => words.join("")),
   );
 
-  it("reads, or is refused with a place inside it", () => {
+  it("is read, or refused with a position inside it", () => {
     const check = (given: string): void => {
       try {
         expect(parseEquation(printEquation(parseEquation(given)))).toEqual(parseEquation(given));
@@ -294,7 +294,7 @@ describe("any text", () => {
     );
   });
 
-  it("that is long but flat reads", () => {
+  it("that is long but flat is read", () => {
     const long = `y[i] = 1${" + 1".repeat(990)}`;
     expect(printEquation(parseEquation(long))).toBe(long);
   });

@@ -74,8 +74,8 @@ const constantNode = (value: object) => ({
   attribute: [{ name: "value", type: 4, t: value }],
 });
 
-describe("a file that is no model", () => {
-  it("is refused by what it is", () => {
+describe("a file that is not a model", () => {
+  it("is refused by its kind", () => {
     expect(refusalOf(() => readOnnx(join(folder, "missing.onnx")))).toMatch(
       /missing.onnx cannot be read: there is no such file/,
     );
@@ -95,7 +95,7 @@ describe("a file that is no model", () => {
     expect(refused(whole)).toBe("accepted");
   });
 
-  it("is refused when messages lie within messages without end", () => {
+  it("is refused when its messages are nested too deeply", () => {
     // attribute { g { node { attribute { g ... } } } }, as deep as a megabyte allows.
     let bytes: Buffer = Buffer.alloc(0);
     const inside = (field: number): void => {
@@ -154,7 +154,7 @@ describe("a model that cannot be computed", () => {
     `);
   });
 
-  it("is refused when an output has another shape than it says, where it says a size", () => {
+  it("is refused when an output's shape differs from the declared one", () => {
     expect(refused(modelWith({ output: [inputOf("y", [2, 3])] }))).toBe("accepted");
     expect(refused(modelWith({ output: [inputOf("y", ["n", -1])] }))).toBe("accepted");
     expect(refused(modelWith({ output: [inputOf("y", ["n", 4])] }))).toBe(
@@ -162,7 +162,7 @@ describe("a model that cannot be computed", () => {
     );
   });
 
-  it("is refused when a value between nodes has another shape than it says", () => {
+  it("is refused when an intermediate value's shape differs from the declared one", () => {
     const node = [
       { opType: "Relu", name: "a", input: ["x"], output: ["h"] },
       { opType: "Neg", name: "b", input: ["h"], output: ["y"] },
@@ -173,7 +173,7 @@ describe("a model that cannot be computed", () => {
     );
   });
 
-  it("is refused when its nodes wait for one another", () => {
+  it("is refused when its nodes form a cycle", () => {
     const ring = modelWith({
       node: [
         { opType: "Add", name: "a", input: ["x", "q"], output: ["p"] },
@@ -184,7 +184,7 @@ describe("a model that cannot be computed", () => {
     expect(refused(ring)).toBe("g is cyclic: a (Add) waits for its own output");
   });
 
-  it("is refused when two nodes make one value, or a constant stands twice", () => {
+  it("is refused when two nodes make one value, or a constant appears twice", () => {
     const node = { opType: "Relu", name: "a", input: ["x"], output: ["y"] };
     expect(refused(modelWith({ node: [node, node] }))).toBe('a: "y" is made twice in g');
     const tensor = { name: "w", dataType: DataType.FLOAT, dims: [1n], floatData: [1] };
@@ -217,7 +217,7 @@ describe("a model that cannot be computed", () => {
     expect(told[0]).toMatch(/^m.onnx: the name "x{40}..." has 100000 characters/);
   });
 
-  it("is refused when an output stands twice", () => {
+  it("is refused when an output is listed twice", () => {
     const output = [{ name: "y" }, { name: "y" }];
     expect(refused(modelWith({ node: [{ opType: "Relu", name: "a", input: ["x"], output: ["y"] }], output }))).toBe(
       'm.onnx: the output "y" stands twice',
@@ -255,7 +255,7 @@ describe("a constant", () => {
     `);
   });
 
-  it("that a node makes is bounded, however many nodes make one", () => {
+  it("that a node makes is bounded, as are those of many nodes together", () => {
     const shape = { name: "s", dataType: DataType.INT64, dims: [1n], int64Data: [2n ** 26n] };
     const node = Array.from({ length: 100 }, (_, i) => ({
       opType: "ConstantOfShape",
@@ -288,7 +288,7 @@ describe("a constant", () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(2 ** 28);
   });
 
-  it("is read from a file beside the model, and from no other", async () => {
+  it("is read from a file in the model's folder, and from no other", async () => {
     mkdirSync(join(folder, "in"), { recursive: true });
     writeFileSync(join(folder, "in", "w.bin"), Buffer.from(Float32Array.of(0, 1, 2, 3).buffer));
     writeFileSync(join(folder, "out.bin"), Buffer.alloc(64));

@@ -41,7 +41,7 @@ describe.each(DEVICES)("sub-groups of %s", (device, isa) => {
   }, 120_000);
 
   it.skipIf(findOcloc() === undefined)(
-    "are compiled by ocloc with the products of their text",
+    "are compiled by ocloc with as many DPAS as their source has",
     async () => {
       const ocloc = findOcloc() ?? "";
       const made = COMPUTATIONS.slice(0, inFull(6, 2)).flatMap((c) => kernelsOf(c, rowsOf(isa), inFull(4, 1)));

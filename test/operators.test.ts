@@ -80,7 +80,7 @@ function messageOf(action: () => unknown): string {
 
 describe("the table", () => {
   it.each(OPERATORS.map((o) => [o.name, o] as const))(
-    "%s instantiates with its defaults and with u8s8",
+    "%s can be made with its defaults and with u8s8",
     (_, operator) => {
       for (const types of [parseDataTypes("f32"), parseDataTypes("u8s8")]) {
         const computation = instantiate(operator, { types });
@@ -243,7 +243,7 @@ describe("convolutions", () => {
     { stride: 1, pad: 0, dilation: 1 },
     { stride: 2, pad: 1, dilation: 1 },
     { stride: 3, pad: 2, dilation: 2 },
-  ])("transposed-conv2d gathers what scattering gives, with $stride $pad $dilation", ({ stride, pad, dilation }) => {
+  ])("transposed-conv2d gathers the result of scattering, with $stride $pad $dilation", ({ stride, pad, dilation }) => {
     const parameters = { n: 1, c: 2, h: 3, w: 4, k: 3, r: 4, s: 3, stride, pad, dilation };
     const { computation, inputs, out } = run("t2d", { parameters, types: S8 });
     const [, , P = 0, Q = 0] = shapeOf(computation, "out");
@@ -409,7 +409,7 @@ describe("stencils", () => {
     },
   );
 
-  it("the operations published follow from points and coefficients, but for 3d125pt", () => {
+  it("the published operation counts follow from points and coefficients, except for 3d125pt", () => {
     const lines = STENCILS.map((s) => {
       const counted = operationsPerPoint(s);
       return `${s.name} ${counted}${counted === s.publishedOperations ? "" : ` (published ${s.publishedOperations})`}`;
@@ -494,7 +494,7 @@ describe("storage formulas", () => {
   const copy = (storage: string) =>
     defineComputation({ equation: "y[i] = x[i]", extents: { i: 4 }, tensors: { x: { dtype: "f32", storage } } });
 
-  it("say where an element lies when no layout name can", () => {
+  it("place an element where no layout name can", () => {
     const { x } = copy("i/2 + 2*(i%2)").tensors;
     expect(x && printExpr(x.storage, "formula")).toBe("i/2 + 2*(i%2)");
   });
@@ -525,7 +525,7 @@ describe("data types", () => {
     expect(parseDataTypes(printDataTypes(types))).toEqual(types);
   });
 
-  it("takes the type of the sum apart, and refuses what cannot hold it", () => {
+  it("takes the type of the sum separately, and refuses one that cannot hold it", () => {
     expect(parseDataTypes("f16", "f16").sum).toBe("f16");
     expect(messageOf(() => parseDataTypes("u8s9"))).toBe('unknown data types "u8s9"\n  did you mean "u8s8"?');
     expect(messageOf(() => parseDataTypes("f16", "s32"))).toMatch("the integer sum s32 cannot hold products of floats");
@@ -550,11 +550,11 @@ describe("mistakes", () => {
     ).toBe(expected);
   });
 
-  it("an unknown operator is answered with the nearest", () => {
+  it("an unknown operator gets the nearest name", () => {
     expect(messageOf(() => operatorNamed("convd2"))).toBe('unknown operator "convd2"\n  did you mean "conv2d"?');
   });
 
-  it("a layout that does not fit says so in the letters that were given", () => {
+  it("a layout that does not fit is refused in the letters given", () => {
     const conv2d = operatorNamed("conv2d");
     expect(messageOf(() => instantiate(conv2d, { layouts: "NHXC" }))).toMatch('conv2d: layout of in: "NHXC"');
     expect(messageOf(() => instantiate(conv2d, { layouts: { inn: "NHWC" } }))).toBe(

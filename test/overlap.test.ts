@@ -64,7 +64,7 @@ function expectEqual(mapping: Mapping, nest: LoopNest): void {
 }
 
 describe("an epilogue of tiles", () => {
-  it("is stored after the next block is computed and before it is spilled, in every loop with several blocks", () => {
+  it("is stored after the next block is computed and before that is spilled, in loops of several blocks", () => {
     const mapping = convolution("amx.tdpbusd", 64, "requantize");
     const nest = lowered(mapping, { k: 2 }, 1);
     expect(steps(nest).join("\n")).toMatchInlineSnapshot(`
@@ -88,7 +88,7 @@ describe("an epilogue of tiles", () => {
     expectEqual(mapping, nest);
   });
 
-  it("gives the same with several threads, and where the last tiles are not whole", () => {
+  it("gives the same with several threads, and with partial last tiles", () => {
     for (const [k, threads] of [
       [64, 2],
       [40, 1],
@@ -102,7 +102,7 @@ describe("an epilogue of tiles", () => {
       }
   });
 
-  it("is stored at once where vectors compute and store both, and sums go straight to the output", () => {
+  it("is stored at once by vectors, and plain sums go straight to the output", () => {
     const vectors = steps(lowered(convolution("avx512.vpdpbusd", 64, "requantize"), { k: 2 }, 1));
     expect(vectors.findIndex((l) => l.includes("identity"))).toBe(vectors.findLastIndex((l) => l.includes("identity")));
     const sums = steps(lowered(convolution("amx.tdpbusd", 64), { k: 2 }, 1));

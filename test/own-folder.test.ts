@@ -12,7 +12,7 @@ import { Measuring, QUICK, right } from "./support/measuring.ts";
 const at = new Measuring();
 
 describe("the folder of a runner", () => {
-  it("is deleted after what is being written into it, and takes nothing afterwards", async () => {
+  it("is deleted after pending writes, and refuses later ones", async () => {
     const folder = new OwnFolder(mkdtempSync(join(tmpdir(), "automap-folder-")));
     const events: string[] = [];
     let open: () => void = () => undefined;
@@ -33,14 +33,14 @@ describe("the folder of a runner", () => {
     expect(existsSync(folder.path)).toBe(false);
   });
 
-  it("is deleted although a writer fails, who hears of it", async () => {
+  it("is deleted although a write fails, and the writer is told", async () => {
     const folder = new OwnFolder(mkdtempSync(join(tmpdir(), "automap-folder-")));
     const writing = folder.writing(() => Promise.reject(new Error("no room")));
     await Promise.all([expect(writing).rejects.toThrow("no room"), folder.remove()]);
     expect(existsSync(folder.path)).toBe(false);
   });
 
-  it("is not made anew by measurements that are under way when their runner is closed", async () => {
+  it("is not created again by measurements under way when their runner is closed", async () => {
     const made = await createRunner({ ...QUICK, workdir: at.workdir });
     if (made.status === "environment") throw new Error(made.what);
     const others = readdirSync(at.workdir).filter((name) => name.startsWith("runner-")).length - 1;

@@ -56,13 +56,13 @@ describe("an instruction that is not registered", () => {
     made = recorded(file, ghost, choiceOf(ghost));
   });
 
-  it("is not tuned: nobody could read its records", async () => {
+  it("is not tuned, as nobody could read its records", async () => {
     await expect(tune(matmul.computation, { intrinsics: [ghost], database: ":memory:" })).rejects.toThrow(
       "ghost.vpmaddwd is not registered",
     );
   });
 
-  it("is refused by whatever reads its records, with what to register", async () => {
+  it("is refused by every reader of its records, with what to register", async () => {
     const choice = { computation: matmul.computation, candidate: choiceOf(ghost).candidate };
     expect(() => generate(choice)).toThrow(SENTENCE);
     expect(() => predict(choice)).toThrow(SENTENCE);
@@ -77,7 +77,7 @@ describe("an instruction that is not registered", () => {
     expect(emitted.err).toMatch(/declaration [0-9a-f]{12}/);
   });
 
-  it("is known to a command that is given its declaration, from then on to all", async () => {
+  it("is known to a command that is given its declaration, and to all commands afterwards", async () => {
     const module = shop.path("ghost.mjs");
     writeFileSync(module, `export default ${JSON.stringify(ghost.declaration)};`);
     const to = shop.path("package");
@@ -125,7 +125,7 @@ describe("a registered instruction", () => {
     expect(registerIntrinsic(named("mine.found"))).toBe(own);
   });
 
-  it("has a name that stands for nothing else", () => {
+  it("has a name that nothing else has", () => {
     registerIntrinsic(named("mine.once"));
     expect(() => registerIntrinsic(named("mine.once", { summary: "Another." }))).toThrow(
       "mine.once stands for another declaration already",
@@ -135,7 +135,7 @@ describe("a registered instruction", () => {
     );
   });
 
-  it("declared otherwise than the record's is refused: its kernel would be another", async () => {
+  it("declared otherwise than in a record is refused, as its kernel would differ", async () => {
     const own = registerIntrinsic(named("mine.changed"));
     const file = shop.path("changed.db");
     const emit = "{c} = _mm256_add_epi32(_mm256_madd_epi16({a}, {b}), {c});";
@@ -188,7 +188,7 @@ describe("a module of declarations", () => {
     expect(err).not.toContain("    at ");
   });
 
-  it("has to be there", async () => {
+  it("must exist", async () => {
     expect(await commandLine(["tune", "matmul", "--declare", "vnni"])).toMatchObject({
       code: 2,
       err: expect.stringContaining("there is no file vnni"),

@@ -47,7 +47,7 @@ const drawn = (context: GridContext, count: number, seed: number): GridSchedule[
   return Array.from({ length: count }, () => drawSchedule(GRID, context, random)).filter((s) => s !== undefined);
 };
 
-describe("on blocks and warps", () => {
+describe("a packed epilogue on blocks and warps", () => {
   it("moves joined vectors sixteen bytes at once, from either input", () => {
     const context = onWarps("bf16", { b: 3, vectors: 27, k: 64 });
     expect(context.inputs.map((i) => [i.contiguous, i.width, i.asyncWidth])).toEqual([
@@ -62,7 +62,7 @@ describe("on blocks and warps", () => {
     expect(source).toContain("copy_async<16>(&b_ring[b_ring_to + 256], &e[e_from + 448]);");
   });
 
-  it("issues no product of which nothing is stored", () => {
+  it("issues no product without a stored result", () => {
     const context = onWarps("bf16", { b: 1, vectors: 27, k: 32 });
     const issued = (schedule: GridSchedule): number => sourceOf(context, schedule).match(/^ +mma_\w+\(/gm)?.length ?? 0;
     // Of 2 x 4 tiles, those of columns 16..31 in rows 0..15 are left out: 6 in each of 2 parts of the sum.
@@ -74,7 +74,7 @@ describe("on blocks and warps", () => {
     );
   });
 
-  it.each(["m <- i; n <- j; k <- k", "m <- j; n <- i; k <- k"])("computes what the equation says: %s", (matching) => {
+  it.each(["m <- i; n <- j; k <- k", "m <- j; n <- i; k <- k"])("equals the equation: %s", (matching) => {
     for (const [n, size] of [
       { b: 2, vectors: 27, k: 32 },
       { b: 1, vectors: 40, k: 48 },
@@ -86,7 +86,7 @@ describe("on blocks and warps", () => {
     }
   });
 
-  it("computes the same under emulation", async () => {
+  it("equals the equation under emulation", async () => {
     const context = onWarps("bf16", { b: 2, vectors: 27, k: 32 });
     const schedules = [PLAIN, TILES, ...drawn(context, inFull(12, 2), 3)];
     await expectRightEmulated(schedules.map((schedule, i) => ({ name: `schedule ${i}`, context, schedule })));

@@ -57,8 +57,8 @@ const interaction = (
     tensors: { d: dtype, e: dtype },
   });
 
-describe("an epilogue with places of its own", () => {
-  it("makes the output as large as what it writes, and asks for the sums that it stores", () => {
+describe("an epilogue with output indices of its own", () => {
+  it("sizes the output by its writes, and computes only the sums it stores", () => {
     const packed = product("z[b,i*(i-1)/2+j+3] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]");
     expect(outputOf(packed).dims.map((d) => d.extent)).toEqual([2, 3 + 6]);
     expect(equationText(packed)).toBe(
@@ -68,7 +68,7 @@ describe("an epilogue with places of its own", () => {
     expect(computationKey(again)).toBe(computationKey(packed));
   });
 
-  it("is interpreted as the loops that it stands for", () => {
+  it("is interpreted as the loops written by hand", () => {
     const { b, vectors, k } = { b: 2, vectors: 4, k: 3 };
     const d = Array.from({ length: b * k }, (_, n) => n + 1);
     const e = Array.from({ length: b * (vectors - 1) * k }, (_, n) => (n % 7) - 3);
@@ -135,7 +135,7 @@ describe.each(ROWS)("lowered onto %s", (name) => {
   if (!intrinsic) throw new Error(`no ${name}`);
   const dtype = name.includes("bf16") ? "bf16" : "f32";
 
-  it("computes what the equation says, in any size and under any schedule", () => {
+  it("equals the equation in any size and under any schedule", () => {
     const random = seededRandom(11);
     let tried = 0;
     for (let n = 0; n < inFull(60, 6); n++) {
@@ -183,7 +183,7 @@ it.each(["where j+1 < i", "where i <= 5", "where k <= i"])(
   },
 );
 
-it("skips blocks of which nothing is stored", () => {
+it("a packed epilogue skips blocks without a stored result", () => {
   const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
   if (!intrinsic) throw new Error("no avx512.vdpbf16ps");
   const subject = interaction("bf16", { b: 1, vectors: 33, k: 2 });
@@ -196,7 +196,7 @@ it("skips blocks of which nothing is stored", () => {
   expect([...interpretNest(nest, subject, inputs)]).toEqual([...interpret(subject, inputs)]);
 });
 
-it("is computed by plain loops", () => {
+it("a packed epilogue is computed by plain loops", () => {
   const subject = interaction("f32", { b: 2, vectors: 6, k: 9 });
   const inputs = smallIntegers(subject);
   const { nest } = lowerLoops(subject);
@@ -221,14 +221,14 @@ it.each([
   expect(source).not.toMatch(/ == 0 \? d\[/);
 });
 
-describe("compiled", () => {
+describe("a packed epilogue, compiled,", () => {
   let runner: Runner;
   beforeAll(async () => {
     const made = await createRunner({ flags: inFull([], ["-O1"]) });
     if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
     runner = made.runner;
   });
-  it.each(["c[b,i,j]", "exp(c[b,i,j])"])("what stands beside %s is compared bit by bit", async (stored) => {
+  it.each(["c[b,i,j]", "exp(c[b,i,j])"])("beside %s has the copied elements compared bit by bit", async (stored) => {
     const packed = product(`z[b,i*(i-1)/2+j+3] = ${stored} where j < i, z[b,k] = x[b,0,k]`);
     const { sets } = await runner.reference(packed, 1);
     for (const { expected, tolerance } of sets) {
@@ -243,7 +243,7 @@ describe("compiled", () => {
   const { isa } = nativeTarget();
   const has = (name: string): boolean => isa.includes(intrinsicsNamed(name)[0]?.isa ?? "");
   it.each(ROWS.filter((name) => has(name) || name.startsWith("portable")))(
-    "for %s it equals the equation",
+    "equals the equation for %s",
     async (name) => {
       const [intrinsic] = intrinsicsNamed(name);
       if (!intrinsic) throw new Error(`no ${name}`);

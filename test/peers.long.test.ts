@@ -131,11 +131,11 @@ describe.skipIf(missing !== undefined)("oneDNN behind the interface of our kerne
     return result.status === "ok" ? "ok" : `${result.status}: ${result.log}`;
   };
 
-  it.each(CASES)("answers as the interpreter does: $what", async (one) => {
+  it.each(CASES)("equals the interpreter: $what", async (one) => {
     for (const threads of one.shared ? runners.keys() : [1]) expect(await measured(threads, one)).toBe("ok");
   });
 
-  it("is timed in turns with others of its kind, whose threads it shares", async () => {
+  it("is timed in turns with others of its kind, sharing their threads", async () => {
     const threads = Math.max(...runners.keys());
     const computation = conv("conv2d", "u8s8", SMALL);
     const kernels = [
@@ -148,12 +148,12 @@ describe.skipIf(missing !== undefined)("oneDNN behind the interface of our kerne
     expect(results.map((r) => (r.status === "ok" ? "ok" : r.log))).toEqual(["ok", "ok", "ok"]);
   });
 
-  it("says what oneDNN chose", async () => {
+  it("reports which implementation oneDNN chose", async () => {
     const text = await describeOnednn(ready(conv("conv2d", "f32", SMALL)), runnerOf(1));
     expect(text).toMatch(/alg:convolution_direct.*mb1_ic16oc24_ih9oh5kh3sh2dh0ph1_iw7ow4kw3sw2dw0pw1/);
   });
 
-  it("keeps to the instructions it is allowed", async () => {
+  it("uses only the instructions it is allowed", async () => {
     const text = await describeOnednn(ready(conv("conv2d", "f32", SMALL), { maxIsa: "sse41" }), runnerOf(1));
     expect(text).not.toMatch(/avx/);
     expect(
@@ -161,7 +161,7 @@ describe.skipIf(missing !== undefined)("oneDNN behind the interface of our kerne
     ).toBe("ok");
   });
 
-  it("ends with oneDNN's own word when nothing implements the problem", async () => {
+  it("ends with oneDNN's own message when nothing implements the problem", async () => {
     const computation = conv("conv2d", "bf16", { ...SMALL, stride: 1 });
     expect(await measured(1, { what: "", computation, options: { algorithm: "winograd" } })).toContain("unimplemented");
   });

@@ -36,7 +36,7 @@ const ROWS = [
   .filter((row) => row !== undefined);
 
 describe("probes of a GPU", () => {
-  it("time every instruction that the target has, one shuffle for all of them, and no other", () => {
+  it("time every instruction of the target, one shuffle for all, and nothing else", () => {
     const rows = probedRows(H100, INTRINSICS);
     expect(rows.every((row) => row.language === "cuda")).toBe(true);
     expect(rows.filter((row) => row.family === "shuffle")).toHaveLength(1);
@@ -48,7 +48,7 @@ describe("probes of a GPU", () => {
     expect(new Set(labels).size).toBe(labels.length);
   });
 
-  it("read as their rows do", () => {
+  it("print as their rows", () => {
     const [, second] = gpuProbes(H100, intrinsicsNamed("mma.m16n8k16.f32.f16"));
     const source = second?.source ?? "";
     const from = source.indexOf("// mma.m16n8k16.f32.f16");
@@ -88,7 +88,7 @@ describe("probes of a GPU", () => {
     `);
   });
 
-  it("run under emulation, every one of them, and what has no clock says nothing", async () => {
+  it("all run under emulation, and give no figure where there is no clock", async () => {
     const made = await createCudaRunner({ emulated: true });
     if (made.status === "environment") throw new Error(made.what);
     try {
@@ -107,7 +107,7 @@ describe("probes of a GPU", () => {
   });
 
   const nvcc = findProgram("nvcc");
-  it.skipIf(nvcc === undefined)("are what nvcc takes without a warning or a byte of stack", async () => {
+  it.skipIf(nvcc === undefined)("are compiled by nvcc without a warning or a byte of stack", async () => {
     const libraries = gpuProbes(H100, ROWS).slice(inFull(0, 1));
     for (const [i, { source }] of libraries.entries()) {
       const file = join(folder, `probes_${i}.cu`);
@@ -125,7 +125,7 @@ describe("probes of a GPU", () => {
 describe("a calibrated GPU", () => {
   const machine = calibratedGpu(H100, GPU_CALIBRATION);
 
-  it("has what was measured in place of the table's figures, and says so", () => {
+  it("has measured figures in place of the table's, and names their source", () => {
     const row = intrinsicNamed("wgmma.m64n128k16.f32.f16");
     if (!row) throw new Error("no such row");
     expect(issueCyclesOn(machine, row)).toEqual({ value: 80, source: "calibrated on a test's GPU" });
@@ -137,7 +137,7 @@ describe("a calibrated GPU", () => {
     expect(machine.fixed["launch"]?.value).toBe(1e-6);
   });
 
-  it("takes widths between those that were measured from their neighbours, and keeps what no probe measures", () => {
+  it("interpolates widths between measured ones, and keeps figures that no probe measures", () => {
     const between = intrinsicNamed("wgmma.m64n96k16.f32.bf16");
     if (!between) throw new Error("no such row");
     expect(issueCyclesOn(machine, between)?.value).toBeCloseTo(60, 5);

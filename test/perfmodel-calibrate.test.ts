@@ -108,7 +108,7 @@ test("figures are medians with their spread, in cycles of the measured clock", (
   expect(() => readCalibration(TARGET, rows, lines.slice(1, -1).join("\n"))).toThrow("nothing for clock");
 });
 
-test("figures that were not measured keep the source they have", () => {
+test("figures that were not measured keep their source", () => {
   const target = modelTarget(TARGET);
   expect(target.memory.map((m) => [m.name, m.bytes])).toEqual([
     ["l1", 32 * 1024],
@@ -133,7 +133,7 @@ function functionIn(listing: string, name: string): string {
   return body.split(/^$/m, 1)[0] ?? "";
 }
 
-test("this machine is measured, and the figures are possible", async (context) => {
+test("this machine is measured, and the figures are plausible", async (context) => {
   const compiler = await findCompiler();
   if (compiler.status === "environment") return context.skip(compiler.what);
   const target = nativeTarget();

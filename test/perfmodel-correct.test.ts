@@ -31,7 +31,7 @@ const errorOf = (trials: readonly Observation[], predict: (costs: Costs) => numb
   trials.reduce((sum, t) => sum + Math.abs(Math.log(predict(t.costs) / t.measuredSeconds)), 0) / trials.length;
 const uncorrected = (costs: Costs): number => costs.bounds[0];
 
-test("without trials the prediction lies half way between its two ends", () => {
+test("without trials the prediction lies half way between its two bounds", () => {
   const costs = randomCosts(seededRandom(1));
   expect(fitCorrection([])).toEqual(NO_CORRECTION);
   expect(apply(fitCorrection([]), costs)).toBeCloseTo(Math.sqrt(costs.bounds[0] * costs.bounds[1]), 12);
@@ -45,7 +45,7 @@ test("a machine twice as slow throughout is a factor of two", () => {
     expect(apply(correction, costs) / costs.bounds[0]).toBeCloseTo(2, 0);
 });
 
-test("parts that take longer than believed are found, and unseen trials are ranked better", () => {
+test("parts slower than modelled are found, and unseen trials are ranked better", () => {
   const random = seededRandom(3);
   const factors = [1, 1, 3, 0.4];
   const correction = fitCorrection(observe(random, 80, factors));
@@ -58,7 +58,7 @@ test("parts that take longer than believed are found, and unseen trials are rank
   expect(judged(unseen, corrected).pairwise).toBeGreaterThan(0.9);
 });
 
-test("a machine on which nothing overlaps is learnt as such", () => {
+test("a machine on which nothing overlaps is learnt to be one", () => {
   const random = seededRandom(4);
   const serial = (count: number): Observation[] =>
     observe(random, count, [1, 1, 1, 1]).map(({ costs }) => ({ costs, measuredSeconds: costs.bounds[1] }));
@@ -68,7 +68,7 @@ test("a machine on which nothing overlaps is learnt as such", () => {
   expect(errorOf(serial(20), (costs) => apply(correction, costs))).toBeLessThan(0.05);
 });
 
-test("two or three trials move it a little and never make nonsense", () => {
+test("two or three trials change the correction little and never absurdly", () => {
   for (let seed = 0; seed < 50; seed++) {
     const random = seededRandom(seed);
     const factors = PARTS.map(() => 0.7 + 0.6 * random());
@@ -81,7 +81,7 @@ test("two or three trials move it a little and never make nonsense", () => {
   }
 });
 
-test("trials of a machine that is as believed are left alone", () => {
+test("trials of a machine that is as modelled change nothing", () => {
   const random = seededRandom(6);
   const correction = fitCorrection(observe(random, 40, [1, 1, 1, 1], 0.05));
   const unseen = observe(random, 40, [1, 1, 1, 1], 0.05);
@@ -109,7 +109,7 @@ test("the cost of a trait is learnt beside the factors of the parts", () => {
   expect((tiled ?? 0) / (padded ?? 1)).toBeLessThan(2.1);
 });
 
-test("trials that ran beside another process move the correction little", () => {
+test("trials that ran beside another process change the correction little", () => {
   const random = seededRandom(7);
   const disturbed = observe(random, 80, [1, 1, 1, 1]).map((trial, i) =>
     i % 5 === 0 ? { ...trial, measuredSeconds: 3 * trial.measuredSeconds } : trial,

@@ -101,7 +101,7 @@ describe("one register block", () => {
   test("waits for no accumulator when there are as many as latency over issue", () =>
     expect(cyclesOf(costs, "chain")).toBeCloseTo(8 * 4));
   test("loads each tile once a step", () => expect(cyclesOf(costs, "load")).toBeCloseTo(8 * (2 + 4) * 0.5));
-  test("passes issues, loads and the loop through the front end", () =>
+  test("sends issues, loads and the loop through the front end", () =>
     expect(cyclesOf(costs, "front end")).toBeCloseTo((8 * (8 + 6 + 4)) / 6));
   test("stores its accumulators once", () => expect(cyclesOf(costs, "store")).toBeCloseTo(8));
 
@@ -112,7 +112,7 @@ describe("one register block", () => {
     expect(single.bounds[0]).toBeGreaterThan(costs.bounds[0]);
   });
 
-  test("waits less when later blocks begin meanwhile", () => {
+  test("waits less when later blocks begin in the meantime", () => {
     // A block of one accumulator is 8 steps of one issue and two loads: 24 instructions, so that 96 are four blocks.
     const wide = costsOf(mapping, inPlace({}), {}, { ...TARGET, window: is(96) });
     expect(cyclesOf(wide, "chain")).toBeCloseTo((4 * 2 * 8 * 4) / 4);
@@ -147,7 +147,7 @@ describe("one cache", () => {
     expect(cyclesOf(costs, "write dram")).toBeCloseTo((64 * 16 * 4) / 2 + 12 * 2, 0);
   });
 
-  test("each level's trips are those within one trip of the level outside", () => {
+  test("each level counts its trips within one trip of the next outer level", () => {
     const mapping = matmul(64, 16, 1024);
     const prediction = createModel(mapping, TARGET)(inPlace({ m: 4 }));
     // 1024 steps a block, the block does not fit l1 but its 1024 steps do one by one; 16 blocks of them in l2; one call.
@@ -159,7 +159,7 @@ describe("one cache", () => {
   });
 });
 
-test("blocks that a condition leaves without work fetch nothing again", () => {
+test("blocks left without work by a condition fetch nothing", () => {
   const readL2 = (where: string): number => {
     const computation = defineComputation({
       equation: `c[m,n] += a[m,k] * b[k,n]${where}`,
@@ -184,7 +184,7 @@ test("blocks that a condition leaves without work fetch nothing again", () => {
   expect(readL2(" where k <= m") / readL2("")).toBeCloseTo(0.5, 1);
 });
 
-test("results that jump from page to page are written more slowly than side by side", () => {
+test("results on many pages are written more slowly than contiguous ones", () => {
   // 512 rows of one page; down the columns every vector of 16 begins a page that was left 511 vectors ago.
   const mapping = matmul(512, 1024, 8);
   const [rows, columns] = [
@@ -211,7 +211,7 @@ describe("packing", () => {
     expect(cyclesOf(costs, "pack")).toBeCloseTo(14 * 14 * (16 * 0.03 + 8));
   });
 
-  test("tiles repeat what neighbouring outputs share, with guards at the border", () => {
+  test("tiles copy shared inputs once for each output, with guards at the border", () => {
     // Tests of p + r - 1 and q + s - 1 on both sides, once a run of four.
     const elements = 14 * 14 * 9 * 16;
     expect(cyclesOf(costsOf(mapping, schedule("tiled")), "pack")).toBeCloseTo(elements * (0.5 + (4 / 4) * 0.5));
@@ -235,7 +235,7 @@ describe("packing into tiles of a matrix unit", () => {
     return cyclesOf(costsOf(mappingOf("conv2d", options, on, matched), schedule(order), {}, target), "pack");
   };
 
-  test("loops of one step cost no divisions", () => {
+  test("loops of one step cost no division", () => {
     const plain = packOf('{"m":["q"],"n":["k"],"k":["c"]}', ["n", "k", "p", "q", "r", "s", "c"]);
     expect(plain).toBeCloseTo(16 * 16 * 64 * 0.5);
     expect(packOf('{"m":["n","q"],"n":["k"],"k":["c"]}', ["n_q", "k", "p", "r", "s", "c"])).toBeCloseTo(plain);
@@ -247,7 +247,7 @@ describe("packing into tiles of a matrix unit", () => {
     expect(packOf(gathered, order, 3, on) - packOf(gathered, order, 1, on)).toBeCloseTo(16 * 16 * 64 * 2);
   });
 
-  test("rows of words that fill a tile are copied and turned", () => {
+  test("rows of words that fill a tile are copied and transposed", () => {
     const order = ["n", "k", "p", "q", "r", "s", "c"];
     const turned = '{"m":["k"],"n":["q"],"k":["c"]}';
     expect(packOf(turned, order, 3)).toBeCloseTo(16 * 16 * 64 * 2 * 0.03 + ((16 * 16 * 64) / 32) * 8);
@@ -293,14 +293,14 @@ describe("for every schedule", () => {
     }
   });
 
-  test("more threads are never slower while meeting costs nothing", () => {
+  test("more threads are never slower where barriers cost nothing", () => {
     for (const { mapping, schedule } of cases) {
       const times = [1, 2, 4, 8].map((threads) => seconds(mapping, { ...schedule, threads }, TARGET));
       for (const [i, time] of times.entries()) expect(time).toBeLessThanOrEqual(slack * (times[i - 1] ?? time));
     }
   });
 
-  test("a loop that divides among threads takes its part of the time", () => {
+  test("a loop divided among threads takes its share of the time", () => {
     const mapping = matmul(64, 32, 64);
     const one = costsOf(mapping, inPlace({ m: 4, n: 2 }));
     const four = costsOf(mapping, inPlace({ m: 4, n: 2 }, ["m", "n", "k"], 4));
@@ -318,7 +318,7 @@ describe("for every schedule", () => {
       expect(seconds(mapping, schedule, faster)).toBeLessThanOrEqual(slack * seconds(mapping, schedule, TARGET));
   });
 
-  test("the two forms are the ends of what the parts allow", () => {
+  test("both forms take at least as long as the longest part", () => {
     for (const { mapping, schedule } of cases) {
       const { bounds, terms } = costsOf(mapping, schedule);
       const longest = Math.max(...terms.map((t) => t.seconds));
@@ -329,7 +329,7 @@ describe("for every schedule", () => {
     }
   });
 
-  test("the levels, multiplied out, are the prediction", () => {
+  test("the levels multiplied out give the prediction", () => {
     for (const { mapping, schedule } of cases) {
       const prediction = createModel(mapping, TARGET)(schedule);
       const { terms } = costsOf(mapping, schedule);

@@ -67,8 +67,8 @@ const printed = (computation: Computation | string): string =>
         ...(computation.rewriting?.places ?? []),
       ].join("\n");
 
-describe("a computation in phases", () => {
-  it("has dense loops: every tap reaches every place of its phase", () => {
+describe("a strided computation rewritten in phases", () => {
+  it("has dense loops, in which each tap reaches every place of its phase", () => {
     const one = equation("y[p] += x[(p+1-r)/2] * w[r] where (p+1-r)%2 == 0", { p: 8, r: 3 });
     expect(printed(rewrittenAs(one, "phases"))).toMatchInlineSnapshot(`
       "y[p*2+p_phase-1] += x[p+r-1] * w[p_phase+2-r*2] where p_phase+2-r*2 < 3
@@ -150,7 +150,7 @@ describe("a computation in phases", () => {
     expect(compared).toBeGreaterThan(90);
   });
 
-  it("is found for any expression under one constant", () => {
+  it("exists for any index divided by one constant", () => {
     for (const [text, extents] of [
       ["y[p] += x[(p+1-r)/2] * w[r] where (p+1-r)%2 == 0", { p: 9, r: 5 }],
       ["y[p] += x[(p*2-r)/3] * w[r] where (p*2-r)%3 == 0", { p: 9, r: 5 }],
@@ -167,7 +167,7 @@ describe("a computation in phases", () => {
     }
   });
 
-  it("has no more points than take part where phases share the taps evenly", () => {
+  it("has only useful points where the phases share the taps evenly", () => {
     const stated = transposed({ c: 2, k: 2, h: 8, w: 8, r: 4, s: 4, stride: 2, pad: 0 });
     const { where, ...form } = phasesOf(stated).equation;
     expect(where).toBeUndefined();
@@ -176,7 +176,7 @@ describe("a computation in phases", () => {
   });
 });
 
-describe("a mapping of phases", () => {
+describe("a mapping of a computation in phases", () => {
   const SHAPES = [
     { c: 3, k: 5, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 },
     { c: 4, k: 3, h: 3, w: 3, r: 4, s: 2, stride: 2, pad: 0 },
@@ -209,7 +209,7 @@ describe("a mapping of phases", () => {
     expect(seen).toBeGreaterThan(30);
   });
 
-  it("is what a search on a CPU and on a GPU puts first, and is found again from its record", () => {
+  it("ranks first on a CPU and on a GPU, and is found again from its record", () => {
     const parameters = { c: 32, k: 32, h: 14, w: 14, r: 3, s: 3, stride: 2, pad: 1 };
     const stated = convolutionF16("transposed-conv2d", parameters);
     const [best] = [
@@ -228,7 +228,7 @@ describe("a mapping of phases", () => {
     expect(onCpu.candidate).toMatchObject({ rewriting: "phases" });
   });
 
-  it("leaves a computation without strides as it is", () => {
+  it("does not exist for a computation without strides", () => {
     const plain = convolutionF16("conv2d", { c: 8, k: 8, h: 5, w: 5 });
     expect(formsOf(plain)).toEqual([plain]);
   });

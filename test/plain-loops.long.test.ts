@@ -67,8 +67,8 @@ int main() {
 }
 `;
 
-describe("functions of floats as arithmetic", () => {
-  it("are within three units of the last place of the exact value, everywhere", async () => {
+describe("float functions computed by arithmetic", () => {
+  it("are within three units in the last place of the exact value everywhere", async () => {
     const folder = mkdtempSync(join(tmpdir(), "automap-float-functions-"));
     try {
       const helpers = FLOAT_HELPERS.map((h) => spell(h.text, "c++")).join("\n");
@@ -86,7 +86,7 @@ describe("functions of floats as arithmetic", () => {
 });
 
 describe("plain loops", () => {
-  it("give what the equation gives, of random computations", () => {
+  it("equal the equation for random computations", () => {
     let [lowered, hoisted, partial] = [0, 0, 0];
     for (let seed = 0; seed < inFull(20_000, 300); seed++) {
       const random = seededRandom(seed);
@@ -105,7 +105,7 @@ describe("plain loops", () => {
     expect(Math.min(hoisted, partial)).toBeGreaterThan(10);
   });
 
-  it("test the borders of a window once a row", () => {
+  it("test a window's borders once a row", () => {
     const [windows] = NETWORK_STEPS;
     if (!windows) throw new Error("the first step is gone");
     expect(printNest(lowerLoops(windows).nest).trim()).toBe(`local sums: f32[9]
@@ -121,7 +121,7 @@ for parallel rest in 0..42
     y[rest/7/3,rest/7%3,rest%7,q] = sums[q]`);
   });
 
-  it("fill what lies outside, and copy the rest without a test", () => {
+  it("fill elements outside, and copy the rest without a test", () => {
     const padded = f32("padded", "y[i,j] = 2 * x[i-2,j-3]", { i: 20, j: 40 }, [16, 35]);
     expect(printNest(lowerLoops(padded).nest).trim()).toBe(`for parallel rest in 0..20
   for j in 0..40
@@ -131,7 +131,7 @@ for parallel rest in 0..42
       y[rest,j] = 2 * x[rest-2,j-3]`);
   });
 
-  it("refuse what they would get wrong", () => {
+  it("refuse computations that they would get wrong", () => {
     const refused = (equation: string): string | undefined =>
       loopsRefused(defineComputation({ equation, extents: { i: 4, j: 3 }, tensors: { x: "s16" } }));
     expect(refused("y[i] sat+= x[i,j]")).toBe("a sum of it saturates once, after all points");

@@ -45,7 +45,7 @@ beforeAll(async () => {
 });
 afterAll(() => runner.close());
 
-describe("threads that share an equation", () => {
+describe("threads that divide an equation among them", () => {
   it.each([...new Set([...NETWORK_STEPS, ...MORE])].map((step) => [step.name, step] as const))(
     "are right: %s",
     (_, computation) => {
@@ -70,7 +70,7 @@ describe("threads that share an equation", () => {
     },
   );
 
-  it("read and write several halves at once where a large tensor has them side by side", () => {
+  it("read and write several f16 at once where a large tensor has them side by side", () => {
     const large = defineComputation({
       equation: "y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0))",
       ...{ extents: { i: 4096, j: 4096 }, tensors: { x: "f16", b: "f16" } },
@@ -78,7 +78,7 @@ describe("threads that share an equation", () => {
     expect(threadsKernel(large, H100).call?.aligned).toEqual({ y: 16, x: 16, b: 16 });
   });
 
-  it("refuse what they would get wrong, with the reason", () => {
+  it("refuse computations that they would get wrong, with the reason", () => {
     const refused = (equation: string) => (): unknown =>
       threadsChoice(defineComputation({ equation, extents: { i: 64, j: 3 }, tensors: { x: "s16" } }), H100);
     expect(refused("y[i] sat+= x[i,j]")).toThrow("a sum of it saturates once");

@@ -88,7 +88,7 @@ describe("rows of plain C++", () => {
     60_000,
   );
 
-  it("promise no instruction and need no feature", () => {
+  it("promise no instruction and require no feature", () => {
     const { promises, features } = plainKernel(convolution("f32"));
     expect({ promises, features }).toEqual({ promises: undefined, features: [] });
   });
@@ -148,12 +148,12 @@ function pooling(op: "max=" | "min=", dtype: "u8" | "f16" | "f32"): Computation 
 }
 
 describe("a CPU with AVX-512", () => {
-  it("is given nothing else where an instruction maps", () => {
+  it("is given only its own instructions where one maps", () => {
     for (const dtype of ["f32", "u8s8", "bf16"])
       expect(instructionsFor(product(dtype), AVX512).filter((name) => name.startsWith("portable"))).toEqual([]);
   });
 
-  it("is given plain C++ for what no instruction computes", () => {
+  it("is given plain C++ where no instruction maps", () => {
     const names = instructionsFor(product("s16"), AVX512);
     expect(names).toContain("portable.mla.s32.s16.broadcast");
     expect(names.filter((name) => !name.startsWith("portable."))).toEqual([]);
@@ -163,7 +163,7 @@ describe("a CPU with AVX-512", () => {
 });
 
 describe("an x86-64 without AVX", () => {
-  it("is seen as one that has plain C++ and nothing else", () => {
+  it("is seen as having plain C++ and nothing else", () => {
     expect(nativeIntrinsics(NEHALEM)).toEqual([]);
     expect(usableIntrinsics(NEHALEM)).toEqual(PORTABLE);
     expect(PORTABLE.every(isPlain)).toBe(true);

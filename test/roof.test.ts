@@ -82,7 +82,7 @@ function counted(computation: Computation): { points: number; bytes: number } {
 }
 
 describe("the least time for a computation", () => {
-  it("counts the points that no kernel can leave out, and never more bytes than are read", () => {
+  it("counts the points that no kernel can skip, and no more bytes than are read", () => {
     let [padded, exact] = [0, 0];
     for (let seed = 1; seed <= CASES; seed++) {
       const random = seededRandom(seed);
@@ -100,7 +100,7 @@ describe("the least time for a computation", () => {
     expect(exact).toBeGreaterThan(200);
   });
 
-  it("is that of the issues, or of what caches cannot have kept", () => {
+  it("is that of the issues, or of the data that caches cannot keep", () => {
     const on = (name: string, given: Record<string, number>, threads = 1): readonly Bound[] =>
       boundsOn(workloadNamed(name, given, "u8s8").computation, { intrinsic: vnni(), threads }, calibration(), CACHES);
     const product = on("matmul", { m: 512, n: 512, k: 512 });
@@ -120,7 +120,7 @@ describe("the least time for a computation", () => {
     expect(neededPoints(upsampled.computation)).toBe((8 * 8 * 16 * 16 * 2 * 2) / 4);
   });
 
-  it("is broken by what is shorter than any noise explains", () => {
+  it("is broken by a time that no noise explains", () => {
     const bounds: Bound[] = [
       { name: "amx", kind: "instruction", seconds: 1 },
       { name: "l2", kind: "memory", seconds: 1.2 },
@@ -167,7 +167,7 @@ describe("a calibration that a kernel outran", () => {
     /the calibration of 2026-11-21 is contradicted by 1 of 2 kernels: conv2d c 64 .*? \(trial (\w{12})\) ran 1\.38 times as fast as the rate of avx512\.vpdpbusd in it allows; automap calibrate --force --db (.*?) measures it again/;
 
   it.each(["report", "explain", "calibrate", "doctor"])(
-    "is said by automap %s, with the command that measures it again",
+    "is reported by automap %s, with the command that calibrates again",
     async (command) => {
       if (!compiler) return;
       const [wrong, right] = [database("wrong.db", 1.38, compiler), database("right.db", 1, compiler)];
@@ -186,7 +186,7 @@ describe("a calibration that a kernel outran", () => {
     },
   );
 
-  it("is part of the documents", async () => {
+  it("is part of the JSON documents", async () => {
     if (!compiler) return;
     const file = database("document.db", 1.38, compiler);
     const found = { kernels: 1, of: 2, bound: "avx512.vpdpbusd", kind: "instruction", trial: id };
@@ -201,7 +201,7 @@ describe("a calibration that a kernel outran", () => {
     });
   });
 
-  it("is said by a search that is about to use it", async () => {
+  it("is reported by a search that would use it", async () => {
     if (!compiler) return;
     const file = database("tuned.db", 1.38, compiler);
     const notices: string[] = [];

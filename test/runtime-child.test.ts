@@ -20,29 +20,29 @@ async function leaving(script: string): Promise<{ status: string; stdout: string
 }
 
 describe("runChild", () => {
-  it("is over when the child is, though a session of its own holds the pipes", async () => {
+  it("ends with the child, though a session it left behind holds the pipes", async () => {
     const { status, stdout } = await leaving("setsid sleep 1000 & echo left $!; echo last words");
     expect({ status, stdout }).toEqual({ status: "ok", stdout: expect.stringContaining("last words") });
   });
 
-  it("is over although what was left behind talks on and on", async () => {
+  it("ends with the child, though a process it left behind keeps printing", async () => {
     const { status } = await leaving("setsid sh -c 'while :; do echo more; sleep 0.01; done' & echo left $!");
     expect(status).toBe("ok");
   });
 
-  it("hears all of a long speech", async () => {
+  it("reads all of a long output", async () => {
     const run = await runChild(["sh", "-c", "yes 0123456789 | head -n 200000"], { timeLimitMs: 20_000 });
     expect(run.stdout.length).toBe(200_000 * 11);
   });
 
-  it("says that a program is not there, or may not be started", async () => {
+  it("reports a program that is missing or may not be started", async () => {
     expect(await runChild(["/nowhere/g++"], { timeLimitMs: 1000 })).toMatchObject({ status: "not started" });
     expect(await runChild(["/etc/passwd"], { timeLimitMs: 1000 })).toMatchObject({ status: "not started" });
   });
 });
 
 describe("whenOver", () => {
-  it("calls back once, with the child's end and all that it said, while this process is too busy to listen", async () => {
+  it("calls back once, with the child's end and all its output, though this process was busy", async () => {
     const child = spawn("sh", ["-c", "setsid sleep 1000 & echo left $!; echo $!; exit 3"], {
       stdio: ["ignore", "pipe", "pipe"],
     });

@@ -84,7 +84,7 @@ describe("a search without objdump", () => {
 });
 
 describe("a machine that fails in the middle of a search", () => {
-  it("ends it with what was measured kept, and the same search goes on from there", async () => {
+  it("ends it with the measurements kept, from which the same search continues", async () => {
     const database = withCalibration(at("middle.db"), compiler);
     let asked = 0;
     const failing: FakeTimes = {
@@ -159,7 +159,7 @@ describe("a compiler", () => {
     expect(await fault(compileWith(at("nowhere")))).toMatch(/did not start/);
   });
 
-  it("that refuses this kernel alone is none", async () => {
+  it("that refuses this kernel alone is no fault of the machine", async () => {
     const wrong = { ...kernel(), source: sourceOf("int x = nonsense;") };
     expect(await compileKernel(wrong, { compiler, workdir: mkdtempSync(at("work-")) })).toMatchObject({
       status: "compile-failed",
@@ -183,7 +183,7 @@ describe("a runner", () => {
     return found.kernel;
   };
 
-  it("is there before its measuring program, and says to who measures when that does not compile", async () => {
+  it("is ready before its measuring program, and reports to measurements when that fails to compile", async () => {
     const program = script(
       "g++",
       `case "$*" in *-rdynamic*) while [ ! -e '${at("go")}' ]; do sleep 0.02; done; echo no >> '${at("asked")}'; exit 1 ;; esac; exec g++ "$@"`,
@@ -198,7 +198,7 @@ describe("a runner", () => {
     await made.runner.close();
   });
 
-  it("whose folder cannot be made is a problem of the environment", async () => {
+  it("whose folder cannot be created is a problem of the environment", async () => {
     writeFileSync(at("file"), "");
     expect(await createRunner({ workdir: join(at("file"), "runtime") })).toMatchObject({
       status: "environment",
@@ -207,7 +207,7 @@ describe("a runner", () => {
     });
   });
 
-  it("does not take an objdump that fails, or knows not all instructions, for a missing instruction", async () => {
+  it("does not take a failing or outdated objdump for a missing instruction", async () => {
     const reference = await runner.reference(matmul, 1);
     const path = process.env["PATH"] ?? "";
     const objdump = (line: string): void => void vi.stubEnv("PATH", `${join(script("objdump", line), "..")}:${path}`);
@@ -255,7 +255,7 @@ describe("the measuring program", () => {
   const run = (program: string, more: Partial<HarnessRequest> = {}): ReturnType<typeof runHarness> =>
     runHarness(program, { ...request, ...more }, { stepSeconds: 30, outputBytes: 1000 });
 
-  it("works where nothing is wrong", async () => {
+  it("works on a sound machine", async () => {
     expect((await run(harness)).verdicts.get(0)).toMatchObject({ status: "timed" });
   });
 
@@ -275,7 +275,7 @@ describe("the measuring program", () => {
     expect(await fault(run(harness, { sets, kernels: ["kernel.so"] }))).toMatch(/gone cannot be opened: No such file/);
   });
 
-  it("that the system killed for want of memory says nothing about a kernel; one that kills itself does", () => {
+  it("killed by the system for want of memory does not blame a kernel, unlike one killed otherwise", () => {
     const killed = (memoryKills: number): [Error | undefined, unknown] => {
       const answers = new Answers();
       answers.hear("at 0 call 1 on random inputs");
@@ -287,7 +287,7 @@ describe("the measuring program", () => {
   });
 });
 
-it("inputs that a GPU's harness leaves out are told by their name", () => {
+it("inputs that a GPU's harness leaves out are reported by name", () => {
   const left: string[] = [];
   const answers = new Answers({ onLeftOut: (set) => void left.push(set) });
   answers.hear("at 0 reference on exact inputs");
@@ -311,11 +311,11 @@ describe("the words of a fault", () => {
     expect(toolProblem(run(words), "compiling")?.problem.remedy).toContain(remedy);
   });
 
-  it("are not found in a compiler's complaint about a kernel", () => {
+  it("are not found in a compiler's error about a kernel", () => {
     expect(toolProblem(run("kernel.cpp:3: error: 'memory' was not declared"), "compiling")).toBeUndefined();
   });
 
-  it("are those of the system's codes too, and of an array there is no memory for", () => {
+  it("include the system's error codes, and an array that does not fit into memory", () => {
     const coded = (code: string): Error => Object.assign(new Error(code), { code });
     for (const code of ["ENOSPC", "EDQUOT", "EACCES", "EPERM", "EROFS", "EMFILE", "ENOMEM", "EAGAIN", "EIO", "ENOENT"])
       expect(systemError(coded(code), "writing")).toBeInstanceOf(EnvironmentError);
