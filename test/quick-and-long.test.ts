@@ -24,13 +24,13 @@ const quick = files.filter((name) => !isLong(name));
 const filesOf = (list: ReturnType<typeof listed>): string[] => list.map(({ file }) => file).sort();
 
 describe("the files of tests", () => {
-  it("are each of one project, which is a quick or a long one as the name of the file says", () => {
+  it("belong each to one project, quick or long as the file's name says", () => {
     const all = listed();
     expect(filesOf(all)).toEqual(files);
     expect(all.filter(({ project, file }) => isLong(file) !== project.startsWith("long"))).toEqual([]);
   });
 
-  it("are run by `npm run check` where they are quick, and all of them by `npm test`", () => {
+  it("are run by `npm run check` if quick, and all by `npm test`", () => {
     const option = /vitest run (--project='[^']+');/.exec(scripts["check"] ?? "")?.[1]?.replaceAll("'", "") ?? "";
     expect(filesOf(listed(option))).toEqual(quick);
     expect(scripts["test"]).toBe("vitest run");
@@ -41,14 +41,14 @@ describe("the files of tests", () => {
     expect(read("README.md")).toContain("`npm test` runs every test.");
   });
 
-  it("reach every folder of the sources in the quick ones alone", () => {
+  it("reach every folder of sources, even the quick ones alone", () => {
     const folders = (names: readonly string[]): Set<string> =>
       new Set(names.filter((name) => name.includes("/")).map((name) => name.split("/", 1)[0] ?? ""));
     const reached = folders(quick.flatMap((name) => importsOf(name)).map(({ to }) => to));
     expect([...folders(sourceFiles())].filter((folder) => !reached.has(folder))).toEqual([]);
   });
 
-  it("are there, wherever a page or a comment names one", () => {
+  it("exist wherever a page or a comment names one", () => {
     const pages = readdirSync("docs").flatMap((page) => (page.endsWith(".md") ? [`docs/${page}`] : []));
     const named = [...sourceFiles(), ...files, ...pages, "CONTRIBUTING.md"].flatMap((from) =>
       [...readSource(from).matchAll(/(?<![\w-])test\/[\w-]+(?:\.long)?\.test\.ts/g)].map(([file]) => ({ from, file })),

@@ -88,7 +88,7 @@ async function unknownIn(words: readonly string[]): Promise<string[]> {
 }
 
 describe("README.md and docs/", () => {
-  it("show commands, with output for many", () => {
+  it("show commands, many with their output", () => {
     expect(ours.length).toBeGreaterThan(20);
     expect(ours.filter((s) => s.output.length > 0).length).toBeGreaterThan(8);
   });
@@ -105,7 +105,7 @@ describe("README.md and docs/", () => {
     expect(Math.max(...output.map((l) => l.length), 0)).toBeLessThanOrEqual(130);
   });
 
-  it("tell nothing else to run but scripts the package has", () => {
+  it("tell readers to run nothing else but scripts that the package has", () => {
     const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
     const others = [...shown, ...PAGES.flatMap(toldOn)].map((s) => s.command).filter((c) => !isOurs(c));
     expect([...new Set(others)]).toEqual(["npm ci"]);
@@ -121,14 +121,14 @@ describe("README.md and docs/", () => {
     expect(await unknownIn(words)).toEqual([]);
   });
 
-  it("would be seen to tell what no command takes", async () => {
+  it("are found wrong if they show arguments that no command takes", async () => {
     expect(await unknownIn(shellWords("tune conv2d --nonsense 3 --c 64 --time 3"))).toEqual(["--nonsense"]);
     expect(await unknownIn(shellWords("db best --nonsense"))).toEqual(["--nonsense"]);
     expect(await unknownIn(shellWords("db worst"))).toEqual(["worst"]);
     expect(await unknownIn(shellWords("tune conv9"))).toEqual(["conv9"]);
   });
 
-  it("import from the package what it exports", async () => {
+  it("import from the package only names that it exports", async () => {
     const api = Object.keys(await import("../automap.ts"));
     const programs = PAGES.flatMap((page) => fences(read(page), "ts"));
     const imported = programs.flatMap((text) =>
@@ -140,7 +140,7 @@ describe("README.md and docs/", () => {
     expect(imported.filter((name) => !api.includes(name))).toEqual([]);
   });
 
-  it("link to files that are there, and to no path of ours outside", () => {
+  it("link to files that exist, and to no local path outside the package", () => {
     for (const page of PAGES) {
       for (const [, target = ""] of read(page).matchAll(/\]\((?!https?:)([^)#]+)\)/g))
         expect(existsSync(join(dirname(page), target)), `${page}: ${target}`).toBe(true);
@@ -167,7 +167,7 @@ describe("README.md", () => {
     expect(joined(program)).toBe(joined(example));
   });
 
-  it("counts as the mapper does", () => {
+  it("gives the counts that the mapper gives", () => {
     const [wmma] = intrinsicsNamed("wmma.m16n16k16.f32.f16");
     if (!wmma) throw new Error("no such row");
     const rows = [...README.matchAll(/^\| ([a-z0-9-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$/gm)];

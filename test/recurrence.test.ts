@@ -27,7 +27,7 @@ function refused(source: string): string {
 }
 
 describe("a recurrence", () => {
-  it("reads: what is read back is a variable, what is not leaves the array", () => {
+  it("reads its variables, and as outputs the tensors that nothing reads back", () => {
     const r = parseRecurrence(CONVOLUTION);
     expect(r.loops).toEqual([
       { name: "c", extent: 16 },
@@ -40,7 +40,7 @@ describe("a recurrence", () => {
     expect(r.results).toHaveLength(1);
   });
 
-  it("prints, and what prints reads back", () => {
+  it("prints text that reads back", () => {
     const printed = printRecurrence(parseRecurrence(CONVOLUTION));
     expect(printed.split("\n").slice(0, 4)).toEqual([
       "recurrence conv1d",
@@ -52,7 +52,7 @@ describe("a recurrence", () => {
     expect(printRecurrence(parseRecurrence(printed))).toBe(printed);
   });
 
-  it("derived from an equation reads back too", () => {
+  it("reads back when it is derived from an equation", () => {
     for (const computation of [convolution1d(16, 5, 2), convolution2d(6, 3, 3), product(3, 4, 5)]) {
       const text = printRecurrence(
         derive(
@@ -64,7 +64,7 @@ describe("a recurrence", () => {
     }
   });
 
-  it("takes types and shapes that are written, and infers the others", () => {
+  it("keeps written types and shapes, and infers the others", () => {
     const r = parseRecurrence(`loops i 4
       tensors x u8[9]
       S[i] = select(i == 0, 0, S[i-1]) + s32(x[i])
@@ -138,7 +138,7 @@ describe("a recurrence is refused", () => {
     expect(refused(source)).toContain(message);
   });
 
-  it("with the place marked in its line", () => {
+  it("with the position marked in its line", () => {
     expect(refused(CONVOLUTION.replace("w[q]", "w[r]"))).toBe(
       [
         'line 5: no loop "r"',

@@ -80,7 +80,7 @@ describe.skipIf(!AVX512)("results that refer to themselves, on AVX-512 (skipped 
     },
   );
 
-  it("compute what is drawn at random", async () => {
+  it("equal the interpreter for random computations", async () => {
     const random = seededRandom(6);
     for (let i = 0; i < inFull(60, 1); i++) {
       const computation = randomRecurrent(random, 90);

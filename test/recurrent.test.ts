@@ -66,7 +66,7 @@ describe("a definition whose result refers to itself", () => {
     expect(because({ lanes: 128 })).toContain("a register has 16, and an array of this form 64 at most");
   });
 
-  it("refuses a wavefront whose rows do not run behind one another", () => {
+  it("refuses a wavefront whose rows do not each run behind the row above", () => {
     // Its one dependence lies along a row, and is kept whatever the skew.
     const rows = define("h[i,j] = max(h[i,j-1] - 1, x[i+j])", "s32");
     const form = formsOf(rows).find((f) => f.form === "wavefront");

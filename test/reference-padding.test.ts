@@ -8,7 +8,7 @@ import { padded } from "../runtime/reference-padding.ts";
 
 const shape = [5, 4];
 
-it("lays the identity around what is read outside, and shifts the reads", () => {
+it("padding surrounds a tensor that is read outside with the identity, and shifts the reads", () => {
   const given = defineComputation({
     equation: "y[p,q] += x[p+r-1,q] * w[r]",
     extents: { p: 5, q: 4, r: 3 },
@@ -23,7 +23,7 @@ it("lays the identity around what is read outside, and shifts the reads", () => 
   expect(interpret(computation, inputs(values))).toEqual(interpret(given, values));
 });
 
-it("takes the identity of the combine, and leaves alone what cannot hold it", () => {
+it("padding with the identity of max= keeps the results of floats and of bytes", () => {
   const of = (dtype: "f32" | "s8") =>
     defineComputation({
       equation: "y[p] max= x[p+r-1]",
@@ -37,7 +37,7 @@ it("takes the identity of the combine, and leaves alone what cannot hold it", ()
   expect(interpret(bytes.computation, bytes.inputs({ x: negative }))).toEqual(interpret(of("s8"), { x: negative }));
 });
 
-it("leaves alone what is read inside, and borders larger than the tensor", () => {
+it("padding leaves alone tensors read inside only, and borders larger than the tensor", () => {
   const inside = defineComputation({ equation: "y[i] += x[i]", extents: { i: 4 }, tensors: { x: "f32" } });
   expect(padded(inside).computation).toBe(inside);
   const wide = defineComputation({

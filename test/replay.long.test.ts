@@ -121,7 +121,7 @@ function spaceOf(seed: number): SessionSpace {
 }
 
 describe("a replay", () => {
-  it.each([genetic, random])("makes the decisions of a $name search again, bit for bit", async (strategy) => {
+  it.each([genetic, random])("repeats the decisions of a $name search, bit for bit", async (strategy) => {
     const recorded = await recordedSearch({ strategy, seed: 7 });
     const replayed = await replayRun(db, recorded.run);
     expect(replayed).toMatchObject({ divergence: undefined, assumed: expect.any(Array), known: 0 });
@@ -129,7 +129,7 @@ describe("a replay", () => {
     expect(replayed.best).toBeDefined();
   });
 
-  it("ends where a search was out of time, and says so", async () => {
+  it("ends where the search ran out of time, and says so", async () => {
     const recorded = await recordedSearch({ seed: 3, trials: 100, stopAfter: 11 });
     expect(recorded.keys).toHaveLength(11);
     const replayed = await replayRun(db, recorded.run);
@@ -137,7 +137,7 @@ describe("a replay", () => {
     expect(replayed.trials.map((t) => t.key)).toEqual(recorded.keys);
   });
 
-  it("takes two trials of an older run for one where their schedules are those of one kernel", async () => {
+  it("counts two trials of an older run as one where their schedules are those of one kernel", async () => {
     const file = openDatabase(shop.path("twice.db"));
     const { run, keys } = await recordedSearch({ seed: 8, trials: 12, into: file });
     const [third] = queryTrials(file, {}).filter((t) => candidateKey(t.candidate) === keys[2]);
@@ -154,7 +154,7 @@ describe("a replay", () => {
     expect(replayed.trials.map((t) => t.key)).toEqual(keys);
   });
 
-  it("names the trial whose prediction has changed, to the last bit", async () => {
+  it("names the trial whose prediction has changed, even in the last bit", async () => {
     const nudged = (p: Prediction | undefined, number: number): Prediction | undefined =>
       p && number === 5 ? { ...p, seconds: p.seconds * (1 + Number.EPSILON) } : p;
     const { run } = await recordedSearch({ seed: 5, alter: nudged });
@@ -163,7 +163,7 @@ describe("a replay", () => {
     expect(divergence?.because).toMatch(/the model said .* then and says .* now/);
   });
 
-  it("names the trial from which the run went another way", async () => {
+  it("names the trial at which the run diverged", async () => {
     // Two searches recorded as one run: the second half of it is another seed's.
     const file = openDatabase(shop.path("mixed.db"));
     const honest = await recordedSearch({ seed: 9, trials: 6, into: file });
@@ -175,7 +175,7 @@ describe("a replay", () => {
     expect(divergence?.because).toContain("which the run never measured");
   });
 
-  it("knows what earlier runs had measured, as the run did", async () => {
+  it("knows the earlier measurements that the run knew", async () => {
     const file = openDatabase(shop.path("resumed.db"));
     const first = await recordedSearch({ seed: 2, trials: 8, into: file });
     const all = await recordedSearch({ seed: 2, trials: 16, into: openDatabase(":memory:") });
@@ -227,7 +227,7 @@ describe("a replay", () => {
 });
 
 describe("automap replay", () => {
-  it("lists the runs, then tells of one that it is the same", async () => {
+  it("lists the runs, and reports that one is reproduced", async () => {
     const { run } = await recordedSearch({ seed: 21 });
     const listed = await commandLine(["replay", "--db", FILE]);
     expect(listed.out).toContain(run.slice(0, 12));

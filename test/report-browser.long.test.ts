@@ -144,7 +144,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     60_000,
   );
 
-  it("would see labels that touch, and one that stands out", async () => {
+  it("is found wrong with labels that touch, and with one that overflows", async () => {
     const page = await openPage(browser, HTML, { width: 1280 });
     await page.evaluate(`{
       const [first, second, third] = document.querySelectorAll("svg.chart text");
@@ -155,7 +155,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     expect(await page.evaluate(OUTSIDE)).not.toEqual([]);
   }, 60_000);
 
-  it("reads at 400 pixels: no text is smaller than nine of them", async () => {
+  it("is legible at 400 pixels: no text is smaller than nine pixels", async () => {
     const page = await openPage(browser, HTML, { width: 400 });
     const least = await page.evaluate(
       "Math.min(...[...document.querySelectorAll('svg.chart text')].map((t) => parseFloat(getComputedStyle(t).fontSize) * Math.hypot(t.getScreenCTM().a, t.getScreenCTM().b)))",
@@ -163,7 +163,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     expect(least).toBeGreaterThan(9);
   }, 60_000);
 
-  it("sorts a table by keyboard, up and down, and says so", async () => {
+  it("sorts a table by keyboard, in both directions, and announces it", async () => {
     const page = await openPage(browser, HTML, { width: 1280 });
     const sorted = async (): Promise<unknown> =>
       page.evaluate(
@@ -182,7 +182,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     expect(await page.evaluate("document.activeElement.textContent")).toBe("G op/s");
   }, 60_000);
 
-  it("unfolds for the printer, and folds again", async () => {
+  it("unfolds for printing, and folds again", async () => {
     const page = await openPage(browser, HTML, { width: 720 });
     const folded = "document.querySelectorAll('details:not([open])').length";
     const before = await page.evaluate(folded);
@@ -193,7 +193,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     expect(await page.evaluate(folded)).toBe(before);
   }, 60_000);
 
-  it("runs nothing that is planted in it", async () => {
+  it("runs no planted script", async () => {
     const page = await openPage(browser, HTML, { width: 400 });
     await page.evaluate(
       `{ const planted = document.createElement("script"); planted.textContent = "globalThis.planted = 1"; document.body.append(planted); }`,

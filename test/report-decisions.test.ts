@@ -79,7 +79,7 @@ describe("the share of a decision", () => {
 });
 
 describe("scales", () => {
-  it("have round ticks inside of what they show", () => {
+  it("have round ticks within their range", () => {
     expect(linear([0, 47], [0, 100]).ticks).toEqual([0, 10, 20, 30, 40]);
     expect(log([42, 930], [0, 100]).ticks).toEqual([50, 100, 200, 500]);
     expect(log([61, 74], [0, 100]).ticks).toEqual([65, 70]);
@@ -104,7 +104,7 @@ describe("scales", () => {
 });
 
 describe("labels", () => {
-  it("are moved apart, in their order and no further out than they may", () => {
+  it("are moved apart in their order, within the allowed range", () => {
     expect(spread([50, 52, 100], 0, 200)).toEqual([50, 50 + LINE, 100]);
     expect(spread([195, 196], 0, 200)).toEqual([200 - LINE, 200]);
     fc.assert(
@@ -120,7 +120,7 @@ describe("labels", () => {
     );
   });
 
-  it("are cut to their room", () => {
+  it("are cut to the room they have", () => {
     expect(fitted("short", 200)).toBe("short");
     const cut = fitted("wgmma.m64n256k16.f32.f16", 80);
     expect(cut).toMatch(/^wgmma.*…$/);

@@ -45,8 +45,8 @@ function reported(name: string, workload: Workload, candidate: Candidate): { sub
 const cellsOf = (page: string): string[] =>
   [...page.matchAll(/class="cell"[^>]*>([^<]*)</g)].map(([, label]) => label ?? "");
 
-describe("a design by its transform", () => {
-  it("is drawn step by step: what lies on neighbours moves over lanes, sums stay", () => {
+describe("a design given by its transform", () => {
+  it("is drawn step by step: neighbouring elements move over lanes, sums stay", () => {
     const transform = { loops: ["q", "s"], allocation: [1, 0], schedule: [[0, 1]] };
     const { page, subject } = reported(
       "row",
@@ -63,7 +63,7 @@ describe("a design by its transform", () => {
     expect(page).not.toContain("drawn with");
   });
 
-  it("is cut to its first lanes and steps, which the drawing says", () => {
+  it("is cut to its first lanes and steps, and the drawing says so", () => {
     const transform = {
       loops: ["q", "s", "c", "r"],
       allocation: [1, 0, 0, 0],
@@ -100,7 +100,7 @@ describe("a design by its transform", () => {
 });
 
 describe("a stencil in time", () => {
-  it("is drawn as the window that one step sweeps", () => {
+  it("is drawn as the window that one step sweeps over", () => {
     const workload = computed("u[t,i] = 0.25*u[t-1,i-1] + 0.5*u[t-1,i] + 0.25*u[t-1,i+1]", { t: 16, i: 1000 });
     const { subject } = reported("steps", workload, {
       ...LANES,
@@ -111,7 +111,7 @@ describe("a stencil in time", () => {
 });
 
 describe("time over seconds", () => {
-  it("begins just before the first trial of a search that prepared for long", () => {
+  it("begins just before the first trial, even if the search prepared for long", () => {
     const { subject } = reported(
       "after",
       workloadNamed("matmul", { m: 64, n: 64, k: 64 }),

@@ -65,7 +65,7 @@ describe("runs of one workload", () => {
     expect((await commandLine(["report", "--db", FILE, "--run", "ffffffffffff", "-o", "-"])).code).toBe(2);
   });
 
-  it("are no different where their intervals overlap", () => {
+  it("count as equal where their intervals overlap", () => {
     const [comparison] = data.comparisons;
     const [first] = comparison?.runs ?? [];
     if (!comparison || !first) throw new Error("no comparison");
@@ -116,7 +116,7 @@ describe("a workload", () => {
 });
 
 describe("the data of a page", () => {
-  it("are one line a trial and one column a decision", () => {
+  it("have one line for each trial and one column for each decision", () => {
     const [head = "", ...lines] = trialsCsv(data).trimEnd().split("\r\n");
     expect(lines).toHaveLength(13 + 10 + 10 + 10);
     expect(head.split(",")).toEqual(
@@ -126,7 +126,7 @@ describe("the data of a page", () => {
     expect(new Set(cells).size).toBe(1);
   });
 
-  it("are in links that need no script", () => {
+  it("are offered in links that need no script", () => {
     const files = [...page.matchAll(/download="([^"]+)" href="data:[\w/]+;charset=utf-8;base64,([^"]*)"/g)];
     const texts = Object.fromEntries(
       files.map(([, name, text]) => [name, Buffer.from(text ?? "", "base64").toString()]),

@@ -212,7 +212,7 @@ describe("the page", () => {
     });
   });
 
-  it("runs nothing, whatever workloads, machines and logs are called", () => {
+  it("runs no script, whatever the names of workloads and machines and the text of logs", () => {
     const tags = [...page.matchAll(/<([a-zA-Z!/][^\s>]*)/g)].map(([, tag]) => tag?.toLowerCase());
     const allowed =
       "html head meta title style body header h1 h2 h3 h4 p nav ul li a main script span g section div table caption thead tbody tr th td strong small code figure figcaption details summary article svg defs clippath g path rect text line";
@@ -224,7 +224,7 @@ describe("the page", () => {
     expect(opening.filter((tag) => !/^<[\w-]+(\s+[\w:-]+=)*\s*\/?>$/.test(tag) || /\son\w/i.test(tag))).toEqual([]);
   });
 
-  it("lets a browser run its own script and styles alone", () => {
+  it("lets a browser run only its own script and styles", () => {
     const policy =
       /http-equiv="Content-Security-Policy" content="([^"]*)"/.exec(page)?.[1]?.replaceAll("&#39;", "'") ?? "";
     const hashOf = (text: string) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
@@ -240,7 +240,7 @@ describe("the page", () => {
     expect(page).not.toMatch(/\sstyle=/);
   });
 
-  it("fetches nothing", () => {
+  it("fetches nothing from a network", () => {
     const links = [...page.matchAll(/(?:href|src|url)\s*[=(]\s*["']?([^"')\s]+)/g)]
       .filter(([text]) => text !== "src=x")
       .map(([, link]) => link ?? "");
@@ -305,12 +305,12 @@ describe("the page", () => {
     }
   });
 
-  it("gives what it links to a name of its own", () => {
+  it("gives every target of a link a unique name", () => {
     const ids = [...page.matchAll(/\sid="([^"]+)"/g)].map(([, id]) => id);
     expect(new Set(ids).size).toBe(ids.length);
   });
 
-  it("is drawn of a single trial, of failures alone, and without rates", async () => {
+  it("is drawn for a single trial, for failures alone, and without rates", async () => {
     const [subject] = data.subjects;
     const [roofline] = data.rooflines;
     if (!subject || !roofline) throw new Error("no subject");
@@ -331,7 +331,7 @@ describe("the page", () => {
     }
   });
 
-  it("is the same whenever it is made of the same", async () => {
+  it("is the same whenever its data are the same", async () => {
     expect(reportPage(data)).toBe(reportPage(data));
   });
 
@@ -343,7 +343,7 @@ describe("the page", () => {
 });
 
 describe("markup", () => {
-  it("escapes everything that is not markup already", () => {
+  it("escapes everything that is not already markup", () => {
     expect(String(html`<b title="${EVIL}">${["<", html`<i>${"&"}</i>`, undefined, 1]}</b>`)).toBe(
       `<b title="${escapeMarkup(EVIL)}">&lt;<i>&amp;</i>1</b>`,
     );
@@ -410,7 +410,7 @@ describe("automap report", () => {
 });
 
 describe("automap explain of a record", () => {
-  it("tells where the time goes, level by level and part by part", async () => {
+  it("shows the time of each level and of each part", async () => {
     const { code, out } = await commandLine(["explain", fastest.slice(0, 12), "--db", FILE, "--json"]);
     expect(code).toBe(0);
     const found: unknown = JSON.parse(out);

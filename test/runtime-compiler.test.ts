@@ -15,7 +15,7 @@ extern "C" int32_t value() { return std::vector<int32_t>(1, ${value})[0]; }\n`;
 
 const precompiled = (): string[] => readdirSync(workdir).filter((name) => name.endsWith(".gch"));
 
-it("compiles the headers of like sources once, from the second on, and only system headers that stand first", async () => {
+it("headers of similar sources are precompiled from the second on, and only leading system headers", async () => {
   const compiler = await findCompiler();
   if (compiler.status !== "found") throw new Error(compiler.what);
   const options: CompileOptions = { compiler, workdir };

@@ -180,7 +180,7 @@ describe("cores", () => {
     expect([0, 1]).toContain(watch.seen[3]?.[0]);
   });
 
-  it("for several threads are all had at once, and two that want all never wait for each other", async () => {
+  it("for several threads are taken all at once, so that two searches never wait for each other", async () => {
     const realm = newRealm();
     const watch = new Watch();
     const all = Array.from({ length: 6 }, (_, i) =>
@@ -191,7 +191,7 @@ describe("cores", () => {
     expect(watch.seen.map((cpus) => cpus.length).sort()).toEqual([1, 1, 2, 2, 3, 3]);
   });
 
-  it("have threads on their second processors when there are more threads than cores", async () => {
+  it("run threads on their second processors when there are more threads than cores", async () => {
     const watch = new Watch();
     await shareCores({ cores: CORES.slice(0, 2), realm: newRealm() }).measuring(3, async (cpus) => {
       watch.seen.push([...cpus]);
@@ -200,7 +200,7 @@ describe("cores", () => {
     expect(watch.seen).toEqual([[0, 1, 4]]);
   });
 
-  it("are kept from one measurement to the next, unless other programs were there", async () => {
+  it("stay the same from one measurement to the next, unless other programs used them", async () => {
     const cores = shareCores({ cores: CORES, realm: newRealm() });
     const watch = new Watch();
     await cores.measuring(1, watch.work(1));
@@ -251,7 +251,7 @@ describe("cores", () => {
     expect(own.waited()).toBe(0);
   });
 
-  it("go to who waited for them before who had them takes them again", async () => {
+  it("go to a waiting process before the last holder takes them again", async () => {
     // This clock stands still, so that no time passes in which the first may come back.
     vi.useFakeTimers({ toFake: ["performance"] });
     const realm = newRealm();
@@ -276,7 +276,7 @@ describe("cores", () => {
     expect(watch.seen).toHaveLength(2);
   });
 
-  it("may be devices: one search at a time measures on each, and the others say what they wait for", async () => {
+  it("may be devices: one search at a time measures on each, and the others name what they wait for", async () => {
     const realm = newRealm();
     const heard: string[] = [];
     const gpu = { name: "gpu GPU-7c1e", cpus: [], isFastest: true };
@@ -293,7 +293,7 @@ describe("cores", () => {
     expect(waiting.waited()).toBeGreaterThan(1);
   });
 
-  it("may be many, and so may those who wait for them", async () => {
+  it("may be many, with many processes waiting", async () => {
     const many = Array.from({ length: 12 }, (_, i) => ({ name: `core ${i}`, cpus: [i], isFastest: true }));
     const realm = newRealm();
     const warnings: string[] = [];

@@ -175,7 +175,7 @@ const ESCAPES: readonly { readonly does: string; readonly leaves: string }[] = [
 ];
 
 describe("a hostile kernel", () => {
-  it.each(HOSTILE)("that $does ends as $ends, and the next right one is measured", async ({ text, ends, says }) => {
+  it.each(HOSTILE)("that $does ends as $ends, and a right one is measured after it", async ({ text, ends, says }) => {
     const stepSeconds = ends === "timed-out" ? 1.5 : 60;
     const found = await at.statusOf(text, { stepSeconds, outputBytes: 65536 });
     expect(found).toEqual({ status: ends, log: expect.stringMatching(says) });
@@ -193,12 +193,12 @@ describe("a hostile kernel", () => {
     expect(await at.statusOf(reads)).toMatchObject({ status: "out-of-bounds", log: expect.stringContaining(says) });
   });
 
-  it.each(ESCAPES)("that $does leaves nothing behind, and nobody waits for it", async ({ leaves }) => {
+  it.each(ESCAPES)("that $does leaves no process behind, and none is waited for", async ({ leaves }) => {
     const found = await at.statusOf({ run: `${MULTIPLY} static bool once; if (!once) { once = true; ${leaves} }` });
     expect(found).toEqual({ status: "ok", log: "" });
   });
 
-  it("dies with its whole group when automap does", async () => {
+  it("dies with all its processes when automap does", async () => {
     const hang = kernelOf({ run: "" });
     const onLoad = "__attribute__((constructor)) static void hang() { fork(); setsid(); for (;;) pause(); }";
     const kernel = await at.runner.compile({ ...hang, source: sourceOf(hang.source + onLoad) });
@@ -216,7 +216,7 @@ describe("a hostile kernel", () => {
     await expect.poll(at.harnesses).toEqual([]);
   });
 
-  it("is stopped by closing the runner, and so is what waits behind it", async () => {
+  it("is stopped by closing the runner, as are the measurements waiting for it", async () => {
     const made = await createRunner({ ...QUICK, workdir: at.workdir, stepSeconds: 60 });
     if (made.status === "environment") throw new Error(made.what);
     const hang = kernelOf({ run: "for (;;) pause();" });

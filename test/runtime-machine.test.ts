@@ -25,7 +25,7 @@ describe("the machine", () => {
     });
   });
 
-  it("keeps its folder: what was left or is old goes, what is not ours stays", async () => {
+  it("sweeps its folder of leftovers and old files, and keeps files that are not its own", async () => {
     const folder = mkdtempSync(join(tmpdir(), "automap-sweep-"));
     const names = [
       "notes.txt",
@@ -49,7 +49,7 @@ describe("the machine", () => {
     await expect(createRunner({ threads: 1000 })).rejects.toThrow(/threads 1000: this process may use \d+ processors/);
   });
 
-  it("is examined: each finding says why it matters, and each that is not ok what to do", async () => {
+  it("is examined: each finding says why it matters, and each problem what to do", async () => {
     const findings = await examineMachine({ workdir: folder });
     expect(findings.map(({ subject }) => subject)).toEqual(
       expect.arrayContaining([

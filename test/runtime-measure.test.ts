@@ -9,7 +9,7 @@ import { kernelOf, Measuring, MULTIPLY, QUICK, right } from "./support/measuring
 const at = new Measuring();
 
 describe("a right kernel", () => {
-  it("is measured: samples, their median inside its interval, all in seconds a person would believe", async () => {
+  it("is measured: samples in plausible seconds, with their median inside its interval", async () => {
     const measurement = await at.runner.measure(right, at.reference);
     expect(measurement).toMatchObject({ status: "ok", instructions: 0 });
     if (measurement.status !== "ok") return;
@@ -44,7 +44,7 @@ describe("a right kernel", () => {
     }
   });
 
-  it("has its parts called in step, batch after batch", async ({ skip }) => {
+  it("has its parts called equally often, batch after batch", async ({ skip }) => {
     skip(allowedCpus().length < 2, "this machine has one processor");
     const made = await createRunner({ ...QUICK, workdir: at.workdir, threads: 2 });
     if (made.status === "environment") throw new Error(made.what);
@@ -66,7 +66,7 @@ describe("a right kernel", () => {
     }
   });
 
-  it("takes longer when its data is in no cache", async () => {
+  it("takes longer when its data are in no cache", async () => {
     const warm = await at.runner.measure(right, at.reference);
     const flushed = await at.runner.measure(right, at.reference, { cache: "flushed" });
     if (warm.status !== "ok" || flushed.status !== "ok") throw new Error(`${warm.status}, ${flushed.status}`);
@@ -97,7 +97,7 @@ describe("a right kernel", () => {
 });
 
 describe("a wrong kernel", () => {
-  it("is told from a right one by its last element alone", async () => {
+  it("is caught by its last element alone", async () => {
     const found = await at.statusOf({ run: `${MULTIPLY} out[M - 1] += 1;` });
     expect(found.status).toBe("wrong");
     expect(found.log).toMatch(
@@ -119,7 +119,7 @@ describe("a wrong kernel", () => {
     expect(await at.statusOf({ run: MULTIPLY.replace("m < M", "m < M - 1") })).toMatchObject({ status: "wrong" });
   });
 
-  it("is caught when only its second call is wrong, because the workspace was not left as it was", async () => {
+  it("is caught when only its second call is wrong, because its workspace has changed", async () => {
     const found = await at.statusOf({
       workspace: "4",
       prepare: "*(int*)workspace = 0;",
@@ -136,12 +136,12 @@ describe("a wrong kernel", () => {
     });
   });
 
-  it("has the count of the promised instruction when it is there", async () => {
+  it("is measured with the count of the promised instruction when that is there", async () => {
     const promised = { run: `asm volatile("pause; pause"); ${MULTIPLY}`, promises: "pause" };
     expect(await at.runner.measure(kernelOf(promised), at.reference)).toMatchObject({ status: "ok", instructions: 2 });
   });
 
-  it("that does not compile has the compiler's words in its log", async () => {
+  it("that does not compile has the compiler's message in its log", async () => {
     expect(await at.statusOf({ run: "int x = nonsense;" })).toMatchObject({
       status: "compile-failed",
       log: expect.stringMatching(/nonsense.* was not declared/),
@@ -154,7 +154,7 @@ describe("a wrong kernel", () => {
 });
 
 describe("the baseline", () => {
-  it("runs whenever it is asked", async () => {
+  it("is measured on request", async () => {
     const { median, samples } = await at.runner.baseline();
     expect(samples.length).toBeGreaterThanOrEqual(3);
     expect(median).toBeGreaterThan(1e-5);

@@ -46,7 +46,7 @@ async function expectEqual(computation: Computation, seed: number): Promise<void
   expect(compiled).toEqual(interpret(computation, inputs));
 }
 
-it("is drawn with turns between, in which it hears that it is not wanted any more", async () => {
+it("drawing a reference yields to the event loop, and ends at a signal", async () => {
   const copy = defineComputation({ equation: "y[i] = x[i]", extents: { i: 2 ** 22 }, tensors: { x: "s8", y: "s8" } });
   const controller = new AbortController();
   setTimeout(() => controller.abort(new Error("enough")), 1);
@@ -54,7 +54,7 @@ it("is drawn with turns between, in which it hears that it is not wanted any mor
   await expect(referenceFor(copy, 1, { compiler, workdir, signal })).rejects.toThrow("enough");
 });
 
-it("is drawn and bounded with turns between under an epilogue too, and ends at any of them", async () => {
+it("drawing and bounding one with an epilogue yields too, and ends at a signal in any turn", async () => {
   const computation = defineComputation({
     equation: "s[i,j] += x[i,j,k]",
     epilogue: "y[i,j] = s[i,j] * w[i,j] + b[i,j]",
@@ -132,7 +132,7 @@ const EQUATIONS: readonly (readonly [equation: string, tensors: Readonly<Record<
 ];
 
 describe("the compiled reference", () => {
-  it("computes what the interpreter does, bit for bit, in every kind of arithmetic", async () => {
+  it("equals the interpreter bit for bit in every kind of arithmetic", async () => {
     const limit = pLimit(2);
     const compare = async ([equation, tensors]: (typeof EQUATIONS)[number], i: number): Promise<void> => {
       const axes = new Set(equation.match(/\b(i|k|int|register)\b/g));
@@ -147,7 +147,7 @@ describe("the compiled reference", () => {
     await Promise.all(EQUATIONS.map((row, i) => limit(compare, row, i)));
   });
 
-  it("sums more outputs than it sums side by side, of one loop and of several, shared among threads", async () => {
+  it("sums more outputs than fit side by side, of one loop and of several, with threads", async () => {
     const sums = [
       { equation: "y[i] += a[i,k] * x[k]", extents: { i: 67, k: 5 } },
       { equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 1, j: 70, k: 5 } },
@@ -164,7 +164,7 @@ describe("the compiled reference", () => {
     }
   });
 
-  it("computes every kind of operator as the interpreter does", async () => {
+  it("equals the interpreter for every kind of operator", async () => {
     const few = OPERATORS.filter((_, i) => i % 4 === 0);
     const limit = pLimit(2);
     const compare = (operator: Operator, i: number): Promise<void> =>
@@ -214,7 +214,7 @@ const long = defineComputation({
 });
 
 describe("a reference", () => {
-  it("is the same for the same seed and another for another", async () => {
+  it("is the same for the same seed and another for another seed", async () => {
     const [once, again, other] = await Promise.all(
       [1, 1, 2].map((seed) => referenceFor(conv, seed, { compiler, workdir })),
     );
@@ -231,7 +231,7 @@ describe("a reference", () => {
     expect(reference.sets[0]?.inputs["in"]?.length).toBe(4 * 6 * 6 * 8);
   });
 
-  it("accepts another order of summation in every set, exactly in the exact one", async () => {
+  it("accepts another order of summation in every set, without a tolerance in the exact one", async () => {
     const reference = await referenceFor(long, 1, { compiler, workdir });
     for (const set of reference.sets) {
       const a = inputValues(reference, set, "a");
@@ -262,7 +262,7 @@ describe("a reference", () => {
     }
   });
 
-  it("has sums within every type, also of products of three and of recurrences", async () => {
+  it("has sums within the range of every type, also for products of three and recurrences", async () => {
     const equations = [
       "out[i] += x[i,k] * y[k] * y[i]",
       "out[i,k] = out[i,k-1] * 0.5 + x[i,k] * y[k]",
@@ -282,7 +282,7 @@ describe("a reference", () => {
       }
   });
 
-  it("counts the terms where several points meet in one element", async () => {
+  it("counts the terms where several points are added to one element", async () => {
     const scatter = defineComputation({
       equation: "out[p+r] += x[p] * w[r]",
       extents: { p: 64, r: 64 },
@@ -305,7 +305,7 @@ describe("a reference", () => {
     ["u[t,i,j] = u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1] - 4*u[t-1,i,j])", 2],
     ["u[t,i,j] = u[t-1,i,j] + c[i,j]*(u[t-1,i-1,j] + u[t-1,i,j+1] - 2*u[t-1,i,j])", 2],
     ["u[t,i,j] = max(0.75*u[t-1,i,j] - 0.25*u[t-1,i-1,j], 0.5*u[t-1,i,j] - 1)", 1],
-  ])("tells steps in time from zeros, however often rounding is carried on: %s", async (equation, least) => {
+  ])("tells time steps from zeros, however often rounding accumulates: %s", async (equation, least) => {
     const tensors: Record<string, DType> = equation.includes("c[") ? { u: "f32", c: "f32" } : { u: "f32" };
     const steps = defineComputation({ equation, extents: { t: 100, i: 24, j: 30 }, tensors });
     const { sets, leftOut = [] } = await referenceFor(steps, 1, { compiler, workdir });
@@ -319,7 +319,7 @@ describe("a reference", () => {
     }
   });
 
-  it("refuses steps whose rounding drowns the answers", async () => {
+  it("refuses time steps whose rounding may exceed the answers", async () => {
     const steps = defineComputation({
       equation: "u[t,i] = 0.5*u[t-1,i]*u[t-1,i] - 3.5*abs(u[t-1,i-1]) + 3.25*abs(u[t-1,i-1])",
       extents: { t: 100, i: 40 },
@@ -330,7 +330,7 @@ describe("a reference", () => {
     );
   });
 
-  it("keeps the values an operator fixes", async () => {
+  it("keeps the values that an operator fixes", async () => {
     const fixed = { b: new Float64Array(4096).fill(1 / 4096) };
     const reference = await referenceFor(long, 1, { compiler, workdir, fixed });
     for (const set of reference.sets) expect(new Set(inputValues(reference, set, "b"))).toEqual(new Set([1 / 4096]));

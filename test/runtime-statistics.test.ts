@@ -11,7 +11,7 @@ const sample = fc.double({ min: 1e-9, max: 1, noNaN: true });
 const samples = fc.array(sample, { minLength: 1, maxLength: 40 });
 
 describe("the median", () => {
-  it("has as many samples below as above", () => {
+  it("has as many samples below it as above it", () => {
     fc.assert(
       fc.property(samples, (xs) => {
         const middle = median(xs);
@@ -71,7 +71,7 @@ describe("the interval of a median", () => {
 });
 
 describe("the tie rule", () => {
-  it("calls it a tie when the intervals overlap, and lets neither come before itself", () => {
+  it("calls overlapping intervals a tie, and ranks no result before itself", () => {
     const fast = { median: 1, interval: [0.9, 1.1] as const };
     const near = { median: 1.15, interval: [1.05, 1.2] as const };
     const slow = { median: 2, interval: [1.9, 2.1] as const };
@@ -126,7 +126,7 @@ describe("counting an instruction", () => {
 });
 
 describe("the processors", () => {
-  it("are pinned core by core, the second threads of cores last", () => {
+  it("are pinned core by core, the second processors of cores last", () => {
     const siblings = (cpu: number): number[] => [cpu % 4, (cpu % 4) + 4];
     const order = (allowed: readonly number[], threads = 8): number[] =>
       processorsOf(
@@ -151,7 +151,7 @@ describe("the processors", () => {
     ]);
   });
 
-  it("are read from what Linux says", () => {
+  it("are read from Linux", () => {
     expect(readProcessor("processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu avx2\n\nprocessor\t: 1\n")).toEqual({
       model: "Some CPU",
       features: ["fpu", "avx2"],
