@@ -71,7 +71,7 @@ function* crossing(random: Random, draws: number): Generator<{ mapping: Mapping;
   }
 }
 
-test("every schedule that crosses a border computes the equation, on as many issues as the model counts", () => {
+test("every schedule that crosses a border computes the equation, with as many issues as the model counts", () => {
   const random = seededRandom(21);
   let ran = 0;
   for (const { mapping, schedule, label } of crossing(random, 8)) {
@@ -143,7 +143,7 @@ function smallInputs(computation: Computation, random: Random): Record<string, F
   );
 }
 
-test("a kernel that is searched is written as few issues: of blocks, what is left of them, borders and passes together", () => {
+test("no kernel of a search writes out more than 1024 issues of blocks, remainders, borders and passes", () => {
   const [fma] = intrinsicsNamed("avx512.fma.f32.broadcast");
   if (!fma) throw new Error("no such instruction");
   const random = seededRandom(1);

@@ -40,7 +40,7 @@ const CASES: readonly (readonly [
   ["memory that begins beside a multiple", "x[c,p,q]", PIXELS, "16*c + 4*p + q + 1", "p q", 1],
 ];
 
-describe("fused loops that lie as one", () => {
+describe("fused loops over contiguous elements", () => {
   for (const [name, read, extents, storage, fused, width, past = "c"] of CASES)
     it(`${name}: ${width} at once`, () => {
       const kept = Object.keys(extents).join();

@@ -27,7 +27,7 @@ function unrolled(candidates: CandidateSpace, candidate: MappedCandidate): numbe
   return Object.entries(candidate.schedule.block).reduce((n, [name, size]) => (summed(name) ? n * size : n), 1);
 }
 
-test("neither mutation nor crossing unrolls more summed steps than are worth a trial", () => {
+test("neither mutation nor crossover unrolls more than 12 summed steps", () => {
   const candidates = space();
   const random = seededRandom(3);
   let last = candidates.random(random);
@@ -39,7 +39,7 @@ test("neither mutation nor crossing unrolls more summed steps than are worth a t
   expect(Math.max(...seen)).toBe(12);
 });
 
-test("a copy made inside another loop is another candidate", () => {
+test("a schedule with a copy inside a loop is another candidate than one without", () => {
   const candidates = space();
   const random = seededRandom(4);
   let copied = candidates.random(random);

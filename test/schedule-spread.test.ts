@@ -74,7 +74,7 @@ test("every spread schedule computes the equation, as often as the model counts"
   expect(ran).toBeGreaterThan(inFull(15, 2));
 });
 
-test("a 7x7 image takes 4 tiles of 16 rows spread over rows of 9, and 7 row by row", () => {
+test("a 7x7 image takes 4 tiles of 16 rows when spread over rows of 9, and 7 row by row", () => {
   const [intrinsic] = intrinsicsNamed("amx.tdpbusd");
   if (!intrinsic) throw new Error("no row");
   const parameters = { c: 64, k: 16, h: 7, w: 7, r: 3, s: 3 };

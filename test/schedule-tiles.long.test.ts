@@ -99,7 +99,7 @@ test("every order of loops over tiles computes the equation, twice in a row", ()
   expect(ran.passes).toBeGreaterThan(inFull(100, 10));
 });
 
-test("an epilogue is applied by the last pass alone", () => {
+test("an epilogue is applied by the last pass only", () => {
   const random = seededRandom(23);
   const computation = defineComputation({
     name: "matmul",
@@ -141,7 +141,7 @@ test("each thread reaches the same partial sums in every pass", () => {
 
 const MATMUL = { operator: "matmul", parameters: { m: 8, n: 64, k: 24 } };
 
-test("GotoBLAS's order: sums lie in the output between passes", () => {
+test("GotoBLAS's order keeps sums in the output between passes", () => {
   const [mapping] = mappingsOf(MATMUL, "avx512.fma.f32.broadcast");
   if (!mapping) throw new Error("no mapping");
   const schedule: Schedule = {
@@ -194,7 +194,7 @@ test("GotoBLAS's order: sums lie in the output between passes", () => {
   `);
 });
 
-test("passes over two sums, one inside the other, begin once and end once", () => {
+test("passes over two nested sums begin once and end once", () => {
   const parameters = { c: 5, k: 32, h: 5, w: 6, r: 3, s: 3 };
   const valid = mappingsOf({ operator: "conv2d", parameters, layouts: "NHWC" }, "avx512.fma.f32.broadcast");
   const mapping = valid.find((m) => printMatching(m.matching) === "n <- k");
@@ -206,7 +206,7 @@ test("passes over two sums, one inside the other, begin once and end once", () =
   expectEqual(mapping, schedule, inputs, interpret(mapping.computation, inputs));
 });
 
-test("a schedule says which loops cannot stand where", () => {
+test("a schedule is refused with the loop that is out of place", () => {
   const [mapping] = mappingsOf(MATMUL, "avx512.fma.f32.broadcast");
   if (!mapping) throw new Error("no mapping");
   const said = (

@@ -79,7 +79,7 @@ function drawn({ operator, on, layouts, parameters }: (typeof CASES)[number], ra
 }
 
 describe("a copy made inside a loop", () => {
-  it("leaves what is computed as it is, twice in a row", () => {
+  it("changes no result, twice in a row", () => {
     const random = seededRandom(5);
     const met = { padded: 0, windowed: 0, tiled: 0, tiles: 0 };
     for (const one of CASES)
@@ -103,7 +103,7 @@ describe("a copy made inside a loop", () => {
     expect(met.tiles).toBeGreaterThan(inFull(12, 3));
   });
 
-  it("is counted as often as it is made", () => {
+  it("is counted by the model as often as it is made", () => {
     const random = seededRandom(6);
     let counted = 0;
     for (const one of CASES)
@@ -118,7 +118,7 @@ describe("a copy made inside a loop", () => {
     expect(counted).toBeGreaterThan(10);
   });
 
-  it("holds one group at a time, its border zeroed once, and its rows are copied as runs", () => {
+  it("holds one group at a time, with its border zeroed once and its rows copied as runs", () => {
     const computation = instantiate(operatorNamed("grouped-conv2d"), {
       parameters: { c: 8, k: 8, h: 5, w: 16, r: 3, s: 3, groups: 4 },
       types: parseDataTypes("f32"),
@@ -159,7 +159,7 @@ describe("a copy made inside a loop", () => {
     expect(generate(candidate, mapping).source).toMatch(/memcpy\(in_padded \+ .*, in \+ .*, 64\);/);
   });
 
-  it("holds the tiles of one sample of the batch, of which one vector is an input of its own", () => {
+  it("holds the tiles of one sample of the batch, one vector of which is a separate input", () => {
     const computation = interaction(4, "bf16");
     const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
     const mapping =
@@ -213,7 +213,7 @@ describe("a copy made inside a loop", () => {
     expect(judged).toBeGreaterThan(2);
   });
 
-  it("fetches every line of what the next step packs, while this one is computed", () => {
+  it("prefetches every line that the next step packs while this one is computed", () => {
     const computation = interaction(4, "bf16");
     const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
     const mapping =
@@ -237,7 +237,7 @@ describe("a copy made inside a loop", () => {
     }
   });
 
-  it("is refused where it would change nothing, with the reason", () => {
+  it("is refused with the reason where it would change nothing", () => {
     const [{ mapping, schedule } = { mapping: undefined, schedule: undefined }] = drawn(
       {
         operator: "conv2d",
@@ -259,7 +259,7 @@ describe("a copy made inside a loop", () => {
 });
 
 describe("a copy made once a call", () => {
-  it("writes of the windows at a border only what is inside", () => {
+  it("writes only the inside of the windows at a border", () => {
     const computation = instantiate(operatorNamed("conv2d"), {
       parameters: { c: 3, k: 16, h: 8, w: 32, r: 7, s: 7, stride: 2, pad: 3 },
       types: parseDataTypes("bf16"),

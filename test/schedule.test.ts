@@ -88,7 +88,7 @@ test("every schedule of every mapping computes the equation, twice in a row", ()
   expect(ran).toBeGreaterThan(inFull(200, 40));
 });
 
-test("fused loops may run past their end in a padded copy of integers; of floats their windows are laid apart", () => {
+test("fused loops may overrun a padded copy of integers, but floats get windowed copies", () => {
   const random = seededRandom(3);
   const stem = { c: 3, k: 17, h: 9, w: 8, r: 3, s: 5, stride: 2, pad: 1 };
   const fusions = [["s", "c"], ["r", "s", "c"], ["r", "c"], ["c", "r"]]; // biome-ignore format: one line

@@ -70,7 +70,7 @@ async function takenBy(file: string): Promise<{ best: string; emitted: string; s
 }
 
 describe("the winner of a search", () => {
-  it("is what db best names and emit takes, with the time of the finals", async () => {
+  it("is the one that db best names and emit takes, with the time of the finals", async () => {
     const file = database("once.db");
     const { best: announced, trials } = await search(file);
     const medians = trials.flatMap((t) => (t.measurement.status === "ok" ? [t.measurement.median] : []));
@@ -90,7 +90,7 @@ describe("the winner of a search", () => {
     db.close();
   });
 
-  it("stays so when the search goes on, is repeated, or another seed looks elsewhere", async () => {
+  it("stays the winner when the search continues, is repeated, or runs with another seed", async () => {
     const file = database("again.db");
     for (const options of [{ trials: 4 }, { trials: 12 }, { seed: 8, trials: 3 }]) {
       const { best: announced } = await search(file, options);
@@ -98,7 +98,7 @@ describe("the winner of a search", () => {
     }
   });
 
-  it("is no worse than what an earlier search found: the best so far takes part in the finals", async () => {
+  it("is no worse than that of an earlier search, as the best so far takes part in the finals", async () => {
     const file = database("reigning.db");
     const first = await search(file, { trials: 20 });
     const second = await search(file, { trials: 1, seed: 99 });
@@ -107,7 +107,7 @@ describe("the winner of a search", () => {
     expect(await takenBy(file)).toMatchObject({ best: second.best.id });
   });
 
-  it("stands against trials of a search that was killed before its finals", async () => {
+  it("keeps its place against trials of a search that was killed before its finals", async () => {
     const file = database("killed.db");
     const alone = TURNED.alone;
     let asked = 0;
@@ -135,7 +135,7 @@ describe("the winner of a search", () => {
     db.close();
   });
 
-  it("has its finals even when only one kernel worked, and none when none did", async () => {
+  it("has finals even when only one kernel worked, and none when none did", async () => {
     const file = database("one.db");
     const one = await search(file, { trials: 1 });
     expect(await takenBy(file)).toMatchObject({ best: one.best.id });
@@ -143,7 +143,7 @@ describe("the winner of a search", () => {
     await expect(search(database("none.db"), {}, { ...TURNED, alone: () => bad })).rejects.toThrow("trials-spent");
   });
 
-  it("changes nothing of a replay: finals are no trials of the search", async () => {
+  it("changes no replay, since finals are no trials of the search", async () => {
     const file = database("replay.db");
     const { trials } = await search(file);
     const db = openDatabase(file, { readonly: true });
@@ -209,7 +209,7 @@ describe("the end of a search", () => {
     expect(err).toContain("no space left on the device");
   });
 
-  it("says what ended it when nothing was measured", async () => {
+  it("prints the reason of the end when nothing was measured", async () => {
     const none = { ...outcome, best: undefined, trials: [] };
     const said = async (status: "interrupted" | "time-spent"): Promise<string> =>
       (await captured(() => conclude({ ...none, status }, {}, 0))).err;

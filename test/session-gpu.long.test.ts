@@ -93,7 +93,7 @@ const recordsIn = (database: string): ReturnType<typeof queryTrials> => {
 };
 
 describe("a session on a GPU", () => {
-  it("asks for no more kernels than its budget has trials, and ends with finals", async () => {
+  it("measures no more kernels than its budget has trials, and ends with finals", async () => {
     const fake = fakeGpu();
     const found = await search(join(folder, "whole.db"), fake);
     expect(found.trials).toHaveLength(TRIALS);
@@ -105,7 +105,7 @@ describe("a session on a GPU", () => {
     expect(new Set(found.trials.map((t) => t.candidate.kind))).toEqual(new Set(["grid", "threads"]));
   });
 
-  it("searches the mappings that the caller keeps, and records no search of some only", async () => {
+  it("searches only the mappings that the caller keeps, and does not record such a search", async () => {
     const isTurned = (matching: Readonly<Record<string, readonly string[]>>): boolean => matching["m"]?.join() === "n";
     const keeps: TuneComputationOptions["keeps"] = ({ matching }) => isTurned(matching);
     const found = await search(":memory:", fakeGpu(), { keeps });
@@ -117,7 +117,7 @@ describe("a session on a GPU", () => {
     expect(existsSync(file)).toBe(false);
   });
 
-  it("goes on where it was stopped, and measures nothing twice", async () => {
+  it("continues where it was stopped, and measures nothing twice", async () => {
     const [stopped, whole] = [join(folder, "stopped.db"), join(folder, "undisturbed.db")];
     const controller = new AbortController();
     const first = await search(stopped, fakeGpu(), {
@@ -138,7 +138,7 @@ describe("a session on a GPU", () => {
     expect(fake.asked.reduce((sum, n) => sum + n, 0)).toBe(TRIALS - kept);
   });
 
-  it("is gone through again from its records, round by round", async () => {
+  it("is replayed from its records, round by round", async () => {
     const db = openDatabase(join(folder, "whole.db"), { readonly: true });
     const run = queryTrials(db, {})[0]?.run;
     const replay = await replayRun(db, String(run));
@@ -148,7 +148,7 @@ describe("a session on a GPU", () => {
     expect(replay.assumed).toEqual([]);
   });
 
-  it("takes another power limit for another machine", async () => {
+  it("treats another power limit as another machine", async () => {
     const file = join(folder, "whole.db");
     const fake = fakeGpu();
     const { device } = fake.runner;

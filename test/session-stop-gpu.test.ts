@@ -38,7 +38,7 @@ async function search(nvcc: string, options: TuneComputationOptions): Promise<Tu
 }
 
 describe("a search on a GPU", () => {
-  it("that is stopped while its kernels compile ends, and so do they", async () => {
+  it("that is stopped while its kernels compile ends, as do the compilations", async () => {
     const controller = new AbortController();
     const phases: string[] = [];
     const outcome = await search(hanging(false), {
@@ -53,7 +53,7 @@ describe("a search on a GPU", () => {
     expect(phases).toEqual(["calibrating", "enumerating", "drawing", "writing", "compiling", "deciding"]);
   });
 
-  it("that is out of time measures the one kernel that it has, and compiles no more", async () => {
+  it("that is out of time measures its one compiled kernel, and compiles no more", async () => {
     const outcome = await search(hanging(true), { within: 0.5 });
     expect(outcome).toMatchObject({ status: "time-spent", best: { kernel: { language: "cuda" } } });
     expect("trials" in outcome && outcome.trials.length).toBe(1);

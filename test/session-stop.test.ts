@@ -52,7 +52,7 @@ const search = (name: string, runner: Runner, more: { seconds?: number; signal?:
   );
 
 describe("a search", () => {
-  it("that is stopped while its kernels compile ends at once, and so do they", async () => {
+  it("that is stopped while its kernels compile ends at once, as do the compilations", async () => {
     const controller = new AbortController();
     const { runner, signals } = machine((nth) => {
       if (nth === 2) setTimeout(() => controller.abort(), 20);
@@ -65,7 +65,7 @@ describe("a search", () => {
     expect(signals.every((signal) => signal?.aborted)).toBe(true);
   });
 
-  it("that is out of time takes the one kernel that it has, and compiles no more", async () => {
+  it("that is out of time measures its one compiled kernel, and compiles no more", async () => {
     const { runner, signals } = machine((nth) => (nth === 1 ? Promise.resolve(DONE) : never()));
     const outcome = await search("late.db", runner, { seconds: 1 });
     expect(outcome).toMatchObject({ status: "time-spent", best: { measurement: { median: 1e-6 } } });
@@ -89,7 +89,7 @@ describe("a search", () => {
     });
   });
 
-  it("that is stopped has finals for a second, and then answers with its fastest trial", async () => {
+  it("that is stopped in its finals gives them a second, then answers with its fastest trial", async () => {
     const controller = new AbortController();
     const { runner } = machine(() => Promise.resolve(DONE));
     const compareKernels: Runner["compareKernels"] = () => {
@@ -149,7 +149,7 @@ describe("a search", () => {
     db.close();
   });
 
-  it("says by which inputs its kernels are not checked, and its run records it", async () => {
+  it("names the inputs that its kernels are not checked by, and records them", async () => {
     const { runner } = machine(() => Promise.resolve(DONE));
     const leftOut = [{ name: "exact" as const, because: "steps by fractions make no whole numbers of whole numbers" }];
     const reference: Runner["reference"] = async (...asked) => ({ ...(await runner.reference(...asked)), leftOut });
@@ -178,7 +178,7 @@ describe("a search", () => {
 });
 
 describe("a child", () => {
-  it("is killed with all that it started, and one that is begun after the signal never is", async () => {
+  it("is killed with all its processes, and none begins after the signal", async () => {
     const controller = new AbortController();
     setTimeout(() => controller.abort(), 50);
     // Longer than a test may take.

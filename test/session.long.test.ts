@@ -34,7 +34,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe("a session", () => {
   it.each(["mappings", "lanes"] as const)(
-    "ends with a verified kernel, and goes on from its database without measuring any of its %s twice",
+    "ends with a verified kernel, and continues from its database without measuring any of its %s twice",
     async (kinds) => {
       const database = kinds === "mappings" ? join(folder, "new.db") : calibrated(kinds);
       const options = { trials: 3, seconds: 60, seed: 5, database, kinds };
@@ -109,7 +109,7 @@ describe("a session", () => {
     expect("best" in outcome && outcome.best).toBeTruthy();
   });
 
-  it("ranks by the model alone, the shortest expected first", () => {
+  it("ranks by the model alone, the shortest predicted time first", () => {
     const ranked = rankByModel(matmul, { count: 5 });
     if ("refused" in ranked) throw new Error("nothing maps");
     const seconds = ranked.map((r) => r.prediction.seconds);
@@ -117,7 +117,7 @@ describe("a session", () => {
     expect(seconds).toEqual([...seconds].sort((a, b) => a - b));
   });
 
-  it("looks for designs on lanes where an input is read through a window, or where they are asked for", () => {
+  it("searches designs on lanes where an input is read through a window, or on request", () => {
     const windows = defineComputation({
       name: "blur",
       equation: "out[i] += x[i+r] * w[r]",

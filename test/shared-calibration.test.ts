@@ -28,7 +28,7 @@ const asking = (measure: () => Promise<{ rate: number }>, anew = false) =>
 const never = (): Promise<never> => Promise.reject(new Error("measured again"));
 
 describe("a calibration that databases share", () => {
-  it("is measured once, and keeps its time", async () => {
+  it("is measured once, and keeps the time of its measurement", async () => {
     const first = await asking(() => Promise.resolve({ rate: 3 }));
     expect(await asking(never)).toEqual(first);
     expect(first).toEqual({ data: { rate: 3 }, at: expect.any(Number) });
@@ -36,14 +36,14 @@ describe("a calibration that databases share", () => {
     expect(readdirSync(folder)).toEqual([expect.stringMatching(/^[0-9a-f]{32}\.db$/)]);
   });
 
-  it("is of one environment, and is measured again when that is asked for", async () => {
+  it("belongs to one environment, and is measured again on request", async () => {
     await asking(() => Promise.resolve({ rate: 3 }));
     expect(keptCalibration({ ...MACHINE, cores: 4 }, read)).toBeUndefined();
     expect(await asking(() => Promise.resolve({ rate: 4 }), true)).toMatchObject({ data: { rate: 4 } });
     expect(await asking(never)).toMatchObject({ data: { rate: 4 } });
   });
 
-  it("is waited for by those who ask while it is measured", async () => {
+  it("is shared with callers that ask while it is measured", async () => {
     let give: ((rates: { rate: number }) => void) | undefined;
     const slow = asking(() => new Promise((resolve) => (give = resolve)));
     await vi.waitFor(() => expect(give).toBeDefined());
@@ -77,7 +77,7 @@ describe("a calibration that databases share", () => {
     db.close();
   });
 
-  it("is part of the cache: it is shown there, and cleared", async () => {
+  it("is listed and cleared with the cache", async () => {
     await keepCalibration(MACHINE, { data: { rate: 1 }, at: 5 });
     expect(await examineCache(folder)).toHaveLength(1);
     expect(await trimCache(folder, { bytes: 2 ** 30, days: 30 })).toEqual([]);

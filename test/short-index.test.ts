@@ -56,7 +56,7 @@ describe("an index", () => {
   })).e;
   const within: Extents = { a: 6, b: 8, c: 5 };
 
-  it("is the same number at every point, and its bounds hold it", () => {
+  it("shortened has the same value at every point, within its bounds", () => {
     fc.assert(
       fc.property(anyIndex, fc.nat(5), fc.nat(7), fc.nat(4), (e, a, b, c) => {
         const less = shortIndex(e, within);
@@ -71,7 +71,7 @@ describe("an index", () => {
     );
   });
 
-  it("divides by what is certain to divide it, and is as far from another as is certain", () => {
+  it("has its certain divisor, and its certain distance from another", () => {
     const at = (text: string): Expr => parseExpr(text);
     expect(divisorOf(at("4096*warp + 8*((lane/16) ^ (lane%8))"), EXTENTS)).toBe(8);
     expect(divisorOf(at("64*m + 2*(lane%4)"), EXTENTS)).toBe(2);

@@ -96,7 +96,7 @@ describe("the terminal", () => {
     expect(shown).toContain(`before ${visible(text)} after`);
   });
 
-  it("shows our colours beside texts that ask for others", () => {
+  it("shows our own styles beside texts that contain others", () => {
     const stream = Object.getOwnPropertyDescriptor(process.stdout, "isTTY");
     Object.defineProperty(process.stdout, "isTTY", { value: true, configurable: true });
     vi.stubEnv("NO_COLOR", "");
@@ -111,7 +111,7 @@ describe("the terminal", () => {
     }
   });
 
-  it("is sent JSON that means what it meant", () => {
+  it("is sent JSON with the original meaning", () => {
     const document = { text: OBEYED.filter((t) => t !== "\ud800") };
     expect(JSON.parse(sent(() => printJson(open, document)))).toMatchObject(document);
   });
@@ -126,7 +126,7 @@ describe("comma-separated values", () => {
     expect([csvCell(12.5), csvCell(-3), csvCell(null), csvCell("conv2d")]).toEqual(["12.5", "-3", "", "conv2d"]);
   });
 
-  it("have as many cells in each row whatever a record says", () => {
+  it("have as many cells in each row whatever the texts of a record", () => {
     const db = openDatabase(":memory:");
     const record = showTrial(db, recordTrial(db, newTrial(60)));
     for (const text of OBEYED) {
@@ -271,7 +271,7 @@ describe("a command that reads records", () => {
     expect(existsSync("planted") || existsSync(shop.path("planted")) || existsSync("../planted")).toBe(false);
   });
 
-  it("says why lines of an import were refused without obeying them", async () => {
+  it("prints why lines of an import were refused without obeying them", async () => {
     const db = openDatabase(FILE, { readonly: true });
     const all = recordsIn(exportLines(db));
     db.close();

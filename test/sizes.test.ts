@@ -57,7 +57,7 @@ describe("sizes", () => {
     expect(testFiles()).toContain("test/sizes.test.ts");
   });
 
-  it("would be seen to grow", () => {
+  it("are found too long when they grow", () => {
     const body = "  let x = 0;\n".repeat(80);
     const text = `class Long {\n${"  m() {}\n".repeat(249)}}\nconst f = () => {\n${body}};\nfunction g() {\n${body}}\nfunction short() {}\n`;
     expect(tooLong(partsOf("long.ts", text))).toEqual([

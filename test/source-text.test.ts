@@ -57,7 +57,7 @@ describe("code`...`", () => {
     expect(() => code`${{ pieces: ["x"] }}`).toThrow("cannot stand in a program");
   });
 
-  it("takes no more when it runs than its types say: those of a record may be wrong", () => {
+  it("checks its values at run time, since those of a record may have other types", () => {
     const claims = (hole: unknown): (() => Code) => {
       const number = hole as number; // what a record claims
       return () => code`${number}`;
@@ -107,7 +107,7 @@ describe("code`...`", () => {
   });
 });
 
-describe("a place has one escape", () => {
+describe("each place in a source has one escape", () => {
   /** Everything that a comment of C, C++ or a shell might end at, and characters that show otherwise than they are. */
   const HOSTILE = [
     ...[EVIL, "*/", "/*", "*\\\n/", "*\\", "\\", "\\\\\\ ", "??/", "a\r\nb", "a\u2028b", "\u202eb", "\u0000\u001b[2J"],
@@ -222,14 +222,14 @@ describe("a name is spelled", () => {
     expect(() => spelled(code`${tensorName("x")}${tensorName("y")}`)).toThrow("runs into");
   });
 
-  it("once for texts that tell of the same", () => {
+  it("only once for several texts about the same computation", () => {
     const [header, types] = [code`int f(int ${tensorName("type")});`, code`f(${tensorName("type")}: number)`];
     const words = spellingOf([header, types], ["c++", "typescript"]);
     expect([words.finish(header), words.finish(types)]).toEqual(["int f(int type_);", "f(type_: number)"]);
     expect(() => words.word(tensorName("other"))).toThrow("stands in no text");
   });
 
-  it("in a word that is free, whatever else there is", () => {
+  it("as a word that is free, whatever other names there are", () => {
     const wish = fc.constantFrom(
       "a",
       "a_",
@@ -261,14 +261,14 @@ describe("a name is spelled", () => {
     );
   });
 
-  it("as no keyword of its language", () => {
+  it("never as a keyword of its language", () => {
     for (const language of ["c++", "cuda", "cm", "python", "typescript"] as const)
       for (const word of keywordsOf(language)) expect(spell(code`${tensorName(word)}`, language)).toBe(`${word}_`);
   });
 });
 
 describe("a finished source", () => {
-  it("is quoted whole, and changed by code alone", () => {
+  it("is quoted whole, and changed only by code", () => {
     const source = sourceOf('extern "C" int run();\nrun;');
     const changed = replaced(source, /\brun\b/g, () => code`${identifier("k")}_run`);
     expect(changed).toBe('extern "C" int k_run();\nk_run;');
@@ -291,14 +291,14 @@ describe("no other way into a source", () => {
   };
   const files = sourceFiles();
 
-  it("trusts text of our own files and tables alone", () => {
+  it("is used: only our own files and tables are trusted as text", () => {
     const importers = files.filter(
       (file) => file !== "abstraction/source-text.ts" && /\btrustedCode\b/.test(readSource(file)),
     );
     expect(importers.sort()).toEqual(Object.keys(TRUSTING).sort());
   });
 
-  it("claims of no text that it is a source, code or a row of the table", () => {
+  it("is used: no text is cast to a source, code or a row of the table", () => {
     const claim = /\bas (?:unknown as )?(?:SourceText|Code|Name|RowText)\b/;
     const claiming = files.filter((file) => claim.test(readSource(file)));
     expect(claiming).toEqual(["abstraction/intrinsic.ts", "abstraction/source-text.ts", "abstraction/spelling.ts"]);

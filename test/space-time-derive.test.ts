@@ -37,7 +37,7 @@ describe("derive", () => {
     `);
   });
 
-  it("goes on from the end of the faster loop where a sum has two", () => {
+  it("continues a sum of two loops from the end of the faster one", () => {
     expect(
       printRecurrence(derive(conv2d(3, 3)))
         .split("\n")
@@ -72,7 +72,7 @@ describe("derive", () => {
     `);
   });
 
-  it("turns values the way of a design, and loads what it broadcasts", () => {
+  it("passes values in a design's direction, and loads those it broadcasts", () => {
     const pass = arrayPass(conv1d());
     const { designs } = enumerateDesigns(pass.problem, { bound: 1, arrayRows: 1 });
     const text = (name: string): string => {
@@ -138,7 +138,7 @@ const inputsFor = (computation: ReturnType<typeof conv1d>): Record<string, numbe
   );
 
 describe("a recurrence that would be wrong", () => {
-  it("is refused: of the whole computation in place of one pass, and of a design of other loops", () => {
+  it("is refused: one of the whole computation instead of one pass, or a design of other loops", () => {
     const whole = instantiate(operatorNamed("conv2d"), { parameters: { n: 1 } });
     const pass = arrayPass(whole, { lanes: 16 });
     expect(() => recurrenceOf({ ...pass, computation: whole })).toThrow(
@@ -149,7 +149,7 @@ describe("a recurrence that would be wrong", () => {
   });
 });
 
-describe("every design, lowered from its own recurrence, computes the equation", () => {
+describe("every design lowered from its own recurrence computes the equation", () => {
   const small = (name: string, parameters: Readonly<Record<string, number>>, lanes: number) =>
     arrayPass(instantiate(operatorNamed(name), { parameters }), { lanes }).computation;
 
@@ -176,7 +176,7 @@ describe("every design, lowered from its own recurrence, computes the equation",
 });
 
 describe("a recurrence of the user's own", () => {
-  it("that passes values on and sums them is the equation it was derived from", () => {
+  it("that passes values on and sums them is recognised as its equation", () => {
     const pass = arrayPass(conv1d());
     const { computation } = pass;
     for (const design of enumerateDesigns(pass.problem, { bound: 1, arrayRows: 1 }).designs) {

@@ -91,7 +91,7 @@ describe("the designs with bounded entries", () => {
     expect(forwardAll).toHaveLength(20);
   });
 
-  it("have names of their own, the best of a dataflow without a number", () => {
+  it("have unique names, the best of a dataflow without a number", () => {
     const { designs } = enumerateDesigns(problemOf(conv1d()), { bound: 2, arrayRows: 1 });
     expect(new Set(designs.map((d) => d.name)).size).toBe(56);
     expect(designs.filter((d) => d.dataflow === "FFM").map((d) => d.name)).toEqual(
@@ -127,7 +127,7 @@ describe("the designs with bounded entries", () => {
     for (const d of designs) expect(refusalOf(problem, d.spaceTime)).toBeUndefined();
   });
 
-  it("refuse with the points that meet", () => {
+  it("are refused with the points that meet", () => {
     const problem = problemOf(conv1d());
     const { refused } = enumerateDesigns(problem, { bound: 1, arrayRows: 1 });
     expect(refused.map((t) => refusalOf(problem, t)?.rule)).toEqual([
@@ -150,7 +150,7 @@ describe("the symmetries of an operation", () => {
 });
 
 describe("the Pareto set", () => {
-  it("holds what nothing beats, and something that beats every other", () => {
+  it("holds the designs that none beats, and one that beats each other design", () => {
     const { designs } = enumerateDesigns(problemOf(conv1d()), { bound: 2, arrayRows: 1 });
     const best = paretoSet(designs);
     const costs = (d: (typeof designs)[number]): number[] => [d.pes, d.steps, d.registers.coalesced, d.shuffleDistance];

@@ -193,7 +193,7 @@ describe("the designs of long loops", () => {
     }
   });
 
-  it("take no more time to list, each loop long in turn and all of them", () => {
+  it("take no more time to list, with each loop long in turn and with all long", () => {
     const problem = problemOf(conv2d());
     const seconds = (loops: ArrayProblem["loops"]): number => {
       const watch = processorWatch();
@@ -212,7 +212,7 @@ describe("the designs of long loops", () => {
     expect(space.pairs).toHaveLength(252_616);
   });
 
-  it("are answered by automap systolic", async () => {
+  it("are listed by automap systolic", async () => {
     const extents = `--c ${LONG} --p ${LONG} --q ${LONG} --lanes ${LONG}`;
     const { out, code } = await commandLine(`systolic "z[c] += x[c+p+q]*w[p,q]" ${extents}`);
     expect(code).toBe(0);
@@ -241,7 +241,7 @@ describe("figures of long loops", () => {
     expect(dot([LONG, 1], [LONG, -(LONG ** 2) + 1024 * 1024])).toBe(1024 * 1024);
   });
 
-  it("find the end of a loop that was split as going through it does", () => {
+  it("give the end of a split loop as a walk over it does", () => {
     fc.assert(
       fc.property(
         small,
@@ -267,7 +267,7 @@ describe("figures of long loops", () => {
     );
   });
 
-  it("are those of a polyphase form too", () => {
+  it("hold for a polyphase form too", () => {
     const pass = arrayPass(conv1d(2, { c: 16, q: LONG }), { loops: ["c", "q"] });
     const spaceTime = { allocation: [[2, 1]], schedule: [[1, 0]] };
     const forms = enumerateDesigns(pass.problem, { bound: 2, arrayRows: 1 }).designs.flatMap(
@@ -278,7 +278,7 @@ describe("figures of long loops", () => {
     expect(designOf(pass.problem, spaceTime).pes).toBe(LONG + 30);
   });
 
-  it("are refused where time as one number is no longer exact", () => {
+  it("are refused where time is too large for an exact number", () => {
     expect(
       collapseSchedule(
         [
