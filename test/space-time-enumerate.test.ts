@@ -127,7 +127,7 @@ describe("the designs with bounded entries", () => {
     for (const d of designs) expect(refusalOf(problem, d.spaceTime)).toBeUndefined();
   });
 
-  it("are refused with the points that meet", () => {
+  it("leave out the four transforms of conv1d under which points collide", () => {
     const problem = problemOf(conv1d());
     const { refused } = enumerateDesigns(problem, { bound: 1, arrayRows: 1 });
     expect(refused.map((t) => refusalOf(problem, t)?.rule)).toEqual([

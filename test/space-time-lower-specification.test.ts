@@ -100,7 +100,7 @@ describe("a specification", () => {
   });
 });
 
-describe("values read some steps later by another variable", () => {
+describe("values that another variable reads some steps later", () => {
   const computation = defineComputation({
     name: "differences",
     equation: "y[i,j,k] += x[i-m,j,k] * v[m]",
@@ -180,7 +180,7 @@ describe("larger domains", () => {
     ${more}
     space_time_transform([c_in, q], [k, t], [[1,1],[0,1]])`;
 
-  it("run a tile at a time, tiles overlapping by the halo, the last one cut off", () => {
+  it("run tile by tile, with tiles overlapping by the halo and the last one cut off", () => {
     const nest = lowerSpecification(parseSpecification(tiled("gpu_blocks(c_tile)")), { coalesced: true });
     expectEqual(nest, convolution1d(40, 5));
     expect(printNest(nest)).toMatchInlineSnapshot(`
@@ -208,14 +208,14 @@ describe("larger domains", () => {
     }
   });
 
-  it("tile what is summed too, points beyond the end adding nothing", () => {
+  it("tile a summed loop too, where points beyond the end add nothing", () => {
     const text = `${URES(16)}\ntile(q, q_tile, q_in, 2)\nspace_time_transform([c, q_in], [k, t], [[1,1],[0,1]])`;
     const nest = lowerSpecification(parseSpecification(text), { coalesced: true });
     expect(printNest(nest)).toContain("out[lane-t] += Z[0,lane]");
     expectEqual(nest, convolution1d(16, 5));
   });
 
-  it("add nothing beyond the end even where the tensor goes on", () => {
+  it("add nothing beyond the end even where the tensor is longer", () => {
     const windows = defineComputation({
       name: "windows",
       equation: "out[c] += x[c+q]",
@@ -246,7 +246,7 @@ describe("larger domains", () => {
     }
   });
 
-  it("a time that is long runs in blocks of as many steps as registers take to come round", () => {
+  it("run a long time axis in blocks of as many steps as registers rotate over", () => {
     const computation = convolution1d(50, 5);
     const text = `${URES(50)}\nspace_time_transform([c, q], [k, t], [[0,1],[1,-1]])`;
     const nest = lowerSpecification(parseSpecification(text), { coalesced: true, unroll: 16 });
@@ -255,7 +255,7 @@ describe("larger domains", () => {
     expectEqual(lowerSpecification(parseSpecification(text), { unroll: 16 }), computation);
   });
 
-  it("sum channels and filter rows from run to run", () => {
+  it("add channels and filter rows over several runs", () => {
     const computation = defineComputation({
       name: "conv2d",
       equation: "out[k,p,q] += x[c,p+r,q+s] * w[k,c,r,s]",
@@ -275,7 +275,7 @@ describe("larger domains", () => {
       }
   });
 
-  it("a product on a plane of lanes, its depth in tiles", () => {
+  it("run a product on a plane of lanes with its depth in tiles", () => {
     const computation = product(6, 5, 7);
     const space = arraySpace(computation, { loops: ["i", "j", "k"], lanes: 4 });
     const plane = {

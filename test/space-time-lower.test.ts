@@ -116,7 +116,7 @@ describe("the designs of the published table", () => {
       expectAllForms(recurrenceOf(name, equations), design(p, s), convolution1d(16, 5, stride), name);
     });
 
-  it("SBM: x stays and is loaded once, w is broadcast, sums move up one lane a step", () => {
+  it("SBM keeps x, broadcasts w and moves sums up one lane a step", () => {
     const { p, s, equations } = named("SBM");
     expect(
       printNest(lowerDesign(recurrenceOf("SBM", equations), design(p, s), { coalesced: true })),
@@ -134,7 +134,7 @@ describe("the designs of the published table", () => {
     `);
   });
 
-  it("BSM in the plain form with check-time: the time axis moves on, idle PEs write nothing", () => {
+  it("BSM in the plain form with check-time shifts its time axis, and idle PEs write nothing", () => {
     const { p, s, equations } = named("BSM");
     expect(
       printNest(lowerDesign(recurrenceOf("BSM", equations), design(p, s), { checkTime: true })),
@@ -153,7 +153,7 @@ describe("the designs of the published table", () => {
     `);
   });
 
-  it("FFS: registers turn with time", () => {
+  it("FFS rotates its registers with time", () => {
     const { p, s, equations } = named("FFS");
     expect(
       printNest(lowerDesign(recurrenceOf("FFS", equations), design(p, s), { coalesced: true })),
@@ -181,7 +181,7 @@ function columns(kp: number, kq: number): Recurrence {
     out[c] = Z[c,p,q] where p == ${kp - 1} and q == ${kq - 1}`);
 }
 
-describe("two projections at once", () => {
+describe("two projections", () => {
   for (const [kp, kq] of [
     [2, 2],
     [5, 5],
@@ -191,11 +191,11 @@ describe("two projections at once", () => {
       ["SBM", [1, 0, 1]],
       ["FBS", [1, 0, 0]],
     ] as const)
-      it(`${name} of a ${kp}x${kq} filter equals the convolution, its mixed radix taken apart`, () => {
+      it(`${name} of a ${kp}x${kq} filter equals the convolution, with its mixed radix split`, () => {
         expectAllForms(columns(kp, kq), design(p, [0, 1, kp]), convolution2d(16, kp, kq), name);
       });
 
-  it("SBM 2x2 prints", () => {
+  it("SBM 2x2 prints as this program", () => {
     const nest = lowerDesign(columns(2, 2), design([1, 0, 1], [0, 1, 2]), { coalesced: true });
     expect(printNest(nest)).toMatchInlineSnapshot(`
       "vectors X: 2 x f32[17]
@@ -213,7 +213,7 @@ describe("two projections at once", () => {
     `);
   });
 
-  it("take a reverse transform of the user's, later lines using earlier ones", () => {
+  it("take a reverse transform of the user, whose later lines use earlier ones", () => {
     const reverse = [
       { loop: "p", value: parseExpr("t%5") },
       { loop: "q", value: parseExpr("t/5") },
@@ -230,7 +230,7 @@ describe("a determinant beyond 1", () => {
     expect(printNest(nest)).toContain("(lane+t)%2 == 0");
   });
 
-  it("goes away by splitting a loop: 35 PEs of 5 steps become 18 of 5, the step of no point cut", () => {
+  it("is removed by splitting a loop: 35 PEs of 5 steps become 18 of 5, without idle steps", () => {
     const { p, s } = named("SBM2");
     const pass = arrayPass(convolution1d(16, 5, 2));
     const form = polyphaseForm(pass, designOf(pass.problem, design(p, s)));
@@ -253,7 +253,7 @@ describe("a determinant beyond 1", () => {
     { stride: 2, taps: 5 },
     { stride: 3, taps: 7 },
     { stride: 1, taps: 4 },
-  ])("goes away in every design that it leaves idle, which then equals the equation: %o", ({ stride, taps }) => {
+  ])("is removed from every design with idle PEs, which then equals the equation: %o", ({ stride, taps }) => {
     const convolution = convolution1d(7, taps, stride);
     const pass = arrayPass(convolution);
     const found = enumerateDesigns(pass.problem, { bound: 2, arrayRows: 1 }).designs.flatMap(
@@ -282,7 +282,7 @@ function stepsOf(body: readonly Statement[]): number {
 }
 
 describe("lanes", () => {
-  it("updated one after the other in ascending order give a wrong sum where values move up, in descending order the right one", () => {
+  it("updated one by one upwards give a wrong sum where values move up, and downwards the right one", () => {
     const { p, s, equations } = named("SBM");
     const computation = convolution1d(16, 5);
     const nest = lowerDesign(recurrenceOf("SBM", equations), design(p, s), { coalesced: true });

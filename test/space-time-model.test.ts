@@ -109,7 +109,7 @@ const TABLE_4 = [
 describe("a 1-D convolution of 16 outputs with a filter of 5", () => {
   const designs = listed(conv1d(), 1, 2);
 
-  it.each(TABLE_4)("has $name as the published table does", (row) => {
+  it.each(TABLE_4)("has $name with the figures of the published table", (row) => {
     const d = found(designs, [row.p], [row.s]);
     expect(d.dataflow).toBe(row.name);
     expect([d.pes, d.steps]).toEqual([row.pes, row.steps]);
@@ -119,7 +119,7 @@ describe("a 1-D convolution of 16 outputs with a filter of 5", () => {
     expect(moves(d)).toBe(row.moves);
   });
 
-  it("lists the six by those names with those matrices, FFS of the table behind a shorter one", () => {
+  it("lists the six with the table's names and matrices, except FFS, which has a shorter form", () => {
     const ones = listed(conv1d(), 1, 1);
     for (const { name, p, s } of TABLE_4.filter((r) => r.name !== "FFS")) {
       const d = ones.find((x) => x.name === name);
@@ -130,13 +130,13 @@ describe("a 1-D convolution of 16 outputs with a filter of 5", () => {
     expect([shorter?.steps, shorter?.utilisation]).toEqual([20, 0.25]);
   });
 
-  it("has FSA: five lanes, sixteen steps, none idle, one reduction a step", () => {
+  it("has FSA with five lanes, sixteen steps, none idle and one reduction a step", () => {
     const d = listed(conv1d(), 1, 1).find((x) => x.name === "FSA");
     expect(d).toMatchObject({ pes: 5, steps: 16, utilisation: 1, registers: { coalesced: 15 }, shuffleDistance: 1 });
     expect(d?.spaceTime).toEqual({ allocation: [[0, 1]], schedule: [[1, 0]] });
   });
 
-  it("loads 20 elements of x and 5 of w in any of them", () => {
+  it("loads 20 elements of x and 5 of w in every design", () => {
     for (const d of designs) expect(d.boundaryLoads).toBe(25);
   });
 });
@@ -234,7 +234,7 @@ const STRIDE_2 = [
   },
 ] as const;
 
-describe("the same with stride 2", () => {
+describe("a 1-D convolution with stride 2", () => {
   const designs = listed(conv1d(2), 1, 3);
 
   it.each(STRIDE_2)("has $name with the reuse of x along (1,-2)", (row) => {
@@ -247,7 +247,7 @@ describe("the same with stride 2", () => {
   });
 });
 
-describe("one row of a 2-D convolution on lanes, two rows of time", () => {
+describe("one row of a 2-D convolution on lanes with two rows of time", () => {
   it.each([
     { name: "SBM", filter: 2, p: [1, 0, 1], pes: 17, steps: 4, utilisation: 94.1 },
     { name: "SBM", filter: 5, p: [1, 0, 1], pes: 20, steps: 25, utilisation: 80, registers: [180, 140] },
@@ -309,7 +309,7 @@ describe("a matrix product on a plane", () => {
 });
 
 describe("several rows of time", () => {
-  it("become one number of mixed radix", () => {
+  it("are joined to one number of mixed radix", () => {
     expect(
       collapseSchedule(
         [

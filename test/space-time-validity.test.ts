@@ -101,7 +101,7 @@ describe("the Hermite form", () => {
     );
   });
 
-  it("has the rank that minors say", () => {
+  it("has the rank that minors give", () => {
     fc.assert(
       fc.property(matrix(3, 3, 3), (rows) => {
         const det = determinant(rows);
@@ -149,7 +149,7 @@ function meets(rows: readonly Vector[], extents: Vector): boolean {
 }
 
 describe("processor availability", () => {
-  it("is what hashing every point of the box finds, for any number of rows", () => {
+  it("agrees with hashing every point of the box, for any number of rows", () => {
     let [meeting, apart] = [0, 0];
     fc.assert(
       fc.property(
@@ -177,7 +177,7 @@ describe("processor availability", () => {
     expect(Math.min(meeting, apart)).toBeGreaterThan(100);
   });
 
-  it("lets time of mixed radix pass and names two points where the radix is too small", () => {
+  it("accepts time of mixed radix, and names two points where the radix is too small", () => {
     const problem = problemOf(conv2d(5, 5));
     const allocation = [[1, 0, 1]];
     expect(refusalOf(problem, { allocation, schedule: [[0, 1, 5]] })).toBeUndefined();
@@ -192,7 +192,7 @@ describe("processor availability", () => {
     expect(first).not.toEqual(second);
   });
 
-  it("asks more than a determinant that is not 0 where T has fewer rows than loops", () => {
+  it("requires more than a nonzero minor where T has fewer rows than loops", () => {
     expect(
       collision(
         [
@@ -244,11 +244,11 @@ describe("data availability", () => {
     `);
   });
 
-  it("lets a sum be formed from either end where its order is free", () => {
+  it("accepts a sum from either end where its order is free", () => {
     expect(refusalOf(problemOf(conv1d()), { allocation: [[1, 1]], schedule: [[0, -1]] })).toBeUndefined();
   });
 
-  it("compares rows of time one after the other", () => {
+  it("compares rows of time lexicographically", () => {
     expect(
       timeSign(
         [

@@ -20,7 +20,7 @@ const star = (extents: Record<string, number> = {}, sum = SUM): Computation =>
 
 const TOGETHER: LaneSchedule = { ...STEP_SCHEDULE, rows: 2, depth: 3 };
 
-describe("two planes of a star together", () => {
+describe("two planes of a star computed together", () => {
   it.each<Partial<LaneSchedule>>([
     { depth: 2 },
     { strip: 2 },
@@ -34,7 +34,7 @@ describe("two planes of a star together", () => {
     );
   });
 
-  it("load once what both read: two rows at three columns and two at one, and four that one of them reads", () => {
+  it("load once the rows that both read: two at three columns, two at one, and four for one plane", () => {
     const schedule = { ...TOGETHER, lanes: 16, vectors: 2, depth: 2 };
     const text = `${generateDesign(star({ k: 160 }, SUM), { kind: "lanes", intrinsic: "avx512.fma.f32", schedule }).source}`;
     const blocks = text.split("k_block++").slice(1);
@@ -44,7 +44,7 @@ describe("two planes of a star together", () => {
     for (const block of inner) expect(block.match(/_mm512_loadu_ps/g)).toHaveLength(2 * 4 + 2 * 2 + 4 * 2);
   });
 
-  it("are refused where they cannot be, with the reason", () => {
+  it("are refused with the reason where this is impossible", () => {
     const reason = (computation: Computation, changes: Partial<LaneSchedule> = {}): string | undefined => {
       const steps = stepsOf(computation);
       return isSteps(steps) ? stepProblem(steps, { ...TOGETHER, ...changes })?.because : steps.because;

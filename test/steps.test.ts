@@ -28,12 +28,12 @@ function* count(to: number, milliseconds = 0): Steps<number> {
 }
 
 describe("work in steps", () => {
-  it("is done at once, or as far as it is let", () => {
+  it("runs to its end, or for as many steps as it is given", () => {
     expect(finished(count(5))).toBe(5);
     expect([1, 3, 5, 9].map((most) => finished(count(5), most))).toEqual([1, 3, 5, 5]);
   });
 
-  it("is cut between slices, and says after how many steps", async () => {
+  it("is cut between slices, and reports after how many steps", async () => {
     const told: number[] = [];
     const { value, cut } = await inSlices(count(100, 10), {
       isEnough: () => told.length > 1,
@@ -43,11 +43,11 @@ describe("work in steps", () => {
     expect(finished(count(100), cut?.after)).toBe(value);
   });
 
-  it("is not cut when it is done before", async () => {
+  it("is not cut when it ends before", async () => {
     expect(await inSlices(count(3), { isEnough: () => true })).toEqual({ value: 3, cut: undefined });
   });
 
-  it("is abandoned between slices by a signal, and hears what else happens", async () => {
+  it("is abandoned between slices by a signal, and lets other events run", async () => {
     const controller = new AbortController();
     setTimeout(() => controller.abort(new Error("enough")), 20);
     const work = inSlices(count(100_000, 1), { isEnough: () => false, signal: controller.signal });

@@ -47,7 +47,7 @@ const subjects = (row: Row): readonly GridSubject[] => [
 
 describe("the operator suite", () => {
   it.each(TYPES.map((row) => [row[0], row] as const))(
-    "in %s has such factors, and stores what PyTorch does",
+    "in %s has factors of that type, and stores the type that PyTorch does",
     (dtype, row) => {
       const computation = subjects(row)[0]?.context.mapping.computation;
       const stored = { f16: "f16", bf16: "bf16", tf32: "f32", s8: "s32" } as const;
@@ -56,7 +56,7 @@ describe("the operator suite", () => {
     },
   );
 
-  it("is right on the emulated device in every type, on Hopper's instructions and on Ampere's", () =>
+  it("is right on the emulated device in every type, with instructions of Hopper and Ampere", () =>
     expectRightEmulated(TYPES.slice(1).flatMap(subjects)));
 
   it.skipIf(NVCC === undefined).each(

@@ -86,7 +86,7 @@ int main(int, char** argv) { run(atoi(argv[1])); }
 }
 
 describe("sycl.hpp", () => {
-  it("ends what is undefined, one by one, and nothing else", async () => {
+  it("ends each program with undefined behaviour, and no other", async () => {
     const found = await findCompiler();
     if (found.status === "environment") throw new Error(found.what);
     const text = program(MISUSES.map(([, statement], i) => `        case ${i}: { ${statement} break; }`).join("\n"));

@@ -77,7 +77,7 @@ describe("a SYCL compiler", () => {
 });
 
 describe("a command line that asks for SYCL", () => {
-  it("writes the kernel that the model likes best, and says that it was predicted", async () => {
+  it("writes the model's best kernel, and says that its time is predicted", async () => {
     const to = join(mkdtempSync(join(tmpdir(), "automap-sycl-")), "k.sycl.cpp");
     const words = "tune matmul --m 64 --n 48 --k 32 --dtype f32 --target dg2 --language sycl --model-only --to".split(
       " ",
@@ -96,7 +96,7 @@ describe("a command line that asks for SYCL", () => {
     ["dg2", "c++", "opencl, cm, sycl"],
     ["pvc", "cuda", "opencl, cm, sycl"],
     ["neoverse-n1", "cm", "c++"],
-  ])("on %s is refused in %s, and what it is written in is said", async (target, language, languages) => {
+  ])("on %s is refused in %s, with the languages it has", async (target, language, languages) => {
     const said = await complaint(`tune matmul --dtype f32 --target ${target} --language ${language} --model-only`);
     expect(said).toContain(`no instruction that ${target} has is reached from ${language}`);
     expect(said).toContain(`kernels for it are written in ${languages}`);

@@ -287,7 +287,7 @@ describe("the interpreter as the judge of synchronisation", () => {
     expect(new Set(verdicts(subject))).toEqual(new Set(["right"]));
   });
 
-  it("is shown twenty faults and more, no two alike", () => {
+  it("is given at least twenty faults, no two alike", () => {
     expect(FAULTS.length).toBeGreaterThanOrEqual(20);
     expect(new Set(FAULTS.map(([fault]) => fault)).size).toBe(FAULTS.length);
   });

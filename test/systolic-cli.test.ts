@@ -83,7 +83,7 @@ describe("automap systolic", () => {
     `);
   });
 
-  it("prints the document scripts read", async () => {
+  it("prints the JSON document for scripts", async () => {
     const { designs, refused: count } = await json("conv1d");
     expect(designs).toHaveLength(12);
     expect(count).toBe(33);
@@ -124,7 +124,7 @@ describe("automap systolic", () => {
     expect(await printed("conv2d --loops q,s")).toContain("q 16 (a tile of 56), s 3; outside, in sequence: k 64, p 56");
   });
 
-  it("lists the best of each dataflow, all, some, or those that nothing beats", async () => {
+  it("lists the best of each dataflow, all designs, some of them, or the Pareto set", async () => {
     const rows = (text: string): number =>
       text.split("\n").filter((l) => /^ {2}[BFSN][BFSN][AMS](\.\d+)? /.test(l)).length;
     expect(rows(await printed("matmul"))).toBe(19);
@@ -135,7 +135,7 @@ describe("automap systolic", () => {
     expect(pareto).toContain("FSA");
   });
 
-  it("says of each refused transform which points meet", async () => {
+  it("names the points that meet under each refused transform", async () => {
     expect(await printed("conv1d --why")).toContain(
       "points (0,1) and (1,0) of (p,r) both run on PE 1 at step 1: T = [1 1; 1 1] takes",
     );
@@ -143,7 +143,7 @@ describe("automap systolic", () => {
 });
 
 describe("automap systolic --show", () => {
-  it("draws what every PE holds at every step", async () => {
+  it("draws the values that every PE holds at every step", async () => {
     expect(await printed('"z[c] += x[c+q]*w[q]" --c 4 --q 3 --show SBM')).toMatchInlineSnapshot(`
       "equation  z[c] += x[c+q] * w[q]
       loops     c 4, q 3
@@ -246,7 +246,7 @@ describe("automap systolic --show", () => {
   });
 });
 
-describe("a transform of the user's own", () => {
+describe("a transform given by the user", () => {
   it("is judged and drawn", async () => {
     const text = await printed("conv2d --r 5 --s 5 --allocation 1,0,1 --schedule 0,1,5");
     expect(text).toContain("PE q + s   step r + 5*s");
@@ -288,7 +288,7 @@ describe("a file of recurrences", () => {
     "loops i 8, j 6\nP[i,j] = max(select(i == 0, 0, P[i-1,j]), select(j == 0, 0, P[i,j-1])) + x[i,j]\ny[i,j] = P[i,j]\n",
   );
 
-  it("keeps its dependences: only wavefronts are left", async () => {
+  it("keeps its dependences, so that only wavefronts remain", async () => {
     const { designs } = await json(file);
     expect(designs.map((d) => d.schedule)).toEqual([
       [1, 1],
@@ -300,7 +300,7 @@ describe("a file of recurrences", () => {
     );
   });
 
-  it("takes no extents beside its own, and must be there", async () => {
+  it("takes no extents besides its own, and must exist", async () => {
     expect(await complaint(`${file} --i 4`)).toContain("--i has no place there");
     expect(await complaint("no-such.ure")).toContain("cannot read no-such.ure");
   });
@@ -353,7 +353,7 @@ describe("a specification", () => {
     expect(await complaint(file)).toContain(sentence);
   });
 
-  it("marks the place of a mistake, and takes no other transform beside its own", async () => {
+  it("marks the position of a mistake, and takes no other transform besides its own", async () => {
     expect(await complaint(written("mark.ure", (t) => t.replace("gpu_blocks", "gpu_block")))).toMatch(
       /gpu_block\(c_tile\)\n\s*\^+/,
     );
@@ -363,7 +363,7 @@ describe("a specification", () => {
 });
 
 describe("a polyphase form", () => {
-  it("stands beside the design it is of: 18 PEs of 5 steps in place of 35", async () => {
+  it("is listed beside its design: 18 PEs of 5 steps instead of 35", async () => {
     const text = await printed("conv1d --stride 2 --bound 2");
     expect(text).toMatch(/SBM {2,}\[2 1; 0 1\] .* 35 {3}5 .* 45\.7 %/);
     expect(text).toMatch(/SBM\.polyphase {2}\[1 1 0; 0 1 3\] .* 18 {3}5 .* 88\.9 %/);
@@ -373,7 +373,7 @@ describe("a polyphase form", () => {
     expect(shown).toContain("PEs 18   steps 5   outturn 3.2 a step   utilisation 88.9 %");
   });
 
-  it("is none of the designs that fill their places", async () => {
+  it("does not exist for a design without idle PEs", async () => {
     expect(await complaint("conv1d --show SBM.polyphase")).toContain("SBM has no polyphase form");
   });
 });
@@ -423,7 +423,7 @@ describe("automap systolic --emit --json", () => {
   });
 });
 
-describe("wrong words", () => {
+describe("wrong arguments", () => {
   it.each([
     ["convv1d", 'did you mean "conv1d"?'],
     ["conv1d --bound 99", "--bound 99 is too large for 2 loops"],
@@ -439,12 +439,12 @@ describe("wrong words", () => {
     ["conv1d --emit fortran", "--emit is cm, cuda, cpp, opencl, sycl"],
     ["conv1d --to x.cu", "it needs --emit"],
     ['"z[c] += x[c+q]*w[q]" --c 16', "q need"],
-  ])("are met with a sentence: %s", async (line, sentence) => {
+  ])("get a sentence: %s", async (line, sentence) => {
     expect(await complaint(line)).toContain(sentence);
     expect(existsSync("x.cu")).toBe(false);
   });
 
-  it("have help beside them that fits a terminal", async () => {
+  it("can be looked up in a help text that fits a terminal", async () => {
     const help = await printed("--help");
     expect(Math.max(...help.split("\n").map((l) => l.length))).toBeLessThanOrEqual(100);
     expect(help).toContain("Usage: automap systolic ");

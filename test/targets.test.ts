@@ -48,7 +48,7 @@ const one = (name: string) => {
 };
 
 describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9, ...ARM_TARGETS])("$name", (target) => {
-  it("says of every figure where it comes from", () => {
+  it("names the source of every figure", () => {
     const all = figures(target, target.name);
     expect(all.length).toBeGreaterThan(2);
     expect(all.filter(({ source }) => typeof source !== "string" || source === "")).toEqual([]);
@@ -58,7 +58,7 @@ describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9, ...ARM_TARGETS])("$name",
     expect(JSON.parse(JSON.stringify(target))).toEqual(target);
   });
 
-  it("speaks of levels and memories it has", () => {
+  it("refers only to levels and memories that it has", () => {
     const levels = target.levels.map((l) => l.name);
     const memories = target.memories.map((m) => m.name);
     for (const m of target.memories) {
@@ -128,7 +128,7 @@ describe("the families", () => {
     expect(names.filter((name, i) => names.indexOf(name) !== i)).toEqual([]);
   });
 
-  it("have every feature an instruction asks for, in a language of theirs", () => {
+  it("have every feature that instructions require, in a language of their own", () => {
     const languages = new Map<string, Set<string>>();
     for (const row of INTRINSICS) {
       const { name } = familyOf(row);
@@ -146,7 +146,7 @@ describe("the families", () => {
     });
   });
 
-  it("refuse an instruction that asks for something else, with what there is", () => {
+  it("refuse an instruction that requires an unknown feature, with the known ones", () => {
     const [row] = intrinsicsNamed("avx2.fma.f32");
     if (!row) throw new Error("the table lacks avx2.fma.f32");
     expect(() => familyOf({ ...row, name: "mine.dot", isa: "avx1024" })).toThrow(
@@ -155,7 +155,7 @@ describe("the families", () => {
     expect(familyOf({ ...row, isa: "mine", language: "none" }).name).toBe("virtual");
   });
 
-  it("take an instruction's further features into account wherever its own is asked for", () => {
+  it("check an instruction's further features wherever they check its first", () => {
     const [fma] = intrinsicsNamed("avx512.fma.f32");
     if (!fma) throw new Error("the table lacks avx512.fma.f32");
     const both = defineIntrinsic({ ...fma.declaration, name: "mine.both", features: ["avx512_bf16"] });
@@ -170,7 +170,7 @@ describe("the families", () => {
     expect(declarationHash(both)).not.toBe(declarationHash(alone));
   });
 
-  it("promise an instruction for each row that kernels are written with, plain C++ apart", () => {
+  it("name a mnemonic for each row that kernels are written with, except plain C++", () => {
     // No compiler of CM or SYCL is asked what it makes of them.
     const written = INTRINSICS.filter(
       (row) =>
@@ -187,7 +187,7 @@ describe("the families", () => {
 });
 
 describe("register classes", () => {
-  it("are there for every operand of an instruction that runs, in the instruction's family", () => {
+  it("exist for every operand of an instruction that runs, in the instruction's family", () => {
     const own = INTRINSICS.filter((row) => row.language !== "none").flatMap((row) =>
       row.operands.map((o) => [familyOf(row), o] as const),
     );
@@ -195,7 +195,7 @@ describe("register classes", () => {
     expect(registerClass("unit")).toBeUndefined();
   });
 
-  it("are as large as what operands put into them, rows of tiles too", () => {
+  it("are as large as their operands, rows of tiles included", () => {
     for (const row of INTRINSICS)
       for (const o of row.operands) {
         const { bytes, rowBytes } = registerClass(o.file) ?? {};
@@ -206,7 +206,7 @@ describe("register classes", () => {
       }
   });
 
-  it("tell the widest vector of a machine", () => {
+  it("give the widest vector of a machine", () => {
     const widest = (isa: string[]) => widestVector({ isa });
     expect([widest(["avx2", "avx512f", "amx_int8"]), widest(["avx2"]), widest(["asimd"]), widest([])]).toMatchObject([
       { name: "zmm", constraint: "v" },
@@ -217,7 +217,7 @@ describe("register classes", () => {
   });
 });
 
-describe("a CPU as Linux tells of it", () => {
+describe("a CPU described by Linux", () => {
   const MACHINE: MachineRecord = {
     name: "Testium 9000",
     isa: ["avx2", "fma", "avx512f"],
@@ -231,7 +231,7 @@ describe("a CPU as Linux tells of it", () => {
     source: "made up",
   };
 
-  it("is a target with its sizes and the reference machine's rates, and its record comes back from it", () => {
+  it("becomes a target with its sizes and the reference machine's rates, and is recovered from it", () => {
     const target = targetOf(MACHINE);
     expect(target.memories.map((m) => [m.name, m.count, m.bytes?.value])).toEqual([
       ["dram", 1, undefined],
@@ -256,7 +256,7 @@ describe("a CPU as Linux tells of it", () => {
     });
   });
 
-  it("without caches has the reference machine's in the model", () => {
+  it("without caches gets those of the reference machine in the model", () => {
     const bare = {
       ...MACHINE,
       levels: [
@@ -270,7 +270,7 @@ describe("a CPU as Linux tells of it", () => {
 });
 
 describe("a named unit", () => {
-  it("costs one thing: a warp's shuffle as an instruction and as a step of an array", () => {
+  it("has one cost: a warp's shuffle costs the same as an instruction and as an array's step", () => {
     const h200 = nvidiaTarget("h200");
     expect(one("shuffle.down.1").cost).toEqual(unitCost(h200, "shuffle"));
     expect(unitCost(h200, "shuffle").issueCycles).toBe(1);
@@ -286,7 +286,7 @@ describe("a named unit", () => {
 });
 
 describe("features of a compute capability", () => {
-  it("grow with it, but for what only Hopper has", () => {
+  it("grow with it, except for those that only Hopper has", () => {
     expect(featuresOfCapability(70)).toEqual(["sm_61", "sm_70", "dp4a", "wmma"]);
     expect(featuresOfCapability(80)).toEqual(expect.arrayContaining(["mma", "cp_async", "ldmatrix"]));
     expect(featuresOfCapability(80)).not.toContain("tma");

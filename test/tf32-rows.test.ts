@@ -12,12 +12,12 @@ const EXTENSION = "cl_intel_subgroup_matrix_multiply_accumulate_tf32";
 const ocloc = findOcloc();
 
 describe("a product of tf32", () => {
-  it("is right in the words of the extension", async () => {
+  it("is right with the functions of the extension", async () => {
     expect(String(made[0]?.kernel.source)).toContain(`#ifdef ${EXTENSION}`);
     expect(await disagreements(made)).toEqual([]);
   }, 60_000);
 
-  it("is right in the words of an older compiler", async () => {
+  it("is right with the functions of an older compiler", async () => {
     const older = made.map((one) => ({
       ...one,
       kernel: { ...one.kernel, source: sourceOf(String(one.kernel.source).replaceAll(EXTENSION, "no_such_extension")) },
@@ -26,7 +26,7 @@ describe("a product of tf32", () => {
   }, 60_000);
 
   it.skipIf(ocloc === undefined)(
-    `is compiled without a spill to as many products as its text issues${ocloc ? "" : " (skipped: no ocloc)"}`,
+    `is compiled without a spill to as many products as its source issues${ocloc ? "" : " (skipped: no ocloc)"}`,
     async () => {
       const [one] = made;
       if (!one || ocloc === undefined) throw new Error("nothing was made");

@@ -156,7 +156,7 @@ describe("a kernel of threads", () => {
       expect(run.status === "ok" ? [...run.output] : run.log, jobs[i]?.name).toEqual(jobs[i]?.want);
   });
 
-  it("adds up parts that are no multiple of a warp's lanes, and refuses more than a GPU has room for", async () => {
+  it("adds up parts that are no multiple of a warp, and refuses more than a GPU has memory for", async () => {
     const sums = (m: number, k: number): Computation =>
       defineComputation({
         ...{ equation: "y[m] += f32(a[m,k]) * f32(b[k])", extents: { m, k }, tensors: { a: "f16", b: "f16" } },

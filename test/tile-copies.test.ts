@@ -49,7 +49,7 @@ describe("a tile's copy", () => {
   });
 });
 
-describe("a step's plain copies", () => {
+describe("the plain copies of a step", () => {
   /** How many times as long a block alone takes for a step of 64 terms as for one of 32, in which a thread copies 64 and 32 pieces of an input. */
   const longer = (pad: number): number => {
     const layer = convolutionF16("conv2d", { ...LAYER, pad }, false);
@@ -64,11 +64,11 @@ describe("a step's plain copies", () => {
     return long / short;
   };
 
-  it("are awaited almost one by one where a loop tests each, as it does of more than 32 pieces of a padded image", () => {
+  it("are awaited almost one by one where each is tested, as for more than 32 pieces of a padded image", () => {
     expect(longer(1)).toBeGreaterThan(2.5);
   });
 
-  it("wait less where none is tested", () => {
+  it("are awaited together where none is tested", () => {
     expect(longer(0)).toBeLessThan(longer(1));
   });
 });

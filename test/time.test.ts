@@ -23,7 +23,7 @@ const heat = (extents: Record<string, number> = {}): Computation =>
   });
 
 describe("the notation of time", () => {
-  it("takes plane 0 and gives the last plane", () => {
+  it("takes plane 0 as the input and the last plane as the output", () => {
     const computation = heat();
     expect(Object.keys(computation.tensors)).toEqual(["u", "u_0"]);
     expect(equationText(computation)).toMatchInlineSnapshot(
@@ -58,7 +58,7 @@ describe("the notation of time", () => {
     expect(interpret(heat({ t: 2 }), { u_0: input })).toEqual(twice);
   });
 
-  it("is defined again from its own text", () => {
+  it("is read back from its own text", () => {
     const computation = heat();
     const again = defineComputation({
       equation: equationText(computation),
@@ -69,8 +69,8 @@ describe("the notation of time", () => {
   });
 });
 
-describe("refusals of time", () => {
-  it("takes constants as parameters, and no epilogue, no plane of another shape, no read beyond the plane", () => {
+describe("steps in time", () => {
+  it("take constants as parameters, but no epilogue, plane of another shape or read beyond the plane", () => {
     const tensors = { u: "f32" } as const;
     const extents = { t: 3, i: 8 };
     const taken = defineComputation({ equation: "u[t,i] = a*u[t-1,i]", extents, tensors, parameters: { a: 0.5 } });
@@ -103,7 +103,7 @@ describe("refusals of time", () => {
     return "taken";
   };
 
-  it("names the dependence that is in the way", () => {
+  it("are refused with the dependence that forbids them", () => {
     const refusals = [
       "u[t,i,j] = u[t,i-1,j] + u[t-1,i,j]",
       "u[t,i,j] = u[t+1,i-1,j]",
@@ -124,7 +124,7 @@ describe("refusals of time", () => {
     `);
   });
 
-  it("says what else a step cannot be", () => {
+  it("are refused in every other form that a step cannot have", () => {
     const refusals = [
       refused("u[t,i,j] = u[t-1,i-1,j] + u[t-1,clamp(i+1),j]"),
       refused("u[t,i,j] = u[t-1,i,j] + x[t,i]"),
@@ -147,7 +147,7 @@ describe("refusals of time", () => {
     `);
   });
 
-  it("refuses steps that follow one another along the lanes, by their dependence", () => {
+  it("that depend on one another along the lanes are refused with the dependence", () => {
     const line = defineComputation({
       equation: "u[t,i] = u[t-1,i-1]",
       extents: { t: 4, i: 64 },
@@ -161,7 +161,7 @@ describe("refusals of time", () => {
     );
   });
 
-  it("refuses settings that steps do not have, and passes that would be written without end", () => {
+  it("are refused with settings that they do not have, and in passes of too much code", () => {
     const steps = stepsOf(heat({ t: 100 }));
     if (!isSteps(steps)) throw new Error(steps.because);
     const settings: Partial<LaneSchedule>[] = [
@@ -190,7 +190,7 @@ describe("refusals of time", () => {
     `);
   });
 
-  it("are expected to take some time", () => {
+  it("are predicted to take time, and more of it where borders are clamped", () => {
     const candidate = {
       kind: "lanes",
       intrinsic: "avx512.fma.f32",
@@ -206,7 +206,7 @@ describe("refusals of time", () => {
     expect(seconds(clamped)).toBeGreaterThan(1.5 * seconds(computation));
   });
 
-  it("are expected to wait for memory and for the caches in turns, and for lines that are fetched to be overwritten", () => {
+  it("are predicted to wait for memory and caches in turn, and for lines fetched to be overwritten", () => {
     const deep = (of: Computation, depth: number): number => {
       const schedule = { ...STEP_SCHEDULE, lanes: 16, vectors: 4, streaming: true, depth };
       return (
@@ -231,7 +231,7 @@ describe("refusals of time", () => {
     expect((two - four) / (four - eight)).toBeCloseTo(2, 1);
   });
 
-  it("leaves recurrences that have no time alone", () => {
+  it("are not found in recurrences without such a form", () => {
     const scan = defineComputation({
       equation: "y[t] = y[t-1] + x[t]",
       extents: { t: 4 },
@@ -256,7 +256,7 @@ describe("rows of steps on vectors", () => {
       }).source
     }`;
 
-  it("begin at lines of the cache, each stored once, where zeros lie around; others have columns of their own", () => {
+  it("begin at cache lines, each stored once, with zeros around; clamped ones have separate columns", () => {
     const text = textOf(stencil(""), { streaming: true });
     // Without the first neighbour of the first lane; of the last six lanes without the last.
     expect(text).toContain("_mm512_maskz_loadu_ps(0x3f, ");
@@ -274,7 +274,7 @@ describe("rows of steps on vectors", () => {
       tensors: { u: "f32" },
     });
 
-  it("that are read at several columns come into registers, each line of the cache once", () => {
+  it("that are read at several columns are loaded into registers, each cache line once", () => {
     const text = textOf(plane("u[t-1,i,j-1] + u[t-1,i,j+1] + u[t-1,i-1,j] + u[t-1,i+1,j]"), { vectors: 2 });
     // Of the middle blocks: two vectors and one at either side, and the rows above and below.
     const block = text.slice(text.indexOf("j_block++"), text.indexOf("j_block++") + 2000);
@@ -290,7 +290,7 @@ describe("rows of steps on vectors", () => {
     expect(textOf(plane(box.join(" + ")), { vectors: 8 })).not.toContain("line0_");
   });
 
-  it("are written over rows that nothing else needs, where a stencil is a star", () => {
+  it("are written over rows no longer needed, where a stencil is a star", () => {
     const rowsOf = (sum: string): number => {
       const elements = /workspace rows: f32\[(\d+)\]/.exec(textOf(plane(sum), { depth: 4 }))?.[1];
       return Number(elements) / 144;
@@ -320,7 +320,7 @@ describe("rows of steps on vectors", () => {
 describe("a search of steps in time", () => {
   const machine = { ...nativeTarget(), isa: ["avx2", "fma", "avx512f"] };
 
-  it("says why lanes cannot take them, and nothing else", () => {
+  it("is refused with the reason why lanes cannot run them, and no other", () => {
     const line = defineComputation({
       equation: "u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1]",
       extents: { t: 4, i: 64 },
@@ -339,7 +339,7 @@ describe("a search of steps in time", () => {
     });
   });
 
-  it("is refused as a recurrence where mappings alone are asked for", () => {
+  it("is refused as a recurrence where only mappings are asked for", () => {
     expect(rankByModel(heat(), { machine, kinds: "mappings" })).toMatchObject({ refused: [{ rule: "recurrence" }] });
   });
 });

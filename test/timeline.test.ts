@@ -15,7 +15,7 @@ const round = (number: number): TuneEvent<Candidate> => ({
   ...{ kind: "round", round: number, proposed: 2, known: 0, expectedSeconds: undefined, secondsLeft: undefined },
 });
 
-it("gives every moment of a search to what was done then", () => {
+it("a timeline assigns every moment of a search to one phase", () => {
   let clock = 500;
   const timeline = timelineOf(() => clock);
   const after = (milliseconds: number, event: TuneEvent<Candidate>): void => {

@@ -32,7 +32,7 @@ function keysOf(outcome: TuneOutcome): readonly string[] {
   return outcome.trials.map(({ key }) => key);
 }
 
-it("measures first the fastest schedules of the nearest computation that has records here, and is replayed so", async () => {
+it("a search begins with the fastest schedules of the nearest recorded computation, also in a replay", async () => {
   await tuned(product(64));
   await tuned(product(16));
   const again = await tuned(product(16, "res[m,n] = max(out[m,n], 0)"), true);

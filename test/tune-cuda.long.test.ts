@@ -55,7 +55,7 @@ describe("automap tune --target cuda", () => {
     });
   });
 
-  it("knows what was measured when it is given again", async () => {
+  it("measures nothing again when it is repeated", async () => {
     const before = trialsIn().length;
     const ran = await machine.commandLine(SEARCH);
     expect(ran.err).toContain("3 kernels tried, 0 of them now");
@@ -76,7 +76,7 @@ describe("a record of a GPU", () => {
     return found.id.slice(0, 12);
   };
 
-  it("is the best of its world, on the machine that has the GPU", async () => {
+  it("is the best of its environment on the machine that has the GPU", async () => {
     expect(await ask("db best --trust exact")).toContain("h100");
     expect(await ask("db stale")).toContain("no trial matches");
     expect(await ask("db query --target h100 --top 1")).toContain("mma.");
@@ -84,7 +84,7 @@ describe("a record of a GPU", () => {
     expect(elsewhere.err).toContain("stale trials were left out, they differ in target, cpu");
   });
 
-  it("is shown with its schedule and its world", async () => {
+  it("is shown with its schedule and its environment", async () => {
     const shown = await ask(`db show ${winner()}`);
     expect(shown).toContain("NVIDIA H100 80GB HBM3 (1980 MHz, 700 W), 132 cores");
     expect(shown).toContain("580.159.03 (CUDA 13.0)");
@@ -98,7 +98,7 @@ describe("a record of a GPU", () => {
     expect(explained).toContain("tensor");
   });
 
-  it("is explained with the rates that were calibrated, once they were", async () => {
+  it("is explained with calibrated rates once there are any", async () => {
     const db = openDatabase(database);
     const environment = trialsIn()[0]?.environment;
     if (!environment) throw new Error("no record");
@@ -111,7 +111,7 @@ describe("a record of a GPU", () => {
     ]);
   });
 
-  it("is gone through again, decision by decision", async () => {
+  it("is replayed decision by decision", async () => {
     const run = trialsIn().find((t) => t.finals === undefined)?.run;
     const replayed = await ask(`replay ${run}`);
     expect(replayed).toContain("bit for bit");
@@ -120,7 +120,7 @@ describe("a record of a GPU", () => {
     expect(schema.parse(JSON.parse(await ask(`replay ${run} --json`)))).toMatchObject({ identical: true });
   });
 
-  it("is reported", async () => {
+  it("appears in a report", async () => {
     const page = join(folder, "report.html");
     await ask(`report --output ${page}`);
     expect(readFileSync(page, "utf8")).toContain("NVIDIA H100");
@@ -132,7 +132,7 @@ describe("a record of a GPU", () => {
     expect(out).toMatch(/ns {2}-> .*(same|faster|slower)/);
   });
 
-  it("is a package, and not a function of Node", async () => {
+  it("is emitted as a package, and not loaded as a function of Node", async () => {
     const { code, out } = await machine.commandLine(`emit ${winner()} --to ${folder}/package --db ${database}`);
     expect([code, out]).toEqual([0, expect.stringContaining("build/matmul_test")]);
     expect(readFileSync(join(folder, "package", "matmul.h"), "utf8")).toContain(`record    ${winner().slice(0, 12)}`);
@@ -141,7 +141,7 @@ describe("a record of a GPU", () => {
     await expect(load(winner(), { database })).rejects.toThrow("only kernels in C++ are loaded into Node");
   });
 
-  it("is a text alone", async () => {
+  it("is emitted as a source file alone", async () => {
     const file = join(folder, "emitted.cu");
     const written = await machine.commandLine(`emit ${winner()} --to ${file} --db ${database}`);
     expect([written.code, written.out]).toEqual([0, expect.stringContaining(`${file}: matmul m 16 n 16 k 32`)]);
@@ -184,7 +184,7 @@ describe("a machine that lacks something", () => {
     expect(code).toBe(6);
   });
 
-  it("goes on where the compiler warns of a kernel, with that as its status", async () => {
+  it("continues where the compiler warns about a kernel, with a status for it", async () => {
     const warning = "ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
     const nvcc = `case " $* " in *" -Xptxas "*) echo "${warning}" >&2 ;; esac`;
     const { code, err } = await without({ nvcc }, `${TUNE} cuda`);
@@ -209,7 +209,7 @@ describe("a machine that lacks something", () => {
     expect(await first("")).toContain("names none");
   });
 
-  it("has no rates to calibrate, and says what would", async () => {
+  it("cannot calibrate rates, and says what is missing", async () => {
     const file = join(folder, "none.db");
     const { code, err } = await without({ smi: "" }, "calibrate --target cuda");
     expect([code, err]).toEqual([6, expect.stringContaining("no NVIDIA GPU")]);
@@ -220,7 +220,7 @@ describe("a machine that lacks something", () => {
     expect(outcome).toMatchObject({ status: "environment", problem: { what: expect.stringContaining("emulated") } });
   });
 
-  it("is told of by doctor", async () => {
+  it("is described by doctor", async () => {
     const said = (options: FakeCudaOptions): Promise<string[]> =>
       fakeCuda(mkdtempSync(join(folder, "machine-")), options).here(async () =>
         (await examineGpu()).map(({ subject, status, detail }) => `${subject}: ${status}: ${detail}`),
@@ -237,7 +237,7 @@ describe("a machine that lacks something", () => {
 });
 
 describe("an instruction that the table does not list", () => {
-  it("is one whose records can be held against its declaration", () => {
+  it("has records that can be checked against its declaration", () => {
     const names = everyIntrinsic().map((i) => i.name);
     expect(names).toContain("wgmma.m64n24k16.f32.f16");
     expect(new Set(names).size).toBe(names.length);
@@ -246,7 +246,7 @@ describe("an instruction that the table does not list", () => {
 });
 
 describe("automap tune for a GPU that is not here", () => {
-  it("ranks by the model, writes the text and says that it is predicted", async () => {
+  it("ranks by the model, writes the source and says that its time is predicted", async () => {
     const file = join(folder, "k.cu");
     const words = `tune matmul --target h100 --model-only --to ${file}`;
     const { code, out, err } = await commandLine(words);
@@ -256,7 +256,7 @@ describe("automap tune for a GPU that is not here", () => {
     expect(readFileSync(file, "utf8")).toContain("__global__");
   });
 
-  it("refuses what no GPU is called and what a grid has not", async () => {
+  it("refuses an unknown GPU, and options that its kernels do not have", async () => {
     const unknown = await commandLine("tune matmul --target h10 --model-only");
     expect([unknown.code, unknown.err]).toEqual([2, expect.stringContaining('did you mean "h100"?')]);
     const threads = await machine.commandLine(`tune matmul --target h100 --threads 2 --db ${folder}/none.db`);

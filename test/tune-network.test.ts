@@ -50,7 +50,7 @@ describe("the network's time", () => {
     expect(most).toBe(beside);
   });
 
-  it("goes on to the other tasks when the search for one ends with an error, and tells which", async () => {
+  it("continues with the other tasks when the search for one fails, and names that task", async () => {
     const program = products([8, 16, 32]);
     const [, wide] = tunedTasks(program);
     const told: Share[] = [];

@@ -53,7 +53,7 @@ describe("the progress of a search", () => {
     Object.assign(process.stderr, { isTTY, columns });
   });
 
-  it("is a line a round where there is no terminal, and says what is only replayed", async () => {
+  it("is one line a round without a terminal, which marks rounds measured before", async () => {
     expect(await heard()).toMatchInlineSnapshot(`
       "round 1: 8 kernels, about 40 s left
       trial 1: 81.2 us  12315 G operations/s  avx512.vpdpbusd  n <- k  k <- c
@@ -65,7 +65,7 @@ describe("the progress of a search", () => {
     `);
   });
 
-  it("is a line in place on a terminal: what is done, how much of it, and the time left", async () => {
+  it("is one updated line on a terminal: the phase, its progress and the time left", async () => {
     const written = await heard(200);
     const shown = linesIn(written);
     expect(shown.filter((line, i) => line !== shown[i - 1])).toMatchInlineSnapshot(`
@@ -95,12 +95,12 @@ describe("the progress of a search", () => {
     expect(written).not.toContain("round 1:");
   });
 
-  it("never fills a line of the terminal: what wraps cannot be written over", async () => {
+  it("never fills a line of the terminal, as a wrapped line cannot be overwritten", async () => {
     const inPlace = linesIn(await heard(40)).filter((line) => !/^(trial|time is up after)/.test(line));
     expect(Math.max(...inPlace.map((line) => line.length))).toBe(39);
   });
 
-  it("is whole on a terminal that does not say how wide it is", async () => {
+  it("is printed in full on a terminal of unknown width", async () => {
     const { err } = await captured(() => {
       Object.assign(process.stderr, { isTTY: true, columns: 0 });
       showStatus("compiling");
@@ -110,7 +110,7 @@ describe("the progress of a search", () => {
     expect(err).toBe(`${ERASED}compiling${ERASED}`);
   });
 
-  it("makes room for what is printed", async () => {
+  it("makes room for printed results", async () => {
     const { out, err } = await captured(() => {
       Object.assign(process.stderr, { isTTY: true, columns: 80 });
       showStatus("compiling");

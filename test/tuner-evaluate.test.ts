@@ -13,13 +13,13 @@ describe("pairwise accuracy", () => {
     expect(pairwiseAccuracy(pairs([1, 2, 3], [30, 20, 10]))).toBe(0);
   });
 
-  it("loses both orders of a swapped pair: 4 of 6, 7 of 9 with the diagonal", () => {
+  it("counts both orders of a swapped pair as wrong: 4 of 6, 7 of 9 with the diagonal", () => {
     const swapped = pairs([1, 2, 3], [10, 30, 20]);
     expect(pairwiseAccuracy(swapped)).toBe(4 / 6);
     expect(pairwiseAccuracy(swapped, { diagonal: true })).toBe(7 / 9);
   });
 
-  it("loses one order of a pair that only the model calls equal, none of one that both call equal", () => {
+  it("counts half of a pair that only one side calls equal as wrong, none that both call equal", () => {
     expect(pairwiseAccuracy(pairs([1, 2], [5, 5]))).toBe(1 / 2);
     expect(pairwiseAccuracy(pairs([1, 1], [5, 5]))).toBe(1);
     expect(pairwiseAccuracy(pairs([1, 1], [5, 6]))).toBe(1 / 2);
@@ -32,8 +32,8 @@ describe("pairwise accuracy", () => {
   });
 });
 
-describe("several workloads", () => {
-  it("are judged by pairs within each, weighted by how many it has", () => {
+describe("the accuracy on several workloads", () => {
+  it("counts pairs within each workload, weighted by their number", () => {
     // 2 of 2 pairs, then 4 of 6; across them every pair would be right.
     const small = pairs([1, 2], [1, 2]);
     const large = pairs([100, 200, 300], [100, 300, 200]);
@@ -42,7 +42,7 @@ describe("several workloads", () => {
     expect(evaluateTogether([small, large])).toMatchObject({ count: 5, recall: 1 });
   });
 
-  it("that say nothing have no value", () => {
+  it("has no value where no workload has a pair", () => {
     expect(evaluateTogether([pairs([1], [1]), []])).toMatchObject({ count: 0, pairwise: undefined, recall: undefined });
   });
 });
@@ -56,15 +56,15 @@ describe("recall of the top 40 %", () => {
     expect(topRecall(pairs([1, 2, 3, 4, 5], [2, 1, 9, 8, 7]))).toBe(1);
   });
 
-  it("gives a model that says the same of all its luck on average: 2 of 5", () => {
+  it("gives a model with equal predictions its average by chance: 2 of 5", () => {
     expect(topRecall(pairs([1, 2, 3, 4, 5], [7, 7, 7, 7, 7]))).toBeCloseTo(2 / 5, 12);
   });
 
-  it("shares the last place among equals: 1 for sure and half of the second", () => {
+  it("shares the last place among equal predictions: one certain and half of the second", () => {
     expect(topRecall(pairs([1, 2, 3, 4, 5], [1, 2, 2, 8, 9]))).toBe(0.75);
   });
 
-  it("looks at one at least, and has no value for none", () => {
+  it("looks at one trial at least, and has no value for none", () => {
     expect(topRecall(pairs([1], [3]))).toBe(1);
     expect(topRecall(pairs([1, 2], [4, 3]))).toBe(0);
     expect(topRecall([])).toBeUndefined();
@@ -72,7 +72,7 @@ describe("recall of the top 40 %", () => {
 });
 
 describe("an evaluation", () => {
-  it("takes the runs that worked and were predicted, and says how many", () => {
+  it("takes the trials that worked and were predicted, and counts them", () => {
     const prediction = { ...predicts(2), uncorrectedSeconds: 7 };
     const trials = [
       { prediction, measurement: took(1) },

@@ -50,7 +50,7 @@ describe("the genetic strategy", () => {
     for (const [i, seconds] of bred.entries()) expect(seconds).toBeLessThanOrEqual(drawn[i] ?? 0);
   });
 
-  it("begins with what the space was expected to be good at", async () => {
+  it("begins with the candidates that the space promises", async () => {
     const few = { ...base, seed: 1, strategy: genetic, strategyOptions: { population: 4, generations: 1 } };
     const first = async (space: SearchSpace<Point>): Promise<number | undefined> =>
       (await fakeTune({ ...few, space, budget: { trials: 8 } })).result.trials[0]?.prediction?.seconds;
@@ -59,7 +59,7 @@ describe("the genetic strategy", () => {
     expect(drawn).toBeGreaterThan(promised ?? 0);
   });
 
-  it("proposes the best expected first, then unlike ones", async () => {
+  it("proposes the best predicted first, then different ones", async () => {
     const { result } = await fakeTune({ ...base, seed: 1, strategy: genetic, budget: { trials: 8 } });
     const expected = result.trials.map(({ prediction }) => prediction?.seconds ?? 0);
     const best = expected.slice(0, 5);
@@ -78,7 +78,7 @@ describe("the genetic strategy", () => {
     expect(apart(5, 7)).toBeGreaterThan(apart(0, 5));
   });
 
-  it("doubts what lies next to failures, and so leaves a region where everything fails although the model likes it", async () => {
+  it("doubts neighbours of failures, and so leaves a failing region that the model prefers", async () => {
     const answer = (p: Point): Measurement => (p.packed === 1 ? failed("missing-instruction") : works(p));
     const failures = async (doubt: number): Promise<number> => {
       const run = { ...base, answer, strategy: genetic, strategyOptions: { doubt }, budget: { trials: 80 } };
@@ -89,7 +89,7 @@ describe("the genetic strategy", () => {
     expect(await failures(4)).toBeLessThan(0.8 * (await failures(1)));
   });
 
-  it("keeps half of a population for the next round, so that only the other half is new to the model when nothing worked", async () => {
+  it("keeps half of a population for the next round, so that only the other half is predicted anew", async () => {
     let predictions = 0;
     const predict = (point: Point) => {
       predictions++;
@@ -117,7 +117,7 @@ describe("the genetic strategy", () => {
     expect(second - first).toBeLessThanOrEqual(32);
   });
 
-  it("works in a space that has no distance and no size", async () => {
+  it("works in a space without a distance and a size", async () => {
     const { distance: _, ...rest } = grid;
     const space: SearchSpace<Point> = { ...rest, size: undefined };
     expect(await bestOf(genetic, { space })).toEqual(seeds.map(() => secondsAt(OPTIMUM)));
@@ -130,7 +130,7 @@ describe("the genetic strategy", () => {
   });
 });
 
-describe("a prediction that is no number", () => {
+describe("an invalid prediction", () => {
   const hopeless = (point: Point): boolean => point.m < 4;
 
   it.each([
@@ -138,7 +138,7 @@ describe("a prediction that is no number", () => {
     ["infinite", predicts(Number.POSITIVE_INFINITY)],
     ["zero", predicts(0)],
     ["undefined", undefined],
-  ])("(%s) counts as none: others go first", async (_, none) => {
+  ])("(%s) counts as none, and other candidates go first", async (_, none) => {
     const predict = (point: Point) => (hopeless(point) ? none : nearlyRight(point));
     const { result } = await fakeTune({ ...base, predict, seed: 1, strategy: genetic, budget: { trials: 60 } });
     expect(result.trials.filter(({ candidate }) => hopeless(candidate))).toEqual([]);
@@ -157,7 +157,7 @@ describe("a prediction that is no number", () => {
     expect(evolution?.fitness({ ...OPTIMUM, m: 7, n: 0 })).toBeLessThan(1);
   });
 
-  it("everywhere leaves a blind search", async () => {
+  it("for every candidate leaves a blind search", async () => {
     const predict = () => predicts(Number.NaN);
     const { result } = await fakeTune({ ...base, predict, answer: mostlyWorks, seed: 1, strategy: genetic });
     expect(result.trials).toHaveLength(40);
@@ -171,7 +171,7 @@ describe("Math.random", () => {
     Math.random = original;
   });
 
-  it("is put back after every round", async () => {
+  it("is restored after every round", async () => {
     const seen = new Set<unknown>();
     const onEvent = () => seen.add(Math.random);
     await fakeTune({ ...base, seed: 1, strategy: genetic, onEvent });
@@ -179,7 +179,7 @@ describe("Math.random", () => {
     expect(Math.random).toBe(original);
   });
 
-  it("is put back when the model throws", async () => {
+  it("is restored when the model throws", async () => {
     let calls = 0;
     const predict = (point: Point) => {
       if (++calls > 30) throw new Error("no such level");
@@ -190,7 +190,7 @@ describe("Math.random", () => {
     expect(Math.random).toBe(original);
   });
 
-  it("is not drawn from, and one that somebody else put there stays", async () => {
+  it("is not called, and a replacement by the caller stays", async () => {
     let drawn = 0;
     const theirs = () => {
       drawn++;

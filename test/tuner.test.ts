@@ -41,13 +41,13 @@ describe.each(searching)("a search by $name", (strategy) => {
     expect(await a).toEqual(await b);
   });
 
-  it("is another for another seed", async () => {
+  it("differs for another seed", async () => {
     const a = await fakeTune({ ...base, strategy, budget: { trials: 20 } });
     const b = await fakeTune({ ...base, strategy, budget: { trials: 20 }, seed: 2 });
     expect(a.measured).not.toEqual(b.measured);
   });
 
-  it("begins as one with a larger budget does", async () => {
+  it("begins like one with a larger budget", async () => {
     const long = await fakeTune({ ...base, strategy, budget: { trials: 40 } });
     const short = await fakeTune({ ...base, strategy, budget: { trials: 21 } });
     expect(short.result.trials).toEqual(long.result.trials.slice(0, 21));
@@ -58,7 +58,7 @@ describe.each(searching)("a search by $name", (strategy) => {
     expect(new Set(measured).size).toBe(200);
   });
 
-  it("drains a space to its last candidate and says so", async () => {
+  it("measures a space to its last candidate and says so", async () => {
     const space = gridWhere(({ m, n }) => m === 5 && n === 3);
     const { result, measured } = await fakeTune({ ...base, space, strategy, budget: {} });
     expect(result.status).toBe("exhausted");
@@ -117,7 +117,7 @@ describe.each(searching)("a search by $name that was killed", (strategy) => {
   );
 });
 
-it("tells who measures the least median of the rounds before, and nothing in the first", async () => {
+it("a search tells its measurer the least median of earlier rounds, and nothing in the first", async () => {
   const told: (number | undefined)[] = [];
   const least: number[] = [];
   await search({
@@ -173,7 +173,7 @@ describe("a search that is stopped", () => {
     expect(run.measured).toEqual([]);
   });
 
-  it("by a machine that heard the signal too is interrupted, not broken", async () => {
+  it("by a signal that its machine heard too is interrupted, not broken", async () => {
     const stop = new AbortController();
     const result = await search({
       ...base,
@@ -190,7 +190,7 @@ describe("a search that is stopped", () => {
     expect([result.status, result.trials.length]).toEqual(["interrupted", 1]);
   });
 
-  it("hears a signal that only the event loop can bring, even while the store knows every answer", async () => {
+  it("hears a signal from the event loop even while the store knows every answer", async () => {
     const whole = await fakeTune({ ...base, strategy: random, budget: { trials: 800 } });
     const stop = new AbortController();
     setImmediate(() => stop.abort());
@@ -205,7 +205,7 @@ describe("a search that is stopped", () => {
     expect(result.status).toBe("interrupted");
   });
 
-  it("by the clock keeps what it has", async () => {
+  it("by the clock keeps its trials", async () => {
     const { result } = await fakeTune({ ...base, strategy: random, budget: { trials: 100, seconds: 12.5 } });
     expect([result.status, result.trials.length]).toEqual(["time-spent", 13]);
   });
@@ -214,7 +214,7 @@ describe("a search that is stopped", () => {
 describe("early stop", () => {
   const perfect = { ...base, predict: (p: Point) => predicts(secondsAt(p)), answer: (p: Point) => took(secondsAt(p)) };
 
-  it("ends a guided search once rounds brought nothing and the model expects nothing better", async () => {
+  it("ends a guided search after rounds without gain when the model predicts nothing better", async () => {
     const options = { ...perfect, strategy: genetic, budget: { trials: 400 }, earlyStop: { rounds: 2, margin: 0 } };
     const { result, events } = await fakeTune(options);
     expect(result.status).toBe("no-gain");
@@ -226,7 +226,7 @@ describe("early stop", () => {
     expect(result.trials.length).toBe(8 * rounds);
   });
 
-  it("asks for rounds without gain: more of them, more trials", async () => {
+  it("waits for a given number of rounds without gain", async () => {
     const trials = async (rounds: number): Promise<number> => {
       const options = { ...perfect, strategy: genetic, budget: { trials: 400 }, earlyStop: { rounds, margin: 0 } };
       return (await fakeTune(options)).result.trials.length;
@@ -234,12 +234,12 @@ describe("early stop", () => {
     expect((await trials(4)) - (await trials(2))).toBe(16);
   });
 
-  it("goes on while something within the margin is left", async () => {
+  it("does not come while a candidate within the margin is left", async () => {
     const options = { ...perfect, strategy: genetic, budget: { trials: 80 }, earlyStop: { rounds: 2, margin: 1 } };
     expect((await fakeTune(options)).result.status).toBe("trials-spent");
   });
 
-  it("leaves alone a search that is not guided, one that is told so, and one without a model", async () => {
+  it("never ends an unguided search, one that disables it, or one without a model", async () => {
     const early = { earlyStop: { rounds: 1, margin: 0 } };
     const budget = { trials: 120 };
     const status = async (run: Parameters<typeof fakeTune<Point>>[0]) => (await fakeTune(run)).result.status;
@@ -265,12 +265,12 @@ describe("the model", () => {
     return Math.min(...round.map(secondsAt));
   });
 
-  it("is scaled to the trials, so that one three times too high is not taken at its word", async () => {
+  it("is scaled to the trials, which corrects predictions three times too high", async () => {
     const tripled = await expectations({ predict: (point) => predicts(3 * secondsAt(point)) });
     expect(tripled).toEqual([expect.closeTo(3 * first, 15), expect.closeTo(second, 15)]);
   });
 
-  it("is asked anew once it has learnt, and learns from all trials between rounds only", async () => {
+  it("is asked again once it has learnt, and learns from all trials between rounds", async () => {
     const lessons: number[] = [];
     let offset = 1;
     const predict = (point: Point) => predicts(secondsAt(point) + offset);
@@ -284,7 +284,7 @@ describe("the model", () => {
     expect(await expectations({ predict, learn })).toEqual([expect.closeTo(1 + first, 15), expect.closeTo(second, 15)]);
   });
 
-  it("said of each trial what it said before it learnt from it", async () => {
+  it("is recorded for each trial with its prediction from before it learnt from that trial", async () => {
     let offset = 1;
     const predict = (point: Point) => predicts(secondsAt(point) + offset);
     const learn = () => {
@@ -329,7 +329,7 @@ describe("failures", () => {
     expect(store.trials).toHaveLength(7);
   });
 
-  it("are none where the time ends a round before the search's own clock does", async () => {
+  it("are not counted where the time ends a round before the search's own clock does", async () => {
     const [store, time] = [memoryStore<Point>(), new AbortController()];
     async function* measure(batch: readonly Point[]): AsyncGenerator<Measurement> {
       await Promise.resolve();
@@ -358,14 +358,14 @@ describe("the exhaustive strategy", () => {
 });
 
 describe("the replay strategy", () => {
-  it("proposes what is stored, in its order, and measures none of it", async () => {
+  it("proposes the stored trials in their order, and measures none of them", async () => {
     const { result } = await fakeTune({ ...base, strategy: random, budget: { trials: 20 } });
     const again = await fakeTune({ ...base, strategy: replay, store: memoryStore(result.trials), budget: {} });
     expect(again.result).toEqual({ ...result, status: "exhausted" });
     expect(again.measured).toEqual([]);
   });
 
-  it("measures again what the store no longer vouches for", async () => {
+  it("measures a trial again that the store no longer has", async () => {
     const { result } = await fakeTune({ ...base, strategy: random, budget: { trials: 20 } });
     const store = { ...memoryStore(result.trials), known: () => undefined };
     const again = await fakeTune({ ...base, strategy: replay, store, budget: {} });
@@ -395,7 +395,7 @@ describe("finalists", () => {
     expect(keys(finalistsOf([c, a, b]))).toEqual(["b", "a"]);
   });
 
-  it("are three at most, those with the lowest medians; the unpredicted come last, then the key decides", () => {
+  it("are at most the three lowest medians, unpredicted ones last, equal ones by key", () => {
     const interval = [0, 99] as const;
     const all = [
       trial("z", 1, interval, 5),
@@ -430,13 +430,13 @@ describe("contenders", () => {
   });
   const leader = trial("leader", 10, 10);
 
-  it("are the finalists, what was once faster than the leader's median, and what is expected to be", () => {
+  it("are the finalists and the trials once or by prediction faster than the leader's median", () => {
     const all = [trial("slow", 30, 29), trial("once", 20, 9), trial("hoped", 30, 30), leader];
     const expected = (key: string): number | undefined => ({ leader: 10, slow: 11, once: 20, hoped: 9 })[key];
     expect(keys(contendersOf(all, expected))).toEqual(["leader", "once", "hoped"]);
   });
 
-  it("are three of each kind at most, the most hopeful first, and none twice", () => {
+  it("are at most three of each kind, the most promising first, and none twice", () => {
     const names = ["a", "b", "c", "d", "e", "f", "g"];
     const all = [leader, ...names.map((key, i) => trial(key, 20, 2 + i))];
     const expected = (key: string): number => 1 + names.indexOf(key);
@@ -444,7 +444,7 @@ describe("contenders", () => {
     expect(keys(contendersOf(all, () => undefined))).toEqual(["leader", "a", "b", "c"]);
   });
 
-  it("are judged by the model that has learnt from all trials", async () => {
+  it("are predicted by the model that has learnt from all trials", async () => {
     let learnt = 0;
     const { result } = await fakeTune({
       space: gridWhere(({ m, n }) => m === 5 && n === 3),
@@ -468,7 +468,7 @@ describe("contenders", () => {
 });
 
 describe("events", () => {
-  it("tell the rounds, the trials, each new best and the time left", async () => {
+  it("report the rounds, the trials, each new best and the time left", async () => {
     const space = gridWhere(({ m, n, unroll, packed }) => m === 5 && n === 3 && unroll === 2 && packed === 1);
     const answer = (p: Point) => (p.k === 1 ? failed("timed-out") : took(secondsAt(p)));
     const known = memoryStore<Point>();
@@ -521,7 +521,7 @@ describe("options", () => {
     expect(fillOptions(strategy, {})).toEqual(Object.fromEntries(defaults));
   });
 
-  it("are refused when unknown or out of range", async () => {
+  it("are refused when they are unknown or out of range", async () => {
     expect(() => fillOptions(genetic, { population: 2.5 })).toThrow(
       "genetic: population must be a whole number from 4 to 10000, got 2.5",
     );

@@ -35,7 +35,7 @@ describe("lanes of warps", () => {
     expect(all.every((s) => s.lanes === 32 && s.borders === "guarded")).toBe(true);
   });
 
-  it("are refused where the machine's are unknown, and where nothing slides", () => {
+  it("are refused for a machine without figures of them, and where no window slides", () => {
     expect(warpSpace(stencil("2d5pt", "f32", 64), nvidiaTarget("v100"))).toMatchObject({
       because: expect.stringContaining("no figures of the lanes of v100"),
     });
@@ -45,7 +45,7 @@ describe("lanes of warps", () => {
     expect(isRefusals(found)).toBe(true);
   });
 
-  it("are expected to be bound by memory where a stencil is small, and by what they issue where a window is large", () => {
+  it("are predicted to be bound by memory for a small stencil, by issues for a large window", () => {
     const fastest = (name: string): number => {
       const ranked = rankByModel(stencil(name, "f32", 8192), { machine: H100, kinds: "lanes", count: 1 });
       if ("refused" in ranked) throw new Error("refused");
@@ -85,7 +85,7 @@ describe("lanes of warps", () => {
     },
   );
 
-  it("are what tune searches for a stencil on a GPU", async () => {
+  it("are searched by tune for a stencil on a GPU", async () => {
     const ranked = rankByModel(stencil("2d5pt", "f32", 8192), { machine: H100, count: 1 });
     expect("refused" in ranked ? undefined : ranked[0]?.candidate.kind).toBe("lanes");
     const ran = await fakeCuda(folder).commandLine(

@@ -99,7 +99,7 @@ describe("schedules of steps on warps", () => {
     );
   });
 
-  it("are offered for every depth that registers hold, several steps a pass first", () => {
+  it("are offered for every depth that fits the registers, several steps a pass first", () => {
     const space = warpStepSpace(define(HEAT, { t: 48, i: 8192, j: 8192 }, "f64"), nvidiaTarget("h100"));
     if ("rule" in space) throw new Error(space.because);
     const all = [...space.all()].toSorted((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
@@ -111,7 +111,7 @@ describe("schedules of steps on warps", () => {
     expect(single && space.expectedSeconds(single)).toBeLessThan(0.022);
   });
 
-  it("do not go with the vectors of a CPU, nor those of a CPU with warps", () => {
+  it("are refused on the vectors of a CPU, as are schedules of a CPU on warps", () => {
     const computation = define(HEAT, { t: 4, i: 8, j: 64 }, "f32");
     for (const [intrinsic, schedule] of [
       ["avx512.fma.f32", { ...ON_WARPS, lanes: 16 }],
@@ -124,7 +124,7 @@ describe("schedules of steps on warps", () => {
 });
 
 describe("steps on warps", () => {
-  it("are printed without branches around elements, for as many warps as their registers leave room for", () => {
+  it("are printed without branches around elements, with launch bounds from their registers", () => {
     const computation = define(HEAT, { t: 48, i: 8192, j: 8192 }, "f64");
     const schedule: LaneSchedule = { ...ON_WARPS, depth: 10, each: 2, sweep: 256, ahead: 3 };
     const { source } = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f64", schedule });
@@ -167,7 +167,7 @@ describe("steps on warps", () => {
     expect(wrong).toEqual([undefined, expect.stringContaining("the equation gives")]);
   });
 
-  it("are wrong where they give zeros", { timeout: 120_000 }, async () => {
+  it("are found wrong where they give zeros", { timeout: 120_000 }, async () => {
     const [, [, heat] = []] = EMULATED;
     if (!heat) throw new Error("no case");
     const zeros = define("u[t,i,j] = 0*u[t-1,i,j]", { t: 4, i: 9, j: 200 }, "f32");
@@ -197,7 +197,7 @@ describe("steps on warps", () => {
     expect(tuned.err).toContain("kernels of 2000 steps cannot be verified");
   });
 
-  it("have no reference on a device where rounding has no bound, and it is said why", async () => {
+  it("have no reference on a device where rounding has no bound, and the reason is given", async () => {
     const reference = (equation: string, tensors: Record<string, "f32">, t = 4) =>
       runner().reference(defineComputation({ equation, extents: { t, i: 9, j: 8 }, tensors }), 1);
     await expect(reference("u[t,i,j] = c[i,j]*u[t-1,i,j]", { u: "f32", c: "f32" })).rejects.toThrow(
@@ -211,7 +211,7 @@ describe("steps on warps", () => {
     );
   });
 
-  it("are what tune searches on a GPU, records and emits", { timeout: 300_000 }, async () => {
+  it("are searched, recorded and replayed for a GPU", { timeout: 300_000 }, async () => {
     const { commandLine } = fakeCuda(folder);
     const subject = `"${HEAT}" --t 5 --i 16 --j 64 --dtype f32 --target cuda`;
     const tuned = await commandLine(`tune ${subject} --trials 3 --time 300 --db ${folder}/t.db --json`);
@@ -223,7 +223,7 @@ describe("steps on warps", () => {
 });
 
 describe("the model of steps on warps", () => {
-  it("ranks the 72 kernels that were measured on an H100, to which none of its constants was fitted", () => {
+  it("ranks 72 kernels measured on an H100, to which none of its constants was fitted", () => {
     const groups = new Map<string, Judged[]>();
     for (const { name, computation, schedule, seconds } of measuredSteps("bench/results/cuda-steps-h100.jsonl.gz")) {
       const steps = stepsOf(computation);

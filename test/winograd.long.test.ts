@@ -127,7 +127,7 @@ const PLACES = {
   ],
 } as const;
 
-it.each(TRANSFORM_NAMES)("filters of %s are values of polynomials, to the last bit but one", (name) => {
+it.each(TRANSFORM_NAMES)("filters transformed by %s are values of polynomials, within two units in the last place", (name) => {
   const random = seededRandom(3);
   const step = convolutionIn(layer({ from: 17, to: 16 }));
   const [tensor, weights] = Object.entries(step.reads).find(([, v]) => v.constant && v.shape.length === 4) ?? [];
@@ -166,9 +166,9 @@ const SHAPES: readonly Layer[] = [
   { height: 1, width: 9 },
 ];
 
-describe("a convolution in another form", () => {
+describe("a convolution in a Winograd form", () => {
   it.each(SHAPES.map((shape) => [JSON.stringify(shape), shape] as const))(
-    "is equal in whole numbers: %s",
+    "gives the same integers: %s",
     (_, shape) => {
       const step = convolutionIn(layer(shape));
       const [own, ...others] = formsOf(step);
@@ -188,7 +188,7 @@ describe("a convolution in another form", () => {
     },
   );
 
-  it("takes 16 products for 36, or 36 for 144", () => {
+  it("takes 16 products instead of 36, or 36 instead of 144", () => {
     const step = convolutionIn(layer({ height: 8, width: 8 }));
     const counts = formsOf(step).map((form) =>
       form.reduce((sum, { computation }) => sum + multiplyAddsOf(computation), 0),
@@ -196,7 +196,7 @@ describe("a convolution in another form", () => {
     expect(counts).toEqual([8 * 8 * 9 * 256, 16 * 16 * 256, 4 * 36 * 256]);
   });
 
-  it("is not had with strides, groups, few channels, or filters that are not known", () => {
+  it("does not exist with strides, groups, few channels, or unknown filters", () => {
     for (const shape of [{ stride: 2 }, { groups: 2 }, { from: 8 }, { to: 15 }])
       expect(formsOf(convolutionIn(layer(shape)))).toHaveLength(1);
     const step = convolutionIn(layer());
@@ -238,7 +238,7 @@ describe("a convolution in another form", () => {
   });
 });
 
-describe("a network with forms", () => {
+describe("a network with convolutions in other forms", () => {
   const inForm = (program: Program, number: number): Program =>
     inForms(program, (step) => formsOf(step)[number] ?? [step]);
   const emitted = (program: Program, name: string) => {
@@ -248,13 +248,13 @@ describe("a network with forms", () => {
     return { at, parts: partsOfNetwork(subject) };
   };
 
-  it.each([1, 2])("is proved step by step, and each form by the equation it stands for: form %d", async (number) => {
+  it.each([1, 2])("is proved step by step, and each form by the equation it replaces: form %d", async (number) => {
     const program = inForm(layer(), number);
     const { at, parts } = emitted(program, `form${number}`);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: program.steps.length });
   });
 
-  it("is told apart where filters are transformed wrongly, though each step is right", async () => {
+  it("is found wrong where filters are transformed wrongly, though each step is right", async () => {
     const program = inForm(layer(), 2);
     for (const { reads } of program.steps) {
       const filters = reads["filters"]?.constant;
@@ -267,7 +267,7 @@ describe("a network with forms", () => {
   });
 });
 
-describe("the form that is chosen", () => {
+describe("the form chosen for a step", () => {
   const target = modelTarget(nativeTarget());
   const program = layer({ from: 64, to: 64, height: 28, width: 28 });
   const forms = formsIn(program);
@@ -275,19 +275,19 @@ describe("the form that is chosen", () => {
     inBestForms(program, forms, { secondsOf, target }).steps.length - program.steps.length;
   const isProducts = (computation: Computation): boolean => computation.name === "products";
 
-  it("is the step's own where nothing is known of others, or they are slower", () => {
+  it("is the step's own where the others are unknown or slower", () => {
     expect(chosen(() => undefined)).toBe(0);
     expect(chosen((computation) => (isProducts(computation) ? undefined : 1))).toBe(0);
     expect(chosen(() => 1e-3)).toBe(0);
   });
 
-  it("is another where its products and what it moves take less", () => {
+  it("is another where its products and its data movement take less time", () => {
     expect(chosen((computation) => (isProducts(computation) ? 1e-4 : 1))).toBe(2);
     expect(chosen((computation) => (isProducts(computation) ? 1e-4 : undefined))).toBe(2);
     expect(formsIn(program, true).size).toBe(0);
   });
 
-  it("counts what is moved by the threads that move it", () => {
+  it("divides the data movement among the threads", () => {
     const [[, [, form = []] = []] = []] = forms;
     const level = levelOfWeights(program, target);
     const [one = 0, two = 0] = [1, 2].map((threads) =>
@@ -300,7 +300,7 @@ describe("the form that is chosen", () => {
     expect(one - two).toBeCloseTo(moved / 2, 12);
   });
 
-  it("is searched for first, and the equation itself only where it could be faster", async () => {
+  it("is searched first, and the equation itself only where that could be faster", async () => {
     const names: string[] = [];
     type Search = NonNullable<TuneNetworkOptions["search"]>;
     /** Searches that only say what they found. */

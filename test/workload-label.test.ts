@@ -56,17 +56,17 @@ describe("a workload is called", () => {
       equation({ tensors: { a: { dtype: "u8", shape: [64, 20] }, b: { dtype: "s8", constant: true } } }),
       "c[m,n] += s32(a[m,k]) * s32(b[k,n]), m 64 n 32 k 16, u8s8->s32, c:s32[64,32]@m*32+n a:u8[64,20]@m*20+k b:s8[16,32]@k*32+n constant",
     ],
-  ])("by all that it is: %#", (described, label) => {
+  ])("by everything that tells it apart: %#", (described, label) => {
     expect(labelOf(described)).toBe(label);
   });
 
-  it("by the user's own name before all", () => {
+  it("by the user's own name first", () => {
     expect(workloadLabel(describeWorkload(equation()), "layer3")).toBe(
       "layer3: c[m,n] += s32(a[m,k]) * s32(b[k,n]), m 64 n 32 k 16, u8s8->s32",
     );
   });
 
-  it("otherwise than every other", () => {
+  it("differently from every other", () => {
     const dtypes = ["f32", "f16", "f16->f16", "u8s8", "s8u8", "s8", "s8->s16", "bf16", "bf16f32", "f64"];
     const layouts = ["NHWC", "NHWC4c", "NCHW16c", { in: "NHWC" }, { w: "KRSC" }, { out: "NPQK" }, { a: "KM" }];
     const endings = ["res[*] = out[*] + skip[*]", "res[*] = f32(out[*])", ...EPILOGUE_NAMES];

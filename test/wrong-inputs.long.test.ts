@@ -365,7 +365,7 @@ function expectRefused(ran: Ran, code: number, says: string | RegExp): void {
   expect(Math.max(...told.map((text) => text.replaceAll(scratch, "").length))).toBeLessThanOrEqual(160);
 }
 
-describe.each(Object.entries(LINES))("exit code %s", (code, lines) => {
+describe.each(Object.entries(LINES))("wrong command lines with exit code %s", (code, lines) => {
   it.each(lines)("%s", async (line, says) => {
     expectRefused(await commandLine(line), Number(code), says);
   });
@@ -376,7 +376,7 @@ const EACH = inFull(1, 60);
 /** A refusal takes half a second of a processor where nothing else runs: in full, it is held to that, and otherwise to no search having begun. */
 const MOST_SECONDS = inFull(1.5, 15);
 
-describe("as processes", () => {
+describe("wrong command lines as processes", () => {
   const program = `node_modules/.cache/automap-wrong-${process.pid}`;
   beforeAll(() => {
     compileProgram(program, ["cli/main.ts"]);
@@ -398,7 +398,7 @@ describe("as processes", () => {
   });
 });
 
-describe("where the surroundings are wrong", () => {
+describe("a command in a wrong environment", () => {
   const tune = `tune matmul --m 8 --n 8 --k 8 --dtype s16 --intrinsic portable --quiet --db ${join(scratch, "new.db")}`;
   afterEach(() => {
     vi.unstubAllEnvs();
@@ -428,7 +428,7 @@ describe("where the surroundings are wrong", () => {
   });
 });
 
-describe("where no tool is on the PATH", () => {
+describe("a command without tools on the PATH", () => {
   const database = `--db ${join(scratch, "new.db")}`;
   afterEach(() => vi.unstubAllEnvs());
   it.each([
@@ -443,7 +443,7 @@ describe("where no tool is on the PATH", () => {
     expectRefused(await commandLine(line), 6, says);
   });
 
-  it("proves no package, and says that it is written", async () => {
+  it("proves no package, and says that it is written but not proved", async () => {
     vi.stubEnv("PATH", "");
     vi.stubEnv("CXX", "");
     expectRefused(await commandLine(`emit conv2d --portable --prove --to ${ABSENT}`), 6, "written but not proved");
@@ -451,7 +451,7 @@ describe("where no tool is on the PATH", () => {
   });
 });
 
-it("leaves nothing behind", () => {
+it("wrong command lines leave no files behind", () => {
   expect(readdirSync(scratch).sort()).toEqual([
     "empty.db",
     "folder",
