@@ -77,7 +77,7 @@ describe("a script of bench/", () => {
     (name) => name.endsWith(".ts") && readFileSync(`bench/${name}`, "utf8").includes("= readOptions("),
   );
   it.runIf(process.env["AUTOMAP_SLOW"] === "1").each(built)(
-    "%s ends with 2 at a wrong number, and at a wrong word without a trace",
+    "%s ends with exit code 2 at a wrong number, and without a trace at a wrong word",
     (name) => {
       // Some write files where they are.
       const folder = mkdtempSync(join(tmpdir(), "automap-bench-"));

@@ -108,7 +108,7 @@ describe("a mistake", () => {
     ["showing an unknown operator", "operator show conv9d"],
   ];
 
-  it.each(mistakes)("%s ends with 2 and a sentence", async (_, line) => {
+  it.each(mistakes)("%s ends with exit code 2 and a sentence", async (_, line) => {
     expect(await complaint(line)).toMatch(/^automap: \S/);
   });
 

@@ -62,7 +62,7 @@ const mma = row("mma.m16n8k16.f32.f16");
 const ring = (options: RingMatmulOptions): Case => ({ ...ringMatmul(options), intrinsic: mma });
 
 describe("a matrix product on a ring in shared memory", () => {
-  it("reads as its golden file", async () => {
+  it("equals its golden file", async () => {
     const { computation, nest } = ringMatmul();
     const notes = {
       lines: ["mapping   m <- i   n <- j   k <- l", "schedule  tile m 32, n 16, k 16; warps m 2; stage 3"],

@@ -103,7 +103,7 @@ describe("a convolution on lanes", () => {
     sycl: "sycl.cpp",
   } as const;
 
-  it.each(DIALECTS)("reads as its golden file in %s", async (dialect) => {
+  it.each(DIALECTS)("equals its golden file in %s", async (dialect) => {
     const { source } = generated(dialect, computation, nest, ["design SBM: lanes hold x, sums move"]);
     await expect(source).toMatchFileSnapshot(`golden/lanes.conv1d.${extension[dialect]}`);
   });
@@ -124,7 +124,7 @@ describe("a convolution on lanes", () => {
 });
 
 describe(`every form of a statement on lanes${SKIPPED}`, () => {
-  it.each(RUNNING)("in %s, compiled and run, gives what the interpreter gives", async (dialect) => {
+  it.each(RUNNING)("in %s, compiled and run, equals the interpreter", async (dialect) => {
     const jobs: (EmulatedJob & { readonly label: string; readonly want: readonly number[] })[] = [];
     for (const [turn, form] of LANE_FORMS.entries())
       for (const [i, { dtype, lanes }] of SHAPES.entries()) {

@@ -66,7 +66,7 @@ describe("the C++ of a convolution", () => {
     { name: "amx.tdpbusd", matching: "m <- q   n <- k   k <- c", block: { k: 2 } },
     { name: "arm.fmla.f32.lane", matching: "n <- k   k <- c", block: { k: 2, q: 3 } },
   ];
-  it.each(cases)("on $name reads as its golden file", async ({ name, matching, block }) => {
+  it.each(cases)("on $name equals its golden file", async ({ name, matching, block }) => {
     const on = intrinsic(name);
     const mapping = mappingOf(typed("conv2d", on, small, "NHWC"), on, matching);
     const schedule = {
@@ -103,7 +103,7 @@ const ON = [
   "amx.tdpbf16ps",
 ];
 
-describe("every kernel, compiled and run, equals its equation", () => {
+describe("kernels, compiled and run, equal their equations", () => {
   it.each(ON)(
     "on %s, by the CPU or under emulation",
     async (name) => {
@@ -137,7 +137,7 @@ describe("every kernel, compiled and run, equals its equation", () => {
     120_000,
   );
 
-  it("a generator that is wrong in one address is caught", async () => {
+  it("except kernels with one wrong address, which are caught", async () => {
     const on = intrinsic("avx512.vpdpbusd");
     const computation = typed("conv2d", on, { c: 8, k: 32, h: 6, w: 6, r: 3, s: 3 }, "NHWC");
     const mapping = mappingOf(computation, on, "n <- k   k <- c");

@@ -49,7 +49,7 @@ const declared = (db: Database, table: Table): { name: string; type: string }[] 
   db.sqlite.pragma(`table_info(${table})`) as { name: string; type: string }[];
 
 describe("a column that is added to each table", () => {
-  it.each(FROZEN)("leaves every record of %s whole, under the id it had", (name) => {
+  it.each(FROZEN)("leaves every record of %s unchanged, under its id", (name) => {
     const before = frozen(name);
     const ids = TABLE_NAMES.map((table) => rowsOf(before, table).map((row) => row["id"]));
     before.close();

@@ -167,7 +167,7 @@ describe("workloads that differ in their labels are told apart", () => {
   });
 });
 
-describe("workloads are chosen", () => {
+describe("workloads are selected", () => {
   const conv = ["plain", "relu", "requantized", "last", "weights", "both", "unpadded"];
   it.each<[string, TrialFilter, string[]]>([
     ["--epilogue relu", { epilogue: "relu" }, ["relu"]],
@@ -186,7 +186,7 @@ describe("workloads are chosen", () => {
     ["--threads 1 --epilogue relu", { threads: 1, epilogue: "relu" }, ["relu"]],
     ["--threads 7", { threads: 7 }, []],
     ["--name model/fc1", { name: "model/fc1" }, ["named", "unnamed"]],
-  ])("by %s, and so in TypeScript", async (line, filter, expected) => {
+  ])("by %s, on the command line and in TypeScript", async (line, filter, expected) => {
     const options = /"/.test(line) ? line.split(/ (?=")/).map((w) => w.replaceAll('"', "")) : line.split(" ");
     const db = openDatabase(FILE, { readonly: true });
     try {

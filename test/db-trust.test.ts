@@ -166,7 +166,7 @@ describe("the fastest of many trials", () => {
 
 describe("a file of schema", () => {
   it.each(MIGRATIONS.map((m) => m.version))(
-    "%i, as released, opens, migrates after a backup, and holds what it held",
+    "%i, as released, opens, migrates after a backup, and keeps its records",
     (version) => {
       const frozen = join(import.meta.dirname, `fixtures/schema-${version}.sqlite`);
       const path = shop.path("frozen.db");

@@ -52,7 +52,7 @@ describe("a reference that is kept in files", () => {
     [HEAT.replaceAll(/i([-+])1/g, "clamp(i$11)"), { t: 4, i: 19, j: 40 }, { u: "f64" }],
     ["u[t,i] = u[t-1,wrap(i-1)] - 2*u[t-1,wrap(i+2)]", { t: 3, i: 50 }, { u: "f32" }],
   ] as [string, Record<string, number>, Record<string, DType>][])(
-    "holds what the interpreter gives: %s",
+    "equals the interpreter: %s",
     async (equation, extents, tensors) => {
       const reference = await drawn(equation, extents, tensors);
       if (!reference) throw new Error("it is not drawn");
@@ -128,7 +128,7 @@ describe("a reference that is kept in files", () => {
     ["long sums", "y[i] += a[i,k]*b[k]", { i: 2, k: 2 ** 21 }, 2],
     ["shorter ones", "y[i] += a[i,k]*b[k]", { i: 2, k: 2 ** 20 }, 3],
   ] as [string, string, Record<string, number>, number][])(
-    "draws whole numbers small enough that %s are compared bit by bit",
+    "draws integers small enough that %s are compared bit by bit",
     async (_, equation, extents, largest) => {
       const reference = await drawn(equation, extents, { a: "f32", b: "f32", y: "f32" });
       const exact = reference?.sets.find(({ name }) => name === "exact");

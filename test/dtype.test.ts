@@ -131,7 +131,7 @@ describe("bf16 and tf32", () => {
   it.each([
     ["bf16", 16],
     ["tf32", 13],
-  ] as const)("%s rounds any f32 as the carry of its %i lower bits does", (dtype, dropped) => {
+  ] as const)("%s rounds any f32 like carrying out of its %i lower bits", (dtype, dropped) => {
     fc.assert(
       fc.property(anyFloat, (x) => void expect(wrap(dtype, x)).toBe(truncateFraction(x, dropped))),
       examples(

@@ -135,7 +135,7 @@ describe("an epilogue", () => {
   });
 });
 
-describe("the interpreter", () => {
+describe("the interpreter of an epilogue", () => {
   it.each([
     ["res[i,j] = max(out[i,j] - 15, 0)", {}, [4, 0, 28, 0]],
     ["res[i,j] = out[i,j] + bias[j]", { bias: [100, -100] }, [119, -90, 143, -86]],
@@ -148,7 +148,7 @@ describe("the interpreter", () => {
     ["res[i,j] = bf16(f32(out[i,j]) * 1.001)", {}, [19, 10, 43, 14]],
     ["res[j,i] = out[i,j]", {}, [19, 43, 10, 14]],
     ["res[i,j] = select(i == j, out[i,j], -1)", {}, [19, -1, -1, 14]],
-  ] as const)("makes of 19 10 43 14 by %s and %o: %o", (epilogue, inputs, expected) => {
+  ] as const)("turns 19 10 43 14 by %s and %o into %o", (epilogue, inputs, expected) => {
     const types = Object.fromEntries(
       Object.keys(inputs).map((name) => [name, name === "bias" ? ("s32" as const) : ("f32" as const)]),
     );

@@ -29,7 +29,7 @@ async function printedBy(example: string): Promise<string> {
   return lines.join("\n");
 }
 
-it("has a test here for each example", () => {
+it("each example has a test here", () => {
   expect(
     readdirSync("examples")
       .filter((name) => name.endsWith(".ts"))
@@ -47,7 +47,7 @@ it("has a test here for each example", () => {
   ]);
 });
 
-it("mappings: counts, lists and refuses", async () => {
+it("mappings: counts, lists and refuses mappings", async () => {
   expect(await printedBy("mappings")).toMatchInlineSnapshot(`
     "98 mappings, 35 under AMOS's rule
     d6a3db021b9c m <- n,p,q   n <- k   k <- c,r,s waste 0
@@ -214,7 +214,7 @@ it("systolic: the designs of a convolution, and one that gives the equation's nu
 });
 
 it.skipIf(missing !== undefined)(
-  `tune-and-load: what was tuned is called and right${unless}`,
+  `tune-and-load: the tuned kernel is called and right${unless}`,
   async () => {
     const lines = (await printedBy("tune-and-load")).split("\n");
     expect(lines[0]).toMatch(/^6 kernels, the fastest in \d+\.\d\d us$/);

@@ -137,7 +137,7 @@ describe("the rows of ldmatrix", () => {
     ["mma.m16n8k8.f32.tf32", "b", false],
     ["mma.m16n8k32.s32.s8", "a", false],
     ["mma.m16n8k32.s32.u8s8", "b", false],
-  ] as const)("give the lanes of %s what its %s has there, transposed: %s", (name, which, transposed) => {
+  ] as const)("give the lanes of %s the elements of its %s, transposed: %s", (name, which, transposed) => {
     const intrinsic = row(name);
     const operand = operandOf(intrinsic, which);
     const { along, across, columns, origins } = matricesOf(intrinsic, operand, transposed);

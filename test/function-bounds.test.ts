@@ -69,7 +69,7 @@ describe("the bound of float functions", () => {
     "y[i,j] = floor(exp(x[i,j]))",
     "y[i,j] = round(tanh(x[i,j]) * 100) * 0.01",
     "y[i,j] = log(x[i,j])",
-  ])("passes plain loops: %s", async (equation) => {
+  ])("accepts plain loops: %s", async (equation) => {
     const computation = make(equation);
     const reference = await runner.reference(computation, 3);
     const measured = await runner.measure(loopsKernel(computation, []), reference, { budgetSeconds: 0.01 });
@@ -118,7 +118,7 @@ describe("the bound of float functions", () => {
   });
 
   it.each(["1 / (1 + exp(0 - 0.01 * f32(c[m])))", "pow(0.01 * f32(c[m]), 2)"])(
-    "allows functions of integer sums some units, and no more: %s",
+    "allows functions of integer sums only a few units in the last place: %s",
     async (value) => {
       const computation = defineComputation({
         equation: `c[m] += s32(a[m,k]) * s32(b[k]); y[m] = ${value}`,

@@ -14,7 +14,7 @@ it.each([
   ["capsule-conv2d", true, "m <- k; n <- p,q; k <- c", 16],
   ["capsule-conv2d", true, "m <- p,q; n <- k; k <- c", 16],
 ] as const)(
-  "%s, channels last %s, %s: stores of lanes write whole sectors, %i times the results",
+  "%s, channels last %s, %s: lanes store whole sectors of %i times the results' size",
   (name, last, mapping, over) => {
     const computation = convolutionF16(name, name === "conv2d" ? LAYER : { ...LAYER, caps: 16 }, last);
     expect(sectorsOver(gridContextOf(computation, "wgmma.m64n16k16.f32.f16", mapping))).toBe(over);

@@ -234,7 +234,7 @@ describe("a hostile text in a record", () => {
   const taken: { readonly kind: string; readonly place: Place; readonly text: string }[] = [];
 
   it.each(["mapped", "lanes", "CUDA"])(
-    "changes no program made of a %s kernel but its comments and literals",
+    "changes only the comments and literals of programs made of a %s kernel",
     (kind) => {
       const record = honest.find((h) => h.kind === kind)?.record;
       if (!record) throw new Error(`no record of ${kind}`);
@@ -300,7 +300,7 @@ describe("a hostile text in a record", () => {
   });
 
   it.each(["mapped", "lanes"])(
-    "that no program of a %s kernel refuses is not obeyed when all of them are built and run",
+    "accepted in every program of a %s kernel is not obeyed when these are built and run",
     async (kind) => {
       const record = plantedIn(kind);
       const folder = join(mkdtempSync(join(tmpdir(), "automap injections ")), "package");

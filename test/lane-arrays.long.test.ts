@@ -250,7 +250,7 @@ describe.skipIf(!features.includes("fma"))(
       ["integers, AVX2", make("conv1d", { n: 1, c: 2, k: 3, l: 77, r: 3 }, "s32"), "avx2.vpmulld", inFull(12, 2)],
     ];
     it.skipIf(cannotRun("avx512.fma.f32"))(
-      "are printed where results leave at a lane that divisions name, or at none",
+      "are right where results leave at a lane computed by a division, or at none",
       async () => {
         const computation = make("conv2d-single", { h: 6, w: 41, r: 3, s: 3, pad: 1 });
         const [runner] = runners;

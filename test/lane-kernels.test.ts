@@ -119,7 +119,7 @@ function digestsOf(subject: Subject): Readonly<Record<string, string | number>> 
 
 describe("lane kernels", () => {
   it.each(Object.keys(SUBJECTS) as Subject[])(
-    "of %s have the keys, nests, texts and expected times they had",
+    "of %s keep their known keys, nests, sources and predicted times",
     (name) => {
       expect(digestsOf(name)).toEqual(KNOWN[name]);
     },

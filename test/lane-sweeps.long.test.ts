@@ -55,9 +55,9 @@ async function runsEmulated(computation: Computation, changes: Partial<LaneSched
   expect(measured).toMatchObject([{ status: "ok" }]);
 }
 
-describe("lanes that sweep", () => {
+describe("lanes that sweep over several outputs", () => {
   it.each(STENCILS.map((s) => [s.name, s.dimensions] as const))(
-    "compute %s, every weight in its place",
+    "compute %s with every weight in its place",
     (name, dimensions) => {
       const computation = laneCase(name, 16, 8);
       const rows = dimensions === 3 ? 2 : 1;

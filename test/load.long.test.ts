@@ -121,7 +121,7 @@ describe("a loaded kernel", () => {
     ["16-bit floats as bits", computationOf("matmul", "bf16", { m: 5, n: 16, k: 8 }, { epilogue: "bf16" }), 1],
     ["three inputs", computationOf("conv2d", "f32", { c: 4, k: 16, h: 4, w: 4 }, { epilogue: "bias" }), 1],
     ["two threads", conv, threads],
-  ] as const)("computes what the interpreter does, tuned and portable: %s", async (_, computation, parts) => {
+  ] as const)("equals the interpreter, tuned and portable: %s", async (_, computation, parts) => {
     for (const implementation of ["tuned", "portable"] as const) {
       const kernel = await load(tuned(computation, parts), { cache, implementation });
       expect(kernel.implementation).toBe(implementation);

@@ -506,7 +506,7 @@ describe("a witness", () => {
   });
 });
 
-describe("the space", () => {
+describe("the space of mappings", () => {
   const f32 = parseDataTypes("f32");
   const conv = named("virtual.conv");
 
@@ -535,7 +535,7 @@ describe("the space", () => {
     ["conv2d", "virtual.gemv", {}],
     ["matvec", "virtual.conv", {}],
     ["matvec", "matmul.f32", {}],
-  ] as const)("of %s on %s is known before it is listed", (operator, intrinsic, parameters) => {
+  ] as const)("of %s on %s has the size that is known before listing it", (operator, intrinsic, parameters) => {
     const computation = instantiate(operatorNamed(operator), { parameters, types: f32 });
     const set = mappings(computation, named(intrinsic), { binding: "fixed" });
     expect(set.total).toBe(exhaustiveCount(computation, named(intrinsic)));

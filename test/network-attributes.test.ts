@@ -345,7 +345,7 @@ describe("OneHot", () => {
     ["f64", [4294967296, -4294967296, Number.NaN, Number.POSITIVE_INFINITY, 2, -1]],
     ["u32", [4294967295, 2147483648, 3, 4294967292, 2, 2]],
     ["u8", [255, 3, 254, 253, 2, 2]],
-  ] as const)("of places of %s chooses nothing by those that lie outside", async (type, x) => {
+  ] as const)("with indices of %s chooses nothing for an index out of range", async (type, x) => {
     const depth: Constant = { type: "s64", shape: [], values: Float64Array.of(3) };
     const graph = networkOf({ op: "OneHot", x: [6], more: [depth, floats(0, 1)] });
     const program = lowerGraph({ ...graph, inputs: [{ name: "x", type, shape: [6] }] });

@@ -70,7 +70,7 @@ describe("the library of a network on a GPU", () => {
   it.each([
     ["a residual block", block],
     ["moves alone", moves],
-  ] as const)("computes what its equations say on the emulated device: %s", async (name, build) => {
+  ] as const)("computes its equations on the emulated device: %s", async (name, build) => {
     const { at, parts } = emitted(build(), name.replaceAll(" ", "-"));
     const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] } });
     expect(proof).toEqual({ status: "right", steps: parts.steps.length });

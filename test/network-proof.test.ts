@@ -29,7 +29,7 @@ describe("inputs drawn for a proof", () => {
     ["s8", -128, 127],
     ["s32", 0, 127],
     ["bool", 0, 1],
-  ] as const)("of %s reach from %d to %d, both ends among them", (type, least, most) => {
+  ] as const)("of %s cover %d to %d, including both ends", (type, least, most) => {
     const values = drawn(type);
     expect([Math.min(...values), Math.max(...values)]).toEqual([least, most]);
     expect(values.every(Number.isInteger)).toBe(true);

@@ -58,7 +58,7 @@ describe("a quantised network", () => {
   });
 
   it.each(["shared weights", "an output before its norm", "a factor of the bias"])(
-    "comes near what it was: %s",
+    "gives outputs near the original ones: %s",
     async (kind) => {
       const net = new GraphBuilder("net");
       const x = net.input("x", [4, 2]);
@@ -222,7 +222,7 @@ describe("sums of integers minus their zero points", () => {
     [{ type: "s8", zero: -7 }, { type: "s8" }, "u8 s8"],
     [{ type: "u8", zero: 3 }, { type: "u8", zero: 128 }, "u8 s8"],
     [{ type: "u8", zero: 3 }, { type: "s8", zero: 100 }, "u8 s32"],
-  ] as const)("of %o by %o are those of the numbers, multiplied as %s", async (x, w, types) => {
+  ] as const)("of %o by %o are exact, multiplied as %s", async (x, w, types) => {
     const random = seededRandom(5);
     const values = drawn(w, 54, random);
     const image = drawn(x, 60, random);
@@ -336,7 +336,7 @@ describe("QLinearMatMul", () => {
     ["a zero point of each row", { aZero: [0, 3] }, [1, 2, 0, 1]],
     ["a scale of each row of the result", { yScale: [1, 0.5] }, [1, 2, 6, 8]],
     ["a zero point of each row of the result", { yZero: [5, 100] }, [6, 7, 103, 104]],
-  ] as const)("lays %s along the rows", async (_, given, expected) => {
+  ] as const)("applies %s along the rows", async (_, given, expected) => {
     expect(await multiplied(given)).toEqual(expected);
   });
 

@@ -401,7 +401,7 @@ describe("stencils", () => {
   });
 
   it.each(STENCILS.map((s) => [s.name, s] as const))(
-    "%s takes as many neighbours as its name says",
+    "%s reads as many neighbours as its name says",
     (name, stencil) => {
       const points = name === "poisson" ? 19 : Number(/(\d+)pt/.exec(name)?.[1]);
       expect(pointsOfStencil(stencil)).toHaveLength(points);

@@ -30,7 +30,7 @@ function drawn(
   return found;
 }
 
-it.each(["avx512.fma.f32.broadcast", "avx512.fma.f64.broadcast"])("on %s x times its transpose is right", (name) => {
+it.each(["avx512.fma.f32.broadcast", "avx512.fma.f64.broadcast"])("on %s a product by its transpose is right", (name) => {
   const [intrinsic] = intrinsicsNamed(name);
   if (!intrinsic) throw new Error(`no ${name}`);
   const [sum, , b] = intrinsic.operands;

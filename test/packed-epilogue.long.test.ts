@@ -158,7 +158,7 @@ describe.each(ROWS)("lowered onto %s", (name) => {
 });
 
 it.each(["where j+1 < i", "where i <= 5", "where k <= i"])(
-  "stores the identity where a sum %s has no term, though other elements are left out",
+  "a packed epilogue stores the identity where a sum %s has no term",
   (where) => {
     const random = seededRandom(5);
     for (const name of ROWS) {
@@ -206,7 +206,7 @@ it("a packed epilogue is computed by plain loops", () => {
 it.each([
   ["avx512.vdpbf16ps", "bf16"],
   ["avx512.fma.f32.broadcast", "f32"],
-] as const)("packs joined inputs for %s as they lie, sixteen rows at once", (name, dtype) => {
+] as const)("inputs joined for %s are packed from their own layout, sixteen rows at once", (name, dtype) => {
   const [intrinsic] = intrinsicsNamed(name);
   if (!intrinsic) throw new Error(`no ${name}`);
   const subject = interaction(dtype, { b: 4, vectors: 27, k: 64 });

@@ -133,7 +133,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
   }, 60_000);
 
   it.each([1280, 400])(
-    "keeps names of ceilings clear of the best that reach them, %i pixels wide",
+    "keeps names of ceilings clear of the kernels that reach them, %i pixels wide",
     async (width) => {
       const page = await openPage(browser, AT_THE_ROOF, { width });
       expect(await page.evaluate("document.querySelectorAll('path.winner').length")).toBeGreaterThan(2);

@@ -73,7 +73,7 @@ describe("a lock", () => {
     await again?.release();
   });
 
-  it.each(["SIGKILL", "SIGTERM"] as const)("of a process that %s ends is free at once", async (signal) => {
+  it.each(["SIGKILL", "SIGTERM"] as const)("is free at once when %s ends its process", async (signal) => {
     const name = `${newRealm()}a`;
     const { child, said } = run(holding(name));
     await said(/held/);

@@ -70,7 +70,7 @@ async function takenBy(file: string): Promise<{ best: string; emitted: string; s
 }
 
 describe("the winner of a search", () => {
-  it("is the one that db best names and emit takes, with the time of the finals", async () => {
+  it("is the kernel that db best names and emit takes, with the time of the finals", async () => {
     const file = database("once.db");
     const { best: announced, trials } = await search(file);
     const medians = trials.flatMap((t) => (t.measurement.status === "ok" ? [t.measurement.median] : []));
@@ -90,7 +90,7 @@ describe("the winner of a search", () => {
     db.close();
   });
 
-  it("stays the winner when the search continues, is repeated, or runs with another seed", async () => {
+  it("is taken, too, when the search continues, is repeated, or runs with another seed", async () => {
     const file = database("again.db");
     for (const options of [{ trials: 4 }, { trials: 12 }, { seed: 8, trials: 3 }]) {
       const { best: announced } = await search(file, options);

@@ -117,7 +117,7 @@ describe("a search", () => {
   it.each([
     ["an earlier search", 0.5e-6],
     ["itself", 2e-6],
-  ])("whose finals are cut ends with what db best names: a kernel of %s", async (_, earlier) => {
+  ])("whose finals are cut ends with the kernel that db best names: one of %s", async (_, earlier) => {
     const database = withCalibration(join(folder, `cut-${earlier}.db`), compiler);
     const before = fakeRunner(compiler, {
       alone: () => took(earlier),

@@ -118,7 +118,7 @@ describe("the terminal", () => {
 });
 
 describe("comma-separated values", () => {
-  it.each(OBEYED.map((text) => [visible(text), text]))("hold %s as a text", (_, text) => {
+  it.each(OBEYED.map((text) => [visible(text), text]))("hold %s as plain text", (_, text) => {
     const cell = csvCell(text);
     const value = cell.startsWith('"') ? cell.slice(1, -1).replaceAll('""', '"') : cell;
     expect(value).not.toMatch(/^[=+\-@\t\r]/);
@@ -172,7 +172,7 @@ describe("names of files", () => {
     },
   );
 
-  it.each(["C++", "CUDA"])("of a package in %s are its folder's own", async (language) => {
+  it.each(["C++", "CUDA"])("of a package in %s stay in the package's folder", async (language) => {
     const file = shop.path(`${language}.db`);
     const compiler = await requireCompiler();
     const environment = environmentOf({ compiler });

@@ -104,7 +104,7 @@ describe("the designs with bounded entries", () => {
   it.each([
     ["conv1d", problemOf(conv1d()), 1, 2],
     ["conv2d", problemOf(conv2d()), 2, 1],
-  ] as const)("of %s hold every valid matrix, and each once", (_, problem, arrayRows, bound) => {
+  ] as const)("of %s hold every valid matrix exactly once", (_, problem, arrayRows, bound) => {
     const { designs, count } = enumerateDesigns(problem, { bound, arrayRows });
     const loops = problem.loops.length;
     const rows = vectorsWithin(loops, bound);

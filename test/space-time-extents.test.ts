@@ -96,7 +96,7 @@ describe("a vector of a lattice within a box", () => {
       [65_536, LONG, 65_536],
       undefined,
     ],
-  ])("of %j in a box of %j is %j", (basis, extents, expected) => {
+  ])("for the basis %j in a box of %j is %j", (basis, extents, expected) => {
     expect(latticePointIn(basis, extents)).toEqual(expected);
   });
 
@@ -178,7 +178,7 @@ describe("the designs of long loops", () => {
     ["GEMM on a plane", problemOf(gemm()), 2, 1, 253],
     ["GEMM on lanes", problemOf(gemm()), 1, 1, 708],
     ["conv2d on lanes", problemOf(conv2d()), 1, 1, 708],
-  ] as const)("of %s are those of short ones", (_, problem, arrayRows, bound, designs) => {
+  ] as const)("of %s are the same as those of short loops", (_, problem, arrayRows, bound, designs) => {
     const [short, long] = [64, LONG].map((extent) =>
       enumerateDesigns(stretched(problem, extent), { bound, arrayRows }),
     );

@@ -152,7 +152,7 @@ describe("the model of Gen9", () => {
   it.each([
     [2, 0],
     [5, 1],
-  ] as const)("puts the six designs of a filter of %i into the order in which they ran", (q, column) => {
+  ] as const)("ranks the six designs for a filter of %i in the order of their measured speed", (q, column) => {
     const problem = problemOf(conv1d(1, { c: 16, q }));
     const cycles = new Map(
       TABLE_4.map(({ name, p, s }) => {

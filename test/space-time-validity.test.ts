@@ -49,7 +49,7 @@ describe("the null space of an access map", () => {
         [0, 1],
       ],
     ],
-  ] as const)("of %s over %s is %j", (text, loops, expected) => {
+  ] as const)("of %s over loops %s is %j", (text, loops, expected) => {
     const [access] = accessesIn(parseExpr(text));
     if (!access) throw new Error(text);
     expect(reuseOf(access, loops.split(" "))).toEqual(expected);

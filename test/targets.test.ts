@@ -87,7 +87,7 @@ describe("figures of the data sheets", () => {
   it.each([
     ["dg2", 560e9],
     ["pvc", 3276.8e9],
-  ] as const)("all engines of %s together read so many bytes a second from memory", (name, stated) => {
+  ] as const)("%s reads memory at the bandwidth of its data sheet", (name, stated) => {
     const target = intelGpuNamed(name);
     if (!target?.clockHz) throw new Error(`no ${name}`);
     const each = readRate(target, "dram", "core");

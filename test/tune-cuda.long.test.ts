@@ -178,7 +178,7 @@ describe("a machine that lacks something", () => {
       "cuda",
       /cannot compile the measuring program(?:.|\n)*unsupported GNU version/,
     ],
-  ])("says so and ends with 6: %s", async (_, options, target, words) => {
+  ])("names it and ends with exit code 6: %s", async (_, options, target, words) => {
     const { code, err } = await without(options, `${TUNE} ${target}`);
     expect(err).toMatch(words);
     expect(code).toBe(6);

@@ -303,7 +303,7 @@ describe("the model", () => {
 });
 
 describe("failures", () => {
-  it("never win, even when the model likes them best", async () => {
+  it("never win, even when the model prefers them", async () => {
     const answer = (p: Point): Measurement => (p.m === 5 ? failed("illegal-instruction") : took(secondsAt(p)));
     const { result } = await fakeTune({ ...base, answer, strategy: genetic, budget: { trials: 80 } });
     expect(result.trials.some(({ measurement }) => measurement.status === "illegal-instruction")).toBe(true);

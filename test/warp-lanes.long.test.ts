@@ -59,7 +59,7 @@ describe("lanes of warps", () => {
   });
 
   it.each(["f32", "f64"])(
-    "are right in every element, each dataflow of them, in %s",
+    "are right in every element in each of their dataflows, in %s",
     { timeout: 120_000 },
     async (types) => {
       const computation = stencil("2d9pt", types, 40);

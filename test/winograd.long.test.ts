@@ -127,7 +127,7 @@ const PLACES = {
   ],
 } as const;
 
-it.each(TRANSFORM_NAMES)("filters transformed by %s are values of polynomials, within two units in the last place", (name) => {
+it.each(TRANSFORM_NAMES)("filters of %s equal values of polynomials within 2^-23", (name) => {
   const random = seededRandom(3);
   const step = convolutionIn(layer({ from: 17, to: 16 }));
   const [tensor, weights] = Object.entries(step.reads).find(([, v]) => v.constant && v.shape.length === 4) ?? [];
@@ -168,7 +168,7 @@ const SHAPES: readonly Layer[] = [
 
 describe("a convolution in a Winograd form", () => {
   it.each(SHAPES.map((shape) => [JSON.stringify(shape), shape] as const))(
-    "gives the same integers: %s",
+    "gives the same result for integers: %s",
     (_, shape) => {
       const step = convolutionIn(layer(shape));
       const [own, ...others] = formsOf(step);
