@@ -1,4 +1,4 @@
-/** @file Scripts of bench/ say their options when asked, and a mistake in a sentence. */
+/** @file Scripts of bench/ list their options on request and report a mistake in a sentence. */
 
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";

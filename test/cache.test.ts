@@ -1,4 +1,4 @@
-/** @file What was compiled and is kept: the oldest goes first, what is in use never, and nothing that is somebody else's. */
+/** @file The cache of compiled kernels drops the oldest first, never one in use, and no file that is not its own. */
 
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** @file `automap calibrate`: what is remembered is shown and not measured again, with the source of every figure. */
+/** @file `automap calibrate`: it shows stored rates with their sources and does not measure them again. */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";

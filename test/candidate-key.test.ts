@@ -1,4 +1,4 @@
-/** @file The same kernel has one key, whether its schedule says what leaving it out says or leaves it out. */
+/** @file A kernel has one key, whether its schedule spells out a default or leaves it out. */
 
 import { describe, expect, it } from "vitest";
 import { type Candidate, candidateKey, type LaneCandidate, type MappedCandidate } from "../abstraction/candidate.ts";

@@ -60,7 +60,7 @@ const SUBJECTS: Readonly<Record<string, { computation: Computation; on: readonly
   },
 };
 
-/** Hashes of what a space draws at random, what mutation makes of that step by step, and what crosses of neighbours are. */
+/** Hashes of random candidates of a space, of a chain of mutations, and of crossovers of neighbours. */
 function streams<C>(space: SearchSpace<C>): Readonly<Record<string, string>> {
   const hash = (drawn: readonly C[]): string => idOf(drawn.map((c) => space.key(c))).slice(0, 12);
   let random = seededRandom(11);

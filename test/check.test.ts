@@ -1,4 +1,4 @@
-/** @file The gate: what counts as a regression, and what the build server is told. */
+/** @file `automap check`: what counts as a regression, and its report for a build server. */
 
 import { readFileSync } from "node:fs";
 import { afterAll, describe, expect, it } from "vitest";

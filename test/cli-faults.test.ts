@@ -1,4 +1,4 @@
-/** @file A disk that is full: the answer is printed first, and the sentence says what is the matter. */
+/** @file A full disk: the answer is printed first, then a sentence that names the fault. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** @file `automap map`: what it lists, why others are refused, its document. */
+/** @file `automap map`: the mappings it lists, the refusals, and its JSON document. */
 
 import { describe, expect, it } from "vitest";
 import { z } from "zod";

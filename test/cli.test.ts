@@ -1,4 +1,4 @@
-/** @file The command line before any command: help, the version, and what careless words are answered. */
+/** @file The command line before any command: help, the version, and the answers to wrong arguments. */
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";

@@ -1,4 +1,4 @@
-/** @file Each statement of a nest of warps as CUDA: the lines it becomes, and what is refused because no GPU could do it. */
+/** @file Each statement of a nest of warps as CUDA: its lines of code, and the statements that no GPU can execute. */
 
 import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";

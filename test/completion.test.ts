@@ -1,4 +1,4 @@
-/** @file What a shell offers for the last word of a line. */
+/** @file The words a shell offers for the last word of a line. */
 
 import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

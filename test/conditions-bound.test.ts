@@ -1,4 +1,4 @@
-/** The bound of bench/conditions.ts: what its programs are told to do is no more than every kernel does. */
+/** The bound of bench/conditions.ts: its programs do no more work than any kernel must. */
 import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { tileWords, vectorWords } from "../bench/conditions-bound.ts";

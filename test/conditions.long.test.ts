@@ -1,4 +1,4 @@
-/** Conditions that tie loops together: decided on boxes, kept to by lowering, compiled, and refused by name where nothing can. */
+/** Conditions on several loops: decided on boxes, lowered, compiled, and refused with a reason where that is impossible. */
 
 import { availableParallelism } from "node:os";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

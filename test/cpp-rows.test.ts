@@ -1,4 +1,4 @@
-/** Rows of results as vectors: which loops are, what they read as, and that they give what the same loop gives element by element. */
+/** Rows of results as vectors: which loops become vectors, their code, and their equality to the loop element by element. */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

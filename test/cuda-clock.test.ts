@@ -1,4 +1,4 @@
-/** @file What is known of a device's clock while kernels are timed, and what is kept of a round that a fault of the machine ends. */
+/** @file A device's clock while kernels are timed, and the measurements kept when a fault of the machine ends a round. */
 
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-/** @file Digits of a loop's steps that are counted along: the numbers that dividing gives, and none where dividing costs less or an index goes up otherwise. */
+/** @file Digits of a loop's steps kept in counters: equal to division, and not used where division is cheaper or the step is not 1. */
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";

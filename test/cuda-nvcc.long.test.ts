@@ -1,4 +1,4 @@
-/** @file Kernels as nvcc takes them: several in one program behind their own names, no warning, no stack frame, nothing spilled. */
+/** @file Kernels compiled by nvcc: several in one program under their own names, without a warning, a stack frame or a spill. */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** @file Kills and crowds: a committed row is never lost, whoever else writes and whenever the writer dies. */
+/** @file Killed and concurrent writers: a committed row is never lost. */
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

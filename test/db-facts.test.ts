@@ -1,4 +1,4 @@
-/** A record's id is the hash of its facts, a list a version: what comes beside them makes no record look changed, and no fact can change unseen. */
+/** A record's id is the hash of the facts of its schema version: other columns do not change it, and no fact can change unnoticed. */
 
 import { copyFileSync } from "node:fs";
 import { join } from "node:path";

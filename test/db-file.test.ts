@@ -1,4 +1,4 @@
-/** @file The file of a database: opened, refused, locked, full, damaged, brought from one schema to the next. */
+/** @file The file of a database: opened, refused, locked, full, damaged, migrated from schema to schema. */
 
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";

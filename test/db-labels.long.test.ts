@@ -1,4 +1,4 @@
-/** @file Workloads that differ are told apart wherever they are listed, and chosen by what they differ in. */
+/** @file Labels tell workloads apart wherever they are listed, and filters select them by each difference. */
 
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

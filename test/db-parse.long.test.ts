@@ -1,4 +1,4 @@
-/** @file The first wall: whatever stands in a line or in a file, what becomes a record is of the kind it may be. */
+/** @file The parser as the first line of defence: a hostile line or file becomes a valid record or is refused. */
 
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { GridCandidate, LaneCandidate, MappedCandidate, ThreadCandidate } from "../abstraction/candidate.ts";

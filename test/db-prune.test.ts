@@ -1,4 +1,4 @@
-/** @file Pruning deletes what its filter names, what only that referred to, and nothing else. */
+/** @file Pruning deletes the trials its filter selects and the records only they referred to. */
 
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { TABLE_NAMES } from "../db/facts.ts";

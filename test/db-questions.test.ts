@@ -1,4 +1,4 @@
-/** @file What is asked of several records: the best of a list, two runs, two instructions, failures by reason; and the schemas of the answers. */
+/** @file Queries over several records: the best of a list, two runs, two instructions, failures by reason; and their JSON schemas. */
 
 import { writeFileSync } from "node:fs";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";

@@ -1,4 +1,4 @@
-/** @file What was measured here is told from what was imported, in files that anybody may have written. */
+/** @file Seals tell own measurements from imported ones, in files that anybody may have written. */
 
 import { copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";

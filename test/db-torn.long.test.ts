@@ -1,4 +1,4 @@
-/** @file Torn files, full disks, files that may not be written: what was committed is there, and the words say what to do. */
+/** @file Torn files, full disks, files that may not be written: commits are kept, and the message says what to do. */
 
 import { type SpawnSyncReturns, spawnSync } from "node:child_process";
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";

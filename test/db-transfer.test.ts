@@ -1,4 +1,4 @@
-/** @file Records between files: what comes out goes in again, a stranger's lines are checked one by one, merging is a union. */
+/** @file Records between files: an export can be imported, foreign lines are checked one by one, merging is a union. */
 
 import { existsSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";

@@ -1,4 +1,4 @@
-/** @file Whom a record can be believed by: worlds that differ, declarations that changed, schemas of every released version. */
+/** @file When a record is trusted: differing environments, changed declarations, files of every released schema. */
 
 import { copyFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";

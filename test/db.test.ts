@@ -1,4 +1,4 @@
-/** @file The database: what is recorded is found again as it was, facts stay facts. */
+/** @file The database: records are read back unchanged, and their facts cannot be changed. */
 
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { computationKey } from "../abstraction/computation.ts";

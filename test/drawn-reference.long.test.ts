@@ -1,4 +1,4 @@
-/** @file References that lie in files: what the program draws and computes is what the interpreter gives of the same inputs. */
+/** @file References kept in files: the program's outputs equal the interpreter's on the same inputs. */
 
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** @file The emulated GPU: what a barrier, a wait or a lane too few does is seen in some order of its threads; misuse ends with a sentence. */
+/** @file The emulated GPU: a missing barrier, wait or lane shows in some order of its threads; misuse ends with a message. */
 
 import { beforeAll, describe, expect, it } from "vitest";
 import type { Kernel } from "../abstraction/kernel.ts";

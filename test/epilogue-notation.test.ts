@@ -1,4 +1,4 @@
-/** @file What an epilogue may say, what it means, and the epilogues that have names. */
+/** @file The notation of epilogues, their meaning, and the named ones. */
 
 import { describe, expect, it } from "vitest";
 import {

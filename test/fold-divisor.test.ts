@@ -1,4 +1,4 @@
-/** @file Divisions of what is rounded: in the factors of a layer they give what they give by themselves. */
+/** @file Divisions before rounding: folded into the factors of a layer, they give the same as on their own. */
 
 import { describe, expect, it } from "vitest";
 import { pick, randomInteger, seededRandom } from "../abstraction/random.ts";

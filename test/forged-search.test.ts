@@ -1,4 +1,4 @@
-/** @file A search in a database that somebody else had a hand in: what was not measured here neither skips a candidate nor stands for its time. */
+/** @file A search in a database with forged records: a foreign trial neither skips a candidate nor gives its time. */
 
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

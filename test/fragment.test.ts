@@ -1,4 +1,4 @@
-/** @file What lanes hold, derived from the table's formulas, against the manual's; and against every row. */
+/** @file The elements that lanes hold, derived from the table's formulas, against the manual and for every row. */
 
 import { describe, expect, it } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";

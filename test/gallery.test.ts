@@ -1,4 +1,4 @@
-/** @file The gallery of examples/: what each kernel is printed in, why not in the others, where it stands under the roofline, and that it is right. */
+/** @file The gallery of examples/: the languages of each kernel, the reasons against the others, its place under the roofline, and its results. */
 
 import { describe, expect, it } from "vitest";
 import { KERNEL_LANGUAGES } from "../abstraction/kernel.ts";

@@ -1,4 +1,4 @@
-/** @file Elements that a comparison of elements chooses are staged for Tensor Cores as others are. */
+/** @file Factors chosen by comparing elements are staged for Tensor Cores like others. */
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";

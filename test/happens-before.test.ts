@@ -1,4 +1,4 @@
-/** @file The order of happening among warps: by hand, and against a graph of everything that happened, searched anew each time. */
+/** @file The order of happening among warps: cases by hand, and random ones against a search of the graph of all events. */
 
 import { describe, expect, it } from "vitest";
 import { NestFault, type Site } from "../abstraction/blocks/fault.ts";

@@ -1,4 +1,4 @@
-/** @file Commands that automap prints to be pasted: each works as it is printed, whatever database and declarations the line before named. */
+/** @file Commands that automap prints to be pasted: each works as printed, with the database and declarations of the command before it. */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, recordTrial } from "../db/index.ts";

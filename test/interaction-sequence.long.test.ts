@@ -1,4 +1,4 @@
-/** @file What the fused interaction is timed beside on a GPU: the sequence of kernels gives the same, whatever runs twice. */
+/** @file The sequence of kernels that the fused interaction is compared with on a GPU computes the same. */
 
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-/** @file What the interpreter says of statements for a GPU that no hardware could run as they are written. */
+/** @file The interpreter's messages for GPU statements that no hardware could run. */
 
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";

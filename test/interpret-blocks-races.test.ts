@@ -1,4 +1,4 @@
-/** @file What the interpreter says of accesses without order: both statements, the element, the threads, what is missing. */
+/** @file The interpreter's messages for races: both statements, the element, the threads, the missing barrier. */
 
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";

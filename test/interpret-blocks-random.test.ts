@@ -1,4 +1,4 @@
-/** @file The judge on trial: random pipelines that are right, and every one of their faults, one at a time. */
+/** @file The interpreter as a judge of races: random right pipelines, and each of their faults, one at a time. */
 
 import { expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";

@@ -1,4 +1,4 @@
-/** @file Warpgroups and what they send off, as the judge sees them: every fence, commit and wait is needed, and a stage too few is seen. */
+/** @file Warpgroups and their asynchronous products in the interpreter: each fence, commit, wait and stage is needed. */
 
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";

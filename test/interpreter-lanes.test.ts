@@ -1,4 +1,4 @@
-/** @file Vectors of lanes in the interpreter: all lanes read before any writes, and what lies beyond the ends is unknown. */
+/** @file Vectors of lanes in the interpreter: all lanes read before any writes, and elements beyond the ends are unknown. */
 
 import { describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";

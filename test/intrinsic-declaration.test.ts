@@ -1,4 +1,4 @@
-/** @file A declaration either holds together or is refused with a sentence that names the row and the rule. */
+/** @file A declaration is consistent or is refused with a sentence that names the row and the rule. */
 
 import { describe, expect, it } from "vitest";
 import { bytesOf } from "../abstraction/dtype.ts";

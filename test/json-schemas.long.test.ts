@@ -1,4 +1,4 @@
-/** @file `--json-schema`: every command with `--json` has it, and what it prints is held against real documents. Those of questions are beside them. */
+/** @file `--json-schema`: every command with `--json` has it, and real documents are checked against it. */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";

@@ -1,4 +1,4 @@
-/** @file The space of lane kernels: what is in it, that moves stay in it, and what the estimate prefers. */
+/** @file The space of lane kernels: its candidates, mutations that stay in it, and the model's preferences. */
 
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";

@@ -1,4 +1,4 @@
-/** @file Neighbouring taps of bytes and words on lanes by dot products: what is joined, what is refused and why, and that it is right. */
+/** @file Neighbouring taps of bytes and words on lanes by dot products: which taps are joined, the refusals, and the results. */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ArrayCandidate, ArraySchedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,4 @@
-/** @file Lanes of several outputs that sweep along an axis: against the equation they come from, as CUDA, and what is refused. */
+/** @file Lanes of several outputs that sweep along an axis: against their equation, as CUDA, and their refusals. */
 
 import { describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,4 @@
-/** @file `load`: a kernel as a function on typed arrays, with every misuse told apart, and compiled once. */
+/** @file `load`: a kernel as a function on typed arrays, compiled once, with a message for every misuse. */
 
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** @file What does not map, and how that is said: rules, wording, witnesses; and the size of the space that is searched. */
+/** @file Refused mappings: rules, messages, witnesses; and the size of the space of mappings. */
 
 import { describe, expect, it } from "vitest";
 import { type Computation, type ComputationSpec, defineComputation } from "../abstraction/computation.ts";

@@ -1,4 +1,4 @@
-/** @file A sample of bench/mutated-models.ts: models spoilt at random are read or refused in a sentence, and computed as they are read. */
+/** @file A sample of bench/mutated-models.ts: models with random damage are refused in a sentence, or read and computed. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

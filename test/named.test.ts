@@ -1,4 +1,4 @@
-/** What a kernel declares is what its statements name. */
+/** A kernel declares exactly the registers and buffers that its statements name. */
 import { describe, expect, it } from "vitest";
 
 import { axis, binary, number } from "../abstraction/expression.ts";

@@ -1,4 +1,4 @@
-/** @file Where npm left out what has to be compiled, as with --ignore-scripts: exit code 6 and the remedy, and doctor tells. */
+/** @file Missing native addons, as after npm with --ignore-scripts: exit code 6 with the remedy, and a line of doctor. */
 
 import { writeFileSync } from "node:fs";
 import { afterAll, expect, it, vi } from "vitest";

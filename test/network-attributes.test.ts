@@ -1,4 +1,4 @@
-/** @file Nodes are computed by all that they say, in every opset: what an operator does not read is refused by name. */
+/** @file Nodes are computed by all their attributes, in every opset: an unknown attribute is refused by name. */
 
 import { describe, expect, it } from "vitest";
 import { UsageError } from "../abstraction/error.ts";

@@ -1,4 +1,4 @@
-/** @file Fused steps compute what the nodes compute, and nothing that could be fused is left apart. */
+/** @file Fused steps compute the same as the nodes, and all that can be fused is fused. */
 
 import { describe, expect, it } from "vitest";
 import { equationText } from "../abstraction/computation.ts";

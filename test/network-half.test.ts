@@ -1,4 +1,4 @@
-/** @file Networks in half precision: what is f16, what stays f32, and how near to the network in f32 it is. */
+/** @file Networks in half precision: which tensors are f16, which stay f32, and the difference to the network in f32. */
 
 import { describe, expect, it } from "vitest";
 import { equationText } from "../abstraction/computation.ts";

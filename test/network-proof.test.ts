@@ -1,4 +1,4 @@
-/** @file The proof of a network's library: what it draws, and that it finds a step that was made wrong before there was a library. */
+/** @file The proof of a network's library: its random inputs, and its check against the network before fusion. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

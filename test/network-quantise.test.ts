@@ -1,4 +1,4 @@
-/** @file Quantised networks: layers computed on integers give what their numbers give, each as one step of u8 and s8. */
+/** @file Quantised networks: layers on integers give the results of real numbers, each as one step of u8 and s8. */
 
 import { describe, expect, it } from "vitest";
 import { type Computation, computationKey, equationText } from "../abstraction/computation.ts";

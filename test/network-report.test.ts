@@ -1,4 +1,4 @@
-/** @file The report of a network: its mapped share as AMOS counts it, what is said of each step, names that are markup, and words that make no sense. */
+/** @file The report of a network: its mapped share as AMOS counts it, the text for each step, names that contain markup, and wrong arguments. */
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";

@@ -1,4 +1,4 @@
-/** @file The notation prints as it is written and reads back as it prints; what is malformed is marked. */
+/** @file The notation prints as it is written and reads back as it prints; a mistake is marked at its position. */
 
 import { describe, expect, it } from "vitest";
 import { printEquation } from "../abstraction/equation.ts";

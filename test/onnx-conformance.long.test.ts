@@ -1,4 +1,4 @@
-/** @file ONNX's own test cases: every node that is supported computes what ONNX says, and every other is refused with a reason. */
+/** @file ONNX's own test cases: every supported node gives ONNX's outputs, and every other is refused with a reason. */
 
 import { describe, expect, it } from "vitest";
 import { UsageError } from "../abstraction/error.ts";

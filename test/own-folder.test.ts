@@ -1,4 +1,4 @@
-/** @file The folder of a runner, which goes when nothing writes into it any more. */
+/** @file The folder of a runner, deleted once nothing writes into it. */
 
 import { existsSync, mkdtempSync, readdirSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";

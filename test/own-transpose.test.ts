@@ -1,4 +1,4 @@
-/** @file A product of rows with one another reads one tensor twice: each of its operands has a copy of its own. */
+/** @file A product of a matrix with its own transpose reads one tensor twice, and copies it for each operand. */
 
 import { expect, it } from "vitest";
 import type { Schedule } from "../abstraction/candidate.ts";
@@ -30,7 +30,7 @@ function drawn(
   return found;
 }
 
-it.each(["avx512.fma.f32.broadcast", "avx512.fma.f64.broadcast"])("on %s a product by its transpose is right", (name) => {
+it.each(["avx512.fma.f32.broadcast", "avx512.fma.f64.broadcast"])("on %s x * x^T equals its equation", (name) => {
   const [intrinsic] = intrinsicsNamed(name);
   if (!intrinsic) throw new Error(`no ${name}`);
   const [sum, , b] = intrinsic.operands;

@@ -1,4 +1,4 @@
-/** @file Each operator gives its package a name that C takes. */
+/** @file Each operator gives its package a valid name in C. */
 
 import { expect, it } from "vitest";
 import { OPERATORS } from "../operators/index.ts";

@@ -1,4 +1,4 @@
-/** @file oneDNN's kernels against the interpreter: a peer that computes something else would be an easy one to beat. */
+/** @file oneDNN's kernels against the interpreter: a peer that computes something else is no fair comparison. */
 
 import { existsSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

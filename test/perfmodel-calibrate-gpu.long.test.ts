@@ -1,4 +1,4 @@
-/** @file Calibration of a GPU: the probes for a target, what is made of their samples, and a run of them under emulation and through nvcc. */
+/** @file Calibration of a GPU: the probes for a target, the rates from their samples, and runs under emulation and through nvcc. */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

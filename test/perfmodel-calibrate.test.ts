@@ -1,4 +1,4 @@
-/** Calibration: the program for any target, what is read from its output, and a run of it where there is a compiler. */
+/** Calibration: the program for any target, the rates read from its output, and a run of it. */
 
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

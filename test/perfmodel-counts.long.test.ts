@@ -1,4 +1,4 @@
-/** The model counts without lowering: what it counts is what a walk over the lowered nest meets. */
+/** The model counts without lowering, and its counts equal those of a walk over the lowered nest. */
 
 import { expect, test } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";

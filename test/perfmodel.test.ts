@@ -1,4 +1,4 @@
-/** The layered model: cases worked out by hand, and what must hold for every schedule. */
+/** The layered model: cases worked out by hand, and properties of every schedule. */
 
 import { describe, expect, test } from "vitest";
 import type { Schedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,4 @@
-/** Plain loops: kernels of what no instruction maps equal the equation, and functions of floats are right to a few units of the last place. */
+/** Plain loops: kernels of computations without an instruction equal the equation; float functions are right to a few ulp. */
 
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

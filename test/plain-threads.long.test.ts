@@ -1,4 +1,4 @@
-/** @file Threads of a GPU that share what no instruction maps: equal to the equation, by the interpreter and on the emulated device. */
+/** @file GPU threads for computations without an instruction: equal to the equation, interpreted and on the emulated device. */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";

@@ -1,4 +1,4 @@
-/** @file Recurrences as text: what is read, what prints, and what is refused with its place. */
+/** @file Recurrences as text: parsed, printed, and refused with the position of the mistake. */
 
 import { describe, expect, it } from "vitest";
 import { UsageError } from "../abstraction/error.ts";

@@ -1,4 +1,4 @@
-/** @file Results that refer to themselves: their notation, their refusals, and which transforms are theirs; random lowerings stand in drawn-lanes.long.test.ts. */
+/** @file Results that refer to themselves: their notation, refusals and legal transforms; random lowerings are in drawn-lanes.long.test.ts. */
 
 import { describe, expect, it } from "vitest";
 import type { ArraySchedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,4 @@
-/** @file Reads past the border become reads of the border, and nothing else changes. */
+/** @file Reads outside a tensor become reads of a padded one, and no result changes. */
 
 import { expect, it } from "vitest";
 import { defineComputation, inputsOf } from "../abstraction/computation.ts";

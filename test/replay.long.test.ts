@@ -1,4 +1,4 @@
-/** @file A search gone through again from its records: bit for bit, or with the first difference named. No hardware. */
+/** @file A search replayed from its records: bit for bit, or with the first difference named. No hardware. */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";

@@ -1,4 +1,4 @@
-/** @file Which decisions mattered, and what charts are drawn with: shares of variance, scales, labels that are moved apart. */
+/** @file The decisions that mattered, and the parts of charts: shares of variance, scales, labels moved apart. */
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";

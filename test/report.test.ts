@@ -1,4 +1,4 @@
-/** @file The report: what it shows, that nothing in it can run, and that it reads without colours and without eyes. */
+/** @file The report: its content, its safety from injected scripts, and its accessibility. */
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-/** @file Children and what they leave behind: nobody waits for a process that outlives the one that was asked. */
+/** @file Child processes: no caller waits for a process that outlives the child it started. */
 
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-/** @file From source to shared object: what is kept, and headers compiled once. */
+/** @file From source to shared object: precompiled headers. */
 
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** @file What measuring asks of a machine: a compiler, processors, a folder that is kept in order, and what the doctor says of it all. */
+/** @file Requirements of measuring: a compiler, processors, a clean folder; and the findings of the doctor. */
 
 import { mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

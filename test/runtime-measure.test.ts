@@ -1,4 +1,4 @@
-/** @file Kernels that are right and wrong, each written by hand, through the whole of runtime/measure.ts. */
+/** @file Right and wrong kernels, written by hand, through all of runtime/measure.ts. */
 
 import { describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";

@@ -1,4 +1,4 @@
-/** @file Kernels measured against one another, and beside what else goes on: finalists in turns, races, shared cores. */
+/** @file Kernels measured against one another and beside other programs: finalists in turns, races, shared cores. */
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-/** Inputs loaded where they lie although windows reach outside of them: blocks at the border leave out what is outside. */
+/** Inputs loaded in place although windows reach outside: blocks at the border skip elements outside. */
 import { expect, test } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";
 import type { Schedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,4 @@
-/** @file Fused loops that lie in memory as one: what is said to move at once is held against where every element lies. */
+/** @file Fused loops over contiguous memory: the width moved at once is checked against the address of every element. */
 
 import { describe, expect, it } from "vitest";
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";

@@ -1,4 +1,4 @@
-/** What a search does with the decisions about loops: it tells candidates apart by each of them, and stays with what is worth a trial. */
+/** The decisions about loops in a search: each distinguishes candidates, and unrolling stays within its limit. */
 import { expect, test } from "vitest";
 import type { MappedCandidate } from "../abstraction/candidate.ts";
 import { seededRandom } from "../abstraction/random.ts";

@@ -1,4 +1,4 @@
-/** Fused loops over the rows of a padded copy, gaps included: what the gaps compute is left behind. */
+/** Fused loops over the rows of a padded copy, gaps included: results of the gaps are dropped. */
 import { expect, test } from "vitest";
 import type { Schedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";

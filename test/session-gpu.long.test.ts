@@ -1,4 +1,4 @@
-/** @file A session on a GPU that answers at once: what it proposes, keeps, resumes and replays does not depend on how kernels are measured. */
+/** @file A session on a GPU that answers at once: its proposals, records and replays do not depend on how kernels are measured. */
 
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";

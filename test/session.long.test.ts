@@ -1,4 +1,4 @@
-/** A whole session on this machine, small: found, verified, measured, kept, and taken up again. */
+/** A small session on this machine: searched, verified, measured, recorded and resumed. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

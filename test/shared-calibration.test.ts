@@ -1,4 +1,4 @@
-/** @file Rates of a machine are measured once, whatever database asks, and taken over with the time at which they were measured. */
+/** @file Rates of a machine are measured once for all databases, and copied with the time of their measurement. */
 
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** @file Short indices: what they become, and that they stay what they were at every point. */
+/** @file Shortened indices: their text, and the same value at every point. */
 
 import { describe, expect, it } from "vitest";
 import { boundsOf, type Extents, evaluateIndex } from "../abstraction/affine.ts";

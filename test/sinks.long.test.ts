@@ -1,4 +1,4 @@
-/** @file Where texts of records end: the terminal, tables of other programs, names of files, JSON. None of them is obeyed there. */
+/** @file Outputs that show texts of records: the terminal, CSV, names of files, JSON. None obeys such a text. */
 
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

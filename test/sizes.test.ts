@@ -1,4 +1,4 @@
-/** @file Holds how long a file, a function and a class may be: what is longer has two subjects. */
+/** @file Limits the length of files, functions and classes: a longer one has two subjects. */
 
 import ts from "typescript";
 import { beforeAll, describe, expect, it } from "vitest";

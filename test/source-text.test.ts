@@ -1,4 +1,4 @@
-/** @file Text of programs: what the tag takes, what each escape makes of the worst, and how names are spelled. */
+/** @file Text of programs: the values the tag takes, the escapes on hostile text, and the spelling of names. */
 
 import { describe, expect, it } from "vitest";
 import { isReserved, keywordsOf } from "../abstraction/keywords.ts";

@@ -1,4 +1,4 @@
-/** @file Recurrences derived from equations: what they say, and that every design of them computes the equation. */
+/** @file Recurrences derived from equations: their text, and every design of them computes the equation. */
 
 import { describe, expect, it } from "vitest";
 import { defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";

@@ -1,4 +1,4 @@
-/** @file Null spaces, and which transforms keep all points apart: against hashing every point. */
+/** @file Null spaces and the transforms without collisions, against hashing every point. */
 
 import { describe, expect, it } from "vitest";
 import { accessesIn } from "../abstraction/expression.ts";

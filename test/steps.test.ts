@@ -1,4 +1,4 @@
-/** @file Work in steps: told to come to an end after so many of them, it gives the same at once and in slices; enumeration of mappings is such work. */
+/** @file Work in steps: cut after a number of steps, it gives the same at once and in slices, as does the enumeration of mappings. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** @file The element types of bench/cuda-suite.ts: what it searches maps, fills its ring by the engine or by threads, and is right. */
+/** @file The element types of bench/cuda-suite.ts: its kernels map, fill their ring by the copy engine or by threads, and are right. */
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,4 @@
-/** @file The header that stands for SYCL ends a program where the standard has no answer, and says what was wrong. */
+/** @file The header that stands for SYCL ends a program with undefined behaviour, with a message. */
 
 import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";

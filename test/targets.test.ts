@@ -1,4 +1,4 @@
-/** @file The table of machines: what holds of every row, and figures that a data sheet states another way. */
+/** @file The table of machines: properties of every row, and figures that follow from a data sheet. */
 
 import { describe, expect, it } from "vitest";
 import { bytesOf } from "../abstraction/dtype.ts";

@@ -1,4 +1,4 @@
-/** @file Matrix products of tf32 in OpenCL C: in the words of the extension and in those of a compiler that is older, right in both. */
+/** @file Matrix products of tf32 in OpenCL C: by the functions of the extension and by those of an older compiler. */
 
 import { describe, expect, it } from "vitest";
 import { intrinsicNamed } from "../intrinsics/index.ts";

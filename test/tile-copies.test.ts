@@ -1,4 +1,4 @@
-/** What the model of GPUs counts of copies: lines and sectors that narrow ones touch, and nothing of what lies outside a tensor. */
+/** Copies in the model of GPUs: the lines and sectors that narrow ones touch, and nothing outside a tensor. */
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";

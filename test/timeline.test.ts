@@ -1,4 +1,4 @@
-/** @file Where the time of a search goes, from the events that it tells. */
+/** @file The time of each phase of a search, from its events. */
 
 import { expect, it } from "vitest";
 import type { Candidate } from "../abstraction/candidate.ts";

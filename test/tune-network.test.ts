@@ -1,4 +1,4 @@
-/** @file The time of a search dealt among the tasks of a network, by searches that only say how they ended. */
+/** @file The time of a search divided among the tasks of a network, by fake searches. */
 
 import { describe, expect, it } from "vitest";
 import { type Computation, computationKey } from "../abstraction/computation.ts";

@@ -1,4 +1,4 @@
-/** @file What `automap tune` says on the way: a line in place on a terminal, lines that stay elsewhere. */
+/** @file The progress of `automap tune`: one updated line on a terminal, separate lines elsewhere. */
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Candidate } from "../abstraction/candidate.ts";

@@ -1,4 +1,4 @@
-/** @file How predictions are judged, against cases worked out by hand. */
+/** @file The accuracy of predictions, against cases worked out by hand. */
 
 import { describe, expect, it } from "vitest";
 import { evaluate, evaluateTogether, type Judged, judged, pairwiseAccuracy, topRecall } from "../tuner/evaluate.ts";

@@ -1,4 +1,4 @@
-/** @file The genetic strategy: better than blind, harmless to others, and not led astray by what fails. */
+/** @file The genetic strategy: better than random search, without side effects, and robust against failures. */
 
 import Genetic from "genetic-js";
 import { afterEach, describe, expect, it, vi } from "vitest";

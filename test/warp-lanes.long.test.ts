@@ -1,4 +1,4 @@
-/** @file Designs on the lanes of a GPU's warps in the search of a GPU: what there is to choose from, that it is right, and that it is searched. */
+/** @file Designs on the lanes of a GPU's warps in the search of a GPU: its space, its results, and a search of it. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** Convolutions by Winograd's transforms: equal to the convolution in whole numbers, bit for bit, and proved with the network that has them. */
+/** Convolutions by Winograd's transforms: equal to the convolution for integers, bit for bit, and proved within a network. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

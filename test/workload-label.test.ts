@@ -1,4 +1,4 @@
-/** @file What a workload is called says all that makes it another one. */
+/** @file The label of a workload contains everything that tells it from others. */
 
 import { describe, expect, it } from "vitest";
 import { type ComputationSpec, computationKey, defineComputation } from "../abstraction/computation.ts";

@@ -1,5 +1,5 @@
 /**
- * @file The computations whose arrays are known from papers and slides, on boxes large enough for every symmetry to show.
+ * @file Computations whose arrays are known from papers and slides, on boxes large enough to show every symmetry.
  */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";

@@ -1,4 +1,4 @@
-/** @file What tests of the command line expect of a line: that it works, or that it is refused in a sentence. */
+/** @file Expectations of a command line: it works, or it is refused in a sentence. */
 
 import { expect } from "vitest";
 import { commandLine } from "./command-line.ts";

@@ -64,7 +64,7 @@ export function splitConvolution(): EmitSubject {
   return subjectOf(computation, kernel, { name: "conv2d", parameters });
 }
 
-/** What the model likes best of an operator, on an H100. */
+/** The model's best kernel for an operator on an H100. */
 export function ranked(
   operator: string,
   dtype: string,

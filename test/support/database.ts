@@ -1,5 +1,5 @@
 /**
- * @file Databases for tests: a made-up machine, trials with numbers that can be told apart.
+ * @file Databases for tests: an invented machine, and trials with distinct numbers.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -81,7 +81,7 @@ export function newTrial(microseconds: number, given: Partial<NewTrial> = {}): N
   };
 }
 
-/** A directory of its own, and how to remove it. */
+/** A temporary directory and a function that removes it. */
 export function workshop(): { readonly path: (name: string) => string; readonly remove: () => void } {
   const root = mkdtempSync(join(tmpdir(), "automap-db-"));
   return { path: (name) => join(root, name), remove: () => rmSync(root, { recursive: true, force: true }) };

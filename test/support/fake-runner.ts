@@ -1,5 +1,5 @@
 /**
- * @file A machine that is not there: answers what a test wants kernels to take, so that a whole session runs in milliseconds.
+ * @file A fake machine: a test gives the times of its kernels, so that a whole session runs in milliseconds.
  *
  *     const runner = fakeRunner(compiler, { alone: (kernel) => 10e-6, inTurns: (kernels) => kernels.map(() => 11e-6) });
  *     await tuneComputation({ computation }, { runner, database: withCalibration(path, compiler) });
@@ -15,9 +15,9 @@ import { referenceFor } from "../../runtime/verify.ts";
 import { environmentOf } from "../../session/environment.ts";
 
 export interface FakeTimes {
-  /** What a kernel takes by itself. */
+  /** The time of a kernel alone. */
   readonly alone: (kernel: Kernel) => Measurement | Promise<Measurement>;
-  /** What each takes in turns with the others. */
+  /** The time of each kernel in turns with the others. */
   readonly inTurns: (kernels: readonly Kernel[]) => readonly Measurement[];
 }
 

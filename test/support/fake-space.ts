@@ -64,7 +64,7 @@ export function gridWhere(keep: (point: Point) => boolean): SearchSpace<Point> {
 export const OPTIMUM: Point = { m: 5, n: 3, k: 6, unroll: 2, packed: 1 };
 const BEST_SECONDS = 1e-6;
 
-/** What the machine takes: a valley with a ridge across it, 1 us at the optimum and more everywhere else. */
+/** The time on the fake machine: a valley with a ridge across it, 1 us at the optimum and more everywhere else. */
 export function secondsAt({ m, n, k, unroll, packed }: Point): number {
   const bowl = 0.2 * (m - 5) ** 2 + 0.15 * (n - 3) ** 2 + 0.1 * (k - 6) ** 2 + 0.2 * Math.abs(unroll - 2);
   const ridge = 0.3 * Math.abs(m + n - 8) + (packed === 1 ? 0 : 0.5 + 0.2 * k);
@@ -126,7 +126,7 @@ export function memoryStore<C>(earlier: readonly TrialOf<C>[] = []): MemoryStore
 export interface FakeRun<C> {
   readonly result: SearchResult<C>;
   readonly events: readonly TuneEvent<C>[];
-  /** What the machine was given, in order. */
+  /** The points given to the machine, in order. */
   readonly measured: readonly string[];
 }
 

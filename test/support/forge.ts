@@ -43,7 +43,7 @@ export function forgedLines(records: readonly Line[], change: (record: Line) => 
   });
 }
 
-/** The id that an importer works out of a line. */
+/** The id that an importer computes for a line. */
 function idOf(table: Table, { kind: _, ...data }: Line): string {
   const texts: readonly string[] = TABLES[table].json;
   const cells = Object.entries(data).map(([name, value]) => [

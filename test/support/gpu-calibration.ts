@@ -1,4 +1,4 @@
-/** @file What probes of a GPU might have measured. */
+/** @file Plausible measurements of the probes of a GPU. */
 
 import type { GpuCalibration } from "../../perfmodel/calibrate-gpu.ts";
 

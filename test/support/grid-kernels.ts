@@ -1,5 +1,5 @@
 /**
- * @file What tests of a GPU's kernels share: small inputs, a mapping's context by name, a nest with something left out, and kernels run on the emulated
+ * @file Shared by tests of GPU kernels: small inputs, a mapping's context by name, a nest with something left out, and kernels run on the emulated
  * device or compiled by nvcc.
  */
 
@@ -98,7 +98,7 @@ export interface GridSubject {
 const sourceOf = ({ context, schedule }: GridSubject) =>
   generateCuda(context.mapping.computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
 
-/** Every kernel gives what the equation says, each in another order of threads. */
+/** Every kernel equals the equation, each in another order of threads. */
 export async function expectRightEmulated(subjects: readonly GridSubject[]): Promise<void> {
   const runs = await runEmulated(
     subjects.map((subject, i) => {
@@ -117,7 +117,7 @@ export async function expectRightEmulated(subjects: readonly GridSubject[]): Pro
   }
 }
 
-/** The schedule stands, and what it is lowered to gives what the equation says in each order of threads. */
+/** The schedule is legal, and its nest equals the equation in each order of threads. */
 export function expectRightInterpreted(
   { context, schedule }: Omit<GridSubject, "name">,
   orders: typeof INTERPRETED_ORDERS,
@@ -134,7 +134,7 @@ export function expectRightInterpreted(
 /** nvcc, where there is one. */
 export const NVCC = findProgram("nvcc");
 
-/** nvcc takes the kernel without a warning, a serialised product, a spill or a byte of stack. @param capability `80`, `90a` */
+/** nvcc compiles the kernel without a warning, a serialised product, a spill or a byte of stack. @param capability `80`, `90a` */
 export async function expectCompiled(subject: GridSubject, capability = "90a"): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "automap-nvcc-"));
   try {

@@ -14,7 +14,7 @@ import { type LoopNest, loop, type Scratch, type Statement, type TileAccess } fr
 import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 
-/** What can be left out of it. */
+/** The synchronisation that can be left out. */
 export const GUARDS = ["fence memory", "fence registers", "commit", "wait", "barrier", "arrival"] as const;
 
 export interface GroupMatmulOptions {

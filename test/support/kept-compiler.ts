@@ -68,7 +68,7 @@ export function keptProgram(program: string, more: readonly string[] = []): stri
   const file = join(kept, `${createHash("sha256").update(script).digest("hex").slice(0, 16)}.sh`);
   if (!existsSync(file)) {
     mkdirSync(kept, { recursive: true });
-    // Two may write it at once: each a file of its own, of which the last stays.
+    // Two processes may write it at once: each writes its own file, and the last one stays.
     writeFileSync(`${file}.${process.pid}`, script, { mode: 0o755 });
     renameSync(`${file}.${process.pid}`, file);
   }
@@ -80,7 +80,7 @@ export function keptProgram(program: string, more: readonly string[] = []): stri
  * @param more words behind those that the compiler is given: `-O1` takes a fifth of the time of `-O3`
  */
 export function compileOnce(more: readonly string[] = []): void {
-  // Who names a compiler gets that one.
+  // A caller that names a compiler gets that one.
   if ((process.env["CXX"] ?? "") !== "") return;
   const program = keptProgram("g++", more);
   const name = (): void => void vi.stubEnv("CXX", program);

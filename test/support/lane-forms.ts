@@ -1,4 +1,4 @@
-/** @file Small nests of lanes, one for each form a statement on lanes can take: what every generator must print rightly. */
+/** @file Small nests of lanes, one for each form a statement on lanes can take: which every generator must print correctly. */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";

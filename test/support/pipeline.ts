@@ -52,7 +52,7 @@ export interface PipelineForm {
   readonly epilogue: "registers" | "shared";
 }
 
-/** What is wrong with a pipeline. A label names one barrier, wait or commit, in the order of the nest. */
+/** The fault of a pipeline. A label names one barrier, wait or commit, in the order of the nest. */
 export type PipelineFault =
   | { readonly kind: "without" | "weak"; readonly label: string }
   | { readonly kind: "short ring" | "early copies" | "copies before barrier" | "wait behind barrier" }
@@ -66,7 +66,7 @@ export interface Pipeline {
 }
 
 export function randomForm(random: Random): PipelineForm {
-  // WMMA keeps secret which lane holds what, and wants rows.
+  // WMMA does not document its lane layout, and needs rows.
   const instruction = pick(random, ["mma.m16n8k16.f32.f16", "mma.m16n8k16.f32.f16", "wmma.m16n16k16.f32.f16"] as const);
   const secret = instruction.startsWith("wmma");
   const operand = (): OperandForm => ({

@@ -1,4 +1,4 @@
-/** @file A watch for what must not take long: it stands still while other work has the processor. */
+/** @file A stopwatch for processor time: it stands still while other work has the processor. */
 
 /** @returns the seconds of this process's processor since the call; what compiles and collects in the engine is in them */
 export function processorWatch(): () => number {

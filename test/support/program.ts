@@ -44,7 +44,7 @@ export function compileProgram(folder: string, entries: readonly string[]): void
   symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"));
 }
 
-/** A source without its types, kept for whoever asks next. */
+/** A source without its types, kept for later callers. */
 function erased(file: string): string {
   const source = readSource(file);
   const compilerOptions = {
@@ -60,7 +60,7 @@ function erased(file: string): string {
   if (existsSync(kept)) return readFileSync(kept, "utf8");
   const { outputText } = ts.transpileModule(source, { fileName: file, compilerOptions });
   mkdirSync(dirname(kept), { recursive: true });
-  // Two may write it at once: each a file of its own, of which the last stays.
+  // Two processes may write it at once: each writes its own file, and the last one stays.
   writeFileSync(`${kept}.${process.pid}`, outputText);
   renameSync(`${kept}.${process.pid}`, kept);
   return outputText;

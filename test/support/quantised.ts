@@ -20,7 +20,7 @@ export function block(): Graph {
   return net.graph;
 }
 
-/** What values are seen to be on these inputs. */
+/** The ranges of the values on these inputs. */
 export async function rangesOf(graph: Graph, inputs: Readonly<Record<string, NumberArray>>): Promise<Ranges> {
   const values = await runNetwork(lowerGraph({ ...graph, outputs: valuesToObserve(graph) }), inputs);
   return Object.fromEntries(

@@ -3,7 +3,7 @@
  *
  *     randomIntrinsic(random)     drawn.17    c[i,j] += s32(a[k,i]) * s32(b[j,k])    i 2  j 3  k 2
  *
- * Now and then an operand is read through a window, shifted, or under a condition: what the mapper must refuse and say so.
+ * Now and then an operand is read through a window, shifted, or under a condition: which the mapper must refuse.
  */
 
 import type { DType } from "../../abstraction/dtype.ts";

@@ -1,5 +1,5 @@
 /**
- * @file A matrix product on warps, written by hand: what a lowered GPU candidate looks like, and what its tests take apart.
+ * @file A matrix product on warps, written by hand: an example of a lowered GPU candidate for tests to alter.
  *
  *     const { computation, nest } = ringMatmul({ stages: 3 });
  *     ringMatmul({ stages: 3, without: "barrier" })                the same with one barrier too few

@@ -1,5 +1,5 @@
 /**
- * @file How much of a test: a short one whenever the tests run, the whole of it by `npm run test:slow`.
+ * @file The length of a test: short by default, in full by `npm run test:slow`.
  *
  *     const KILLS = inFull(500, 12);
  */

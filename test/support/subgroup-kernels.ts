@@ -57,7 +57,7 @@ function inputsFor(computation: Computation, random: Random = seededRandom(3)): 
   );
 }
 
-/** What is wrong with each kernel under emulation, lanes forward and reversed in turn; nothing where all equal the equation. */
+/** The errors of each kernel under emulation, with lanes forward and reversed in turn; empty where all equal the equation. */
 export async function disagreements(made: readonly Made[]): Promise<readonly string[]> {
   const inputs = new Map(made.map(({ computation }) => [computation, inputsFor(computation)]));
   const inMemory = (computation: Computation): Inputs =>

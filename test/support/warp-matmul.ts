@@ -23,7 +23,7 @@ import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
 export interface WarpMatmulOptions {
   readonly a: TileAccess["by"];
   readonly b: TileAccess["by"];
-  /** Each lane what it holds, or by the instruction into shared memory and from there in rows. */
+  /** Each lane stores its own elements, or the instruction stores to shared memory and rows go from there. */
   readonly store: "direct" | "staged";
   /** A scale, a shift and a type that is rounded to. */
   readonly epilogue?: DType;

@@ -1,5 +1,5 @@
 /**
- * @file Nests for warps in a few lines, every nest that lacks one barrier, wait or commit of another, and nests gone astray.
+ * @file Nests for warps in a few lines, every nest that lacks one barrier, wait or commit of another, and randomly altered nests.
  *
  *     const nest = onWarps(2, [copy("s[i] = x[i]", { i: 64 }), barrier("block"), lanes("y[32*w+lane] = s[63-32*w-lane]")], [
  *       shared("s", "f32", { i: 64 }),
