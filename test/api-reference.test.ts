@@ -45,7 +45,7 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the API reference", () => {
     expect(Object.keys(now).filter((page) => now[page] !== kept[page])).toEqual([]);
   });
 
-  it("says what every option is", () => {
+  it("describes every option", () => {
     const { children } = project.parse(JSON.parse(readFileSync(model, "utf8")));
     const options = children.filter(({ name }) => /(Options|Spec|Filter)$/.test(name));
     expect(options.map(({ name }) => name)).toEqual(expect.arrayContaining(["TuneOptions", "TrialFilter"]));

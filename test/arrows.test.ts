@@ -144,7 +144,7 @@ describe("the command line", () => {
 });
 
 describe("SQL", () => {
-  it("stands in db/ only", () => {
+  it("is written in db/ only", () => {
     const strangers = files.filter((name) => folderOf(name) !== "db" && SQL.test(readSource(name)));
     expect(strangers).toEqual([]);
     expect(files.filter((name) => folderOf(name) === "db" && SQL.test(readSource(name))).length).toBeGreaterThan(5);

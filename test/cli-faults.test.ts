@@ -11,7 +11,7 @@ const folder = mkdtempSync(join(tmpdir(), "automap-faults-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 openDatabase(join(folder, "empty.db")).close();
 
-describe("on a full disk", () => {
+describe("a command on a full disk", () => {
   it.each([
     [
       "tune matmul --m 16 --n 16 --k 16 --dtype f32 --intrinsic portable --model-only --quiet --to /dev/full",

@@ -54,7 +54,7 @@ describe("automap", () => {
     expect(await printed("help map")).toBe(await printed("map --help"));
   });
 
-  it("names every option of map, with what it does and an example", async () => {
+  it("describes every option of map, with an example", async () => {
     const help = await printed("map --help");
     for (const option of ["--dtype", "--sum", "--layout", "--intrinsic", "--rule", "--binding", "--strict", "--json"])
       expect(help).toContain(`  ${option}`);

@@ -125,7 +125,7 @@ describe("a copy", () => {
     `);
   });
 
-  it("is made by the first threads where pieces are few, and by a loop where they are many", () => {
+  it("is made by the first threads where there are few pieces, and by a loop where there are many", () => {
     const small = shared("small", "f16", "k 64");
     expect(
       lines([copy("k 64", "small[k] = x[tile,k]", { width: 4, transfer: "async" })], { scratch: [small] }),
@@ -385,7 +385,7 @@ describe("a scalar statement", () => {
 });
 
 describe("a kernel", () => {
-  it("declares shared memory up to 48 KiB, asks for more at its launch, and returns what CUDA says", () => {
+  it("declares shared memory up to 48 KiB, requests more at its launch, and returns CUDA's error code", () => {
     const large = (m: number): string =>
       source([copy(`m ${m}, k 64`, "tile_of_x[m,k] = x[m%100,k]")], {
         scratch: [shared("tile_of_x", "f16", `m ${m}, k 64`)],

@@ -36,7 +36,7 @@ function stepsOf(where: string, i: number, j: number, k: number): string {
   return text.slice(text.indexOf("for k_outer"), text.indexOf("b_register{0} <-"));
 }
 
-describe("companion blocks, which zero what a triangle or a band leaves out", () => {
+describe("companion blocks, which zero the elements outside a triangle or a band", () => {
   it("are the opposite block in a triangle, and those at a band's distance in a band", () => {
     expect(companionsOf([4, 4], ([i = 0, j = 0]) => j <= i)).toEqual({ kind: "opposite" });
     const shifted = { kind: "shifted", dimension: 1, distance: 3, times: 2 };

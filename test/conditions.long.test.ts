@@ -290,7 +290,7 @@ describe("triangles and bands", () => {
   });
 });
 
-describe("compiled", () => {
+describe("conditions, compiled,", () => {
   const CASES = [
     ["j <= i", "c[i,j]"],
     ["i - j <= 6 and j - i <= 9", "c[i,j]"],
@@ -308,7 +308,7 @@ describe("compiled", () => {
   afterAll(() => runner.close());
 
   it.each(CASES)(
-    "where %s, of %s, equals the equation on every thread",
+    "where %s, of %s, equal the equation on every thread",
     async (where, target) => {
       const on = nativeTarget().isa.includes("avx512f") ? "avx512.fma.f32.broadcast" : "portable.fma.f32.broadcast";
       const intrinsic = INTRINSICS.find((row) => row.name === on);
@@ -469,7 +469,7 @@ describe("a computation under a condition", () => {
   });
 });
 
-describe("schedules", () => {
+describe("schedules under conditions", () => {
   it("drawn at random and the plainest are legal, of every mapping that has one", () => {
     // Both inputs would run past the end of a padded copy, the simplest place open to each.
     const past = defineComputation({

@@ -205,7 +205,7 @@ processor	: 1
   const NEOVERSE =
     "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd evtstrm aes asimdhp asimddp sve i8mm bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n";
 
-  test("is read from what the kernel prints", () => {
+  test("is read from the files of the Linux kernel", () => {
     expect(parseCpuInfo(EPYC)).toEqual({
       name: "AMD EPYC",
       isa: ["avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16"],

@@ -129,7 +129,7 @@ describe("a CUDA kernel on the emulated device", () => {
     expect(performance.now() - begun).toBeLessThan(100_000);
   });
 
-  it("crashes when it touches what is not its own", async () => {
+  it("crashes when it touches memory that is not its own", async () => {
     expect(await statusOf(kernelOf(matmul, "  *(volatile int*)8 = 1;"))).toMatchObject({ status: "crashed" });
   });
 

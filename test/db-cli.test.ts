@@ -101,7 +101,7 @@ describe("automap db query", () => {
     `);
   });
 
-  it("prints a document", async () => {
+  it("prints a JSON document", async () => {
     const { out } = await automap("db query --c 64 --status ok --json");
     expect(JSON.parse(out)).toMatchInlineSnapshot(`
       {

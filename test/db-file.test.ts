@@ -22,7 +22,7 @@ afterEach(() => {
 const told = (work: () => unknown): string => toldIn(shop, work);
 
 describe("a file", () => {
-  it("is set to keep what was committed", () => {
+  it("has settings that keep committed records", () => {
     const pragma = (what: string): unknown => db.sqlite.pragma(what, { simple: true });
     expect(
       ["journal_mode", "synchronous", "foreign_keys", "trusted_schema", "application_id", "user_version"].map(pragma),

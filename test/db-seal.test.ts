@@ -330,7 +330,7 @@ describe("a file that somebody else wrote", () => {
     direct.close();
   });
 
-  it("is migrated only when its schema is what the migrations make", () => {
+  it("is migrated only when its schema is one that the migrations make", () => {
     const path = shop.path("old.db");
     const raw = new Sqlite(path);
     raw.exec(MIGRATIONS[0]?.sql ?? "");

@@ -163,7 +163,7 @@ describe("a file that may not be written", () => {
     expect(readFileSync(path).equals(before)).toBe(true);
   });
 
-  it("names the directory when that is what cannot be written", () => {
+  it("names the directory when that cannot be written", () => {
     chmodSync(shop.path(""), 0o755);
     mkdirSync(shop.path("closed"));
     copyFileSync(shop.path("theirs/automap.db"), shop.path("closed/automap.db"));

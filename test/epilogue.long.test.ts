@@ -312,7 +312,7 @@ describe("the reference of a computation with an epilogue", () => {
     expect(await interpretCompiled(computation, inputs, { compiler, workdir })).toEqual(interpret(computation, inputs));
   });
 
-  it("allows what the epilogue makes of sums within their tolerance, and no more", async () => {
+  it("allows the epilogue's results for sums within their tolerance, and no others", async () => {
     const of = async (epilogue: string, low: number, high: number, x = 2): Promise<[number, number]> => {
       const computation = defineComputation({
         equation: "out[i] += a[i,k]",

@@ -175,7 +175,7 @@ describe("a race", () => {
     `);
   });
 
-  it("is a read of what another block wrote in the same phase", () => {
+  it("is a read of an element that another block wrote in the same phase", () => {
     const dims = [{ name: "i", extent: 64 }];
     const left: Scratch = { name: "left", dtype: "f32", elements: 64, scope: "workspace", dims };
     const nest = onWarps(

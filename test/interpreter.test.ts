@@ -322,7 +322,7 @@ describe("a loop nest", () => {
     `);
   });
 
-  it("gives what its computation gives", () => {
+  it("gives the results of its computation", () => {
     const matmul = defineComputation({
       equation: "c[i,j] += s32(a[i,l]) * s32(b[l,j])",
       extents: { i: 3, j: 3, l: 3 },

@@ -49,7 +49,7 @@ describe("the intrinsics table", async () => {
     );
   }
 
-  test("runs on the CPU itself what the CPU reports", () => {
+  test("runs on the CPU itself the rows whose features the CPU reports", () => {
     for (const row of INTRINSICS)
       if (row.language === "c++" && hasFeature({ isa }, row.isa)) expect(resultOf.get(row.name)?.how).toBe("this CPU");
   });

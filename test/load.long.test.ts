@@ -132,7 +132,7 @@ describe("a loaded kernel", () => {
     }
   });
 
-  describe("given what it cannot use", () => {
+  describe("given unusable arguments", () => {
     let kernel: BoundKernel;
     let arrays: NumberArray[];
     beforeAll(async () => {
@@ -298,7 +298,7 @@ describe("load", () => {
     await expect(attempt()).rejects.toThrow(message);
   });
 
-  it("says what to install where there is no compiler", async () => {
+  it("names what to install where there is no compiler", async () => {
     vi.stubEnv("CXX", "no-such-compiler");
     expect(await findCompiler()).toMatchObject({ status: "environment" });
     await expect(load(tuned(conv), { cache })).rejects.toThrow(/no-such-compiler is not on the PATH\n.*\n {2}set CXX/);

@@ -340,7 +340,7 @@ describe("the mapper refuses a mapping that would give wrong results", () => {
     `);
   });
 
-  it("where a read outside gives what the operand's type cannot hold", () => {
+  it("where a read outside gives a value that the operand's type cannot hold", () => {
     const pool = compute("out[p] max= s32(x[p+r-1])", { p: 2, r: 2 }, { x: "s8" });
     expect(refusals(pool, named("widemax.s8"))).toMatchInlineSnapshot(`
       "

@@ -175,7 +175,7 @@ describe("a malformed equation is refused with the place marked", () => {
     `);
   });
 
-  it("when it ends early or goes on", () => {
+  it("when it ends early or has text after its end", () => {
     expect(complaint("y[i] =")).toMatchInlineSnapshot(`
       "equation: ends where a value was expected
         y[i] =

@@ -72,7 +72,7 @@ function* cases(): Generator<{ label: string; valid: readonly Mapping[] }> {
     }
 }
 
-test("every count equals what a walk over the lowered nest meets", () => {
+test("every count equals that of a walk over the lowered nest", () => {
   const random = seededRandom(11);
   let walked = 0;
   let crossed = 0;
@@ -141,7 +141,7 @@ test("work that a condition skips is counted as lowering skips it", () => {
   expect(seen.masked).toBeGreaterThan(3);
 });
 
-test("with an epilogue every element goes by way of the scratch block", () => {
+test("with an epilogue every element passes through the scratch block", () => {
   const random = seededRandom(13);
   const [intrinsic] = intrinsicsNamed("avx512.vpdpbusd");
   if (!intrinsic) throw new Error("no such row");

@@ -120,7 +120,7 @@ describe("rows of plain C++", () => {
     "wrapping sums in u16": convolution("u8->u16"),
   };
   for (const [what, computation] of Object.entries(EQUATIONS)) {
-    it(`compute ${what}, as the reference does`, async () => {
+    it(`compute ${what} like the reference`, async () => {
       const measured = await runner.measure(plainKernel(computation), await runner.reference(computation, 1), {
         budgetSeconds: 0.01,
       });

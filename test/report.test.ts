@@ -388,7 +388,7 @@ describe("markup", () => {
 });
 
 describe("automap report", () => {
-  it("writes the page where it is told", async () => {
+  it("writes the page to the given file", async () => {
     const file = shop.path("report.html");
     const { code, out, err } = await commandLine(["report", "--db", FILE, "--op", "c2d", "-o", file]);
     expect({ code, out }).toEqual({ code: 0, out: "" });

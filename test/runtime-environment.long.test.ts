@@ -67,7 +67,7 @@ async function fault(work: Promise<unknown>): Promise<string> {
 }
 
 describe("a search without objdump", () => {
-  it("ends with exit code 6 and no trial, and once it is installed measures what it proposes", async () => {
+  it("ends with exit code 6 and no trial, and works once objdump is installed", async () => {
     vi.stubEnv("CXX", compiler.path);
     const db = withCalibration(at("objdump.db"), compiler);
     const tune = `tune matmul --m 8 --n 8 --k 8 --dtype f32 --trials 2 --kinds mappings --db ${db}`;

@@ -86,7 +86,7 @@ describe("code`...`", () => {
     expect(() => `${code`x`}`).toThrow("code is put into code`...`");
   });
 
-  it("takes names that are identifiers, and refuses others with what was given", () => {
+  it("takes names that are identifiers, and refuses others with the name", () => {
     for (const wish of [EVIL, "", "1a", "a b", "a-b", "ä", "a\n", "a\u0000", "constructor()"])
       expect(() => new Name("tensor", wish)).toThrow(
         expect.objectContaining({ name: "UsageError", message: expect.stringMatching(/cannot name a tensor/) }),
@@ -177,7 +177,7 @@ describe("each place in a source has one escape", () => {
 describe("a name is spelled", () => {
   const spelled = (text: Code): string => spell(text, "c++");
 
-  it("as it is, unless the language, a macro or the text around it has the word", () => {
+  it("unchanged, unless the language, a macro or the text around it has the word", () => {
     const text = (wish: string): string =>
       spelled(code`float* ${tensorName(wish)} = tensors[part]; /* of parts, in x */`);
     expect(["x", "in", "parts", "of", "a0"].map(text).map((t) => t.split(" ")[1])).toEqual([
@@ -194,14 +194,14 @@ describe("a name is spelled", () => {
     ).toEqual(["new_", "part_", "tensors_", "NULL_", "errno_", "M_PI_", "v_x", "v__x86_64__", "v_", "float_"]);
   });
 
-  it("apart from every other name: tensors, axes, registers and what is made of them", () => {
+  it("apart from every other name: tensors, axes, registers and names derived from them", () => {
     const [c, axis, register] = [tensorName("c"), axisName("c"), new Name("register", "c", "file 0")];
     expect(spelled(code`${c} ${axis} ${register} ${c} ${c.with("_")} ${tensorName("c_")}`)).toBe(
       "c c_ c__ c c___ c____",
     );
   });
 
-  it("apart from words of the text that stand behind it, but not from comments, strings, members and numbers", () => {
+  it("apart from words of the text after it, but not from comments, strings, members and numbers", () => {
     expect(spelled(code`${tensorName("b")}; b`)).toBe("b_; b");
     expect(spelled(code`${tensorName("u")} = 1u + threadIdx.u + p->u + std::u; // u\n"u" /* u */ '\"'`)).toMatch(
       /^u = /,
@@ -209,14 +209,14 @@ describe("a name is spelled", () => {
     expect(spelled(code`#include <u/h>\n${tensorName("u")} ${tensorName("h")}`)).toMatch(/u h$/);
   });
 
-  it("apart from macros of helpers, but not from what their functions call things", () => {
+  it("apart from macros of helpers, but not from local names in their functions", () => {
     const helper = apart(code`#define SIDE 2\nstatic int twice(int x) { return SIDE * x; }`);
     const text = lines([helper, code`${tensorName("x")} = twice(${tensorName("Side")}) + ${tensorName("SIDE")};`]);
     expect(spelled(text).split("\n").at(-1)).toBe("x = twice(Side) + SIDE_;");
     expect(() => spelled(apart(code`${tensorName("x")}`))).toThrow("stands in text that is kept apart");
   });
 
-  it("and never runs into what is beside it", () => {
+  it("and never joined to the text beside it", () => {
     expect(() => spelled(code`data_${tensorName("x")}`)).toThrow("runs into");
     expect(() => spelled(code`${tensorName("x")}${0}`)).toThrow("runs into");
     expect(() => spelled(code`${tensorName("x")}${tensorName("y")}`)).toThrow("runs into");

@@ -14,7 +14,7 @@ import { instantiate, OPERATORS, operatorNamed } from "../operators/index.ts";
 import { conv1d, conv2d, gemm } from "./support/arrays.ts";
 
 describe("derive", () => {
-  it("passes operands on along their reuse and forms the sum as a chain", () => {
+  it("passes operands along their reuse and forms the sum as a chain", () => {
     expect(printRecurrence(derive(conv1d()))).toMatchInlineSnapshot(`
       "recurrence equation
       loops c 16, q 5
@@ -48,7 +48,7 @@ describe("derive", () => {
     ]);
   });
 
-  it("leaves loops outside in sequence, tiles what is long, and drops what has one step", () => {
+  it("leaves outer loops in sequence, tiles long loops, and drops loops of one step", () => {
     const operator = instantiate(operatorNamed("conv2d"), { parameters: { n: 1 } });
     const pass = arrayPass(operator, { lanes: 16 });
     const { computation, space, problem } = pass;
@@ -109,7 +109,7 @@ describe("derive", () => {
     expect(printRecurrence(derive(prefix))).toContain("Y[i,j] = select(i == 0, 0, Y[i-1,j]) + X[i,j]");
   });
 
-  it("refuses what has no array, and says why", () => {
+  it("refuses a computation without an array, with the reason", () => {
     const one = defineComputation({ equation: "y[i] = x[i]", extents: { i: 4 }, tensors: { x: "f32" } });
     expect(() => derive(one)).toThrow("an array needs two loops of more than one step, got i 4");
     expect(() => derive(conv1d(), ["c", "k"])).toThrow('no loop "k"');

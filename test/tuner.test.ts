@@ -515,7 +515,7 @@ describe("events", () => {
 });
 
 describe("options", () => {
-  it.each(STRATEGIES)("of $name have a default within their range and say what they do", (strategy: Strategy) => {
+  it.each(STRATEGIES)("of $name have a default within their range and a description", (strategy: Strategy) => {
     for (const option of Object.values(strategy.options)) expect(option.summary).not.toBe("");
     const defaults = Object.entries(strategy.options).map(([name, option]) => [name, option.default]);
     expect(fillOptions(strategy, {})).toEqual(Object.fromEntries(defaults));
