@@ -74,7 +74,7 @@ describe("an Arm machine", () => {
       ["l1", 64 * 2 ** 10],
     ]);
     expect(kernelFlags({ features: compilerFeatures(["asimddp"]) })).toContain("-march=armv8.2-a+simd+dotprod");
-    // What a run records of it makes the same machine again.
+    // The machine is rebuilt from the record of a run.
     expect(targetOf(recordOf(V1))).toEqual(V1);
   });
 

@@ -29,7 +29,7 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   network: ["abstraction", "operators"],
   codegen: ["abstraction", "targets"],
   runtime: ["abstraction", "targets"],
-  // Of the mapper the decisions, which records are read with.
+  // Of the mapper only the decisions, since records are parsed by them.
   db: ["abstraction", "operators", "mapper"],
   report: ["abstraction", "mapper"],
   package: ["abstraction", "targets", "network", "runtime"],

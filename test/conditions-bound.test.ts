@@ -51,7 +51,7 @@ describe("the program that measures the bound of tiles", () => {
         }),
       )[0];
     expect(factor("")).toBe("16,1,64,49152,0");
-    // Of the 8 by 4 tiles of x two a column.
+    // Two tiles a column, of the 8 by 4 tiles of x.
     expect(factor(" where k <= i")).toBe("16,1,64,32896,8c");
   });
 

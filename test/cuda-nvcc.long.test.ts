@@ -60,7 +60,7 @@ function programOf(kernels: readonly Kernel[]): { readonly text: string; readonl
     const functions = [...source.matchAll(/^extern "C".*?\b(automap_\w+)\(/gm)].map(([, name = ""]) => name);
     names.push(...functions.map((name) => `${name}_of_${i}`));
     const text = source.replace(/^#include .*$/gm, "").replace(/\bautomap_\w+(?=\()/g, (name) => `${name}_of_${i}`);
-    // What stands behind a guard stands in every namespace.
+    // Code behind an include guard must be in every namespace.
     const guards = [...source.matchAll(/^#ifndef (\w+)$/gm)].map(([, name]) => `#undef ${name}`);
     return [...guards, `namespace kernel_${i} {`, text, "}"].join("\n");
   });

@@ -143,7 +143,7 @@ it(`a search killed ${KILLS} times loses nothing, and ends as if it had never be
       );
       db.close();
       expect([...committed].filter((key) => !held.has(key))).toEqual([]);
-      // What was committed in the instant before it could be said is known too.
+      // A row committed just before its message is known too.
       for (const key of held) committed.add(key);
 
       if (last !== undefined) {

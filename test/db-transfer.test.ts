@@ -246,7 +246,7 @@ describe("an import", () => {
     expect(new Set(report.rejected.map((r) => r.line)).size).toBe(report.rejected.length);
     expect(report.rejected.length).toBeGreaterThan(FUZZED / 2);
     expect(report.added.trials).toBeGreaterThan(20);
-    // What was taken is whole: each record true to its id, its world there, readable.
+    // Imported records are consistent: each matches its id, has its environment and is readable.
     expect(verifyDatabase(other).problems).toEqual([]);
     expect(queryTrials(other)).toHaveLength(report.added.trials);
     other.close();

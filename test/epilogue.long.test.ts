@@ -260,7 +260,7 @@ describe("kernels with an epilogue, compiled and run, equal their equations", ()
         )
       ).status;
     expect(await of(right.source)).toBe("ok");
-    // What runs on a CPU with AVX-512, and what an emulation of the instruction takes.
+    // Rows that run on a CPU with AVX-512, and rows run by an emulation of the instruction.
     const wrongs = nativeTarget().isa.includes(on.isa)
       ? ([
           ["_mm512_cvtusepi32_epi8", "_mm512_cvtsepi32_epi8"],

@@ -59,7 +59,7 @@ describe("the bound of float functions", () => {
       [...expected].map((right, i) => Math.abs(got(right, i) - right) <= (tolerance[i] ?? 0));
     expect(passes((right) => right)).not.toContain(false);
     expect(passes(() => 0.5).filter((right) => right).length).toBeLessThan(3);
-    // What flushes to nothing is within the smallest normal numbers.
+    // Results flushed to zero are within the smallest normal numbers.
     for (const [i, right] of passes((value) => value * 1.01).entries())
       if (Math.abs(expected[i] ?? 0) > 1e-30) expect(right).toBe(false);
   });

@@ -212,7 +212,7 @@ describe("a staged box of an input", () => {
   it("keeps elements beyond the end of the sum out of a result, whatever their values", () => {
     const { computation } = subject;
     const inputs = smallIntegers(computation);
-    // Of an image of 12 rows the first results read five: the sixth lies behind the ends of their sums.
+    // The first results read five of the 12 rows of an image: the sixth lies beyond the ends of their sums.
     const image = Float64Array.from(inputs["in"] ?? [], (v, i) =>
       Math.floor(i / 16) % 12 >= 5 ? Number.POSITIVE_INFINITY : v,
     );

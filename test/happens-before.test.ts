@@ -45,7 +45,7 @@ describe("the order of happening", () => {
     order.acquire(1, full);
     expect(order.hasEnded(written, 0, 1, 0)).toBe(true);
     expect(order.hasEnded(read, 0, 0, 0)).toBe(false);
-    // What the first did after it released is not covered, and its own lanes have not met.
+    // Events of the first thread after its release are not covered, and its own lanes have not met.
     expect(order.hasEnded(order.now(0), 0, 1, 0)).toBe(false);
     expect(order.hasEnded(written, 0, 0, 1)).toBe(false);
   });

@@ -175,7 +175,7 @@ describe("an imported record", () => {
       problems: [],
       remeasured: [{ id, measurement: { status: "ok" } }],
     });
-    // What was proved here is a package of this machine.
+    // A package proved here counts as one of this machine.
     (await load(at("trusted"), { cache: at("cache") })).close();
   });
 

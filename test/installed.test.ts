@@ -52,7 +52,7 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
       "-C",
       installed,
     ]);
-    // What it says it needs, and nothing that only this clone has: a link leads to where the rest is found.
+    // Only its declared dependencies, and nothing else of this clone: a link leads to each.
     const { dependencies } = MANIFEST.parse(JSON.parse(readFileSync(join(installed, "package.json"), "utf8")));
     for (const name of Object.keys(dependencies)) {
       const place = join(project, "node_modules", name);

@@ -40,7 +40,7 @@ it("a right pipeline is accepted and each fault of one refused, in any order", {
       const order = pick(random, ADVERSE_ORDERS);
       const label = `${JSON.stringify(fault)} ${JSON.stringify(order)}\n${printNest(faulty)}`;
       expect(() => interpretNest(faulty, computation, inputs, 1, order), label).toThrow(NestFault);
-      // What the same run would have given: often enough the right values.
+      // The values that the same run would have given: often the right ones.
       if (drawn % 4 > 0) continue;
       const values = interpretNest(faulty, computation, inputs, 1, { ...order, races: "ignored" });
       if (values.every((value, i) => value === expected[i])) lucky++;

@@ -60,7 +60,7 @@ describe("lanes", () => {
   it("are summed into a target without their axis where they meet the condition", () => {
     const sum = ["V[0,lane] = x[lane]", "y[1] += V[0,lane]", "y[2] += V[0,lane] where lane < 2"];
     expect(run(sum, [1, 2, 3, 4])).toEqual([0, 10, 3, 0]);
-    // What is assigned nowhere shows.
+    // Elements that nothing assigns are NaN.
     const left = Array(LANES - 1).fill(Number.NaN);
     expect(run(["V[0,lane] = x[lane]", "y[0] = V[0,lane] where lane == 2"], [1, 2, 3, 4])).toEqual([3, ...left]);
   });

@@ -80,7 +80,7 @@ describe("the space of lane kernels", () => {
       expect(Math.max(...written)).toBeLessThanOrEqual(1024);
       const [best] = rankLanes(space, 1);
       expect(best && best.rows * best.vectors).toBeGreaterThan(1);
-      // What is lowered is no more than what is counted: a product for each tap of each block.
+      // The nest has no more products than counted: one for each tap of each block.
       const productsIn = (body: readonly Statement[]): number =>
         body.reduce((n, s) => {
           if (s.kind === "loop") return n + productsIn(s.body);

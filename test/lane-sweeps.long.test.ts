@@ -165,7 +165,7 @@ describe("the model of lanes on a GPU", () => {
     expect(count).toBe(240);
     expect(pairwise).toBeGreaterThan(0.82);
     expect(recall).toBeGreaterThan(0.75);
-    // Where arithmetic binds, the kernel that is expected to be fastest was, or lost little to it.
+    // Where arithmetic binds, the predicted best kernel was the fastest or close to it.
     for (const [name, all] of groups) {
       const k = Number(/^filter (\d+)$/.exec(name)?.[1] ?? 0);
       if (k < 8) continue;

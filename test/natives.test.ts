@@ -7,7 +7,7 @@ import { examineNatives } from "../session/natives.ts";
 import { commandLine } from "./support/command-line.ts";
 import { workshop } from "./support/database.ts";
 
-// What the packages do without their compiled parts.
+// How the packages behave without their compiled parts.
 vi.mock("better-sqlite3", () => {
   class SqliteError extends Error {}
   function Database(): never {

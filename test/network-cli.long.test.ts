@@ -120,7 +120,7 @@ describe("automap network", () => {
         await complaint("network show resnet81"),
         await complaint(`network show ${model} --dim batch=1 --constant x=${at("text.onnx")}`),
         await complaint(`network emit ${model} --dim batch=1`),
-        // Where it is to be written is looked at before the model is.
+        // The output path is checked before the model is read.
         await complaint(`network emit ${at("none.onnx")} --to ${at("text.onnx")}`),
       ].map((text) => text.replaceAll(folder, "FOLDER")),
     ).toMatchInlineSnapshot(`

@@ -90,7 +90,7 @@ describe("the library of a network on a GPU", () => {
       ),
     );
     const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] } });
-    // What it gives is what the changed input asks for: no step is right by the numbers of the first.
+    // The outputs belong to the changed input, so no step matches the first input.
     expect(proof).toMatchObject({ status: "wrong", step: expect.stringContaining("Transpose") });
   });
 

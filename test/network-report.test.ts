@@ -84,7 +84,7 @@ describe("the page of a network", () => {
     const wrong: string[] = [];
     let made = 0;
     for (const [i, place] of textsIn(NETWORK_REPORT).entries()) {
-      // What a step is named shows alike in all of them; words of the data's own choose what is shown.
+      // Names of steps appear alike everywhere; only fixed words of the data choose what is shown.
       if (
         place.isName ||
         (place.path[0] === "steps" && i % 20 !== 0) ||

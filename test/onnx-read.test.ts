@@ -294,7 +294,7 @@ describe("a constant", () => {
     writeFileSync(join(folder, "out.bin"), Buffer.alloc(64));
     symlinkSync(join(folder, "out.bin"), join(folder, "in", "link.bin"));
     execFileSync("mkfifo", [join(folder, "in", "pipe.bin")]);
-    // What cannot be opened, whoever asks.
+    // A file that no user can open.
     const server = createServer().listen(join(folder, "in", "socket"));
     await once(server, "listening");
     const with_ = (entries: Record<string, string>): string => {

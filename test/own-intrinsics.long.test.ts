@@ -91,7 +91,7 @@ describe("an instruction that is not registered", () => {
       ["map", "matmul", "--dtype", "s16", "--intrinsic", "ghost.vpmaddwd", "--declare"].concat(module),
     );
     expect(mapped).toMatchObject({ code: 0, out: expect.stringContaining("2 mappings") });
-    // Whoever pastes a command that was printed has the declaration in it.
+    // A printed command contains the declaration, so that it works when pasted.
     expect(mapped.out).toMatch(new RegExp(`automap explain matmul .* --declare ${module} --id `));
     expect(readFileSync(`${to}/matmul.h`, "utf8")).toMatch(new RegExp(`remake .* --declare ${module}\n`));
     const { candidate } = choiceOf(ghost);

@@ -58,7 +58,7 @@ describe("a packed epilogue on blocks and warps", () => {
     expect(source).toMatch(
       /if \(thread \/ 4 == 0\) \{\n\s*copy_async<16>\(&b_ring\[b_ring_to\], &d\[d_from\]\);\n\s*\} else \{/,
     );
-    // Of the rows from the ninth on none is the first.
+    // None of the rows from the ninth on is the first.
     expect(source).toContain("copy_async<16>(&b_ring[b_ring_to + 256], &e[e_from + 448]);");
   });
 

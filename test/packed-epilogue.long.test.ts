@@ -191,7 +191,7 @@ it("a packed epilogue skips blocks without a stored result", () => {
   if (!mapping) throw new Error("no mapping");
   const nest = lowerSchedule(mapping, { ...plainSchedule(mapping), block: {} });
   const inputs = smallIntegers(subject);
-  // Of 32 rows and 2 tiles of 16 columns the upper half of the second tile is left out.
+  // The upper half of the second tile is skipped, of 32 rows and 2 tiles of 16 columns.
   expect(issuesIn(nest)).toBe(48);
   expect([...interpretNest(nest, subject, inputs)]).toEqual([...interpret(subject, inputs)]);
 });
@@ -217,7 +217,7 @@ it.each([
   const schedule = { ...plainSchedule(mapping), placement: { a: "in-place", b: "tiled" } } as const;
   const { source } = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
   expect(source).toMatch(/turn_columns\(b_tiles.*, e \+ .*row_below\(/);
-  // What is chosen at one step is written by itself: nothing is tested inside.
+  // The input chosen at a single step has code of its own, without a test inside.
   expect(source).not.toMatch(/ == 0 \? d\[/);
 });
 

@@ -158,7 +158,7 @@ test("this machine is measured, and the figures are plausible", async (context) 
     expect(count(`issue_${i}`), row.name).toBeGreaterThanOrEqual(Number(units));
     expect(count(`latency_${i}`), row.name).toBeGreaterThanOrEqual(1);
   }
-  // Of the figures themselves, a wrong unit is a factor of hundreds; other work on the machine is a factor of a few.
+  // A wrong unit changes a figure by a factor of hundreds, other work on the machine by a factor of a few.
   expect(calibration.clockHz.median).toBeGreaterThan(1e8);
   expect(calibration.clockHz.median).toBeLessThan(5e10);
   for (const [name, { issueCycles, latencyCycles }] of Object.entries(calibration.intrinsics)) {

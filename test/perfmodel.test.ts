@@ -305,7 +305,7 @@ describe("for every schedule", () => {
     const one = costsOf(mapping, inPlace({ m: 4, n: 2 }));
     const four = costsOf(mapping, inPlace({ m: 4, n: 2 }, ["m", "n", "k"], 4));
     expect(cyclesOf(four, "issue")).toBeCloseTo(cyclesOf(one, "issue") / 4);
-    // Of 16 blocks three threads take six at most.
+    // Three threads take at most six of 16 blocks.
     const three = costsOf(mapping, inPlace({ m: 4, n: 2 }, ["m", "n", "k"], 3));
     expect(cyclesOf(three, "issue")).toBeCloseTo((cyclesOf(one, "issue") * 6) / 16);
   });

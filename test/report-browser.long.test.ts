@@ -59,7 +59,7 @@ const COVERED = `[...document.querySelectorAll("svg.chart")].flatMap((chart) => 
   const winners = [...chart.querySelectorAll("path.winner")].map((path) => path.getBoundingClientRect());
   return [...chart.querySelectorAll("text.flat")].filter((text) => {
     const own = text.getBoundingClientRect();
-    // Of a line of text the upper fifth is empty.
+    // The upper fifth of a line of text is empty.
     return winners.some((w) => w.left < own.right - 1 && w.right > own.left + 1 && w.top < own.bottom - 2 && w.bottom > own.top + own.height / 5);
   }).map((text) => text.textContent);
 })`;

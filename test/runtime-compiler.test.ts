@@ -27,7 +27,7 @@ it("headers of similar sources are precompiled from the second on, and only lead
   expect(await Promise.all([compile(source(3)), compile(source(4)), compile("int unlike;\n")])).toEqual(
     Array.from({ length: 3 }, () => "compiled"),
   );
-  // What comes before may change what headers mean.
+  // Code before the headers may change their meaning.
   for (const value of [5, 6, 7]) expect(await compile(source(value, "#define NDEBUG\n"))).toBe("compiled");
   expect(precompiled()).toHaveLength(1);
 });

@@ -72,7 +72,7 @@ describe("a race", () => {
     const [few] = await timed([sleeping], { budgetSeconds: 60, enough: [7, SLEEP] });
     expect(few?.samples).toHaveLength(7);
     const [more] = await timed([sleeping], { budgetSeconds: 60, enough: [2, 10.5 * SLEEP] });
-    // However long a call takes beyond its sleep: ten of them may have taken less, eleven never have.
+    // A call may take longer than its sleep: ten calls may take less than the limit, eleven never do.
     expect(more?.samples.length).toBeGreaterThanOrEqual(2);
     expect(more?.samples.length).toBeLessThanOrEqual(11);
   });

@@ -310,7 +310,7 @@ describe("a reference", () => {
     const steps = defineComputation({ equation, extents: { t: 100, i: 24, j: 30 }, tensors });
     const { sets, leftOut = [] } = await referenceFor(steps, 1, { compiler, workdir });
     expect(sets.length).toBeGreaterThanOrEqual(least);
-    // Of each set that is left out the reason is told.
+    // Each set left out has its reason.
     expect([...sets, ...leftOut].map(({ name }) => name).sort()).toEqual(["exact", "extreme", "random"]);
     for (const { because } of leftOut) expect(because).toMatch(/^steps by fractions|^rounding of 100 steps/);
     for (const { expected, tolerance } of sets) {

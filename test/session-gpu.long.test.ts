@@ -127,7 +127,7 @@ describe("a session on a GPU", () => {
       },
     });
     expect(first.status).toBe("interrupted");
-    // What was measured together is kept together.
+    // Kernels measured together are recorded together.
     const kept = recordsIn(stopped).filter((t) => t.finals === undefined).length;
     expect(kept).toBe(Math.ceil(10 / round) * round);
     const fake = fakeGpu();

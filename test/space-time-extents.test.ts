@@ -217,7 +217,7 @@ describe("the designs of long loops", () => {
     const { out, code } = await commandLine(`systolic "z[c] += x[c+p+q]*w[p,q]" ${extents}`);
     expect(code).toBe(0);
     expect(out).toContain("708 designs in 15 classes of dataflow");
-    // What is above 2^53 is rounded, and looks it.
+    // A number above 2^53 is rounded, and printed as such.
     expect(out).toMatch(/FBS +\[1 0 0; 0 4294967296 1\] .* 4294967296 +1\.845e\+19 +2\.33e-10 +100\.0 %/);
     const mixed = await commandLine(`systolic "z[c] += x[c+p+q]*w[p,q]" --c 16 --q 5 --p 4294967 --show FBS`);
     expect(mixed.code).toBe(0);

@@ -276,14 +276,14 @@ describe("rows of steps on vectors", () => {
 
   it("that are read at several columns are loaded into registers, each cache line once", () => {
     const text = textOf(plane("u[t-1,i,j-1] + u[t-1,i,j+1] + u[t-1,i-1,j] + u[t-1,i+1,j]"), { vectors: 2 });
-    // Of the middle blocks: two vectors and one at either side, and the rows above and below.
+    // The middle blocks load two vectors and one at either side, and the rows above and below.
     const block = text.slice(text.indexOf("j_block++"), text.indexOf("j_block++") + 2000);
     const inner = block.slice(0, block.indexOf("}"));
     expect(inner.match(/line0_\d = _mm512_loadu_ps/g)).toHaveLength(4);
     expect(inner.match(/_mm512_loadu_ps/g)).toHaveLength(8);
     expect(inner).toContain("lanes_from<15>(line0_1, line0_2)");
     expect(inner).toContain("lanes_from<1>(line0_2, line0_3)");
-    // Of one column nothing is shared; too many rows do not fit.
+    // With one column nothing is shared; too many rows do not fit the registers.
     expect(textOf(plane("u[t-1,i-1,j-1] + u[t-1,i+1,j+1]"), { vectors: 2 })).not.toContain("line0_");
     const box = [-1, 0, 1].map((d) => `u[t-1,i${d < 0 ? d : `+${d}`},j-1] + u[t-1,i${d < 0 ? d : `+${d}`},j+1]`);
     expect(textOf(plane(box.join(" + ")), { vectors: 4 })).toContain("line2_");

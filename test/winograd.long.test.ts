@@ -159,7 +159,7 @@ const SHAPES: readonly Layer[] = [
   { pad: 0, height: 6, width: 11, from: 18 },
   { pad: 2, height: 3, width: 4 },
   { height: 4, width: 5, from: 96, to: 17 },
-  // Of one window along one dimension or both, and of less than one.
+  // One window along one dimension or both, and less than one.
   { height: 4, width: 4 },
   { height: 2, width: 2, to: 18 },
   { images: 2, height: 3, width: 4 },
@@ -309,10 +309,10 @@ describe("the form chosen for a step", () => {
       ({ computation }) => {
         names.push(computation.name);
         const best = { measurement: { status: "ok", median: isProducts(computation) ? seconds : 1e-2 } };
-        // Of an outcome no more than the time is looked at.
+        // Only the time of an outcome is used.
         return Promise.resolve({ status: "exhausted", computation, best } as unknown as Awaited<ReturnType<Search>>);
       };
-    // However long the model takes to rank kernels, the time does not end.
+    // Enough time, however long the model takes to rank kernels.
     const options = { seconds: 3600, equal: true, database: ":memory:" };
     const fast = await tuneNetwork(program, { ...options, search: search(1e-4) });
     expect(names).toEqual(["products"]);

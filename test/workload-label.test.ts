@@ -114,7 +114,7 @@ describe("a workload is called", () => {
     const byLabel = new Map<string, Set<string>>();
     const keys = new Set<string>();
     for (const described of all) {
-      // What one operator's parameters make may be another's: they are one computation under two names.
+      // Two operators may give the same computation under two names.
       const key = `${described.computation.name} ${computationKey(described.computation)}`;
       const label = labelOf(described);
       byLabel.set(label, (byLabel.get(label) ?? new Set()).add(key));

@@ -357,7 +357,7 @@ const LINES: Readonly<Record<number, readonly (readonly [line: string, says: str
 function expectRefused(ran: Ran, code: number, says: string | RegExp): void {
   expect({ code: ran.code, out: ran.out }).toEqual({ code, out: "" });
   expect(ran.err).toMatch(says);
-  // Nothing is announced before what is wrong is known.
+  // Nothing is printed before the mistake is known.
   expect(ran.err).toMatch(/^automap: \S/);
   expect(ran.err).not.toMatch(/^\s+at |internal:|Error:|E[A-Z]{4,}:/m);
   const told = ran.err.trimEnd().split("\n");

@@ -3,8 +3,8 @@
  *
  *     randomComputation(random, vnni)     out[k,p-1] += s32(x[c,p*2+r-1]) * s32(y[r,c,k]) where (p - r) % 2 == 0
  *
- * For each axis of the instruction some loops are drawn that may feed it, then some that may not. How tensors are indexed, what is
- * computed of them and where the computation applies is left to chance.
+ * For each axis of the instruction some loops are drawn that may feed it, then some that may not. The indices of the tensors, the
+ * expression over them and its condition are random.
  */
 
 import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../../abstraction/computation.ts";
