@@ -1,4 +1,6 @@
-/** Kernels for Arm CPUs that are not at hand: ranked by the model, judged under qemu, recorded without a time, packaged. */
+/**
+ * Kernels for Arm CPUs that are not at hand: ranked by the model, judged under qemu, recorded without a time, packaged.
+ */
 
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** Kernels with Advanced SIMD and SVE: written from the one nest, compiled for AArch64, run under qemu, equal to their equation. */
+/**
+ * Kernels with Advanced SIMD and SVE: written from the one nest, compiled for AArch64, run under qemu, equal to their
+ * equation.
+ */
 
 import { describe, expect, it } from "vitest";
 import { type Computation, inputsOf, memoryElements } from "../abstraction/computation.ts";

@@ -1,4 +1,7 @@
-/** The path that an Arm machine takes, part by part: what Linux tells of it, its model and flags, calibration and measuring as AArch64 code under qemu. */
+/**
+ * The path that an Arm machine takes, part by part: what Linux tells of it, its model and flags, calibration and
+ * measuring as AArch64 code under qemu.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

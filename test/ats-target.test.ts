@@ -1,4 +1,7 @@
-/** @file Arctic Sound, which the talk modelled: kernels by the model alone, in Xe-HPG's instructions, and none of them compiled. */
+/**
+ * @file Arctic Sound, which the talk modelled: kernels by the model alone, in Xe-HPG's instructions, and none of them
+ * compiled.
+ */
 
 import { expect, it } from "vitest";
 import { firstThatCompiles } from "../session/offline.ts";

@@ -1,4 +1,7 @@
-/** @file Indices that are clamped, mirrored or wrapped: read, printed, interpreted, and compiled as references and on instructions. */
+/**
+ * @file Indices that are clamped, mirrored or wrapped: read, printed, interpreted, and compiled as references and on
+ * instructions.
+ */
 
 import { describe, expect, it } from "vitest";
 import { computationKey, defineComputation, equationText } from "../abstraction/computation.ts";

@@ -1,4 +1,7 @@
-/** @file The automap command as a process: exit codes, closed pipes, full disks, folders that may not be written, Ctrl-C, colours. */
+/**
+ * @file The automap command as a process: exit codes, closed pipes, full disks, folders that may not be written,
+ * Ctrl-C, colours.
+ */
 
 import { spawnSync } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";

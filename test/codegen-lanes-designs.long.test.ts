@@ -1,4 +1,7 @@
-/** @file Emitted programs of systolic designs and of SSAM kernels, compiled against emulation headers, run, and equal to their equation. */
+/**
+ * @file Emitted programs of systolic designs and of SSAM kernels, compiled against emulation headers, run, and equal to
+ * their equation.
+ */
 
 import { describe, expect, it, vi } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,7 @@
-/** @file Nests of lanes in five languages: golden sources side by side, and every form compiled, run and compared with the interpreter. */
+/**
+ * @file Nests of lanes in five languages: golden sources side by side, and every form compiled, run and compared with
+ * the interpreter.
+ */
 
 import { describe, expect, it, vi } from "vitest";
 import { type Computation, defineComputation, inputsOf, memoryElements } from "../abstraction/computation.ts";

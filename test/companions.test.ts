@@ -1,4 +1,6 @@
-/** Companion blocks: blocks without points are zeroed within the products of others, so that every element is written. */
+/**
+ * Companion blocks: blocks without points are zeroed within the products of others, so that every element is written.
+ */
 import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";

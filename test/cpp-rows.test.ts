@@ -1,4 +1,7 @@
-/** Rows of results as vectors: which loops become vectors, their code, and their equality to the loop element by element. */
+/**
+ * Rows of results as vectors: which loops become vectors, their code, and their equality to the loop element by
+ * element.
+ */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

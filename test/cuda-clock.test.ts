@@ -1,4 +1,6 @@
-/** @file A device's clock while kernels are timed, and the measurements kept when a fault of the machine ends a round. */
+/**
+ * @file A device's clock while kernels are timed, and the measurements kept when a fault of the machine ends a round.
+ */
 
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";

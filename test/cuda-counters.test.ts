@@ -1,4 +1,7 @@
-/** @file Digits of a loop's steps kept in counters: equal to division, and not used where division is cheaper or the step is not 1. */
+/**
+ * @file Digits of a loop's steps kept in counters: equal to division, and not used where division is cheaper or the
+ * step is not 1.
+ */
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";

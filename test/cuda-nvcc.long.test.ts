@@ -1,4 +1,7 @@
-/** @file Kernels compiled by nvcc: several in one program under their own names, without a warning, a stack frame or a spill. */
+/**
+ * @file Kernels compiled by nvcc: several in one program under their own names, without a warning, a stack frame or a
+ * spill.
+ */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

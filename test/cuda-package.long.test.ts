@@ -1,4 +1,7 @@
-/** @file Packages of kernels in CUDA: they prove themselves on the emulated device, find what is wrong, and nvcc and CMake build them. */
+/**
+ * @file Packages of kernels in CUDA: they prove themselves on the emulated device, find what is wrong, and nvcc and
+ * CMake build them.
+ */
 
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,6 @@
-/** @file The runner of CUDA kernels on an emulated device: what passes, and every way to fail, each with its own status. */
+/**
+ * @file The runner of CUDA kernels on an emulated device: what passes, and every way to fail, each with its own status.
+ */
 
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";

@@ -1,4 +1,7 @@
-/** A record's id is the hash of the facts of its schema version: other columns do not change it, and no fact can change unnoticed. */
+/**
+ * A record's id is the hash of the facts of its schema version: other columns do not change it, and no fact can change
+ * unnoticed.
+ */
 
 import { copyFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,7 @@
-/** @file Finals in the database: which kernel is best where first times and finals disagree; records without finals keep their ids. */
+/**
+ * @file Finals in the database: which kernel is best where first times and finals disagree; records without finals keep
+ * their ids.
+ */
 
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Candidate } from "../abstraction/candidate.ts";

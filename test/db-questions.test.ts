@@ -1,4 +1,7 @@
-/** @file Queries over several records: the best of a list, two runs, two instructions, failures by reason; and their JSON schemas. */
+/**
+ * @file Queries over several records: the best of a list, two runs, two instructions, failures by reason; and their
+ * JSON schemas.
+ */
 
 import { writeFileSync } from "node:fs";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";

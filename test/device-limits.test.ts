@@ -1,4 +1,7 @@
-/** @file A kernel beyond a device's limits is refused when it is generated; tensors beyond 2^31 elements are indexed in 64 bits. */
+/**
+ * @file A kernel beyond a device's limits is refused when it is generated; tensors beyond 2^31 elements are indexed in
+ * 64 bits.
+ */
 
 import { describe, expect, it } from "vitest";
 import { isOnGpu } from "../abstraction/candidate.ts";

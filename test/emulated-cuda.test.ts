@@ -1,4 +1,7 @@
-/** @file The emulated GPU: a missing barrier, wait or lane shows in some order of its threads; misuse ends with a message. */
+/**
+ * @file The emulated GPU: a missing barrier, wait or lane shows in some order of its threads; misuse ends with a
+ * message.
+ */
 
 import { beforeAll, describe, expect, it } from "vitest";
 import type { Kernel } from "../abstraction/kernel.ts";

@@ -1,4 +1,7 @@
-/** @file Kernels of warpgroups on the emulated device: right in every order, and wrong in some without one of the guards. */
+/**
+ * @file Kernels of warpgroups on the emulated device: right in every order, and wrong in some without one of the
+ * guards.
+ */
 
 import { describe, expect, it } from "vitest";
 import { printEquation } from "../abstraction/equation.ts";

@@ -1,4 +1,6 @@
-/** @file Kernels for GPUs that this machine lacks: ranked by the model, run under emulation, recorded without a time. */
+/**
+ * @file Kernels for GPUs that this machine lacks: ranked by the model, run under emulation, recorded without a time.
+ */
 
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** @file The verdict of an emulation: one deadline for all runs of a kernel, the first run that is not right, sizes that it holds. */
+/**
+ * @file The verdict of an emulation: one deadline for all runs of a kernel, the first run that is not right, sizes that
+ * it holds.
+ */
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

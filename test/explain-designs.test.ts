@@ -1,4 +1,7 @@
-/** @file Why a design on lanes wins, from records: the cost of each dataflow; a record of a transform reads back unchanged. */
+/**
+ * @file Why a design on lanes wins, from records: the cost of each dataflow; a record of a transform reads back
+ * unchanged.
+ */
 
 import { afterAll, describe, expect, it } from "vitest";
 import { type ArrayCandidate, candidateKey, isArray } from "../abstraction/candidate.ts";

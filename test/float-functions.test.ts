@@ -1,4 +1,6 @@
-/** @file Functions of floats: the interpreter, the compiled reference and generated C++ agree, and integers are refused. */
+/**
+ * @file Functions of floats: the interpreter, the compiled reference and generated C++ agree, and integers are refused.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";

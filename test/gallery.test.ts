@@ -1,4 +1,7 @@
-/** @file The gallery of examples/: the languages of each kernel, the reasons against the others, its place under the roofline, and its results. */
+/**
+ * @file The gallery of examples/: the languages of each kernel, the reasons against the others, its place under the
+ * roofline, and its results.
+ */
 
 import { describe, expect, it } from "vitest";
 import { KERNEL_LANGUAGES } from "../abstraction/kernel.ts";

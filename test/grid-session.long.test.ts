@@ -1,4 +1,7 @@
-/** @file Kernels of blocks and warps from the space of a search, printed, compiled for the emulated device and compared in every element. */
+/**
+ * @file Kernels of blocks and warps from the space of a search, printed, compiled for the emulated device and compared
+ * in every element.
+ */
 
 import { describe, expect, it } from "vitest";
 import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";

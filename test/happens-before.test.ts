@@ -1,4 +1,6 @@
-/** @file The order of happening among warps: cases by hand, and random ones against a search of the graph of all events. */
+/**
+ * @file The order of happening among warps: cases by hand, and random ones against a search of the graph of all events.
+ */
 
 import { describe, expect, it } from "vitest";
 import { NestFault, type Site } from "../abstraction/blocks/fault.ts";

@@ -1,4 +1,7 @@
-/** @file Commands that automap prints to be pasted: each works as printed, with the database and declarations of the command before it. */
+/**
+ * @file Commands that automap prints to be pasted: each works as printed, with the database and declarations of the
+ * command before it.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, recordTrial } from "../db/index.ts";

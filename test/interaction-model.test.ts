@@ -1,4 +1,7 @@
-/** @file The bounds of DLRM's interaction on Arctic Sound are the figures of the talk that modelled it, and put its kernels in the order it measured. */
+/**
+ * @file The bounds of DLRM's interaction on Arctic Sound are the figures of the talk that modelled it, and put its
+ * kernels in the order it measured.
+ */
 
 import { describe, expect, it } from "vitest";
 import { boundsOf, EFFICIENCY, PRODUCTS, SEQUENCES, type Variant } from "../bench/interaction-model.ts";

@@ -1,4 +1,7 @@
-/** @file Blocks and warps in the interpreter: a right nest runs in every order, one without a barrier, wait or commit in none. */
+/**
+ * @file Blocks and warps in the interpreter: a right nest runs in every order, one without a barrier, wait or commit in
+ * none.
+ */
 
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";

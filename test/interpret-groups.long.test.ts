@@ -1,4 +1,6 @@
-/** @file Warpgroups and their asynchronous products in the interpreter: each fence, commit, wait and stage is needed. */
+/**
+ * @file Warpgroups and their asynchronous products in the interpreter: each fence, commit, wait and stage is needed.
+ */
 
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";

@@ -1,4 +1,7 @@
-/** @file Vectors of lanes in the interpreter: all lanes read before any writes, and elements beyond the ends are unknown. */
+/**
+ * @file Vectors of lanes in the interpreter: all lanes read before any writes, and elements beyond the ends are
+ * unknown.
+ */
 
 import { describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";

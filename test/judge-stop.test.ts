@@ -1,4 +1,7 @@
-/** @file Kernels judged under emulation, until Ctrl-C: finished verdicts are kept, printed and written; wrong requests are refused. */
+/**
+ * @file Kernels judged under emulation, until Ctrl-C: finished verdicts are kept, printed and written; wrong requests
+ * are refused.
+ */
 
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

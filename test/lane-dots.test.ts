@@ -1,4 +1,7 @@
-/** @file Neighbouring taps of bytes and words on lanes by dot products: which taps are joined, the refusals, and the results. */
+/**
+ * @file Neighbouring taps of bytes and words on lanes by dot products: which taps are joined, the refusals, and the
+ * results.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ArrayCandidate, ArraySchedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,7 @@
-/** @file Lane kernels against the equation they come from: every dataflow, every stencil, filters 2 to 20, tails of every size; random ones in drawn-lanes.long.test.ts. */
+/**
+ * @file Lane kernels against the equation they come from: every dataflow, every stencil, filters 2 to 20, tails of
+ * every size; random ones in drawn-lanes.long.test.ts.
+ */
 
 import { describe, expect, it } from "vitest";
 import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";

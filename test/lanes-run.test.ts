@@ -1,4 +1,7 @@
-/** @file Lane kernels compiled and run: every element right on every set of inputs, between guard pages, by one thread and by two. */
+/**
+ * @file Lane kernels compiled and run: every element right on every set of inputs, between guard pages, by one thread
+ * and by two.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,6 @@
-/** @file A sample of bench/mutated-models.ts: models with random damage are refused in a sentence, or read and computed. */
+/**
+ * @file A sample of bench/mutated-models.ts: models with random damage are refused in a sentence, or read and computed.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

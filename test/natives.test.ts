@@ -1,4 +1,6 @@
-/** @file Missing native addons, as after npm with --ignore-scripts: exit code 6 with the remedy, and a line of doctor. */
+/**
+ * @file Missing native addons, as after npm with --ignore-scripts: exit code 6 with the remedy, and a line of doctor.
+ */
 
 import { writeFileSync } from "node:fs";
 import { afterAll, expect, it, vi } from "vitest";

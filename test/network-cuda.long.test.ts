@@ -1,4 +1,7 @@
-/** @file The library of a network on a GPU: on the emulated device every step gives what its equation says, and nvcc builds all of it. */
+/**
+ * @file The library of a network on a GPU: on the emulated device every step gives what its equation says, and nvcc
+ * builds all of it.
+ */
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,6 @@
-/** @file Networks in half precision: which tensors are f16, which stay f32, and the difference to the network in f32. */
+/**
+ * @file Networks in half precision: which tensors are f16, which stay f32, and the difference to the network in f32.
+ */
 
 import { describe, expect, it } from "vitest";
 import { equationText } from "../abstraction/computation.ts";

@@ -1,4 +1,6 @@
-/** @file Networks built in TypeScript: the totals that their papers publish, and the same graph through ONNX and back. */
+/**
+ * @file Networks built in TypeScript: the totals that their papers publish, and the same graph through ONNX and back.
+ */
 
 import { describe, expect, it } from "vitest";
 import { lowerGraph } from "../network/lower.ts";

@@ -1,4 +1,7 @@
-/** @file The report of a network: its mapped share as AMOS counts it, the text for each step, names that contain markup, and wrong arguments. */
+/**
+ * @file The report of a network: its mapped share as AMOS counts it, the text for each step, names that contain markup,
+ * and wrong arguments.
+ */
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";

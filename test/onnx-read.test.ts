@@ -1,4 +1,6 @@
-/** @file Models as hostile input: whatever a file says, it is read or refused in a sentence, in little time and memory. */
+/**
+ * @file Models as hostile input: whatever a file says, it is read or refused in a sentence, in little time and memory.
+ */
 
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";

@@ -1,4 +1,7 @@
-/** @file Instructions that a user declares: known by their names once registered, refused with what to register where they are not. */
+/**
+ * @file Instructions that a user declares: known by their names once registered, refused with what to register where
+ * they are not.
+ */
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

@@ -1,4 +1,7 @@
-/** @file The interaction of a recommendation model on blocks and warps: joined inputs, a packed triangle, an input beside it. */
+/**
+ * @file The interaction of a recommendation model on blocks and warps: joined inputs, a packed triangle, an input
+ * beside it.
+ */
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";

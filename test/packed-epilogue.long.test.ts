@@ -1,4 +1,7 @@
-/** @file Epilogues that skip elements and store the others at computed indices: packed triangles, and inputs beside them. */
+/**
+ * @file Epilogues that skip elements and store the others at computed indices: packed triangles, and inputs beside
+ * them.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";

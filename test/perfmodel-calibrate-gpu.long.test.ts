@@ -1,4 +1,7 @@
-/** @file Calibration of a GPU: the probes for a target, the rates from their samples, and runs under emulation and through nvcc. */
+/**
+ * @file Calibration of a GPU: the probes for a target, the rates from their samples, and runs under emulation and
+ * through nvcc.
+ */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

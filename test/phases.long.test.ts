@@ -1,4 +1,7 @@
-/** Computations under a divisibility condition, rewritten in phases: the same elements, mapped, lowered and printed for every machine. */
+/**
+ * Computations under a divisibility condition, rewritten in phases: the same elements, mapped, lowered and printed for
+ * every machine.
+ */
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import {

@@ -1,4 +1,7 @@
-/** Plain loops: kernels of computations without an instruction equal the equation; float functions are right to a few ulp. */
+/**
+ * Plain loops: kernels of computations without an instruction equal the equation; float functions are right to a few
+ * ulp.
+ */
 
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

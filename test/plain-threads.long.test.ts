@@ -1,4 +1,7 @@
-/** @file GPU threads for computations without an instruction: equal to the equation, interpreted and on the emulated device. */
+/**
+ * @file GPU threads for computations without an instruction: equal to the equation, interpreted and on the emulated
+ * device.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";

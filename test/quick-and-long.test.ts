@@ -1,4 +1,7 @@
-/** @file Every file of tests is a quick or a long one; `npm run check` runs the quick ones of every folder, `npm test` and CI run all. */
+/**
+ * @file Every file of tests is a quick or a long one; `npm run check` runs the quick ones of every folder, `npm test`
+ * and CI run all.
+ */
 
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";

@@ -1,4 +1,7 @@
-/** @file Results that refer to themselves, compiled and run: the reference equals the interpreter, and lane kernels are right in every element. */
+/**
+ * @file Results that refer to themselves, compiled and run: the reference equals the interpreter, and lane kernels are
+ * right in every element.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";

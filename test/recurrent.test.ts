@@ -1,4 +1,7 @@
-/** @file Results that refer to themselves: their notation, refusals and legal transforms; random lowerings are in drawn-lanes.long.test.ts. */
+/**
+ * @file Results that refer to themselves: their notation, refusals and legal transforms; random lowerings are in
+ * drawn-lanes.long.test.ts.
+ */
 
 import { describe, expect, it } from "vitest";
 import type { ArraySchedule } from "../abstraction/candidate.ts";

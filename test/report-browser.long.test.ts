@@ -1,4 +1,7 @@
-/** @file The report in a real browser: tables sort by keyboard, nothing is wider than a narrow screen, no labels touch, no errors. */
+/**
+ * @file The report in a real browser: tables sort by keyboard, nothing is wider than a narrow screen, no labels touch,
+ * no errors.
+ */
 
 import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

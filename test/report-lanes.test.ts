@@ -1,4 +1,7 @@
-/** @file How a report draws designs on lanes: a transform's first steps, the window of a step in time; and when trials came. */
+/**
+ * @file How a report draws designs on lanes: a transform's first steps, the window of a step in time; and when trials
+ * came.
+ */
 
 import { afterAll, describe, expect, it } from "vitest";
 import type { Candidate, LaneTransform } from "../abstraction/candidate.ts";

@@ -1,4 +1,6 @@
-/** @file A report of whole searches: runs compared, designs on lanes, a GPU with its grid and clock, data to download. */
+/**
+ * @file A report of whole searches: runs compared, designs on lanes, a GPU with its grid and clock, data to download.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase } from "../db/index.ts";

@@ -1,4 +1,6 @@
-/** @file Rooflines are lower bounds: no right calibration is contradicted, and a wrong one is, wherever they are shown. */
+/**
+ * @file Rooflines are lower bounds: no right calibration is contradicted, and a wrong one is, wherever they are shown.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";

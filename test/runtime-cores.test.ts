@@ -1,4 +1,7 @@
-/** @file Locks and cores between processes: a dead process holds none, no work runs on a measuring core, no process starves. */
+/**
+ * @file Locks and cores between processes: a dead process holds none, no work runs on a measuring core, no process
+ * starves.
+ */
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

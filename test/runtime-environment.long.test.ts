@@ -1,4 +1,7 @@
-/** @file Faults of the machine: a tool that is missing or broken, no room, no memory. None is ever taken for a fact about a kernel. */
+/**
+ * @file Faults of the machine: a tool that is missing or broken, no room, no memory. None is ever taken for a fact
+ * about a kernel.
+ */
 
 import { chmodSync, existsSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** @file Kernels that crash, hang, write where they may not and leave processes behind: each ends as its own status, and nothing stays. */
+/**
+ * @file Kernels that crash, hang, write where they may not and leave processes behind: each ends as its own status, and
+ * nothing stays.
+ */
 
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";

@@ -1,4 +1,7 @@
-/** @file The compiled reference equals the interpreter; tolerances accept every honest order of summation and little more. */
+/**
+ * @file The compiled reference equals the interpreter; tolerances accept every honest order of summation and little
+ * more.
+ */
 
 import pLimit from "p-limit";
 import { beforeAll, describe, expect, it, vi } from "vitest";

@@ -1,4 +1,6 @@
-/** @file Medians, their intervals and the tie rule; instructions counted in a listing; processors as described by Linux. */
+/**
+ * @file Medians, their intervals and the tie rule; instructions counted in a listing; processors as described by Linux.
+ */
 
 import { describe, expect, it } from "vitest";
 import { seededRandom } from "../abstraction/random.ts";

@@ -1,4 +1,6 @@
-/** @file Fused loops over contiguous memory: the width moved at once is checked against the address of every element. */
+/**
+ * @file Fused loops over contiguous memory: the width moved at once is checked against the address of every element.
+ */
 
 import { describe, expect, it } from "vitest";
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";

@@ -1,4 +1,7 @@
-/** Copies made inside a loop: whatever the loop, the program computes the equation, and a copy holds no more than one of its steps reads. */
+/**
+ * Copies made inside a loop: whatever the loop, the program computes the equation, and a copy holds no more than one of
+ * its steps reads.
+ */
 import { describe, expect, it } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";
 import type { Schedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,7 @@
-/** @file The kernel a search announces is the one `db best` names and `emit` takes, when finals reverse the order of first times. */
+/**
+ * @file The kernel a search announces is the one `db best` names and `emit` takes, when finals reverse the order of
+ * first times.
+ */
 
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** @file A session on a GPU that answers at once: its proposals, records and replays do not depend on how kernels are measured. */
+/**
+ * @file A session on a GPU that answers at once: its proposals, records and replays do not depend on how kernels are
+ * measured.
+ */
 
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";

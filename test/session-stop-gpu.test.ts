@@ -1,4 +1,7 @@
-/** @file A search on a GPU that is stopped, or out of time, waits for no nvcc: on a machine whose GPU is emulated and whose nvcc hangs. */
+/**
+ * @file A search on a GPU that is stopped, or out of time, waits for no nvcc: on a machine whose GPU is emulated and
+ * whose nvcc hangs.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** @file Listing the designs of an array takes as long for loops of 2^32 steps as for short ones, and gives the same figures. */
+/**
+ * @file Listing the designs of an array takes as long for loops of 2^32 steps as for short ones, and gives the same
+ * figures.
+ */
 
 import { describe, expect, it } from "vitest";
 import { arrayPass } from "../mapper/space-time/derive.ts";

@@ -1,4 +1,7 @@
-/** @file Every enumerated design of a 1-D convolution, run as lane nests; random ones of other computations stand in drawn-lanes.long.test.ts. */
+/**
+ * @file Every enumerated design of a 1-D convolution, run as lane nests; random ones of other computations stand in
+ * drawn-lanes.long.test.ts.
+ */
 
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";

@@ -1,4 +1,7 @@
-/** @file Specifications: recurrences with their spatial mapping as text and as calls, lowered and equal to the equation; and refusals. */
+/**
+ * @file Specifications: recurrences with their spatial mapping as text and as calls, lowered and equal to the equation;
+ * and refusals.
+ */
 
 import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";

@@ -1,4 +1,7 @@
-/** @file Steps in time that take two planes of a star together, the second a row behind the first; random ones stand in drawn-lanes.long.test.ts. */
+/**
+ * @file Steps in time that take two planes of a star together, the second a row behind the first; random ones stand in
+ * drawn-lanes.long.test.ts.
+ */
 
 import { describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";

@@ -1,4 +1,7 @@
-/** @file Work in steps: cut after a number of steps, it gives the same at once and in slices, as does the enumeration of mappings. */
+/**
+ * @file Work in steps: cut after a number of steps, it gives the same at once and in slices, as does the enumeration of
+ * mappings.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

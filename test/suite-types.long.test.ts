@@ -1,4 +1,7 @@
-/** @file The element types of bench/cuda-suite.ts: its kernels map, fill their ring by the copy engine or by threads, and are right. */
+/**
+ * @file The element types of bench/cuda-suite.ts: its kernels map, fill their ring by the copy engine or by threads,
+ * and are right.
+ */
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";

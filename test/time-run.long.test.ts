@@ -1,4 +1,7 @@
-/** @file Stencils in time compiled and run: the reference equals the interpreter, and lane kernels are right in every element. */
+/**
+ * @file Stencils in time compiled and run: the reference equals the interpreter, and lane kernels are right in every
+ * element.
+ */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";

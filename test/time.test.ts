@@ -1,4 +1,7 @@
-/** @file Stencils in time: the notation, its refusals, and the candidates of a search; random schedules are in drawn-lanes.long.test.ts. */
+/**
+ * @file Stencils in time: the notation, its refusals, and the candidates of a search; random schedules are in
+ * drawn-lanes.long.test.ts.
+ */
 
 import { describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";

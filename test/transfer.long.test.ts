@@ -1,4 +1,6 @@
-/** @file Schedules that a search takes from records of near computations: tuned on this machine, with a few trials each. */
+/**
+ * @file Schedules that a search takes from records of near computations: tuned on this machine, with a few trials each.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** @file `automap tune --target cuda` from the command line to the record, on a machine whose GPU is emulated; and the uses of such records. */
+/**
+ * @file `automap tune --target cuda` from the command line to the record, on a machine whose GPU is emulated; and the
+ * uses of such records.
+ */
 
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

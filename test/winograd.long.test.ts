@@ -1,4 +1,7 @@
-/** Convolutions by Winograd's transforms: equal to the convolution for integers, bit for bit, and proved within a network. */
+/**
+ * Convolutions by Winograd's transforms: equal to the convolution for integers, bit for bit, and proved within a
+ * network.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** @file Packages of kernels in CUDA, made without a search, and built with no GPU: by nvcc where it is, or with the headers of the emulation. */
+/**
+ * @file Packages of kernels in CUDA, made without a search, and built with no GPU: by nvcc where it is, or with the
+ * headers of the emulation.
+ */
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

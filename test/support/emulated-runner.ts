@@ -1,4 +1,6 @@
-/** @file The runner of an emulated GPU, for all the tests of a file. What it compiles is kept where all tests keep it. */
+/**
+ * @file The runner of an emulated GPU, for all the tests of a file. What it compiles is kept where all tests keep it.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

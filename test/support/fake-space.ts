@@ -1,4 +1,7 @@
-/** @file A search space of 4096 points whose optimum is known, a model that is nearly right, a store in memory and a clock: no machine needed. */
+/**
+ * @file A search space of 4096 points whose optimum is known, a model that is nearly right, a store in memory and a
+ * clock: no machine needed.
+ */
 
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";

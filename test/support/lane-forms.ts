@@ -1,4 +1,7 @@
-/** @file Small nests of lanes, one for each form a statement on lanes can take: which every generator must print correctly. */
+/**
+ * @file Small nests of lanes, one for each form a statement on lanes can take: which every generator must print
+ * correctly.
+ */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";

@@ -1,4 +1,7 @@
-/** @file Kernels written by hand, and a folder with a runner that measures them: shared by the tests of runtime/measure.ts. */
+/**
+ * @file Kernels written by hand, and a folder with a runner that measures them: shared by the tests of
+ * runtime/measure.ts.
+ */
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** @file Data for the report of a network, written by hand: thirty steps with long names, tuned, untuned and of plain loops. */
+/**
+ * @file Data for the report of a network, written by hand: thirty steps with long names, tuned, untuned and of plain
+ * loops.
+ */
 
 import type { NetworkReportData, NetworkTask } from "../../report/network-data.ts";
 

@@ -1,4 +1,7 @@
-/** @file Computations as networks have them beside their products: windows, sums, functions of floats, moves, comparisons. */
+/**
+ * @file Computations as networks have them beside their products: windows, sums, functions of floats, moves,
+ * comparisons.
+ */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 

@@ -1,4 +1,7 @@
-/** @file Kernels to emit and load, made without a search: the plainest schedule of the first mapping that this machine can run. */
+/**
+ * @file Kernels to emit and load, made without a search: the plainest schedule of the first mapping that this machine
+ * can run.
+ */
 
 import type { LaneCandidate, MappedCandidate } from "../../abstraction/candidate.ts";
 import { candidateKey } from "../../abstraction/candidate.ts";

@@ -1,4 +1,6 @@
-/** @file Shared by the tests of space-time designs: small convolutions and products, and inputs whose sums are exact. */
+/**
+ * @file Shared by the tests of space-time designs: small convolutions and products, and inputs whose sums are exact.
+ */
 
 import { type Computation, defineComputation, elementCount, inputsOf } from "../../abstraction/computation.ts";
 import type { LowerOptions } from "../../mapper/space-time/lower.ts";

@@ -1,4 +1,7 @@
-/** @file Kernels in OpenCL C and SYCL for tests: those of some schedules of a computation, and what they give under emulation beside the equation. */
+/**
+ * @file Kernels in OpenCL C and SYCL for tests: those of some schedules of a computation, and what they give under
+ * emulation beside the equation.
+ */
 
 import type { Candidate } from "../../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
