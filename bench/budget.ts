@@ -1,12 +1,12 @@
 /**
- * @file How much time the default budget of `tune` leaves unused: each layer is searched with it, then again with ten times as many trials and
- * no early stop, and the two winners are measured in alternating batches.
+ * @file Time left unused by the default budget of `tune`. Each layer is searched with that budget, then with ten times
+ * as many trials and no early stop; the two winners are measured in alternating batches.
  *
  *     npm run build
- *     node dist/bench/budget.js                                     twelve ResNet-18 layers, u8s8, one thread
+ *     node dist/bench/budget.js                         twelve ResNet-18 layers, u8s8, one thread
  *     node dist/bench/budget.js --ops c2d-1,c2d-8 --types f32 --factor 10 --out bench/results/budget
  *
- * `times` is the default winner's time divided by the other's: 1.10 means that ten times the budget found a kernel 10 % faster.
+ * `times` is default time / longer time: 1.10 means that ten times the budget found a kernel 10 % faster.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";
@@ -32,7 +32,7 @@ const { values } = readOptions({
 });
 const threads = Number(values.threads);
 const factor = Number(values.factor);
-/** What `tune` has by default, in seconds: a longer search has as many times that, and as many times the trials the default came to. */
+/** Seconds of `tune`'s default budget. The longer search multiplies these, and the trials the default search made. */
 const DEFAULT_SECONDS = 40;
 const jsonl = `${values.out}.jsonl`;
 writeFileSync(jsonl, "");

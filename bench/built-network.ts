@@ -1,5 +1,5 @@
 /**
- * @file Networks as libraries of the fastest kernels that are recorded, built in a folder of their own and called in turns.
+ * @file Networks built as libraries from their fastest recorded kernels, each in its own folder, and called in turns.
  *
  *     const { folder } = await builtNetwork(program, { database: "networks.db", threads: 1, compiler });
  *     const net = await loadNetwork(folder);
@@ -24,7 +24,7 @@ import { type Choice, choicesOf, inRecordedForms, networkSubject } from "../sess
 import { buildNetwork } from "../session/prove-network.ts";
 import type { OnnxArray } from "./peers/onnxruntime.ts";
 
-/** A batch is as many calls as fit. */
+/** Length of a batch: it makes as many calls as fit. */
 const BATCH_SECONDS = 0.03;
 
 interface BuiltOptions {
@@ -34,7 +34,7 @@ interface BuiltOptions {
   readonly compiler: Compiler;
 }
 
-/** The folder is the caller's to delete. @throws UsageError when it does not compile */
+/** The caller deletes the folder. @throws UsageError when the network does not compile */
 export async function builtNetwork(
   direct: Program,
   { database, threads, exact = false, compiler }: BuiltOptions,
@@ -58,7 +58,7 @@ export function drawnInputs({ inputs }: Program): Record<string, OnnxArray> {
   return Object.fromEntries(inputs.map((value) => [value.name, drawn(value, random)] as const));
 }
 
-/** Images between -2 and 2; integers are numbers of words or of kinds, of which every network here has two. */
+/** Images have values between -2 and 2. Integers are ids of words or segments; every network here has at least two. */
 function drawn({ type, shape, name }: Value, random: () => number): OnnxArray {
   const length = shape.reduce((product, size) => product * size, 1);
   if (type === "f32") return Float32Array.from({ length }, () => 4 * random() - 2);
@@ -66,7 +66,7 @@ function drawn({ type, shape, name }: Value, random: () => number): OnnxArray {
   throw new UsageError(`the input ${name} holds ${type}; inputs are drawn in f32 and s32`);
 }
 
-/** Seconds a call of each, batch by batch in turns; who begins changes. */
+/** Seconds a call, by batch. The two sides alternate, and so does the one that begins. */
 export async function inTurns(
   ours: () => unknown,
   theirs: () => unknown,

@@ -1,9 +1,9 @@
 /**
- * @file The ranges of a network's values on seeded inputs: the table that quantised networks are built from (network/models/ranges.ts).
+ * @file Ranges of a network's values on seeded inputs, for building quantised networks (network/models/ranges.ts).
  *
  *     npm run build && node dist/bench/calibrate.js --networks resnet18,mobilenet-v1 > network/models/ranges.ts
  *
- * Computed by compiled references, not by tuned kernels: the table does not depend on the machine beyond the order of sums. Minutes.
+ * Compiled references compute the values, so the machine affects them only by the order of sums. Takes minutes.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -21,9 +21,9 @@ import { evaluatorWith } from "../runtime/verify.ts";
 import { readOptions, wordOf } from "./options.ts";
 
 const { values } = readOptions({ options: { networks: { type: "string", default: "resnet18" } } });
-/** Images that ranges are taken of. */
+/** Images over which ranges are taken. */
 const IMAGES = 2;
-/** Figures that a range keeps. */
+/** Significant digits of a range. */
 const FIGURES = 6;
 
 const compiler = await findCompiler();
@@ -43,7 +43,7 @@ for (const name of values.networks.split(",")) {
   const graph = MODELS[wordOf("networks", name, Object.keys(MODELS))]?.();
   if (!graph) continue;
   const wanted = valuesToObserve(graph);
-  // Whatever is an output is computed: what is observed is named so.
+  // Only outputs are returned, so the observed values become outputs.
   const program = lowerGraph({ ...graph, outputs: wanted });
   const ranges = new Map<string, [number, number]>();
   for (let image = 0; image < IMAGES; image++) {

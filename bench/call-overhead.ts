@@ -1,11 +1,11 @@
 /**
- * @file What a call from Node costs beyond the kernel: a loaded kernel called from JavaScript, beside the same calls made by a loop in C.
+ * @file The overhead of a call from Node: a loaded kernel called from JavaScript, beside the same calls from a C loop.
  *
  *     npm run build
  *     node dist/bench/call-overhead.js
  *
- * Each row is the least of many rounds, in nanoseconds a call; rounds of the two sides alternate. `beyond` is their difference: the
- * checks, koffi and the way back. The first rows are koffi alone.
+ * Each row is the least of many rounds, in nanoseconds a call; the two sides alternate by round. `beyond` is their
+ * difference: argument checks, koffi and the return. The first rows are koffi alone.
  */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -46,7 +46,7 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** Nanoseconds of one call, least of all rounds; the sides alternate. */
+/** The least nanoseconds a call over all rounds; the sides alternate. */
 function least(sides: readonly ((calls: number) => void)[]): number[] {
   const timed = (side: (calls: number) => void, calls: number): number => {
     const begun = process.hrtime.bigint();
@@ -120,7 +120,7 @@ function numbers(): Uint8Array | Int8Array | Int32Array | Float32Array {
   return new Uint8Array();
 }
 
-/** A kernel as `load` gives it, and a loop in C over the same library. */
+/** A kernel bound by `load`, and a C loop over the same library. */
 async function bound(
   computation: Computation,
 ): Promise<{ kernel: BoundKernel; loop: (calls: number, arrays: readonly unknown[]) => void }> {

@@ -1,14 +1,14 @@
 /**
- * @file Whether concurrent searches affect each other: one search runs alone, then several in separate processes, each with its own database and
- * the same budget of trials. At the end all winners are measured in one process, in alternating batches.
+ * @file Whether concurrent searches affect each other. One search runs alone, then several run in processes of their
+ * own, with the same trials and separate databases. At the end one process measures all winners in alternating batches.
  *
- *     npm run bench:concurrent                                                       one, two and four searches of a 512 cubed product of f32
+ *     npm run bench:concurrent                        one, two and four searches of a 512 cubed product of f32
  *     npm run bench:concurrent -- --at-once 1,8 --trials 60 -- conv2d --dtype u8s8
  *     npm run bench:concurrent -- --out bench/results/concurrent-xeon                writes concurrent-xeon.md too
  *
- * `median` and its 95 % interval, microseconds, are those of the winner in the finals of its own search, and `overlaps` says whether the
- * interval meets that of the lone search. `times` is the winner's time over the lone winner's, in turns. `waited` is the time a search
- * spent until another let go of a core; `load` what other programs took of the processors meanwhile, the median of all trials and the most.
+ * `median` and its 95 % interval (microseconds) come from the finals of each search; `overlaps` compares the interval
+ * with the lone search's. `times` is winner / lone winner, in turns. `waited` is the time spent waiting for a core.
+ * `load` is the share of processors used by other programs: the median over all trials, and the largest.
  */
 
 import { execFileSync, spawn } from "node:child_process";
@@ -47,10 +47,10 @@ interface Search {
   readonly name: string;
   readonly seconds: number;
   readonly waitedSeconds: number;
-  /** What it said of waiting. */
+  /** Messages about waiting for a core. */
   readonly waits: readonly string[];
   readonly winner: TrialRecord;
-  /** Of the winner, in the finals of the search. */
+  /** The winner's time in the finals of the search. */
   readonly finals: Timed;
   readonly trials: readonly TrialRecord[];
 }
@@ -96,7 +96,7 @@ function searchOf(name: string, database: string, printed: string, said: string)
   return { name, seconds, waitedSeconds, waits, winner, finals, trials };
 }
 
-/** All winners in one process, batches in turns. */
+/** Measures all winners in one process, in alternating batches. */
 async function inTurns(searches: readonly Search[]): Promise<readonly Timed[]> {
   const [lone] = searches;
   if (!lone) throw new Error("no search");
@@ -140,7 +140,7 @@ function rowOf(
   ];
 }
 
-/** What came of it, in sentences. */
+/** The results in sentences. */
 function conclusions(searches: readonly Search[], lone: Search, results: readonly Timed[], base: Timed): string[] {
   const others = searches.filter((search) => search !== lone);
   const met = others.filter(({ finals }) => isTie(finals, lone.finals)).length;
@@ -155,7 +155,7 @@ function conclusions(searches: readonly Search[], lone: Search, results: readonl
 }
 
 try {
-  // 1. A calibration takes all cores: once, before, and every database begins with it.
+  // 1. Calibration takes all cores, so it runs once, first, and every database starts with its figures.
   execFileSync(process.execPath, [main, "calibrate", "--db", calibrated], { stdio: ["ignore", "ignore", "inherit"] });
   const searches: Search[] = [];
   for (const count of values["at-once"].split(",").map(Number)) {
@@ -166,13 +166,13 @@ try {
   const [lone] = searches;
   if (!lone) throw new Error("no search");
 
-  // 2. The winners in turns.
+  // 2. All winners in alternating batches.
   const results = await inTurns(searches);
   const [base] = results;
   if (!base) throw new Error("no result");
   const rows = searches.map((search, i) => rowOf(search, lone, results[i] ?? base, base));
 
-  // 3. What came of it.
+  // 3. The page.
   const { environment } = lone.winner;
   const subjectText = `\`tune ${subject.join(" ")} --trials ${values.trials}\``;
   const about = `${environment.cpu} (${cpus().length} processors), ${environment.compiler.version}, ${new Date().toISOString().slice(0, 10)}; ${subjectText} in each process.`;

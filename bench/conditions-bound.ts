@@ -1,16 +1,16 @@
 /**
- * @file A lower bound on the time of any kernel of a computation on this machine: over all mappings onto all instructions, the least of the
- * larger of two times.
+ * @file A lower bound on the time of any kernel of a computation on this machine: the larger of two times, minimised
+ * over all mappings onto all instructions.
  *
- *     memory     every byte of the inputs that some point reads is read once, every byte of the result written once, and nothing else done:
- *                measured (bench/peers/touch.cpp), the fastest call of four ways to do it
- *     products   the same bytes, and at once the products in which the condition holds at some point, with the loads, stores and packed tiles
- *                that no kernel does without: measured (bench/peers/products.cpp), the fastest call of up to 32 ways to do it. For AMX, and
- *                for multiply-adds of sixteen f32; for other instructions the issues alone, times the calibrated cycles between two
+ *     memory     reads every input byte that some point needs once, writes every result byte once, and computes
+ *                nothing. Measured as the fastest of four such programs (bench/peers/touch.cpp)
+ *     products   moves the same bytes and computes the products in which the condition holds at some point, with the
+ *                loads, stores and packed tiles that no kernel avoids. Measured as the fastest of up to 32 programs
+ *                (bench/peers/products.cpp), for AMX and f32 vectors; otherwise issues x calibrated cycles an issue
  *
- * Both are measured in turns with the kernels that they bound, so that clock and caches are the same. What is left out: that an operand comes
- * from beyond the nearest cache a second time, masks, and waiting. "At once" is measured and not proved: a kernel in another order may be
- * faster, and then refutes the bound.
+ * Both are measured in turns with the kernels they bound, at the same clock and cache state. They leave out operands
+ * that are fetched again from beyond the nearest cache, masks, and stalls. The overlap of movement and products is
+ * measured, not proved: a kernel in another order may be faster, and then refutes the bound.
  */
 
 import { execFileSync } from "node:child_process";
@@ -41,19 +41,19 @@ export interface Bound {
   readonly seconds: number;
   readonly memory: number;
   readonly products: number;
-  /** The instruction of which it is the least. */
+  /** The instruction with the least time. */
   readonly instruction: string;
 }
 
-/** Measures the bound of a computation once: what disturbs a measurement makes it larger, so that of several the least counts. */
+/** Measures a computation's bound once. Disturbances only lengthen it, so the least of several measurements counts. */
 export type MeasureBound = () => Promise<Bound>;
 
-/** Of two measurements of a bound. */
+/** The smaller of two measurements of a bound. */
 export const lesser = (a: Bound | undefined, b: Bound): Bound => (a === undefined || b.seconds < a.seconds ? b : a);
 
 /**
  * Compiles the two programs into a folder.
- * @returns for a computation in which two loops are kept in the last two places of the result, and one is summed, what measures its bound
+ * @returns a function from a computation (two kept loops in the result's last places, one summed) to its measurement
  */
 export function boundsOn(
   folder: string,
@@ -95,13 +95,13 @@ export function boundsOn(
 }
 
 const isTiled = ({ isa }: Intrinsic): boolean => isa.startsWith("amx_");
-/** Multiply-adds of sixteen elements, which the program of vectors does. */
+/** A multiply-add of sixteen f32, the instruction of the program's vector form. */
 const isVector = ({ isa, family, operands }: Intrinsic): boolean =>
   isa === "avx512f" && family === "fma" && operands.every((o) => o.dtype === "f32");
 
 const bytesIn = (tensor: ReturnType<typeof outputOf>): number => memoryElements(tensor) * bytesOf(tensor.dtype);
 
-/** Of each input what some point reads, where its index is loops alone; a condition among its own loops leaves the rest unread. */
+/** Bytes of inputs that are read. A condition leaves part of an input unread when all its loops index that input. */
 function readBytes(computation: Computation): number {
   const { where, value } = computation.equation;
   const share = usefulPoints(computation) / pointCount(computation);
@@ -113,14 +113,14 @@ function readBytes(computation: Computation): number {
   }, 0);
 }
 
-/** An instruction, the cycles that its fewest issues take, and what the program of products is to do for it, where it can. */
+/** An instruction, the cycles of its fewest issues, and the arguments of products.cpp if it can run the instruction. */
 interface WayToCompute {
   readonly instruction: string;
   readonly cycles: number;
   readonly words: string[] | undefined;
 }
 
-/** Of the tiled instructions, of the vectors of f32 and of all others the one with the fewest cycles. */
+/** The instruction with the fewest cycles of each group: tiled ones, f32 vectors, all others. */
 function waysOf(computation: Computation, calibration: Calibration): readonly WayToCompute[] {
   const found = nativeIntrinsics().flatMap((intrinsic) => {
     const timing = calibration.intrinsics[intrinsic.name];
@@ -145,15 +145,15 @@ function waysOf(computation: Computation, calibration: Calibration): readonly Wa
   ];
 }
 
-/** Cycles between two issues: a multiple of a half, which noise adds to. */
+/** Cycles between two issues, rounded down to a half: noise only adds to them. */
 const halfCycles = (calibrated: number): number => Math.floor(2 * calibrated + 0.1) / 2;
 
-/** Rows and columns of a tile of the result, and bytes of a row of an input's tile. */
+/** Rows and columns of a result tile, and bytes in a row of an input tile. */
 const TILE = { rows: 16, columns: 16, bytes: 64 };
-/** What the program does at a time: four products of tiles, or multiply-adds of sixteen elements. */
+/** Work of one step of products.cpp: four tile products, or 96 multiply-adds of sixteen elements. */
 const STEP = { tiles: 4, multiplyAdds: 96 };
 
-/** The loops of a product of two matrices, and what a condition says of boxes of them. */
+/** The loops of a matrix product, and a test of the condition over boxes of them. */
 interface Product {
   readonly rows: number;
   readonly columns: number;
@@ -161,7 +161,7 @@ interface Product {
   readonly repetitions: number;
   readonly factorBytes: number;
   readonly tied: { readonly row: boolean; readonly column: boolean; readonly depth: boolean };
-  /** @param row, column, depth first and last value */
+  /** Whether the condition holds in a box. @param row, column, depth first and last index */
   readonly outlook: (row: Range, column: Range, depth: Range) => Outlook;
 }
 type Range = readonly [first: number, last: number];
@@ -195,10 +195,10 @@ function productOf(computation: Computation): Product {
   };
 }
 
-/** A box of a size, by the number of it. */
+/** The n-th piece of a size, as its first and last index. */
 const piece = (n: number, size: number): Range => [size * n, size * (n + 1) - 1];
 
-/** What bench/peers/products.cpp is to do with tiles: of each block of 2 by 2 a quarter of the products in which the condition holds somewhere. */
+/** Arguments of products.cpp for tiles: a quarter of the needed products of each 2 x 2 block. */
 export function tileWords(computation: Computation): string[] {
   const p = productOf(computation);
   const elements = TILE.bytes / p.factorBytes;
@@ -212,8 +212,8 @@ export function tileWords(computation: Computation): string[] {
 }
 
 /**
- * Tiles that every kernel writes before it loads them: a second factor that is not known ahead of time is turned, or the first in its place;
- * tiles of a first factor that the edge crosses are copied with zeros beyond it.
+ * Tiles that every kernel packs: those of one factor, since a second factor not known ahead of time is transposed
+ * (or the first in its place), and those of a first factor that cross the edge, which are copied with zeros beyond it.
  */
 function packedTiles(computation: Computation, p: Product, elements: number): string {
   const [, second] = inputsOf(computation);
@@ -231,8 +231,8 @@ function packedTiles(computation: Computation, p: Product, elements: number): st
 }
 
 /**
- * The same with vectors: of each block of 32 by 32 the multiply-adds of sixteen results in which the condition holds somewhere.
- * @param issues of all blocks; fewer than that where an instruction lies across the edge in another way
+ * Arguments of products.cpp for vectors: the multiply-adds needed in each 32 x 32 block, sixteen results at a time.
+ * @param issues of all blocks; fewer than the blocks' sum where an instruction may cross the edge another way
  */
 export function vectorWords(computation: Computation, issues: number): string[] {
   const p = productOf(computation);
@@ -259,7 +259,7 @@ export function vectorWords(computation: Computation, issues: number): string[] 
   return wordsOf(computation, p, "0", (i, j) => Math.floor((share * at(i, j)) / STEP.multiplyAdds));
 }
 
-/** The words of the program. @param steps of a block of 32 by 32 */
+/** The arguments of products.cpp. @param steps of a block of 32 by 32 */
 function wordsOf(
   computation: Computation,
   p: Product,

@@ -1,4 +1,4 @@
-/** @file The page of bench/conditions.ts: by form and type how often the goal is met, how often it is beyond the bound, and what lies between. */
+/** @file The page of bench/conditions.ts: how often each form and type meets the goal, misses it or cannot reach it. */
 
 import { cpus } from "node:os";
 import { nativeTarget } from "../targets/native.ts";
@@ -7,9 +7,9 @@ import type { Bound } from "./conditions-bound.ts";
 export interface Row {
   readonly form: string;
   readonly text: string;
-  /** Of the points, where the condition holds. */
+  /** Share of the points where the condition holds. */
   readonly share: number;
-  /** A call, with the condition and without. */
+  /** Seconds a call, with the condition and without. */
   readonly seconds: number;
   readonly secondsWithout: number;
   readonly ratio: number;
@@ -18,17 +18,17 @@ export interface Row {
 }
 
 export const GOAL = 0.8;
-/** A kernel may seem faster than the bound by as much as the clock of the machine moves meanwhile. */
+/** A kernel may seem faster than its bound by this share, because the clock drifts between the two measurements. */
 const CLOCK_MOVES = 0.03;
-/** Rows told one by one. */
+/** Rows listed individually. */
 const TOLD = 12;
 
-/** The most that the ratio can be, given the time without the condition. */
+/** The largest possible ratio, given the time without the condition. */
 export const mostOf = ({ share, secondsWithout, bound }: Row): number => (share * secondsWithout) / bound.seconds;
-/** The ratio of two kernels that reach the same share of their bounds. */
+/** The ratio if both kernels reach the same share of their bounds. */
 const alikeOf = ({ share, bound, boundWithout }: Row): number => (share * boundWithout.seconds) / bound.seconds;
 
-/** What became of the goal, the first that is true. */
+/** Outcomes of the goal; the first that applies counts. */
 const OUTCOMES = [
   { name: `at least ${GOAL}`, holds: (row: Row): boolean => row.ratio >= GOAL },
   { name: "beyond the bound", holds: (row: Row): boolean => mostOf(row) < GOAL },
@@ -37,13 +37,13 @@ const OUTCOMES = [
 ] as const;
 const outcomeOf = (row: Row): number => OUTCOMES.findIndex((o) => o.holds(row));
 
-/** How the equation of a type begins its factors. */
+/** The start of the equation's right-hand side, by type. */
 const SUMS: Readonly<Record<string, string>> = { bf16: "+= f32(", u8s8: "+= s32(", f32: "+= x" };
 const typeOf = ({ text }: Row): string | undefined => Object.keys(SUMS).find((type) => text.includes(SUMS[type] ?? ""));
 const geomean = (xs: readonly number[]): number => Math.exp(xs.reduce((sum, x) => sum + Math.log(x), 0) / xs.length);
 const us = (seconds: number): string => (1e6 * seconds).toFixed(1);
 
-/** @param commands how the rows came about  @returns the page, and the rows that refute their bound */
+/** @param commands that made the rows  @returns the page, and the rows that refute their bound */
 export function pageOf(
   rows: readonly Row[],
   failed: readonly string[],
@@ -57,7 +57,7 @@ export function pageOf(
     .filter((r) => outcomeOf(r) === OUTCOMES.length - 1)
     .sort((x, y) => x.ratio / alikeOf(x) - y.ratio / alikeOf(y))
     .slice(0, TOLD);
-  // Shards of one search, and parts of one that was cut, are one.
+  // Shards and resumed parts of one search count as one command.
   const searches = [...new Set(commands.map((c) => c.replaceAll(/ --(shard|out) \S+| --resume/g, "")))];
   const names = ["all", ...new Set(rows.map((r) => r.form)), ...Object.keys(SUMS)];
   const page = [

@@ -1,24 +1,24 @@
 /**
- * @file The cost of a condition: triangles and bands compared with the same computations without their condition, by the rate of useful
- * multiplies.
+ * @file The cost of a condition: triangles and bands beside the same computations without a condition, by the rate of
+ * useful multiplies.
  *
  *     npm run build
- *     node dist/bench/conditions.js                                        200 computations, half an hour or more
+ *     node dist/bench/conditions.js                                    200 computations, half an hour or more
  *     node dist/bench/conditions.js --count 20 --out bench/results/conditions-xeon
  *
- * A machine of many cores takes a share of them on each, with one calibration, and joins what they wrote:
+ * On a machine of many cores each core takes a shard, under one calibration, and the files are joined:
  *
  *     node dist/bench/conditions.js --count 0 --database all.db --out none
- *     for n in 0 1 2 3; do taskset -c $((2*n)),$((2*n+1)) node dist/bench/conditions.js --shard $n/4 --database all.db --out shard-$n & done; wait
+ *     for n in 0 1 2 3; do taskset -c $((2*n)),$((2*n+1)) \
+ *       node dist/bench/conditions.js --shard $n/4 --database all.db --out shard-$n & done; wait
  *     node dist/bench/conditions.js --out bench/results/conditions-xeon shard-*.jsonl
  *
- * Computations are drawn at random: attention scores and products whose result is a triangle or a band, and products with a triangular
- * factor, in three types, of 128 to 640 rows; each under two or three conditions and without. All are tuned with the same number of trials
- * and one calibration, every kernel is verified, and the winners of a computation are timed in turns, with its conditions and without.
- * The ratio is (points where the condition holds / time) over (all points / time without it): 1 where a condition costs nothing.
- *
- * Beside it stands the most that the ratio can be: with the time no kernel beats (bench/conditions-bound.ts) in place of the time reached.
- * Bounds are measured in turns with the kernels. The command fails, exit code 1, when a kernel is faster than its bound: then it is no bound.
+ * Random computations of 128 to 640 rows in three types: attention scores and products whose result is a triangle or a
+ * band, and products with a triangular factor, each with two or three conditions and with none. All have the same
+ * trials and calibration. Winners are verified, then timed in turns.
+ * The ratio is (points where the condition holds / time) over (all points / time without it): 1 means no cost.
+ * Beside it stands its largest possible value, computed from the lower bound (bench/conditions-bound.ts), which is
+ * measured in turns with the kernels. The command exits with 1 when a kernel beats its bound: then it is no bound.
  */
 
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -45,31 +45,31 @@ const { values, positionals } = readOptions({
   allowPositionals: true,
   options: {
     count: { type: "string", default: "200" },
-    /** Of each search. */
+    /** Trials of each search. */
     trials: { type: "string", default: "4" },
-    /** Of each search at most. */
+    /** Limit of each search. */
     seconds: { type: "string", default: "60" },
     seed: { type: "string", default: "1" },
     out: { type: "string", default: "conditions" },
-    /** Trials and the calibration; a file of its own, deleted at the end, when left out. */
+    /** Holds trials and calibration. Default: a temporary file. */
     database: { type: "string" },
-    /** `2/8`: of the computations drawn every eighth, from the third on. */
+    /** `2/8`: every eighth computation, starting with the third. */
     shard: { type: "string", default: "0/1" },
-    /** Goes on behind the lines that are there. */
+    /** Continues an existing file of results. */
     resume: { type: "boolean", default: false },
   },
 });
 const COUNT = Number(values.count);
 const [SHARD = 0, SHARDS = 1] = values.shard.split("/").map(Number);
 if (!(SHARD >= 0 && SHARD < SHARDS)) throw new UsageError(`--shard ${values.shard}: there is none`);
-/** Times each winner is measured, in turns with the others; the fastest counts. */
+/** Measurements of each winner, in turns with the others; the fastest counts. */
 const TURNS = 3;
 
 interface Form {
   readonly name: string;
   readonly target: string;
   readonly factors: readonly [string, string];
-  /** Conditions, in which `w` stands for a width. */
+  /** Conditions; `w` stands for a width. */
   readonly ties: readonly string[];
 }
 
@@ -100,7 +100,7 @@ interface Group {
   readonly tied: readonly Computation[];
 }
 
-/** @returns a computation without a condition, and under each that its form has */
+/** A computation without a condition, and with each condition of its form. */
 function draw(random: Random): Group {
   const { name, target, factors, ties } = pick(random, FORMS);
   const [a, b, sum] = pick(random, TYPES);
@@ -132,7 +132,7 @@ interface Place {
 }
 
 async function tuned(computation: Computation, { runner, database }: Place): Promise<TunedKernel | string> {
-  // A search closes the runner it is given; this one goes on.
+  // A search closes its runner. This one is shared, so its close does nothing.
   const shared: Runner = Object.create(runner, { close: { value: () => Promise.resolve() } });
   const budget = { trials: Number(values.trials), seconds: Number(values.seconds), seed: Number(values.seed) };
   const outcome = await tuneComputation({ computation }, { kinds: "mappings", ...budget, database, runner: shared });
@@ -145,7 +145,7 @@ interface Timed {
   readonly winner: TunedKernel;
   readonly reference: Reference;
   readonly measureBound: MeasureBound;
-  /** The least of the turns. */
+  /** The least over the turns. */
   seconds: number;
   bound: Bound | undefined;
 }
@@ -168,7 +168,7 @@ async function inTurns(winners: readonly TunedKernel[], { runner, boundOf }: Pla
   return timed;
 }
 
-/** The rows of a group that are asked for, and what was not tuned. */
+/** The requested rows of a group, and the computations whose search failed. */
 async function rowsOf({ form, whole, tied }: Group, place: Place): Promise<{ rows: Row[]; failed: string[] }> {
   const failed: string[] = [];
   const winners: TunedKernel[] = [];
@@ -192,7 +192,7 @@ async function rowsOf({ form, whole, tied }: Group, place: Place): Promise<{ row
 const textOf = (c: Computation): string =>
   `${equationText(c)}   ${JSON.stringify(Object.fromEntries(c.axes.map((a) => [a.name, a.extent])))}`;
 
-/** The computations asked for, each once, in groups. */
+/** The requested computations in groups, without duplicates. */
 function drawnGroups(): readonly Group[] {
   const groups: Group[] = [];
   const drawn = new Set<string>();
@@ -205,19 +205,19 @@ function drawnGroups(): readonly Group[] {
   return groups;
 }
 
-/** A line of a file of results. */
+/** A line of the results file. */
 type Line = { readonly row: Row } | { readonly failed: string } | { readonly command: string };
 
 function linesOf(file: string): Line[] {
   const texts = readFileSync(file, "utf8").split("\n");
-  // What this program wrote.
+  // Written by this program.
   return texts.filter((text) => text !== "").map((text) => JSON.parse(text) as Line);
 }
 
 const jsonl = `${values.out}.jsonl`;
 const say = (text: string): void => void process.stderr.write(`${text}\n`);
 
-/** Tunes and times what a shard is to do and has not done. */
+/** Tunes and times the part of this shard that is not done yet. */
 async function measureAll(): Promise<void> {
   const write = (line: Line): void => appendFileSync(jsonl, `${JSON.stringify(line)}\n`);
   if (!values.resume) writeFileSync(jsonl, "");

@@ -17,7 +17,7 @@ export interface Case {
   readonly conv?: Layer;
 }
 
-/** What PyTorch is given of a convolution: its kernel is square and padded so that a stride of 1 keeps the side. */
+/** A convolution for PyTorch: its kernel is square, and its padding keeps the side at stride 1. */
 export interface Layer {
   readonly n: number;
   readonly c: number;
@@ -36,13 +36,13 @@ const RESNET18 = [
   ...["128x28-k256-r1-s2", "256x14", "256x14-k512-s2", "256x14-k512-r1-s2", "512x7"],
 ] as const;
 
-/** `resnet18-16-nhwc`: its twelve layers. Any other name is a case. */
+/** `resnet18-16-nhwc` names twelve layers; any other name is one case. */
 export function casesNamed(name: string): readonly Case[] {
   const network = /^resnet18-(\d+)-(nhwc|nchw)$/.exec(name);
   return network ? RESNET18.map((l) => caseNamed(`conv-${network[1]}-${l}-${network[2]}`)) : [caseNamed(name)];
 }
 
-/** `gemm-4096`; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, filters (as channels), kernel (3), stride (1), `d2` dilation (1). */
+/** `gemm-4096`; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, k filters, r kernel, s stride, d dilation. */
 export function caseNamed(name: string): Case {
   const types = parseDataTypes("f16");
   const gemm = /^gemm-(\d+)$/.exec(name);

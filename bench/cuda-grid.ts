@@ -1,14 +1,14 @@
 /**
- * @file Tensor Core kernels searched on this machine's GPU, beside cuBLAS in the same process and PyTorch's cuDNN in the same call.
+ * @file Tensor Core kernels searched on this machine's GPU, beside cuBLAS in the same process and PyTorch's cuDNN.
  *
  *     npm run build
- *     node dist/bench/cuda-grid.js --cases gemm-4096,conv-16-64x56-nhwc --seconds 60 --out bench/results/cuda-grid-h100.jsonl
- *     node dist/bench/cuda-grid.js --report bench/results/cuda-grid-h100.jsonl                            the table
- *     node dist/bench/cuda-grid.js --cases resnet18-1-nhwc --seconds 15 --out FILE.jsonl                    twelve layers of a network
+ *     node dist/bench/cuda-grid.js --cases gemm-4096,conv-16-64x56-nhwc --seconds 60 --out cuda-grid-h100.jsonl
+ *     node dist/bench/cuda-grid.js --report cuda-grid-h100.jsonl                             the table
+ *     node dist/bench/cuda-grid.js --cases resnet18-1-nhwc --seconds 15 --out FILE.jsonl     twelve layers of a network
  *
- * Inputs are f16, sums f32, outputs f16. Every kernel is compared with the reference in every element of three sets of inputs before its
- * time counts. The finalists and cuBLAS run in turns, in a random order. PyTorch (benchmark mode, CUDA graphs) runs before
- * and after all cases, in both layouts.
+ * Inputs are f16, sums f32, outputs f16. Every kernel must match the reference in every element on three sets of inputs
+ * before its time counts. The finalists and cuBLAS run in random turns. PyTorch (benchmark mode, CUDA graphs) runs
+ * before and after all cases, in both layouts.
  */
 
 import { execFileSync } from "node:child_process";
@@ -60,20 +60,20 @@ const final = z.object({
   failed: z.record(z.string(), z.number()),
 });
 type Final = z.infer<typeof final>;
-/** Peers that are measured beside all cases at once. */
+/** Peers measured for all cases together. */
 const beside = z.object({ kind: z.literal("peers"), case: z.string(), peers: z.record(z.string(), z.number()) });
 const OTHER_LAYOUT = "PyTorch, other layout";
 
-/** The budget is of seconds. */
+/** No limit in practice: the budget is in seconds. */
 const MOST_TRIALS = 1_000_000;
 
 if (values.report === undefined) await run();
 else console.log(report(readFileSync(values.report, "utf8")));
 
-/** One line of the file of results. */
+/** Appends a line to the results file. */
 type Write = (line: unknown) => void;
 
-/** What runs kernels, and beside them the library. */
+/** Where kernels run, and the library beside them. */
 interface Place {
   readonly runner: CudaRunner;
   readonly workdir: string;
@@ -150,7 +150,7 @@ function writeEvent(one: Case, event: TuneEvent<Candidate>, write: Write): void 
     console.error(`${one.name} ${event.number}: ${seconds(event.trial)} us  ${scheduleText(event.trial.candidate)}`);
 }
 
-/** The winner and the library in one process, batches in turns. */
+/** Times the winner and the library in one process, in alternating batches. */
 async function besideLibrary(
   one: Case,
   { kernel, candidate }: TunedKernel,
@@ -184,7 +184,7 @@ function seconds({
   return measurement.median === undefined ? measurement.status : (measurement.median * 1e6).toFixed(2);
 }
 
-/** Seconds of convolutions in PyTorch, each in its layout and in the other one; none where there is no PyTorch. */
+/** Seconds of convolutions in PyTorch, in each layout; none without PyTorch. */
 function torchSeconds(layers: readonly Layer[]): readonly { readonly own: number; readonly other: number }[] {
   if (layers.length === 0) return [];
   const script = fileURLToPath(new URL("./peers/torch-conv.py", import.meta.url));

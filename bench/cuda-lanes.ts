@@ -1,14 +1,14 @@
 /**
- * @file Filters and stencils on this machine's GPU as `tune` finds them: each searched for a few seconds from a cold database, beside NPP and
- * a copy of the same bytes in the same run.
+ * @file Filters and stencils on this machine's GPU as `tune` finds them: each is searched for a few seconds from an
+ * empty database, beside NPP and a copy of the same bytes in the same run.
  *
  *     npm run build
- *     node dist/bench/cuda-lanes.js --out lanes.jsonl                         filters 2 to 20 and fifteen stencils in f32 and f64: 49 searches
+ *     node dist/bench/cuda-lanes.js --out lanes.jsonl       filters 2 to 20, fifteen stencils, f32 and f64: 49 searches
  *     node dist/bench/cuda-lanes.js --cases "filter 9:f32,3d7pt:f64" --seconds 6
- *     node dist/bench/cuda-lanes.js --report lanes.jsonl > lanes.md           a case a line, beside the kernels picked by hand on an H200
+ *     node dist/bench/cuda-lanes.js --report lanes.jsonl > lanes.md       a table, beside hand-picked kernels on an H200
  *
- * The search is the ordinary one, over designs on lanes. Times are those of its finals; every element of every kernel is compared with the
- * reference. Copies are measured at the beginning and at the end, NPP before the searches, in turns with a copy of its own.
+ * The search is the ordinary one over lane designs, and times are those of its finals. Every element of every kernel is
+ * compared with the reference. Copies are measured first and last; NPP before the searches, in turns with its own copy.
  */
 
 import { execFileSync } from "node:child_process";
@@ -37,14 +37,14 @@ const { values } = readOptions({
     cases: { type: "string", default: [...filters, ...stencils].join() },
     side: { type: "string", default: "8192" },
     cube: { type: "string", default: "512" },
-    /** Of a search, all preparation counted. */
+    /** Length of a search, preparation included. */
     seconds: { type: "string", default: "6" },
-    /** Of all searches: those that would begin later are left out. */
+    /** No search begins after this many seconds. */
     within: { type: "string", default: "330" },
     target: { type: "string", default: "h100" },
     out: { type: "string" },
     report: { type: "string" },
-    /** Hand-picked kernels to compare with. */
+    /** Results of kernels picked by hand. */
     picked: { type: "string", default: "bench/results/cuda-ssam-h200.jsonl" },
   },
 });
@@ -171,7 +171,7 @@ function textOf(file: string): string {
   return (file.endsWith(".gz") ? gunzipSync(bytes) : bytes).toString("utf8");
 }
 
-/** Of a design's text what differs: `FBS-load 1 row; outputs a lane 4; sweep 64 outputs; steps written out 2`. */
+/** The varying part of a design's text: `FBS-load 1 row; outputs a lane 4; sweep 64 outputs; steps written out 2`. */
 function designOf(text: string): string {
   const [, place = text] = /^\S+\s+(.*?);/.exec(text) ?? [];
   const told = ["loops kept [^n;][^;]*", "outputs a lane \\d+", "sweep \\d+ outputs", "steps written out \\d+"];

@@ -1,5 +1,5 @@
 /**
- * @file cuBLAS as a kernel to measure beside others: a shared object with the same interface.
+ * @file cuBLAS as a kernel: a shared object with the same interface, to be measured beside other kernels.
  *
  *     runner.measureTogether([kernel, cublas(folder, 4096, "nvcc", kernel.arguments)], reference)
  */

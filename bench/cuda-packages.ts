@@ -1,12 +1,12 @@
 /**
- * @file Packages of kernels in CUDA on a real GPU: tuned, emitted, built by their scripts, proved by their own tests, and called from PyTorch.
+ * @file CUDA packages on a real GPU: tuned, emitted, built by their scripts, tested, and called from PyTorch.
  *
  *     npm run build
  *     node dist/bench/cuda-packages.js --time 5 --out cuda-packages.txt
  *
- * Of each subject the fastest kernel is taken; of the convolution also the fastest whose sum is split through the workspace, which two
- * launches make. The extension for PyTorch is built with ninja, and once without. Exit code 4 when a package is wrong, 1 when one cannot be
- * built or tried. A line a step; the end of a log where it failed.
+ * Each subject gives its fastest kernel; the convolution also its fastest kernel in two launches, with the sum split
+ * through the workspace. The PyTorch extension is built with ninja, and once without. Prints a line a step, and the end
+ * of the log of a failed one. Exits with 4 when a package is wrong, with 1 when one cannot be built or run.
  */
 
 import { appendFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
@@ -22,7 +22,7 @@ const { values } = readOptions({
     /** Seconds of each search. */
     time: { type: "string", default: "5" },
     out: { type: "string" },
-    /** Where packages are written, and kept. */
+    /** Folder in which packages are written and kept. */
     keep: { type: "string" },
     python: { type: "string", default: "python3" },
   },
@@ -33,7 +33,7 @@ const STEP_LIMIT_MS = 400_000;
 const LOG_CHARACTERS = 4000;
 
 const PIXELS = "y[n,k,p,q] = f16(out[n,k,p,q])";
-/** A name, what is tuned, and how the sum is rounded to what PyTorch gives. */
+/** Name, arguments of `tune`, and the epilogue that rounds the sum as PyTorch does. */
 const SUBJECTS: readonly (readonly [name: string, words: string, epilogue: string])[] = [
   ["matmul", "matmul --m 512 --n 512 --k 512", "c[m,n] = f16(out[m,n])"],
   ["conv", "conv2d --c 512 --k 512 --h 7 --w 7 --layout NHWC", PIXELS],
@@ -51,7 +51,7 @@ function tell(line: string): void {
   if (values.out !== undefined) appendFileSync(values.out, `${line}\n`);
 }
 
-/** One step of one package; false when it failed, which is told with the end of what it said. */
+/** Runs a step of a package. Returns false when it failed, after printing the end of its output. */
 async function step(name: string, what: string, command: readonly string[], cwd = root): Promise<boolean> {
   const begun = performance.now();
   const run = await runChild(command, { timeLimitMs: STEP_LIMIT_MS, cwd });
@@ -67,7 +67,7 @@ async function step(name: string, what: string, command: readonly string[], cwd 
   return false;
 }
 
-/** A program again under cuda-gdb, where it is: the frames of C++ of a crash. */
+/** Runs a crashed program again under cuda-gdb, if there is one, for its C++ frames. */
 async function traced(command: readonly string[], cwd: string): Promise<void> {
   const gdb = findProgram("cuda-gdb");
   if (gdb === undefined) return;
@@ -77,7 +77,7 @@ async function traced(command: readonly string[], cwd: string): Promise<void> {
   tell(run.stdout.trim().slice(-2 * LOG_CHARACTERS));
 }
 
-/** What is emitted of a subject, by the name of its package. */
+/** The trials of a subject to emit, each with the name of its package. */
 function chosenOf(name: string, words: string): [string, TrialRecord][] {
   const db = openDatabase(database, { readonly: true });
   const trials = queryTrials(db, { operator: words.split(" ")[0] ?? "", status: "ok" });
@@ -93,12 +93,12 @@ function chosenOf(name: string, words: string): [string, TrialRecord][] {
   ];
 }
 
-/** Without ninja: what is asked is told that there is none. */
+/** Hides ninja: the check for it answers that there is none. */
 const WITHOUT_NINJA =
   "import torch.utils.cpp_extension as c; c.is_ninja_available = lambda: False; import torch_ext; print(torch_ext.operator)";
 
 async function main(): Promise<void> {
-  // 1. Searches, one after another: the GPU is theirs.
+  // 1. Searches run one at a time, since each needs the whole GPU.
   const packages: string[] = [];
   for (const [name, words, epilogue] of SUBJECTS) {
     const tune = [
@@ -112,7 +112,7 @@ async function main(): Promise<void> {
     }
   }
 
-  // 2. Builds, side by side.
+  // 2. Builds run side by side.
   const importing = (name: string): Promise<boolean> =>
     step(name, "build for PyTorch", [values.python, "-c", "import torch_ext"], join(root, name));
   const built = await Promise.all(
@@ -123,7 +123,7 @@ async function main(): Promise<void> {
     })),
   );
 
-  // 3. Proofs, and calls from PyTorch.
+  // 3. Tests of the packages, and calls from PyTorch.
   for (const { name, library, torch } of built) {
     if (library) await step(name, "its own test", [join(root, name, "build", `${name}_test`)]);
     const example = [values.python, "torch_example.py"];
@@ -131,7 +131,7 @@ async function main(): Promise<void> {
       await traced(example, join(root, name));
   }
 
-  // 4. The other ways to build, of one package.
+  // 4. The other ways to build, for one package.
   const [first] = built;
   if (first?.torch) {
     const at = join(root, first.name);
@@ -146,7 +146,7 @@ async function main(): Promise<void> {
       if (await step(first.name, "build: cmake --build", ["cmake", "--build", made]))
         await step(first.name, "ctest", ["ctest", "--test-dir", made, "--output-on-failure"]);
   }
-  // The whole way in one command.
+  // One command from tuning to a checked package.
   const [record] = packages.includes("matmul") ? chosenOf("matmul", "matmul") : [];
   if (record) {
     const prove = ["emit", shortId(record[1].id), "--to", join(root, "proved"), "--prove", "--db", database];

@@ -1,10 +1,10 @@
 /**
- * @file Schedules of matrix products picked by hand, each decision against its rivals, and cuBLAS, all in one process in turns.
+ * @file Hand-picked schedules of matrix products, each decision beside its alternatives, and cuBLAS, all in turns.
  *
  *     npm run build
  *     node dist/bench/cuda-picked.js --sizes 1024,4096 --out bench/results/cuda-producer-h100.md
  *
- * Inputs and outputs are f16, sums f32. Every kernel is compared with the reference in every element of three sets of inputs before its time counts.
+ * Inputs and outputs are f16, sums f32. Every kernel is compared in every element on three sets of inputs, then timed.
  */
 
 import { appendFileSync, mkdtempSync, writeFileSync } from "node:fs";
@@ -36,7 +36,7 @@ const tiled = (m: number, n: number, groups: number): Pick<GridSchedule, "tile" 
 const PRODUCER = { producer: "warp" } as const;
 const TURNS = { persistent: 132 } as const;
 
-/** The tile of each size, and what is changed of it: the first is a block for each tile whose thread 0 sends. */
+/** Variants of a tile for each size. The first has one block a tile, whose thread 0 issues the copies. */
 const LARGE = [
   ...[tiled(128, 256, 2), { ...tiled(128, 256, 2), ...TURNS }, { ...tiled(128, 256, 2), ...PRODUCER }],
   ...[16, 8].map((order) => ({ ...tiled(128, 256, 2), ...PRODUCER, ...TURNS, order })),

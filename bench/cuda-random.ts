@@ -1,13 +1,13 @@
 /**
- * @file Measures random kernels on this machine's GPU. They are the test set for the GPU model, since the model chose none of them.
+ * @file Measures random kernels on this machine's GPU: the test set for the GPU model, which chose none of them.
  *
- *     node dist/bench/cuda-random.js --draw 12 --configurations 7 > drawn.jsonl                  without a GPU: 12 of each of 7 configurations an operator
+ *     node dist/bench/cuda-random.js --draw 12 --configurations 7 > drawn.jsonl      12 of each; needs no GPU
  *     node dist/bench/cuda-random.js --measure drawn.jsonl --shard 1/4 --seconds 90 --out trials-1.jsonl
- *     node dist/bench/gpu-accuracy.js trials-1.jsonl ...                                           how well the model ranks them
+ *     node dist/bench/gpu-accuracy.js trials-1.jsonl ...                             how well the model ranks them
  *
- * A mapping is drawn from all that are valid (of the widths of one instruction those that leave the least over), each as likely as another, and a
- * legal schedule under it. One in THREADS is of threads. Every kernel is compared with the reference in every element of three sets of inputs before its
- * time counts. Of one configuration in `--again` the kernels are measured a second time by another process, in which their places in memory are others.
+ * Mappings are drawn uniformly from the valid ones (per instruction, the widths with the least remainder), then a legal
+ * schedule. One candidate in THREADS runs on threads. Kernels are compared with the reference on three sets of inputs
+ * before they are timed. One configuration in `--again` is measured again by another process, at other addresses.
  */
 
 import { appendFileSync, readFileSync } from "node:fs";
@@ -36,16 +36,16 @@ import { suiteLayers } from "./suite.ts";
 
 const { values } = readOptions({
   options: {
-    /** Candidates of a configuration. */
+    /** Candidates drawn for each configuration. */
     draw: { type: "string" },
-    /** Configurations of an operator, over batches and layouts. */
+    /** Configurations for each operator, over batches and layouts. */
     configurations: { type: "string", default: "7" },
     batches: { type: "string", default: "1,16" },
     seed: { type: "string", default: "1" },
     target: { type: "string", default: "h100" },
     measure: { type: "string" },
     shard: { type: "string", default: "1/1" },
-    /** No configuration is begun after so many. */
+    /** No configuration begins after this many seconds. */
     seconds: { type: "string", default: "600" },
     again: { type: "string", default: "3" },
     out: { type: "string" },
@@ -54,18 +54,18 @@ const { values } = readOptions({
 const machine = nvidiaTarget(values.target);
 type Drawn = Case & { readonly candidates: readonly (GridCandidate | ThreadCandidate)[] };
 
-/** One candidate in so many is of threads, where threads compute the operator. */
+/** One candidate in this many runs on threads, if threads can compute the operator. */
 const THREADS = 4;
-/** Configurations under way at once: one is measured while the others compile. */
+/** Configurations in progress at once: one is measured while others compile. */
 const TOGETHER = 3;
-/** Kernels drawn at random may be a thousand times as slow as the best; what is silent for longer is taken to hang. */
+/** Silence after which a kernel counts as hung. Random kernels may be a thousand times slower than the best. */
 const STEP_SECONDS = 10;
 
 if (values.measure !== undefined) await measure(values.measure);
 else if (values.draw !== undefined) for (const drawn of draws(Number(values.draw))) console.log(JSON.stringify(drawn));
 else throw new UsageError("say --draw N or --measure FILE");
 
-/** Of every operator in turn a configuration, so that a run that is cut short has seen them all. */
+/** Configurations of all operators in round-robin order, so that a run that is cut short has covered all operators. */
 function* draws(count: number): Generator<Drawn> {
   const random = seededRandom(Number(values.seed));
   const batches = values.batches.split(",").map(Number);
@@ -84,7 +84,7 @@ function* draws(count: number): Generator<Drawn> {
     }
 }
 
-/** Drawn without the model: it is asked nothing but numbers drawn at random. */
+/** Draws candidates at random: random numbers take the place of the model's predictions. */
 function candidatesOf(computation: Computation, count: number, random: Random): Drawn["candidates"] {
   const limits = gridLimits(machine);
   const intrinsics = nativeIntrinsics(machine);
@@ -128,7 +128,7 @@ async function measure(path: string): Promise<void> {
   await runner.close();
 }
 
-/** @returns how many kernels were tried */
+/** @returns the number of kernels tried */
 async function measured(runner: CudaRunner, one: Drawn, twice: boolean): Promise<number> {
   if (performance.now() > 1000 * Number(values.seconds)) return 0;
   try {

@@ -1,14 +1,14 @@
 /**
- * @file Runs random kernels of every kind under NVIDIA's compute-sanitizer: memcheck, racecheck, synccheck and initcheck, one line for each
- * kernel and tool.
+ * @file Runs random kernels of every kind under NVIDIA's compute-sanitizer (memcheck, racecheck, synccheck, initcheck)
+ * and writes one line for each kernel and tool.
  *
  *     npm run build
  *     node dist/bench/cuda-sanitizer.js --kernels 200 --seconds 240 --out bench/results/cuda-sanitizer-kinds-h100.jsonl
  *
- * Kernels are drawn from the spaces of small cases in turn: Tensor Cores through registers and through shared memory, boxes of the copy
- * engine, producers, split sums, threads, lanes of warps. The measuring program verifies and calls those of a case once, several in a process
- * and several processes at once; where a process is not clean, each of its kernels is run again alone. What the time does not suffice for is
- * left out, and said.
+ * Kernels are drawn in turn from the spaces of small cases: Tensor Cores through registers and through shared memory,
+ * boxes of the copy engine, producers, split sums, threads, lanes of warps. The harness verifies and calls each kernel
+ * once, several in a process and several processes at once. When a process reports an error, each of its kernels runs
+ * again alone. Kernels for which there is no time left are counted in the output.
  */
 
 import { spawn } from "node:child_process";
@@ -38,11 +38,11 @@ const { values } = readOptions({
     kernels: { type: "string", default: "200" },
     seconds: { type: "string", default: "240" },
     seed: { type: "string", default: "1" },
-    /** Of the kernels drawn those of this part: `2/8`. */
+    /** Part of the drawn kernels that this run takes: `2/8`. */
     shard: { type: "string", default: "1/1" },
     out: { type: "string" },
     tools: { type: "string", default: "memcheck,racecheck,synccheck,initcheck" },
-    /** Names what is drawn and compiles nothing. */
+    /** Lists the drawn kernels without compiling them. */
     list: { type: "boolean", default: false },
   },
 });
@@ -69,10 +69,10 @@ const of = (
 });
 const NHWC = { in: "NHWC", w: "KRSC", out: "NPQK" };
 
-/** Small enough for racecheck, large enough for several blocks and a ring that turns. */
+/** Small enough for racecheck, large enough for several blocks and for a ring buffer to wrap around. */
 const CASES: readonly Case[] = [
   of("matmul", "f16", { m: 320, n: 320, k: 320 }),
-  // More tiles than blocks that take them in turn.
+  // More tiles than blocks, so each block takes several.
   of("matmul", "f16", { m: 2048, n: 2048, k: 64 }),
   of("conv2d", "f16", { n: 2, c: 32, k: 32, h: 14, w: 14 }, NHWC),
   of("conv2d", "f16", { c: 32, k: 32, h: 14, w: 14 }),
@@ -82,7 +82,7 @@ const CASES: readonly Case[] = [
   of("2d9pt", "f32", { h: 96, w: 96 }),
   of("2d9pt", "f64", { h: 64, w: 64 }),
 ];
-/** Kernels of a process: its start under a tool takes seconds. */
+/** Kernels a process: starting one under a tool takes seconds. */
 const TOGETHER = 8;
 const TOOL_LIMIT_MS = 120_000;
 const TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"] as const;
@@ -96,7 +96,7 @@ function write(line: unknown): void {
   if (values.out !== undefined) appendFileSync(values.out, `${JSON.stringify(line)}\n`);
 }
 
-/** Kernels in a process under a tool: what the tool says, and whether all were right. */
+/** Runs the kernels in a process under a tool. Returns the tool's report, and whether all results were right. */
 function underTool(tool: string, harness: string, request: string, kernels: number): Promise<Record<string, unknown>> {
   return new Promise((resolve) => {
     const child = spawn("compute-sanitizer", ["--tool", tool, "--error-exitcode", "9", harness], {
@@ -138,7 +138,7 @@ interface Drawn {
 
 const DRAWS = 16;
 
-/** What a kernel is made of: its instruction's family, and how a grid's tiles come and whether their sums are split. */
+/** The kind of a kernel: its instruction's family, how grid tiles are fetched, and whether their sums are split. */
 function kindOf(candidate: Candidate): string {
   const family = intrinsicNamed(candidate.intrinsic)?.family ?? "";
   const how =
@@ -152,7 +152,7 @@ function kindOf(candidate: Candidate): string {
   return [candidate.kind ?? "mapped", family, ...how].join(" ");
 }
 
-/** Different kernels, a case after the other. */
+/** Draws distinct kernels from the cases in turn. */
 function draw(count: number): Drawn[] {
   const machine = nvidiaTarget("h100");
   const random = seededRandom(Number(values.seed));
@@ -168,7 +168,7 @@ function draw(count: number): Drawn[] {
   for (let i = 0; drawn.size < count && i < 20 * count; i++) {
     const one = spaces[i % spaces.length];
     if (!one) break;
-    // Of several the one whose kind was drawn least.
+    // Prefer the kind drawn least so far.
     const several = Array.from({ length: DRAWS }, () => one.space.random(random));
     const timesTaken = (c: Candidate): number => taken.get(`${one.at.name} ${kindOf(c)}`) ?? 0;
     const candidate = several.reduce((a, b) => (timesTaken(b) < timesTaken(a) ? b : a));
@@ -179,7 +179,7 @@ function draw(count: number): Drawn[] {
   return [...drawn.values()];
 }
 
-/** One that is compiled. */
+/** A compiled kernel. */
 interface Built {
   readonly file: string;
   readonly kernel: Kernel;

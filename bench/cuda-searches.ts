@@ -1,15 +1,15 @@
 /**
- * @file Searches of the same layer on this machine's GPU, side by side: over all mappings and over one alone, for a while and for longer.
+ * @file Searches of the same layer on this machine's GPU: over all mappings or one, and with different budgets.
  *
  *     node dist/bench/cuda-searches.js --cases resnet18-16-nhwc --searches all:150 --after 30 --out budgets.jsonl
- *     node dist/bench/cuda-searches.js --cases resnet18-1-nhwc --searches all:15,im2col:15,fused-hw:15 --out mappings.jsonl
+ *     node dist/bench/cuda-searches.js --cases resnet18-1-nhwc --searches all:15,im2col:15,fused-hw:15 --out maps.jsonl
  *     node dist/bench/cuda-searches.js --report budgets.jsonl,more.jsonl
  *
- * `im2col` maps pixels of all images to rows and the whole window to the sum (n,p,q and c,r,s), `fused-hw` pixels of an image and channels
- * (p,q and c), on either side of the instruction: the fixed mappings that AMOS (ISCA 2022, section 7.5) compares with. All search the
- * instructions of warps and warpgroups, from an empty database. The winners of a layer are then measured in turns, in one process;
- * ratios are to the first search's. `--after 30` adds what each search had found 30 s after its start, which is what a search of 30 s finds:
- * what is proposed does not depend on the time left.
+ * `im2col` maps the pixels of all images to rows and the whole window to the sum (n,p,q and c,r,s). `fused-hw` maps the
+ * pixels of one image and the channels (p,q and c). Both allow either side of the instruction; they are the fixed
+ * mappings that AMOS (ISCA 2022, section 7.5) compares with. Searches cover instructions of warps and warpgroups from
+ * an empty database. One process times a layer's winners in turns; ratios are to the first search. `--after 30` adds
+ * the best after 30 s, which equals a 30 s search: proposals do not depend on the time left.
  */
 
 import { appendFileSync, readFileSync } from "node:fs";
@@ -32,7 +32,7 @@ const { values } = readOptions({
   options: {
     cases: { type: "string", default: "resnet18-16-nhwc" },
     searches: { type: "string", default: "all:150" },
-    /** Seconds after the start of each search at which its best kernel then is to be timed too. */
+    /** Seconds into each search at which its best kernel so far is recorded, to be timed too. */
     after: { type: "string" },
     shard: { type: "string", default: "1/1" },
     seed: { type: "string", default: "1" },
@@ -42,7 +42,7 @@ const { values } = readOptions({
   },
 });
 
-/** The loops of pixels and of the sum; those of extent 1 may be left out. */
+/** Loops of pixels and of the sum. Loops of extent 1 may be missing. */
 const FIXED: Readonly<Record<string, readonly [pixels: string, summed: string] | undefined>> = {
   all: undefined,
   im2col: ["npq", "crs"],
@@ -52,7 +52,7 @@ const FIXED: Readonly<Record<string, readonly [pixels: string, summed: string] |
 const found = z.object({
   kind: z.literal("search"),
   ...{ case: z.string(), search: z.string(), seconds: z.number(), trials: z.number(), measured: z.number() },
-  /** Medians of the winners, in turns; none where nothing mapped or worked. */
+  /** Median of the winner, in turns; missing when nothing mapped or worked. */
   ...{ median: z.number().optional(), interval: z.tuple([z.number(), z.number()]).optional() },
   ...{ instruction: z.string().optional(), schedule: z.string().optional() },
 });
@@ -114,14 +114,14 @@ async function run(): Promise<void> {
   await runner.close();
 }
 
-/** What a search had found at its end or before. */
+/** The state of a search, at its end or earlier. */
 interface Searched {
   readonly line: Pick<Found, "kind" | "case" | "search" | "seconds" | "trials" | "measured">;
-  /** The winner, or those that finals would have chosen it from. */
+  /** The winner, or the finalists at that time. */
   readonly best: readonly { readonly kernel: Kernel; readonly candidate: Candidate }[];
 }
 
-/** What the search finds, after what it had found at the times asked for. */
+/** Runs a search. Returns its states at the requested times, then its result. */
 async function searchedBy(search: string, { name, computation }: Case): Promise<Searched[]> {
   const [which = "", seconds] = search.split(":");
   const begun = Date.now();
@@ -132,7 +132,7 @@ async function searchedBy(search: string, { name, computation }: Case): Promise<
       ...{ machine, database: ":memory:", seconds: Number(seconds), seed: Number(values.seed) },
       intrinsics: usableIntrinsics(machine).filter((i) => i.scope !== "thread"),
       kinds: "mappings",
-      // The budget is of seconds.
+      // No limit in practice: the budget is in seconds.
       trials: 1_000_000,
       earlyStop: false,
       keeps: keeps(which, new Map(computation.axes.map((axis) => [axis.name, axis.extent]))),

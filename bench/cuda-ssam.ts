@@ -1,14 +1,14 @@
 /**
- * @file SSAM kernels for an NVIDIA GPU, written to a folder that needs nvcc and nothing else: verified, timed beside NPP, naive loops and a
- * device copy in one run, a line of JSON a kernel.
+ * @file SSAM kernels for an NVIDIA GPU, written to a folder that needs only nvcc. They are verified and timed in one
+ * run beside NPP, naive loops and a device copy; each kernel prints a line of JSON.
  *
- *     npm run build && node dist/bench/cuda-ssam.js ssam                    filters 2 to 20 and the 2-D stencils, 8192 x 8192 f32
+ *     npm run build && node dist/bench/cuda-ssam.js ssam           filters 2 to 20, 2-D stencils, 8192 x 8192 f32
  *     node dist/bench/cuda-ssam.js ssam --filters 3,5,9 --stencils 2d5pt --rows 4,8 --warps 4 --side 4096
- *     sh ssam/build.sh && ssam/cuda-ssam > ssam.jsonl                       on the machine with the GPU (CUDA 12 or newer; NPP if it is there)
- *     node dist/bench/cuda-ssam.js --report ssam.jsonl > ssam.md             the best of each case as a table
+ *     sh ssam/build.sh && ssam/cuda-ssam > ssam.jsonl              on a machine with a GPU and CUDA 12; NPP is optional
+ *     node dist/bench/cuda-ssam.js --report ssam.jsonl > ssam.md   the best kernel of each case
  *
- * Every kernel's output is compared with the naive kernel's, element by element, and the naive kernel's with the CPU's on 192 rows; inputs
- * are small integers, so that all sums are exact. Kernels of a case run in turns; times are medians of 30 of them, one event pair each.
+ * Every kernel is compared with the naive kernel in every element, and that with the CPU on 192 rows. Inputs are small
+ * integers, so all sums are exact. Kernels of a case run in turns; times are medians of 30, each between two events.
  */
 
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -96,7 +96,7 @@ function add(name: string, nppSize: number, computation: Computation): void {
   for (const asked of split(values.dataflows))
     for (const [rows, vectors] of pairs(split(values.rows).map(Number), split(values.vectors).map(Number)))
       for (const warps of split(values.warps).map(Number)) {
-        // FBS-load/s keeps the columns of the window as a loop.
+        // FBS-load/s keeps the window's columns as a loop.
         const [flow, rolling] = asked.split("/");
         const dataflow = wordOf("dataflows", flow ?? "", LANE_DATAFLOWS);
         const rolled = rolling === undefined ? [] : rollable(computation).filter((axis) => axis === rolling);
@@ -157,7 +157,7 @@ echo "built cuda-ssam\${NPP:+ with NPP}" >&2
 `;
 }
 
-/** The lines of a run as a table: the best kernel of each case, and the best of the SSAM dataflow. */
+/** The lines of a run as a table: the best kernel of each case, and the best one with the SSAM dataflow. */
 function report(text: string): string {
   const [head, ...lines] = text
     .trim()

@@ -1,13 +1,13 @@
 /**
- * @file Stencils in time on this machine's GPU: several steps a pass beside one step a pass, in turns in one process, and beside copies of as many bytes.
+ * @file Stencils in time on this machine's GPU: several steps a pass, one step a pass, and copies of as many bytes.
  *
  *     npm run build
  *     node dist/bench/cuda-steps.js --out steps.jsonl                          2d5pt, 2d9pt, 3d7pt in f32 and f64
  *     node dist/bench/cuda-steps.js --cases 2d5pt:f64 --steps 100 --each 4     four schedules of each depth
  *     node dist/bench/cuda-steps.js --report steps.jsonl > steps.md            a case a line
  *
- * Of every depth the schedules that the model expects to be the fastest are measured. Every element of every kernel is compared with the reference,
- * on three sets of inputs. GCells/s are points times steps over the time of a call. `--tune` searches each case afterwards as `tune` does.
+ * At each depth the schedules that the model ranks first run in turns in one process. Every element is compared with
+ * the reference on three sets of inputs. GCells/s = points x steps / time of a call. `--tune` searches each case too.
  */
 
 import { appendFileSync, mkdtempSync } from "node:fs";
@@ -35,14 +35,14 @@ const { values } = readOptions({
     cases: { type: "string", default: "2d5pt:f64,3d7pt:f32,2d5pt:f32,3d7pt:f64,2d9pt:f64,2d9pt:f32" },
     steps: { type: "string", default: "48" },
     side: { type: "string", default: "8192" },
-    /** Steps on a cube, and its side. */
+    /** Steps and side of the cubes. */
     "cube-steps": { type: "string", default: "24" },
     cube: { type: "string", default: "512" },
-    /** Schedules of each depth. */
+    /** Schedules measured at each depth. */
     each: { type: "string", default: "3" },
-    /** Seconds after which no case is begun. */
+    /** No case begins after this many seconds. */
     within: { type: "string", default: "600" },
-    /** Seconds of a search of each case afterwards; none when 0. */
+    /** Seconds of a search of each case afterwards; 0 for none. */
     tune: { type: "string", default: "0" },
     target: { type: "string", default: "h100" },
     out: { type: "string" },
@@ -100,7 +100,7 @@ function bytesOfPlane(computation: Computation): number {
   return elementCount(output) * bytesOf(output.dtype);
 }
 
-/** Of each depth the schedules expected to be the fastest: one of each shape, which is what lanes have. */
+/** At each depth, the schedules that the model expects to be fastest, one of each lane shape. */
 function chosen(space: LaneSpace): LaneSchedule[] {
   const ranked = [...space.all()].sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
   const shapes = new Set<string>();

@@ -21,22 +21,22 @@ export interface Configuration {
   readonly params: Readonly<Record<string, number>>;
   /** Where the channels of images and filters lie. */
   readonly layout: "first" | "last";
-  /** Of both factors; f16 when left out. */
+  /** Type of both factors; default f16. */
   readonly dtype?: SuiteType | undefined;
 }
 
-/** Operators whose `n` is a batch of one: the others say another, or have none. */
+/** Operators whose `n` is the batch. The others name it differently, or have none. */
 const WITH_BATCH = new Set(["c1d", "c2d", "c3d", "t2d", "grp", "dil", "dep", "cap", "men", "var"]);
 
 /** Element types of both factors. */
 export const suiteType = z.enum(["f16", "bf16", "tf32", "s8"]);
 export type SuiteType = z.infer<typeof suiteType>;
-/** What results are stored as. */
+/** Types in which results are stored. */
 export const STORED: Readonly<Record<SuiteType, DType>> = { f16: "f16", bf16: "bf16", tf32: "f32", s8: "s32" };
 
 /**
- * Layouts with the channels that are summed innermost in inputs and filters, those of the output innermost in it: what PyTorch calls channels last. Of a
- * product, both factors have the summed axis innermost.
+ * PyTorch's channels-last layouts: the summed channels are innermost in inputs and filters, the output's channels in
+ * the output. In a product the summed axis is innermost in both factors.
  */
 export const CHANNELS_LAST: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   c1d: { in: "NLC", w: "KRC", result: "NPK" },
@@ -67,8 +67,8 @@ export function suiteComputation({ op, params, layout, dtype = "f16" }: Configur
 }
 
 /**
- * Configurations of all batches in order, without those of equal parameters before them.
- * @param every one of each operator's configurations in so many
+ * Configurations of all batches in order; one whose parameters equal an earlier one's is dropped.
+ * @param every takes one in this many of each operator's configurations
  */
 export function suiteCases(
   layers: readonly Layer[],
@@ -92,7 +92,7 @@ export function suiteCases(
   return all.filter((c, i) => all.findIndex((other) => keyOf(other) === keyOf(c)) === i);
 }
 
-/** @param shard `2/4` is every fourth of them, the second first */
+/** @param shard `2/4` takes every fourth, starting with the second */
 export function inShard<T>(all: readonly T[], shard: string): readonly T[] {
   const [which = 1, shards = 1] = shard.split("/").map(Number);
   return all.filter((_, i) => i % shards === which - 1);

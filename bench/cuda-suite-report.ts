@@ -6,14 +6,14 @@ import { STORED, suiteType } from "./cuda-suite-cases.ts";
 
 const configuration = {
   ...{ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) },
-  /** Where the channels of images and filters lie; lines without are of a time when they lay first. */
+  /** Where the channels of images and filters lie. Older lines lack it: their channels lie first. */
   layout: z.enum(["first", "last"]).default("first"),
-  /** Of the factors; lines without are of a time when it was f16. */
+  /** Type of the factors. Older lines lack it: theirs is f16. */
   dtype: suiteType.default("f16"),
 };
 export type Case = Readonly<z.infer<z.ZodObject<typeof configuration>>>;
 
-/** Lines of a file: the device, the library, PyTorch's seconds of a configuration in each form, and automap's. */
+/** A line: the device, the library, PyTorch's seconds of a configuration in each form, or automap's. */
 export const line = z.discriminatedUnion("kind", [
   z.object({
     kind: z.literal("device"),
@@ -46,10 +46,10 @@ type Found = Extract<Line, { kind: "case" }>;
 interface Row {
   readonly found: Found;
   readonly batch: string;
-  /** Seconds of automap with channels first and last; operators without channels have the first only. */
+  /** Seconds of automap with channels first and last; operators without channels have only the first. */
   readonly first: number | undefined;
   readonly last: number | undefined;
-  /** Of PyTorch: its form that lies as automap's first, the fastest with channels last, the fastest of all. */
+  /** Seconds of PyTorch: in the layout of `first`, its fastest with channels last, its fastest of all. */
   readonly peer: number | undefined;
   readonly peerLast: number | undefined;
   readonly peerBest: readonly [form: string, seconds: number] | undefined;
@@ -76,7 +76,7 @@ const RATIOS = [
   ["faster layout, over its best form", (r: Row) => over(r.peerBest?.[1], least([r.first, r.last]))],
 ] as const;
 
-/** The tables of all lines: geomeans, then every configuration. Of what was timed twice, automap or PyTorch, the faster counts. */
+/** Tables of all lines: geomeans, then every configuration. If something was timed twice, the faster time counts. */
 export function report(lines: readonly Line[]): string {
   const of = <K extends Line["kind"]>(kind: K): Extract<Line, { kind: K }>[] =>
     lines.filter((l): l is Extract<Line, { kind: K }> => l.kind === kind);

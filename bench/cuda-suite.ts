@@ -1,14 +1,14 @@
 /**
- * @file The operators of bench/suites searched on this machine's GPU, beside PyTorch on the same GPU in the same call.
+ * @file Searches the operators of bench/suites on this machine's GPU, beside PyTorch on the same GPU in the same call.
  *
- *     node dist/bench/cuda-suite.js --batches 1,16 --seconds 5 --shard 1/4 --out part-1.jsonl          a line a configuration, as it ends
- *     node dist/bench/cuda-suite.js --layout last --batches 1,16 --out last.jsonl       images and filters with their channels innermost
- *     node dist/bench/cuda-suite.js --dtype bf16 --cases c2d,gmm --layout last --out bf16.jsonl      or tf32, s8
+ *     node dist/bench/cuda-suite.js --batches 1,16 --seconds 5 --shard 1/4 --out part-1.jsonl     writes as it goes
+ *     node dist/bench/cuda-suite.js --layout last --batches 1,16 --out last.jsonl                 channels innermost
+ *     node dist/bench/cuda-suite.js --dtype bf16 --cases c2d,gmm --layout last --out bf16.jsonl   or tf32, s8
  *     node dist/bench/cuda-suite.js --report part-1.jsonl,part-2.jsonl
  *
- * Inputs and outputs are f16, sums f32, unless `--dtype` says another type; images lie NCHW, filters KCRS, or with `--layout last` as CHANNELS_LAST says. Every kernel is compared with the reference in every element of three sets
- * of inputs before its time counts. A file that exists is gone on with: configurations that it holds are left out. Those of equal
- * parameters are searched once.
+ * Inputs and outputs are f16 and sums f32, unless `--dtype` says otherwise. Images are NCHW and filters KCRS, unless
+ * `--layout last` selects CHANNELS_LAST. Kernels are compared with the reference on three sets of inputs before they
+ * are timed. Configurations found in the output file are skipped, and equal parameters are searched once.
  */
 
 import { spawn } from "node:child_process";
@@ -32,16 +32,16 @@ import { layersNamed, suiteLayers } from "./suite.ts";
 
 const { values } = readOptions({
   options: {
-    /** Operators and ids; all when left out. */
+    /** Operators and ids; default all. */
     cases: { type: "string" },
-    /** One of each operator's configurations in so many. */
+    /** Takes one in this many of each operator's configurations. */
     every: { type: "string", default: "1" },
     batches: { type: "string", default: "1,16" },
     /** Where channels lie: `first` (NCHW) or `last` (NHWC). */
     layout: { type: "string", default: "first" },
-    /** Of the factors: `f16`, `bf16`, `tf32` or `s8`. */
+    /** Type of the factors: `f16`, `bf16`, `tf32` or `s8`. */
     dtype: { type: "string", default: "f16" },
-    /** Where every trial is written to, for bench/gpu-accuracy.ts. */
+    /** File that receives every trial, for bench/gpu-accuracy.ts. */
     trials: { type: "string" },
     shard: { type: "string", default: "1/1" },
     seconds: { type: "string", default: "5" },
@@ -53,7 +53,7 @@ const { values } = readOptions({
   },
 });
 
-/** The budget is of seconds. */
+/** No limit in practice: the budget is in seconds. */
 const MOST_TRIALS = 1_000_000;
 
 const answer = z.union([
@@ -68,7 +68,7 @@ function linesIn(path: string): Line[] {
   const texts = readFileSync(path, "utf8").split("\n");
   return texts.flatMap((text): Line[] => {
     if (text === "") return [];
-    // A line that was being written when the time ended is no line.
+    // The last line may be cut off: the process was stopped while writing it.
     try {
       const known = line.safeParse(JSON.parse(text));
       return known.success ? [known.data] : [];
@@ -176,7 +176,7 @@ function keepTrial(one: Case, { candidate, measurement, prediction }: TrialOf<Ca
   appendFileSync(values.trials, `${JSON.stringify({ ...trialOf(one, candidate, measurement), at, uncorrected })}\n`);
 }
 
-/** PyTorch in a process of its own, ahead of the searches: a line a configuration, as it ends. */
+/** Times PyTorch in its own process before the searches, and writes a line for each configuration as it ends. */
 async function timePeers(cases: readonly Case[], write: (line: Line) => void): Promise<void> {
   if (cases.length === 0) return;
   const script = fileURLToPath(new URL("./peers/torch-operators.py", import.meta.url));

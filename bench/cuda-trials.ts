@@ -1,7 +1,7 @@
 /**
  * @file Writes and reads trials of GPU kernels for the benches, one a line.
  *
- *     {"kind":"trial","case":"c2d-5@16 last","suite":{"op":"c2d",...},"candidate":{...},"status":"ok","median":9.1e-6,"interval":[9.0e-6,9.2e-6]}
+ *     {"kind":"trial","case":"c2d-5@16 last","suite":{...},"candidate":{...},"status":"ok","median":9.1e-6,...}
  */
 
 import { readFileSync } from "node:fs";
@@ -25,14 +25,14 @@ export function trialOf({ id, op, params, layout, dtype }: Case, candidate: Cand
 const TRIAL = z.object({
   kind: z.literal("trial"),
   case: z.string(),
-  /** Of a trial of the suite's. */
+  /** Present in trials of the suite. */
   suite: z.custom<Configuration>().optional(),
   candidate: z.custom<GridCandidate | ThreadCandidate>(
     (value) => z.object({ kind: z.enum(["grid", "threads"]) }).safeParse(value).success,
   ),
   /** Seconds. */
   median: z.number(),
-  /** Of the median, 95 %. */
+  /** 95 % interval of the median. */
   interval: z.tuple([z.number(), z.number()]).optional(),
   /** The median of a second measurement, by another process. */
   again: z.number().optional(),

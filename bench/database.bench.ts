@@ -1,8 +1,8 @@
 /**
- * @file The time of queries in a database of a million trials, including reading and checking the records. Goals: the best of a workload in
- * under 2 ms, a filtered top-100 in under 50 ms.
+ * @file Query times in a database of a million trials, including reading and checking the records. Goals: the best
+ * trial of a workload in under 2 ms, a filtered top 100 in under 50 ms.
  *
- *     npm run bench:database                                     makes the database first: about a minute and 1.2 GB in the temporary folder
+ *     npm run bench:database        builds the database first: about a minute, and 1.2 GB in the temporary folder
  *     AUTOMAP_BENCH_TRIALS=100000 npm run bench:database
  */
 
@@ -22,7 +22,7 @@ import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 
 const TRIALS = Number(process.env["AUTOMAP_BENCH_TRIALS"] ?? 1_000_000);
-/** What a default search measures. */
+/** Trials of a default search. */
 const TRIALS_OF_A_WORKLOAD = 160;
 
 const HERE: Environment = {
@@ -36,7 +36,7 @@ const HERE: Environment = {
   automap: "0.1.0",
 };
 
-/** Trials as searches leave them: 160 a workload one after the other, one in ten a failure, some on another kernel. */
+/** Trials as searches write them: 160 a workload, one in ten a failure, some of another kernel. */
 function fill(db: Database): void {
   const random = seededRandom(1);
   const channels = [16, 32, 64, 128, 256, 512];
@@ -94,7 +94,7 @@ function fill(db: Database): void {
 const folder = mkdtempSync(join(tmpdir(), "automap-bench-"));
 const path = join(folder, "million.db");
 const made = openDatabase(path);
-// Nothing here has to survive a power cut.
+// The database need not survive a power cut.
 made.sqlite.pragma("synchronous = OFF");
 fill(made);
 made.close();
@@ -110,7 +110,7 @@ const known = queryTrials(db, { limit: 1, extents: { c: { min: 64 } } })[0]?.wor
 const [dtype = "f32"] = queryTrials(db, { limit: 1, extents: { c: { min: 64 } } }).map((t) => t.workload.dtype);
 const computation = instantiate(operatorNamed("conv2d"), { parameters: known, types: parseDataTypes(dtype) });
 
-/** A question that throws would be timed all the same, as NaN: it is asked once before. */
+/** Runs the query once first: the bench would report a query that throws as NaN. */
 function question(name: string, ask: () => readonly unknown[]): void {
   ask();
   bench(name, () => void ask());

@@ -1,7 +1,7 @@
 /**
- * @file Copies on this machine's GPU, measured like kernels: the shortest time in which this many bytes can be moved.
+ * @file Copies on this machine's GPU, measured like kernels: the least time to move this many bytes.
  *
- *     for (const line of await copies(2 ** 28, runner, workdir)) ...      { kind: "copy", bytes, by: "the runtime", seconds }
+ *     for (const line of await copies(2 ** 28, runner, workdir))    { kind: "copy", bytes, by: "the runtime", seconds }
  */
 
 import { execFileSync } from "node:child_process";
@@ -16,12 +16,12 @@ import type { CudaRunner } from "../runtime/run/cuda.ts";
 
 export const COPY = z.object({ kind: z.literal("copy"), bytes: z.number(), by: z.string(), seconds: z.number() });
 
-/** Lines of results: of each copy its seconds, or why there are none. */
+/** One line for each copy: its seconds, or why there are none. */
 export async function copies(bytes: number, runner: CudaRunner, workdir: string): Promise<readonly object[]> {
   return await measured(bytes, runner, workdir).catch((e) => [{ kind: "no copy", because: String(e) }]);
 }
 
-/** A copy of so many bytes, by the runtime and by a kernel. */
+/** Copies this many bytes with the runtime, and with a kernel. */
 async function measured(bytes: number, runner: CudaRunner, workdir: string): Promise<readonly object[]> {
   const count = bytes / bytesOf("f32");
   const computation = defineComputation({

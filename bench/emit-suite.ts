@@ -1,11 +1,11 @@
 /**
- * @file Every operator of the suite as a package: written to a clean folder, built by a compiler alone, and checked by its own test.
+ * @file Every operator of the suite as a package: written to a clean folder, built by a compiler alone, and tested.
  *
  *     npm run emit:suite
  *     npm run emit:suite -- --ops c2d,dep --types u8s8 --keep packages
  *
- * The shapes are small versions of the suite's. The kernel is the one the model ranks first; operators that nothing maps get the portable code.
- * The build sees only a PATH: no automap, no Node. Exit code 4 when a package is wrong.
+ * Shapes are small versions of the suite's. Each package has the kernel that the model ranks first, or the portable
+ * code if nothing maps. The build's environment is only a PATH, without automap or Node. Exit code 4: a wrong package.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -31,7 +31,7 @@ const operators = values.ops?.split(",").map((op) => wordOf("ops", op, everyOper
 const types = values.types.split(",");
 for (const word of types) parseDataTypes(word);
 
-/** Sizes no larger than these; strides, borders, groups and windows stay the suite's. */
+/** Largest sizes. Strides, padding, groups and windows stay as in the suite. */
 const SMALL: Readonly<Record<string, number>> = {
   c: 24,
   k: 20,
@@ -45,7 +45,7 @@ const SMALL: Readonly<Record<string, number>> = {
   o: 40,
   caps: 4,
 };
-/** Batches, which in some operators are called as a matrix's extents are. */
+/** Operators of matrices, in which `n` is an extent and no batch. */
 const MATRICES = ["gmm", "gmv", "scn"];
 
 const root = values.keep ?? mkdtempSync(join(tmpdir(), "automap-suite-"));
@@ -93,7 +93,7 @@ async function tryOne(op: string, dtype: string): Promise<string[]> {
   return [computation.name, dtype, best?.candidate.intrinsic ?? "portable", seconds, said.trim()];
 }
 
-/** The operator's first row of the suite, made small; or why there is none of these types. */
+/** The operator's first row of the suite at a small size, or the reason there is none of these types. */
 function smallComputation(op: string, dtype: string): Computation | string {
   const params = suiteLayers().find((c) => c.op === op)?.params ?? {};
   const small = Object.fromEntries(

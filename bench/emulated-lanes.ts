@@ -1,13 +1,13 @@
 /**
- * @file Every emitted program of lanes, run under host emulation and compared with its equation: SSAM kernels in CUDA for filters 2 to 20
- * and all stencils, in f32 and f64, and every design of a 1-D convolution with entries up to 2 in CUDA, CM and AVX-512.
+ * @file Runs every emitted lane program under host emulation against its equation: CUDA SSAM kernels (filters 2 to 20,
+ * stencils, f32 and f64), and each design of a 1-D convolution with entries up to 2 in CUDA, CM and AVX-512.
  *
  *     npm run build
  *     node dist/bench/emulated-lanes.js                         a line a subject; exit code 4 when one differs
  *     node dist/bench/emulated-lanes.js --only ssam             or designs
- *     node dist/bench/emulated-lanes.js --nvcc sm_90            compiles the CUDA sources with nvcc besides
+ *     node dist/bench/emulated-lanes.js --nvcc sm_90            also compiles the CUDA sources with nvcc
  *
- * Minutes, not seconds: `test/codegen-lanes-designs.long.test.ts` holds a sample.
+ * Takes minutes; `test/codegen-lanes-designs.long.test.ts` runs a sample.
  */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -96,7 +96,7 @@ const ssamKernels = (): Subject[] =>
 const only = values.only === undefined ? undefined : wordOf("only", values.only, ["designs", "ssam"]);
 const subjects = [...(only === "designs" ? [] : ssamKernels()), ...(only === "ssam" ? [] : designs())];
 
-/** Small integers: every sum is exact, in whatever order. */
+/** Small integers, so that every sum is exact in any order. */
 function inputsFor(computation: Computation): Record<string, Float64Array> {
   const random = seededRandom(1);
   return Object.fromEntries(

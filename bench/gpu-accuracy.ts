@@ -2,15 +2,15 @@
  * @file How well the GPU model ranks trials that its correction has not seen.
  *
  *     npm run build
- *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz                    an operator a line
- *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz --by case --operators c2d,gmm
- *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz --noise                           what an error of so much would leave
+ *     node dist/bench/gpu-accuracy.js cuda-random-h100.jsonl.gz               an operator a line
+ *     node dist/bench/gpu-accuracy.js cuda-random-h100.jsonl.gz --by case --operators c2d,gmm
+ *     node dist/bench/gpu-accuracy.js cuda-random-h100.jsonl.gz --noise       the ranking at given model errors
  *
- * Trials are those that bench/cuda-grid.ts, cuda-suite.ts and cuda-random.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
- * within a case and a file. `alone` is the model without any trial, as it begins a search; `others` is corrected by trials of other operators: they
- * fall into five parts, and each is judged by what the other four taught; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
- * `--noise` says what a model would reach whose error is normal in the log of time, with which standard deviation, and what the model's own is.
- * `ceiling` is what a second measurement ranks: of the cases that were measured twice the second one, elsewhere one drawn from the interval of the first.
+ * Trials come from cuda-grid.ts, cuda-suite.ts and cuda-random.ts, on one kind of GPU. Their features are those of
+ * today's model. Pairs are formed within a case and a file. `alone` is the uncorrected model. `others` is corrected by
+ * other operators (five folds, each judged by the other four), `half` also by the first half of the case's own trials,
+ * and judged on the second. Recall is of the fastest 40 %. `ceiling` is the ranking by a second measurement: a real one
+ * where there is one, else one drawn from the first's interval. `--noise` ranks with normal errors in log time.
  */
 
 import { UsageError } from "../abstraction/error.ts";
@@ -28,25 +28,25 @@ const { values, positionals: files } = readOptions({
   allowPositionals: true,
   options: {
     target: { type: "string", default: "h100" },
-    /** What a line is of: `operator` or `case`. */
+    /** Subject of a line: `operator` or `case`. */
     by: { type: "string", default: "operator" },
-    /** All when left out. */
+    /** Default: all. */
     operators: { type: "string" },
-    /** Prints instead what models would reach that are off by so much. */
+    /** Prints the ranking that models with given errors would reach. */
     noise: { type: "boolean", default: false },
   },
 });
 const target = nvidiaTarget(values.target);
 
-/** Parts of the operators that are judged by the others. */
+/** Folds of the operators; each is judged by a correction from the others. */
 const FOLDS = 5;
 /** Half of the width of a 95 % interval, in standard deviations. */
 const HALF_WIDTH = 1.96;
-/** Standard deviations of the log of time, and models drawn of each. */
+/** Standard deviations of the error in log time, and the number of models drawn for each. */
 const NOISES = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5];
 const MODELS = 20;
 
-/** The two models have parts of the same name that are not the same. */
+/** The two models use some names for different features. */
 type Kind = TimedTrial["candidate"]["kind"];
 interface Point extends Observation {
   readonly kind: Kind;
@@ -82,7 +82,7 @@ function groupsOf(file: string): Group[] {
   return [...byCase].map(([name, group]) => ({ name, ...group }));
 }
 
-/** Undefined for a schedule that no longer stands. */
+/** The features of a trial; undefined for a schedule that is no longer valid. */
 function costsIn({ case: name, suite, candidate }: TimedTrial): Observation["costs"] | undefined {
   try {
     return costsOnGpu(
@@ -150,7 +150,7 @@ function print(): void {
   row("all, pairs within a case", all);
 }
 
-/** What models reach whose errors are alike everywhere, and how large those of the model alone are. */
+/** Prints the ranking of models whose errors are equal everywhere, and the errors of the uncorrected model. */
 function printNoise(): void {
   const random = seededRandom(1);
   console.log("| standard deviation | pairs | recall |\n|---|---|---|");
@@ -169,7 +169,7 @@ function printNoise(): void {
       (drawn.reduce((sum, d) => sum + (d[of] ?? 0), 0) / MODELS).toFixed(3);
     console.log(`| ${deviation} | ${mean("pairwise")} | ${mean("recall")} |`);
   }
-  // What a whole case is off by changes no rank.
+  // An error common to a whole case changes no rank.
   const errors = groups.flatMap(({ points }) => {
     const logs = points.map(({ costs, measuredSeconds }) => Math.log(measuredSeconds / apply(NO_CORRECTION, costs)));
     const mean = logs.reduce((sum, e) => sum + e, 0) / logs.length;
@@ -179,7 +179,7 @@ function printNoise(): void {
   console.log(`model alone: ${Math.sqrt(errors.reduce((sum, e) => sum + e * e, 0) / free).toFixed(3)}`);
 }
 
-/** The trials with a second measurement as what is predicted. @param twice whether only trials that were measured twice count */
+/** Trials with a second measurement as their prediction. @param twice keeps only trials really measured twice */
 function measuredAgain(points: readonly Point[], twice: boolean, random: Random): Judged[] {
   return points.flatMap(({ measuredSeconds: measured, interval: [low, high], again }) => {
     if (twice) return again === undefined ? [] : [{ predicted: again, measured }];
@@ -188,7 +188,7 @@ function measuredAgain(points: readonly Point[], twice: boolean, random: Random)
   });
 }
 
-/** Box and Muller's. */
+/** A normal number, by Box and Muller. */
 function normal(random: Random): number {
   return Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
 }

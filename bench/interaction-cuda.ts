@@ -1,14 +1,14 @@
 /**
- * @file The pairwise products of a recommendation model (DLRM's interaction) on this machine's GPU: one searched kernel, beside the sequence of kernels that
- * it stands for and beside PyTorch.
+ * @file The pairwise products of a recommendation model (DLRM's interaction) on this machine's GPU: one searched
+ * kernel, the sequence of kernels it replaces, and PyTorch.
  *
  *     npm run build
  *     node dist/bench/interaction-cuda.js --dtypes bf16,f16 --seconds 40 --out bench/results/interaction-h100
  *     node dist/bench/interaction-cuda.js --report bench/results/interaction-h100.jsonl
  *
- * The fused kernel and the product of the sequence are each the winner of a search of `--seconds`. The sequence (cat, product, index, cat) is built behind the
- * interface of one kernel (bench/peers/interaction.cu), so that every element of both is checked and their batches run in turns. PyTorch
- * (bench/peers/torch-interaction.py) runs in a process of its own on the same GPU, ahead of the searches and behind them; the faster of both counts.
+ * One search of `--seconds` finds the fused kernel, one the sequence's product. The sequence (cat, product, index, cat)
+ * has the interface of one kernel (bench/peers/interaction.cu): both are checked alike and run in turns. PyTorch has
+ * its own process (bench/peers/torch-interaction.py), before the searches and after; the faster run counts.
  */
 
 import { execFile, execFileSync } from "node:child_process";
@@ -32,7 +32,7 @@ import { readOptions, wordOf } from "./options.ts";
 
 const PAIRS = (VECTORS * (VECTORS - 1)) / 2;
 const BYTES = 2;
-/** The bit by which bench/peers/interaction.cu is told to run a step twice. */
+/** Bits that tell bench/peers/interaction.cu to run a step twice. */
 const STEPS = { cat0: 1, product: 2, index: 4, cat1: 8 } as const;
 const MOST_TRIALS = 1_000_000;
 
@@ -48,7 +48,7 @@ const row = z.object({
   ...{ date: z.string(), command: z.string() },
   fused: z.number(),
   sequence: z.number(),
-  /** Steps of the sequence: what it takes longer when one runs twice. */
+  /** Steps of the sequence: the extra time when a step runs twice. */
   steps: z.record(z.string(), z.number()),
   searches: z.object({ fused: found, product: found }),
   torch: torch.optional(),
@@ -56,7 +56,7 @@ const row = z.object({
 export type InteractionRow = z.infer<typeof row>;
 type Half = "bf16" | "f16";
 
-/** What a search found. */
+/** The result of a search. */
 interface Searched {
   readonly best: TunedKernel;
   readonly says: z.infer<typeof found>;
@@ -87,7 +87,7 @@ async function searched(computation: Computation, seconds: number, seed: number)
   return { best, says };
 }
 
-/** The sequence as a kernel that is measured beside others. @param twice steps that run twice */
+/** The sequence as a kernel. @param twice steps that run twice */
 async function sequence(
   folder: string,
   device: CudaDevice,
@@ -177,7 +177,7 @@ async function measured(
   }
 }
 
-/** The page of some rows. */
+/** The page of these rows. */
 export function reportOf(rows: readonly InteractionRow[]): string {
   const us = (seconds: number): string => (1e6 * seconds).toFixed(1);
   const [first] = rows;

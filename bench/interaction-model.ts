@@ -1,11 +1,11 @@
 /**
- * @file The pairwise products of a recommendation model (DLRM's interaction) on a GPU that is not at hand, as the rates of its levels bound them.
+ * @file Bounds on the pairwise products of a recommendation model (DLRM's interaction) on a GPU we do not have.
  *
  *     node dist/bench/interaction-model.js
  *
- * 27 vectors of 128 a sample, 32,768 samples: they are put side by side (cat0), multiplied with each other (bmm), the 351 products below the
- * diagonal are taken out (index) and put behind the first vector (cat1). A talk of 2021 modelled and measured it on one tile of Arctic Sound. What it
- * printed as the time of memory is 70 % of the bandwidth that it states. Of a kernel the work takes between the larger of both times and their sum.
+ * 32,768 samples of 27 vectors of 128. Steps: concatenate (cat0), multiply all pairs (bmm), extract the 351 below the
+ * diagonal (index), append to the first vector (cat1). A 2021 talk measured it on one tile of Arctic Sound, with memory
+ * times at 70 % of the stated bandwidth. A kernel takes between max(compute, memory) and compute + memory.
  */
 
 import { fileURLToPath } from "node:url";
@@ -20,16 +20,16 @@ import { readOptions } from "./options.ts";
 const SAMPLES = 32768;
 const VECTORS = 27;
 const WIDTH = 128;
-/** Of the pairs those below the diagonal. */
+/** Pairs below the diagonal. */
 const PAIRS = (VECTORS * (VECTORS - 1)) / 2;
-/** What the talk's own figures come to, of the bandwidth that it states. */
+/** The fraction of its stated bandwidth that the talk's figures imply. */
 export const EFFICIENCY = 0.7;
 
 const products = instantiate(operatorNamed("batched-matmul"), {
   parameters: { b: SAMPLES, m: VECTORS, n: VECTORS, k: WIDTH },
 });
 
-/** A kernel: multiply-adds, and elements that memory moves. */
+/** A kernel: its multiply-adds, and the elements it moves to and from memory. */
 interface Step {
   readonly name: string;
   readonly multiplyAdds: number;
@@ -46,7 +46,7 @@ const BOTH: Step = {
   elements: [...inputsOf(products), outputOf(products)].reduce((sum, t) => sum + memoryElements(t), 0),
 };
 const SOURCE = VECTORS * WIDTH;
-/** Tiles of 8 x 8 on or below the diagonal, of all of them: 10 of 16. */
+/** Tiles of 8 x 8 on or below the diagonal: 10 of 16. */
 const TILES = Math.ceil(VECTORS / 8);
 const HALF = (TILES + 1) / 2 / TILES;
 
@@ -60,7 +60,7 @@ export interface Variant {
   readonly dtype: DType;
   readonly unit: "vector" | "matrix";
   readonly steps: readonly Step[];
-  /** Milliseconds that the talk measured. */
+  /** Milliseconds measured in the talk. */
   readonly measured?: number;
 }
 
@@ -68,7 +68,7 @@ const vector = (name: string, steps: readonly Step[], measured?: number, dtype: 
   ...{ name, dtype, unit: "vector", steps, ...(measured !== undefined && { measured }) },
 });
 
-/** The product alone. */
+/** The product on its own. */
 export const PRODUCTS: readonly Variant[] = [
   vector("fp32", [BOTH], 5.2906, "f32"),
   vector("fp16", [BOTH], 3.0827),
@@ -76,7 +76,7 @@ export const PRODUCTS: readonly Variant[] = [
   vector("fp16, one source", [fused("bmm", VECTORS ** 2)], 1.42),
 ];
 
-/** All of it, in fp16, the product from one source: slowest first, as measured. */
+/** The whole interaction in fp16, with one source for the product; slowest first, as measured. */
 export const SEQUENCES: readonly Variant[] = [
   vector("cat0, bmm, index, cat1", [cat0, fused("bmm", VECTORS ** 2), index, cat1], 3.75),
   vector("cat0, bmm+index, cat1", [cat0, fused("bmm+index", PAIRS), cat1], 3.22),
@@ -87,15 +87,15 @@ export const SEQUENCES: readonly Variant[] = [
 ];
 
 export interface Bounds {
-  /** Milliseconds, of the steps one behind the other. */
+  /** Milliseconds of the steps in sequence. */
   readonly compute: number;
   readonly memory: number;
-  /** Of each step the larger of the two, and both. */
+  /** Sums over the steps: the larger of the two times, and both times. */
   readonly least: number;
   readonly most: number;
 }
 
-/** @param efficiency of the bandwidth that the target states */
+/** @param efficiency fraction of the target's stated bandwidth */
 export function boundsOf({ steps, dtype, unit }: Variant, target: Target, efficiency: number): Bounds {
   const engines = levelOf(target, "core").units;
   const hertz = target.clockHz?.value ?? Number.NaN;

@@ -1,12 +1,12 @@
 /**
- * @file The pairwise products of a recommendation model (DLRM's interaction) as one kernel, beside the sequence of kernels that it stands for.
+ * @file The pairwise products of a recommendation model (DLRM's interaction), as one kernel and as several.
  *
  *     node dist/bench/interaction.js --samples 32768 --dtype bf16 --out interaction.md
  *
- * 27 vectors of 128 a sample, of which the first is one input and the others are another. Fused: the vectors are gathered where they lie, the 351
- * products below the diagonal alone are computed and stored behind the first vector. The sequence: cat, all products, index, cat, each over
- * all samples. Both kernels of products are the fastest of the same list of schedules, verified and measured at a chunk of samples, which is what one call
- * takes; each packs the vectors of one sample at a time and fetches those of the next meanwhile. Then both sides run in turns on one thread, and every element of both is checked (bench/peers/interaction.cpp).
+ * A sample has 27 vectors of 128: the first is one input, the others another. The fused kernel reads them in place and
+ * stores only the 351 products below the diagonal behind the first vector. The sequence runs cat, all products, index
+ * and cat, each over all samples. Both product kernels are the fastest, measured on a chunk, of one list of schedules
+ * that pack a sample while fetching the next. Both sides run in turns and are checked (bench/peers/interaction.cpp).
  */
 
 import { execFileSync } from "node:child_process";
@@ -29,7 +29,7 @@ import { endingOf, readOptions, wordOf } from "./options.ts";
 export const VECTORS = 27;
 export const WIDTH = 128;
 
-/** The fused computation of some samples. */
+/** The fused computation of `b` samples. */
 export function interaction(b: number, dtype: "f32" | "bf16" | "f16"): Computation {
   const sum = dtype === "f32" ? "c[b,i,j]" : `${dtype}(c[b,i,j])`;
   return defineComputation({
@@ -41,7 +41,7 @@ export function interaction(b: number, dtype: "f32" | "bf16" | "f16"): Computati
   });
 }
 
-/** All products, of vectors that lie side by side. */
+/** All products of vectors that lie contiguously in memory. */
 export function products(b: number, dtype: "f32" | "bf16" | "f16"): Computation {
   return defineComputation({
     name: "products",
@@ -54,7 +54,7 @@ export function products(b: number, dtype: "f32" | "bf16" | "f16"): Computation 
 
 const BLOCKS = [7, 9, 13, 14, 16, 26, 27].flatMap((i) => [1, 2].flatMap((j) => [1, 2].map((k) => ({ i, j, k }))));
 
-/** The fastest of the list of schedules, verified. */
+/** The fastest verified schedule of the list. */
 async function fastest(computation: Computation, name: string, runner: Runner): Promise<Kernel> {
   const [intrinsic] = intrinsicsNamed(name);
   const mapping =
@@ -70,7 +70,7 @@ async function fastest(computation: Computation, name: string, runner: Runner): 
   for (const block of BLOCKS) {
     const order = ["b", "i", "j", "k"];
     const once = { ...plainSchedule(mapping), order, block, placement: { a: "in-place", b } } as const;
-    // Vectors of a sample are packed just before they are multiplied; of one sample in a call there is nothing else to do.
+    // Pack a sample's vectors just before multiplying them. With one sample a call, packing once is the same.
     const within = { ...once, within: { b: "b" } };
     const schedule = scheduleProblem(mapping, within) === undefined ? within : once;
     if (scheduleProblem(mapping, schedule) !== undefined) continue;
@@ -152,7 +152,7 @@ interface Run {
   readonly name: string;
 }
 
-/** @param rows seconds of each of {@link STEPS}, a round each */
+/** @param rows one for each round, with the seconds of each of {@link STEPS} */
 export function reportOf(rows: readonly (readonly number[])[], { samples, chunk, rounds, dtype, name }: Run): string {
   const middle = (all: readonly number[]): number => summarise(all, 1).median;
   const of = (step: (typeof STEPS)[number]): number[] => rows.map((row) => row[STEPS.indexOf(step)] ?? Number.NaN);

@@ -1,12 +1,12 @@
 /**
- * @file Random candidates, lowered and checked: each nest is interpreted and must give the equation's result in every element.
+ * @file Random candidates, checked: each is lowered and interpreted, and must equal its equation in every element.
  *
  *     npm run build
- *     node dist/bench/judged.js                                  10,000 candidates of CPUs, 1,250 of blocks and warps: some ten minutes
+ *     node dist/bench/judged.js             10,000 candidates of CPUs, 1,250 of blocks and warps: some ten minutes
  *     node dist/bench/judged.js --cpu 1000 --grid 100 --seed 7
  *
- * Those of CPUs are drawn, mutated and crossed, on one thread and several, and run twice in a row; those of blocks and warps (products of s8)
- * run in adverse orders, where a race is an error. The command prints one line a kind, and fails, exit code 1, at the first that is wrong.
+ * CPU candidates are drawn, mutated and crossed, on one thread and several, and run twice in a row. Those of blocks and
+ * warps (products of s8) run in adverse orders, where a race is an error. Prints a line a kind. Exit code 1: one is wrong.
  */
 
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
@@ -37,7 +37,7 @@ const { values } = readOptions({
   },
 });
 
-/** Sizes that no tile divides, strides, groups and padding. */
+/** Sizes that no tile divides, with strides, groups and padding. */
 const OPERATORS = [
   { operator: "conv2d", parameters: { c: 5, k: 18, h: 5, w: 6, r: 3, s: 3 }, layouts: "NHWC" },
   { operator: "conv2d", parameters: { c: 4, k: 16, h: 6, w: 5, r: 3, s: 3, stride: 2, pad: 2 }, layouts: "NCHW" },
@@ -51,7 +51,7 @@ const INSTRUCTIONS = [
   ...["avx512.vpdpbusd.lanes", "avx512.vdpbf16ps", "amx.tdpbusd", "amx.tdpbf16ps", "toy.2x2x2"],
 ];
 
-/** Small integers, exact in every type. */
+/** Small integers, which every type represents exactly. */
 function inputsFor(computation: Computation, random: Random): Inputs {
   return Object.fromEntries(
     inputsOf(computation).map(({ dims, dtype, ...t }) => {
@@ -69,7 +69,7 @@ function judge(found: Values, expected: Values, subject: () => string): void {
   process.exit(1);
 }
 
-/** Judges candidates of every kind in turn until there are as many as asked for. */
+/** Judges candidates of the kinds in turn until the count is reached. */
 function judged(what: string, count: number, kinds: readonly (() => boolean)[]): void {
   const begun = performance.now();
   let done = 0;
@@ -114,7 +114,7 @@ judged("CPUs", Number(values.cpu), onCpus);
 const MOST_WORK = 150_000;
 const size = { m: 16, n: 24, k: 64 };
 
-/** Multiply-adds that a schedule runs, padding included: what interpreting it costs. */
+/** Multiply-adds of a schedule including padding, a measure of the interpreter's cost. */
 function workOf({ rows, columns, sum }: GridContext, { tile }: GridSchedule): number {
   return [rows, columns, sum].reduce((product, { axis, elements }) => {
     const along = tile[axis] ?? 1;

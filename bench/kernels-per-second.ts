@@ -1,18 +1,18 @@
 /**
- * @file How many kernels a second a default search measures, for two builds in alternation, and which build's winner is faster.
+ * @file Kernels a second in a default search, for two builds in alternation, and which build's winner is faster.
  *
  *     npm run build                                              here, and in a checkout of the other version
  *     node dist/bench/kernels-per-second.js --other ../before/dist --rounds 5
  *     node dist/bench/kernels-per-second.js --other ../before/dist -- conv2d --dtype f32        another search
  *
- * Every search is a command of its own with an empty cache of compiled files, so that nothing is compiled before, and a database that knows the
- * machine's rates and nothing else. Its kernels are divided by three times:
+ * Every search is a command with an empty compile cache and a database that holds only the machine's calibration.
+ * Three rates come from dividing its kernels by different times:
  *
  *     to the last trial     from the start of the command, so drawing the space and computing the reference count
- *     in rounds             from the first kernel that is written, then compiled, to the last trial
+ *     in rounds             from writing the first kernel to be compiled to the last trial
  *     of the command        to its end, finals included
  *
- * The winners of a round are measured in turns in one process, each as its own build wrote it.
+ * The winners of a round are measured in turns in one process, each compiled from its own build's source.
  */
 
 import { execFileSync } from "node:child_process";
@@ -33,7 +33,7 @@ const { values, positionals } = readOptions({
   options: {
     other: { type: "string" },
     rounds: { type: "string", default: "5" },
-    /** Of the first round; the next has the next. */
+    /** Seed of the first round; later rounds count up. */
     seed: { type: "string", default: "1" },
   },
   allowPositionals: true,
@@ -51,7 +51,7 @@ interface Searched {
   /** From the first kernel written to the last trial. */
   readonly roundSeconds: number;
   readonly commandSeconds: number;
-  /** Of the processor, of all processes of the command. */
+  /** Processor time of all processes of the command. */
   readonly processorSeconds: number;
   readonly winner: Kernel;
 }
@@ -60,9 +60,9 @@ const folder = mkdtempSync(join(tmpdir(), "automap-kernels-per-second-"));
 const load = <T>(build: Build, file: string): Promise<T> =>
   import(pathToFileURL(join(BUILDS[build], file)).href) as Promise<T>; // the builds have the same names
 
-/** Runs a command of a build. @returns seconds of the processor that it and its children took */
+/** Runs a command of a build. @returns processor seconds of it and its children */
 function automap(build: Build, cache: string, words: readonly string[]): number {
-  // The shell's own clock of its children: node has none.
+  // The shell times its children: Node cannot.
   const script = 'TIMEFORMAT="%U %S"; time "$@" 2>/dev/null >/dev/null';
   const program = [process.execPath, join(BUILDS[build], "cli/main.js")];
   const run = execFileSync("bash", ["-c", `{ ${script}; } 2>&1`, "bash", ...program, ...words], {
@@ -77,7 +77,7 @@ function automap(build: Build, cache: string, words: readonly string[]): number 
 
 const TRACE = z.object({ traceEvents: z.array(z.object({ name: z.string(), ts: z.number(), dur: z.number() })) });
 
-/** From the first kernel that is written to the last that is measured, by the trace of a search. */
+/** Seconds from the first kernel written to the last measured, from the trace of a search. */
 function secondsOfRounds(text: string): number {
   const { traceEvents } = TRACE.parse(JSON.parse(text));
   const written = traceEvents.filter(({ name }) => name === "writing").map(({ ts }) => ts);
@@ -112,7 +112,7 @@ async function search(build: Build, round: number): Promise<Searched> {
   };
 }
 
-/** The winners in turns, seconds of a call by batch. */
+/** Seconds a call of the winners by batch, in turns. */
 async function compare(winners: readonly Kernel[]): Promise<readonly (readonly number[])[]> {
   const { openDatabase, queryTrials, computationOf } = await load<typeof Records>("now", "db/index.js");
   const db = openDatabase(join(folder, "now-0.db"), { readonly: true });
@@ -140,7 +140,7 @@ try {
   const inRounds: Record<Build, number[]> = { before: [], now: [] };
   const ratios: number[] = [];
   for (let round = 0; round < Number(values.rounds); round++) {
-    // Which is first changes with the round.
+    // The build that goes first alternates.
     const order = round % 2 === 0 ? (["before", "now"] as const) : (["now", "before"] as const);
     const found = new Map<Build, Searched>();
     for (const build of order) found.set(build, await search(build, round));

@@ -1,5 +1,5 @@
 /**
- * @file Filters and stencils of the SSAM evaluation, and what was measured of them on an NVIDIA GPU with kernels picked by hand.
+ * @file Filters and stencils of the SSAM evaluation, and measurements of hand-picked kernels for them on an NVIDIA GPU.
  *
  *     filterOf(9, 8192)                              out[p,q] += in[p+r-4,q+s-4] * w[r,s]
  *     recordedLanes("cuda-ssam-h200.jsonl")          240 kernels, each a schedule of a case and its seconds
@@ -17,7 +17,7 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 
-/** A filter whose result is as large as the image; what lies outside is 0. Even filters reach one place further up and left. */
+/** A filter with zero padding and a result as large as the image. Even filters reach one further up and left. */
 export function filterOf(k: number, side: number, dtype: "f32" | "f64" = "f32"): Computation {
   const before = Math.floor(k / 2);
   return defineComputation({
@@ -28,7 +28,7 @@ export function filterOf(k: number, side: number, dtype: "f32" | "f64" = "f32"):
   });
 }
 
-/** `filter 9` or the name of a stencil; 2-D ones on a square, 3-D ones on a cube. */
+/** The case named `filter 9` or after a stencil. 2-D cases have a square, 3-D ones a cube. */
 export function laneCase(name: string, side: number, cube: number, dtype: "f32" | "f64" = "f32"): Computation {
   const k = /^filter (\d+)$/.exec(name)?.[1];
   if (k !== undefined) return filterOf(Number(k), side, dtype);
@@ -56,10 +56,10 @@ const LINE = z.object({
   status: z.literal("ok"),
   ms: z.number(),
 });
-/** `FBS-load/s 16x1 4 warps`: dataflow, a loop that is kept, rows and vectors. */
+/** `FBS-load/s 16x1 4 warps`: dataflow, loop that is kept, rows x vectors. */
 const LABEL = /^([\w-]+)(?:\/(\w+))? (\d+)x(\d+) 4 warps$/;
 
-/** What bench/cuda-ssam.ts measured: the kernels that were right, by case. */
+/** The correct kernels measured by bench/cuda-ssam.ts, by case. */
 export function recordedLanes(file: string): readonly RecordedLanes[] {
   const computations = new Map<string, Computation>();
   return readFileSync(file, "utf8")
@@ -84,7 +84,7 @@ const TRIAL = z.object({
   schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
 });
 
-/** What searches of bench/cuda-lanes.ts measured: the kernels that were right, by case. */
+/** The correct kernels found by searches of bench/cuda-lanes.ts, by case. */
 export function searchedLanes(file: string, side = 8192, cube = 512): readonly RecordedLanes[] {
   const computations = new Map<string, Computation>();
   const lines = gunzipSync(readFileSync(file)).toString("utf8").trim().split("\n");
