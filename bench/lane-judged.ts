@@ -1,16 +1,16 @@
 /**
- * @file Random lane designs and schedules, checked: each nest is interpreted, each kernel compiled and run under emulation, and both must give
- * the equation's result in every element.
+ * @file Random lane designs and schedules, checked: nests are interpreted, kernels are compiled and emulated, and
+ * every element must equal the equation's.
  *
  *     npm run build
  *     node dist/bench/lane-judged.js                                      20,000 candidates of eleven kinds on one core
  *     node dist/bench/lane-judged.js --count 2000 --seed 7 --jobs 2       on two
- *     node dist/bench/lane-judged.js --out bench/results/lane-judged      writes the page besides
- *     node dist/bench/lane-judged.js --only recurrences --from 17 --count 1      one kind from a place on: what is wrong, again
+ *     node dist/bench/lane-judged.js --out bench/results/lane-judged      also writes the page
+ *     node dist/bench/lane-judged.js --only recurrences --from 17 --count 1      repeats one candidate
  *
- * Kinds (bench/drawn/) are drawn in their proportions. Nests run as they are lowered, and once more, twice in a row, with their parallel loops from
- * the end; kernels run in adverse orders of threads. A candidate at a place of a kind is the same whatever the jobs. What is refused counts for
- * nothing but is told with its reason. The command names what is wrong and ends with exit code 4.
+ * Kinds (bench/drawn/) have shares of the count. A nest runs as lowered, then twice in a row with its parallel loops
+ * reversed; kernels run in adverse thread orders. A kind, seed and place determine a candidate, whatever the jobs.
+ * Refused candidates do not count, but their reasons are listed. Wrong ones are printed; the exit code is then 4.
  */
 
 import { fork } from "node:child_process";
@@ -24,14 +24,14 @@ const { values } = readOptions({
   options: {
     count: { type: "string", default: "20000" },
     seed: { type: "string", default: "1" },
-    /** Processes side by side. */
+    /** Parallel processes. */
     jobs: { type: "string", default: "1" },
-    /** Kinds whose name holds it. */
+    /** Selects kinds whose name contains this. */
     only: { type: "string" },
-    /** The first place of each kind. */
+    /** First place of each kind. */
     from: { type: "string", default: "0" },
     out: { type: "string" },
-    /** Of so many processes this one: how jobs share the places. */
+    /** `2/8`: process 2 of 8. Processes interleave the places. */
     shard: { type: "string", default: "0/1" },
   },
 });
@@ -43,12 +43,12 @@ if (kinds.length === 0)
   });
 const shares = kinds.reduce((sum, k) => sum + k.share, 0);
 
-/** What became of the candidates of a kind. */
+/** Results of a kind. */
 interface Tally {
   readonly kind: string;
   right: number;
   seconds: number;
-  /** Refused, by reason with its numbers left out. */
+  /** Refusals by reason, with numbers replaced by N. */
   readonly refused: Record<string, number>;
   readonly wrong: string[];
 }
@@ -59,10 +59,10 @@ const reasonOf = (because: string): string =>
     .replace(/\([-\d, ]+\)/g, "(..)")
     .replace(/-?\d+/g, "N");
 
-/** Places that are drawn before those among them that are compiled are compiled together. */
+/** Kernels are compiled together once this many wait. */
 const TOGETHER = 60;
 
-/** Judges candidates of a kind, place after place of this shard, until there are as many. */
+/** Judges candidates of a kind at this shard's places until the count is reached. */
 async function judge(kind: DrawnKind, count: number, [shard, shards]: readonly [number, number]): Promise<Tally> {
   const tally: Tally = { kind: kind.name, right: 0, seconds: 0, refused: {}, wrong: [] };
   const begun = performance.now();
@@ -100,7 +100,7 @@ async function judge(kind: DrawnKind, count: number, [shard, shards]: readonly [
   return tally;
 }
 
-/** The candidates at a place; what fails while it is drawn or printed is wrong. */
+/** The candidates at a place. A failure while drawing or printing counts as wrong. */
 function drawnAt(
   kind: DrawnKind,
   place: number,
@@ -115,7 +115,7 @@ function drawnAt(
   return drawn;
 }
 
-/** An error of the lowering or the interpreter is a wrong candidate like any other. */
+/** An error thrown by the lowering or the interpreter counts as a wrong candidate. */
 function problemOf(judged: () => string | undefined): string | undefined {
   try {
     return judged();
@@ -152,7 +152,7 @@ function joined(tallies: readonly Tally[]): readonly Tally[] {
 }
 
 const sumOf = (counts: Readonly<Record<string, number>>): number => Object.values(counts).reduce((a, b) => a + b, 0);
-/** Reasons of a kind that are listed; most kinds have fewer. */
+/** Reasons listed for a kind; most kinds have fewer. */
 const MOST_REASONS = 6;
 
 function pageOf(tallies: readonly Tally[]): string {
@@ -185,7 +185,7 @@ function pageOf(tallies: readonly Tally[]): string {
   ].join("\n");
 }
 
-/** Tallies of a process of its own, each as it comes. */
+/** Runs a shard in a process of its own and passes on its tallies as they arrive. */
 function ofProcess(shard: string, onTally: (tally: Tally) => void): Promise<void> {
   const child = fork(process.argv[1] ?? "", [...process.argv.slice(2), "--jobs", "1", "--shard", shard]);
   child.on("message", (tally) => onTally(tally as Tally)); // what this script sends

@@ -1,16 +1,16 @@
 /**
- * @file How well the model of lane designs ranks them: designs of six or more operators, drawn from all dataflows and measured here.
+ * @file How well the model ranks lane designs of six or more operators, drawn from all dataflows and timed here.
  *
  *     npm run build
  *     node dist/bench/lane-ranking.js                                          some five minutes on a quiet machine
  *     node dist/bench/lane-ranking.js --designs 8 --cases "2-D filter 3x3" --out /tmp/ranking
- *     node dist/bench/lane-ranking.js --again bench/results/lane-ranking.jsonl        the model of today on the times of that day
+ *     node dist/bench/lane-ranking.js --again bench/results/lane-ranking.jsonl        today's model on recorded times
  *
- * Of each computation the designs are drawn in turns from its dataflows, each with a number of passes side by side drawn at random; those whose
- * kernels are longer than 150,000 characters are left out. A kernel that
- * is wrong in any element, or fails, is told of, and the exit code is 1. All designs of a computation run in one process, batches in turns; a second process
- * measures them again: how the first times rank the second is what no model can pass. `corrected` is the ridge fit of perfmodel/correct.ts on
- * the trials of all other operators. Constants of perfmodel/arrays.ts were looked at on the operators marked fitted; the others it has not seen.
+ * Designs are drawn from the dataflows in turn, with a random number of passes side by side; kernels of over 150,000
+ * characters are skipped. Wrong or failed kernels are reported, and the exit code is then 1. One process measures all
+ * designs of a computation in alternating batches; a second process measures them again. The first times' ranking of
+ * the second is the best any model can reach. `corrected` is the ridge fit of perfmodel/correct.ts on all other
+ * operators. Constants of perfmodel/arrays.ts were adjusted on operators marked fitted only.
  */
 
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
@@ -58,7 +58,7 @@ interface Case {
   readonly operator: string;
   readonly types: string;
   readonly parameters: Readonly<Record<string, number>>;
-  /** Whether constants of the model were looked at on it. */
+  /** Whether the model's constants were adjusted on this case. */
   readonly fitted: boolean;
 }
 
@@ -70,7 +70,7 @@ const subject = (
   fitted = false,
 ): Case => ({ name, operator, types, parameters, fitted });
 
-/** Sizes that lie in the second-level cache or the last one, as the layers and images that lanes are tuned for. */
+/** Sizes that fit the second-level or last-level cache, like the layers and images for which lanes are tuned. */
 const CASES: readonly Case[] = [
   subject("1-D filter of 5", "conv1d-single", "f32", { l: 16384, r: 5 }, true),
   subject("2-D filter 3x3", "conv2d-single", "f32", { h: 256, w: 256, r: 3, s: 3, pad: 1 }, true),
@@ -95,9 +95,9 @@ const CASES: readonly Case[] = [
   subject("dilated convolution of f16", "dilated-conv2d", "f16", { n: 1, c: 8, k: 8, h: 34, w: 68, r: 3, s: 3 }),
 ];
 
-/** g++ takes a second and more for every 50,000 characters. */
+/** g++ takes more than a second for every 50,000 characters. */
 const LONGEST_SOURCE = 150_000;
-/** Steps at which results leave, each a statement for each border. */
+/** The most steps in which results leave; each becomes a statement for each border. */
 const MOST_LEAVING = 40;
 
 const target = modelTarget(nativeTarget());
@@ -106,13 +106,13 @@ const intrinsics = usableIntrinsics(nativeTarget());
 const computationOf = ({ operator, types, parameters }: Case): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
-/** A design that was measured. */
+/** A measured design. */
 interface Trial {
   readonly of: Case;
   readonly dataflow: string;
   readonly costs: Costs;
   readonly schedule: ArraySchedule;
-  /** Medians of the two processes, and the 95 % interval of the first. */
+  /** Medians in the two processes, and the first's 95 % interval. */
   readonly seconds: number;
   readonly again: number;
   readonly interval: readonly [number, number];
@@ -179,7 +179,7 @@ async function trialsOf(of: Case, runner: Runner, random: Random): Promise<Trial
   return found;
 }
 
-/** Schedules of each dataflow in turns, at random within it; those whose kernels are too long are left out, and counted. */
+/** Draws schedules from the dataflows in turn, at random within each. Counts those skipped because of a long kernel. */
 function draw(
   { ranked }: ArraySpaceOfDesigns,
   count: number,
@@ -207,14 +207,14 @@ function draw(
   return { drawn, kernels, left };
 }
 
-/** Whether a kernel is worth printing: under a transform of three loops that fills one place in several, each mask is written lane by lane. */
+/** Whether a kernel is short enough to print. A sparse transform of three loops writes each mask lane by lane. */
 function isShort({ design: { judged, plan } }: PricedArray, sum: Computation): boolean {
   const { allocation, schedule } = judged.spaceTime;
   const dense = Math.abs(inverseOf([...allocation, ...schedule])?.denominator ?? 2) === 1;
   return leavingSteps({ ...judged, sum }) <= MOST_LEAVING && (dense || plan.transform.loops.length === 2);
 }
 
-/** A kernel that was right in every element; another is told of, and fails the script in the end. */
+/** The measurement if every element was right. Otherwise reports the kernel, and the script fails at the end. */
 function right(m: Measurement | undefined, what: string): Extract<Measurement, { status: "ok" }> | undefined {
   if (m?.status === "ok") return m;
   console.error(`${what}: ${m ? `${m.status} ${m.log.slice(0, 300)}` : "was not measured"}`);
@@ -242,7 +242,7 @@ function costsOf(computation: Computation, schedule: ArraySchedule): Costs {
 
 // ---- judging
 
-/** What trials of all other operators teach: an operator of other types or sizes is no other. */
+/** The correction from trials of all other operators, whatever the types and sizes of this one. */
 function correctionFor({ operator }: Case): Correction {
   return fitCorrection(
     trials.filter((t) => t.of.operator !== operator).map(({ costs, seconds }) => ({ costs, measuredSeconds: seconds })),
@@ -251,7 +251,7 @@ function correctionFor({ operator }: Case): Correction {
 
 interface Score {
   readonly pairwise: number | undefined;
-  /** Of pairs whose intervals do not overlap. */
+  /** Over pairs whose intervals do not overlap. */
   readonly distinct: number | undefined;
   readonly recall: number | undefined;
 }

@@ -1,13 +1,13 @@
 /**
- * @file The cost of element types on lanes: one filter over one image in each type, and the gain from dot products of neighbouring taps for
- * integers.
+ * @file The cost of element types on lanes: one filter over one image in each type. For integers also the gain from dot
+ * products of neighbouring taps.
  *
  *     npm run build
  *     node dist/bench/lane-types.js --out bench/results/lane-types            a minute and a half on a quiet machine
  *     node dist/bench/lane-types.js --sides 5 --height 256
  *
- * Of each type and filter the most promising designs are compiled, checked in every element, and measured in turns in one process; the least of all
- * batches counts. Integers are measured by multiply-adds of 32 bits (VPMULLD) and by dot products (VPDPBUSD, VPDPWSSD).
+ * The most promising designs of each type and filter are checked in every element, then timed in turns in one process;
+ * the fastest batch counts. Integers use 32-bit multiply-adds (VPMULLD) and dot products (VPDPBUSD, VPDPWSSD).
  */
 
 import { writeFileSync } from "node:fs";
@@ -30,7 +30,7 @@ const { values } = readOptions({
     sides: { type: "string", default: "3,5,9" },
     height: { type: "string", default: "1024" },
     seconds: { type: "string", default: "0.2" },
-    /** Designs of each way that are measured. */
+    /** Designs measured for each way to multiply. */
     designs: { type: "string", default: "3" },
     out: { type: "string", default: "lane-types" },
   },

@@ -1,8 +1,8 @@
 /**
- * @file The tables of bench/layers.ts from the lines it wrote: one table for each way of measuring, one row a layer.
+ * @file The tables of bench/layers.ts from its lines: a table for each way of measuring, a row for each layer.
  *
- *     node dist/bench/layers-report.js layers.jsonl                          to standard output
- *     node dist/bench/layers-report.js 1.jsonl 2.jsonl > layers.md           lines of several runs together; of a layer measured twice the last
+ *     node dist/bench/layers-report.js layers.jsonl                      to standard output
+ *     node dist/bench/layers-report.js 1.jsonl 2.jsonl > layers.md       several runs; the last line of a layer counts
  *
  * A ratio is a peer's time over automap's, the median of ratios of neighbouring batches; above 1 automap is faster.
  */
@@ -28,7 +28,7 @@ const ROW = z.object({
   output: z.string(),
   threads: z.number(),
   layout: z.string(),
-  /** What both sides were held to, when they were. */
+  /** The instruction to which both sides were restricted, if any. */
   intrinsic: z.string().optional(),
   isa: z.string().optional(),
   operations: z.number(),
@@ -90,7 +90,7 @@ function tableOf(rows: readonly LayerRow[]): string {
   const line = (cells: readonly string[]): string => `| ${cells.join(" | ")} |`;
   const ratiosOf = (name: string): number[] =>
     rows.flatMap((r) => r.peers.flatMap((p) => (p.name === name && p.ratio !== undefined ? [p.ratio] : [])));
-  // Winograd computes something else in floats: it is shown, but not what automap is held to.
+  // Winograd computes something else in floats, so its row is shown but automap is not compared with it.
   const fastest = rows.flatMap((r) => {
     const ratios = r.peers.flatMap((p) => (p.name.includes("Winograd") || p.ratio === undefined ? [] : [p.ratio]));
     return ratios.length === 0 ? [] : [Math.min(...ratios)];
@@ -128,7 +128,7 @@ function tableOf(rows: readonly LayerRow[]): string {
   ].join("\n");
 }
 
-/** Which side of the roof is lower, and how near to it automap is. */
+/** The tighter bound of the roofline, and how close automap comes to it. */
 function rooflineText({ roofline, automap }: LayerRow): string {
   if (!roofline || automap.status !== "ok") return "";
   const { compute, memory, level } = roofline;

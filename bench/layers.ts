@@ -1,18 +1,18 @@
 /**
- * @file automap against oneDNN, layer by layer: each layer is tuned, then the winner and oneDNN's kernels run in one process, in alternating
- * batches, on the same inputs. Each is first checked element by element.
+ * @file automap against oneDNN, layer by layer. Each layer is tuned; then the winner and oneDNN's kernels are checked
+ * element by element and run in one process, in alternating batches, on the same inputs.
  *
  *     npm run build
- *     node dist/bench/layers.js                                             twelve ResNet-18 layers, f32, bf16, u8s8, one thread
+ *     node dist/bench/layers.js                                     twelve ResNet-18 layers, three types, one thread
  *     node dist/bench/layers.js --ops dep,grp --types f32 --threads 2 --seconds 20 --out bench/results/layers
  *     node dist/bench/layers.js --ops grp --types f32 --layout nchw          activations channel by channel
  *     node dist/bench/layers.js --types u8s8 --intrinsic vnni --isa avx512_core_vnni
- *     node dist/bench/layers.js --types u8s8 --output u8                    scaled per channel, rectified, rounded and clamped to u8
- *     node dist/bench/layers.js --types bf16 --output bf16                  rounded to bf16
+ *     node dist/bench/layers.js --types u8s8 --output u8           scaled per channel, rectified, rounded and clamped to u8
+ *     node dist/bench/layers.js --types bf16 --output bf16         rounded to bf16
  *
- * oneDNN has its own choice of implementation and, in the column "own layouts", of activation layouts too, reordered outside the clock;
- * "NHWC" or "NCHW" gives it the layout automap is given. Weights are packed ahead of time on both sides. Ratios above 1 say automap is faster;
- * they are medians of ratios of neighbouring batches.
+ * oneDNN chooses its implementation. In "own layouts" it also chooses the activations' layouts, and reorders are not
+ * timed; "NHWC" and "NCHW" use automap's layout. Both sides pack weights ahead of time. Ratios above 1 mean that
+ * automap is faster; they are medians of ratios of neighbouring batches.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";
@@ -72,14 +72,14 @@ for (const types of values.types.split(",")) {
 writeFileSync(`${values.out}.md`, report());
 
 interface Subject {
-  /** What automap is given. */
+  /** The computation automap tunes. */
   readonly computation: Computation;
-  /** The same without the epilogue, and the epilogue in oneDNN's words. */
+  /** The computation without its epilogue, and the epilogue in oneDNN's terms. */
   readonly sum: Computation;
   readonly epilogue?: OnednnEpilogue;
 }
 
-/** Constant weights on both sides; activations in the layout asked for where there are any. */
+/** The subject with constant weights on both sides, and the requested layout if it has activations. */
 function subjectOf(op: string, params: Readonly<Record<string, number>>, types: string): Subject {
   const isProduct = op === "gmm" || op === "gmv";
   const make = (epilogue?: string): Computation => {
@@ -186,12 +186,12 @@ async function compare(
   }
 }
 
-/** The peer calls its output what the sum is called; the reference calls it what the epilogue assigns. */
+/** Renames a peer's output, which it calls by the sum's name, to the epilogue's result, as the reference does. */
 function renameOutput(kernel: Kernel, name: string): Kernel {
   return { ...kernel, arguments: kernel.arguments.map((a) => (a.role === "output" ? { ...a, tensor: name } : a)) };
 }
 
-/** Winograd cannot be held to the exact sets: with it among the kernels, all are judged on random data. */
+/** Winograd cannot match the exact sets, so with it among the kernels all are compared on random data. */
 function measureTogether(
   runner: Runner,
   computation: Computation,

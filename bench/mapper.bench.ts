@@ -1,5 +1,5 @@
 /**
- * @file How long the mapper takes, warm: conv3d onto a 16x16x16 matrix product, the largest space of the AMOS operators.
+ * @file The mapper's time when warm: conv3d onto a 16x16x16 matrix product, the largest space of the AMOS operators.
  *
  *     npm run bench:mapper          rewrites bench/results/mapper.md
  */
@@ -17,7 +17,7 @@ import { validate } from "../mapper/match/validate.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 
 const RESULTS = new URL("results/mapper.md", import.meta.url);
-/** Milliseconds a row is measured for, after as much again to warm up. */
+/** Milliseconds spent on each row, the first half to warm up. */
 const BUDGET = 2000;
 
 const [wmma] = intrinsicsNamed("wmma.m16n16k16.f32.f16");
@@ -32,7 +32,7 @@ const amos = { rule: "amos", strict: false } as const;
 
 interface Row {
   readonly what: string;
-  /** Things one run does; times are given for one. */
+  /** Things done in one run; times are for one of them. */
   readonly of?: number;
   readonly run: () => void;
 }
@@ -92,7 +92,7 @@ for (const { what, of = 1, run } of ROWS) {
 afterAll(() => {
   const rows = ROWS.map(({ what }) => {
     const all = samples.get(what) ?? [];
-    // The first half warmed up.
+    // The first half is the warm-up.
     const warm = all.slice(all.length / 2).sort((a, b) => a - b);
     const at = (share: number): string => milliseconds(warm[Math.floor(share * (warm.length - 1))] ?? 0);
     return `| ${what} | ${at(0.5)} | ${at(0.1)} to ${at(0.9)} | ${warm.length} |`;

@@ -5,16 +5,16 @@
  *     node dist/bench/model-accuracy.js --db bench.db                       prints the table
  *     node dist/bench/model-accuracy.js --db a.db --db b.db --out bench/results/model-accuracy.md
  *
- * Pairs are formed within a workload, no trial with itself. The correction is fitted without the trials that it is judged on:
+ * Pairs are two different trials of a workload. The correction is fitted without the trials on which it is judged:
  *
- * - `other workloads`: on all workloads of the type but the one that is judged
- * - `first half`: on the first half of the workload's own trials, judged on the second: what a search has when it is half way
- * - `both`: on the two together, as a search would that remembers earlier ones
+ * - `other workloads`: on all other workloads of the type
+ * - `first half`: on the first half of the workload's trials, judged on the second: a search that is halfway through
+ * - `both`: on the two together: a search that remembers earlier ones
  *
- * `distinct` counts only pairs whose 95 % intervals do not overlap: the others no model could rank.
+ * `distinct` counts only pairs whose 95 % intervals do not overlap, since no model can rank the others.
  *
- * Candidates that two searches measured say how far measurements can be trusted: the second table takes the earlier time of each for
- * the prediction of the later one.
+ * The second table shows the noise of measurements: for candidates that two searches measured, the earlier time
+ * predicts the later one.
  */
 
 import { writeFileSync } from "node:fs";
@@ -39,13 +39,13 @@ const { values } = readOptions({
   },
 });
 
-/** What the correction is learnt from. */
+/** Data from which the correction is fitted. */
 type Scheme = "uncorrected" | "other workloads" | "first half" | "both";
 const SCHEMES: readonly Scheme[] = ["uncorrected", "other workloads", "first half", "both"];
 
-/** A trial that ran, with the parts that the model sees in it. */
+/** A successful trial with its model features. */
 interface Point {
-  /** Mapping and schedule. */
+  /** Mapping and schedule as text. */
   readonly candidate: string;
   readonly costs: Costs;
   readonly measuredSeconds: number;
@@ -54,7 +54,7 @@ interface Point {
 interface Group {
   readonly types: string;
   readonly name: string;
-  /** In the order they were made. */
+  /** In the order of measurement. */
   readonly points: readonly Point[];
 }
 
@@ -113,7 +113,7 @@ function nameOf({ workload, conditions }: TrialRecord): string {
 
 // ---- Judging
 
-/** The points of a group that are judged, and the correction that has not seen them. */
+/** The points of a group to be judged, and a correction that has not seen them. */
 function judgedBy(scheme: Scheme, group: Group): { points: readonly Point[]; correction: Correction } {
   const others = groups.filter((g) => g !== group && g.types === group.types).flatMap((g) => g.points);
   const half = group.points.length >> 1;
@@ -156,7 +156,7 @@ function score(scheme: Scheme, of: readonly Group[]): Score {
   return { trials: count, pairwise, distinct: total === 0 ? undefined : agree / total, recall };
 }
 
-/** Candidates measured twice: the earlier time as the prediction of the later. */
+/** Candidates measured twice, with the earlier time as prediction of the later. */
 function measuredAgain(of: readonly Group[]): string | undefined {
   const parts = of.map(({ points }) => {
     const first = new Map<string, Point>();

@@ -1,4 +1,4 @@
-/** @file How many schedules a second the latency model evaluates on one core. Goal: 200,000, that is, less than 5 microseconds each. */
+/** @file Schedules a second that the latency model evaluates on one core. Goal: 200,000, or 5 microseconds each. */
 
 import { bench, describe } from "vitest";
 import { seededRandom } from "../abstraction/random.ts";
@@ -34,7 +34,7 @@ describe("evaluations of the latency model", () => {
     bench(`${operator} ${types}: prediction`, () => {
       predict(next());
     });
-    // A prediction first asks its plan whether a schedule can be lowered; the decisions answer the same in words.
+    // A prediction first asks its plan whether the schedule can be lowered. The decisions answer the same in words.
     const legality = new Plan(mapping);
     bench(`${operator} ${types}: legality by the plan`, () => {
       legality.read(next());

@@ -1,15 +1,15 @@
 /**
- * @file Reads randomly corrupted ONNX models: each must give the right answer, or be refused in a sentence, in little time and memory.
+ * @file Reads corrupted ONNX models: each must give the right answer or a refusal, in bounded time and memory.
  *
  *     npm run build
  *     node dist/bench/mutated-models.js                                          5,000 models on one core
- *     node dist/bench/mutated-models.js --out bench/results/mutated-models       writes the page besides
- *     node dist/bench/mutated-models.js --from 812 --count 1                     one again, by its number
+ *     node dist/bench/mutated-models.js --out bench/results/mutated-models       also writes the page
+ *     node dist/bench/mutated-models.js --from 812 --count 1                     repeats one model by its number
  *
- * A model (bench/drawn/models.ts) is changed in one of 15 ways (model-mutations.ts), written to a file, read, fused, brought to half precision, and,
- * where it has few enough points, computed by the interpreter twice: as it is read, and fused (judged-model.ts). A process of its own does that, which is
- * ended when a model takes ten minutes; more than a minute of its processor time, more than --gigabytes, a crash, a trace, a wrong number or an ending counts as a failure, and the exit
- * code is 4. Every --command'th model is given to `automap network show` besides, whose exit code must be 2 where the model is refused.
+ * A model (bench/drawn/models.ts) is mutated in one of 15 ways (model-mutations.ts), read, fused and brought to half
+ * precision; small ones are interpreted as read and as fused (judged-model.ts). Its process is ended after ten minutes.
+ * More than a minute of processor time or --gigabytes, a crash, a stack trace, a wrong number or an ended process is a
+ * failure: exit code 4. Every --command'th model also goes to `automap network show`: if refused, it must exit with 2.
  */
 
 import { type ChildProcess, fork, spawnSync } from "node:child_process";
@@ -27,34 +27,34 @@ const { values } = readOptions({
   options: {
     count: { type: "string", default: "5000" },
     seed: { type: "string", default: "1" },
-    /** The number of the first. */
+    /** Number of the first model. */
     from: { type: "string", default: "0" },
-    /** Memory that no model may take; constants of a model may take 4 GiB (network/onnx/tensor.ts). */
+    /** Limit of a model's memory. Its constants alone may take 4 GiB (network/onnx/tensor.ts). */
     gigabytes: { type: "string", default: "6" },
-    /** Every so many'th model is given to the command. */
+    /** One model in this many also goes to the command. */
     command: { type: "string", default: "50" },
     out: { type: "string" },
   },
 });
 
-/** Of the clock, which other programs share. */
+/** Wall-clock limit, generous because other programs share the machine. */
 const LIMIT_MS = 600_000;
-/** Of the processor. */
+/** Limit of processor time. */
 const MOST_SECONDS = 60;
 
-/** What a process says of a model. */
+/** A process's report on a model. */
 interface Report {
   readonly place: number;
   readonly base: string;
   readonly kind: string;
   readonly judged: JudgedModel | { readonly status: "failed"; readonly says: string };
-  /** Of the processor. */
+  /** Of processor time. */
   readonly seconds: number;
-  /** The most that the process has held, of all models so far. */
+  /** Peak memory of the process over all models so far. */
   readonly bytes: number;
 }
 
-/** Judges the models that it is told the numbers of. */
+/** Judges the models whose numbers it receives. */
 function serve(folder: string): void {
   const bases = baseModels(folder);
   process.on("message", async (place: number) => {
@@ -73,7 +73,7 @@ function serve(folder: string): void {
   });
 }
 
-/** One process after another, each until a model ends it. */
+/** Processes one after another; each serves until a model ends it. */
 class Judges {
   private readonly folder: string;
   private child: ChildProcess | undefined;
@@ -117,14 +117,14 @@ class Judges {
   }
 }
 
-/** What is wrong with how the command ends on the model in the folder. */
+/** What is wrong with the way the command ended on the folder's model. */
 function wrongEnding(folder: string, { judged }: Report): string | undefined {
   const command = [join(import.meta.dirname, "..", "cli", "main.js"), "network", "show", join(folder, "model.onnx")];
   const open = readFileSync(join(folder, "model.onnx")).includes("batch") ? ["--dim", "batch=1"] : [];
   const { status, stderr } = spawnSync("node", [...command, ...open], { encoding: "utf8", timeout: LIMIT_MS });
   if (/^ {4}at |internal:/m.test(stderr)) return `a trace: ${stderr}`;
   const wanted = judged.status === "refused" ? 2 : 0;
-  // A dimension that nobody asks for is refused before the model is.
+  // An unknown dimension is refused before the model is.
   return status === wanted || /no input has a size "batch"/.test(stderr)
     ? undefined
     : `network show ends with ${status} and not ${wanted}: ${stderr}`;
@@ -166,7 +166,7 @@ function pageOf({ reports, failures, commands }: Awaited<ReturnType<typeof judge
     `| ${name} | ${of.length} | ${count(of, "refused")} | ${count(of, "read")} | ${compared(of)} | ${count(of, "wrong") + count(of, "failed")} |`;
   const head = ["of them refused", "read", "computed twice", "failed"].join(" | ");
   const bases = [...new Set(reports.map((r) => r.base))];
-  // Of the cases of ONNX there are hundreds.
+  // ONNX's own cases number in the hundreds.
   const [cases, named] = [bases.filter((b) => b.startsWith("test_")), bases.filter((b) => !b.startsWith("test_"))];
   return [
     "# Models of ONNX, spoilt at random",

@@ -6,9 +6,9 @@ const quantiles = z.array(z.number());
 
 export const networkRow = z.object({
   ...{ network: z.string(), batch: z.number(), device: z.string(), driver: z.string(), nvcc: z.string() },
-  /** Of the search, and of building and proving. */
+  /** Of the search; and of building and proving. */
   ...{ seconds: z.number(), building: z.number() },
-  /** `right`, or what is wrong; left out where nothing was compared. */
+  /** `right` or a description of the error; missing when nothing was compared. */
   proof: z.string().optional(),
   /** Bytes. */
   ...{ arena: z.number(), weights: z.number() },
@@ -16,7 +16,7 @@ export const networkRow = z.object({
     z.object({ name: z.string(), seconds: z.number(), kernel: z.string(), record: z.number().optional() }),
   ),
   library: z.object({ torch: z.string(), cudnn: z.number(), gpu: z.string() }).optional(),
-  /** Of one graph, of one call of the module, and how far from the network in f32. */
+  /** Seconds of a graph and of a call of the module; `off` is the difference from the network in f32. */
   ours: z.object({ seconds: z.number(), module: z.number(), off: z.number().nullable() }).optional(),
   forms: z.array(
     z.union([
@@ -37,10 +37,10 @@ const timedIn = ({ forms }: NetworkRow): Timed[] => forms.flatMap((f) => ("ours"
 const median = (samples: readonly number[]): number => samples[1] ?? Number.NaN;
 const us = (seconds: number): string => (seconds * 1e6).toFixed(1);
 
-/** Null where an output is no number. */
+/** Null stands for an output that is not a number. */
 const offText = (off: number | null): string => (off === null ? "no number" : off.toExponential(1));
 
-/** The form of PyTorch that takes the least time. */
+/** The fastest form of PyTorch. */
 const bestOf = (row: NetworkRow): Timed | undefined =>
   timedIn(row).sort((a, b) => median(a.theirs) - median(b.theirs))[0];
 

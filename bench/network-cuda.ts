@@ -1,13 +1,13 @@
 /**
- * @file Whole networks on this machine's GPU in f16: tuned, built, proved step by step, then beside PyTorch in one process, samples in turns.
+ * @file Whole networks in f16 on this machine's GPU: tuned, built, proved step by step, then timed beside PyTorch.
  *
  *     npm run build
- *     node dist/bench/network-cuda.js --networks resnet18 --batches 1,16 --seconds 200 --db networks.db --out bench/results/networks-h100
- *     node dist/bench/network-cuda.js --report bench/results/networks-h100.jsonl
+ *     node dist/bench/network-cuda.js --networks resnet18 --batches 1,16 --seconds 200 --db networks.db --out networks
+ *     node dist/bench/network-cuda.js --report networks.jsonl
  *
- * With `--seconds 0` nothing is searched: kernels are those of the database, else what the model likes best. Ratios above 1 say automap is faster. The
- * time of a network is that of one CUDA graph among others of itself; a step's that of one launch among launches of itself. PyTorch's forms are
- * those of bench/peers/torch-network.py, which reads the same weights from ONNX. Exit code 4 when a step is wrong.
+ * `--seconds 0` skips the search: kernels come from the database or the model. Samples of both sides alternate in one
+ * process; above 1 automap is faster. A network's time is that of one CUDA graph among repetitions, a step's that of
+ * one launch. bench/peers/torch-network.py has PyTorch's forms and reads our weights. Exit code 4: a step is wrong.
  */
 
 import { spawn } from "node:child_process";
@@ -43,15 +43,15 @@ const { values } = readOptions({
   options: {
     networks: { type: "string", default: "resnet18" },
     batches: { type: "string", default: "1,16" },
-    /** Of each search for a network at one batch; 0 for none. */
+    /** Limit of each search for a network at one batch; 0 for no search. */
     seconds: { type: "string", default: "200" },
     seed: { type: "string", default: "1" },
     db: { type: "string", default: "networks.db" },
-    /** Whether steps are compared with their equations: at the first batch, at all, or at none. */
+    /** Batches at which steps are compared with their equations: `first`, `all` or `none`. */
     prove: { type: "string", default: "first" },
-    /** Of PyTorch, with semicolons between. */
+    /** PyTorch's forms, separated by semicolons. */
     forms: { type: "string", default: FORMS },
-    /** Seconds that PyTorch may take for a network at one batch. */
+    /** Limit of PyTorch for a network at one batch. */
     patience: { type: "string", default: "240" },
     rounds: { type: "string", default: "30" },
     out: { type: "string", default: "networks-gpu" },
@@ -95,7 +95,7 @@ async function run(): Promise<void> {
         appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
         console.error(report([row]));
       } catch (error) {
-        // The others go on.
+        // The remaining networks still run.
         process.exitCode = 1;
         console.error(`${name}@${batch}: ${reasonOf(error)}`);
       }
@@ -170,7 +170,7 @@ function microseconds(seconds: number | undefined): string {
   return seconds === undefined ? "no" : (seconds * 1e6).toFixed(2);
 }
 
-/** Each step by itself, as the package's own program tells it. */
+/** Times each step by itself with the package's own program. */
 async function stepsOf(
   folder: string,
   parts: NetworkParts,
@@ -204,7 +204,7 @@ async function stepsOf(
     });
 }
 
-/** Lines of the peer as they come; what it has not told when its time is up is left out. */
+/** Reads the peer's lines as they come. Anything missing when its time is up is left out. */
 async function besidePyTorch(folder: string, name: string): Promise<Pick<NetworkRow, "library" | "ours" | "forms">> {
   const script = fileURLToPath(new URL("./peers/torch-network.py", import.meta.url));
   const request = join(folder, "request.json");
@@ -219,7 +219,7 @@ async function besidePyTorch(folder: string, name: string): Promise<Pick<Network
   python.on("error", (error) => console.error(`PyTorch: ${error.message}`));
   const late = setTimeout(() => {
     console.error(`PyTorch took more than ${values.patience} s`);
-    // Its compiling children too.
+    // The process group includes its compilers.
     if (python.pid !== undefined && python.exitCode === null) process.kill(-python.pid, "SIGKILL");
   }, 1000 * Number(values.patience));
   const told: Pick<NetworkRow, "library" | "ours" | "forms"> = { forms: [] };

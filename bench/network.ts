@@ -1,16 +1,16 @@
 /**
- * @file Whole networks against ONNX Runtime, both called from this process in alternating batches. Outputs are compared first. Also shows the
- * time of our network by step.
+ * @file Whole networks against ONNX Runtime, both called from this process in alternating batches. Outputs are compared
+ * first. Also times our network by step.
  *
  *     npm run build && npm install --no-save onnxruntime-node
  *     node dist/cli/main.js tune-network resnet18 --time 360 --db networks.db
  *     node dist/bench/network.js --networks resnet18 --db networks.db
- *     node dist/bench/network.js --threads 2 --onnxruntime /opt/ort/node_modules/onnxruntime-node --out bench/results/networks
- *     node dist/bench/network.js --networks all --tune 60 --db networks.db           every network that is built here, each tuned for a minute first
+ *     node dist/bench/network.js --threads 2 --onnxruntime /opt/ort/node_modules/onnxruntime-node --out networks
+ *     node dist/bench/network.js --networks all --tune 60 --db networks.db      all, each tuned for a minute first
  *
- * Kernels are those of the database, untuned steps as `automap network emit` has them. Weights are seeded. Ratios above 1 say automap is faster.
- * Of several networks one that fails is told of, and the others go on.
- * A step's time is the median of calls in which every step is timed, in place in the network; `record` is what its kernel took alone, with warm caches.
+ * Kernels come from the database, untuned steps from `automap network emit`'s defaults. Weights are seeded. Above 1,
+ * automap is faster. A network that fails is reported, and the others go on. A step's time is its median
+ * in place in the network, in calls that time every step; `record` is its kernel's time alone, with warm caches.
  */
 
 import { appendFileSync, rmSync, writeFileSync } from "node:fs";
@@ -37,16 +37,16 @@ const { values } = readOptions({
     batches: { type: "string", default: "40" },
     db: { type: "string", default: "networks.db" },
     exact: { type: "boolean", default: false },
-    /** Seconds of each network, before it is timed; 0 takes the records as they are. */
+    /** Seconds of tuning for each network before it is timed; 0 uses the existing records. */
     tune: { type: "string", default: "0" },
     onnxruntime: { type: "string" },
     out: { type: "string", default: "networks" },
   },
 });
 const [threads, batches] = [Number(values.threads), Number(values.batches)];
-/** Of the largest output: sums of thousands of products in another order. */
+/** Relative to the largest output: sums of thousands of products in another order. */
 const TOLERANCE = 1e-4;
-/** The same of networks in u8, where a value that lies between two integers may be rounded to either. */
+/** For networks in u8: a value halfway between two integers may be rounded to either. */
 const ROUNDED_TOLERANCE = 0.1;
 const PROFILED_CALLS = 50;
 
@@ -86,12 +86,12 @@ ONNX Runtime's time over ours, geomean of ${ratios.length} of ${sections.length}
 `;
 writeFileSync(`${values.out}.md`, text);
 
-/** How one step is computed, and what it takes. */
+/** The kernel of a step and its time. */
 interface StepRow {
   readonly name: string;
   readonly seconds: number;
   readonly multiplyAdds: number;
-  /** Of its kernel alone; undefined where none was tuned. */
+  /** Seconds of its kernel alone; undefined where none was tuned. */
   readonly record: number | undefined;
 }
 
@@ -133,12 +133,12 @@ function tensorsOf({ inputs, outputs }: Program): Readonly<Record<string, OnnxTe
   );
 }
 
-/** The largest difference, as a share of the largest element. @throws Error when it is more than rounding */
+/** The largest difference relative to the largest element. @throws Error when it exceeds rounding */
 function differenceOf(ours: ArrayLike<number>, theirs: ArrayLike<number> = [], tolerance = TOLERANCE): number {
   let [most, largest] = [0, 0];
   for (let i = 0; i < ours.length; i++) {
     const [a = Number.NaN, b = Number.NaN] = [ours[i], theirs[i]];
-    // Not a number stays.
+    // Math.max keeps a NaN.
     most = Math.max(most, Math.abs(a - b));
     largest = Math.max(largest, Math.abs(b));
   }

@@ -1,11 +1,11 @@
 /**
- * @file Kernels with Intel's matrix products through Intel's offline compiler: which instruction, how many products its text issues and its machine
- * code holds, registers, and how many that the model liked better were dropped because they spill. Nothing is timed.
+ * @file Compiles kernels with Intel's matrix products by Intel's offline compiler. Its table has the instruction, its
+ * count in text and machine code, registers, and better-ranked kernels dropped because they spill. Times nothing.
  *
  *     node dist/bench/ocloc.js > bench/results/ocloc.md                    every case, some twenty minutes
  *     node dist/bench/ocloc.js --devices dg2 --cases gemm --types s8
  *
- * Needs ocloc (Debian: intel-opencl-icd). Ends with 1 where no kernel of a case compiles as promised.
+ * Needs ocloc (Debian: intel-opencl-icd). Exits with 1 if no kernel of some case compiles as promised.
  */
 
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -27,7 +27,7 @@ import { layersNamed } from "./suite.ts";
 
 const TYPES = ["s8", "u8s8", "f16", "bf16", "tf32"] as const;
 const DEVICES = ["dg2", "pvc"] as const;
-/** Schedules drawn for a case, and those of them that are tried at most. */
+/** Schedules drawn for a case, and the most of them that are tried. */
 const DRAWS = 200;
 const TRIED = 12;
 
@@ -37,7 +37,7 @@ interface Case {
   readonly parameters: Readonly<Record<string, number>>;
 }
 
-/** Extents that tiles divide, and extents that none does. */
+/** Extents that tiles divide, and extents that no tile divides. */
 export const CASES: readonly Case[] = [
   { name: "gemm", operator: "matmul", parameters: { m: 1024, n: 1024, k: 1024 } },
   { name: "gemm, tails", operator: "matmul", parameters: { m: 101, n: 77, k: 53 } },
@@ -55,7 +55,7 @@ const computationOf = ({ operator, parameters }: Case, types: string): Computati
     ...(operator === "conv2d" && { layouts: "NHWC" }),
   });
 
-/** What came of a case: a row of the table. */
+/** The result of a case: a row of the table. */
 export interface Row {
   readonly device: string;
   readonly name: string;
@@ -63,7 +63,7 @@ export interface Row {
   readonly compiled: Compiled | undefined;
 }
 
-/** The kernel of a case that the model likes best of those that compile as promised; undefined where nothing maps. */
+/** The best-ranked kernel of a case that compiles as promised; undefined when nothing maps. */
 export async function compiledCase(one: Case, types: string, machine: Target): Promise<Row> {
   const computation = computationOf(one, types);
   const intrinsics = INTRINSICS.filter(
@@ -74,7 +74,7 @@ export async function compiledCase(one: Case, types: string, machine: Target): P
   return { device: machine.name, name: one.name, types, compiled };
 }
 
-/** A row of the table; of several functions the one with the most products. */
+/** A row of the table, for the function with the most products. */
 export function rowText({ device, name, types, compiled }: Row): string {
   const { kept, dropped = [] } = compiled ?? {};
   const spilled = dropped.filter(({ why }) => why.startsWith("spilled")).length;
@@ -88,7 +88,7 @@ export function rowText({ device, name, types, compiled }: Row): string {
   return `| ${[...cells, kept.expected.candidate.intrinsic, promised, held, most?.registers, most?.instructions, spilled].join(" | ")} |`;
 }
 
-/** ocloc writes it to a file. */
+/** The version of ocloc, which it writes to a file. */
 async function versionOf(ocloc: string): Promise<string> {
   const cwd = mkdtempSync(join(tmpdir(), "automap-ocloc-"));
   try {

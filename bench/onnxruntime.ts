@@ -1,12 +1,12 @@
 /**
- * @file automap against ONNX Runtime, both called from this process, batches in turns; each output is checked element by element first.
+ * @file automap against ONNX Runtime, both called from this process in alternating batches. Outputs are checked first.
  *
  *     npm run build && npm install --no-save onnxruntime-node
- *     node dist/bench/onnxruntime.js                                    twelve ResNet-18 layers, f32 and u8s8, one thread
+ *     node dist/bench/onnxruntime.js                      twelve ResNet-18 layers, f32 and u8s8, one thread
  *     node dist/bench/onnxruntime.js --ops dep,grp --types f32 --seconds 20 --out bench/results/onnxruntime
  *
- * automap is given NHWC, ONNX Runtime NCHW, the only layout ONNX knows. Weights are constants on both sides. Ratios above 1 say automap
- * is faster.
+ * automap uses NHWC, ONNX Runtime NCHW, the only layout ONNX has. Weights are constants on both sides. Ratios above 1
+ * mean that automap is faster.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";
@@ -37,7 +37,7 @@ const { values } = readOptions({
 });
 const threads = Number(values.threads);
 const ARRAYS = { f32: Float32Array, s32: Int32Array, u8: Uint8Array, s8: Int8Array } as const;
-/** u8s8 ends in u8 on both sides (QLinearConv): ONNX Runtime's sums in s32 (ConvInteger) are far slower. */
+/** u8s8 ends in u8 on both sides (QLinearConv), since ONNX Runtime's sums in s32 (ConvInteger) are far slower. */
 const REQUANTISED = "res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k], 0)))";
 const BATCHES = 21;
 const BATCH_SECONDS = 0.02;
@@ -93,7 +93,7 @@ async function compare(ours: Computation, theirs: Computation, params: Readonly<
 
   const kernel = await load(tuned.best);
   const output = arrayOf(ours, outputOf(ours).name);
-  // Inputs in the order the equation reads them, the output last.
+  // Inputs in the equation's order, then the output.
   const arrays = [...inputsOf(ours).map((t) => arrayOf(ours, t.name, own.inputs[t.name])), output];
   const peer = await onnxPeer(ort, theirs, params, other, threads);
   const runs = [async () => kernel.run(...arrays), peer.run] as const;
@@ -114,7 +114,7 @@ async function compare(ours: Computation, theirs: Computation, params: Readonly<
   }
 }
 
-/** Seconds a call, batch by batch, the runs in turns. */
+/** Seconds a call by batch, with the runs in turns. */
 async function sampled(runs: readonly (() => Promise<void>)[]): Promise<number[][]> {
   const calls: number[] = [];
   for (const run of runs) {

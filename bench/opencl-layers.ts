@@ -1,11 +1,11 @@
 /**
- * @file OpenCL C beside C++ on one processor, layer by layer: each is tuned for so many seconds, every kernel verified before it is timed.
+ * @file OpenCL C beside C++ on one processor, layer by layer: each is tuned, and its kernels are verified, then timed.
  *
- *     node dist/bench/opencl-layers.js --seconds 20 > bench/results/opencl-layers.md        twelve layers of ResNet-18, f32 and u8s8
+ *     node dist/bench/opencl-layers.js --seconds 20 > opencl-layers.md        twelve ResNet-18 layers, f32 and u8s8
  *     node dist/bench/opencl-layers.js --ops c2d-11 --types f32 --seconds 5
  *
- * Needs an OpenCL platform that has a CPU (Debian: pocl-opencl-icd). Calls of OpenCL C include the launch of its kernels. Ends with 1 where a
- * layer has no verified kernel.
+ * Needs an OpenCL platform with a CPU (Debian: pocl-opencl-icd). Times of OpenCL C include the kernel launch. Exits
+ * with 1 if a layer has no verified kernel.
  */
 
 import { cpus } from "node:os";

@@ -1,5 +1,5 @@
 /**
- * @file The options of a script in bench/, parsed by Node's `parseArgs`. `--help` lists them; a mistake gives a one-sentence error.
+ * @file Options of a script in bench/, parsed by Node's `parseArgs`. `--help` lists them; a mistake is one sentence.
  *
  *     const { values } = readOptions({ options: { seed: { type: "string", default: "1" } } });
  */
@@ -8,7 +8,7 @@ import { basename } from "node:path";
 import { type ParseArgsConfig, parseArgs } from "node:util";
 import { MachineFault, suggestion, UsageError } from "../abstraction/error.ts";
 
-/** The options given, or ends the process: after `--help` with 0, after a mistake with 2. What is found to be one later ends it the same way. */
+/** The given options. Ends the process after `--help` (0) or a mistake (2), including mistakes found later. */
 export function readOptions<T extends ParseArgsConfig>(config: T): ReturnType<typeof parseArgs<T>> {
   const script = basename(process.argv[1] ?? "", ".js");
   process.on("uncaughtException", (error) => {
@@ -22,7 +22,7 @@ export function readOptions<T extends ParseArgsConfig>(config: T): ReturnType<ty
   return process.exit(read.code);
 }
 
-/** The options of a script, or what to say in their place, and the exit code. */
+/** The options of a script, or a message instead of them with its exit code. */
 export function optionsIn<T extends ParseArgsConfig>(
   config: T,
   script: string,
@@ -49,7 +49,7 @@ const NUMBERS = /^\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*$/;
 const WHOLE = /^\d+(?:,\d+)*$/;
 const SHARE = /^\d+\/\d+$/;
 
-/** A number where the default is one, several where it is several, a part of a whole where it is 1/1. @throws UsageError */
+/** Checks an option by its default: a number, a list of numbers, or a shard such as 1/1. @throws UsageError */
 function checkNumbers(name: string, usual: unknown, given: unknown): void {
   if (typeof usual !== "string" || typeof given !== "string") return;
   const [wanted, form] = WHOLE.test(usual)
@@ -65,18 +65,18 @@ function checkNumbers(name: string, usual: unknown, given: unknown): void {
     );
 }
 
-/** The word of an option. @throws UsageError for one that is none of those there are */
+/** The given word. @throws UsageError for a word that is not known */
 export function wordOf<T extends string>(name: string, word: string, known: readonly T[]): T {
   const found = known.find((one) => one === word);
   if (found !== undefined) return found;
   throw new UsageError(`--${name}: there is no "${word}"`, { hint: suggestion(word, known) });
 }
 
-/** A mistake of the caller and a fault of the machine are sentences; a fault of the script is traced. */
+/** A caller's mistake or a machine's fault becomes a sentence; a fault of the script keeps its stack trace. */
 export function endingOf(error: unknown, script: string): { readonly says: string; readonly code: 1 | 2 | 6 } {
   if (error instanceof UsageError)
     return { says: `${script}: ${error.explain()}\n  see: node dist/bench/${script}.js --help`, code: 2 };
-  // A file that was named: what Node says of it is a sentence already.
+  // An error about a named file: Node's message is already a sentence.
   if (error instanceof Error && "path" in error && "code" in error)
     return { says: `${script}: ${error.message}\n  see: node dist/bench/${script}.js --help`, code: 2 };
   if (error instanceof MachineFault) return { says: `${script}: ${error.message}`, code: 6 };

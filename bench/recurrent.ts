@@ -1,12 +1,12 @@
 /**
- * @file Recurrences: lanes against the compiler's loops, in alternating batches in one process.
+ * @file Recurrences on lanes against the compiler's loops, in alternating batches in one process.
  *
  *     npm run build
- *     node dist/bench/recurrent.js --out recurrent                     4096 x 4096, 500 steps of 512 states, 2^24 sums; one thread
+ *     node dist/bench/recurrent.js --out recurrent         4096 x 4096, 500 steps of 512 states, 2^24 sums; one thread
  *     node dist/bench/recurrent.js --cases alignment,common --side 1024
  *
- * The loops are written as a careful programmer would (peers/recurrent.ts) and compiled by g++ -O3 -march=native. Every kernel is checked in every
- * element. Ratios above 1 say that lanes are faster: medians of ratios of neighbouring batches. A cell is an element; of a chain of states a sum.
+ * The loops are what a careful programmer would write (peers/recurrent.ts), compiled by g++ -O3 -march=native. All are
+ * checked in every element. Ratios are medians over neighbouring batches; above 1 lanes win. A cell: an element or sum.
  */
 
 import { writeFileSync } from "node:fs";

@@ -1,13 +1,13 @@
 /**
- * @file The kernels of a recorded search again, by two builds or under other flags of the compiler: how long each takes to compile and to run.
+ * @file Repeats the kernels of a recorded search with two builds or compiler flags, and times compiling and running.
  *
- *     automap tune conv2d --db trials.db                                                       or any database of trials
+ *     automap tune conv2d --db trials.db                                       or any database of trials
  *     node dist/bench/replayed-kernels.js --db trials.db --flags="-O2" --flags="-O3 -fno-ivopts"
  *     node dist/bench/replayed-kernels.js --db trials.db --other ../before/dist
  *
- * Rounds of searches cannot tell two builds apart: a search goes on from what it measured, and so to other kernels each time. Here both compile
- * the same candidates, half of them the fastest of the database and half spread over the others, and what they made of each runs in turns in
- * one process, on data that is checked. Without --other and --flags the same kernels are compared with themselves: the noise.
+ * Two searches cannot be compared round by round: each continues from its own measurements to other kernels. Here both
+ * builds compile the same candidates (half the fastest recorded, half spread over the rest). Their kernels run in turns
+ * in one process, on checked data. Without --other and --flags the kernels are compared with themselves, for the noise.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -38,7 +38,7 @@ const { values } = readOptions({
 });
 if (values.db === undefined) throw new UsageError("--db FILE: the trials whose kernels are compiled again");
 
-/** How a kernel of a candidate is made. */
+/** A way to make a candidate's kernel. */
 interface Variant {
   readonly name: string;
   readonly kernelFor: (computation: Computation, candidate: Candidate) => Kernel;
@@ -100,7 +100,7 @@ try {
   const ratios = variants.map((): number[] => []);
   for (const [at, candidate] of candidates.entries()) {
     const files: string[] = [];
-    // Who is first changes with the kernel.
+    // The variant that goes first alternates.
     for (const v of variants.keys()) {
       const turn = (v + at) % variants.length;
       const variant = variants[turn] ?? own;
@@ -108,7 +108,7 @@ try {
       const compiled = await variant.compileKernel(variant.kernelFor(computation, candidate), options);
       if (compiled.status !== "compiled") throw new Error(`${variant.name}: ${compiled.log}`);
       files[turn] = compiled.file;
-      // The first two compile headers.
+      // The first two are not counted: they compile precompiled headers.
       if (at > 1) compiling[turn]?.push(compiled.seconds);
     }
     const { arguments: tensors } = kernelFor(computation, candidate);

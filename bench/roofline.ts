@@ -1,11 +1,11 @@
 /**
- * @file How fast a computation could be on this machine: its products at the best issue rate that was measured, and each of its
- * tensors moved once at the bandwidth of the level of memory that holds them all.
+ * @file A computation's least time on this machine: its products at the best measured issue rate, and each tensor moved
+ * once at the bandwidth of the memory level that holds them all.
  *
- *     rooflineOf(conv2d, nativeIntrinsics(), target, 1)      { compute: 36.5, memory: 15.4, level: "l2" }     microseconds, u8s8, Xeon with AMX
+ *     rooflineOf(conv2d, nativeIntrinsics(), target, 1)    { compute: 36.5, memory: 15.4, level: "l2" }     in us (AMX)
  *
- * Both rates come from the machine's calibration (`automap calibrate`): from registers, and over footprints of each level. Copies,
- * tails of vectors and the second reading of anything are not in it.
+ * Both rates come from `automap calibrate`: from registers, and over footprints of each level. Excluded are copies,
+ * vector tails and repeated reads.
  */
 
 import {
@@ -22,15 +22,15 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type ModelTarget, timingOf } from "../perfmodel/target.ts";
 
 export interface Roofline {
-  /** Microseconds, on all threads together. */
+  /** Microseconds on all threads together. */
   readonly compute: number;
   readonly memory: number;
-  /** The level that holds every tensor of a thread's share. */
+  /** The level that holds all tensors of a thread's share. */
   readonly level: string;
 }
 
 /**
- * @param intrinsics those a kernel may be made of; one with the computation's types is among them
+ * @param intrinsics allowed in a kernel; at least one must have the computation's types
  * @returns undefined when none of them has the computation's types
  */
 export function rooflineOf(

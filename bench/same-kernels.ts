@@ -1,12 +1,12 @@
 /**
- * @file The kernels of two versions of automap, for the same candidates: whether they are the same machine code.
+ * @file Whether two versions of automap compile the same candidates to the same machine code.
  *
  *     npm run build                                              here, and in a checkout of the other version
- *     node dist/bench/same-kernels.js --other ../before/dist     twelve layers, three types, mappings and designs on lanes
+ *     node dist/bench/same-kernels.js --other ../before/dist     twelve layers, three types, mappings and lane designs
  *     node dist/bench/same-kernels.js --other ../before/dist --each 20 --out bench/results/same-kernels
  *
- * Candidates are drawn by the other version, from its own seeds. Both versions print them; both texts are compiled with the flags of a search,
- * and the bytes of code and of constants compared. Where they are equal no clock is needed. What differs is listed, and kept as two files.
+ * The other version draws candidates from its own seeds. Both print them; both sources are compiled with a search's
+ * flags, and bytes of code and constants compared. Equal bytes need no timing. Both files are kept where they differ.
  */
 
 import { execFileSync } from "node:child_process";
@@ -64,7 +64,7 @@ function bytesOf(kernel: Pick<Kernel, "source" | "features">, name: string): Buf
     execFileSync("objcopy", ["-O", "binary", `--only-section=${named}`, `${file}.o`, `${file}.bin`]);
     return readFileSync(`${file}.bin`);
   };
-  // Constants may lie in sections by size: .rodata, .rodata.cst16 and so on.
+  // Constants may be in sections by size: .rodata, .rodata.cst16 and so on.
   const bytes = Buffer.concat([".text*", ".rodata*"].map(section));
   if (bytes.length === 0) throw new Error(`${file}.o holds no code`);
   return bytes;
@@ -93,7 +93,7 @@ for (const { id, op, params } of suiteLayers().filter((layer) => values.ops.spli
         candidate = { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands, schedule };
         old = before.generate({ computation, candidate } as never) as Kernel;
       } catch {
-        // A mapping without a schedule, or of an instruction without a printer: no kernel before.
+        // Without a schedule or a printer for the instruction, a mapping never had a kernel.
         continue;
       }
       let made: Kernel;

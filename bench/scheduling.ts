@@ -1,13 +1,13 @@
 /**
- * @file Time for searches dealt among the tasks of a network by gain, beside equal shares of the same time: both from an empty database, then both
- * libraries in one process, batches in turns.
+ * @file Search time dealt among a network's tasks by expected gain, against equal shares of the same time. Both start
+ * from an empty database; then both libraries run in one process, in alternating batches.
  *
  *     npm run build
- *     node dist/bench/scheduling.js --out scheduling                                  three networks, 80 s for each way of each: nine minutes
+ *     node dist/bench/scheduling.js --out scheduling                     three networks, 80 s a way: nine minutes
  *     node dist/bench/scheduling.js --networks mobilenet-v1 --seconds 20 --out small
  *
- * What was searched stays in OUT-NETWORK-by-gain.db and OUT-NETWORK-equal.db: a command that was cut short goes on where it was, networks that are
- * done are not begun again. `times` is the time of equal shares over that by gain: above 1 says that gain was the better guide.
+ * Searches stay in OUT-NETWORK-by-gain.db and OUT-NETWORK-equal.db. A command that was cut short resumes, and skips
+ * finished networks. `times` is equal shares / by gain: above 1 means that gain was the better guide.
  */
 
 import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -26,7 +26,7 @@ import { readOptions, wordOf } from "./options.ts";
 const { values } = readOptions({
   options: {
     networks: { type: "string", default: "resnet18,mobilenet-v1,mobilenet-v1-u8s8" },
-    /** Of each search of a network. */
+    /** Length of each search of a network. */
     seconds: { type: "string", default: "80" },
     threads: { type: "string", default: "1" },
     batches: { type: "string", default: "40" },

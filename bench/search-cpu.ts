@@ -1,14 +1,14 @@
 /**
- * @file What a search costs of this processor besides compiling and measuring: the space of a computation, proposals under the model, texts of
- * kernels. One or several builds, in turns.
+ * @file Processor time of a search besides compiling and measuring: building the space, proposing under the model,
+ * printing kernels. Takes one or several builds, in turns.
  *
- *     node dist/bench/search-cpu.js                                                    this build, one configuration of every operator, both layouts
- *     node dist/bench/search-cpu.js --builds ../before/dist,dist --rounds 5            two builds in turns, the median of five rounds
- *     node dist/bench/search-cpu.js --cases c2d-1,gmm-4 --target native                searches on the cores of this machine
+ *     node dist/bench/search-cpu.js                             one configuration of every operator, both layouts
+ *     node dist/bench/search-cpu.js --builds ../before/dist,dist --rounds 5     two builds in turns, median of five
+ *     node dist/bench/search-cpu.js --cases c2d-1,gmm-4 --target native         searches for this machine's cores
  *
- * Times are of the process' own CPU, which a busy machine stretches less than a clock's, and every configuration has a process of its own, as a
- * search on the command line has. Nothing is compiled: a kernel "takes" what the model expects times a factor drawn from its key. Digests of
- * all candidates, of what the model expects of them and of the texts of their kernels show whether two builds answer alike.
+ * CPU time is less sensitive to other load than wall-clock time. Each configuration has its own process, like a search
+ * on the command line. Nothing is compiled: a kernel's "time" is the model's prediction times a factor drawn from its
+ * key. Digests of candidates, predictions and kernel texts show whether two builds answer alike.
  */
 
 import { execFileSync } from "node:child_process";
@@ -35,17 +35,17 @@ const { values } = readOptions({
       type: "string",
       default: "c1d-1,c2d-1,c3d-1,t2d-1,grp-1,dil-1,dep-1,cap-1,bcv-1,gmm-4,gmv-4,gfc-1,men-1,var-1,scn-1",
     },
-    /** Folders of built files. */
+    /** Folders of built files, separated by commas. */
     builds: { type: "string" },
     rounds: { type: "string", default: "1" },
     trials: { type: "string", default: "64" },
     /** A GPU of the table, or `native`. */
     target: { type: "string", default: "h100" },
-    /** One configuration in this process: an id and a layout. */
+    /** A single configuration for this process: an id and a layout. */
     one: { type: "string" },
   },
 });
-/** As on a machine of 16 cores. */
+/** Batch size of a machine with 16 cores. */
 const BATCH = 16;
 
 const told = z.object({
@@ -66,7 +66,7 @@ const machine = values.target === "native" ? nativeTarget() : nvidiaTarget(value
 if (values.one === undefined) compareBuilds();
 else console.log(JSON.stringify(await timed(values.one)));
 
-/** Milliseconds of CPU that this process has spent. */
+/** Milliseconds of CPU time used by this process. */
 function spentMs(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;
@@ -107,12 +107,12 @@ async function timed(one: string): Promise<Told> {
   });
   const searchMs = spentMs() - searching;
 
-  // 3. The model alone, of what the search asked about.
+  // 3. The model alone, on the candidates the search asked about.
   const again = spentMs();
   for (const [key, candidate] of asked) digests.expectations.update(`${key} ${space.predict(candidate)?.seconds}\n`);
   const predictionsASecond = (1000 * asked.size) / (spentMs() - again);
 
-  // 4. The texts of what was proposed.
+  // 4. The texts of the proposed kernels.
   const writing = spentMs();
   for (const { candidate } of trials) digests.texts.update(space.kernelOf(candidate).source);
   const kernelMs = (spentMs() - writing) / Math.max(1, trials.length);

@@ -1,14 +1,15 @@
 /**
- * @file Lane kernels against the compiler's loops and OpenCV: for each case the most promising lane schedules are compiled, checked element
- * by element and timed; the best then runs in turns with the peers, in one process on the same memory.
+ * @file Lane kernels against the compiler's loops and OpenCV. The most promising lane schedules of a case are compiled,
+ * checked element by element and timed; the best then runs in turns with the peers in one process, on the same memory.
  *
  *     npm run build
  *     node dist/bench/stencils.js                                     convolutions and stencils, f32, one thread
  *     node dist/bench/stencils.js --cases 2d5pt,conv9 --sizes 1024 --candidates 24 --threads 2
  *     node dist/bench/stencils.js --type f64 --out bench/results/stencils-f64
  *
- * Ratios above 1 say automap is faster; they are medians of ratios of neighbouring batches. "gcc" is the faster of two forms of the same
- * loops (peers/loops.ts); OpenCV needs libopencv-imgproc-dev, Halide libhalide14-0-dev (peers/halide.ts), and their columns are missing without them. Bandwidth counts each input and each output once, beside a copy of as many bytes measured just before.
+ * Ratios are medians over neighbouring batches; above 1 automap is faster. "gcc" is the faster of two forms of the same
+ * loops (peers/loops.ts). Columns need libopencv-imgproc-dev and libhalide14-0-dev. Bandwidth counts each input and
+ * output once, beside a copy of as many bytes measured just before.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";
@@ -57,7 +58,7 @@ const threads = Number(values.threads);
 const jsonl = `${values.out}.jsonl`;
 writeFileSync(jsonl, "");
 
-/** Points a side of an image; signals and grids have about as many points in all. */
+/** `side` is the side of an image. Signals and grids have about as many points in all. */
 function subject(name: string, side: number): Computation {
   const make = (operator: string, parameters: Readonly<Record<string, number>>): Computation =>
     instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(values.type) });
@@ -104,7 +105,7 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
   const made = await createRunner({
     threads,
     memoryBytes: 2 ** 33,
-    // Halide compiles in its first call, one thread after another.
+    // Halide compiles in its first call, on one thread after another.
     stepSeconds: 240,
     budgetSeconds: Number(values.seconds),
   });
@@ -134,7 +135,7 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
       .map((t, i) => ({ ...t, seconds: leastOf(measured[i]) }))
       .reduce((a, b) => (b.seconds < a.seconds ? b : a));
 
-    // 2. The same bytes, copied.
+    // 2. A copy of the same bytes.
     const bytes = [outputOf(computation), inputsOf(computation)[0]].reduce(
       (sum, t) => sum + (t ? elementCount(t) * bytesOf(t.dtype) : 0),
       0,
@@ -197,8 +198,8 @@ function kernelOf(computation: Computation, schedule: LaneSchedule): Kernel {
 }
 
 /**
- * Small integers, whose sums are exact in any order: every element of every kernel must be the reference's. The full set of references
- * (fractions, extremes) takes gigabytes at these sizes; smaller shapes get it in the tests.
+ * Small integers, whose sums are exact in any order, so every element must equal the reference's. The full reference
+ * sets (fractions, extremes) would take gigabytes at these sizes; tests use them on smaller shapes.
  */
 async function exactReference(computation: Computation, runner: Runner): Promise<Reference> {
   const random = seededRandom(1);
@@ -225,7 +226,7 @@ async function exactReference(computation: Computation, runner: Runner): Promise
   };
 }
 
-/** The fastest copy of so many elements we know: memcpy, and our own loads with stores past the caches. */
+/** The fastest known copy: memcpy, or our own loads with non-temporal stores. */
 async function copySeconds(elements: number, runner: Runner): Promise<number> {
   const computation = defineComputation({
     name: "copy",
@@ -264,7 +265,7 @@ extern "C" void automap_run(void*, void* const* tensors, int, int part, int part
   return spell(text, "c++");
 }
 
-/** A product and a sum for each tap of each output. */
+/** Counts a product and a sum for each tap of each output. */
 function operationsOf(computation: Computation): number {
   const verdict = tapsOf(computation);
   return verdict.ok ? 2 * verdict.sum.taps.length * elementCount(outputOf(computation)) : 0;
@@ -274,7 +275,7 @@ function secondsOf(m: Measurement | undefined): number {
   return m?.status === "ok" ? m.median : Number.POSITIVE_INFINITY;
 }
 
-/** Candidates are chosen by their least time: on a busy machine a median says who was interrupted. */
+/** Candidates are ranked by their least time: on a busy machine a median shows which one was interrupted. */
 function leastOf(m: Measurement | undefined): number {
   return m?.status === "ok" ? Math.min(...m.samples) : Number.POSITIVE_INFINITY;
 }
@@ -297,13 +298,13 @@ function text(m: Measurement): string {
   return `${(m.median * 1e6).toFixed(1)} ±${half.toFixed(1)}%`;
 }
 
-/** The smallest ratio among the forms of a peer. */
+/** The smallest ratio over the forms of a peer. */
 function against(peer: string, row: Row): number | undefined {
   const ratios = row.peers.filter((p) => p.name.startsWith(peer)).flatMap((p) => p.ratio ?? []);
   return ratios.length === 0 ? undefined : Math.min(...ratios);
 }
 
-/** How many times the copy of the case's bytes is as fast as the faster form of the compiler's loops. */
+/** Time of the faster compiler's loops over that of a copy of the case's bytes. */
 function copyAgainst({ copy, peers }: Row): number[] {
   const loops = peers.filter((p) => p.name.startsWith("gcc")).map((p) => secondsOf(p.measured));
   return [Math.min(...loops) / copy].filter(Number.isFinite);

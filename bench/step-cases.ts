@@ -1,6 +1,6 @@
 /**
- * @file Stencils in time that benches measure: stars of radius 1 and 2 whose coefficients add up to 1, on a square or a cube. And what
- * bench/cuda-steps.ts measured of them.
+ * @file Stencils in time for benches: stars of radius 1 and 2 on a square or cube, whose coefficients add up to 1.
+ * Also reads what bench/cuda-steps.ts measured of them.
  */
 
 import { readFileSync } from "node:fs";
@@ -33,7 +33,7 @@ export function stepCase(
   });
 }
 
-/** A kernel of a run, right or not. */
+/** A kernel of a run, correct or not. */
 export const STEP_TRIAL = z.object({
   kind: z.literal("trial"),
   ...{ case: z.string(), dtype: z.enum(["f32", "f64"]), cells: z.number(), bytes: z.number() },
@@ -60,7 +60,7 @@ export interface MeasuredSteps {
   readonly seconds: number;
 }
 
-/** The kernels that were right, of planes and steps as bench/cuda-steps.ts has them. */
+/** The correct kernels, with the planes and steps of bench/cuda-steps.ts. */
 export function measuredSteps(file: string): readonly MeasuredSteps[] {
   const [plane, cube] = [
     { i: 8192, j: 8192 },

@@ -1,13 +1,13 @@
 /**
- * @file Stencils in time: several steps a pass over memory beside one step a pass, and beside the compiler's sweeps, in turns in one process.
+ * @file Stencils in time: several steps a pass over memory, one step a pass, and the compiler's sweeps, in turns.
  *
  *     npm run build
- *     node dist/bench/steps.js                                    2d5pt and 3d7pt, f32, 48 steps, planes of 256 MB, one thread
+ *     node dist/bench/steps.js                      2d5pt and 3d7pt, f32, 48 steps, planes of 256 MB, one thread
  *     node dist/bench/steps.js --threads 2 --steps 24
  *     node dist/bench/steps.js --cases 2d5pt --steps 100 --side 4096 --candidates 24
  *
- * Ratios above 1 say that several steps a pass are faster; they are medians of ratios of neighbouring batches. Every kernel is checked in every
- * element. GCells/s are points times steps over the time of a call.
+ * Ratios are medians over neighbouring batches in one process; above 1 several steps a pass are faster. Every kernel is
+ * checked in every element. GCells/s = points x steps / time of a call.
  */
 
 import { writeFileSync } from "node:fs";
@@ -40,17 +40,17 @@ const { values } = readOptions({
   },
 });
 
-// Both are looked up before anything is measured.
+// Checks the names before anything is measured.
 const cases = values.cases.split(",").map((name) => wordOf("cases", name, Object.keys(STEP_CASES)));
 const dtype = wordOf("type", values.type, ["f32", "f64"]);
 const threads = Number(values.threads);
 
-// Figures of this machine decide which schedules are tried.
+// The calibration decides which schedules are tried.
 const calibrated = await calibrateMachine(":memory:", {}, (text) => console.error(text));
 if (calibrated.status === "environment") throw new EnvironmentError(calibrated.problem);
 const { target } = calibrated;
 
-/** As many points as a square of so many a side. */
+/** As many points as a square of this side. */
 function subject(name: string): Computation {
   const side = Number(values.side);
   const edge = 2 ** Math.ceil(Math.log2(side * side) / 3);
@@ -83,11 +83,11 @@ async function compare(name: string): Promise<string> {
   try {
     const space = stepSpace(computation, { threads, target });
     if ("because" in space) throw new Error(`${name}: ${space.because}`);
-    // One set of inputs: planes are large.
+    // One set of inputs, since planes are large.
     const expected = randomSetOnly(await runner.reference(computation, 1));
     const ranked = [...space.all()].sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
     const single = ranked.filter((s) => depthOf(s) === 1).slice(0, 6);
-    // The best of each depth first: a model is surest of what differs least.
+    // The best of each depth first: the model ranks similar schedules more reliably than different depths.
     const depths = [...new Set(ranked.map(depthOf))].filter((d) => d > 1);
     const several = [...depths.flatMap((d) => ranked.filter((s) => depthOf(s) === d).slice(0, 2))]
       .sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b))

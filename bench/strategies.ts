@@ -1,14 +1,14 @@
 /**
- * @file The strategies against one another on recorded trials: how many each needs to come within 5 % of the best that is known.
+ * @file Search strategies compared on recorded trials: how many each needs to come within 5 % of the best known time.
  *
- *     automap tune conv2d --strategy random --trials 400 --time 600 --db recorded.db          records a space, blindly
+ *     automap tune conv2d --strategy random --trials 400 --time 600 --db recorded.db          records a random sample
  *     npm run build
  *     node dist/bench/strategies.js --db recorded.db --seeds 20 --out bench/results/strategies.md
  *
- * The space is what was recorded of a workload; a mutation moves to a recorded neighbour, a crossover to what lies between its parents.
- * Every answer comes from the database, so the table is the same on any machine. The model is the one a search has: calibrated on the
- * machine of the trials, corrected by what this search has seen and by nothing else. `exhaustive` goes through in the order of the
- * candidates' text, which knows nothing of their speed.
+ * The space is the recorded candidates of a workload: a mutation moves to a recorded neighbour, a crossover to one
+ * between its parents. All answers come from the database, so every machine gives the same table. The model is a
+ * search's: calibrated on the recording machine, corrected only by trials seen in this search. `exhaustive` visits
+ * candidates in the order of their text, which is unrelated to their speed.
  */
 
 import { writeFileSync } from "node:fs";
@@ -37,7 +37,7 @@ const { values } = readOptions({
 });
 const SEEDS = Array.from({ length: Number(values.seeds) }, (_, i) => i + 1);
 const WITHIN = Number(values.within);
-/** Recorded neighbours a mutation chooses from. */
+/** Recorded neighbours from which a mutation chooses. */
 const NEIGHBOURS = 6;
 const COMPARED = STRATEGIES.filter((s) => s.name !== "replay");
 
@@ -62,7 +62,7 @@ const text = `${lines.join("\n")}\n`;
 process.stdout.write(text);
 if (values.out !== undefined) writeFileSync(values.out, text);
 
-/** The trials of each workload, environment and thread count, each candidate once: the first time it was tried. */
+/** The trials of each workload, environment and thread count; of each candidate only the first. */
 function recordedWorkloads(): TrialRecord[][] {
   const groups = new Map<string, Map<string, TrialRecord>>();
   for (const trial of queryTrials(db, { sort: "at" }).reverse()) {
@@ -130,7 +130,7 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
   }
 }
 
-/** The recorded candidates as a space. Distances are counted once: leaves of the candidates that differ. */
+/** The recorded candidates as a space. A distance is the number of differing leaves; each is computed once. */
 function recordedSpace(recorded: readonly Candidate[]): SearchSpace<Candidate> {
   const all = [...recorded].sort((a, b) => inOrder(candidateKey(a), candidateKey(b)));
   const place = new Map(all.map((c, i) => [candidateKey(c), i]));

@@ -1,4 +1,4 @@
-/** @file The layers of bench/suites: which operator, with which parameters. */
+/** @file The layers of bench/suites: operators with their parameters. */
 
 import { readFileSync } from "node:fs";
 import { z } from "zod";
@@ -9,7 +9,7 @@ const SUITE = z.object({
 });
 export type Layer = z.infer<typeof SUITE>["configs"][number];
 
-/** Every layer AMOS is evaluated on. */
+/** Every layer on which AMOS is evaluated. */
 export function suiteLayers(): readonly Layer[] {
   return SUITE.parse(JSON.parse(readFileSync(new URL("./suites/amos-operators.json", import.meta.url), "utf8")))
     .configs;

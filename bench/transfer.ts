@@ -1,14 +1,14 @@
 /**
- * @file Trials that a search needs to come within 5 % of the best that is known, with the records of near layers and without them.
+ * @file Trials that a search needs to come within 5 % of the best known time, with and without records of near layers.
  *
  *     npm run build
- *     node dist/bench/transfer.js --out transfer                                     30 layers, 9 s for each of both searches: ten minutes
+ *     node dist/bench/transfer.js --out transfer                 30 layers, 9 s for each of both searches: ten minutes
  *     node dist/bench/transfer.js --layers 4 --seconds 5 --networks resnet18 --out small
  *
- * Layers are the different tasks of the networks, in the order these compute them. A search with transfer begins with the records of the layers before
- * it, which lie in OUT.db; one without has an empty database. Who comes first changes from layer to layer. The best is that of both searches; a search
- * that does not come near it counts with all its trials, one more than it made. The first layer has no others to learn from and is left out of the sums.
- * Layers that are done are not begun again: a command that was cut short goes on where it was.
+ * Layers are the networks' different tasks, in network order. A search with transfer starts with the records of earlier
+ * layers in OUT.db, one without from an empty database; which goes first alternates. The best time is that of both
+ * searches. A search that misses the goal counts with its trials plus one. The first layer, which has no earlier ones,
+ * is left out of sums. A command that was cut short resumes and skips finished layers.
  */
 
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -26,9 +26,9 @@ const { values } = readOptions({
   options: {
     networks: { type: "string", default: "resnet18,resnet50,mobilenet-v1" },
     layers: { type: "string", default: "30" },
-    /** Of each search. */
+    /** Length of each search. */
     seconds: { type: "string", default: "9" },
-    /** Of the best, that a search must come near. */
+    /** Distance from the best within which a search must come. */
     percent: { type: "string", default: "5" },
     seed: { type: "string", default: "1" },
     out: { type: "string", default: "transfer" },
@@ -80,7 +80,7 @@ Near the best came ${reached("with")} of ${judged.length} searches with it, ${re
 `,
 );
 
-/** Different tasks of all networks, as far as they are asked for. */
+/** The different tasks of all requested networks. */
 function layersOf(words: readonly string[]): readonly Task[] {
   const layers = new Map<string, Task>();
   for (const word of words) {
@@ -111,7 +111,7 @@ async function compared(task: Task, place: number): Promise<Row> {
   return row;
 }
 
-/** Seconds of each trial in turn; one that failed is never the best. */
+/** Seconds of each trial in order; Infinity for a failed one. */
 async function searched({ computation, operator }: Task, transfer: boolean): Promise<readonly number[]> {
   const outcome = await tuneComputation(
     { computation, ...(operator && { parameters: operator.parameters }) },

@@ -1,12 +1,12 @@
 /**
- * @file How long two versions of automap take to map, to lower and to judge the same candidates, in turns.
+ * @file Time of two versions of automap to map, lower and judge the same candidates, in turns.
  *
  *     npm run build                                              here, and in a checkout of the other version
  *     node dist/bench/two-versions.js --other ../before/dist     a table for bench/results/
  *
- * Both versions run in one process and take turns every few milliseconds, so that other load on the machine meets both alike. Times are of the
- * processor (user and system). A ratio is of two neighbouring turns; the median of all is given, with its quartiles. Schedules are drawn by the
- * other version and judged by both.
+ * Both run in one process and take turns every few milliseconds, so that other load affects both alike. Times are
+ * processor time (user and system). A ratio is of two neighbouring turns; the table has their median and quartiles.
+ * The other version draws the schedules, and both judge them.
  */
 
 import { resolve } from "node:path";
@@ -21,9 +21,9 @@ import { readOptions } from "./options.ts";
 const { values } = readOptions({ options: { other: { type: "string" }, turns: { type: "string", default: "60" } } });
 if (values.other === undefined) throw new UsageError("--other DIST: the built files of the version to compare with");
 
-/** Turns before those that count: until the compiler of JavaScript is done. */
+/** Turns before those that count, while the JIT compiler warms up. */
 const WARM_UP = 40;
-/** Microseconds of processor time that a turn takes at least. */
+/** Minimum processor time of a turn, in microseconds. */
 const TURN = 15_000;
 
 const CASES = [
@@ -96,7 +96,7 @@ for (const { operator, types, layouts, intrinsic: name } of CASES) {
   });
 }
 
-/** @param things that one run does; times are of one */
+/** @param things done in one run; times are for one of them */
 function compare(what: string, things: number, made: (version: Version) => () => unknown): void {
   const runs = [made(before), made(now)];
   const timed = (run: (() => unknown) | undefined, count: number): number => {
@@ -109,7 +109,7 @@ function compare(what: string, things: number, made: (version: Version) => () =>
   const count = Math.ceil(TURN / one);
   const times: [number, number][] = [];
   for (let turn = 0; turn < WARM_UP + Number(values.turns); turn++) {
-    // Which is first changes with the turn.
+    // The version that goes first alternates.
     const order = turn % 2 === 0 ? [0, 1] : [1, 0];
     const of: [number, number] = [0, 0];
     for (const version of order) of[version] = timed(runs[version], count) / things;
