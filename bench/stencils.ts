@@ -198,8 +198,7 @@ function kernelOf(computation: Computation, schedule: LaneSchedule): Kernel {
 }
 
 /**
- * Small integers, whose sums are exact in any order, so every element must equal the reference's. The full reference
- * sets (fractions, extremes) would take gigabytes at these sizes; tests use them on smaller shapes.
+ * Small integers, whose sums are exact. The full reference sets would take gigabytes; tests use them on small shapes.
  */
 async function exactReference(computation: Computation, runner: Runner): Promise<Reference> {
   const random = seededRandom(1);
