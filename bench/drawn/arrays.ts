@@ -1,6 +1,6 @@
 /**
- * @file Designs on lanes by their transforms, drawn at random: filters, stencils and sums of every rank, with strides, dilation, padding, borders,
- * channels, narrow types and epilogues, each by designs that are enumerated for it. And any enumerated design in the four forms of its registers.
+ * @file Random lane designs: filters, stencils and sums of every rank, with strides, dilation, padding, borders,
+ * channels, narrow types and epilogues. Also any enumerated design in the four forms of its registers.
  */
 
 import type { ArraySchedule } from "../../abstraction/candidate.ts";
@@ -78,9 +78,9 @@ export const ARRAY_OPERATORS: readonly ((random: Random) => Computation)[] = [
   },
 ];
 
-/** Few computations have dot products. */
+/** Weighted by repetition; dot products are rare because few computations have them. */
 const INPUTS = ["passed", "passed", "loaded", "loaded", "dots"] as const;
-/** Schedules of one computation: enumerating its designs costs as much as judging some of them. */
+/** Schedules drawn for one computation, since enumerating its designs is as expensive as judging some. */
 const OF_ONE = 8;
 
 export function drawArrays(random: Random, count = OF_ONE): readonly Drawn[] {
@@ -106,7 +106,7 @@ export function drawArrays(random: Random, count = OF_ONE): readonly Drawn[] {
   });
 }
 
-/** Boxes so small that a design is run in a moment, lane by lane. */
+/** Boxes small enough that a design runs quickly lane by lane. */
 const SMALL: readonly (readonly [Computation, rows: number])[] = [
   [["out[c] += x[c+q] * w[q]", { c: 16, q: 5 }] as const, 1] as const,
   [["out[c] += x[2*c+q] * w[q]", { c: 7, q: 5 }] as const, 1] as const,
@@ -121,7 +121,7 @@ const SMALL: readonly (readonly [Computation, rows: number])[] = [
 
 let known: readonly { readonly computation: Computation; readonly designs: readonly SpaceTime[] }[] | undefined;
 
-/** All designs of the small boxes with entries up to 2; some hundred thousand, found once. */
+/** All designs of the small boxes with entries up to 2: some hundred thousand, enumerated once. */
 function allDesigns(): NonNullable<typeof known> {
   known ??= SMALL.map(([computation, arrayRows]) => {
     const { problem } = arrayPass(computation, { loops: computation.axes.map((a) => a.name) });

@@ -1,8 +1,8 @@
 /**
- * @file A random case to be checked: a candidate whose nest is interpreted, one whose kernel is compiled, or a refusal with its reason.
+ * @file A random case: a candidate's nest to interpret, a candidate's kernel to compile, or a refusal with its reason.
  *
  *     const [first] = ARRAYS.draw(seededRandom(1));
- *     if (first?.status === "nest") wrongNest(first)          undefined where it gives what the equation gives
+ *     if (first?.status === "nest") wrongNest(first)          undefined if it equals the equation
  */
 
 import { type Computation, elementCount, inputsOf } from "../../abstraction/computation.ts";
@@ -16,7 +16,7 @@ import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { runEmulated, type ThreadOrder } from "../../runtime/emulated-kernel.ts";
 
 interface Subject {
-  /** The equation, its extents and the schedule: what a failure is reported by. */
+  /** Equation, extents and schedule, for the report of a failure. */
   readonly said: string;
   readonly computation: Computation;
   readonly inputs: Inputs;
@@ -30,7 +30,7 @@ export interface DrawnNest extends Subject {
 export interface DrawnKernel extends Subject {
   readonly status: "kernel";
   readonly kernel: Kernel;
-  /** Each a run of its own. */
+  /** One run for each order. */
   readonly orders: readonly ThreadOrder[];
 }
 
@@ -44,13 +44,13 @@ export type Drawn = DrawnNest | DrawnKernel | Refused;
 /** A kind of candidates. */
 export interface DrawnKind {
   readonly name: string;
-  /** Of a thousand candidates so many. */
+  /** Share of all candidates, in thousandths. */
   readonly share: number;
-  /** Some candidates of one computation. */
+  /** Draws some candidates of one computation. */
   readonly draw: (random: Random) => readonly Drawn[];
 }
 
-/** Small integers, so that sums are exact in every type and any order. */
+/** Small integers, so that sums are exact in every type and order. */
 export function smallInputs(computation: Computation, seed: number, most = 3): Record<string, Float64Array> {
   const random = seededRandom(seed);
   return Object.fromEntries(
@@ -63,7 +63,7 @@ export function smallInputs(computation: Computation, seed: number, most = 3): R
   );
 }
 
-/** The nest whose parallel loops run from their ends: what depends on their order shows. */
+/** The nest with its parallel loops reversed, which exposes a dependence on their order. */
 export function reversed(nest: LoopNest): LoopNest {
   const turned = (s: Statement): Statement => {
     if (s.kind === "when") return { ...s, body: s.body.map(turned), otherwise: s.otherwise.map(turned) };
@@ -76,7 +76,7 @@ export function reversed(nest: LoopNest): LoopNest {
   return { ...nest, body: nest.body.map(turned) };
 }
 
-/** The first element that a nest computes otherwise than the equation, its parallel loops forward once and reversed twice in a row. */
+/** The first wrong element of a nest, run once forward, then twice in a row with its parallel loops reversed. */
 export function wrongNest({ computation, inputs, nest }: Omit<DrawnNest, "status" | "said">): string | undefined {
   const expected = interpret(computation, inputs);
   const lowered = nest();
@@ -91,10 +91,10 @@ export function wrongNest({ computation, inputs, nest }: Omit<DrawnNest, "status
   return undefined;
 }
 
-/** Products may be rounded once with their sums. */
+/** A fused multiply-add rounds a product and its sum only once. */
 const ROUNDING = 1e-5;
 
-/** Of kernels that are compiled together, what is wrong with each, in any of its orders. */
+/** Compiles kernels together and returns each one's first error in any of its orders. */
 export async function wrongKernels(kernels: readonly DrawnKernel[]): Promise<readonly (string | undefined)[]> {
   const jobs = kernels.flatMap(({ kernel, inputs, orders }) => orders.map((order) => ({ kernel, inputs, order })));
   const runs = await runEmulated(jobs, { timeLimitMs: 600_000, batch: 60 });

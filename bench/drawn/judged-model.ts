@@ -1,5 +1,5 @@
 /**
- * @file The outcome of reading a model: a refusal in a sentence, or a network whose fused steps compute what its nodes specify.
+ * @file The outcome of reading a model: a one-sentence refusal, or a network whose fused steps compute its nodes.
  *
  *     await judgedModel(bytes, folder)      { status: "refused", says: "conv1 (Conv): ..." }
  */
@@ -18,16 +18,16 @@ import { drawInputs } from "../../session/prove-network.ts";
 
 export type JudgedModel =
   | { readonly status: "refused"; readonly says: string }
-  /** @property compared whether it was computed twice, as it is read and fused, with an element that could be compared */
+  /** @property compared whether it was computed as read and as fused, with at least one comparable element */
   | { readonly status: "read"; readonly compared: boolean }
   | { readonly status: "wrong"; readonly says: string };
 
-/** Points of a network's equations that are interpreted, twice; a larger network is read only. */
+/** Limit of points that are interpreted, twice. A larger network is only read. */
 const MOST_POINTS = 1_000_000;
-/** Characters of a refusal: a sentence and a hint, with the names that the model gives. */
+/** Limit of a refusal's length: a sentence and a hint, with names from the model. */
 const MOST_SAID = 2000;
 
-/** @throws whatever is no refusal: a fault of automap */
+/** @throws what is not a refusal: a fault of automap */
 export async function judgedModel(bytes: Uint8Array, folder: string): Promise<JudgedModel> {
   try {
     const graph = parseOnnx(bytes, "model.onnx", folder);
@@ -48,7 +48,7 @@ export async function judgedModel(bytes: Uint8Array, folder: string): Promise<Ju
   }
 }
 
-/** As a GPU computes it; numbers beyond f16 are refused there. */
+/** Converts the network as for a GPU, where numbers beyond f16 are refused. */
 function inHalfIfItFits(plain: Program): void {
   try {
     channelsLast(inHalf(fuse(plain)), true);
@@ -61,10 +61,10 @@ const pointsOf = ({ steps, inputs }: Program): number =>
   steps.reduce((sum, { computation }) => sum + computation.axes.reduce((all, a) => all * a.extent, 1), 0) +
   inputs.reduce((sum, { shape }) => sum + shape.reduce((all, size) => all * size, 1), 0);
 
-/** Of the largest number of an output, which roundings in another order may change. */
+/** Allowed difference, relative to an output's largest number: fusion changes the order of roundings. */
 const TOLERANCE = 1e-3;
 
-/** By how much two computations of an output may differ: a place or a truth by nothing, and an integer that was rounded by one. */
+/** The allowed difference of two computations of an output: 0 for indices and booleans, 1 for a rounded integer. */
 function boundOf(type: ElementType, largest: number): number {
   if (type === "bool" || type === "s64") return 0;
   const dtype = heldAs(type);
@@ -72,7 +72,7 @@ function boundOf(type: ElementType, largest: number): number {
   return type === "u8" || type === "s8" ? 1 : TOLERANCE * largest + 1;
 }
 
-/** An output computed twice: how many elements could be compared, and the first that differs. What overflows or has no order is left out. */
+/** Compares an output computed twice: the elements compared, and the first wrong one. Overflows and NaN are skipped. */
 export function outputCompared(
   type: ElementType,
   expected: readonly number[],
@@ -88,7 +88,7 @@ export function outputCompared(
   return { compared: finite.length, says: `element ${e} is ${got[e]} fused and ${expected[e]} as it is read` };
 }
 
-/** The first output that the fused network computes otherwise, and how many elements were compared. */
+/** The first output that the fused network computes differently, and the number of elements compared. */
 async function differenceOf(plain: Program, program: Program): Promise<ReturnType<typeof outputCompared>> {
   const { values } = drawInputs(plain, 1);
   const inputs = Object.fromEntries(plain.inputs.map((input) => [input.name, values.get(input) ?? []]));

@@ -1,4 +1,4 @@
-/** @file The kinds of random lane candidates, and how many of a thousand are of each. */
+/** @file The kinds of random lane candidates. */
 
 import { type Random, seededRandom } from "../../abstraction/random.ts";
 import { ARRAYS, REGISTER_FORMS } from "./arrays.ts";
@@ -12,6 +12,6 @@ export const DRAWN_KINDS: readonly DrawnKind[] = [
   ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS, PLANE_STEPS],
 ];
 
-/** What draws the candidates at a place of a kind: the same whatever was drawn before. */
+/** The random numbers of a kind's candidates at a place, independent of earlier draws. */
 export const randomAt = (kind: DrawnKind, seed: number, place: number): Random =>
   seededRandom((seed * 1_000_003 + place) * 31 + DRAWN_KINDS.indexOf(kind));

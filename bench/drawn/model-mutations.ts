@@ -1,9 +1,9 @@
 /**
- * @file Random corruptions of ONNX models, such as a broken exporter, an incomplete download or an attacker might produce.
+ * @file Random corruptions of ONNX models, as from a broken exporter, an incomplete download or an attacker.
  *
  *     mutatedModel(seededRandom(1), bytes)      { kind: "sizes", bytes: Uint8Array }
  *
- * A mutation changes the bytes, or the message they encode. The same random numbers change the same model in the same way.
+ * A mutation changes the bytes or the message they encode. It depends only on the model and the random numbers.
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
@@ -18,7 +18,7 @@ import {
 } from "onnx-buf";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 
-/** Sizes, axes and counts that nobody means. */
+/** Implausible sizes, axes and counts. */
 const STRANGE_SIZES: readonly bigint[] = [
   ...[0n, -1n, -2n, 1n, 2n, 3n, 7n, 255n, 65_536n, 2n ** 20n + 1n, 2n ** 24n, 2n ** 31n - 1n, 2n ** 31n],
   ...[2n ** 32n, 2n ** 40n, 2n ** 53n, 2n ** 62n, 2n ** 63n - 1n, -(2n ** 31n), -(2n ** 63n)],
@@ -26,7 +26,7 @@ const STRANGE_SIZES: readonly bigint[] = [
 
 const STRANGE_FLOATS = [0, -0, 1e-45, 1e38, -1e38, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0.5];
 
-/** Names that mean something to JavaScript, a shell, a path, a terminal, C, or HTML. */
+/** Names with a meaning in JavaScript, a shell, a path, a terminal, C, or HTML. */
 const STRANGE_NAMES: readonly string[] = [
   ...["", " ", "__proto__", "constructor", "toString", "hasOwnProperty", "0", "-1", "y", "in", "out", "select"],
   ...["../../etc/passwd", "/dev/zero", "a/b", "$(touch pwned)", "`id`", '"; exit(1); //', "*/ int main() { /*"],
@@ -94,12 +94,12 @@ const tensorsOf = (model: ModelProto): TensorProto[] => [
   ...attributesOf(model).flatMap((a) => (a.t ? [a.t] : [])),
 ];
 
-/** Does something with one of the items, where there is one. */
+/** Changes one of the items, if there are any. */
 function one<T>(random: Random, items: readonly T[], change: (item: T) => void): void {
   if (items.length > 0) change(pick(random, items));
 }
 
-/** One element of a list in the place of another. */
+/** Replaces one element of a list. */
 function replaced<T>(random: Random, list: T[], value: T): void {
   if (list.length === 0) list.push(value);
   else list[randomInteger(random, 0, list.length - 1)] = value;
@@ -114,7 +114,7 @@ function exchanged<T>(random: Random, list: T[]): void {
   list[j] = a;
 }
 
-/** Of small tensors only: a few numbers say how to compute, many are weights. */
+/** Small tensors are settings, large ones are weights. */
 const FEW = 64;
 const settingsOf = (model: ModelProto): TensorProto[] =>
   tensorsOf(model).filter((t) => t.rawData.length <= 8 * FEW && t.int64Data.length <= FEW);
@@ -362,7 +362,7 @@ const KINDS: readonly MutationKind[] = [
   },
 ];
 
-/** A few bytes among those that are no weights: the place of any is drawn from the first and the last of the file, or from all of it. */
+/** Changes a few bytes, each near the start of the file, near its end, or anywhere. Most weights are in the middle. */
 function bytesChanged(random: Random, bytes: Uint8Array): Uint8Array {
   const spoilt = Uint8Array.from(bytes);
   const near = Math.min(bytes.length, 4096);
@@ -374,7 +374,7 @@ function bytesChanged(random: Random, bytes: Uint8Array): Uint8Array {
   return spoilt;
 }
 
-/** A part left out, or brought in a second time. */
+/** Drops or repeats a part. */
 function bytesMoved(random: Random, bytes: Uint8Array): Uint8Array {
   const [a, b] = [randomInteger(random, 0, bytes.length), randomInteger(random, 0, Math.min(bytes.length, 4096))];
   return Uint8Array.from(Buffer.concat([bytes.subarray(0, a), bytes.subarray(b)]));
@@ -388,7 +388,7 @@ const OF_BYTES = {
 
 export const MUTATIONS: readonly string[] = [...Object.keys(OF_BYTES), ...KINDS.map((k) => k.name)];
 
-/** A model with one to three changes of one kind. @param bytes a model that is read */
+/** Makes one to three changes of one kind. @param bytes a valid model */
 export function mutatedModel(random: Random, bytes: Uint8Array): { readonly kind: string; readonly bytes: Uint8Array } {
   const kind = pick(random, MUTATIONS);
   for (const [name, change] of Object.entries(OF_BYTES))

@@ -1,6 +1,6 @@
 /**
- * @file Models to be corrupted: small forms of the built-in networks, ResNet-18 in full, one with its weights in a separate file, and ONNX's own
- * cases.
+ * @file Models to corrupt: small forms of the built-in networks, ResNet-18 in full, a network with its weights in a
+ * separate file, and ONNX's own cases.
  *
  *     baseModels(folder)      [{ name: "shufflenet", bytes: () => Uint8Array }, ...]
  */
@@ -23,14 +23,14 @@ import { onnxBytes } from "../../network/onnx/write.ts";
 export interface BaseModel {
   readonly name: string;
   readonly bytes: () => Uint8Array;
-  /** Of a thousand spoilt models so many. */
+  /** Share of all corrupted models, in thousandths. */
   readonly share: number;
 }
 
-/** Where Debian's libonnx-testdata lies. */
+/** Folder of Debian's libonnx-testdata. */
 const TESTDATA = "/usr/share/libonnx-testdata/data";
 
-/** @param folder an empty one, where files beside the models are written */
+/** @param folder an empty folder for files beside the models */
 export function baseModels(folder: string): readonly BaseModel[] {
   const small = { size: 32 };
   const built: readonly (readonly [name: string, share: number, build: () => Graph])[] = [
@@ -54,7 +54,7 @@ function built8(name: string): Graph {
   return build();
 }
 
-/** Made once, when it is first asked for. */
+/** Makes the value at its first use and keeps it. */
 function kept(make: () => Uint8Array): () => Uint8Array {
   let made: Uint8Array | undefined;
   return () => {
@@ -63,7 +63,7 @@ function kept(make: () => Uint8Array): () => Uint8Array {
   };
 }
 
-/** MI-LSTM whose weights lie in a file of the folder. */
+/** MI-LSTM with its weights in a file of the folder. */
 function besideIn(folder: string): Uint8Array {
   const model = fromBinary(ModelProtoSchema, onnxBytes(miLstm({ steps: 2, inputs: 16, units: 16 })));
   const parts: Uint8Array[] = [];
@@ -83,7 +83,7 @@ function besideIn(folder: string): Uint8Array {
   return toBinary(ModelProtoSchema, model);
 }
 
-/** The cases that are read; none where the package is not installed. */
+/** The cases that automap can read; none if the package is not installed. */
 function casesOfOnnx(): readonly BaseModel[] {
   if (!existsSync(TESTDATA)) return [];
   const read = ["node", "pytorch-operator", "pytorch-converted", "simple"].flatMap((group) =>

@@ -1,4 +1,4 @@
-/** @file Random recurrences and schedules for them: for the interpreter, and for compiled kernels. */
+/** @file Random recurrences and schedules for them, for the interpreter and for compiled kernels. */
 
 import type { ArraySchedule } from "../../abstraction/candidate.ts";
 import {
@@ -38,7 +38,7 @@ export function scheduleOf(form: Recurrent, lanes: number, skew = leastSkew(form
 
 const at = (name: string, shift: number): string => (shift === 0 ? name : `${name}${shift > 0 ? "+" : ""}${shift}`);
 
-/** Two sequences, or rows that depend on rows above and columns before: a wavefront. */
+/** A wavefront over two sequences, or over rows that depend on earlier rows and columns. */
 function randomWavefront(random: Random): string {
   const reads = Array.from({ length: randomInteger(random, 1, 3) }, () => {
     const di = pick(random, [0, 0, 1, 1, 1, 2]);
@@ -75,7 +75,7 @@ const PREFIXES = [
   "y[p,i] = min(x[i], y[p,i-1])",
 ];
 
-/** A computation of one of the forms. */
+/** A random computation of one of the forms. */
 export function randomRecurrent(random: Random, most = 19): Computation {
   const equation = pick(random, [
     randomWavefront(random),
@@ -84,7 +84,7 @@ export function randomRecurrent(random: Random, most = 19): Computation {
     pick(random, PREFIXES),
   ]);
   const types: Record<string, DType> = {};
-  // Sums of sums leave what floats hold exactly.
+  // Sums of sums exceed the integers that floats represent exactly.
   const dtype = equation.includes("+=") ? "s32" : pick(random, ["s32", "f32", "f64"] as const);
   for (const name of "hvyxzwab")
     if (equation.includes(`${name}[`)) types[name] = name === "a" || name === "b" ? "u8" : dtype;
@@ -103,7 +103,7 @@ export function randomScheduleOf(computation: Computation, random: Random, lanes
   return { ...scheduleOf(form, pick(random, lanes), leastSkew(form) + (random() < 0.3 ? 1 : 0)), beside: several };
 }
 
-/** Letters are few, so that some are alike; all else is small integers, so that sums are exact. */
+/** Letters from a small alphabet, so that some match; otherwise small integers, so that sums are exact. */
 export function lettersAndNumbers(computation: Computation, random: Random): Record<string, Float64Array> {
   return Object.fromEntries(
     inputsOf(computation).map((t) => [

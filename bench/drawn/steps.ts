@@ -1,5 +1,5 @@
 /**
- * @file Stencils in time drawn at random, and schedules of them: for the interpreter, and for compiled kernels.
+ * @file Random stencils in time and schedules for them, for the interpreter and for compiled kernels.
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
@@ -19,7 +19,7 @@ export const STEP_SCHEDULE: LaneSchedule = {
 const BORDERS = ["zero", "clamp", "reflect", "wrap"] as const;
 const AXES = ["i", "j", "k"] as const;
 
-/** A stencil of one to three dimensions, each with a border of its own; now and then with coefficients from memory, a maximum, a condition. */
+/** A stencil of one to three dimensions and borders; sometimes with stored coefficients, a maximum or a condition. */
 export function randomStencil(random: Random): Computation {
   const rank = pick(random, [1, 2, 2, 2, 3, 3]);
   const axes = AXES.slice(0, rank);
@@ -54,7 +54,7 @@ export function randomStencil(random: Random): Computation {
   });
 }
 
-/** A schedule that some stencils can run: of few lanes, so that small planes have several blocks. */
+/** A schedule that some stencils can run, with few lanes, so that small planes have several blocks. */
 function anySchedule(random: Random): LaneSchedule {
   return {
     ...STEP_SCHEDULE,
@@ -75,7 +75,7 @@ const STAR = [
   "[t-1,i,j,k+1]",
 ] as const;
 
-/** A star of three dimensions with some of its arms, of which two planes are done together, and a schedule that does so. */
+/** A 3-D star with some of its arms, and a schedule that computes two planes together. */
 function drawPlanes(random: Random): readonly Drawn[] {
   const arms = STAR.filter((_, i) => i < 3 || random() < 0.8);
   const equation = `u[t,i,j,k] = 0.5*u[t-1,i,j,k] + ${arms.map((arm, i) => `${i + 1}*u${arm}`).join(" + ")}`;
@@ -88,7 +88,7 @@ function drawPlanes(random: Random): readonly Drawn[] {
   return drawOf(random, computation, { ...anySchedule(random), rows: 2, depth: randomInteger(random, 2, 5) });
 }
 
-/** The same for warps, with several tiles and chunks. */
+/** A random schedule for warps, with several tiles and chunks. */
 function anyWarpSchedule(random: Random, lanes: readonly number[] = [4, 8, 32]): LaneSchedule {
   const [each, sweep, ahead] = [pick(random, [1, 1, 2, 4]), randomInteger(random, 1, 5), randomInteger(random, 1, 3)];
   return {
@@ -101,7 +101,7 @@ function anyWarpSchedule(random: Random, lanes: readonly number[] = [4, 8, 32]):
   };
 }
 
-/** Why a stencil cannot run so. */
+/** The reason a schedule cannot run a stencil, if any. */
 function problemOf(computation: Computation, schedule: LaneSchedule): string | undefined {
   const steps = stepsOf(computation);
   return isSteps(steps) ? stepProblem(steps, schedule)?.because : steps.because;

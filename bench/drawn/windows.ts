@@ -1,6 +1,6 @@
 /**
- * @file Windows on lanes, drawn at random: any window over a line, an image or a grid, by the dataflows that have names, in blocks on the vectors of a
- * CPU and in blocks or sweeps on the warps of a GPU.
+ * @file Random windows on lanes: any window over a line, an image or a grid, by the named dataflows, in blocks on a
+ * CPU's vectors and in blocks or sweeps on a GPU's warps.
  */
 
 import { LANE_DATAFLOWS, type LaneSchedule } from "../../abstraction/candidate.ts";
@@ -14,7 +14,7 @@ import { rollable, tapsOf } from "../../mapper/space-time/taps.ts";
 import { ADVERSE_ORDERS, type ThreadOrder } from "../../runtime/emulated-kernel.ts";
 import { type Drawn, type DrawnKernel, type DrawnKind, type Refused, smallInputs } from "./drawn.ts";
 
-/** A window of any place and size, dilated or with taps left out. */
+/** A window of any position and size, sometimes dilated or sparse. */
 export function randomWindow(random: Random, columns = randomInteger(random, 1, 50)): Computation {
   const rank = pick(random, [1, 2, 2, 3]);
   const [names, taps] = [["i", "j", "k"].slice(-rank), ["r", "s", "t"].slice(-rank)];
@@ -82,7 +82,7 @@ function drawNest(random: Random, computation: Computation, schedule: LaneSchedu
   return [{ status: "nest", said, computation, inputs, nest: () => lowerLanes(computation, schedule) }];
 }
 
-/** Columns that several neighbours at once divide, as often as not. */
+/** A number of columns, often a multiple of 4, so that several neighbours at once divide it. */
 const someColumns = (random: Random): number => (random() < 0.7 ? 4 : 1) * randomInteger(random, 1, 12);
 
 export const drawWindow = (random: Random): readonly Drawn[] => {
@@ -97,7 +97,7 @@ const BOTH_WAYS: readonly ThreadOrder[] = [
   { threads: "reversed", copies: "early" },
 ];
 
-/** A window as a compiled kernel of a language; a program of doubles is no more than one of floats. */
+/** A window as a compiled kernel of a language. */
 export function drawWindowKernel(random: Random, language: LaneLanguage): readonly (DrawnKernel | Refused)[] {
   const computation = randomWindow(random, randomInteger(random, 1, 24) * pick(random, [1, 4]));
   const schedule = onWarps(random, language === "cuda" ? [32] : [16, 32]);

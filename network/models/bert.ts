@@ -1,10 +1,10 @@
 /**
- * @file BERT: Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding (NAACL 2019), section 3:
- * the base model has 12 layers, hidden size 768, 12 heads, 110 M parameters. An encoder layer is that of Vaswani et al., Attention Is All You Need.
+ * @file BERT base: Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for Language
+ * Understanding (NAACL 2019), section 3: 12 layers of Vaswani et al. (2017), hidden size 768, 12 heads.
  *
- *     bertBase({ batch: 1, tokens: 128 })      11.2 G multiply-adds in products, 109 M parameters
+ *     bertBase({ batch: 1, tokens: 128 })      11.2 G multiply-adds in products, 109 M parameters (110 M in the paper)
  *
- * Ids are s32. All tokens are attended to: no mask.
+ * Ids are s32. There is no mask: every token attends to all tokens.
  */
 
 import type { Graph } from "../graph.ts";
@@ -13,7 +13,7 @@ import { SeededLayers } from "./layers.ts";
 export interface TransformerOptions {
   readonly batch?: number;
   readonly seed?: number;
-  /** Of a sentence; 128 by default, 512 at most. */
+  /** Tokens of a sentence; default 128, at most 512. */
   readonly tokens?: number;
   readonly layers?: number;
   readonly hidden?: number;
@@ -21,10 +21,10 @@ export interface TransformerOptions {
   readonly vocabulary?: number;
 }
 
-/** Places that have an embedding, and kinds of sentences. */
+/** Positions that have an embedding, and segments ("sentence A" and "sentence B"). */
 const [PLACES, KINDS] = [512, 2];
 
-/** Inputs ids and kinds [batch, tokens], outputs [batch, tokens, hidden] and [batch, hidden]: all tokens, and the pooled first. */
+/** Inputs ids and kinds [batch, tokens]; outputs all tokens [batch, tokens, hidden] and the pooled first [batch, hidden]. */
 export function bertBase({
   batch = 1,
   seed = 1,
@@ -103,7 +103,7 @@ class Transformer extends SeededLayers {
     return this.linear(joined, `${name}.out`, hidden, hidden);
   }
 
-  /** A product with a bias. */
+  /** A matrix product and a bias. */
   linear(x: string, name: string, from: number, to: number): string {
     const weights = this.drawn(`${name}.weight`, [from, to], Math.sqrt(3 / from));
     return this.node("Add", [this.node("MatMul", [x, weights], {}, name), this.drawn(`${name}.bias`, [to], 0.1)]);

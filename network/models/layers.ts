@@ -1,8 +1,8 @@
 /**
- * @file Layers of image networks, with weights drawn from a seed: the shapes are the papers', the weights are not trained.
+ * @file Layers of image networks with seeded random weights: the shapes are the papers', the weights are untrained.
  *
  *     const net = new SeededLayers("resnet18", 1);
- *     const y = net.convolved(x, "conv1", { from: 3, to: 64, kernel: 7, stride: 2 });        Conv, BatchNormalization, Relu
+ *     const y = net.convolved(x, "conv1", { from: 3, to: 64, kernel: 7, stride: 2 });    Conv, BatchNormalization, Relu
  */
 
 import { type Random, seededRandom } from "../../abstraction/random.ts";
@@ -11,11 +11,11 @@ import { GraphBuilder } from "../builder.ts";
 export interface LayerShape {
   readonly from: number;
   readonly to: number;
-  /** Rows and columns; 1 by default. */
+  /** Rows and columns; default 1. */
   readonly kernel?: number;
   readonly stride?: number;
   readonly groups?: number;
-  /** Of what is left negative by the batch norm; true by default. */
+  /** Whether a rectifier follows the batch norm; default true. */
   readonly relu?: boolean;
 }
 
@@ -28,21 +28,21 @@ export class SeededLayers extends GraphBuilder {
     this.random = seededRandom(seed);
   }
 
-  /** Elements between -limit and limit. */
+  /** A constant with elements within `limit` of `middle`. */
   drawn(name: string, shape: readonly number[], limit: number, middle = 0): string {
     const values = new Float32Array(shape.reduce((product, size) => product * size, 1));
     for (let i = 0; i < values.length; i++) values[i] = middle + (2 * this.random() - 1) * limit;
     return this.constant(name, shape, values);
   }
 
-  /** A convolution without bias, padded so that a stride of 1 keeps the size, its batch norm, and a rectifier. */
+  /** A convolution without bias (padding keeps the size at stride 1), its batch norm, and a rectifier. */
   convolved(
     x: string,
     name: string,
     { from, to, kernel = 1, stride = 1, groups = 1, relu = true }: LayerShape,
   ): string {
     const terms = (from / groups) * kernel * kernel;
-    // He's initialisation, of a uniform distribution: activations keep their size from layer to layer, within f16 too.
+    // He's initialisation with a uniform distribution: activations keep their size through the layers, also in f16.
     // A rectifier halves their mean square, so a layer without one has half the variance.
     const limit = Math.sqrt((relu ? 6 : 3) / terms);
     const weights = this.drawn(`${name}.weight`, [to, from / groups, kernel, kernel], limit);
@@ -67,7 +67,7 @@ export class SeededLayers extends GraphBuilder {
     return this.node("BatchNormalization", [x, ...parameters], { epsilon: Math.fround(1e-5) }, name);
   }
 
-  /** The mean of each channel, then a product with a bias. */
+  /** Global average pooling, then a product with a bias. */
   classified(x: string, channels: number, classes: number): string {
     const pooled = this.node("GlobalAveragePool", [x], {}, "pool");
     const flat = this.node("Flatten", [pooled], { axis: 1 }, "flat");

@@ -1,13 +1,13 @@
 /**
- * @file MI-LSTM: Wu, Zhang, Zhang, Bengio, Salakhutdinov, On Multiplicative Integration with Recurrent Neural Networks (NIPS 2016), equation 4 in
- * the gates of an LSTM.
+ * @file MI-LSTM: Wu, Zhang, Zhang, Bengio, Salakhutdinov, On Multiplicative Integration with Recurrent Neural Networks
+ * (NIPS 2016), equation 4 in the gates of an LSTM.
  *
  *     gates = alpha * Wx * Uh + beta1 * Uh + beta2 * Wx + b        of z, i, f and o
  *     c = sigmoid(i) * tanh(z) + sigmoid(f) * c,    h = sigmoid(o) * tanh(c)
  *
  *     miLstm({ steps: 8 })      67 M multiply-adds, 8.40 M parameters: 4n(m + n) + 16n for m inputs and n units
  *
- * The paper gives the equations; sizes are the caller's. All steps' Wx are one product, because no step waits for it.
+ * The paper gives the equations, the caller the sizes. Wx of all steps is one product, since no step waits for it.
  */
 
 import type { Graph } from "../graph.ts";
@@ -16,11 +16,11 @@ import { SeededLayers } from "./layers.ts";
 export interface RecurrentOptions {
   readonly batch?: number;
   readonly seed?: number;
-  /** Time steps; 8 by default. */
+  /** Time steps; default 8. */
   readonly steps?: number;
-  /** 1024 by default. */
+  /** Default 1024. */
   readonly inputs?: number;
-  /** 1024 by default. */
+  /** Default 1024. */
   readonly units?: number;
 }
 

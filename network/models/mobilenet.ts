@@ -1,5 +1,5 @@
 /**
- * @file MobileNet-V1: Howard et al., MobileNets: Efficient Convolutional Neural Networks for Mobile Vision Applications (2017), table 1.
+ * @file MobileNet-V1: Howard et al., MobileNets: Efficient CNNs for Mobile Vision Applications (2017), table 1.
  *
  *     mobilenetV1({ batch: 1, seed: 1 })      569 M multiply-adds, 4.2 M parameters
  */
@@ -8,7 +8,7 @@ import type { Graph } from "../graph.ts";
 import { SeededLayers } from "./layers.ts";
 import type { ModelOptions } from "./resnet.ts";
 
-/** Output channels and stride of each pair of a depthwise and a 1x1 convolution. */
+/** Output channels and stride of each pair: a depthwise convolution, then a 1x1 convolution. */
 const PAIRS: readonly (readonly [channels: number, stride: number])[] = [
   ...([
     [64, 1],

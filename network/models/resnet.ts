@@ -1,25 +1,25 @@
 /**
- * @file ResNet-18 and ResNet-50: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition (CVPR 2016), table 1.
+ * @file ResNet-18 and -50: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition (CVPR 2016), table 1.
  *
  *     resnet18({ batch: 1, seed: 1 })      1.81 G multiply-adds, 11.69 M parameters
  *     resnet50({ batch: 1, seed: 1 })      4.09 G multiply-adds, 25.56 M parameters
  *
- * Bottlenecks halve the image in their 3x3 convolution, as torchvision and MLPerf have them; the paper's do so in the first 1x1 (3.86 G).
+ * A bottleneck's stride is in its 3x3 convolution as in torchvision and MLPerf; the paper's is in the first 1x1 (3.86 G).
  */
 
 import type { Graph } from "../graph.ts";
 import { SeededLayers } from "./layers.ts";
 
 export interface ModelOptions {
-  /** Images; 1 by default. */
+  /** Images; default 1. */
   readonly batch?: number;
-  /** Of the weights; 1 by default. */
+  /** Seed of the weights; default 1. */
   readonly seed?: number;
-  /** Rows and columns of an image; 224 by default. */
+  /** Rows and columns of an image; default 224. */
   readonly size?: number;
 }
 
-/** Channels of the four stages, inside their blocks; all but the first halve the image. */
+/** Channels inside the blocks of the four stages. All stages but the first halve the image. */
 const STAGES = [64, 128, 256, 512] as const;
 
 interface BlockShape {
@@ -34,7 +34,7 @@ interface Family {
   readonly name: string;
   /** Blocks of each stage. */
   readonly blocks: readonly number[];
-  /** Channels that a block gives for each that it has inside. */
+  /** A block's output channels for each inner channel. */
   readonly expansion: number;
   readonly branch: (net: SeededLayers, x: string, name: string, shape: BlockShape) => string;
 }
@@ -68,14 +68,14 @@ function basic(net: SeededLayers, x: string, name: string, { from, to, stride }:
   return net.convolved(inner, `${name}.conv2`, { from: to, to, kernel: 3, relu: false });
 }
 
-/** A 3x3 convolution of fewer channels, between two of 1x1. */
+/** A 3x3 convolution of fewer channels between two 1x1 convolutions. */
 function bottleneck(net: SeededLayers, x: string, name: string, { from, inner, to, stride }: BlockShape): string {
   const narrow = net.convolved(x, `${name}.conv1`, { from, to: inner });
   const middle = net.convolved(narrow, `${name}.conv2`, { from: inner, to: inner, kernel: 3, stride });
   return net.convolved(middle, `${name}.conv3`, { from: inner, to, relu: false });
 }
 
-/** A branch beside the identity, or beside a 1x1 convolution where the shape changes. */
+/** Adds the branch to the identity, or to a 1x1 convolution where the shape changes. */
 function joined(
   net: SeededLayers,
   x: string,

@@ -1,6 +1,6 @@
 /**
- * @file ShuffleNet: Zhang, Zhou, Lin, Sun, ShuffleNet: An Extremely Efficient Convolutional Neural Network for Mobile Devices (CVPR 2018),
- * table 1, three groups.
+ * @file ShuffleNet: Zhang, Zhou, Lin, Sun, ShuffleNet: An Extremely Efficient Convolutional Neural Network for Mobile
+ * Devices (CVPR 2018), table 1, three groups.
  *
  *     shufflenet({ batch: 1, seed: 1 })      137 M multiply-adds, 1.87 M parameters
  */
@@ -20,7 +20,7 @@ const STAGES = [
 interface UnitShape {
   readonly from: number;
   readonly to: number;
-  /** Rows and columns that it reads. */
+  /** Rows and columns of its input. */
   readonly size: number;
   readonly batch: number;
 }
@@ -41,14 +41,14 @@ export function shufflenet({ batch = 1, seed = 1, size = 224 }: ModelOptions = {
   return net.graph;
 }
 
-/** Of a window of 3 with a stride of 2, padded by 1. */
+/** Size after a window of 3 with stride 2 and padding 1. */
 const halved = (size: number): number => Math.ceil(size / 2);
 
-/** Figure 2: (b) where the channels stay, (c) with a stride where they grow. A quarter of the channels is inside. */
+/** Figure 2: (b) keeps the channels, (c) has a stride and adds channels. Inside are a quarter of the channels. */
 function unit(net: SeededLayers, x: string, name: string, { from, to, size, batch }: UnitShape): string {
   const stride = from === to ? 1 : 2;
   const inner = to / 4;
-  // The first unit of all reads 24 channels, too few for groups (section 3.3).
+  // The very first unit reads 24 channels, too few for groups (section 3.3).
   const groups = from === 24 ? 1 : GROUPS;
   const narrow = net.convolved(x, `${name}.compress`, { from, to: inner, groups });
   const mixed = shuffled(net, narrow, `${name}.shuffle`, [batch, inner, size, size]);
@@ -68,7 +68,7 @@ function unit(net: SeededLayers, x: string, name: string, { from, to, size, batc
   return net.node("Relu", [net.node("Concat", [beside, outer], { axis: 1 }, `${name}.concat`)], {}, `${name}.relu`);
 }
 
-/** Channels of the groups in turn: [groups, channels] becomes [channels, groups]. */
+/** Interleaves the channels of the groups: [groups, channels] becomes [channels, groups]. */
 function shuffled(
   net: SeededLayers,
   x: string,

@@ -1,11 +1,11 @@
 /**
- * @file Sums of products of integers minus their zero points, as in the convolutions and matrix products of quantised networks.
+ * @file Sums of products of integers minus their zero points, as in quantised convolutions and matrix products.
  *
- *     sum (in - z) * w    =    sum in * w  -  z * sum w          out[n,k,p,q] += s32(in[..]) * s32(w[..]),  y = out + c[k]
+ *     sum (in - z) * w    =    sum in * w  -  z * sum w     out[n,k,p,q] += s32(in[..]) * s32(w[..]),  y = out + c[k]
  *
- * Instructions multiply u8 by s8. Weights that fit s8 after subtracting their zero points are stored that way; s8 on the left becomes u8 by
- * adding 128 to it and to its zero point. Padding is 0 in the notation and the zero point in ONNX: where these differ, a separate step pads the
- * image.
+ * Instructions multiply u8 by s8. Weights that fit s8 after subtracting their zero points are stored that way. A left
+ * s8 becomes u8 by adding 128 to it and to its zero point. Padding is 0 in the notation but the zero point in ONNX;
+ * where these differ, a separate step pads the image.
  */
 
 import { parseDataTypes } from "../../operators/data-types.ts";
@@ -16,7 +16,7 @@ import { elementwise } from "./elementwise.ts";
 import { matmul } from "./product.ts";
 import { reduced } from "./reduction.ts";
 
-/** Between s8 and u8. */
+/** The offset from s8 to u8. */
 const SHIFT = 128;
 
 /** A list along one axis of `x`, or a single number. */
@@ -41,7 +41,7 @@ const isZero = (zero: Value | undefined): boolean => zero?.constant?.every((z) =
 const wide = (node: Lowering, x: Value): Value =>
   x.type === "s32" ? x : elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
 
-/** @returns the value less its zero points, along an axis or one for all: in s8 where all of it is known and fits, else in s32 */
+/** The value minus one zero point, or one for each place of an axis: in s8 if all is known and fits, else in s32. */
 function lessZero(node: Lowering, x: Value, zero: Value | undefined, axis: number): Value {
   if (!zero || isZero(zero)) return x;
   const less = elementwise(node, [x, along(node, zero, x, axis)], ([a = "", z = ""]) => `s32(${a}) - s32(${z})`, "s32");
@@ -55,7 +55,7 @@ interface Factor {
   readonly zero: Value | undefined;
 }
 
-/** s8 beside s8 as u8, whose zero point is 128 more. */
+/** An s8 factor beside another s8 factor becomes u8, with a zero point 128 larger. */
 function unsigned(node: Lowering, { x, zero }: Factor, other: Value): Factor {
   if (x.type !== "s8" || other.type !== "s8" || x.constant || (zero && !zero.constant)) return { x, zero };
   const shifted = elementwise(node, [x], ([a = ""]) => `u8(s32(${a}) + ${SHIFT})`, "u8");
@@ -66,7 +66,7 @@ function unsigned(node: Lowering, { x, zero }: Factor, other: Value): Factor {
   return { x: shifted, zero: node.constant({ type: "s32", shape: [], values }, `${x.name}.zero`) };
 }
 
-/** The sum, and what a zero point has added to each of it taken out: `sums` of the other factor, spread over the product. */
+/** The sum without the zero point's share. @param sums of the other factor, broadcast over the product */
 function corrected(node: Lowering, sum: Value, zero: Value | undefined, sums: () => Value, bias?: Value): Value {
   const taken =
     zero && !isZero(zero)
@@ -83,7 +83,7 @@ const product = (a: Value, b: Value) => (x: string, y: string) =>
 
 /**
  * A convolution in s32.
- * @param zeros of the images, one number; of the weights, one or one for each filter
+ * @param zeros one number for the images; one number, or one for each filter, for the weights
  * @param bias s32, one for each filter
  */
 export function convolvedIntegers(
@@ -116,7 +116,7 @@ export function convolvedIntegers(
   return corrected(node, sum, zero, sums, bias && along(node, bias, sum, 1));
 }
 
-/** The layer on images that have their border. */
+/** The layer on images that already contain their padding. */
 function padded(node: Lowering, layer: Layer, zero: Value): Layer {
   const { x, window, spatial } = layer;
   const { begins, ends } = window;
@@ -143,7 +143,7 @@ function padded(node: Lowering, layer: Layer, zero: Value): Layer {
 }
 
 /**
- * A matrix product in s32. @param zeros of the left, one number or one for each row; of the right, one or one for each column
+ * A matrix product in s32. @param zeros left: one number, or one for each row; right: one, or one for each column
  * @param bias s32, one for each column
  */
 export function multipliedIntegers(

@@ -1,10 +1,10 @@
 /**
  * @file Classification losses: the target class selects an element of each row of scores.
  *
- *     NegativeLogLikelihoodLoss    picked[n,d] += select(target[n,d] == c, x[n,c,d] * weight[c], 0),   y = -sum(picked) / sum(weights)
- *     SoftmaxCrossEntropyLoss      the same of the logarithms of a softmax
+ *     NegativeLogLikelihoodLoss   y[n,d] += select(target[n,d] == c, x[n,c,d] * w[c], 0),  loss = -sum(y) / sum(w used)
+ *     SoftmaxCrossEntropyLoss     the same on the logarithms of a softmax
  *
- * https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html. A target outside of the classes gives 0.
+ * https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html. A target that is no class selects nothing: 0.
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
@@ -13,7 +13,7 @@ import { checkFloats, elementwise } from "./elementwise.ts";
 import { reduced, softened } from "./reduction.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** What a loss is told besides the scores. */
+/** The inputs of a loss besides the scores. */
 interface Expected {
   readonly target: Value;
   readonly weight: Value | undefined;
@@ -28,7 +28,7 @@ function expectedOf(node: Lowering, { shape, name }: Value): Expected {
     node.refuse(`targets of [${given.shape.join(",")}] for scores of [${shape.join(",")}]`);
   if (weight && weight.shape.join() !== String(classes))
     node.refuse(`weights of [${weight.shape.join(",")}] for ${classes} classes`);
-  // What no class has, no class shall get.
+  // Clamped, so that a target beyond s32 still matches no class.
   const within = (t: string): string => `s32(max(min(${t}, ${2 ** 31 - 1}), -${2 ** 31 - 1}))`;
   const target = given.type === "s32" ? given : elementwise(node, [given], ([t = ""]) => within(t), "s32");
   return { target, weight };
@@ -41,7 +41,7 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
   const kept = axes.filter((_, d) => d !== 1).join(",");
   const shape = x.shape.filter((_, d) => d !== 1);
   const [own = "", size = 1] = [axes[1], x.shape[1]];
-  /** Of each row what stands at its target. */
+  /** Selects the element at each row's target. */
   const picked = (text: string, reads: Readonly<Record<string, Value>>): Value => {
     const here = `select(target[${kept}] == ${own}, ${text}, 0)`;
     const counted = ignored === undefined ? here : `select(target[${kept}] == ${ignored}, 0, ${here})`;

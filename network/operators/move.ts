@@ -13,7 +13,7 @@ import { gatheredWhenRun } from "./compare.ts";
 import { sizesOf } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** The output whose element at `i0, i1 ...` is the input's at `index`. */
+/** An output whose element at `i0, i1 ...` is the input's element at `index`. */
 function moved(node: Lowering, x: Value, shape: readonly number[], index: readonly string[]): Value {
   const text = `y[${axesOfRank(shape.length).join(",")}] = x[${index.join(",")}]`;
   return node.equation(text, { reads: { x }, shape, type: x.type });
@@ -57,7 +57,7 @@ function sliced(
   return moved(node, x, shape, index);
 }
 
-/** https://onnx.ai/onnx/operators/onnx__Slice.html: ends are clamped, and -1 of a step backwards lies before the first element. */
+/** https://onnx.ai/onnx/operators/onnx__Slice.html: ends are clamped; stepping backwards, -1 precedes the first element. */
 function slice(node: Lowering): Value[] {
   const x = node.input(0);
   const rank = x.shape.length;
@@ -94,7 +94,7 @@ function split(node: Lowering): Value[] {
   const given = node.opset >= 13 ? node.known(1, "the list of parts") : node.ints("split");
   const told = node.int("num_outputs", parts);
   if (told !== parts) node.refuse(`num_outputs is ${told}, and it has ${parts} outputs`);
-  // Since opset 18 the last of equal parts may be smaller.
+  // Since opset 18 the last part may be smaller than the others.
   const equal = Math.ceil(size / parts);
   if (!given && size % parts !== 0 && node.opset < 18)
     node.refuse(`${size} elements do not fall into ${parts} equal parts`);
@@ -111,7 +111,7 @@ function split(node: Lowering): Value[] {
   });
 }
 
-/** Inputs that one equation joins: longer lists are joined in turns. */
+/** Inputs joined by one equation; longer lists take several. */
 const JOINED_AT_ONCE = 8;
 
 function joined(node: Lowering, values: readonly Value[], axis: number): Value {
@@ -153,7 +153,7 @@ function concat(node: Lowering): Value[] {
   const other = values.find((value) => !fits(value));
   if (other) node.refuse(`${other.name} has another type or shape than ${first?.name}`);
   const filled = values.filter((value) => value.shape[axis] !== 0);
-  // Nothing joined to nothing is nothing.
+  // All inputs are empty, and so is the result.
   return [joined(node, filled.length === 0 ? values.slice(0, 1) : filled, axis)];
 }
 
@@ -230,7 +230,7 @@ function tile(node: Lowering): Value[] {
   ];
 }
 
-/** With indices that are known: from a tensor that is known too, or at evenly spaced places. All others choose as the network runs. */
+/** A gather with known indices: from a known tensor, or at evenly spaced places. Others are chosen at run time. */
 function gather(node: Lowering): Value[] {
   const [x, picked] = [node.input(0), node.input(1)];
   const axis = node.axis(node.int("axis", 0), x.shape.length);
@@ -259,7 +259,7 @@ function gather(node: Lowering): Value[] {
   return [node.reshaped(sliced(node, x, [{ axis, start, step, count: indices.length }]), shape)];
 }
 
-/** Blocks of channels to and from blocks of pixels. */
+/** Moves blocks of channels to blocks of pixels, or back. */
 function depthToSpace(node: Lowering): Value[] {
   const x = node.input(0);
   const [n = 1, c = 1, h = 1, w = 1] = x.shape;

@@ -13,7 +13,7 @@ import { checkFloats, elementwise } from "./elementwise.ts";
 import { axesOf, countOf, reduced } from "./reduction.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** Neighbours along an axis multiplied, until one is left. */
+/** Multiplies neighbours along an axis until one element is left. */
 function multiplied(node: Lowering, x: Value, axis: number): Value {
   const size = x.shape[axis] ?? 1;
   if (size === 1) return x;
@@ -43,7 +43,7 @@ function reduceProd(node: Lowering): Value[] {
   ];
 }
 
-/** The place of an extreme along one axis, which stays with one element. @param last of several that are equal */
+/** The index of an extreme along an axis, which is kept with one element. @param last picks the last of equal ones */
 function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "max=" | "min="; last: boolean }): Value {
   const size = x.shape[axis] ?? 1;
   const extreme = reduced(node, x, [axis], { op, keepsAxes: false });
@@ -63,7 +63,7 @@ function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "ma
   );
   const at = `x[${axes.join(",")}]`;
   const [combine, none] = last ? (["max=", "(-1)"] as const) : (["min=", String(size)] as const);
-  // Where a number is none, ONNX takes the first such number for the extreme: none equals itself, and the extreme of a row with one is none.
+  // In ONNX a NaN is the extreme of its row. It equals nothing, not even itself, so it is recognised by that.
   const equal = `select(${at} == m[${kept.join(",")}], places[${own}], ${none})`;
   const isFloat = !isInteger(heldAs(x.type));
   const chosen = isFloat ? `select(${at} == ${at}, ${equal}, places[${own}])` : equal;
@@ -84,7 +84,7 @@ function checkOrdered(node: Lowering, { name, type, shape }: Value): void {
   if (shape.length === 0) node.refuse(`${name} is one number`);
 }
 
-/** Places have 64 bits in ONNX. */
+/** Lowers ArgMax and ArgMin, whose results are s64 in ONNX. */
 function place(op: "max=" | "min=") {
   return (node: Lowering): Value[] => {
     const x = node.input(0);
@@ -102,7 +102,7 @@ function place(op: "max=" | "min=") {
   };
 }
 
-/** 1 at the first of the largest, 0 elsewhere. Before opset 13 the input was taken for a matrix whose columns begin at the axis. */
+/** 1 at the first maximum, 0 elsewhere. Before opset 13 the input is a matrix whose columns start at the axis. */
 function hardmax(node: Lowering): Value[] {
   const given = node.input(0);
   checkFloats(node, given);
@@ -129,7 +129,7 @@ function hardmax(node: Lowering): Value[] {
   return [node.reshaped(y, given.shape)];
 }
 
-/** The small number that ONNX adds to a deviation: https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html. */
+/** The epsilon of ONNX's deviation: https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html. */
 const LEAST_DEVIATION = 1e-9;
 
 function meanVariance(node: Lowering): Value[] {

@@ -1,7 +1,7 @@
 /**
- * @file Pooling: the largest or the mean of each window.
+ * @file Pooling: the maximum or the mean of each window.
  *
- *     MaxPool        y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]                       beyond the border lies minus infinity
+ *     MaxPool        y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]                       minus infinity beyond the border
  *     AveragePool    sum[n,c,p,q] += x[n,c,p*2+r-1,q*2+s-1],  y = sum / count[p,q]
  */
 
@@ -26,7 +26,7 @@ function poolOf(node: Lowering): Pool {
   const ceil = node.int("ceil_mode", 0) !== 0;
   const window = windowOf(node, spatial, kernel, ceil);
   const dilated = kernel.map((width, d) => (width - 1) * (window.dilations[d] ?? 1) + 1);
-  // Otherwise a window could lie in the padding alone.
+  // Otherwise a window could lie entirely in the padding.
   if (window.begins.some((b, d) => b >= (dilated[d] ?? 0)) || window.ends.some((e, d) => e >= (dilated[d] ?? 0)))
     node.refuse("its padding is as wide as its window");
   const pool = { x, spatial, window, positions: positionsOf(node, spatial, window, ceil) };
@@ -34,7 +34,7 @@ function poolOf(node: Lowering): Pool {
   return pool;
 }
 
-/** A step that is wider than the input may pass it. @throws UsageError when a window lies on both sides of the input and touches none of it */
+/** A dilation wider than the input can step over it. @throws UsageError for a window that touches no input */
 function checkTouches(node: Lowering, pool: Pool): void {
   for (const [d, size] of pool.spatial.entries()) {
     if ((pool.window.dilations[d] ?? 1) <= size) continue;
@@ -67,7 +67,7 @@ function maxPool(node: Lowering): Value[] {
   return [most, placesOf(node, pool, most, byColumns)];
 }
 
-/** Where in the whole input each of the largest lies: the first of equal ones by rows. @param byColumns whether it is numbered by columns */
+/** The index of each maximum in the whole input; of equal ones the first by rows. @param byColumns counts by columns */
 function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most: Value, byColumns: boolean): Value {
   if (x.type !== "f32" && x.type !== "f64")
     node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
@@ -81,7 +81,7 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
   );
   const [read, target] = [`x[n,c,${at.join(",")}]`, `n,c,${outputs.join(",")}`];
   const chosen = `select(${read} == most[${target}], places[${at.join(",")}], ${all})`;
-  // The largest of a window with what is no number is none; the first of them lies there.
+  // The maximum of a window with a NaN is NaN; its index is that of the first NaN, which differs from itself.
   const found = node.equation(`y[${target}] min= select(${read} == ${read}, ${chosen}, places[${at.join(",")}])`, {
     reads: { x, most, places },
     shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...positions],
@@ -99,7 +99,7 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
 }
 
 /**
- * The number of a place where the first spatial axis lies innermost, from that where the last does.
+ * Converts an index with the last spatial axis innermost to one with the first innermost.
  *
  *     [h,w]      row = floor(i / w),  (row + (i - row * w) * h)
  */
@@ -140,7 +140,7 @@ function averagePool(node: Lowering): Value[] {
   return [elementwise(node, [sum, count], ([x = "", y = ""]) => `${x} / ${y}`)];
 }
 
-/** Elements that a window covers, at each position of each dimension. */
+/** Elements covered by a window, for each dimension and position. */
 function countsOf(pool: Pool, withPadding: boolean): number[][] {
   return pool.positions.map((count, d) => Array.from({ length: count }, (_, p) => countAt(pool, d, p, withPadding)));
 }
@@ -154,7 +154,7 @@ function countAt({ spatial, window }: Pool, d: number, p: number, withPadding: b
   ];
   const [begin = 0, end = 0] = [window.begins[d], window.ends[d]];
   const [least, most] = withPadding ? [-begin, size + end] : [0, size];
-  // Of the elements p*stride - begin + r*dilation, those from `least` to before `most`.
+  // Elements p*stride - begin + r*dilation in [least, most).
   const start = p * stride - begin;
   const first = Math.max(0, Math.ceil((least - start) / dilation));
   const behind = Math.min(width, Math.ceil((most - start) / dilation));

@@ -1,7 +1,7 @@
 /**
- * @file Products of matrices.
+ * @file Matrix products.
  *
- *     MatMul    out[m,n] += a[m,k] * b[k,n]                        leading dimensions of `a` are rows where `b` is one matrix
+ *     MatMul    out[m,n] += a[m,k] * b[k,n]                 leading dimensions of `a` become rows if `b` is one matrix
  *     Gemm      out[m,n] += a[m,k] * b[n,k],   y[m,n] = out[m,n] + c[n]
  */
 
@@ -13,7 +13,7 @@ import { broadcastShape, numberText } from "./broadcast.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** How an element of each side is multiplied, and the type of the sum. */
+/** The product of two elements, and the type of the sum. */
 interface Product {
   readonly factor: (a: string, b: string) => string;
   readonly type: ElementType;
@@ -25,7 +25,7 @@ function floats(node: Lowering, a: Value, b: Value): Product {
   return { factor: (x, y) => `${x} * ${y}`, type: a.type };
 }
 
-/** NumPy's matmul: vectors become matrices for the product, leading dimensions are spread. */
+/** NumPy's matmul: vectors become matrices, and leading dimensions are broadcast. */
 export function matmul(node: Lowering, a: Value, b: Value, { factor, type }: Product): Value {
   if (a.shape.length === 0 || b.shape.length === 0) node.refuse("a factor is a number, not a matrix");
   const left = a.shape.length === 1 ? node.reshaped(a, [1, ...a.shape]) : a;
@@ -38,14 +38,14 @@ export function matmul(node: Lowering, a: Value, b: Value, { factor, type }: Pro
   const shape = [...batch, ...(a.shape.length === 1 ? [] : [m]), ...(b.shape.length === 1 ? [] : [n])];
   const one = (list: readonly number[]): number => list.reduce((x, y) => x * y, 1);
 
-  // 1. One matrix on the right: everything before it is rows.
+  // 1. One matrix on the right: all leading dimensions become rows.
   if (one(inner) === 1) {
     const all = one(outer) * m;
     const reads = { a: node.reshaped(left, [all, k]), b: node.reshaped(right, [k, n]) };
     return node.reshaped(plainProduct(node, reads, { m: all, n, k }, { factor, type }), shape);
   }
 
-  // 2. A pair of matrices for each element of the batch; a side that is spread lacks the axis.
+  // 2. A pair of matrices for each element of the batch. A broadcast side lacks the axis.
   const axes = batch.map((_, d) => `b${d}`);
   const indexOf = (side: readonly number[]): { kept: number[]; names: string[] } => {
     const places = side.flatMap((size, d) => (size === 1 ? [] : [d]));
@@ -106,10 +106,10 @@ function gemm(node: Lowering): Value[] {
   return [elementwise(node, [sum, c], ([x = "", y = ""]) => `${times(alpha, x)} + ${times(beta, y)}`)];
 }
 
-/** Letters that a formula may have, in the order of the axes they become. */
+/** Letters of a formula, in the order of the axes they become. */
 const LETTERS = [..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"];
 
-/** The letters of each operand and of the result, where the formula says dots those of the dimensions it leaves out. */
+/** The letters of each operand and of the result. Dots stand for the remaining dimensions. */
 function einsumTerms(
   node: Lowering,
   operands: readonly Value[],
@@ -130,12 +130,12 @@ function einsumTerms(
   };
   const terms = sides.map((side, i) => lettersOf(side, hidden[i] ?? 0));
   const all = terms.flat();
-  // Without a result: what stands once, in the order of the alphabet.
+  // Without a result in the formula: the letters that occur once, in alphabetical order.
   const once = LETTERS.filter((letter) => all.filter((each) => each === letter).length === 1);
   return { terms, result: right === undefined ? [...dots, ...once] : lettersOf(right, most) };
 }
 
-/** https://onnx.ai/onnx/operators/onnx__Einsum.html: an equation of the notation but for the names of the tensors. */
+/** https://onnx.ai/onnx/operators/onnx__Einsum.html: our notation without the tensors' names. */
 function einsum(node: Lowering): Value[] {
   const operands = node.inputs();
   const [first] = operands;
@@ -155,7 +155,7 @@ function einsum(node: Lowering): Value[] {
   }
   if (new Set(result).size !== result.length || result.some((letter) => !sizes.has(letter)))
     node.refuse(`its result ${result.join("")} names what no input has, or one axis twice`);
-  // Names of the notation are case-sensitive words: no letter is taken for a tensor.
+  // Prefixed, so that no letter is mistaken for a tensor's name.
   const named = (letters: readonly string[]): string => letters.map((letter) => `i_${letter}`).join(",");
   const product = terms.map((term, i) => `x${i}[${named(term)}]`).join(" * ");
   const isMove = terms.length === 1 && [...sizes.keys()].every((letter) => result.includes(letter));

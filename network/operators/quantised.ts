@@ -3,7 +3,7 @@
  *
  *     QLinearConv         out[n,k,p,q] += s32(in[..]) * s32(w[..])
  *                         y = sat_u8(round(f32(out + c[k]) * scale[k]) + y_zero)
- *     DequantizeLinear    y[i0] = f32(s32(x[i0]) - zero) * scale        and readers that can take the integers do so (dequantised.ts)
+ *     DequantizeLinear    y[i0] = f32(s32(x[i0]) - zero) * scale        some readers take the integers (dequantised.ts)
  */
 
 import type { Lowering } from "../lowering.ts";
@@ -28,12 +28,12 @@ function quantizeLinear(node: Lowering): Value[] {
   const axis = axisOf(node, x);
   const type = quantisedType(node, zero);
   const shown = node.quantised(x);
-  // Numbers that are integers under the same scale are these integers: rounding takes away what the two products have lost.
+  // Dequantised and quantised again by the same scale: the integers return, since rounding removes the products' error.
   if (shown && shown.stored.type === type && isSameScale(shown, { scale, zero })) return [shown.stored];
   return [quantised(node, x, along(node, scale, x, axis), zero && along(node, zero, x, axis))];
 }
 
-/** Whether both are one known number above 0, and the zero points are equal. */
+/** Whether both scales are the same known positive number, and the zero points are equal. */
 export function isSameScale(a: Pick<Quantised, "scale" | "zero">, b: Pick<Quantised, "scale" | "zero">): boolean {
   const [first, second] = [a.scale.constant, b.scale.constant];
   if (first?.length !== 1 || second?.length !== 1 || !((first[0] ?? 0) > 0) || first[0] !== second[0]) return false;
@@ -42,10 +42,10 @@ export function isSameScale(a: Pick<Quantised, "scale" | "zero">, b: Pick<Quanti
   return zeroOf(a.zero) !== undefined && zeroOf(a.zero) === zeroOf(b.zero);
 }
 
-/** Of a zero point in an equation. */
+/** Whether a zero point in an equation is absent or 0. */
 export const isNone = (zero: string | undefined): boolean => zero === undefined || zero === "0";
 
-/** The type that integers are brought to: the zero point's, or since opset 21 one that is told; u8 by default. */
+/** The quantised type: the zero point's, or since opset 21 an attribute's; default u8. */
 function quantisedType(node: Lowering, zero: Value | undefined): "u8" | "s8" {
   const number = node.int("output_dtype", 0);
   const told =
@@ -58,7 +58,7 @@ function quantisedType(node: Lowering, zero: Value | undefined): "u8" | "s8" {
   return type === "u8" || type === "s8" ? type : node.refuse(`${type} is not supported; u8 and s8 are`);
 }
 
-/** f32 brought to integers: `round` is to nearest even, the range is clamped. */
+/** Quantises f32: rounds to nearest even and clamps. */
 function quantised(node: Lowering, x: Value, scale: Value, zero: Value | undefined): Value {
   const type = quantisedType(node, zero);
   return elementwise(
@@ -69,7 +69,7 @@ function quantised(node: Lowering, x: Value, scale: Value, zero: Value | undefin
   );
 }
 
-/** The scale and the zero point are of the whole range of the input, 0 included. Outputs y, scale, zero. */
+/** Derives scale and zero point from the input's whole range, 0 included. Outputs y, scale, zero. */
 function dynamicQuantizeLinear(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type !== "f32") node.refuse(`${x.type} is not supported; f32 is`);
@@ -95,7 +95,7 @@ function dequantizeLinear(node: Lowering): Value[] {
   return [dequantised(node, { stored: x, scale: flat(scale), zero: zero && flat(zero), ...(isOne ? {} : { axis }) })];
 }
 
-/** The numbers that integers stand for; whoever reads them may take the integers instead. */
+/** The numbers behind the integers. Their readers may use the integers instead. */
 export function dequantised(node: Lowering, shown: Quantised): Value {
   const { stored, scale, zero, axis = 0 } = shown;
   const operands = [stored, scale, ...(zero ? [zero] : [])].map((value, i) =>
@@ -112,7 +112,7 @@ export function dequantised(node: Lowering, shown: Quantised): Value {
   return node.shows(numbers, shown);
 }
 
-/** Weights are millions of numbers: they are multiplied here rather than by the interpreter. */
+/** Known weights are dequantised here: they are millions of numbers, too many for the interpreter. */
 function knownNumbers(node: Lowering, { stored, scale, zero, axis = 0 }: Quantised): Value | undefined {
   const { constant, shape } = stored;
   const [by, from] = [scale.constant, zero ? zero.constant : [0]];
@@ -126,7 +126,7 @@ function knownNumbers(node: Lowering, { stored, scale, zero, axis = 0 }: Quantis
   return node.constant({ type: "f32", shape, values });
 }
 
-/** A zero point: one number, or as many as the operator takes. */
+/** A zero point: one number, or a list where the operator takes one. */
 function zeroAt(node: Lowering, place: number, x: Value): Value | undefined {
   const zero = node.optional(place);
   if (zero && zero.type !== x.type) node.refuse(`${x.type} and a zero point of ${zero.type} do not go together`);
@@ -138,7 +138,7 @@ function convInteger(node: Lowering): Value[] {
   return [convolvedIntegers(node, layer, { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 3, layer.w) })];
 }
 
-/** Inputs x, scale, zero, w, scale, zero, then scale and zero of the output, and a bias in units of both scales. */
+/** Inputs: x, scale, zero; w, scale, zero; the output's scale and zero; a bias in units of x scale * w scale. */
 function qLinearConv(node: Lowering): Value[] {
   const layer = layerOf(node, node.input(0), node.input(3));
   const zeros = { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 5, layer.w) };
@@ -148,7 +148,7 @@ function qLinearConv(node: Lowering): Value[] {
   return [rescaled(node, sum, [one(1), weightScale, one(6)], one(7))];
 }
 
-/** One number, a list along an axis where there is one, or what has the shape of the whole and one element across that axis. */
+/** A factor to spread over `x`: one number; with an axis also a list along it, or `x`'s shape with 1 across that axis. */
 function laid(node: Lowering, list: Value, x: Value, axis?: number): Value {
   if (list.shape.every((size) => size === 1)) return node.reshaped(list, []);
   const of = `${list.name} of [${list.shape.join(",")}]`;
@@ -161,7 +161,7 @@ function laid(node: Lowering, list: Value, x: Value, axis?: number): Value {
   return list;
 }
 
-/** s32 in units of two scales, brought to integers in units of a third; all are laid along the sum already. */
+/** Rescales s32 from units of two scales to integers in units of a third. All already spread over the sum. */
 function rescaled(node: Lowering, sum: Value, scales: readonly [Value, Value, Value], zero: Value): Value {
   const factor = elementwise(node, scales, ([x = "", y = "", z = ""]) => `${x} * ${y} / ${z}`);
   const scaled = elementwise(node, [sum, factor], ([s = "", f = ""]) => `f32(${s}) * ${f}`, "f32");
@@ -200,6 +200,6 @@ export const QUANTISED: OperatorTable = {
   MatMulInteger: { lower: matMulInteger },
   QLinearConv: { lower: qLinearConv },
   QLinearMatMul: { lower: qLinearMatMul },
-  // Saturation is of 8-bit floats, which are not supported.
+  // `saturate` concerns 8-bit floats, which are not supported.
   QuantizeLinear: { lower: quantizeLinear, harmless: ["saturate"] },
 };

@@ -15,9 +15,9 @@ import type { OperatorTable } from "./table.ts";
 type Combine = "+=" | "max=" | "min=";
 
 /**
- * One number for each place of the axes that stay.
- * @param term what is combined, of an element
- * @param keepsAxes whether axes that are reduced stay with one element
+ * Reduces axes to one number for each place of the remaining ones.
+ * @param term maps an element to the value that is combined
+ * @param keepsAxes keeps reduced axes with one element
  */
 export function reduced(
   node: Lowering,
@@ -50,7 +50,7 @@ interface Reduction {
   readonly op: Combine;
   readonly term?: (x: string) => string;
   readonly finish?: (sum: string, count: number) => string;
-  /** Since which opset the axes are an input. */
+  /** First opset in which the axes are an input. */
   readonly axesAsInput: number;
   readonly integers?: true;
 }
@@ -66,7 +66,7 @@ const REDUCTIONS: Readonly<Record<string, Reduction>> = {
   ReduceSumSquare: { op: "+=", term: (x) => `square(${x})`, axesAsInput: 18, integers: true },
 };
 
-/** Axes of a reduction; all of them when none are given, or none at all where the node says so. */
+/** The axes of a reduction. An empty list means all, or none with `noop_with_empty_axes`. */
 export function axesOf(node: Lowering, x: Value, asInput: boolean): number[] {
   const given = asInput ? node.known(1, "the list of axes") : node.ints("axes");
   const isIdle = asInput && node.int("noop_with_empty_axes", 0) !== 0;
@@ -103,7 +103,7 @@ function logSumExp(node: Lowering): Value[] {
   ];
 }
 
-/** The parts of a softmax: the largest element over the axes, exponentials of what lies below it, and their sum. */
+/** The parts of a softmax over axes: the maximum, exp(x - maximum), and the sum of these. */
 export function softened(
   node: Lowering,
   x: Value,
@@ -114,7 +114,7 @@ export function softened(
   return { most, raised, sum: reduced(node, raised, axes, { op: "+=" }) };
 }
 
-/** Before opset 13 the input was taken for a matrix whose columns begin at the axis. */
+/** Before opset 13 the input is seen as a matrix whose columns start at the axis. */
 function softmax(finish: (x: string, most: string, sum: string) => string) {
   return (node: Lowering): Value[] => {
     const x = node.input(0);
@@ -128,7 +128,7 @@ function softmax(finish: (x: string, most: string, sum: string) => string) {
   };
 }
 
-/** Elements less their mean, over their deviation. */
+/** (x - mean) / deviation. */
 function normalised(
   node: Lowering,
   x: Value,
@@ -156,7 +156,7 @@ function layerNormalization(node: Lowering): (Value | undefined)[] {
   return [y, mean, inverse];
 }
 
-/** Each channel of each image by itself. */
+/** Normalises each channel of each image by itself. */
 function instanceNormalization(node: Lowering): Value[] {
   const [x, scale, bias] = [node.input(0), node.input(1), node.input(2)];
   checkFloats(node, x);
@@ -176,7 +176,7 @@ function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): V
   return elementwise(node, [x, spread(scale), spread(bias)], ([a = "", s = "", b = ""]) => `${a} * ${s} + ${b}`);
 }
 
-/** With statistics that are known: a scale and an offset for each channel. */
+/** With known statistics: a scale and an offset for each channel. */
 function batchNormalization(node: Lowering): Value[] {
   const [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map((place) => node.input(place));
   if (!x || !scale || !bias || !mean || !variance) return node.refuse("an input is missing");

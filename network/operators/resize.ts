@@ -4,8 +4,8 @@
  *     Resize, nearest, twice    y[n,c,p,q] = x[n,c,p/2,q]                              then the same along q
  *     Resize, linear            y[n,c,p,q] += weights[p,t] * x[n,c,(p*3-1)/5+t,q]
  *
- * https://onnx.ai/onnx/operators/onnx__Resize.html. The weights of an axis are computed when the network is read, in every mode. The weight of
- * an element beyond the border is added to that of the border, or left out.
+ * https://onnx.ai/onnx/operators/onnx__Resize.html. An axis' weights are computed when the network is read. The weight
+ * of an element beyond the border is added to the border's, or dropped.
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
@@ -27,9 +27,9 @@ const ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] a
 interface Resized {
   readonly from: number;
   readonly to: number;
-  /** As it is told; `to / from` where sizes are. */
+  /** The given scale, or `to / from` if sizes are given. */
   readonly scale: number;
-  /** Where the part that is kept begins and ends, as shares of the axis. */
+  /** Begin and end of the cropped part, as fractions of the axis. */
   readonly part: readonly [number, number];
 }
 
@@ -37,7 +37,7 @@ interface Sampling {
   readonly transform: string;
   readonly mode: string;
   readonly rounding: string;
-  /** The parameter of the cubic. */
+  /** The cubic's coefficient. */
   readonly a: number;
   readonly excludesOutside: boolean;
 }
@@ -46,7 +46,7 @@ interface Sampling {
 function coordinateOf(p: number, { from, to, scale, part }: Resized, transform: string): number {
   switch (transform) {
     case "align_corners":
-      // ONNX's own cases divide by the length that the scale gives, not by the whole part of it.
+      // ONNX's own test cases divide by the scaled length without rounding it down.
       return to === 1 ? 0 : (p * (from - 1)) / (from * scale - 1);
     case "asymmetric":
       return p / scale;
@@ -76,24 +76,24 @@ function nearestTo(x: number, rounding: string): number {
   }
 }
 
-/** Weights of the four neighbours of a place: Keys, Cubic Convolution Interpolation for Digital Image Processing (1981). */
+/** Weights of four neighbours: Keys, Cubic Convolution Interpolation for Digital Image Processing (1981). */
 function cubicWeights(r: number, a: number): number[] {
   const near = (x: number): number => (a + 2) * x ** 3 - (a + 3) * x ** 2 + 1;
   const far = (x: number): number => a * x ** 3 - 5 * a * x ** 2 + 8 * a * x - 4 * a;
   return [far(1 + r), near(r), near(1 - r), far(2 - r)];
 }
 
-/** Inputs that an output is made of, at most. */
+/** The most inputs that contribute to an output. */
 const NEIGHBOURS: Readonly<Record<string, number>> = { nearest: 1, linear: 2, cubic: 4 };
 
-/** What the outputs of an axis are made of: for each in turn so many places of the input, with their weights; a weight of 0 is no place. */
+/** The inputs of an axis' outputs: `each` places for every output, with weights. A weight of 0 marks an unused one. */
 interface Taps {
   readonly each: number;
   readonly places: NumberArray;
   readonly weights: NumberArray;
 }
 
-/** The neighbours of an output, those beyond the border too, and their weights. */
+/** The neighbours of an output with their weights, including those beyond the border. */
 function neighboursOf(
   p: number,
   axis: Resized,
@@ -109,7 +109,7 @@ function neighboursOf(
   ];
 }
 
-/** Counted as constants are before it is made: a few bytes of a file can ask for any number of outputs. */
+/** `node.numbers` counts the memory before it allocates: a few bytes of a file can ask for any number of outputs. */
 function tapsOf(node: Lowering, axis: Resized, sampling: Sampling): Taps {
   const each = NEIGHBOURS[sampling.mode] ?? 1;
   const places = node.numbers("s32", axis.to * each);
@@ -122,7 +122,7 @@ function tapsOf(node: Lowering, axis: Resized, sampling: Sampling): Taps {
     for (const [place, weight] of kept) {
       if (weight === 0) continue;
       const within = Math.max(0, Math.min(axis.from - 1, place));
-      // Places ascend, so that those which the border holds lie side by side.
+      // Places ascend, so neighbours clamped to the border are adjacent.
       const isSame = at > p * each && places[at - 1] === within;
       if (!isSame) at++;
       places[at - 1] = within;
@@ -138,11 +138,11 @@ function forEachTap({ each, places, weights }: Taps, visit: (p: number, place: n
 
 const divisor = (a: number, b: number): number => (b === 0 ? a : divisor(b, a % b));
 
-/** A formula `(p*rise + start) / run` at or below the first place of every output, and how many places from it each needs. */
+/** `(p*rise + start) / run`, at or below each output's first place, and the number of places needed from there. */
 function windowsOf(taps: Taps, { from, to }: Resized) {
   const by = divisor(from, to);
   const [rise, run] = [from / by, to / by];
-  // The latest start that lies below all.
+  // The largest start that is not above any first place.
   let start = run * from;
   forEachTap(taps, (p, place) => {
     start = Math.min(start, (place + 1) * run - 1 - p * rise);
@@ -173,7 +173,7 @@ function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling:
     return node.equation(`${target} = ${at(first)}`, { reads: { x }, shape, type: x.type });
   const weights = node.constant({ type: x.type, shape: [axis.to, count], values }, `${x.name}.weights${d}`);
   const [weight, read] = [`weights[${own},t]`, at(`${first}+t`)];
-  // Beside its neighbours an output also sees places of weight 0: what is not finite there must not reach it.
+  // An output also reads places of weight 0, where an infinity or NaN must not reach it.
   const term = count > taps.each ? `select(${weight} == 0, 0, ${weight} * ${read})` : `${weight} * ${read}`;
   return node.equation(`${target} += ${term}`, {
     ...{ reads: { weights, x }, shape, type: x.type },
@@ -181,7 +181,7 @@ function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling:
   });
 }
 
-/** The axes of an input that change, by its own list of scales or sizes. */
+/** The axes of an input that change, from its scales or sizes. */
 function axesOf(node: Lowering, x: Value, transform: string): readonly (readonly [place: number, axis: Resized])[] {
   const rank = x.shape.length;
   const given = node.opset >= 18 ? node.ints("axes") : undefined;
@@ -200,7 +200,7 @@ function axesOf(node: Lowering, x: Value, transform: string): readonly (readonly
   if (!isTold && !list.every((scale) => scale > 0 && Number.isFinite(scale))) node.refuse("scales must be positive");
   const sizes = sizesOf(
     node,
-    // In f32, as ONNX does it (onnx/defs/tensor/utils.cc): 0.7 of 10 are 7, which in f64 the rounded 0.7 stays below.
+    // In f32 like ONNX (onnx/defs/tensor/utils.cc): 10 * 0.7 is 7 there. In f64 the rounded 0.7 would give less.
     isTold
       ? list
       : list.map((scale, i) => Math.floor(Math.fround(Math.fround(scale) * (x.shape[places[i] ?? 0] ?? 1)))),
@@ -210,7 +210,7 @@ function axesOf(node: Lowering, x: Value, transform: string): readonly (readonly
     if (to < 1) node.refuse(`size ${to} of dimension ${d} has no elements`);
     const kept = [crops ? (part?.[i] ?? 0) : 0, crops ? (part?.[i + places.length] ?? 1) : 1] as const;
     if (!kept.every(Number.isFinite)) node.refuse(`the part that is kept of dimension ${d} is not finite`);
-    // By ONNX the part is scaled, and by other runtimes the whole image.
+    // ONNX scales the cropped part; other runtimes scale the whole image.
     if (!isTold && (kept[0] !== 0 || kept[1] !== 1))
       node.refuse(`scales of a part of dimension ${d} are not supported; sizes are`);
     const axis = { from, to, scale: isTold ? to / from : (list[i] ?? 1), part: kept };
@@ -240,7 +240,7 @@ function resize(node: Lowering): Value[] {
   return [transform === "tf_crop_and_resize" ? filledOutside(node, y, axes, outside) : y];
 }
 
-/** What lies outside of the image has one value. */
+/** Gives all places outside the image one value. */
 function filledOutside(
   node: Lowering,
   y: Value,

@@ -10,7 +10,7 @@ import type { Value } from "../value.ts";
 import { elementsOf } from "../value.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** Sizes an output may have, of a list that was given. */
+/** The given list as sizes. Refuses what is not a size. */
 export function sizesOf(node: Lowering, given: ArrayLike<number>): number[] {
   const sizes = Array.from(given);
   const strange = sizes.find((size) => !Number.isSafeInteger(size) || size < 0);
@@ -18,7 +18,7 @@ export function sizesOf(node: Lowering, given: ArrayLike<number>): number[] {
   return sizes;
 }
 
-/** 0 keeps the size of the input, -1 stands for what is left: https://onnx.ai/onnx/operators/onnx__Reshape.html. */
+/** 0 keeps the input's size, -1 stands for the rest: https://onnx.ai/onnx/operators/onnx__Reshape.html. */
 function reshape(node: Lowering): Value[] {
   const x = node.input(0);
   const given = node.known(1, "the shape");
@@ -54,7 +54,7 @@ function flatten(node: Lowering): Value[] {
   return [node.reshaped(x, [product(x.shape.slice(0, axis)), product(x.shape.slice(axis))])];
 }
 
-/** Axes were an attribute before opset 13. */
+/** Before opset 13 the axes were an attribute. */
 const listOf = (node: Lowering): ArrayLike<number> | undefined =>
   node.opset >= 13 ? node.known(1, "the list of axes") : node.ints("axes");
 
@@ -88,12 +88,12 @@ function unsqueeze(node: Lowering): Value[] {
 }
 
 function dropout(node: Lowering): (Value | undefined)[] {
-  // What is dropped matters in training only.
+  // The ratio matters in training only.
   node.optional(1);
   if (node.opset >= 12 && node.known(2, "the training mode")?.[0] === 1) node.refuse("training is not supported");
   const x = node.input(0);
   if ((node.node.outputs[1] ?? "") === "") return [x];
-  // Nothing is dropped.
+  // Inference drops nothing.
   const kept = node.numbers("bool", elementsOf(x.shape, node.subject)).fill(1);
   return [x, node.constant({ type: "bool", shape: x.shape, values: kept })];
 }
