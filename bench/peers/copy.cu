@@ -1,10 +1,10 @@
 /*
- * A copy on the device as a kernel of automap's interface, so that it is checked and timed as generated ones are: the bound of what reads and
- * writes every element once.
+ * A device copy with the interface of automap's kernels, so that it is checked and timed like them: a bound on kernels
+ * that read and write every element once.
  *
  *     nvcc -shared -Xcompiler -fPIC -O3 -DBYTES=268435456 [-DBY_KERNEL] -o copy.so copy.cu
  *
- * By the runtime's own copy, or by a kernel that moves 16 bytes a thread.
+ * The runtime's copy, or with -DBY_KERNEL a kernel that moves 16 bytes a thread.
  */
 
 #include <cuda_runtime.h>

@@ -1,6 +1,6 @@
 /*
- * cuBLAS as a kernel of automap's interface, so that it is checked and timed in turns with generated ones: c[M][N] = a[M][K] b[K][N] in
- * f16 with f32 sums.
+ * cuBLAS with the interface of automap's kernels, so that it is checked and timed in turns with them:
+ * c[M][N] = a[M][K] b[K][N] in f16, with f32 sums.
  *
  *     nvcc -shared -Xcompiler -fPIC -DM=4096 -DN=4096 -DK=4096 -o cublas.so cublas.cu -lcublas
  */
@@ -23,7 +23,7 @@ extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_
   const float one = 1, zero = 0;
   if (cublasSetStream(handle, stream) != CUBLAS_STATUS_SUCCESS) return cudaErrorInvalidValue;
   if (cublasSetWorkspace(handle, workspace, WORKSPACE) != CUBLAS_STATUS_SUCCESS) return cudaErrorInvalidValue;
-  /* Row-major c is the column-major product of b and a. */
+  /* In column-major order this is the product of b and a. */
   const cublasStatus_t status =
       cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K, &one, tensors[2], CUDA_R_16F, N, tensors[1], CUDA_R_16F, K, &zero,
                    tensors[0], CUDA_R_16F, N, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);

@@ -53,7 +53,7 @@ __global__ void differences(const float* a, const float* b, size_t count, unsign
     if (!(a[i] == b[i])) atomicAdd(wrong, 1ull);
 }
 
-/// As differences, but of places at least `border` inside: NPP repeats the edge where we have 0.
+/// As `differences`, at least `border` places inside: NPP repeats the edge where automap has 0.
 __global__ void interior_differences(const float* a, const float* b, int side, int border, unsigned long long* wrong) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
   if (x < border || x >= side - border || y < border || y >= side - border) return;
@@ -81,7 +81,7 @@ template <class F> static float timed(F work) {
   return ms;
 }
 
-/// Elements that differ between two images on the device.
+/// Counts the elements that differ between two images on the device.
 template <class F> static unsigned long long count_wrong(F compare) {
   static unsigned long long* wrong = nullptr;
   if (!wrong) cudaMalloc(&wrong, sizeof *wrong);
@@ -133,7 +133,7 @@ static void run(const Case& c) {
     }
   if (bad) { printf("{\"case\":\"%s\",\"kernel\":\"naive\",\"status\":\"wrong\",\"elements\":%lld}\n", c.name, bad); exit(1); }
 
-  // 3. Each kernel, once, on poisoned output.
+  // 3. Each kernel once, on poisoned output.
   void* tensors[] = {d_out, d_in, d_w};
   std::vector<unsigned long long> wrong(c.variant_count);
   for (int v = 0; v < c.variant_count; v++) {
@@ -159,7 +159,7 @@ static void run(const Case& c) {
   ctx.nSharedMemPerBlock = p.sharedMemPerBlock;
   ctx.nCudaDevAttrComputeCapabilityMajor = p.major;
   ctx.nCudaDevAttrComputeCapabilityMinor = p.minor;
-  // NPP turns the filter round; with the weights reversed, and for even filters the other middle, it computes the same inside the border.
+  // NPP flips the filter: reversed weights, and for even filters the other centre, give our result inside the border.
   float* d_npp_w = nullptr;
   const NppiSize full{c.side, c.side};
   int anchor = 0;

@@ -1,4 +1,4 @@
-// A sum of neighbours in Halide, compiled in the process that calls it. halide.ts fills in the extents and the taps; dimensions are innermost first.
+// A sum of neighbours in Halide, compiled by its caller. halide.ts inserts extents and taps; dimensions: innermost first.
 #include <Halide.h>
 #include <cstdio>
 #include <cstdlib>
@@ -63,7 +63,7 @@ struct Program {
   }
 };
 
-/* Parts run on threads of the caller, each with a program of its own: Halide's threads would share the processor that a caller is held to. */
+/* Parts run on the caller's threads, each with its own program: Halide's threads would share one pinned processor. */
 extern "C" void peer_run(void* const* tensors, int part, int parts) {
   static std::mutex building;
   static Program* programs[64];

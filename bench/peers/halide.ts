@@ -1,9 +1,9 @@
 /**
- * @file Halide as a peer for sums of neighbours: its own schedulers, and a schedule like those in its tutorials.
+ * @file Halide as a peer for sums of neighbours, with its automatic schedulers and a schedule from its tutorials.
  *
- *     const peer = await halideKernel(computation, "Adams2019", options)      out(x, y) = sum of w(k) * in(x + .., y + ..)
+ *     const peer = await halideKernel(computation, "Adams2019", options)   out(x, y) = sum of w(k) * in(x + .., y + ..)
  *
- * Debian 12 has version 14 (libhalide14-0-dev). A call realises a compiled pipeline; only the first call compiles.
+ * Debian 12 has version 14 (libhalide14-0-dev). A call runs a compiled pipeline; only the first call compiles.
  */
 
 import { readFileSync } from "node:fs";

@@ -1,11 +1,11 @@
 /*
- * The pairwise products of a recommendation model, in one kernel and as the sequence cat, product, index, cat: run in turns, each side first in every second round,
- * every element checked.
+ * A recommendation model's pairwise products in one kernel and as the sequence cat, product, index, cat: run in turns,
+ * with the side that starts alternating, and every element checked.
  *
- *     interaction FUSED.so PRODUCT.so SAMPLES CHUNK ROUNDS     prints `fused SECONDS`, `cat0 ...`, `product ...`, `index ...`, `cat1 ...` a round
+ *     interaction FUSED.so PRODUCT.so SAMPLES CHUNK ROUNDS     a round prints `fused SECONDS`, `cat0 ...` to `cat1 ...`
  *
- * Both kernels were made for CHUNK samples and are called for one chunk after the other; each step of the sequence takes all samples. Elements
- * are floats, or with -DBF16 the bits of bf16.
+ * Both kernels take CHUNK samples and are called chunk by chunk; each step of the sequence takes all samples. Elements
+ * are floats, or bits of bf16 with -DBF16.
  */
 
 #include <dlfcn.h>
@@ -70,7 +70,7 @@ static void check(const char* what, const Element* z, const Element* dense, cons
           const double term = (double)value(row(i)[k]) * value(row(j)[k]);
           sum += term, size += fabs(term);
         }
-        /* Any order of summation in f32 (Higham, section 4.2), and one rounding to the element. */
+        /* The error bound of f32 summation in any order (Higham, section 4.2), and one rounding to the element. */
         right = right && fabs(value(out[at]) - sum) <= (WIDTH + 2) * ldexp(1, -23) * size + STEP * fabs(sum);
       }
     if (!right) { fprintf(stderr, "%s: sample %ld is wrong\n", what, b); exit(1); }

@@ -1,11 +1,11 @@
 /*
- * The interaction of a recommendation model as the sequence cat, product, index, cat, behind the interface of one kernel, so that it is checked and timed
- * in turns with the fused one: z from e and d, in 16-bit floats.
+ * A recommendation model's interaction as the sequence cat, product, index, cat. It has the interface of one kernel (z
+ * from e and d, in 16-bit floats), so that it is checked and timed in turns with the fused kernel.
  *
  *     nvcc -shared -Xcompiler -fPIC -DSAMPLES=32768 -DPRODUCT='"product.cu"' -o sequence.so interaction.cu
  *
- * The product is a generated kernel; what moves elements is written here, 16 bytes at once where neighbours lie so. With -DTWICE=mask some steps
- * run twice, which changes nothing but the time: 1 cat0, 2 product, 4 index, 8 cat1.
+ * The product is a generated kernel. The others are written here and move 16 bytes at once where they can.
+ * -DTWICE=mask runs steps twice, which only changes the time: 1 cat0, 2 product, 4 index, 8 cat1.
  */
 
 #define automap_workspace_bytes product_workspace_bytes
@@ -23,14 +23,14 @@
 #endif
 
 enum { VECTORS = 27, WIDTH = 128, ALL = VECTORS * VECTORS, PAIRS = VECTORS * (VECTORS - 1) / 2, OUT = WIDTH + PAIRS };
-/* Threads of a block, and samples that each takes in turn. */
+/* Threads of a block, and samples a block handles one after another. */
 enum { THREADS = 256, TURNS = 8 };
 
 struct alignas(16) Sixteen {
   uint16_t values[8];
 };
 
-/* Pieces of 16 bytes: 16 a vector. */
+/* Moves pieces of 16 bytes, 16 for each vector. */
 static __global__ void cat0(Sixteen* __restrict__ x, const Sixteen* __restrict__ d, const Sixteen* __restrict__ e) {
   const int row = WIDTH / 8;
   for (long piece = blockIdx.x * (long)THREADS + threadIdx.x; piece < (long)SAMPLES * VECTORS * row; piece += (long)gridDim.x * THREADS) {

@@ -1,12 +1,12 @@
 /**
- * @file Peers of a sum of neighbours: the same loops left to the compiler, and OpenCV's filter2D, as kernels of the same harness.
+ * @file Peers of a sum of neighbours as kernels of the same harness: plain compiled loops, and OpenCV's filter2D.
  *
- *     const peer = await loopsKernel(computation, "window", options)      for i, for j, for the window: sum      g++ -O3 -march=native
- *     const peer = await loopsKernel(computation, "rows", options)        for i, for the window, for j: out += w * in
- *     const peer = await filter2dKernel(computation, options)             cv::filter2D, one thread
+ *     await loopsKernel(computation, "window", options)      for i, for j, for the window: sum    g++ -O3 -march=native
+ *     await loopsKernel(computation, "rows", options)        for i, for the window, for j: out += w * in
+ *     await filter2dKernel(computation, options)             cv::filter2D, one thread
  *
- * Each is compiled to a library of its own with its own flags, and a kernel of a few lines opens it: none of our flags reach the peer.
- * The loops are written as a careful programmer would: extents are constants, pointers are restrict, the border apart from the interior.
+ * A short kernel opens each as a library that was compiled with its own flags, so none of ours reach the peer. The
+ * loops are a careful programmer's: constant extents, restrict pointers, the border separate from the interior.
  */
 
 import { readFileSync } from "node:fs";
@@ -22,13 +22,13 @@ export type Peer =
   | { readonly status: "ready"; readonly kernel: Kernel }
   | { readonly status: "refused"; readonly reason: string };
 
-/** What the goal of these kernels is stated against. */
+/** Flags of the loops with which the goal of lane kernels is stated. */
 export const LOOP_FLAGS: readonly string[] = ["-O3", "-march=native", "-std=c++17", "-shared", "-fPIC"];
 
 type Options = Omit<CompileOptions, "flags">;
 
 /**
- * The loops as they are written, with the window innermost, or with the window outside each row: compilers vectorise the one or the other.
+ * The loops with the window innermost, or with the window outside each row. A compiler may vectorise only one of these.
  * @throws Error when the computation has no taps
  */
 export function loopsKernel(computation: Computation, form: "window" | "rows", options: Options): Promise<Peer> {
@@ -36,7 +36,7 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
   const { shifts } = sum;
   const planes = sum.output.dims.map((d) => d.extent);
   const places = sum.input.dims.map((d) => d.extent);
-  // One loop for each of three dimensions; missing ones have one step.
+  // One loop for each of three dimensions; missing ones have one iteration.
   const pad = <T>(list: readonly T[], fill: T): T[] => [...Array<T>(3 - list.length).fill(fill), ...list];
   const [inD, inH, inW] = pad(places, 1);
   const [D, H, W] = pad(planes, 1);
@@ -51,7 +51,7 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
   });
   const dtype = sum.output.dtype === "f64" ? "double" : "float";
   const at = (z: string, y: string, x: string): string => `in[((${z}) * ${inH} + (${y})) * ${inW}L + (${x})]`;
-  // A full window is loops, as it is written by hand; a sparse one is a sum.
+  // A full window becomes loops, as written by hand; a sparse one becomes a sum.
   const extent = reach.map(([min, max]) => max - min + 1);
   const [kd = 1, kh = 1, kw = 1] = extent;
   const [z0 = 0, y0 = 0, x0 = 0] = reach.map(([min]) => min);
@@ -88,11 +88,11 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
   return opened(computation, source, LOOP_FLAGS, options);
 }
 
-/** cv::filter2D on one thread; a window that is no full box is made one with zeros. */
+/** cv::filter2D on one thread. A sparse window is filled up with zeros. */
 export function filter2dKernel(computation: Computation, options: Options): Promise<Peer> {
   const sum = sumOf(computation);
   const { shifts } = sum;
-  // It takes a signal for an image of one row, and is then some forty times slower than the loops: no peer.
+  // OpenCV takes a signal as an image of one row, and is then some forty times slower than the loops: no peer.
   if (sum.output.dims.length !== 2)
     return Promise.resolve({ status: "refused", reason: "dimensions: filter2D filters images" });
   const pad = <T>(list: readonly T[], fill: T): T[] => [...Array<T>(2 - list.length).fill(fill), ...list];
@@ -114,7 +114,7 @@ export function filter2dKernel(computation: Computation, options: Options): Prom
     const [y = 0, x = 0] = pad(shiftsOf(t), 0);
     window[(y - y0) * (x1 - x0 + 1) + (x - x0)] = weights[k] ?? 0;
   }
-  // The window hangs on the output's own place; where that is left of the window, the input is taken from further right.
+  // The window is anchored at the output's place. Where that is left of the window, the input is read further right.
   const source = readFileSync(new URL("./opencv.cpp", import.meta.url), "utf8")
     .replaceAll("@TOP", String(y0))
     .replaceAll("@CV", sum.output.dtype === "f64" ? "CV_64F" : "CV_32F")
@@ -137,12 +137,12 @@ export function sumOf(computation: Computation): TapSum {
   return verdict.sum;
 }
 
-/** How far from its output a tap reads, along each dimension. */
+/** Offset of a tap from its output in each dimension. */
 export function shiftsOf(tap: Tap): number[] {
   return tap.shift.map((_, d) => shiftAt(tap, d));
 }
 
-/** Element of the weights each tap takes, row-major. */
+/** The weight element of each tap, row-major. */
 export function weightPlaces(sum: TapSum): number[] {
   const weights = inputsOf(sum.computation).find((t) => t.name !== sum.input.name);
   return sum.taps.map(({ factor }) => {
@@ -155,7 +155,7 @@ export function weightPlaces(sum: TapSum): number[] {
   });
 }
 
-/** Compiles a library that has `peer_run`, and wraps it into a kernel. */
+/** Compiles a library that exports `peer_run`, and wraps it in a kernel. */
 export async function opened(
   computation: Computation,
   source: string,

@@ -1,10 +1,10 @@
 /*
- * NPP's filters of one channel beside a copy of the same image, in turns: a line of JSON for each filter of 2 to 20 places a side.
+ * NPP's one-channel filters beside a copy of the same image, in turns: a line of JSON for each side from 2 to 20.
  *
  *     nvcc -O3 -arch=native -o npp npp.cu -lnppif -lnppc && ./npp 8192
  *
- * Results are compared with a plain kernel's where no border is in reach: NPP repeats the edge, where automap has 0. Data are small integers,
- * so that sums are exact in any order. Times are medians of 15.
+ * Results are compared with a plain kernel's away from the border, where NPP repeats the edge and automap has 0. Data
+ * are small integers, so sums are exact in any order. Times are medians of 15.
  */
 
 #include <npp.h>
@@ -27,7 +27,7 @@ __global__ void small_integers(float* to, size_t count) {
     to[i] = (float)((int)((i * 2654435761u >> 7) % 7) - 3);
 }
 
-/// Filters are turned round or not, about one place or the other of an even window: `turned` and `anchor` say how.
+/// Compares with a filter that is flipped or not (`turned`), centred on either middle of an even window (`anchor`).
 __global__ void compare(const float* got, const float* in, const float* kernel, int k, int side, bool turned, int anchor, unsigned long long* wrong) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
   if (x < k || y < k || x >= side - k || y >= side - k) return;

@@ -1,13 +1,13 @@
 /*
- * A oneDNN primitive behind the C interface of abstraction/kernel.ts, so that the harness that times our kernels times it too.
- * bench/peers/onednn.ts writes the problem where it says so below; the rest is the same for every configuration.
+ * A oneDNN primitive behind the C interface of abstraction/kernel.ts, so that our harness times it like our kernels.
+ * bench/peers/onednn.ts inserts the problem at the marked place; the rest is the same for every configuration.
  *
- * What the clock sees is dnnl_primitive_execute alone:
+ * Only dnnl_primitive_execute is timed:
  *
- * - Creating the primitive and reordering constant weights happen in automap_prepare.
- * - A tensor that is `free` lies in the layout oneDNN likes best, in the workspace. The input is brought there in automap_prepare,
- *   as if the layer before had left it so. The output stays there; the harness's output is rewritten only after somebody has
- *   overwritten it, as verification does before each call and other kernels do between batches, never while batches are timed.
+ * - automap_prepare creates the primitive and reorders constant weights.
+ * - A `free` tensor lies in the workspace in oneDNN's preferred layout. automap_prepare copies the input there, as if
+ *   the previous layer had left it so. The output stays there; the harness's output is rewritten only after it has been
+ *   overwritten: by verification before each call and by other kernels between batches, never during a timed batch.
  * - Threads are the harness's own, one pinned to each processor: see Team.
  */
 
@@ -70,12 +70,12 @@ static void spin_until(bool (*condition)(unsigned), unsigned value) {
 }
 
 /**
- * oneDNN here is built for OpenMP, whose threads would fight for processors with the harness's, which wait by spinning. So this
- * library answers libdnnl's few calls of libgomp itself (the loader looks here first): a parallel region runs on the threads that
- * are in automap_run anyway. Part 0 executes the primitive; the others serve its regions until it is done. A region begins and ends
- * by spinning on one cache line, which is what libgomp does with OMP_WAIT_POLICY=active. With one thread no region is ever opened.
+ * This oneDNN is built for OpenMP, whose threads would compete for processors with the harness's spinning ones. So this
+ * library provides the few libgomp functions that libdnnl calls (the loader looks here first), and a parallel region
+ * runs on the threads that are in automap_run anyway. Part 0 executes the primitive; the others serve its regions until
+ * it is done. A region spins on a cache line, like libgomp with OMP_WAIT_POLICY=active; one thread never opens one.
  *
- * An inline variable is one in the whole process (STB_GNU_UNIQUE), though several such libraries are loaded.
+ * An inline variable exists once in the process (STB_GNU_UNIQUE), even if several such libraries are loaded.
  */
 struct Team {
   static constexpr int MOST = 256;
@@ -114,7 +114,7 @@ static void take_part(int number) {
   me = {};
 }
 
-/** Part 1 and up: runs regions until part 0 has no more. */
+/** Part 1 and up: runs regions until part 0 is done. */
 static void serve(int part) {
   unsigned& done = team.seats[part].done;
   for (;;) {
@@ -158,7 +158,7 @@ int omp_in_parallel() { return me.of > 1; }
 
 // ---------------------------------------------------------------------------------------------------- the primitive
 
-/** The cap is the whole process's: oneDNN reads it once. */
+/** The ISA cap of the whole process: oneDNN reads it once. */
 inline std::optional<std::optional<dnnl::cpu_isa>> isa_cap;
 
 static const dnnl::engine& engine() {
@@ -173,7 +173,7 @@ static const dnnl::engine& engine() {
 
 static size_t channels() { return PROBLEM.output.dims[1]; }
 
-/** The implementation asked for; the list is read while the description is alive, to which oneDNN keeps a pointer. */
+/** Selects an implementation. The list is read while the description exists, since oneDNN keeps a pointer to it. */
 template <class Operation>
 static dnnl::primitive_desc choose(const typename Operation::desc& what, const dnnl::primitive_attr& attributes) {
   typename Operation::primitive_desc chosen(what, attributes, engine());
@@ -203,7 +203,7 @@ static dnnl::primitive_desc describe(const std::vector<float>& scales) {
   return choose<dnnl::inner_product_forward>({inference, source, weights, output}, attributes);
 }
 
-/** Where a tensor lies: where the caller has it, or in the workspace. */
+/** Location of a tensor: the caller's memory or the workspace. */
 struct Place {
   memory::desc layout;
   bool own;
@@ -246,7 +246,7 @@ static void execute(const dnnl::primitive& primitive, const std::vector<dnnl_exe
   if (status != dnnl_success) refuse("executing failed with status " + std::to_string(status));
 }
 
-/** Four places of 16 bytes, spread over the output: poison and another kernel's rounding change them. */
+/** Four samples of 16 bytes, spread over the output. Poison and another kernel's rounding change them. */
 static std::vector<char> probe(const void* output) {
   const size_t bytes = PROBLEM.argument_bytes[0], width = std::min<size_t>(16, bytes);
   std::vector<char> seen;
@@ -267,7 +267,7 @@ static bool is_published(const void* output) {
 
 // ---------------------------------------------------------------------------------------------------- the interface
 
-/** oneDNN speaks by exceptions, which must not leave a C function. */
+/** Catches oneDNN's exceptions, which must not leave a C function. */
 template <class Body> static auto guarded(Body body) {
   try {
     return body();
@@ -279,7 +279,7 @@ template <class Body> static auto guarded(Body body) {
 extern "C" unsigned long automap_workspace_bytes(void) {
   return guarded([] {
     team.size = PROBLEM.threads;
-    // The true factors are not known yet; the layouts do not depend on them.
+    // The real factors are not known yet, but layouts do not depend on them.
     return Plan(describe(std::vector<float>(channels(), 0.5f))).bytes;
   });
 }
@@ -297,7 +297,7 @@ extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
     state.primitive = dnnl::primitive(description);
     state.tensors.assign(tensors, tensors + PROBLEM.argument_bytes.size());
 
-    // 2. Its memory: the caller's, or the workspace.
+    // 2. Its memory: the caller's or the workspace.
     auto caller = [&](const Tensor& t) { return memory(t.given(), engine(), const_cast<void*>(tensors[t.argument])); };
     auto at = [&](const Place& p) { return memory(p.layout, engine(), static_cast<char*>(workspace) + p.offset); };
     const memory source = plan.source.own ? at(plan.source) : caller(PROBLEM.source);
@@ -313,7 +313,7 @@ extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
     if (plan.output.own) state.publish = dnnl::reorder(output, published);
     state.publish_arguments = {{DNNL_ARG_FROM, output.get()}, {DNNL_ARG_TO, published.get()}};
 
-    // 3. Constants into the layout it likes, by this thread alone.
+    // 3. Reorder constants into oneDNN's layouts, on this thread alone.
     team.size = 1;
     auto bring = [&](const Tensor& t, const memory& to) {
       const memory from = caller(t);
@@ -349,7 +349,7 @@ extern "C" void automap_run(void*, void* const* tensors, int, int part, int part
 #ifdef DESCRIBE
 #include <thread>
 
-/** One call on zeros; oneDNN says in its own words what it runs. */
+/** Runs one call on zeros; oneDNN prints what it runs. */
 int main() {
   std::vector<void*> tensors;
   for (size_t bytes : PROBLEM.argument_bytes) tensors.push_back(calloc(bytes + 64, 1));

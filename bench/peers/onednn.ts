@@ -1,13 +1,13 @@
 /**
- * @file oneDNN as a peer: one of its primitives as a kernel like ours, timed by the same harness in the same process.
+ * @file oneDNN as a peer: one of its primitives as a kernel, timed by the same harness in the same process.
  *
  *     const peer = onednnKernel(conv2d, { algorithm: "winograd" });       ready, or refused with a reason
  *     const made = await createRunner({ flags: ONEDNN_FLAGS });
  *     await made.runner.compareKernels([ours, peer.kernel], reference)     A B A B
  *     await describeOnednn(peer.kernel, options)                          "jit:avx512_core ... aBcd16b"
  *
- * Shapes, types, layouts, strides, padding and groups are read from the computation. Constant tensors are reordered ahead of time.
- * What the clock sees and whose threads run is said at the head of onednn.cpp.
+ * Shapes, types, layouts, strides, padding and groups come from the computation. Constant tensors are reordered ahead.
+ * The head of onednn.cpp says what is timed, and whose threads run.
  */
 
 import { readFileSync } from "node:fs";
@@ -28,28 +28,27 @@ import { spell } from "../../abstraction/spelling.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
 import { type CompileOptions, codeFlags, compileSource } from "../../runtime/compiler.ts";
 
-/** What a compiler needs for these kernels; of no effect on ours. */
-/** Kernels are linked as C is; oneDNN is called as C++. */
+/** Linker flags of these kernels, without effect on ours. Kernels are linked as C, but oneDNN is called from C++. */
 export const ONEDNN_FLAGS: readonly string[] = ["-Wl,--as-needed", "-ldnnl", "-lstdc++", "-lgcc_s"];
 
-/** oneDNN's names of what it may use, https://oneapi-src.github.io/oneDNN/v2.6/dev_guide_cpu_dispatcher_control.html. */
+/** oneDNN's names of ISAs, https://oneapi-src.github.io/oneDNN/v2.6/dev_guide_cpu_dispatcher_control.html. */
 export const ONEDNN_ISAS = [
   ...["sse41", "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni", "avx512_core_bf16", "avx512_core_amx"],
 ] as const;
 
 export interface OnednnOptions {
   /**
-   * Of a convolution: `direct` (default) or `winograd`. Of a product: `matmul` (default; the second factor is the weights) or
-   * `inner-product` (in a matrix times a vector the matrix is the weights).
+   * For a convolution `direct` (default) or `winograd`. For a product `matmul` (default; the second factor is the
+   * weights) or `inner-product` (in a matrix times a vector the matrix is the weights).
    */
   readonly algorithm?: "direct" | "winograd" | "matmul" | "inner-product";
   /** Layout of input and output: oneDNN's own choice (default), or as the computation stores them. */
   readonly activations?: "preferred" | "given";
-  /** The harness must run it with as many. 1 by default. */
+  /** Threads, as many as the harness runs it with; default 1. */
   readonly threads?: number;
-  /** Which of oneDNN's implementations, in the order it prefers them; 0 by default. Their own layouts differ. */
+  /** Position in oneDNN's list of implementations, best first; default 0. Each has its own layouts. */
   readonly implementation?: number;
-  /** Kernels of one process must agree. */
+  /** Cap on the ISA, equal for all kernels of a process. */
   readonly maxIsa?: string;
   readonly epilogue?: OnednnEpilogue;
 }
@@ -57,7 +56,7 @@ export interface OnednnOptions {
 /** `output(relu(sum * scale[channel]))`, rounded to even and clamped where the output is an integer. */
 export interface OnednnEpilogue {
   readonly output: DType;
-  /** A last input `scale`, f32, constant, one factor for each output channel. */
+  /** Adds a last input `scale`: f32, constant, one factor for each output channel. */
   readonly scale?: boolean;
   readonly relu?: boolean;
 }
@@ -66,7 +65,7 @@ export type OnednnKernel =
   | { readonly status: "ready"; readonly kernel: Kernel }
   | { readonly status: "refused"; readonly reason: string };
 
-/** The kernel of a convolution or a product from the table of operators. oneDNN itself may still refuse: the kernel then crashes and says so. */
+/** The kernel of one of our operators. If oneDNN itself refuses at run time, the kernel crashes with its message. */
 export function onednnKernel(computation: Computation, options: OnednnOptions = {}): OnednnKernel {
   try {
     return { status: "ready", kernel: kernelOf(computation, options) };
@@ -76,7 +75,7 @@ export function onednnKernel(computation: Computation, options: OnednnOptions = 
   }
 }
 
-/** What oneDNN chose, in its own words: implementation, layouts, algorithm, shape. */
+/** oneDNN's own description of its choice: implementation, layouts, algorithm, shape. */
 export async function describeOnednn(kernel: Kernel, options: Omit<CompileOptions, "flags">): Promise<string> {
   const flags = codeFlags(kernel, ["-DDESCRIBE", ...ONEDNN_FLAGS]);
   const compiled = await compileSource(kernel.source, flags, ".out", options);
@@ -94,7 +93,7 @@ export async function describeOnednn(kernel: Kernel, options: Omit<CompileOption
 
 class Refusal extends Error {}
 
-/** A tensor in the words of oneDNN. */
+/** A tensor in oneDNN's terms. */
 interface Operand {
   readonly tensor: Tensor;
   readonly dims: readonly number[];
@@ -107,7 +106,7 @@ interface Problem {
   readonly weights: Operand;
   readonly output: Operand;
   readonly step: readonly number[];
-  /** oneDNN counts from 0. */
+  /** oneDNN's dilation is 0 for a dense window. */
   readonly dilation: readonly number[];
   readonly pad: readonly number[];
 }
@@ -143,13 +142,13 @@ function kernelOf(computation: Computation, options: OnednnOptions): Kernel {
       "c++",
     ),
     features: [],
-    // oneDNN writes its code at run time: the library holds none of it.
+    // oneDNN generates its code at run time, so the library contains none of it.
     promises: undefined,
     arguments: all,
   };
 }
 
-/** Stride, dilation and padding stand in the index: `p*2 + r*1 - 3`. */
+/** Reads stride, dilation and padding from the index: `p*2 + r*1 - 3`. */
 function convolution(computation: Computation): Problem {
   const [input, weights] = inputsOf(computation);
   const output = targetOf(computation);
@@ -160,7 +159,7 @@ function convolution(computation: Computation): Problem {
     throw new Error(`internal: ${computation.name} reads less than two tensors`);
   const windows = read.index.slice(2).map((index, d) => windowOf(index, filter, computation.equation.target, d, read));
 
-  // In oneDNN's words the channels of the weights are [groups, outputs of a group, inputs of a group].
+  // oneDNN splits the channels of the weights into [groups, outputs of a group, inputs of a group].
   const source = plain(input);
   const [k = 1, ...inner] = weights.dims.map((d) => d.extent);
   const [kStride = 1, ...innerStrides] = stridesOf(weights);
@@ -202,7 +201,7 @@ function product(computation: Computation, form: "matmul" | "inner_product"): Pr
   const none = { step: [], dilation: [], pad: [] };
   if (computation.name === "matmul")
     return { form, source: a, weights: form === "matmul" ? b : transposed(b), output: out, ...none };
-  // A matrix product takes the vector as its one column, a fully connected layer as its one row.
+  // In a matrix product the vector is the one column, in a fully connected layer the one row.
   return form === "matmul"
     ? { form, source: a, weights: column(b), output: column(out), ...none }
     : { form, source: row(b), weights: a, output: row(out), ...none };

@@ -1,7 +1,7 @@
 /**
- * @file A model of one operator in ONNX's protobuf, enough for a convolution or a product with its weights inside.
+ * @file A one-operator model in ONNX's protobuf, enough for a convolution or a product with its weights inside.
  *
- *     onnxModel({ op: "Conv", inputs: [{ name: "x", type: "f32", dims: [1, 64, 56, 56] }], constants: [...], output: {...}, attributes: { pads: [1, 1, 1, 1] } })
+ *     onnxModel({ op: "Conv", inputs: [{ name: "x", type: "f32", dims: [1, 64, 56, 56] }], constants: [...], ... })
  *
  * Field numbers: onnx/onnx.proto of ONNX 1.15, https://github.com/onnx/onnx/blob/v1.15.0/onnx/onnx.proto.
  */
@@ -23,7 +23,7 @@ export interface OnnxConstant extends OnnxTensor {
 
 export interface OnnxNode {
   readonly op: string;
-  /** In the order of the operator's inputs, constants by name among them. */
+  /** Inputs of the operator in order, including constants by name. */
   readonly arguments: readonly string[];
   readonly inputs: readonly OnnxTensor[];
   readonly constants: readonly OnnxConstant[];
@@ -59,7 +59,7 @@ function valueInfo({ name, type, dims }: OnnxTensor): Uint8Array {
   return message(text(1, name), field(2, message(field(1, message(integer(1, TYPES[type]), field(2, shape))))));
 }
 
-// ---- protobuf: a varint key (number * 8 + wire type), then a varint, or a length and bytes --------------------------------------
+// ---- protobuf: a varint key (number * 8 + wire type), then a varint, or a length and bytes
 
 function message(...fields: readonly Uint8Array[]): Uint8Array {
   return Buffer.concat(fields);
@@ -77,7 +77,7 @@ function integer(number: number, value: number): Uint8Array {
   return Buffer.concat([varint(number * 8), varint(value)]);
 }
 
-/** Of a number that is not negative. */
+/** Encodes a number that is not negative. */
 function varint(value: number): Uint8Array {
   const bytes: number[] = [];
   let rest = value;

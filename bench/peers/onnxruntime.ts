@@ -3,8 +3,8 @@
  *
  *     npm install --no-save onnxruntime-node
  *
- * It is no dependency: its package is 290 MB. ONNX knows one layout, NCHW; what the session does with it is part of its time, and so
- * is what a call costs in Node, which `overhead` tells (the same call of a session that copies one number).
+ * It is not a dependency because its package is 290 MB. ONNX has one layout, NCHW. Times include any reordering in the
+ * session and the overhead of a call in Node, which `overhead` measures with a session that copies one number.
  */
 
 import { createRequire } from "node:module";
@@ -15,7 +15,7 @@ import { UsageError } from "../../abstraction/error.ts";
 import type { ReferenceSet } from "../../runtime/verify.ts";
 import { type OnnxConstant, type OnnxNode, type OnnxType, onnxModel } from "./onnx-model.ts";
 
-/** The little of onnxruntime-node that is used here. */
+/** The part of onnxruntime-node that is used here. */
 interface Ort {
   readonly Tensor: new (type: string, data: OnnxArray, dims: readonly number[]) => OnnxValue;
   readonly InferenceSession: {
@@ -44,23 +44,23 @@ export interface OnnxPeer {
   close(): Promise<void>;
 }
 
-/** @param folder of the package, where it is installed elsewhere. @throws UsageError when onnxruntime-node is not installed */
+/** @param folder of the package, if installed elsewhere. @throws UsageError when onnxruntime-node is not installed */
 export async function loadOnnxRuntime(folder?: string): Promise<Ort & { readonly version: string }> {
   const name = folder === undefined ? "onnxruntime-node" : resolve(folder);
   const require = createRequire(import.meta.url);
   try {
     const { version } = require(`${name}/package.json`) as { version: string };
-    // The package has types of its own, which are not there unless it is.
+    // The package has its own types, which exist only where it is installed.
     return await Promise.resolve({ ...(require(name) as Ort), version });
   } catch {
     throw new UsageError(`${folder ?? name} is not installed`, { hint: "npm install --no-save onnxruntime-node" });
   }
 }
 
-/** A whole model on one set of inputs. */
+/** A whole model with one set of inputs. */
 export interface OnnxNetwork {
   run(): Promise<void>;
-  /** By name, of the last run. */
+  /** Outputs of the last run by name. */
   readonly outputs: Readonly<Record<string, ArrayLike<number>>>;
   close(): Promise<void>;
 }
@@ -71,7 +71,7 @@ export interface OnnxTensor {
   readonly shape: readonly number[];
 }
 
-/** @param tensors its inputs and outputs by name */
+/** @param tensors the model's inputs and outputs by name */
 export async function onnxNetwork(
   ort: Ort,
   model: Uint8Array,
@@ -107,7 +107,7 @@ export async function onnxNetwork(
 }
 
 /**
- * A convolution or product in its operator's default layout, on the inputs of one set of its reference.
+ * A convolution or product in its operator's default layout, with one input set of its reference.
  * @throws UsageError for a type that ONNX Runtime's CPU kernels lack (bf16), or an operator without a counterpart
  */
 export async function onnxPeer(
@@ -152,7 +152,7 @@ export async function onnxPeer(
   };
 }
 
-/** A session that copies one number: what a call costs. */
+/** A session that copies one number, to measure the overhead of a call. */
 export async function onnxOverhead(ort: Ort): Promise<OnnxPeer> {
   const one = { name: "x", type: "f32", dims: [1] } as const;
   const node: OnnxNode = {
@@ -171,14 +171,14 @@ export async function onnxOverhead(ort: Ort): Promise<OnnxPeer> {
   };
 }
 
-/** QLinearConv's scales of input and output, which are 1, and its zero points. */
+/** QLinearConv's input and output scales (1), and its zero points. */
 const UNITS: readonly OnnxConstant[] = [
   { name: "one", type: "f32", dims: [], bytes: new Uint8Array(Float32Array.of(1).buffer) },
   { name: "zero_u8", type: "u8", dims: [], bytes: new Uint8Array(1) },
   { name: "zero_s8", type: "s8", dims: [], bytes: new Uint8Array(1) },
 ];
 
-/** `output(relu(sum * scale[channel]))`: input, weights and scale in the order the equations read them. */
+/** `output(relu(sum * scale[channel]))`: input, weights and scale in the equation's order. */
 function quantisedArguments([input = "", weights = "", scale = ""]: readonly string[]): string[] {
   return [input, "one", "zero_u8", weights, scale, "zero_s8", "one", "zero_u8"];
 }
@@ -190,7 +190,7 @@ const sessionOptions = (threads: number): Readonly<Record<string, unknown>> => (
   graphOptimizationLevel: "all",
 });
 
-/** @throws UsageError for a type that ONNX Runtime does not take here */
+/** @throws UsageError for a type that ONNX Runtime does not support here */
 export function onnxType(dtype: DType): OnnxType {
   if (dtype === "f32" || dtype === "s32" || dtype === "u8" || dtype === "s8") return dtype;
   throw new UsageError(`ONNX Runtime's CPU kernels have no ${dtype} convolution`);

@@ -1,27 +1,27 @@
 /*
- * How fast its products let a call be: the products that a computation needs, the loads, stores and packed tiles that no kernel does without,
- * every input byte read and every output byte written, and nothing else.
+ * A lower bound on a call's time by its products: those a computation needs, the loads, stores and packed tiles that no
+ * kernel avoids, every input byte read, every output byte written, and nothing else.
  *
  *     g++ -O3 -march=native products.cpp -o products
- *     ./products 8,1,64,36864,0 0:4 0:5,4     bits of a factor, repetitions, elements of a row of the output, bytes of the inputs, tiles packed;
- *                                             then for every 32 rows of the output: the first column computed, and the steps of each block of
- *                                             32 columns from there on
+ *     ./products 8,1,64,36864,0 0:4 0:5,4     bits of a factor, repetitions, elements of an output row, input bytes,
+ *                                             packed tiles; then for every 32 output rows: the first computed column,
+ *                                             and the steps of each block of 32 columns from there on
  *
- * prints the seconds of the fastest call. Output elements have 4 bytes. With factors of 8 or 16 bits a step is the four products of a block of
- * 2 by 2 tiles of 16 by 16 (AMX), with 32 bits four times 24 multiply-adds of 16 elements (AVX-512).
+ * prints the seconds of the fastest call. Output elements have 4 bytes. With 8-bit or 16-bit factors a step is the four
+ * products of a 2 x 2 block of 16 x 16 tiles (AMX), with 32 bits four times 24 multiply-adds of 16 elements (AVX-512).
  *
- * What is left out: that an operand comes from beyond the nearest cache more than once; what a mask costs. What is done:
+ * Excluded: operands fetched more than once from beyond the nearest cache, and masks. Included:
  *
- *   - a step of tiles has four loads: no block that the 8 registers hold has fewer a product, since p by q accumulators leave 8 - p*q registers
- *     for the p + q operands of a step
- *   - 24 multiply-adds have ten: 4 of rows and 6 of an element, the block of the fewest loads that 32 registers hold with its operands
- *   - loads walk through the inputs once, so that most of them find their line in the nearest cache
- *   - a packed tile (`t` turns it, `c` copies it: 40t, 12c) is read where the user has it and written where it is loaded from
- *   - what is computed is stored, the rest of the output is written as lines of zeros
+ *   - four loads in a step of tiles: no block in 8 registers needs fewer for each product, since p x q accumulators
+ *     leave 8 - p*q registers for the step's p + q operands
+ *   - ten loads for 24 multiply-adds (4 of rows, 6 of an element): the least for a block in 32 registers with operands
+ *   - loads walk through the inputs once, so most find their line in the nearest cache
+ *   - a packed tile (`t` transposes it, `c` copies it: 40t, 12c) is read from the user's memory and written for loading
+ *   - computed results are stored; the rest of the output is written as lines of zeros
  *
- * Ways: zeros before the products of a row, behind them, after each block, and within its steps, in the order in which they lie; packed
- * tiles before the products of their row, or spread over its blocks; results stored into the output, or by way of a buffer in the nearest
- * cache; the next lines of the inputs fetched ahead, or when they are loaded.
+ * Variants: zeros are written before or after a row's products, after each block, or within its steps in address order;
+ * packed tiles before their row's products or spread over its blocks; results are stored directly or through a buffer
+ * in the nearest cache; the next input lines are prefetched or not.
  */
 #include <immintrin.h>
 #include <stdint.h>
@@ -56,10 +56,10 @@ static void configure() {
   _tile_loadconfig(&tiles);
 }
 
-/* Ways measured longer than the others: the fastest. */
+/* The fastest variants, which are measured longer. */
 static const int LONGER = 4;
 
-/* Two rows of tiles: blocks of 2 by 2 from column `from` on, the steps of each; zeros elsewhere. */
+/* Two rows of tiles: the steps of each 2 x 2 block from column `from` on; zeros elsewhere. */
 struct Rows {
   long from = 0, to = 0;
   std::vector<int> steps;
@@ -74,7 +74,7 @@ struct Call {
   std::vector<Rows> rows;
   int32_t* out;
   char* in;
-  /* Packed tiles as the user has them. */
+  /* Tiles to pack, in the user's memory. */
   const char* raw;
 };
 
@@ -83,7 +83,7 @@ struct Way {
   bool spread, spilled, ahead;
 };
 
-/* Where the next line of zeros lies. */
+/* The address of the next line of zeros. */
 struct Cursor {
   const Call& call;
   int repetition = 0;
@@ -109,15 +109,15 @@ struct Cursor {
   }
 };
 
-/* Pieces of the inputs one after the other, each as often as there are more loads than pieces. In integers: the vector unit has enough to do. */
+/* Walks through the inputs, repeating pieces if loads outnumber them. In integers, since the vector unit is busy. */
 struct Walk {
   const char* in;
-  /* 2^24ths of a piece. */
+  /* In units of 2^-24 pieces. */
   long pace;
   bool ahead;
   long at = 0;
 
-  /* @param loads from there on: one of a whole piece, or several of a line each */
+  /* @param loads that start here: one of a whole piece, or several of a line each */
   template <int LINES>
   const char* next(int loads = 1) {
     const long before = at >> 24;
@@ -129,7 +129,7 @@ struct Walk {
   }
 };
 
-/* 16 rows of 16 words. */
+/* Transposes 16 rows of 16 words. */
 static void turn(char* to, const char* from) {
   __m512i a[16], b[16];
   for (int q = 0; q < 4; q++)
@@ -149,7 +149,7 @@ static void turn(char* to, const char* from) {
   }
 }
 
-/* The tiles that are packed: the last of the inputs as loads walk through them. */
+/* The packed tiles: the last part of the inputs in load order. */
 struct Packing {
   const Call& call;
   long at = 0;
@@ -168,7 +168,7 @@ struct Packing {
 
 static long zero_lines(const Call& call, const Rows& r) { return 2 * (call.columns - (r.to - r.from)); }
 
-/* What a block of 32 by 32 results is computed in. */
+/* Registers for a block of 32 x 32 results. */
 template <int BITS>
 struct Block {
   static const int LOADS = 4, LINES = 16;
@@ -228,7 +228,7 @@ struct Block<32> {
   }
 
   void step(Walk& walk) {
-    /* As written: g++ would move loads about until registers are short. */
+    /* In the written order: g++ would reorder loads until registers run out. */
     const char* in = walk.next<LINES>(LOADS);
 #pragma GCC unroll 4
     for (int round = 0; round < ROUNDS; round++, in += 640) {
@@ -245,7 +245,7 @@ struct Block<32> {
     }
   }
 
-  /* 64 lines, as a block has: of the sums each more than once. */
+  /* Stores 64 lines, as a block has, so each sum more than once. */
   void store(int32_t* to, long below, long beside, long pitch) {
 #pragma GCC unroll 16
     for (int m = 0; m < 16; m++) {
@@ -316,7 +316,7 @@ static void call_once(const Call& call, Way way) {
   else run<32>(call, way);
 }
 
-/* Of the fastest call among those that fit into some seconds; four together where one is shorter than what disturbs a clock. */
+/* Seconds of the fastest call within a time budget. Short calls are timed in fours, to reduce the clock's noise. */
 static double seconds_of(const Call& call, Way way, double budget) {
   double fastest = 1e9, ends = now() + budget;
   int together = 1;

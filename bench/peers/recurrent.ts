@@ -1,14 +1,14 @@
 /**
- * @file Peers for recurrences: the loops as a careful programmer writes them, left to the compiler.
+ * @file Peers for recurrences: plain compiled loops, written as a careful programmer would.
  *
- *     const peer = await recurrentLoops("alignment", computation, options)      for i, for j: max(0, ...), left and diagonal in registers
+ *     await recurrentLoops("alignment", computation, options)   for i, for j: max(0, ...), with values in registers
  */
 
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import type { CompileOptions } from "../../runtime/compiler.ts";
 import { LOOP_FLAGS, opened, type Peer } from "./loops.ts";
 
-/** The row above the first is zeros; `t` holds the tensors, the output first, then inputs as the equation reads them. */
+/** A table whose border row is zeros. `t` holds the output, then the inputs in the equation's order. */
 const TABLE = (cell: string): string => `
   int* const h = (int*)t[0];
   const unsigned char *const a = (const unsigned char*)t[1], *const b = (const unsigned char*)t[2];
@@ -28,7 +28,7 @@ const LOOPS: Readonly<Record<string, string>> = {
   alignment: TABLE(`const int best = std::max(0, diagonal + (a[i] == b[j] ? 2 : -1));
       left = std::max(best, std::max(up, left) - 1);`),
   common: TABLE("left = a[i] == b[j] ? diagonal + 1 : std::max(up, left);"),
-  // The states before outside, those after inside: a compiler makes vectors of the inner loop.
+  // The outer loop is over previous states, the inner over next ones, so that the compiler vectorises the inner loop.
   chain: `
   float* const v = (float*)t[0];
   const float *const p = (const float*)t[1], *const a = (const float*)t[2], *const b = (const float*)t[3];

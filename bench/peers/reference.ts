@@ -1,7 +1,7 @@
 /**
- * @file References for comparisons with peers: outputs after an epilogue, weights known ahead, and what Winograd can be held to.
+ * @file References for comparisons with peers: epilogues, weights known ahead of time, and the test data for Winograd.
  *
- *     requantised(reference, { output: "u8", scale: true, relu: true })      the same inputs, and `scale` as a last one
+ *     requantised(reference, { output: "u8", scale: true, relu: true })      the same inputs, and `scale` as the last
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -12,21 +12,21 @@ import { encodeElements } from "../../runtime/bytes.ts";
 import type { Reference } from "../../runtime/verify.ts";
 import type { OnednnEpilogue } from "./onednn.ts";
 
-/** The computation with one more tensor known before the run: the matrix of a matrix product, as weights are. */
+/** Makes one more tensor constant: the matrix of a product, like a layer's weights. */
 export function withConstant(computation: Computation, name: string): Computation {
   const tensor = { ...tensorOf(computation, name), constant: true };
   return { ...computation, tensors: { ...computation.tensors, [name]: tensor } };
 }
 
 /**
- * Winograd transforms mix neighbours: sums of small integers are no longer exact, and a small element next to a large one has the
- * error of the large one. What is left is the set of values of like size, within the same bound.
+ * Winograd's transforms mix neighbours: sums of small integers are no longer exact, and a small element beside a large
+ * one has the large one's error. Only the set of values of similar size is left to compare, within the same bound.
  */
 export function randomSetOnly(reference: Reference): Reference {
   return { ...reference, sets: reference.sets.filter(({ name }) => name === "random") };
 }
 
-/** The reference of `output(relu(sum * scale[channel]))`, from that of the sum. @param seed of the scales */
+/** The reference of `output(relu(sum * scale[channel]))`, from that of the sum. @param seed for the scales */
 export function afterEpilogue(reference: Reference, epilogue: OnednnEpilogue, seed: number): Reference {
   const { computation } = reference;
   const sum = targetOf(computation);
@@ -60,14 +60,14 @@ export function afterEpilogue(reference: Reference, epilogue: OnednnEpilogue, se
   return { ...reference, computation: { ...computation, tensors }, sets };
 }
 
-/** f32 throughout, as oneDNN and our kernels do it. */
+/** Computed in f32, as in oneDNN and our kernels. */
 function finish(sum: number, scale: number, { output, relu }: OnednnEpilogue): number {
   const scaled = Math.fround(Math.fround(sum) * scale);
   const kept = relu ? Math.max(scaled, 0) : scaled;
   return isInteger(output) ? saturate(output, roundHalfEven(kept)) : wrap(output, kept);
 }
 
-/** So that most sums fit the output and some are clamped. */
+/** Scales for which most sums fit the output and some are clamped. */
 function drawScales(channels: number, sums: Float64Array, output: DType, seed: number): Float64Array {
   const random = seededRandom(seed);
   const largest = sums.reduce((most, x) => Math.max(most, Math.abs(x)), 1);

@@ -1,7 +1,7 @@
 /**
- * @file A stencil in time as a careful programmer writes it, as a peer: two planes with zeros around them, one sweep a step.
+ * @file A stencil in time as a careful programmer writes it: two planes with zeros around them, one sweep a step.
  *
- *     const peer = await sweepsKernel(computation, options)      for t, for i, for j: next = ...; swap      g++ -O3 -march=native
+ *     await sweepsKernel(computation, options)      for t, for i, for j: next = ...; swap      g++ -O3 -march=native
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -10,7 +10,7 @@ import { type Expr, printExpr } from "../../abstraction/expression.ts";
 import type { CompileOptions } from "../../runtime/compiler.ts";
 import { LOOP_FLAGS, opened, type Peer } from "./loops.ts";
 
-/** @throws Error for a border that is not zero, a tensor besides the plane, and what is no sum of products with constants */
+/** @throws Error for a border other than zero, a second tensor, or anything but a sum of products with constants */
 export function sweepsKernel(computation: Computation, options: Omit<CompileOptions, "flags">): Promise<Peer> {
   const { time } = computation;
   if (!time || time.borders.some((how) => how !== "zero") || inputsOf(computation).length > 1)
@@ -29,7 +29,7 @@ export function sweepsKernel(computation: Computation, options: Omit<CompileOpti
     if (e.kind === "access") return `now[${at(e.index.map((i) => affineForm(i)?.constant ?? 0))}]`;
     throw new Error(`${printExpr(e)} is not written as loops`);
   };
-  // Of the first loop a part does its own rows.
+  // Each part computes its own rows of the first loop.
   const loops = (body: string): string =>
     extents
       .map((extent, d) => `for (long i${d} = ${d === 0 ? "begin" : 0}; i${d} < ${d === 0 ? "end" : extent}; i${d}++)`)

@@ -1,4 +1,4 @@
-"""Seconds of f16 convolutions in PyTorch, padded so that a stride of 1 keeps the side: of each the median of CUDA graphs of 20 calls.
+"""Median seconds of f16 convolutions in PyTorch, in CUDA graphs of 20 calls. Padding keeps the side at stride 1.
 
 usage: torch-conv.py BATCH,CHANNELS,SIDE,FILTERS,KERNEL,STRIDE,DILATION,CHANNELS_LAST(0|1) ...        one line each
 """

@@ -1,8 +1,8 @@
-"""The interaction of a recommendation model in PyTorch: cat, bmm, index, cat, each by itself and together, eager and as one CUDA graph.
+"""A recommendation model's interaction in PyTorch: cat, bmm, index, cat, singly and together, eager and in a CUDA graph.
 
 usage: torch-interaction.py SAMPLES bf16|f16 ROUNDS
 
-One line of JSON: the median seconds of each form, of each step, and of a copy of the vectors, and how far the result is from f32 (TF32 off).
+Prints a line of JSON: median seconds of each form, each step and a copy of the vectors; the error against f32 (no TF32).
 """
 
 import json

@@ -49,7 +49,7 @@ def nodes_of():
 
 
 def folded(nodes, known):
-    """Batch norms into convolutions, and attention as one call."""
+    """Folds batch norms into convolutions, and makes attention one call."""
     makers = {n.outputs[0]: n for n in nodes}
     uses = {}
     for n in nodes:
@@ -195,7 +195,7 @@ def last(x):
 
 
 def graphed(run):
-    """What `run` does, as a CUDA graph that is replayed; and what it gives."""
+    """A function that replays `run` as a CUDA graph, and its result."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -237,19 +237,19 @@ def quantiles(samples):
 
 
 def distance(outputs, exact):
-    """Of the outputs together: |out - exact| / |exact|."""
+    """|out - exact| / |exact| over all outputs together."""
     above = sum(float((o.double() - e.double()).square().sum()) for o, e in zip(outputs, exact))
     return (above / sum(float(e.double().square().sum()) for e in exact)) ** 0.5
 
 
 def tell(**facts):
-    """Numbers that JSON has no word for are null."""
+    """Prints a line of JSON. Infinities and NaN become null."""
     known = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in facts.items()}
     print(json.dumps(known), flush=True)
 
 
 def form_of(name, half):
-    """A call that runs the form once, and its outputs."""
+    """A function that runs the form once, and its outputs."""
     known = dict(constants)
     nodes = nodes_of()
     if name != "eager":

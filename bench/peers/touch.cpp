@@ -1,10 +1,10 @@
 /*
- * How fast memory lets a call be: nothing but every input byte read once and every output byte written once, call after call.
+ * A lower bound on a call's time by its memory: every input byte read once, every output byte written once, repeatedly.
  *
  *     g++ -O3 -march=native touch.cpp -o touch && ./touch 2097152:393216 921600:245760
  *
- * prints the seconds of a cycle, one of a chain of additions, then of the fastest call for each OUT:IN, of four ways to do it: stores of a register, `rep stosb`, stores past the
- * caches, and stores of a register between reads. A kernel does more than that on the same memory, so it takes no less.
+ * prints the seconds of a cycle (in a chain of additions), then for each OUT:IN of the fastest of four ways: stores of
+ * a register, `rep stosb`, non-temporal stores, and stores between reads. A kernel does more on the same memory.
  */
 #include <immintrin.h>
 #include <stdint.h>
@@ -59,7 +59,7 @@ static void call(int way, line* out, size_t outs, const line* in, size_t ins) {
   }
 }
 
-/* A thousand additions, each of the sum before; of a register, since of constants several are one. */
+/* A thousand dependent additions. The operand is in a register, since the compiler merges additions of constants. */
 static double cycle(void) {
   double fastest = 1e9;
   for (int batch = 0; batch < 2000; batch++) {

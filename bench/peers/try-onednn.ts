@@ -83,7 +83,7 @@ function rowsOf(op: string): Row[] {
   );
 }
 
-/** A matrix has one layout worth having; Winograd is for f32, ungrouped, and does not take NHWC. */
+/** Matrices are run in one layout. Winograd needs f32 without groups, and does not support NHWC. */
 function layoutsFor(algorithm: string, op: string, types: string): readonly ("preferred" | "given")[] {
   if (algorithm === "direct") return ["preferred", "given"];
   return algorithm === "winograd" && (op !== "c2d" || types !== "f32") ? [] : ["preferred"];

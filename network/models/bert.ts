@@ -21,10 +21,10 @@ export interface TransformerOptions {
   readonly vocabulary?: number;
 }
 
-/** Positions that have an embedding, and segments ("sentence A" and "sentence B"). */
+/** Positions that have an embedding, and kinds of sentences (the paper's segments A and B). */
 const [PLACES, KINDS] = [512, 2];
 
-/** Inputs ids and kinds [batch, tokens]; outputs all tokens [batch, tokens, hidden] and the pooled first [batch, hidden]. */
+/** Inputs ids, kinds [batch, tokens]; outputs all tokens [batch, tokens, hidden], the pooled first [batch, hidden]. */
 export function bertBase({
   batch = 1,
   seed = 1,

@@ -4,7 +4,7 @@
  *     resnet18({ batch: 1, seed: 1 })      1.81 G multiply-adds, 11.69 M parameters
  *     resnet50({ batch: 1, seed: 1 })      4.09 G multiply-adds, 25.56 M parameters
  *
- * A bottleneck's stride is in its 3x3 convolution as in torchvision and MLPerf; the paper's is in the first 1x1 (3.86 G).
+ * A bottleneck's stride is in its 3x3 convolution, as in torchvision and MLPerf; the paper has it in the 1x1 (3.86 G).
  */
 
 import type { Graph } from "../graph.ts";

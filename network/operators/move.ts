@@ -57,7 +57,7 @@ function sliced(
   return moved(node, x, shape, index);
 }
 
-/** https://onnx.ai/onnx/operators/onnx__Slice.html: ends are clamped; stepping backwards, -1 precedes the first element. */
+/** https://onnx.ai/onnx/operators/onnx__Slice.html: ends are clamped; stepping back, -1 precedes the first element. */
 function slice(node: Lowering): Value[] {
   const x = node.input(0);
   const rank = x.shape.length;
