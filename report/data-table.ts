@@ -1,7 +1,7 @@
 /**
- * @file A table of a report: each column has a text and a sort key for a row. The page's script turns the column heads into buttons.
+ * @file A table of a report: a column has a text and a sort key for each row. The page's script makes headings buttons.
  *
- *     dataTable("Fastest first", [{ title: "time", number: true, cell: (t) => printTime(t.seconds), value: (t) => t.seconds }], trials)
+ *     dataTable("Fastest first", [{ title: "time", number: true, cell: (t) => printTime(t.seconds) }], trials)
  */
 
 import { html, type Markup, type Part } from "./html.ts";
@@ -21,7 +21,7 @@ export interface Column<R> {
   readonly seldom?: (row: R) => boolean;
 }
 
-/** @param kind `cards`: on a narrow screen each row becomes a card of lines. Otherwise a table that is too wide scrolls by itself */
+/** @param kind `cards`: on a narrow screen a row becomes a card of lines. Other tables scroll when they are too wide */
 export function dataTable<R>(
   caption: Part,
   columns: readonly Column<R>[],

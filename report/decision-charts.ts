@@ -1,4 +1,4 @@
-/** @file Which decisions correlate with time, as bars and as parallel coordinates: one axis for each decision, one line for each trial. */
+/** @file Decisions that correlate with time, as bars and as parallel coordinates: an axis a decision, a line a trial. */
 
 import { html, type Markup } from "./html.ts";
 import { type DecisionShare, UNDECIDED } from "./importance.ts";
@@ -43,8 +43,8 @@ const FIRST = 12;
 const TIME = WIDTH - 62;
 
 /**
- * Parallel coordinates: the most important decisions, then the time. Each trial of the same kind as the fastest is a line. The fastest quarter is
- * coloured and the best is dark.
+ * Parallel coordinates: the most important decisions, then the time. Trials of the fastest one's kind are lines; the
+ * fastest quarter is coloured and the best is dark.
  */
 export function parallelChart({ label, trials, decisions }: Subject, series: number): Markup | undefined {
   const sorted = trials

@@ -61,8 +61,8 @@ export function candidateRows(candidate: Candidate): [name: string, text: string
 }
 
 /**
- * All decisions as values by which candidates are compared. A decision made for each axis gives one value per axis, `tile m`. Decisions that a
- * candidate omits are absent.
+ * All decisions as values, to compare candidates. A decision made for each axis gives a value for each, `tile m`.
+ * Omitted decisions are absent.
  */
 export function decisionValues(candidate: Candidate): [name: string, value: string][] {
   const printed = new Map(scheduleRows(candidate));

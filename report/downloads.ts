@@ -1,6 +1,6 @@
 /**
- * @file The data of a report as files embedded in the page: a link contains the whole file, so that saving it needs neither a server nor a
- * script.
+ * @file The data of a report as files embedded in the page: a link contains the whole file, so saving it needs no
+ * server and no script.
  *
  *     trials.csv      one line a trial, one column a decision
  *     report.json     all that the page shows, in seconds

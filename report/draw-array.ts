@@ -86,7 +86,7 @@ function hop(vector: Vector): string {
     : `${printVector(vector)} on`;
 }
 
-/** Up to three decimals, `3.2`, `0.457`; three significant digits for smaller numbers, four for those above 2^53: `1.845e+19`. */
+/** At most three decimals: `3.2`, `0.457`. Three significant digits for small numbers, four above 2^53: `1.845e+19`. */
 export function figure(x: number): string {
   if (Number.isSafeInteger(x)) return String(x);
   if (Math.abs(x) > Number.MAX_SAFE_INTEGER) return x.toPrecision(4);

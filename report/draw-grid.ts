@@ -1,5 +1,5 @@
 /**
- * @file Shows how a GPU grid divides a product: the output into blocks, a block into warps, a warp's part into instructions.
+ * @file Shows how a GPU grid divides a product: the output into blocks, a block into warps, a warp into instructions.
  *
  *     m 4096, n 4096     32 x 16 blocks of 128 x 256     2 x 1 warps of 64 x 256     1 x 4 instructions of 64 x 64
  */

@@ -1,8 +1,8 @@
 /**
  * @file Draws a lane design as SVG: the element of each operand that every lane holds, step by step.
  *
- *     drawLanesSvg({ dataflow: "SBM", lanes: 16, columns: 3 })                    one row of a window: sums move one lane per step; 14 of 16 lanes end with a complete sum
- *     drawTransformSvg({ sum, transform: { loops, allocation, schedule }, ... })     the first steps of a design that is given by its transform
+ *     drawLanesSvg({ dataflow: "SBM", lanes: 16, columns: 3 })    a row of a window: 14 of 16 lanes end with a full sum
+ *     drawTransformSvg({ sum, transform: { loops, allocation, schedule }, ... })    the first steps of a transform
  */
 
 import { extentsOf } from "../abstraction/computation.ts";

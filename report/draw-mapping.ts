@@ -1,5 +1,5 @@
 /**
- * @file Draws a mapping in plain text: which loops feed which axes, the three matrices, the fused indices, the addresses.
+ * @file Draws a mapping in plain text: the loops of each axis, the three matrices, the fused indices, the addresses.
  *
  *     n 1  p 56  q 56 ---> m 16     in (a)   3136 rows, 196 tiles
  *     k 64            ---> n 16     w (b)

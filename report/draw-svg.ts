@@ -1,7 +1,7 @@
 /**
- * @file Draws a mapping as SVG: loops on the left, the instruction's axes in the middle, its operands on the right, the matching matrix below.
+ * @file Draws a mapping as SVG: loops, the instruction's axes and its operands, with the matching matrix below.
  *
- * The picture is self-contained: no scripts, no external fonts, and colours that are legible on light and dark backgrounds.
+ * The picture is self-contained: no scripts, no external fonts, and colours legible on light and dark backgrounds.
  */
 
 import type { BinaryMatrix } from "../abstraction/binary-matrix.ts";

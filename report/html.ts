@@ -43,7 +43,7 @@ const ENTITIES: Readonly<Record<string, string>> = {
   "'": "&#39;",
 };
 
-/** Text inside elements and quoted attributes of HTML and XML. Control characters, which XML forbids even escaped, become U+FFFD. */
+/** Escapes text for elements and quoted attributes. Control characters, which XML forbids, become U+FFFD. */
 export function escapeMarkup(text: string): string {
   return (
     text

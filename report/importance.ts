@@ -1,17 +1,17 @@
 /**
- * @file Which decisions correlate with time: the share of the variance of log time that each decision explains by itself.
+ * @file Decisions that correlate with time: the share of the variance of log time that each explains by itself.
  *
  *     decisionShares([{ seconds: 1e-4, decisions: [["tile m", "64"], ["stage", "2"]] }, ...])
- *     [{ name: "tile m", share: 0.61, trials: 60, values: [{ value: "128", trials: 21, best: 5e-5, median: 6e-5 }, ...] }, ...]
+ *     [{ name: "tile m", share: 0.61, trials: 60, values: [{ value: "128", trials: 21, best: 5e-5, ... }, ...] }, ...]
  *
- * The share is the epsilon squared of a one-way analysis of variance (Kelley 1935): eta squared, less what the same number of values would
- * explain by chance. A search does not draw its trials evenly and changes decisions together, so the shares overlap, do not add up to one, and
- * do not show causes.
+ * The share is the epsilon squared of a one-way analysis of variance (Kelley 1935): eta squared minus what as many
+ * values would explain by chance. A search samples unevenly and changes decisions together, so shares overlap, do not
+ * add up to one, and do not show causes.
  */
 
-/** One trial that worked. */
+/** A successful trial. */
 export interface Decided {
-  /** Candidates of different kinds decide different things: a decision is judged over the kinds that have it. */
+  /** Kind of the candidate. A decision is judged over the kinds that have it. */
   readonly kind: string;
   readonly seconds: number;
   readonly decisions: readonly (readonly [name: string, value: string])[];
@@ -19,11 +19,11 @@ export interface Decided {
 
 export interface DecisionShare {
   readonly name: string;
-  /** 0 to 1; undefined where the trials are too few for so many values. */
+  /** 0 to 1; undefined with too few trials for so many values. */
   readonly share: number | undefined;
-  /** Trials that worked, of kinds that have the decision. */
+  /** Successful trials of kinds that have the decision. */
   readonly trials: number;
-  /** Numbers in their order, words by their median. */
+  /** Numbers in ascending order, words by their median time. */
   readonly values: readonly DecisionValue[];
 }
 
@@ -35,13 +35,13 @@ export interface DecisionValue {
   readonly median: number;
 }
 
-/** A candidate that lacks a decision. */
+/** The value of a decision that a candidate lacks. */
 export const UNDECIDED = "none";
-/** With fewer trials, or fewer for each value, a share would be a guess. */
+/** With fewer trials, or fewer trials a value, a share would be a guess. */
 const FEWEST_TRIALS = 8;
 const FEWEST_A_VALUE = 2;
 
-/** Decisions that took more than one value, the largest share first. */
+/** Decisions with more than one value, the largest share first. */
 export function decisionShares(trials: readonly Decided[]): DecisionShare[] {
   const usable = trials
     .filter(({ seconds }) => seconds > 0 && Number.isFinite(seconds))
@@ -66,7 +66,7 @@ export function decisionShares(trials: readonly Decided[]): DecisionShare[] {
     .sort((a, b) => (b.share ?? -1) - (a.share ?? -1) || (a.name < b.name ? -1 : 1));
 }
 
-/** Epsilon squared of the logarithms, never below 0. */
+/** Epsilon squared of log time, at least 0. */
 function shareOf(groups: readonly (readonly number[])[]): number | undefined {
   const n = groups.reduce((sum, group) => sum + group.length, 0);
   if (n < FEWEST_TRIALS || n < FEWEST_A_VALUE * groups.length) return undefined;
@@ -87,7 +87,7 @@ function middle(values: readonly number[]): number {
   return sorted[sorted.length >> 1] ?? 0;
 }
 
-/** Numbers by size, with those that lack one before them; words by their median. */
+/** Numbers in ascending order after missing values; words by their median time. */
 function inOrder(values: readonly DecisionValue[]): DecisionValue[] {
   const size = ({ value }: DecisionValue): number => (value === UNDECIDED ? Number.NEGATIVE_INFINITY : Number(value));
   const numbers = values.every((v) => !Number.isNaN(size(v)));

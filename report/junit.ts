@@ -1,5 +1,5 @@
 /**
- * @file Writes results as JUnit XML, which build servers read (the schema of the Ant task, as documented by Jenkins).
+ * @file Writes results as JUnit XML for build servers (the schema of the Ant task, as documented by Jenkins).
  *
  *     junit("automap check", [{ suite: "conv2d", name: "c 64 u8s8", seconds: 6e-5, outcome: { kind: "passed" } }])
  */
@@ -7,7 +7,7 @@
 import { escapeMarkup } from "./html.ts";
 
 export interface TestCase {
-  /** Cases of one suite stand together. */
+  /** Cases are grouped by suite. */
   readonly suite: string;
   readonly name: string;
   readonly seconds: number;

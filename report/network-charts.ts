@@ -1,18 +1,18 @@
-/** @file The charts of a network's report: the time of each step, and how tuning reduced it. */
+/** @file The charts of a network's report: the time of each step, and its reduction by tuning. */
 
 import { html, type Markup } from "./html.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "./network-data.ts";
 import { axes, chart, fitted, linear, mark, n, seriesClass, text, timeUnit, WIDTH } from "./plot.ts";
 import { count, percent, printTime } from "./text.ts";
 
-/** Steps that have bars of their own; the shorter others share one. */
+/** Most steps with a bar of their own; the remaining, shorter ones share one. */
 const MOST_BARS = 48;
 const BAR = 18;
 const NAMES = 170;
-/** Room behind the longest bar for its time and its share. */
+/** Space after the longest bar for its time and share. */
 const FIGURES = 118;
 
-/** A colour for how a time is known. */
+/** A colour for each source of a time. */
 export const SOURCES: readonly (readonly [TimeSource, series: number, meaning: string])[] = [
   ["measured", 0, "measured: a record of this machine"],
   ["predicted", 1, "predicted: not tuned, by the model"],
@@ -26,7 +26,7 @@ interface Bar {
   readonly time: TimeSource;
 }
 
-/** Steps that have no bar of their own, one bar for each way their times are known. */
+/** The steps without bars of their own, as one bar for each source of their times. */
 function restBySource(rest: readonly Bar[]): Bar[] {
   return SOURCES.flatMap(([time]) => {
     const bars = rest.filter((bar) => bar.time === time);
@@ -35,7 +35,7 @@ function restBySource(rest: readonly Bar[]): Bar[] {
   });
 }
 
-/** A bar for each step, in the order they run. Undefined where no time is known. */
+/** A bar for each step in execution order. Undefined if no time is known. */
 export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | undefined {
   const timed = steps.flatMap(({ node, task }): Bar[] => {
     const { seconds, time } = tasks[task] ?? {};
@@ -61,7 +61,7 @@ ${bars.map((bar, i) => {
   );
 }
 
-/** The tuned steps together, trial by trial. Undefined with fewer than two trials. */
+/** The total time of the tuned steps, trial by trial. Undefined with fewer than two trials. */
 export function progressChart({ name, progress }: NetworkReportData): Markup | undefined {
   const [first] = progress;
   const last = progress.at(-1);

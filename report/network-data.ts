@@ -2,7 +2,7 @@
 
 import type { Roofline } from "./report-data.ts";
 
-/** How a time is known: by a record, by the model, by what the step moves through memory; or not at all. */
+/** Source of a time: a record, the model, the bytes the step moves, or none. */
 export type TimeSource = "measured" | "predicted" | "estimated" | "unknown";
 
 /** Times are seconds; instants are milliseconds since 1970. */
@@ -22,44 +22,44 @@ export interface NetworkReportData {
     readonly mapped: number;
     readonly instructions: readonly (readonly [name: string, operators: number])[];
   };
-  /** In the order they run. */
+  /** In execution order. */
   readonly steps: readonly NetworkStep[];
-  /** Those that sum products first, then the others; equal steps are one. */
+  /** Tasks that sum products first, then the others. Equal steps share a task. */
   readonly tasks: readonly NetworkTask[];
-  /** Seconds of all tuned steps after each trial that worked; each task counts by its first trial until its own begin. */
+  /** Total seconds of the tuned steps after each successful trial. Before a task's own trials its first one counts. */
   readonly progress: readonly number[];
   readonly roofline: Roofline | undefined;
 }
 
 export interface NetworkStep {
-  /** The first of its nodes. */
+  /** The step's first node. */
   readonly node: string;
   readonly ops: readonly string[];
-  /** Of {@link NetworkReportData.tasks}, from 0. */
+  /** Index in {@link NetworkReportData.tasks}. */
   readonly task: number;
 }
 
 export interface NetworkTask {
-  /** What it computes, cut where it is long. */
+  /** The computation, shortened if long. */
   readonly label: string;
   /** The first node of each step. */
   readonly nodes: readonly string[];
   readonly ops: readonly string[];
-  /** Steps that it computes. */
+  /** Number of steps that share this task. */
   readonly times: number;
-  /** Of one step; 0 where no products are summed. */
+  /** For one step; 0 if no products are summed. */
   readonly multiplyAdds: number;
   readonly time: TimeSource;
-  /** Of one step. */
+  /** For one step. */
   readonly seconds: number | undefined;
   /** Instruction and mapping; undefined for plain loops. */
   readonly kernel: string | undefined;
-  /** Why no instruction computes it; undefined where one does. */
+  /** Why no instruction computes it; undefined if one does. */
   readonly because: string | undefined;
   readonly record: string | undefined;
-  /** Of the first kernel that worked, and of the fastest, each measured once as it was searched for. */
+  /** Seconds of the first successful kernel and of the fastest, each from one measurement during the search. */
   readonly first: number | undefined;
   readonly best: number | undefined;
-  /** Trials that worked. */
+  /** Successful trials. */
   readonly trials: number;
 }

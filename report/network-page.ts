@@ -1,6 +1,6 @@
 /**
- * @file The report of a network as one HTML page: where its time goes, what tuning changed, how close each task is to its roof, and what no
- * instruction computes.
+ * @file A network's report as an HTML page: where time goes, what tuning changed, each task's distance from its roof,
+ * and what no instruction computes.
  *
  *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, chosen, world)))
  */
@@ -15,7 +15,7 @@ import { mark } from "./plot.ts";
 import { seriesOfTypes } from "./series.ts";
 import { count, instant, percent, printTime, threeDigits } from "./text.ts";
 
-/** One HTML page of a network, with nothing to load from elsewhere. @returns its text */
+/** A self-contained HTML page of a network. @returns its text */
 export function networkPage(data: NetworkReportData): string {
   const { name, source, madeAt, version, machine, nodes, multiplyAdds, parameters, steps, tasks, roofline } = data;
   const title = `automap report: ${name}`;

@@ -1,7 +1,7 @@
 /**
- * @file The only script of a report: it sorts tables, and unfolds sections when printing. Everything else on the page works without it.
+ * @file The only script of a report: it sorts tables, and unfolds sections for printing. The page works without it.
  *
- * It writes no markup and reads only the text of cells. The page's content security policy names it by its hash, so that no other script runs.
+ * It writes no markup and reads only cell texts. The page's content security policy allows this script alone, by hash.
  */
 
 export const PAGE_SCRIPT = `

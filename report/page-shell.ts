@@ -1,9 +1,9 @@
 /**
- * @file The frame of a report: one HTML page that loads nothing, legible in light and dark mode, on a narrow screen, on paper and with a screen
- * reader.
+ * @file The frame of a report: one HTML page that loads nothing, legible in light and dark mode, on a narrow screen,
+ * on paper and with a screen reader.
  *
- * Its content security policy allows only the page's own script and styles, by their hashes, so that even an escaping mistake could not run
- * anything.
+ * Its content security policy allows only the page's own script and styles, by their hashes. Even an escaping mistake
+ * could not run anything.
  */
 
 import { createHash } from "node:crypto";
@@ -38,7 +38,7 @@ ${main}
 `.text;
 }
 
-/** Of an inline script or style, as a content policy names it. */
+/** The hash of an inline script or style, as a content security policy writes it. */
 const hashOf = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
 const POLICY = [

@@ -1,7 +1,7 @@
 /**
  * @file The style of a report. Colours are defined once for light and once for dark mode; paper is always light.
  *
- * Series: after Okabe and Ito, https://jfly.uni-koeln.de/color/, darkened on white and lightened on black until they read as lines.
+ * Series: after Okabe and Ito, https://jfly.uni-koeln.de/color/, with their contrast raised until they read as lines.
  */
 
 const LIGHT =
@@ -59,7 +59,7 @@ ${SERIES}
 .winner-parts{display:flex;flex-wrap:wrap;gap:0 2rem;align-items:flex-start}.winner-parts>*{max-width:100%;min-width:0}.winner-parts .drawing{flex:1 1 34rem}.drawing{overflow-x:auto}.drawing>svg{max-width:100%;height:auto}.drawing>svg:not(.chart){min-width:34rem}.outline{stroke:var(--faint)}
 `;
 
-/** On a narrow screen a row is a card, its cells lines with the column's name before them, and the heads a list of what to sort by. */
+/** On a narrow screen a row becomes a card of lines labelled by column, and the headings a list of sort keys. */
 const NARROW = `
 @media screen and (max-width:48rem){
 body{padding:1rem .875rem 3rem}

@@ -1,6 +1,6 @@
 /**
- * @file The section of one workload in a report: its search, its best kernel, the decisions that mattered, every trial as numbers, and a
- * comparison of its runs.
+ * @file The section of one workload in a report: its search, its best kernel, the decisions that mattered, every trial
+ * as numbers, and a comparison of its runs.
  */
 
 import { convergenceChart, runsChart } from "./charts.ts";
@@ -142,7 +142,7 @@ function reasonTable(caption: string, what: string, rows: readonly Reason[]): Ma
   return html`<details><summary>${caption}: ${rows.reduce((sum, r) => sum + r.count, 0)}</summary>${dataTable(`${caption}, by ${what}.`, columns, rows, "cards")}</details>`;
 }
 
-/** The trials as numbers: what the charts show to those who do not see them. */
+/** The trials as numbers, for readers who cannot see the charts. */
 function trialTable({ trials }: Subject): Markup {
   const columns: readonly Column<TrialPoint>[] = [
     { title: "trial", number: true, head: true, cell: (_, i) => i + 1 },
@@ -198,7 +198,7 @@ function cycles(n: number): string {
 
 // ---- Runs
 
-/** Several runs of one workload; what is said of the others is beside the first. */
+/** Several runs of one workload. The others are described relative to the first. */
 export function comparisonPart(comparison: Comparison, series: number, severalEnvironments: boolean): Markup {
   const { runs, label } = comparison;
   const reference = runs[0]?.best;
@@ -256,7 +256,7 @@ ${
 </article>`;
 }
 
-/** By how much, or that the intervals do not tell. */
+/** The relative difference, or a statement that the intervals overlap. */
 function besideText(best: RunBest | undefined, reference: RunBest | undefined): string {
   if (!best || !reference) return "";
   const [low, high] = [reference.interval[0] / best.interval[1], reference.interval[1] / best.interval[0]];

@@ -1,10 +1,10 @@
 /**
- * @file The parts of charts: scales, axes, and labels that avoid one another. Output is SVG of plain shapes in the page's colours.
+ * @file The parts of charts: scales, axes, and labels that avoid one another, as SVG of plain shapes in page colours.
  *
  *     const x = linear([0, 60], [60, 430]);      x.at(30) = 245      x.ticks = [0, 20, 40, 60]
  *     const y = log([50, 900], [200, 20]);       y.ticks = [50, 100, 200, 500]
  *
- * A chart is as wide as a narrow screen, so that its text is legible without scaling; on a wide screen two charts are side by side.
+ * A chart is as wide as a narrow screen, so its text is legible unscaled; a wide screen shows two charts side by side.
  */
 
 import { html, type Markup } from "./html.ts";

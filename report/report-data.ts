@@ -94,7 +94,7 @@ export interface Best {
   readonly candidate: readonly (readonly [name: string, text: string])[];
   readonly predicted: number | undefined;
   readonly levels: readonly LevelCost[];
-  /** The least time that the calibration allows divided by the measured time; undefined without a calibration of the instruction. */
+  /** The least time by the calibration over the measured time; undefined if the instruction is not calibrated. */
   readonly ofRoof: number | undefined;
   readonly clock: DeviceClock | undefined;
   readonly drawing: Drawing;

@@ -101,8 +101,8 @@ interface Around {
 }
 
 /**
- * Labels of flat lines at their right ends, or further left where large marks are in the way. A label stands above its line, or below it when the
- * next line would strike it through; if neither is free, it shares the label of the line above. A label moved away from its line gets a leader.
+ * Labels of flat lines at their right ends, or further left of large marks. A label is above its line, or below it if
+ * the next line would cross it, else merged with the line above's. A label away from its line gets a leader.
  */
 function flatNames(lines: readonly Named[], at: (rate: number) => number, { winners, left }: Around): Markup[] {
   const shared: { names: string[]; y: number; wanted: number; from: number }[] = [];
@@ -132,10 +132,10 @@ function flatNames(lines: readonly Named[], at: (rate: number) => number, { winn
   });
 }
 
-/** Tolerance in pixels: widths of labels are overestimated, so a label that seems to begin this far before its line does not. */
+/** Tolerance in pixels: label widths are overestimated, so labels that start this far before their lines still fit. */
 const SLACK = 20;
 
-/** The right end of a label that no mark covers, as far right as possible; the right edge when there is no such place. */
+/** The rightmost position of a label's right end at which no mark covers it; the right edge if there is none. */
 function clearOf(marks: readonly { readonly x: number }[], width: number, from: number): number {
   const most = RIGHT - 4;
   const ends = [most, ...marks.map((m) => m.x - MARK)].filter((end) => end <= most && end - width >= from - SLACK);

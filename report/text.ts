@@ -28,7 +28,7 @@ export function table(rows: readonly (readonly string[])[], wrap?: number): stri
     .join("\n");
 }
 
-/** A sentence as lines of at most `width` characters. A remark in parentheses is not broken, and a longer word gets its own line. */
+/** Breaks a sentence at `width` characters, never within parentheses. A longer word gets its own line. */
 function breakWords(text: string, width: number): string[] {
   const pieces = (text.match(/\([^()]*\)\S*|\S+/g) ?? []).flatMap((p) => (shown(p) > width ? p.split(" ") : [p]));
   const lines: string[] = [];

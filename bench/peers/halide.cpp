@@ -1,4 +1,4 @@
-// A sum of neighbours in Halide, compiled by its caller. halide.ts inserts extents and taps; dimensions: innermost first.
+// A sum of neighbours in Halide, compiled by its caller. halide.ts inserts extents and taps, innermost dimension first.
 #include <Halide.h>
 #include <cstdio>
 #include <cstdlib>

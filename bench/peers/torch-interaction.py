@@ -1,8 +1,8 @@
-"""A recommendation model's interaction in PyTorch: cat, bmm, index, cat, singly and together, eager and in a CUDA graph.
+"""A recommendation model's interaction in PyTorch: cat, bmm, index, cat, singly and together, eager and as CUDA graph.
 
 usage: torch-interaction.py SAMPLES bf16|f16 ROUNDS
 
-Prints a line of JSON: median seconds of each form, each step and a copy of the vectors; the error against f32 (no TF32).
+Prints a line of JSON: median seconds of each form, each step and a copy of the vectors; the error from f32 (no TF32).
 """
 
 import json

@@ -148,7 +148,7 @@ function qLinearConv(node: Lowering): Value[] {
   return [rescaled(node, sum, [one(1), weightScale, one(6)], one(7))];
 }
 
-/** A factor for `x`: one number; with an axis also a list along it, or a tensor of `x`'s rank with 1 across the axis. */
+/** A factor for `x`: one number; with an axis also a list along it, or a tensor of `x`'s rank with 1 across it. */
 function laid(node: Lowering, list: Value, x: Value, axis?: number): Value {
   if (list.shape.every((size) => size === 1)) return node.reshaped(list, []);
   const of = `${list.name} of [${list.shape.join(",")}]`;
