@@ -5,7 +5,7 @@
  *     npm run build
  *     node dist/bench/cuda-lanes.js --out lanes.jsonl       filters 2 to 20, fifteen stencils, f32 and f64: 49 searches
  *     node dist/bench/cuda-lanes.js --cases "filter 9:f32,3d7pt:f64" --seconds 6
- *     node dist/bench/cuda-lanes.js --report lanes.jsonl > lanes.md       a table, beside hand-picked kernels on an H200
+ *     node dist/bench/cuda-lanes.js --report lanes.jsonl > lanes.md      a table, beside hand-picked kernels on an H200
  *
  * The search is the ordinary one over lane designs, and times are those of its finals. Every element of every kernel is
  * compared with the reference. Copies are measured first and last; NPP before the searches, in turns with its own copy.

@@ -6,7 +6,7 @@
  *     node dist/bench/judged.js --cpu 1000 --grid 100 --seed 7
  *
  * CPU candidates are drawn, mutated and crossed, on one thread and several, and run twice in a row. Those of blocks and
- * warps (products of s8) run in adverse orders, where a race is an error. Prints a line a kind. Exit code 1: one is wrong.
+ * warps (products of s8) run in adverse orders, where a race is an error. Prints a line a kind. Exit code 1: error.
  */
 
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";

@@ -7,8 +7,8 @@
  *     node dist/bench/layers.js --ops dep,grp --types f32 --threads 2 --seconds 20 --out bench/results/layers
  *     node dist/bench/layers.js --ops grp --types f32 --layout nchw          activations channel by channel
  *     node dist/bench/layers.js --types u8s8 --intrinsic vnni --isa avx512_core_vnni
- *     node dist/bench/layers.js --types u8s8 --output u8           scaled per channel, rectified, rounded and clamped to u8
- *     node dist/bench/layers.js --types bf16 --output bf16         rounded to bf16
+ *     node dist/bench/layers.js --types u8s8 --output u8       scaled per channel, rectified, rounded and clamped to u8
+ *     node dist/bench/layers.js --types bf16 --output bf16     rounded to bf16
  *
  * oneDNN chooses its implementation. In "own layouts" it also chooses the activations' layouts, and reorders are not
  * timed; "NHWC" and "NCHW" use automap's layout. Both sides pack weights ahead of time. Ratios above 1 mean that

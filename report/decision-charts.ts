@@ -1,4 +1,4 @@
-/** @file Decisions that correlate with time, as bars and as parallel coordinates: an axis a decision, a line a trial. */
+/** @file Decisions that correlate with time, as bars and parallel coordinates: an axis a decision, a line a trial. */
 
 import { html, type Markup } from "./html.ts";
 import { type DecisionShare, UNDECIDED } from "./importance.ts";

@@ -1,4 +1,4 @@
-// cv::filter2D on a kernel's tensors, without a copy. loops.ts inserts sizes; -1 in the window marks a place without tap.
+// cv::filter2D on a kernel's tensors, without a copy. loops.ts inserts sizes. -1 in the window: no tap.
 #include <opencv2/imgproc.hpp>
 
 static const int WINDOW[] = {/* @window */};

@@ -1,43 +1,43 @@
 /*
- * The harness: runs kernels, checks every element they write, and times them. Compiled once a compiler; one process answers one request.
- * Its parts are compiled as one text, in the order of PARTS in run.ts; each needs those before it.
+ * The harness: runs kernels, checks every element they write, and times them. It is compiled once for each compiler;
+ * one process answers one request. Its parts are concatenated in the order of PARTS in run.ts, which they need.
  *
- * The request comes on stdin, a keyword and the rest of its line each:
+ * The request comes on stdin. Each line is a keyword and its values:
  *
- *     parent 4711                      the process that asks: this one ends with it
+ *     parent 4711                      the requesting process; the harness ends when it does
  *     threads 2                        parts of a call, one pinned thread each
- *     cpus 0 1                         where they are pinned
+ *     cpus 0 1                         processors to which they are pinned
  *     memory 1073741824                bytes the kernels may allocate
- *     cache warm                       or `flushed`: out of every cache before each call
+ *     cache warm                       or `flushed`: caches are emptied before each call
  *     batch 0.0002                     least seconds of a batch of calls
  *     budget 0.3                       seconds of batches for each kernel
  *     batches 5 200                    least and most batches
- *     enough 20 0.01                   batches that are enough once they have taken so many seconds; never when left out
+ *     enough 20 0.01                   this many batches suffice once they took this many seconds; default never
  *     argument f32 1024 out            the output, then the inputs: type, elements, name
  *     set random                       a set of inputs with its answer; then one file a line:
  *     expected PATH                      f64, in the output's memory order
  *     tolerance PATH                     f64, largest |got - want| that passes
- *     stored PATH                        in place of `expected`: in the output's type
- *     within 1e-6                        in place of `tolerance`: of every element
- *     checked PATH                       u8, 0 where memory holds no element; left out when all do
+ *     stored PATH                        instead of `expected`: in the output's type
+ *     within 1e-6                        instead of `tolerance`: for every element
+ *     checked PATH                       u8, 0 where memory holds no element; may be left out if all do
  *     input PATH                         bytes of each input, in the order of the arguments
- *     kernel PATH                      shared objects; with several, batches alternate A B A B, unless
- *     race                             each is checked and timed before the next is looked at, and one that fails ends the process
- *     goal 0.0002                      of a race: seconds of a call to beat; what is clearly slower is not timed to the end
- *     baseline                         time the fixed loop below instead, to see the machine drift
+ *     kernel PATH                      shared objects; the batches of several alternate A B A B, except in a
+ *     race                             which checks and times one kernel after another, and ends at the first failure
+ *     goal 0.0002                      in a race: seconds of a call to beat; clearly slower kernels are timed briefly
+ *     baseline                         times the fixed loop below instead, to detect drift of the machine
  *     go                               the request is complete
  *
- * Answers go to descriptor 3, so that what a kernel prints cannot be taken for one:
+ * Answers go to descriptor 3, so that a kernel's own output cannot be mistaken for one:
  *
- *     at 0 call 1 on random inputs     kernel 0 has come this far; also a sign of life
+ *     at 0 call 1 on random inputs     progress of kernel 0; also a sign of life
  *     wrong 0 MESSAGE                  refused: `wrong`, or `out-of-bounds`
- *     fault 0 STATUS MESSAGE           the process ends here; `environment` is no fault of the kernel's
- *     load 0.02                        share of the processors' time that others took while kernels were timed; of several processors the most
- *     dropped 0 0.0002                 the samples that follow are fewer: every one is longer than this by a margin
+ *     fault 0 STATUS MESSAGE           the process ends here; `environment` is not the kernel's fault
+ *     load 0.02                        share of processor time used by others during timing; the most of any processor
+ *     dropped 0 0.0002                 fewer samples follow, since each exceeds this goal by a margin
  *     samples 0 1.2e-05 ...            seconds of one call, one number a batch
- *     tick 2.1e-08                     seconds: smallest step seen of CLOCK_MONOTONIC_RAW
+ *     tick 2.1e-08                     seconds: smallest observed step of CLOCK_MONOTONIC_RAW
  *     done
- *     ended exit 0                     how the process that ran the kernels ended, `exit CODE` or `signal NUMBER`
+ *     ended exit 0                     end of the process that ran the kernels: `exit CODE` or `signal NUMBER`
  */
 
 #include <dirent.h>
@@ -77,7 +77,7 @@
 
 static constexpr int ANSWERS = 3;
 
-/** Who may answer: a process that a kernel forked runs this code too, and says nothing. */
+/** The process that may answer. A process forked by a kernel runs this code too, and must stay silent. */
 static pid_t current_process = 0;
 
 static void write_all(const char* text, size_t length) {
@@ -102,7 +102,7 @@ __attribute__((format(printf, 1, 2))) static std::string format(const char* how,
   return text;
 }
 
-/** Which kernel is doing what; read by the signal handler. */
+/** Kernel in progress and what it is doing, for the signal handler. */
 static int current_kernel = 0;
 
 static void at(int kernel, const std::string& stage) {
@@ -110,7 +110,7 @@ static void at(int kernel, const std::string& stage) {
   answer(format("at %d ", kernel) + stage);
 }
 
-/** Ends the process with a status of the kernel that was running. Safe in a signal handler. */
+/** Ends the process and reports a status for the running kernel. Safe in a signal handler. */
 [[noreturn]] static void fault(const char* status, const char* message) {
   char line[512];
   int length = snprintf(line, sizeof line, "fault %d %s %s\n", current_kernel, status, message);

@@ -1,14 +1,13 @@
 /*
- * Arithmetic exactly as abstraction/interpret.ts does it: integers are 64-bit and wrapped to their type after every operation,
+ * Arithmetic as in abstraction/interpret.ts: integers are 64-bit and wrapped to their type after every operation;
  * floats are doubles rounded to theirs. Compile without contraction of a*b + c.
- *
- * An integer element read outside its tensor may be an infinity (the identity of a float maximum): such values are doubles too,
- * hence the templates. Built-in functions in place of the headers of C++, which take longer to read than the rest takes to compile.
+ * Templates, because an integer read outside its tensor may be an infinity (the identity of a float maximum) and thus a
+ * double. Built-in functions, because parsing the C++ headers would take longer than compiling the rest.
  */
 
 #include <stdint.h>
 
-/* A compiler for devices is told that functions may run there. */
+/* Compilers for devices need to know that functions may run there. */
 #ifndef AUTOMAP_FUNCTION
 #define AUTOMAP_FUNCTION
 #endif
@@ -19,7 +18,7 @@ static constexpr double infinity = __builtin_inf(), not_a_number = __builtin_nan
 AUTOMAP_FUNCTION inline bool is_finite(double x) { return __builtin_fabs(x) < infinity; }
 AUTOMAP_FUNCTION inline bool is_nan(double x) { return x != x; }
 
-/* T is the type of C++ whose numbers these are. A conversion to it keeps the low bits, and a compiler sees that narrower vectors do. */
+/* T is the C++ type. Converting to it keeps the low bits, and shows the compiler that narrower vectors suffice. */
 template <class T> struct Integer {
   static constexpr bool integer = true;
   static constexpr bool is_signed = T(-1) < T(0);
@@ -39,7 +38,7 @@ template <class T> struct Integer {
   }
 };
 
-/* Significands of fraction_bits + 1 bits; the largest exponent is 1 - min_exponent. */
+/* Significands have fraction_bits + 1 bits; the largest exponent is 1 - min_exponent. */
 template <int fraction_bits, int min_exponent> struct Float {
   static constexpr bool integer = false;
   AUTOMAP_FUNCTION static double wrap(double x) {
@@ -81,7 +80,7 @@ template <class F, class A, class B> AUTOMAP_FUNCTION auto multiply(A a, B b) {
   if constexpr (F::integer) return F::wrap(Int(uint64_t(s32::wrap(a)) * uint64_t(s32::wrap(b))));
   else return F::wrap(double(a) * double(b));
 }
-/* Towards zero for integers; what is divided by 0 wraps to 0. */
+/* Towards zero for integers; division by 0 wraps to 0. */
 template <class F, class A, class B> AUTOMAP_FUNCTION auto divide(A a, B b) {
   double quotient = double(a) / double(b);
   return F::wrap(F::integer ? __builtin_trunc(quotient) : quotient);
@@ -94,7 +93,7 @@ template <class F, class A> AUTOMAP_FUNCTION auto square(A a) { return multiply<
 AUTOMAP_FUNCTION inline Int round_even(Int a) { return a; }
 AUTOMAP_FUNCTION inline double round_even(double a) { return __builtin_nearbyint(a); }
 
-/* As Math.min and Math.max: NaN wins, and -0 is less than 0. */
+/* Like Math.min and Math.max: NaN wins, and -0 is less than 0. */
 template <class A, class B> AUTOMAP_FUNCTION auto least(A a, B b) {
   if constexpr (both_int<A, B>) return a < b ? a : b;
   else {
@@ -115,7 +114,7 @@ template <class A, class B> AUTOMAP_FUNCTION auto most(A a, B b) {
 AUTOMAP_FUNCTION inline Int floor_divide(Int a, Int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 AUTOMAP_FUNCTION inline Int floor_remainder(Int a, Int b) { return a - b * floor_divide(a, b); }
 
-/* Where an index finds its element that may lie outside of a dimension of n. */
+/* Clamps an index to a dimension of n elements. */
 AUTOMAP_FUNCTION inline Int clamp_index(Int i, Int n) { return i < 0 ? 0 : i < n ? i : n - 1; }
 AUTOMAP_FUNCTION inline Int wrap_index(Int i, Int n) { return uint64_t(i) < uint64_t(n) ? i : floor_remainder(i, n); }
 AUTOMAP_FUNCTION inline Int reflect_index(Int i, Int n) {

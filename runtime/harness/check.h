@@ -1,6 +1,6 @@
 // ---------------------------------------------------------------------------------------------------- elements
 
-/** The number an element is: every type is exact in a double. */
+/** An element as a double, which is exact for every type. */
 static double element(DType dtype, const char* p) {
   auto as = [p](auto value) {
     memcpy(&value, p, sizeof value);
@@ -30,7 +30,7 @@ static double element(DType dtype, const char* p) {
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-/** Whether all elements are within one bound of the answers. Blocks of a known length: a compiler makes vectors of them. */
+/** Whether all elements are within one bound of the answers. The block length is known, so that compilers vectorise. */
 template <class T> static bool all_within(const char* got_bytes, const char* want_bytes, size_t elements, double within) {
   constexpr size_t BLOCK = 1024;
   const T *got = reinterpret_cast<const T*>(got_bytes), *want = reinterpret_cast<const T*>(want_bytes);
@@ -46,7 +46,7 @@ template <class T> static bool all_within(const char* got_bytes, const char* wan
   return true;
 }
 
-/** How the output differs from what is wanted; empty when it does not. NaN differs from every number. */
+/** Describes the first wrong element; empty if there is none. NaN differs from every number. */
 static std::string compare(const Argument& output, const char* got_bytes, const InputSet& set) {
   if (set.stored.data && !set.checked.data) {
     const bool passes = output.dtype == DType::f32   ? all_within<float>(got_bytes, set.stored.data, output.elements, set.within)
@@ -74,7 +74,7 @@ static std::string compare(const Argument& output, const char* got_bytes, const 
                 bad, checked, output.name.c_str(), first, first_got, want(first), tolerance(first), worst);
 }
 
-/** Whether two outputs have the same bits wherever there is an element. */
+/** Whether two outputs have equal bits in all elements. */
 static bool same_bits(const Argument& output, const char* a, const char* b, const InputSet& set) {
   if (!set.checked.data) return memcmp(a, b, output.bytes()) == 0;
   for (size_t i = 0; i < output.elements; i++)
@@ -88,7 +88,7 @@ static Kernel load(int number, const std::string& path) {
   at(number, "loading");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    // What was linked with -z defs loads, unless the machine refuses: it asks for more memory than there may be, or the file is no more.
+    // A library linked with -z defs fails to load only if memory is short or its file is gone.
     const char* reason = dlerror();
     if (strstr(reason, "Cannot allocate memory")) fault("out-of-memory", reason);
     fault("environment", format("%s; delete it, and it is made again", reason).c_str());
@@ -107,7 +107,7 @@ static Kernel load(int number, const std::string& path) {
   return k;
 }
 
-/** Tensors in memory, inputs filled and read-only. */
+/** Allocates the tensors, fills the inputs and makes them read-only. */
 static std::vector<void*> place_tensors(const Request& r, const InputSet& set, Placement placement) {
   std::vector<void*> tensors;
   for (size_t i = 0; i < r.arguments.size(); i++) {
@@ -128,15 +128,15 @@ static void* place_workspace(const Kernel& k, Placement placement) {
   return b.data;
 }
 
-/** Two patterns: an element that is never written cannot be right under both. The first is NaN to every float. */
+/** Two patterns, so that an unwritten element is wrong under at least one. The first is NaN in every float type. */
 static constexpr int POISON[] = {0xff, 0x5a};
 
-/** Runs the kernel on every set, twice each. An answer line without the kernel's number, `wrong ...`; empty when all is right. */
+/** Runs the kernel twice on every set. @returns an answer `wrong ...` without the kernel's number; empty if right */
 static std::string verify(const Kernel& k, const Request& r) {
   const Argument& output = r.arguments[0];
   for (size_t s = 0; s < r.sets.size(); s++) {
     const InputSet& set = r.sets[s];
-    // Against the guard behind, to the byte, then against the one before. Pointers need the alignment of their element type and no more.
+    // Data ends exactly at the guard behind it, then starts at the guard before it, aligned to its element type only.
     Placement placement = s % 2 == 0 ? Placement::end : Placement::start;
     std::vector<void*> tensors = place_tensors(r, set, placement);
     at(k.number, "asking for its workspace");
@@ -164,7 +164,7 @@ static std::string verify(const Kernel& k, const Request& r) {
   return "";
 }
 
-/** Answers name their kernel after the first word. */
+/** Inserts the kernel's number after the answer's first word. */
 static void answer_failure(const Kernel& k, const std::string& verdict) {
   size_t space = verdict.find(' ');
   answer(verdict.substr(0, space) + format(" %d", k.number) + verdict.substr(space));

@@ -1,4 +1,4 @@
-/* What a process that runs CUDA kernels answers, in the words of harness.cpp: how far it is, what failed and why. */
+/* Answers of a process that runs CUDA kernels, as in answers.h: its progress, and what failed and why. */
 static constexpr int ANSWERS = 3;
 
 __attribute__((format(printf, 1, 2))) static void answer(const char* format, ...) {
@@ -34,17 +34,17 @@ static void answer_samples(int kernel, const std::vector<double>& samples) {
   _exit(2);
 }
 
-/* What is known of kernels when the machine fails is told before the end. */
+/* Reports known results before the process ends because of the machine. */
 static void (*tell_what_is_known)() = nullptr;
 
-/* After an error the context may be lost for good: the process ends, and the kernels without a verdict start again in another. */
+/* An error may destroy the context, so the process ends. Another one restarts the kernels without a verdict. */
 [[noreturn]] static void fault(int kernel, const char* status, const std::string& what) {
   if (tell_what_is_known && !strcmp(status, "environment")) tell_what_is_known();
   answer("fault %d %s %s", kernel, status, what.c_str());
   _exit(0);
 }
 
-/* The kernel that is being dealt with, for the handler of what ends the process. */
+/* The kernel in progress, for the signal handler. */
 static volatile int current_kernel = 0;
 
 static void on_fault(int number) {
@@ -59,7 +59,7 @@ static void on_fault(int number) {
   _exit(0);
 }
 
-/* On a stack of its own: that of the kernel may be what is lost. */
+/* Uses a separate stack, since the kernel may have corrupted its own. */
 static void report_faults() {
   static char memory[64 * 1024];
   stack_t stack = {};
@@ -71,7 +71,7 @@ static void report_faults() {
   for (int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) sigaction(number, &action, nullptr);
 }
 
-/* A fault of the machine is no kernel's, whichever call tells of it. */
+/* An error of the machine is not the kernel's fault, whichever call reports it. */
 static bool is_machine(cudaError_t error) {
   switch (error) {
     case cudaErrorInsufficientDriver:
@@ -113,12 +113,12 @@ static void check(int kernel, cudaError_t error, const char* what) {
   if (error != cudaSuccess) fault(kernel, status_of(error), told(error, what));
 }
 
-/* What no kernel has a part in. */
+/* Checks a call that does not depend on a kernel. */
 static void check_device(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fault(0, "environment", told(error, what));
 }
 
-/* What a kernel asks for before it starts: shared memory that no block has is refused as an invalid value. */
+/* Checks a kernel's requests before it starts: too much shared memory is reported as an invalid value. */
 static void check_asked(int kernel, cudaError_t error) {
   if (error == cudaErrorInvalidValue) fault(kernel, "out-of-resources", told(error, "more shared memory than a block has"));
   check(kernel, error, "prepare");

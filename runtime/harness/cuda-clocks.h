@@ -1,5 +1,5 @@
-/* What the driver says of the clock while kernels are timed, through its own library, which is asked for by name: without it nothing is said.
- * A thread of its own asks, so that no batch waits for the answer. */
+/* Samples the clock during timing through the driver's library (NVML), loaded by name; without it there are no samples.
+ * Runs on its own thread, so that no batch waits. */
 struct ClockSample {
   int kernel;
   unsigned megahertz, reasons;
@@ -37,7 +37,7 @@ static void watch_clocks() {
   }
 }
 
-/* Of a kernel's own batches; of all where no sample fell into them. */
+/* The median over a kernel's own batches; over all batches if no sample fell into its own. */
 static void answer_clock(int kernel) {
   std::vector<unsigned> clocks;
   unsigned reasons = 0;

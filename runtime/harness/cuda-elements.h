@@ -1,6 +1,6 @@
 /*
- * Data of a check on a device: inputs are drawn there, every element of an output is held against the bounds that a reference kernel
- * (runtime/reference-cuda.ts) gave it. For the measuring program and for the self-tests of packages; the emulation's headers stand for CUDA's.
+ * Data for checks on a device, in the harness and in packages' self-tests: draws inputs, and compares every element of
+ * an output with a reference kernel's bounds (runtime/reference-cuda.ts). Also runs under emulation.
  */
 
 #include <cstdint>
@@ -70,9 +70,9 @@ __device__ static uint64_t mixed(uint64_t x) { /* splitmix64 */
 }
 
 /*
- * exact      integers from -most to most: every sum of products is exact
+ * exact      integers from -most to most, so that every sum of products is exact
  * random     integers of the whole range, fractions between -1 and 1
- * extreme    the ends of integer types; floats of very unequal size, up to `most`
+ * extreme    the limits of integer types; floats of very unequal size, up to `most`
  */
 enum Set { EXACT, RANDOM, EXTREME };
 static inline double most_of(Set set) { return set == EXACT ? 3 : 16; }
@@ -123,7 +123,7 @@ struct Wrong {
   unsigned long long count, first;
 };
 
-/* Bounds are NaN where memory holds no element. What is no number never passes. */
+/* Bounds are NaN where memory holds no element. A NaN element never passes. */
 __global__ void compare(const void* got, Type type, size_t elements, const double* low, const double* high, Wrong* wrong) {
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < elements; i += (size_t)gridDim.x * blockDim.x) {
     if (low[i] != low[i]) continue;
@@ -145,7 +145,7 @@ static constexpr int BLOCKS = 1, THREADS = 1;
 static constexpr int BLOCKS = 1024, THREADS = 256;
 #endif
 
-/* Whether inputs tell wrong answers from right ones: of those that do not, a reference gives bounds that nothing passes. */
+/* Whether inputs distinguish wrong answers from right ones. If not, the reference gives bounds that nothing passes. */
 static bool tells(const double* low, const double* high) {
   double least = 0, most = 0;
   cudaMemcpy(&least, low, sizeof least, cudaMemcpyDeviceToHost);
@@ -153,7 +153,7 @@ static bool tells(const double* low, const double* high) {
   return !(least > most);
 }
 
-/* Starts a kernel, as kernel<<<blocks, threads, 0, stream>>>(arguments...) does. */
+/* Starts a kernel like kernel<<<blocks, threads, 0, stream>>>(arguments...). */
 template <class... P, size_t... I>
 static cudaError_t start_with(void (*kernel)(P...), int blocks, int threads, cudaStream_t stream, std::tuple<P...> values,
                               std::index_sequence<I...>) {

@@ -1,8 +1,8 @@
-/* Libraries of kernels: loaded, started, called many times as one graph, timed. */
+/* Libraries of kernels: loading, launching, calling in graphs, timing. */
 typedef unsigned long (*WorkspaceBytes)(void);
 typedef int (*Prepare)(void* workspace, const void* const* tensors, cudaStream_t stream);
 typedef int (*Launch)(void* workspace, void* const* tensors, cudaStream_t stream);
-/* Fills the bounds of every element of the output's memory; `exact` says that inputs are small integers. */
+/* Fills in the bounds of every element of the output; `exact` means that the inputs are small integers. */
 typedef int (*ReferenceCall)(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream);
 
 struct Loaded {
@@ -52,7 +52,7 @@ static Type type_of(const std::string& dtype) {
 
 static constexpr int CALLS_OF_A_GRAPH = 20;
 
-/* So many calls as one graph. */
+/* A graph of this many calls. */
 template <class Call> static cudaGraphExec_t graph_of(int k, int calls, cudaStream_t stream, Call call) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;

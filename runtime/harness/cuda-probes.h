@@ -6,7 +6,7 @@ typedef int (*ProbeCall)(int probe, char* memory, long long* cycles, int times, 
 static constexpr double PROBE_SECONDS = 1e-3, SUSTAINED_SECONDS = 60e-3; /* of a sample; the second lets the clock settle */
 static constexpr int PROBE_SAMPLES = 7, MOST_TIMES = 1 << 24;
 
-/* Bits of which every float type makes numbers of moderate size, and no two alike: zeros would cost less power. */
+/* Different bit patterns that are moderate numbers in every float type: zeros would draw less power. */
 __global__ void fill_words(uint32_t* to, size_t words) {
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
     to[i] = ((uint32_t)mixed(i) & 0x83ff83ffu) | 0x30003000u;

@@ -1,4 +1,4 @@
-/* What a process that runs CUDA kernels is asked for; cuda.cu has the words. */
+/* The request of a process that runs CUDA kernels; its keywords are in cuda.cu. */
 struct Argument {
   std::string dtype, name, file;
   size_t elements;

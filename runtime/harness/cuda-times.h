@@ -1,8 +1,8 @@
-/* Times of kernels: graphs of calls, batches in turns. */
+/* Times kernels by graphs of calls, in alternating batches. */
 
 static constexpr size_t FLUSH_BYTES = (size_t)256 << 20; /* several times the last cache of any device yet */
 
-/* Calls of a batch, and a graph of them; not where each call begins with a flushed cache. */
+/* Finds the number of calls in a batch and captures their graph, unless the cache is flushed before each call. */
 static void warm_up(const Request& r, std::vector<Loaded>& kernels, Stopwatch& watch, const std::vector<void*>& tensors) {
   const cudaStream_t stream = watch.stream;
   for (int k = 0; k < (int)kernels.size(); k++) {
@@ -23,7 +23,7 @@ static void warm_up(const Request& r, std::vector<Loaded>& kernels, Stopwatch& w
   }
 }
 
-/* Batches in turns. */
+/* Times batches of the kernels in turns. */
 static void time_batches(const Request& r, std::vector<Loaded>& kernels, Stopwatch& watch, const std::vector<void*>& tensors, unsigned char* flush) {
   const cudaStream_t stream = watch.stream;
   std::vector<double> spent(kernels.size(), 0);
@@ -34,7 +34,7 @@ static void time_batches(const Request& r, std::vector<Loaded>& kernels, Stopwat
     for (int k = 0; k < (int)kernels.size(); k++)
       if (!kernels[k].failed && (round < r.least || spent[k] < r.budget)) order.push_back(k);
     if (order.empty()) break;
-    /* A random order: what ran before leaves the clock where it took it. */
+    /* In random order, since a kernel affects the clock of the one after it. */
     for (size_t i = order.size(); i > 1; i--) {
       shuffle = shuffle * 6364136223846793005ull + 1442695040888963407ull;
       std::swap(order[i - 1], order[(shuffle >> 33) % i]);

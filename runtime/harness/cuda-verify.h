@@ -1,6 +1,6 @@
-/* What kernels write, compared with the bounds that a reference gives: every element, and the guards around the output. */
+/* Compares every element of a kernel's output with a reference's bounds, and checks the guards around the output. */
 
-/* What elements are checked with, on the device. */
+/* Device memory for checking elements. */
 struct Checked {
   const Argument& output;
   const std::vector<void*>& tensors; /* the output, then the inputs */
@@ -28,7 +28,7 @@ static void draw_inputs(const Request& r, Set set, const std::vector<void*>& ten
   check_device(cudaStreamSynchronize(stream), "drawing inputs");
 }
 
-/* What the reference says, or what it said to another process. */
+/* The bounds, from the reference or from a file that another process wrote. */
 static void find_bounds(const Request& r, const std::string& name, void* reference, const Checked& at, cudaStream_t stream) {
   const size_t bytes = r.arguments[0].elements * sizeof(double);
   const std::string kept = r.bounds.empty() ? "" : r.bounds + "." + name;
@@ -47,7 +47,7 @@ static void find_bounds(const Request& r, const std::string& name, void* referen
       std::vector<unsigned char> data(2 * bytes);
       check_device(cudaMemcpy(data.data(), at.low, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
       check_device(cudaMemcpy(data.data() + bytes, at.high, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
-      /* Under another name first: a file that is there is whole. What cannot be kept is computed again. */
+      /* Written under another name and renamed, so that a file is always complete. On failure it is computed again. */
       const std::string part = kept + "." + std::to_string(getpid());
       FILE* file = fopen(part.c_str(), "wb");
       const bool written = file && fwrite(data.data(), 1, data.size(), file) == data.size();
@@ -57,7 +57,7 @@ static void find_bounds(const Request& r, const std::string& name, void* referen
   }
 }
 
-/* One call, of which every element and the guards around the output are looked at; `bounded` by a reference. @returns whether all is well */
+/* Calls the kernel and checks the guards, and with a reference (`bounded`) every element. @returns whether all passed */
 static bool passes(int k, int call, const char* set, const Loaded& kernel, bool bounded, const Checked& at, cudaStream_t stream) {
   const Argument& output = at.output;
   const Type type = type_of(output.dtype);
@@ -88,7 +88,7 @@ static bool passes(int k, int call, const char* set, const Loaded& kernel, bool 
   return !outside && found.count == 0;
 }
 
-/* Every element of every set that tells wrong answers from right ones, of two calls. A kernel that fails is not timed. */
+/* Checks two calls on every set that distinguishes wrong answers. A kernel that fails is not timed. */
 static void verify(const Request& r, std::vector<Loaded>& kernels, cudaStream_t stream, const Checked& at) {
   void* reference = r.reference.empty() ? nullptr : open_library(r.reference);
   size_t left_out = 0;
@@ -109,7 +109,7 @@ static void verify(const Request& r, std::vector<Loaded>& kernels, cudaStream_t 
       current_kernel = k;
       answer("at %d call on %s inputs", k, name.c_str());
       check_asked(k, (cudaError_t)kernel.prepare(kernel.workspace, at.tensors.data(), stream));
-      /* Twice: what a call leaves behind must not be needed, and must not hurt. */
+      /* Twice: a call must neither need nor suffer from what the previous one left behind. */
       for (int call = 0; call < 2 && !kernel.failed; call++) kernel.failed = !passes(k, call, name.c_str(), kernel, reference != nullptr, at, stream);
     }
   }

@@ -1,29 +1,29 @@
 /*
- * Runs CUDA kernels on a device, checks every element they write against a reference kernel, and times them. One process answers one
- * request; it is compiled once a machine.
+ * Runs CUDA kernels on a device, checks every element they write against a reference kernel, and times them. It is
+ * compiled once for each machine, and one process answers one request.
  *
- * The request comes on stdin, a keyword and the rest of its line each:
+ * The request comes on stdin. Each line is a keyword and its values:
  *
- *     parent 4711                      the process that asks: this one ends with it
+ *     parent 4711                      the requesting process; this one ends when it does
  *     device 0
  *     argument f32 1024 out            the output, then the inputs: type, elements of memory, name
  *     fixed in PATH                    bytes of an input that is not drawn
- *     seed 1                           of the inputs
- *     set exact                        small integers, whose sums are exact; `random`, `extreme`: see draw() below
- *     reference PATH                   shared object with automap_reference: the lowest and highest value of each element that pass
- *     bounds PREFIX                    where what the reference says is kept for other processes, a file a set
- *     cache warm                       or `flushed`: out of the last cache before each call
+ *     seed 1                           seed of the inputs
+ *     set exact                        small integers with exact sums; or `random`, `extreme`: see draw()
+ *     reference PATH                   shared object with automap_reference: bounds of each element
+ *     bounds PREFIX                    keeps these bounds for other processes, a file for each set
+ *     cache warm                       or `flushed`: the last cache is emptied before each call
  *     batch 0.0005                     least seconds of a batch of calls
  *     budget 0.1                       seconds of batches for each kernel
  *     batches 5 200                    least and most batches
- *     kernel PATH                      shared objects with the interface of abstraction/kernel.ts; with several, batches alternate
- *     probe PATH                       in place of kernels: libraries of probes (perfmodel/gpu-probes.ts), each timed by itself
+ *     kernel PATH                      shared objects as in abstraction/kernel.ts; the batches of several alternate
+ *     probe PATH                       instead of kernels: libraries of probes (perfmodel/gpu-probes.ts), timed singly
  *     go                               the request is complete
  *
- * Answers go to descriptor 3, in the words of harness.cpp: at, wrong, fault, samples, done; `left-out 0 random`, a set by which wrong answers
- * would not show; `unverifiable` where that is so of all sets, and the end; and `clock 0 1755 1`, the median clock in MHz while a
- * kernel was timed and a bit for each reason that held it down. The samples of a probe are pairs, the seconds and
- * the cycles of one of the times that it was told.
+ * Answers go to descriptor 3 as in answers.h: at, wrong, fault, samples, done. `left-out 0 random` names a set that
+ * cannot reveal wrong answers; `unverifiable` means that no set can, and ends the process. `clock 0 1755 1` is the
+ * median clock in MHz while a kernel was timed, and a bit for each reason that limited it. A probe's samples are pairs:
+ * the seconds and the cycles of one repetition.
  */
 
 #ifdef AUTOMAP_EMULATED_CUDA
@@ -74,7 +74,7 @@ int main() {
     return 0;
   }
 
-  // 1. Memory: guards around the output, inputs as drawn.
+  // 1. Memory: guards around the output, drawn inputs.
   std::vector<void*> tensors;
   for (const Argument& a : r.arguments) {
     unsigned char* memory = nullptr;
@@ -97,7 +97,7 @@ int main() {
     kernels.push_back(k);
   }
 
-  // 3. Every element of every set, then times.
+  // 3. Check every element of every set, then time.
   verify(r, kernels, stream, at);
   time_kernels(r, kernels, stream, tensors, flush);
   answer("done");

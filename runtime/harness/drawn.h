@@ -1,5 +1,5 @@
 /*
- * Inputs drawn by a counter, so that threads share them, and files written where they lie in memory. Needs arithmetic.h.
+ * Inputs drawn from a counter, so that threads can share the work, and files mapped into memory. Needs arithmetic.h.
  */
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Floats as they lie in memory; the interpreter's numbers are theirs. */
+/* Floats in their storage format; the interpreter's numbers have the same values. */
 template <class T> struct Plain {
   T* data = nullptr;
   T operator[](Int at) const { return data[at]; }
@@ -29,7 +29,7 @@ template <class T> T* zeros(size_t count) {
   return memory;
 }
 
-/* A file of so many elements, all zero. A full disk is told here, and not by a fault later. */
+/* Maps a new file of `count` zero elements. Allocates it, so that a full disk is an error here, not a fault later. */
 template <class T> T* mapped(const char* path, size_t count) {
   const int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) end_with(path, errno);
@@ -40,7 +40,7 @@ template <class T> T* mapped(const char* path, size_t count) {
   return static_cast<T*>(memory);
 }
 
-/* What lies in a file already. */
+/* Maps an existing file. */
 template <class T> T* given(const char* path, size_t count) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) end_with(path, errno);
@@ -50,7 +50,7 @@ template <class T> T* given(const char* path, size_t count) {
   return static_cast<T*>(memory);
 }
 
-/* `each(first, last)` of all from 0 up to extent, shared among threads. */
+/* Calls `each(first, last)` on parts of 0 to extent, shared among threads. */
 template <class Each> void in_parts(int threads, Int extent, Each each) {
   struct Part {
     Each* each;
@@ -72,7 +72,7 @@ template <class Each> void in_parts(int threads, Int extent, Each each) {
   free(parts);
 }
 
-/* Every bit of the result depends on every bit given (lowbias32; Chris Wellons, Hash Prospector, public domain). */
+/* Every result bit depends on every input bit (lowbias32; Chris Wellons, Hash Prospector, public domain). */
 inline uint32_t mixed(uint32_t x) {
   x = (x ^ x >> 16) * 0x7feb352du;
   x = (x ^ x >> 15) * 0x846ca68bu;
@@ -87,7 +87,7 @@ inline uint32_t mixed(uint32_t x) {
 enum Set { EXACT, RANDOM, EXTREME };
 
 template <class T> void draw(T* to, Int first, Int last, Set set, uint32_t key, double large) {
-  /* A counter of 32 bits in all: each block of 2^16 has a key of its own. */
+  /* The counter has only 32 bits, so each block of 2^16 has its own key. */
   for (Int begin = first; begin < last;) {
     const Int end = (begin | 0xffff) + 1 < last ? (begin | 0xffff) + 1 : last;
     const uint32_t own = mixed(key + uint32_t(begin >> 16) * 0x9e3779b9u);
@@ -107,7 +107,7 @@ template <class T> void draw(T* to, Int first, Int last, Set set, uint32_t key, 
   }
 }
 
-/* The least and the greatest value, and whether all are finite: what tells whether wrong answers show. */
+/* Reports least and greatest value and whether all are finite, which shows whether wrong answers can be detected. */
 template <class T> void report(const T* values, Int count) {
   T least = values[0], most = values[0];
   bool finite = true;

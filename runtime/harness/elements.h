@@ -1,4 +1,4 @@
-/* The tensors of a reference program, row-major, read from files of doubles and written to one. */
+/* The tensors of a reference program, row-major, as files of doubles. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ template <class T> T* zeros(size_t count) {
   exit(1);
 }
 
-/* Of an integer type or double; files hold doubles. */
+/* T is an integer type or double; files hold doubles. */
 template <class T> struct Elements {
   T* data = nullptr;
   size_t count = 0;

@@ -1,13 +1,13 @@
 // ---------------------------------------------------------------------------------------------------- signals
 
-/* What a fault was about, as far as the system tells it. */
+/* The kind of access that faulted, where the system tells. */
 #if defined(__x86_64__)
 static const char* access_of(const ucontext_t* context) { return context->uc_mcontext.gregs[REG_ERR] & 2 ? "wrote" : "read"; }
 static const char* stack_pointer(const ucontext_t* context) {
   return reinterpret_cast<const char*>(context->uc_mcontext.gregs[REG_RSP]);
 }
 #elif defined(__aarch64__)
-/** Bit WnR of the syndrome, which Linux keeps among the records behind the registers. Source: arch/arm64/include/uapi/asm/sigcontext.h. */
+/** Bit WnR of the syndrome, in a record after the registers. Source: arch/arm64/include/uapi/asm/sigcontext.h. */
 static const char* access_of(const ucontext_t* context) {
   const char* at = reinterpret_cast<const char*>(context->uc_mcontext.__reserved);
   for (;;) {
@@ -57,7 +57,7 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
   fault("crashed", text);
 }
 
-/** Faults are told on a stack of their own: the kernel's may be what overflowed. */
+/** Reports faults on a separate stack, since the kernel's may have overflowed. */
 static void use_fault_stack() {
   stack_t stack = {};
   stack.ss_size = 1 << 16;

@@ -14,7 +14,7 @@ static void limit(int resource, size_t most) {
   setrlimit(resource, &value);
 }
 
-/** Fails when what automap was started under allows less than is needed. */
+/** Fails if the shell's limits allow less than is needed. */
 static void limit_space(size_t most) {
   rlimit value = {};
   getrlimit(RLIMIT_AS, &value);
@@ -23,7 +23,7 @@ static void limit_space(size_t most) {
   limit(RLIMIT_AS, most);
 }
 
-/** Own needs first (tensors between guards, thread stacks and heaps), then what kernels may have. */
+/** The harness's needs (tensors between guards, thread stacks and heaps), then the kernels' allowance. */
 static void set_limits(const Request& r) {
   size_t own = address_space() + (size_t(64) << 20);
   for (const Argument& a : r.arguments) own += a.bytes() + 2 * GUARD + 2 * PAGE;

@@ -1,6 +1,6 @@
 // ---------------------------------------------------------------------------------------------------- memory that was refused
 
-/* A kernel whose allocation was refused by the limit mostly crashes next: on null, or by std::bad_alloc. The size tells why. */
+/* After an allocation beyond the limit a kernel often crashes, on null or by std::bad_alloc. The size explains why. */
 static std::atomic<size_t> refused{0};
 
 static void* noted(void* memory, size_t bytes) {
@@ -37,15 +37,15 @@ void* mmap(void* where, size_t bytes, int protection, int flags, int file, off_t
 
 // ---------------------------------------------------------------------------------------------------- buffers between guards
 
-/** What memory is protected by: 4 KB on x86, 16 or 64 KB on some Arm systems. */
+/** Granularity of memory protection: 4 KB on x86, 16 or 64 KB on some Arm systems. */
 static const size_t PAGE = sysconf(_SC_PAGESIZE);
-/** Unreadable memory on each side: a stray index by a whole row still lands in it. */
+/** Inaccessible memory on each side, large enough to catch an index that is off by a whole row. */
 static constexpr size_t GUARD = 1 << 20;
 static constexpr unsigned char CANARY = 0xc3;
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/** Where the data lies between its guards: against the one behind, against the one before, or off both, as memory mostly is. */
+/** Position of the data: ending at the guard behind, starting at the guard before, or away from both, as usual. */
 enum class Placement { end, start, spread };
 
 struct Buffer {
@@ -62,14 +62,14 @@ struct Buffer {
 
 static Buffer buffers[64];
 static int buffer_count = 0;
-/** Whether any kernel was called: before that memory is refused by the machine, after it may be by what a kernel took. */
+/** Whether a kernel was called. A refused allocation before that is due to the machine, later perhaps to the kernel. */
 static bool kernels_ran = false;
 
 static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment, Placement placement) {
   if (buffer_count == 64) fault("crashed", "the harness holds 64 buffers at most");
   Buffer& b = buffers[buffer_count];
   snprintf(b.name, sizeof b.name, "%s", name.c_str());
-  // Tensors that all begin a page would evict each other: 320 bytes apart, they do not.
+  // Tensors that all start on a page boundary would evict each other from caches, so starts are 320 bytes apart.
   size_t offset = placement == Placement::spread ? buffer_count * 320 % PAGE : 0;
   b.pages = round_up(std::max<size_t>(bytes + offset, 1), PAGE);
   b.bytes = bytes;
@@ -79,12 +79,12 @@ static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment,
     fault(kernels_ran ? "out-of-memory" : "environment", format("%zu bytes for %s were refused", bytes, b.name).c_str());
   b.map = static_cast<char*>(map);
 #ifdef MADV_HUGEPAGE
-  // Where nothing is timed, large pages are only cheaper to get.
+  // Large pages are faster to allocate. Not where kernels are timed.
   if (placement != Placement::spread) madvise(b.begin(), b.pages, MADV_HUGEPAGE);
 #endif
   b.data = b.begin() + offset;
   if (placement == Placement::end) b.data = b.begin() + (b.pages - bytes) / alignment * alignment;
-  // What lies between the data and the guards; the data is the caller's to fill.
+  // Fills the space between the data and the guards. The caller fills the data.
   memset(b.begin(), CANARY, b.data - b.begin());
   memset(b.data + bytes, CANARY, b.end() - (b.data + bytes));
   buffer_count++;
@@ -103,7 +103,7 @@ static void protect(Buffer& b) {
   b.read_only = true;
 }
 
-/** What was written between the data and the guards, the farthest byte; empty when nothing. */
+/** Describes a write between the data and the guards, at its farthest byte; empty if there is none. */
 static std::string damage() {
   for (int i = 0; i < buffer_count; i++) {
     const Buffer& b = buffers[i];

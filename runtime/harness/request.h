@@ -17,7 +17,7 @@ struct File {
 
 struct InputSet {
   std::string name;
-  /** Answers and bounds as doubles; or answers as they lie in memory, and one bound for all. */
+  /** Answers and bounds as doubles, or answers in the output's type with one bound for all. */
   File expected, tolerance, stored, checked;
   double within = 0;
   std::vector<File> inputs;
@@ -31,10 +31,10 @@ struct Request {
   bool flushed = false, baseline = false, race = false;
   double batch = 200e-6, budget = 0.3;
   int least_batches = 5, most_batches = 200;
-  /** So many batches are enough once they have taken so long. */
+  /** This many batches suffice once they have taken this long. */
   int enough_batches = INT_MAX;
   double enough_seconds = 0;
-  /** Seconds of a call that kernels of a race are to beat: given, then the least median of those before. */
+  /** Seconds of a call that kernels of a race must beat: the given goal, then the least median so far. */
   double goal = INFINITY;
   std::vector<Argument> arguments;
   std::vector<InputSet> sets;
@@ -80,7 +80,7 @@ static size_t bytes_of(DType dtype) {
   return 8;
 }
 
-/** A line word by word. By the library of C: to compile its streams takes a third of a second. */
+/** Splits a line into words. Uses C's library: compiling C++ streams takes a third of a second. */
 class Words {
   std::string line;
   const char* next = nullptr;
@@ -98,7 +98,7 @@ class Words {
     return true;
   }
 
-  /** What is left of the line. */
+  /** The rest of the line. */
   std::string rest() const { return *next == ' ' ? next + 1 : next; }
 
   std::string word() {
@@ -108,7 +108,7 @@ class Words {
     return std::string(begin, next);
   }
 
-  /** @returns whether there was a number; otherwise the value stays what it was */
+  /** Reads a number if there is one, else keeps the value. @returns whether there was one */
   bool number(double& value) { return take(value, strtod); }
   bool number(size_t& value) { return take(value, [](const char* from, char** end) { return strtoull(from, end, 10); }); }
   bool number(int& value) { return take(value, [](const char* from, char** end) { return strtol(from, end, 10); }); }

@@ -1,12 +1,12 @@
 // ---------------------------------------------------------------------------------------------------- supervision
 
 /*
- * Two processes: one runs kernels, and the one that automap started watches over it. A kernel may start what it likes, in a session of
- * its own too: orphans come to the nearest ancestor that asked for them (prctl(2), PR_SET_CHILD_SUBREAPER), which is the watcher, and it
- * ends before all of them have. So when automap sees it end, nothing of the kernel runs any more.
+ * Two processes: a worker runs kernels, and a watcher, which automap started, supervises it. A kernel may start
+ * processes, even in a new session. Orphans are adopted by the nearest ancestor that asks for them (prctl(2),
+ * PR_SET_CHILD_SUBREAPER): the watcher, which ends only after them. Once it has ended, nothing of the kernel runs.
  */
 
-/** For so long what a kernel left is killed again and again: a chain of forks may need several blows. */
+/** How long a kernel's processes are killed repeatedly: a chain of forks may need several rounds. */
 static constexpr double REAP_SECONDS = 2;
 
 static double monotonic() {
@@ -24,7 +24,7 @@ static void kill_children() {
     fclose(file);
     return;
   }
-  // A kernel without that file (CONFIG_PROC_CHILDREN): look through all.
+  // Linux without that file (CONFIG_PROC_CHILDREN): look through all processes.
   DIR* all = opendir("/proc");
   if (!all) return;
   while (dirent* entry = readdir(all)) {
@@ -33,7 +33,7 @@ static void kill_children() {
     snprintf(path, sizeof path, "/proc/%d/stat", process);
     FILE* file = fopen(path, "r");
     if (!file) continue;
-    // The name stands in parentheses and may hold any character; the parent is the second word behind the last of them.
+    // The name is in parentheses and may contain any character. The parent is the second word after the last of them.
     char line[512];
     size_t length = fread(line, 1, sizeof line - 1, file);
     fclose(file);
@@ -44,7 +44,7 @@ static void kill_children() {
   closedir(all);
 }
 
-/** Watches until the worker ends, or automap does or asks for the end by SIGTERM; then ends what is left. */
+/** Waits until the worker ends, automap ends or SIGTERM arrives; then kills what is left. */
 [[noreturn]] static void watch(pid_t worker, const sigset_t& awaited) {
   int status = 0;
   bool ended = false, stopped = false;
@@ -66,7 +66,7 @@ static void kill_children() {
     sched_yield();
   }
   if (ended) {
-    // At the end of its processor time a process gets SIGXCPU, or SIGKILL when there is no second limit behind the first.
+    // At the limit of processor time a process gets SIGXCPU, or SIGKILL if the hard limit equals the soft one.
     rlimit time = {};
     getrlimit(RLIMIT_CPU, &time);
     bool spent = WIFSIGNALED(status) && time.rlim_cur != RLIM_INFINITY && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
@@ -77,7 +77,7 @@ static void kill_children() {
   _exit(0);
 }
 
-/** Returns in the process that runs kernels. @param starter the process that started this one */
+/** Returns only in the process that runs kernels. @param starter the process that started this one */
 static void supervise(pid_t starter) {
   sigset_t awaited, before;
   sigemptyset(&awaited);
@@ -91,7 +91,7 @@ static void supervise(pid_t starter) {
   pid_t worker = fork();
   if (worker < 0) fault("environment", format("no process could be started: %s", strerror(errno)).c_str());
   if (worker > 0) {
-    // Their other ends are seen to close when the worker's do.
+    // Closed here, so that their readers see the end when the worker ends.
     for (int file : {0, 1, 2}) close(file);
     watch(worker, awaited);
   }

@@ -8,7 +8,7 @@ static void pause_cpu() {
 #endif
 }
 
-/** Spins, and yields when the wait is long: another program may have the core the other thread needs. */
+/** Spins, and yields during a long wait, because another program may occupy the other thread's core. */
 template <class Condition> static void spin_until(Condition condition) {
   for (unsigned spins = 0; !condition(); spins++) {
     if (spins < 1 << 14) pause_cpu();
@@ -39,7 +39,7 @@ struct Kernel {
   void (*run)(void*, void* const*, int, int, int);
 };
 
-/** Calls that all threads make together. */
+/** Calls made by all threads together. */
 struct Job {
   const Kernel* kernel;
   void* workspace;
@@ -52,7 +52,7 @@ static Barrier barrier;
 static Job job;
 static std::atomic<unsigned> jobs_given{0};
 
-/** How long a part worked, and how long its processor worked for it: the rest went to other programs, for a part never sleeps. Seconds. */
+/** Seconds that a part ran by the clock and on its processor. A part never sleeps, so others used the difference. */
 struct Spent {
   std::atomic<double> wall{0}, processor{0};
 };
@@ -66,9 +66,9 @@ static double seconds_of(clockid_t clock) {
 
 static double now() { return seconds_of(CLOCK_MONOTONIC_RAW); }
 
-/** One thread's part of a job; seconds from the moment all have begun until all have ended. */
+/** One thread's part of a job. @returns seconds from when all have started until all have ended */
 static double take_part(int part, int parts) {
-  // A copy: thread 0 gives the next job as soon as it is through the last barrier, while others have still to leave their loops.
+  // A copy: thread 0 sets the next job right after the last barrier, while others are still in their loops.
   const Job own = job;
   const double begun = now(), worked = seconds_of(CLOCK_THREAD_CPUTIME_ID);
   barrier.wait();
@@ -79,7 +79,7 @@ static double take_part(int part, int parts) {
       barrier.wait();
     }
   const double end = now();
-  // Each part writes its own and another may read it: no lock, no lost update.
+  // Only this part writes its sums; others read them. So no lock is needed, and no update is lost.
   auto add = [](std::atomic<double>& sum, double seconds) { sum.store(sum.load(std::memory_order_relaxed) + seconds, std::memory_order_relaxed); };
   add(spent[part].processor, seconds_of(CLOCK_THREAD_CPUTIME_ID) - worked);
   add(spent[part].wall, now() - begun);
@@ -90,7 +90,7 @@ static void forget_spent(int parts) {
   for (int part = 0; part < parts; part++) spent[part].wall = 0, spent[part].processor = 0;
 }
 
-/** The share that others had of the processor they took most of; since the last call of forget_spent. */
+/** The largest share of a processor used by other programs since forget_spent. */
 static double share_of_others(int parts) {
   double most = 0;
   for (int part = 0; part < parts; part++)
@@ -105,7 +105,7 @@ static void pin(int cpu) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-/** A part that takes every job but those of thread 0. */
+/** A thread that takes part in every job; thread 0 takes part by itself. */
 struct Part {
   int part, parts, cpu;
 };

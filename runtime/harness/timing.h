@@ -21,7 +21,7 @@ static void flush_caches() {
 #endif
 }
 
-/** Seconds of a batch. Flushed: the caches are emptied before every call, outside the clock. */
+/** Seconds of a batch. If flushed, the caches are emptied before every call, which is not timed. */
 static double time_batch(const Request& r, Job batch) {
   if (!r.flushed) return run_job(batch, r.threads);
   double sum = 0;
@@ -49,8 +49,8 @@ static void answer_samples(int kernel, const std::vector<double>& samples) {
 }
 
 /**
- * A kernel drops out of a race when every batch was longer than the goal by a margin. Were its median no longer than the goal, five batches
- * would all be with a chance of 1 in 32, before the margin; and what disturbs a machine is mostly over in ten milliseconds.
+ * A kernel drops out of a race if every batch exceeded the goal by a margin. With a median at the goal, five batches
+ * all exceed it (without the margin) with probability 1/32. Most disturbances of a machine end within ten milliseconds.
  */
 static constexpr size_t DROP_BATCHES = 5;
 static constexpr double DROP_SECONDS = 0.01, DROP_MARGIN = 1.1;
@@ -64,16 +64,16 @@ static double median_of(std::vector<double> samples) {
   return (samples[(samples.size() - 1) / 2] + samples[samples.size() / 2]) / 2;
 }
 
-/** Before it counts: the first kernel of a process wakes the processor, those after it fill caches and predictors only. */
+/** Seconds before measuring: the first kernel of a process wakes the processor, later ones only fill caches. */
 static constexpr double WARM_UP = 0.02, WARM_UP_AGAIN = 0.005;
 
 /**
- * Batches long enough for the clock; with several kernels in turn, in an order that rotates.
- * @param goal what makes a kernel that is clearly slower drop out; infinite to time all to the end
- * @returns the least median; infinite where a result was wrong
+ * Times batches that are long enough for the clock; several kernels take turns in a rotating order.
+ * @param goal seconds of a call; clearly slower kernels drop out. Infinite to time all to the end
+ * @returns the least median; infinite after a wrong result
  */
 static double time_kernels(const Request& r, const std::vector<Kernel>& kernels, double goal = INFINITY) {
-  // Fractions rather than the exact set's small integers: the usual case.
+  // The usual case is fractions, not the exact set's small integers.
   const InputSet& set = r.sets.size() > 1 && r.sets[0].name == "exact" ? r.sets[1] : r.sets[0];
   std::vector<void*> tensors = place_tensors(r, set, Placement::spread);
   double least = std::max(50 * clock_tick(), r.batch);
@@ -103,7 +103,7 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
   }
   is_awake = true;
 
-  // 2. Measure. One call that outlasts the budget is measured three times.
+  // 2. Measure. If one call exceeds the budget, three are measured.
   int least_batches = longest > r.budget ? std::min(3, r.least_batches) : r.least_batches;
   const double begun = now();
   const auto are_done = [&](int batches) {
@@ -117,7 +117,7 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
       size_t which = (round + turn) % jobs.size();
       sign_of_life(kernels[which].number);
       if (jobs.size() > 1 && !r.flushed) {
-        // The kernel before has used the caches.
+        // Warm up: the previous kernel has used the caches.
         Job warm = jobs[which];
         warm.calls = 1;
         run_job(warm, r.threads);
@@ -129,7 +129,7 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
 
   answer(format("load %.4f", share_of_others(r.threads)));
 
-  // 3. The last result still has to be right.
+  // 3. The last result must still be right.
   double fastest = INFINITY;
   for (size_t i = 0; i < kernels.size(); i++) {
     int number = kernels[i].number;
@@ -151,7 +151,7 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
   return fastest;
 }
 
-/** One kernel after the other, each in fresh memory. One that fails may have left anything behind: those after it are for another process. */
+/** Runs kernels one by one, each in fresh memory. A failure may leave damage, so the rest then need a new process. */
 static void race(const Request& r) {
   double goal = r.goal;
   for (size_t i = 0; i < r.kernels.size(); i++) {
@@ -164,7 +164,7 @@ static void race(const Request& r) {
   }
 }
 
-/** All checked, then timed in turns. */
+/** Checks all kernels, then times them in turns. */
 static void take_turns(const Request& r) {
   std::vector<Kernel> right;
   for (size_t i = 0; i < r.kernels.size(); i++) {
@@ -179,7 +179,7 @@ static void take_turns(const Request& r) {
   if (!right.empty()) time_kernels(r, right);
 }
 
-/** 2^20 dependent steps of eight multiply-adds each: the same work on any day. */
+/** Times 2^20 dependent steps of eight multiply-adds each: constant work, to detect drift. */
 static void time_baseline(const Request& r) {
   std::vector<double> samples;
   volatile double seed = 0.5;
