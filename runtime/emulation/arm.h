@@ -87,14 +87,14 @@ static inline int8x16_t vreinterpretq_s8_s32(int32x4_t v) { return as<int8x16_t>
 static inline uint8x16_t vreinterpretq_u8_u32(uint32x4_t v) { return as<uint8x16_t>(v); }
 static inline bfloat16x8_t vreinterpretq_bf16_u32(uint32x4_t v) { return as<bfloat16x8_t>(v); }
 
-/* ---- dot products: lane e gains the products of elements P*e .. P*e + P-1 */
+/* ---- dot products: lane e adds the products of elements P*e .. P*e + P-1 */
 template <class C, class A, class B, int N> static Vector<C, N> dot_lanes(Vector<C, N> c, Vector<A, N> a, Vector<B, N> b) {
   constexpr int P = sizeof(C) / sizeof(A);
   for (unsigned e = 0; e < N / sizeof(C); e++)
     for (int i = 0; i < P; i++) c.lanes[e] = add_product(c.lanes[e], number(a.lanes[P * e + i]), number(b.lanes[P * e + i]));
   return c;
 }
-/* By element: those of lane i of each 128 bits of `b`, or of all of a shorter `b`, for every lane. */
+/* By element: lane i of each 128 bits of `b` (or of all of a shorter `b`) is used for every lane. */
 template <class C, class A, class B, int N, int M> static Vector<C, N> by_lane(Vector<C, N> c, Vector<A, N> a, Vector<B, M> b, int i) {
   constexpr int P = sizeof(C) / sizeof(A), LANES = (M < 16 ? M : 16) / sizeof(C);
   Vector<B, N> repeated;
@@ -102,7 +102,7 @@ template <class C, class A, class B, int N, int M> static Vector<C, N> by_lane(V
     for (int j = 0; j < P; j++) repeated.lanes[P * e + j] = b.lanes[P * (e * sizeof(C) / 16 * (M < 16 ? 0 : LANES) + i) + j];
   return dot_lanes(c, a, repeated);
 }
-/* xMMLA: in each 128 bits two rows by the transpose of two rows. */
+/* xMMLA: in each 128 bits, two rows times the transpose of two rows. */
 template <class C, class A, class B, int N> static Vector<C, N> matrix_product(Vector<C, N> c, Vector<A, N> a, Vector<B, N> b) {
   constexpr int K = 8 / sizeof(A);
   for (int s = 0; s < N / 16; s++)
@@ -135,7 +135,7 @@ static inline float32x4_t vfmaq_laneq_f32(float32x4_t c, float32x4_t a, float32x
 static inline float64x2_t vfmaq_laneq_f64(float64x2_t c, float64x2_t a, float64x2_t b, int i) { return by_lane(c, a, b, i); }
 static inline float16x8_t vfmaq_lane_f16(float16x8_t c, float16x8_t a, float16x4_t b, int i) { return by_lane(c, a, b, i); }
 
-/* u8 by s8 by way of SDOT, as the prelude of its rows (intrinsics/arm.ts) has it from single instructions. */
+/* u8 times s8 through SDOT, as the prelude of its rows (intrinsics/arm.ts) builds it from single instructions. */
 static inline int32x4_t dot_mixed(int32x4_t c, uint8x16_t a, int8x16_t b) { return dot_lanes(c, a, b); }
 static inline int32x4_t dot_mixed(int32x4_t c, uint8x16_t a, int8x16x4_t b) {
   for (int i = 0; i < 4; i++) c = by_lane(c, b.val[i], a, i);
@@ -158,7 +158,7 @@ SCALABLE_TYPES(float, float32);
 SCALABLE_TYPES(double, float64);
 typedef Vector<uint64_t, SCALABLE> svuint64_t;
 
-/* A predicate is how many of the first lanes are active: all of a shape, or none where the vector has fewer. */
+/* A predicate is the number of active lanes, from the first: all of a shape, or none if the vector has fewer. */
 enum svpattern { SV_VL2 = 2, SV_VL4 = 4, SV_VL8 = 8, SV_VL16 = 16, SV_VL32 = 32, SV_VL64 = 64 };
 struct svbool_t { int active; };
 template <int BYTES> static inline svbool_t first_lanes(int count) { return {count * BYTES <= SCALABLE ? count : 0}; }

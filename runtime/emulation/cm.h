@@ -1,8 +1,8 @@
 /*
- * The part of C for Metal that the intrinsics table and generated kernels use: vectors of the register file, buffers, dot products, DPAS.
- * Written from the CM language specification; every operand is read before the destination is written. It takes no more than Intel's own
- * headers take: lengths are uint, so that a template over an int deduces none, scattered access wants offsets that are a variable, and
- * cm_group_id exists in thread groups only.
+ * The part of C for Metal that the intrinsics table and generated kernels use: register vectors, buffers, dot products,
+ * DPAS. Written from the CM language specification; all operands are read before the destination is written. It accepts
+ * no more than Intel's headers do: lengths are uint, so a template over int deduces none; offsets of scattered access
+ * are variables; cm_group_id exists only in thread groups.
  */
 #ifndef AUTOMAP_EMULATION_CM_H
 #define AUTOMAP_EMULATION_CM_H
@@ -33,7 +33,7 @@ static inline void check_region(int from, int size, int stride, int of) {
 }
 }  // namespace emulation
 
-/* Elements of a vector, `stride` apart: assignable, and read before any is written. */
+/* Elements of a vector, `stride` apart. An assignment reads all elements before it writes any. */
 template <class T, uint N> class vector_ref {
   typedef T __attribute__((may_alias)) Element; /* format() sees the same bytes as another type */
   Element* first;
@@ -61,7 +61,7 @@ template <class T, uint N> class vector {
   T values[N];
 
  public:
-  /* What was never written is not a number. */
+  /* Unwritten elements are NaN. */
   vector() { memset((void*)values, 0xff, sizeof values); }
   vector(T fill) { *this = fill; }
   vector(const vector_ref<T, N>& part) {
@@ -112,7 +112,7 @@ template <class T, uint N> class vector {
       if (values[i]) return true;
     return false;
   }
-  /* The same bytes as elements of another type: a reference, through which they are written too. */
+  /* A reference to the same bytes as elements of another type; writes go through it. */
   template <class T2> vector_ref<T2, N * sizeof(T) / sizeof(T2)> format() {
     static_assert(N * sizeof(T) % sizeof(T2) == 0, "format() keeps the bytes");
     return vector_ref<T2, N * sizeof(T) / sizeof(T2)>((T2*)values, 1);
@@ -121,7 +121,7 @@ template <class T, uint N> class vector {
 
 template <class T, uint N> vector_ref<T, N>::vector_ref(vector<T, N>& whole) : first(&whole(0)), stride(1) {}
 
-/* Element by element; a scalar stands for as many of itself. Comparisons give 0 or 1. */
+/* Element by element, with scalars broadcast. Comparisons give 0 or 1. */
 namespace emulation {
 template <class T> struct IsScalar { enum { value = __is_class(T) ? 0 : 1 }; };
 template <bool> struct If {};
@@ -172,13 +172,13 @@ template <class T, uint N> static vector<T, N> cm_abs(const vector<T, N>& a) {
   for (int i = 0; i < N; i++) result(i) = a(i) < 0 ? -a(i) : a(i);
   return result;
 }
-/* To the nearest whole number, ties to even. */
+/* Rounds to the nearest whole number, ties to even. */
 template <class T, uint N> static vector<T, N> cm_rnde(const vector<T, N>& a) {
   vector<T, N> result;
   for (int i = 0; i < N; i++) result(i) = (T)__builtin_rint(a(i));
   return result;
 }
-/* To the next whole number below, and above. */
+/* Rounds down, and up. */
 template <class T, uint N> static vector<T, N> cm_rndd(const vector<T, N>& a) {
   vector<T, N> result;
   for (int i = 0; i < N; i++) result(i) = (T)__builtin_floor(a(i));
@@ -205,7 +205,7 @@ template <class T, uint N> static T cm_reduced_min(const vector<T, N>& a) {
   return least;
 }
 
-/* ---- threads, and SIMD control flow: inside, scattered writes go by the mask ----------------------------------------------------- */
+/* ---- threads, and SIMD control flow, in which scattered writes are masked --------------------------------------- */
 
 #define _GENX_MAIN_
 #define _GENX_
@@ -220,7 +220,7 @@ static inline uint cm_group_id(uint dimension) {
 }
 static inline uint cm_group_count(uint dimension) { return dimension == 0 ? emulation::groups : 1; }
 namespace emulation {
-/* Shared local memory of the group at hand, and what its thread has written and not fenced: whether it would read that nothing says. */
+/* The current group's shared local memory, and what its thread wrote without a fence: reading that is undefined. */
 enum { SLM_BYTES = 64 * 1024 };
 static unsigned char slm[SLM_BYTES];
 static uint slm_bytes, slm_given;
@@ -234,7 +234,7 @@ static inline void about_to_read(const std::unordered_set<uintptr_t>& dwords, co
   for (uintptr_t p = (uintptr_t)at / 4; p <= ((uintptr_t)at + bytes - 1) / 4; p++)
     if (dwords.count(p)) misuse("what the thread wrote is read with no fence between");
 }
-/* What a host does: so many thread groups of one thread, in any order. */
+/* The host's launch: this many thread groups of one thread, in any order. */
 template <class F> void run_groups(int count, F kernel, bool reversed = false) {
   groups = count;
   for (int i = 0; i < count; i++) {
@@ -258,7 +258,7 @@ template <class F> void run_groups(int count, F kernel, bool reversed = false) {
   emulation::active = nullptr; \
   }
 
-/* ---- buffers: what is read outside is 0, what is written outside is lost ---------------------------------------------------------- */
+/* ---- buffers: reads outside give 0, writes outside are dropped --------------------------------------------------- */
 
 struct SurfaceIndex {
   unsigned char* memory;
@@ -284,7 +284,7 @@ static inline void check_block(unsigned bytes, unsigned offset, unsigned alignme
 }
 }  // namespace emulation
 
-/* Block of owords; the offset in bytes, a multiple of 16 (of 4 if DWALIGNED). */
+/* Reads a block of owords at an offset in bytes, a multiple of 16 (of 4 if DWALIGNED). */
 template <class T, uint N> static void read(SurfaceIndex surface, CmBufferAttrib attribute, int offset, vector_ref<T, N> to) {
   emulation::check_block(N * sizeof(T), (unsigned)offset, attribute == GENX_DWALIGNED ? 4 : 16);
   for (uint i = 0; i < N; i++) to(i) = emulation::fetch<T>(surface, (unsigned)offset + (uint64_t)i * sizeof(T));
@@ -296,7 +296,7 @@ template <class T, uint N> static void write(SurfaceIndex surface, int offset, c
   emulation::check_block(N * sizeof(T), (unsigned)offset, 16);
   for (uint i = 0; i < N; i++) emulation::put<T>(surface, (unsigned)offset + (uint64_t)i * sizeof(T), from(i));
 }
-/* Scattered dwords; offsets in elements, in a variable: neither a constant nor what an expression gives is taken. */
+/* Scattered dwords. Offsets are in elements and must be a variable, neither a constant nor an expression. */
 template <class T, uint N>
 static void read(SurfaceIndex surface, uint global, vector<uint, N>& offsets, vector_ref<T, N> to) {
   static_assert(sizeof(T) == 4 && (N == 8 || N == 16), "8 or 16 dwords");
@@ -376,7 +376,7 @@ template <class T, int N> static void store_block(std::unordered_set<uintptr_t>&
 }
 }  // namespace emulation
 
-/* An element for each lane. */
+/* Loads an element for each lane. */
 template <class T, VectorSize VS = VectorSize::N1, uint N>
 static vector<T, N> cm_load(SurfaceIndex surface, const vector<uint, N>& offsets, const vector<ushort, N>& lanes = 1) {
   return emulation::load_lanes<T, N>(emulation::unfenced, surface, offsets, lanes);
@@ -393,7 +393,7 @@ template <class T, VectorSize VS = VectorSize::N1, uint N>
 static void cm_store_slm(const vector<uint, N>& offsets, const vector<T, N>& from, const vector<ushort, N>& lanes = 1) {
   emulation::store_lanes<T, N>(emulation::unfenced_slm, emulation::own_memory(), offsets, from, lanes);
 }
-/* A block of dwords, at a multiple of four bytes. */
+/* Loads a block of dwords, at a multiple of four bytes. */
 template <class T, int N> static vector<T, N> cm_load(SurfaceIndex surface, uint offset) {
   return emulation::load_block<T, N>(emulation::unfenced, surface, offset);
 }
@@ -407,7 +407,7 @@ template <class T, int N> static void cm_store_slm(uint offset, const vector<T, 
   emulation::store_block<T, N>(emulation::unfenced_slm, emulation::own_memory(), offset, from);
 }
 
-/* The dot product of each group of four, in all four elements of the group. */
+/* The dot product of each group of four, stored in all four elements of the group. */
 template <class T, uint N> static vector<T, N> cm_dp4(const vector<T, N>& a, const vector<T, N>& b) {
   vector<T, N> d;
   for (int g = 0; g < N; g += 4) {
@@ -467,7 +467,7 @@ static inline float multiply_add(float sum, float a, float b) { return sum + a *
 }  // namespace emulation
 
 /*
- * acc[r][n] += sum over s < DEPTH, d < ops of A[r][s*ops + d] * B[s*ops + d][n]: a dword of A is [r*DEPTH + s], a dword of B is
+ * acc[r][n] += sum over s < DEPTH, d < ops of A[r][s*ops + d] * B[s*ops + d][n]. A dword of A is [r*DEPTH + s], of B
  * [s*N + n], each with `ops` consecutive k from its low bits up. The precision of B (src1) comes first.
  */
 template <CmPrecisionType PB, CmPrecisionType PA, uint DEPTH, uint REPEAT, class T, uint NT, uint NB, uint NA>

@@ -1,6 +1,6 @@
 /*
- * The part of the CM runtime that host programs use: devices, buffers, kernels in thread groups. Kernels are functions of the same program, as in
- * Intel's own emulation: CM_KERNEL_FUNCTION gives a kernel's address beside its name. Signatures as in Intel's cm_rt.h.
+ * The part of Intel's cm_rt.h that host programs use: devices, buffers, kernels in thread groups. Kernels are functions
+ * of the same program, as in Intel's own emulation: CM_KERNEL_FUNCTION gives a kernel's address beside its name.
  */
 #ifndef AUTOMAP_EMULATION_CM_RT_H
 #define AUTOMAP_EMULATION_CM_RT_H

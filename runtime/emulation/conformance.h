@@ -1,14 +1,14 @@
 /*
- * Runs rows of the intrinsics table on prepared operands and compares with what their equations give.
+ * Runs rows of the intrinsics table on prepared operands and compares the results with their equations.
  *
  *     ./program data [first row]        one line a row: {"intrinsic": "avx512.vpdpbusd", "status": "ok", "cases": 9}
  *
- * A row works in a frame of memory: for each operand a tile, which it loads from (and stores the result to), and an image, where it
- * writes down what the register held after the load. `runtime/conformance.ts` writes the data:
+ * A row works in a frame of memory. It loads each operand from a tile (and stores the result to one), and records the
+ * register's contents after the load in an image. `runtime/conformance.ts` writes the data:
  *
- *     row    cases, frame bytes, target's type, dimensions, results; per operand where its tile and image are and which tile
- *            element each register element must equal; the place in the target's tile of each result
- *     case   its name, every tile's bytes, the results expected and, unless they must be exact, a bound for each
+ *     row    cases, frame bytes, target's type, dimensions, results; per operand the places of its tile and image, and
+ *            the tile element of each register element; the place in the target's tile of each result
+ *     case   its name, every tile's bytes, the expected results and, unless they must be exact, a bound for each
  */
 #ifndef AUTOMAP_CONFORMANCE_H
 #define AUTOMAP_CONFORMANCE_H
@@ -23,7 +23,7 @@ enum { IMAGE_HEADER = 64, IMAGE_BYTES = 4096 };
 
 #if defined(__CUDACC__) || defined(AUTOMAP_EMULATED_CUDA)
 
-/* What 32 lanes hold, a part each: the size of all, then lane 0's bytes, lane 1's ... */
+/* Records the parts of 32 lanes: their size, then lane 0's bytes, lane 1's ... */
 static __device__ inline void record_lane(unsigned char* image, const void* reg, unsigned bytes) {
   unsigned lane = threadIdx.x % 32;
   if (lane == 0) *(unsigned*)image = 32 * bytes;
@@ -31,7 +31,7 @@ static __device__ inline void record_lane(unsigned char* image, const void* reg,
     image[IMAGE_HEADER + lane * bytes + i] = ((const unsigned char*)reg)[i];
 }
 
-/* What a variable of one thread holds: its size, then its bytes. */
+/* Records one thread's variable: its size, then its bytes. */
 static __device__ inline void record(unsigned char* image, const void* reg, unsigned bytes) {
   *(unsigned*)image = bytes;
   for (unsigned i = 0; i < bytes && bytes <= IMAGE_BYTES; i++) image[IMAGE_HEADER + i] = ((const unsigned char*)reg)[i];
@@ -39,14 +39,14 @@ static __device__ inline void record(unsigned char* image, const void* reg, unsi
 
 #else
 
-/* What a register holds: its size, then its bytes. */
+/* Records a register: its size, then its bytes. */
 static inline void record(unsigned char* image, const void* reg, unsigned bytes) {
   memcpy(image, &bytes, sizeof bytes);
   memcpy(image + IMAGE_HEADER, reg, bytes < IMAGE_BYTES ? bytes : IMAGE_BYTES);
 }
 
 #ifdef AUTOMAP_EMULATED_LANES
-/* What the lanes of a sub-group hold: component by component, each lane by lane. */
+/* Records the lanes of a sub-group: component by component, each lane by lane. */
 static inline void record_rows(unsigned char* image, const void* reg, unsigned bytes, unsigned component) {
   const unsigned size = bytes * emulation::lanes;
   if (emulation::lane == 0) memcpy(image, &size, sizeof size);
@@ -71,7 +71,7 @@ struct Row {
   int threads; /* that issue it together */
 };
 
-/* Runs one row on its frame; an error message, or null. The program says how. */
+/* Runs one row on its frame. Returns an error message or null. Defined by the program. */
 static const char* run_row(const Row& row, unsigned char* frame, unsigned bytes);
 
 struct Cursor {
@@ -97,7 +97,7 @@ static double half_value(uint16_t bits) {
   return bits >> 15 ? -magnitude : magnitude;
 }
 
-/* The element of a type, in the order of DTYPES in abstraction/dtype.ts. */
+/* An element of a type, numbered as in DTYPES of abstraction/dtype.ts. */
 static double element(const unsigned char* tile, int place, int dtype) {
   enum { U8, S8, U16, S16, U32, S32, F16, BF16, TF32, F32, F64 };
   Cursor from = {tile};
@@ -129,7 +129,7 @@ struct OperandPlan {
   const unsigned char* map; /* int32 for each register element: the tile element it must equal, or -1 */
 };
 
-/* The index of a result, as `[1,3]`. */
+/* Prints the index of a result, as `[1,3]`. */
 static void print_index(char* to, size_t size, int flat, const int* dims, int rank) {
   int digits[8] = {0};
   for (int d = rank - 1; d >= 0; d--) digits[d] = flat % dims[d], flat /= dims[d];
@@ -138,7 +138,7 @@ static void print_index(char* to, size_t size, int flat, const int* dims, int ra
   snprintf(to + used, size - used, "]");
 }
 
-/* Reads a row's cases, and runs them if `run`; false at the first disagreement, which `detail` then tells. */
+/* Reads a row's cases, and runs them if `run`. Returns false at the first disagreement, described in `detail`. */
 static bool check_row(Cursor& data, const Row& row, bool run, int* cases, char* detail, size_t size) {
   *cases = data.next<int>();
   int frame_bytes = data.next<int>(), dtype = data.next<int>(), rank = data.next<int>(), dims[8] = {0};
@@ -166,7 +166,7 @@ static bool check_row(Cursor& data, const Row& row, bool run, int* cases, char* 
     const unsigned char* bounds = exact ? nullptr : data.skip(8 * (size_t)results);
     if (!run || !agrees) continue;
 
-    // 1. The tiles in place, everything else poisoned; run.
+    // 1. Put the tiles in place, poison everything else, and run.
     memset(frame, 0xA5, frame_bytes);
     for (int o = 0; o < operands; o++) memcpy(frame + plans[o].tile_at, tiles[o], plans[o].tile_bytes);
     if (const char* error = run_row(row, frame, frame_bytes)) {
@@ -175,7 +175,7 @@ static bool check_row(Cursor& data, const Row& row, bool run, int* cases, char* 
       continue;
     }
 
-    // 2. Every register held what its storage formula says.
+    // 2. Every register must have held what its storage formula says.
     for (int o = 0; o < operands && agrees; o++) {
       const OperandPlan& p = plans[o];
       if (p.register_elements == 0) continue;
@@ -195,7 +195,7 @@ static bool check_row(Cursor& data, const Row& row, bool run, int* cases, char* 
       }
     }
 
-    // 3. Every result is the equation's.
+    // 3. Every result must equal the equation's.
     Cursor place = {places}, want = {expected}, bound = {bounds};
     for (int i = 0; i < results && agrees; i++) {
       double is = element(frame + plans[0].tile_at, place.next<int>(), dtype);
@@ -228,7 +228,7 @@ static int check_rows(const Row* rows, int count, const unsigned char* data, int
 }
 
 #ifndef __CUDACC__ /* a program for a GPU holds its data */
-/* The whole of a file; exits when it cannot be read. */
+/* Reads a whole file; exits if it cannot. */
 static unsigned char* read_file(const char* path) {
   FILE* file = fopen(path, "rb");
   if (!file) {

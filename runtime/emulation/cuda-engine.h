@@ -1,16 +1,16 @@
 /*
- * The copy engine of an emulated block, for cuda.h: boxes and walks of tensors into shared memory, and barriers that count their bytes.
- * Semantics are written from the PTX ISA, cp.async.bulk.tensor (tile and im2col modes) and mbarrier.
+ * The copy engine of an emulated block, for cuda.h: copies boxes and walks of tensors into shared memory, with barriers
+ * that count their bytes. Written from the PTX ISA, cp.async.bulk.tensor (tile and im2col modes) and mbarrier.
  *
- * What one thread sends for arrives at once (early) or when somebody waits for it (late); until then its place holds nothing usable.
- * Instructions that read shared memory by themselves see it.
+ * A copy arrives at once (early) or when somebody waits for it (late); until then its destination is poisoned.
+ * Instructions that read shared memory themselves see the copied data.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_ENGINE_H
 #define AUTOMAP_EMULATION_CUDA_ENGINE_H
 
 #define __grid_constant__
 
-/* A tensor, innermost dimension first, and what is copied of it at once: a box, or rows that walk along the dimensions between. */
+/* A tensor, innermost dimension first, and the unit of its copies: a box, or rows that walk along middle dimensions. */
 struct CUtensorMap {
   const unsigned char* tensor;
   unsigned bytes, rank;
@@ -54,7 +54,7 @@ static void complete(StageArrival& a) {
   a.waiting.clear();
 }
 
-/* The next place of a walk or a box. */
+/* Advances to the next place of a walk or a box. */
 static void advance(const CUtensorMap& map, const int (&begin)[5], int (&at)[5]) {
   for (unsigned d = 1; d < map.rank; d++) {
     if (map.walks && d < map.rank - 1) {
@@ -68,7 +68,7 @@ static void advance(const CUtensorMap& map, const int (&begin)[5], int (&at)[5])
   }
 }
 
-/* Swizzled over the width of a row, on the absolute address. */
+/* Copies a box, swizzled over the width of a row by the absolute address. */
 static void bring(const PendingBox& b) {
   const unsigned span = b.map.columns * b.map.bytes;
   int at[5];
@@ -124,7 +124,7 @@ static void send(void* to, const CUtensorMap* map, const int* at, const int* off
 
 }  // namespace emulation
 
-/* ---- as generated sources call them -------------------------------------------------------------------------------------------- */
+/* ---- as generated sources call them ------------------------------------------------------------------------------ */
 
 template <int RANK>
 static inline int describe_box(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK],
@@ -173,7 +173,7 @@ static inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)
   if (!map->walks || map->rank != RANK) emulation::misuse("a walk is copied of what is none");
   emulation::send(to, map, at, offset, RANK - 2, barrier);
 }
-/* PTX ISA, mbarrier.try_wait.parity: the phase of this parity has been completed. */
+/* PTX ISA, mbarrier.try_wait.parity: waits until the phase of this parity has completed. */
 static inline void await_arrival(uint64_t* barrier, unsigned parity) {
   using namespace emulation;
   for (;;) {

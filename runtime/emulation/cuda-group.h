@@ -1,23 +1,23 @@
 /*
- * Matrix products of a warpgroup, four warps, for cuda.h: wgmma reads its factors from shared memory by itself. Semantics are written from
- * the PTX ISA, Asynchronous Warpgroup Level Matrix Instructions.
+ * Matrix products of a warpgroup (four warps), for cuda.h. wgmma reads its factors from shared memory itself. Written
+ * from the PTX ISA, Asynchronous Warpgroup Level Matrix Instructions.
  *
- * The instruction sees shared memory as it was when a thread last published it, and nothing usable before. Its sums arrive at once (early) or
- * when they are waited for (late); until then their registers hold nothing usable. A group that does not begin with a fence ends the program.
+ * The instruction sees shared memory as last published by a thread, and poison before. Its sums arrive at once (early)
+ * or when waited for (late); until then their registers are poisoned. A group without a fence first ends the program.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_GROUP_H
 #define AUTOMAP_EMULATION_CUDA_GROUP_H
 
 namespace emulation {
 
-/* A factor as the instruction is told of it: addresses are swizzled as they are, so buffers begin at multiples of 1,024 bytes. */
+/* A factor's descriptor. Absolute addresses are swizzled, so buffers start at multiples of 1,024 bytes. */
 struct Described {
   const unsigned char* start;
   unsigned leading, stride, span;
   bool turned;
 };
 
-/* The byte at which an element begins: `kept` counts rows of a or columns of b. */
+/* The address of an element; `kept` counts rows of a or columns of b. */
 static const unsigned char* described_at(const Described& d, unsigned kept, unsigned sum, unsigned bytes) {
   const unsigned piece = 16 / bytes, row = d.turned ? sum : kept, column = d.turned ? kept : sum;
   uintptr_t at = (uintptr_t)d.start + row % 8 * d.span;
@@ -27,7 +27,7 @@ static const unsigned char* described_at(const Described& d, unsigned kept, unsi
   return (const unsigned char*)(at ^ ((at >> 3) & (d.span - 16)));
 }
 
-/* What it sees there. */
+/* The value that the instruction sees there. */
 template <class T> static T seen_at(const Described& d, unsigned kept, unsigned sum) {
   const unsigned char* at = described_at(d, kept, sum, sizeof(T));
   T value;
@@ -37,7 +37,7 @@ template <class T> static T seen_at(const Described& d, unsigned kept, unsigned 
   return value;
 }
 
-/* An issue of one thread, and what its registers will hold. */
+/* An instruction issued by one thread, and the later contents of its registers. */
 struct PendingIssue {
   void (*add)(void* sums, const Described& a, const Described& b);
   void* registers;
@@ -126,7 +126,7 @@ static void end_issues(unsigned newest) {
 
 }  // namespace emulation
 
-/* ---- as generated sources call them -------------------------------------------------------------------------------------------- */
+/* ---- as generated sources call them ------------------------------------------------------------------------------ */
 
 template <bool TURNED> struct Matrix {
   emulation::Described described;
@@ -134,7 +134,7 @@ template <bool TURNED> struct Matrix {
 template <int SPAN, bool TURNED> static Matrix<TURNED> matrix_at(const void* start, unsigned leading, unsigned stride) {
   return {{(const unsigned char*)start, leading, stride, SPAN, TURNED}};
 }
-/* All that any thread wrote so far: which thread wrote what is not known here. */
+/* Publishes the writes of all threads, since it is not known here which thread wrote what. */
 static inline void publish_shared() {
   const unsigned char* own = dynamic_shared();
   memcpy(emulation::seen_memory + (own - emulation::dynamic_memory), own, emulation::block_bytes);
@@ -154,7 +154,7 @@ template <class T, int N> static void store_group_fragment(void* tile, const T (
   memcpy((char*)tile + emulation::running % emulation::GROUP_LANES * sizeof reg, reg, sizeof reg);
 }
 
-/* The width follows from the registers of the sums: C in R, PER of them in each. */
+/* The width follows from the sums' registers: type C in R, PER sums in each. */
 #define AUTOMAP_WGMMA(name, K, T, C, R, PER)                                                                        \
   template <int WORDS, bool TURNED_A, bool TURNED_B>                                                                \
   static inline void name(R (&c)[WORDS], const Matrix<TURNED_A>& a, const Matrix<TURNED_B>& b) {                    \

@@ -1,6 +1,6 @@
 /*
- * Matrix functions of a warp, for cuda.h: wmma and mma.sync. Semantics are written from the CUDA C++ Programming Guide and the PTX ISA;
- * how wmma fragments are spread over lanes is this file's own secret.
+ * Matrix functions of a warp, for cuda.h: wmma and mma.sync, from the CUDA C++ Programming Guide and the PTX ISA.
+ * The distribution of wmma fragments over lanes is private to this file.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_MATRIX_H
 #define AUTOMAP_EMULATION_CUDA_MATRIX_H
@@ -111,7 +111,7 @@ static void mma_sync(fragment<accumulator, M, N, K, C>& d, const fragment<matrix
 }  // namespace nvcuda
 using namespace nvcuda;
 
-/* ---- mma.sync: PTX ISA, Matrix Fragments for mma.m16n8kK; groupID = lane / 4, threadID_in_group = lane % 4 --------------------------- */
+/* ---- mma.sync: PTX ISA, Matrix Fragments for mma.m16n8kK; groupID = lane / 4, threadID_in_group = lane % 4 ------- */
 
 template <class T, int N> static void load_fragment(T (&reg)[N], const void* tile) {
   memcpy(reg, (const char*)tile + emulation::lane() * sizeof reg, sizeof reg);
@@ -122,7 +122,7 @@ template <class T, int N> static void store_fragment(void* tile, const T (&reg)[
 
 namespace emulation {
 
-/* Row and column of element i of a lane, as the manual lists them: a16 for .f16 and .bf16, a8 for bytes, a32 for .tf32. */
+/* Row and column of a lane's element i, as in the manual: a16 for .f16 and .bf16, a8 for bytes, a32 for .tf32. */
 struct At {
   int row, column;
 };
@@ -146,7 +146,7 @@ template <> struct Fragments<4> {
   static At b(int group, int thread, int i) { return {i == 0 ? thread : thread + 4, group}; }
 };
 
-/* One warp's 16 x 8 x K product; A and B are the factors' types, C the sums'. */
+/* A warp's 16 x 8 x K product; A and B are the types of the factors, C of the sums. */
 template <class A, class B, class C, int K, class RC, int NC, int NA, int NB>
 static void mma(RC (&c)[NC], const unsigned (&a)[NA], const unsigned (&b)[NB]) {
   struct Mine {

@@ -1,9 +1,9 @@
 /*
- * Shared memory, what moves between it, global memory and registers, and conversions, for cuda.h. The functions below `as generated sources
- * call them` are those that codegen/cuda-helpers.ts writes with PTX for a GPU.
+ * Shared memory, copies between it, global memory and registers, and conversions, for cuda.h. codegen/cuda-helpers.ts
+ * writes the functions below `as generated sources call them` in PTX for a GPU.
  *
- * Shared memory holds nothing usable when a block begins. What a thread copies asynchronously arrives at once (early) or when it waits for it
- * (late), and until then its place holds nothing usable: a kernel must be right either way.
+ * Shared memory is poisoned when a block begins. An asynchronous copy arrives at once (early) or when its thread waits
+ * for it (late), and until then its destination is poisoned: a kernel must be right either way.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_MEMORY_H
 #define AUTOMAP_EMULATION_CUDA_MEMORY_H
@@ -19,12 +19,12 @@ enum Arrival { EARLY, LATE };
 static Arrival arrival = EARLY;
 static unsigned char* static_shared; /* of the kernel that runs; null where it is not known */
 static size_t static_shared_bytes;
-/* Of the blocks of a cluster one behind the other, `block_bytes` apart. */
+/* The blocks of a cluster in sequence, `block_bytes` apart. */
 alignas(1024) static unsigned char dynamic_memory[MAX_CLUSTER * MOST_SHARED_BYTES];
 alignas(1024) static unsigned char seen_memory[MAX_CLUSTER * MOST_SHARED_BYTES]; /* by instructions that read by themselves */
 static size_t dynamic_bytes, block_bytes; /* of all blocks of a cluster, and of one */
 
-/* How the kernels that follow run: 0 to 2 as Order lists them, plus 16 for copies that arrive late. */
+/* Sets how the next kernels run: 0 to 2 as in Order, plus 16 for copies that arrive late. */
 static inline void take_turns(uint32_t how, uint32_t seed) {
   order = (Order)(how % 16), arrival = how / 16 % 2 ? LATE : EARLY;
   random_state = 0x9e3779b97f4a7c15ull ^ seed;
@@ -65,7 +65,7 @@ static void begin_cluster(unsigned threads) {
   for (unsigned t = 0; t < threads; t++) pending[t].clear(), committed[t] = 0;
 }
 
-/* Every block or cluster of a grid, one after the other, in an order of its own where threads have one. */
+/* Runs the blocks or clusters of a grid one after another, in the order chosen for threads. */
 static void run_grid(dim3 grid, dim3 block, size_t shared, void (*run)(void*), void* with, unsigned cluster = 1) {
   const unsigned threads = block.x * block.y * block.z, blocks = grid.x * grid.y * grid.z / cluster;
   gridDim = grid, blockDim = block, body = run, argument = with, blocks_of_cluster = cluster;
@@ -81,7 +81,7 @@ static void run_grid(dim3 grid, dim3 block, size_t shared, void (*run)(void*), v
 
 }  // namespace emulation
 
-/* ---- as generated sources call them -------------------------------------------------------------------------------------------- */
+/* ---- as generated sources call them ------------------------------------------------------------------------------ */
 
 static inline unsigned char* dynamic_shared() { return emulation::dynamic_memory + emulation::own_block() * emulation::block_bytes; }
 template <class T> static inline T* in_block(T* own, unsigned block) {
@@ -107,7 +107,7 @@ template <int BYTES, class T> static inline void copy_async_where(bool inside, v
   emulation::begin_copy<BYTES>(to, inside ? tensor + at : tensor, inside);
 }
 static inline void commit_copies() { emulation::committed[emulation::running]++; }
-/* PTX ISA, cp.async.wait_group: until all but the newest groups of this thread have arrived; what it has not committed is in none. */
+/* PTX ISA, cp.async.wait_group: waits for all but this thread's newest groups. Uncommitted copies are in no group. */
 template <int NEWEST> static inline void wait_for_copies() {
   using namespace emulation;
   auto& own = pending[running];
@@ -118,7 +118,7 @@ template <int NEWEST> static inline void wait_for_copies() {
   own.resize(left);
 }
 
-/* PTX ISA, ldmatrix: lane 8*i + j names row j of matrix i; lane l receives 32 bits of row l/4, or with .trans of column l/4. */
+/* PTX ISA, ldmatrix: lane 8*i + j names row j of matrix i; lane l receives 32 bits of row (.trans: column) l/4. */
 namespace emulation {
 template <int COUNT, bool TRANSPOSED> static void load_matrices(const void* row, unsigned* (&registers)[COUNT]) {
   const unsigned self = lane();
@@ -152,7 +152,7 @@ AUTOMAP_LDMATRIX(_transposed, true)
 
 template <class T> static inline T held(T place) { return place; }
 
-/* Conversions round to nearest, ties to even; what is not a number becomes one such. */
+/* Conversions round to nearest, ties to even; a NaN stays a NaN. */
 static inline uint16_t to_f16(float f) {
   _Float16 h = (_Float16)f;
   uint16_t bits;

@@ -1,7 +1,7 @@
 /*
- * The rest of CUDA's runtime library that harness/cuda.cu and packages call, on a machine without a GPU: memory of host and device is one and ends at
- * a page that may not be touched; streams run at once; a graph remembers nothing and takes no time, unless AUTOMAP_EMULATED_GRAPHS is defined: then what
- * is launched while a stream is captured runs when its graph does. Times mean nothing here.
+ * The rest of CUDA's runtime library that harness/cuda.cu and packages call, without a GPU. Host and device share
+ * memory, which ends at an inaccessible page; streams run at once. Graphs record nothing and take no time, unless
+ * AUTOMAP_EMULATED_GRAPHS is defined: then a captured launch runs with its graph. Times have no meaning here.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_RUNTIME_H
 #define AUTOMAP_EMULATION_CUDA_RUNTIME_H
@@ -17,7 +17,7 @@ typedef double* cudaEvent_t;
 enum { cudaStreamCaptureModeThreadLocal = 1 };
 static const cudaMemcpyKind cudaMemcpyHostToDevice = cudaMemcpyDefault, cudaMemcpyDeviceToHost = cudaMemcpyDefault,
                             cudaMemcpyDeviceToDevice = cudaMemcpyDefault;
-/* CUDA Runtime API, Data types, enum cudaError: those that mean something to the harness and that cuda.h has not. */
+/* CUDA Runtime API, Data types, enum cudaError: the ones that the harness distinguishes and cuda.h does not define. */
 #define AUTOMAP_CUDA_ERRORS(E)                                                                                        \
   E(MemoryAllocation, 2) E(InsufficientDriver, 35) E(DevicesUnavailable, 46) E(InvalidDeviceFunction, 98) E(NoDevice, 100) \
   E(InvalidDevice, 101) E(NoKernelImageForDevice, 209) E(ECCUncorrectable, 214) E(NvlinkUncorrectable, 220)           \
@@ -43,7 +43,7 @@ static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
-/* As runtime/run/cuda-device.ts describes the emulated device. */
+/* Attributes of the emulated device as in runtime/run/cuda-device.ts. */
 static inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
   return *value = which == cudaDevAttrComputeCapabilityMajor ? 9 : 0, cudaSuccess;
 }
@@ -51,7 +51,7 @@ static inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *strea
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
-/* As of cudaMalloc, the memory begins at a multiple of 256 bytes; behind it, up to the next such multiple, nothing is noticed. */
+/* Like cudaMalloc's, the memory starts at a multiple of 256 bytes. Accesses up to the next multiple go unnoticed. */
 static inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
   const size_t page = 4096, aligned = (bytes + 255) / 256 * 256, whole = (aligned + page - 1) / page * page;
   char* at = (char*)mmap(nullptr, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,12 +1,12 @@
 /*
- * Threads of a block, or of the blocks of a cluster side by side, as fibers, for cuda.h. A thread runs until it waits for its warp or its block; who goes on next is an order that is
- * chosen, since a kernel must be right in all of them:
+ * Threads of a block, or of a cluster's blocks side by side, as fibers for cuda.h. A thread runs until it waits for its
+ * warp or its block. Then the chosen order decides which one goes on, since a kernel must be right in all of them:
  *
- *     forward     the ready thread with the lowest number: the first warp runs ahead as far as a barrier lets it
+ *     forward     the ready thread with the lowest number: the first warp runs ahead as far as barriers allow
  *     reversed    the one with the highest
  *     shuffled    any, by a seed; blocks run in any order too
  *
- * A block in which nobody can go on ends the program and says who waits for whom.
+ * If no thread of a block can go on, the program ends and says who waits for whom.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_THREADS_H
 #define AUTOMAP_EMULATION_CUDA_THREADS_H
@@ -45,7 +45,7 @@ static inline uint32_t next_random() {
   return (uint32_t)((random_state * 0x2545f4914f6cdd1dull) >> 32);
 }
 
-/* ---- going on and leaving off ------------------------------------------------------------------------------------------------- */
+/* ---- resuming and suspending ------------------------------------------------------------------------------------- */
 
 static Fiber scheduler, fibers[MAX_THREADS];
 static void leave() { hand_over(fibers[running], scheduler); }
@@ -58,7 +58,7 @@ static void begin() {
   leave();
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 static void set_state(unsigned t, State state) {
   states[t] = state;
@@ -99,28 +99,28 @@ static void finish() {
   release_complete(running / WARP_LANES);
 }
 
-/* Until every living lane of the warp has come here. */
+/* Waits until every living lane of the warp arrives here. */
 static inline void wait_for_warp() {
   set_state(running, AT_WARP);
   waiting_warp[running / WARP_LANES]++;
   release_complete(running / WARP_LANES);
   leave();
 }
-/* Until every living thread of the four warps has come here. */
+/* Waits until every living thread of the four warps arrives here. */
 static inline void wait_for_group() {
   set_state(running, AT_GROUP);
   waiting_group[running / GROUP_LANES]++;
   release_complete(running / WARP_LANES);
   leave();
 }
-/* Until every living thread of the block has come here. */
+/* Waits until every living thread of the block arrives here. */
 static inline void wait_for_block() {
   set_state(running, AT_BLOCK);
   waiting_block[own_block()]++;
   release_complete(running / WARP_LANES);
   leave();
 }
-/* Until every living thread of the cluster has come here. */
+/* Waits until every living thread of the cluster arrives here. */
 static inline void wait_for_cluster() {
   set_state(running, AT_CLUSTER);
   waiting_cluster++;
@@ -128,7 +128,7 @@ static inline void wait_for_cluster() {
   leave();
 }
 
-/* A ready thread as the order has it; MAX_THREADS when there is none. */
+/* The next ready thread in the chosen order; MAX_THREADS if there is none. */
 static unsigned next_thread() {
   const int words = (all_threads() + 63) / 64, first = order == SHUFFLED ? (int)(next_random() % words) : 0;
   for (int i = 0; i < words; i++) {
@@ -152,7 +152,7 @@ static unsigned next_thread() {
   abort();
 }
 
-/* The blocks of a cluster, from number `first` of a grid on. */
+/* Runs the blocks of a cluster, whose first block has number `first` in the grid. */
 static void run_cluster(unsigned first, unsigned threads) {
   static char* stacks = (char*)aligned_alloc(64, (size_t)STACK_BYTES * MAX_THREADS);
   threads_of_block = threads, block_stride = (threads + GROUP_LANES - 1) / GROUP_LANES * GROUP_LANES;
@@ -179,7 +179,7 @@ static void run_cluster(unsigned first, unsigned threads) {
 
 static inline unsigned lane() { return running % WARP_LANES; }
 
-/* Shows `mine` to the warp, runs `read` on what the others show, and lets go when all have read. */
+/* Shows `mine` to the warp, runs `read` on what the others show, and returns when all have read. */
 template <class T, class F> static auto exchange(const T& mine, F read) {
   unsigned self = running;
   offered[self] = &mine;

@@ -1,11 +1,11 @@
 /*
- * CUDA blocks on a CPU thread: each CUDA thread is a fiber that runs the kernel's own text until it waits for others (cuda-threads.h says in
- * which order); shared memory, asynchronous copies and conversions (cuda-memory.h); matrix functions (cuda-matrix.h).
+ * CUDA blocks on a CPU thread. A CUDA thread is a fiber that runs the kernel's own text until it waits for others, in
+ * the orders of cuda-threads.h. cuda-memory.h has shared memory and conversions, cuda-matrix.h the matrix functions.
  *
  *     __global__ void shift(float* x) { x[threadIdx.x] = __shfl_down_sync(~0u, x[threadIdx.x], 1); }
  *     launch(shift, 1, 32, x);
  *
- * All threads of a warp must reach the same collectives in the same order. Semantics are written from the CUDA C++ Programming Guide
+ * All threads of a warp must reach the same collectives in the same order. Written from the CUDA C++ Programming Guide
  * and the PTX ISA.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_H
@@ -21,7 +21,7 @@
 
 #include <utility>
 
-/* Where the static shared memory of a kernel lies: a program of several kernels names a section for each. */
+/* The section of a kernel's static shared memory. A program of several kernels names a section for each. */
 #define AUTOMAP_SHARED_SECTION "automap_shared"
 
 #define __global__
@@ -69,7 +69,7 @@ template <class... A, size_t... I> static void call(void (*kernel)(A...), void**
   kernel(*(A*)arguments[I]...);
 }
 
-/* Dynamic shared memory that a kernel has been allowed: 48 KiB without asking. */
+/* Limit of a kernel's dynamic shared memory: 48 KiB unless it asks for more. */
 struct Allowed {
   const void* kernel;
   size_t bytes;
@@ -86,14 +86,14 @@ static size_t allowed_bytes(const void* kernel) {
 #ifdef AUTOMAP_EMULATED_GRAPHS
 #include <tuple>
 namespace emulation {
-/* What a graph runs, in order: the first is none. */
+/* The launches of a graph, in order. The first entry is a placeholder. */
 struct Recorded {
   cudaError_t (*run)(void* what);
   void* what;
   Recorded* next;
   static Recorded* none() { return new Recorded{nullptr, nullptr, nullptr}; }
 };
-/* Of the stream that is captured: the same for all sources of a program. */
+/* Launches of the stream being captured, shared by all sources of a program. */
 inline Recorded* captured = nullptr;
 inline cudaError_t record(cudaError_t (*run)(void*), void* what) {
   Recorded* last = captured;
@@ -104,7 +104,7 @@ inline cudaError_t record(cudaError_t (*run)(void*), void* what) {
 }  // namespace emulation
 #endif
 
-/* Kernels run one after another. */
+/* Nothing to do: kernels run one after another. */
 static inline void begin_next_kernel() {}
 static inline void await_kernel_ahead() {}
 
@@ -189,7 +189,7 @@ template <class T> static T __shfl_sync(unsigned, T value, int source, int width
   return emulation::shuffle(value, lane / width * width + source % width, true);
 }
 
-/* A multiprocessor's counter: here nanoseconds. */
+/* A multiprocessor's counter, in nanoseconds here. */
 static inline long long clock64() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

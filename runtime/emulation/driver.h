@@ -1,12 +1,12 @@
 /*
  * Runs generated kernels one after another on prepared inputs: ./program DATA OUTPUTS FIRST
  *
- *     data       for each kernel: how its threads take turns (two words), how many tensors, the bytes of each, the bytes of the inputs;
- *                the output is the first tensor
+ *     data       for each kernel: the order of its threads (two words), the number of tensors, the bytes of each, the
+ *                inputs' contents; the output is the first tensor
  *     outputs    for each kernel from FIRST on: the output's bytes
  *
- * Every tensor ends at a page that may not be touched, so that an access beyond it ends the program; so does a write to an input, or before
- * the output. What a kernel leaves of its output is a NaN, and so is what it reads before an input of floats. `runtime/emulated-kernel.ts` writes the rest of the program.
+ * Every tensor ends at an inaccessible page, so an access beyond it ends the program, as does a write to an input or
+ * before the output. Unwritten outputs and memory before a float input are NaN. runtime/emulated-kernel.ts has main().
  */
 #ifndef AUTOMAP_EMULATION_DRIVER_H
 #define AUTOMAP_EMULATION_DRIVER_H
@@ -30,7 +30,7 @@ static uint32_t next_word(FILE* from) {
   return word;
 }
 
-/* Memory between pages that may not be touched. It ends at the one behind; what lies before it is NaN to a float, and is looked at. */
+/* Memory between inaccessible pages. Data ends at the second; what precedes it is filled with NaN and checked. */
 struct Fenced {
   unsigned char* pages;
   size_t whole;
@@ -49,7 +49,7 @@ static Fenced fenced(size_t bytes, size_t alignment = 1) {
   return {at + page, whole, at + page + (whole - bytes) / alignment * alignment, bytes};
 }
 
-/* Ends the program when something was written beside the data. */
+/* Ends the program if something was written outside the data. */
 static void check_fence(const Fenced& f, const char* name) {
   for (size_t i = 0; i < f.whole; i++) {
     const ptrdiff_t from = f.pages + i - f.data;

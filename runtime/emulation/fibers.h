@@ -1,5 +1,5 @@
 /*
- * Threads of one processor that hand over to one another where they say so: what emulated threads and lanes run on.
+ * Fibers of one processor, which switch explicitly. Emulated threads and lanes run on them.
  */
 #ifndef AUTOMAP_EMULATION_FIBERS_H
 #define AUTOMAP_EMULATION_FIBERS_H
@@ -14,7 +14,7 @@ namespace emulation {
 #if defined(__x86_64__)
 
 typedef void* Fiber;
-/* Keeps what a called function must keep, and goes on where another stack left off: much faster than swapcontext, which asks the kernel. */
+/* Saves callee-saved registers and continues on another stack. Much faster than swapcontext, which calls the system. */
 __attribute__((naked, noinline)) static void switch_stacks(void** /* left */, void* /* entered */) {
   __asm__ volatile(
       "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"

@@ -1,10 +1,10 @@
 /*
- * The part of OpenCL C that the intrinsics table and generated kernels use, as C++: vectors, conversions, Arm's integer dot products, and Intel's
- * sub-groups with their matrix products. Written from the OpenCL C specification, cl_arm_integer_dot_product, cl_intel_subgroups,
- * cl_intel_subgroups_short and cl_intel_subgroup_matrix_multiply_accumulate.
+ * The part of OpenCL C that the intrinsics table and generated kernels use, as C++: vectors, conversions, Arm's integer
+ * dot products, Intel's sub-groups and matrix products. Written from the OpenCL C specification, cl_intel_subgroups,
+ * cl_arm_integer_dot_product, cl_intel_subgroups_short and cl_intel_subgroup_matrix_multiply_accumulate.
  *
- * The lanes of a sub-group run one after another from one built-in of the sub-group to the next, forward or reversed; one that others do not
- * come to, or come to with another argument where all must have the same, ends the program.
+ * The lanes of a sub-group run one after another, forward or reversed, from one sub-group built-in to the next. The
+ * program ends if lanes meet at different built-ins, or with different arguments where they must be equal.
  */
 #ifndef AUTOMAP_EMULATION_OPENCL_H
 #define AUTOMAP_EMULATION_OPENCL_H
@@ -26,7 +26,7 @@
 #define __global
 #define global
 #define __kernel static
-/* Generated sources write __local where memory is declared and local where it is pointed to. */
+/* Generated sources declare memory with __local, and pointers to it with local. */
 #define __local static
 #define local
 #define __private
@@ -50,7 +50,7 @@ template <class T> struct Components<T, 16> { T s0, s1, s2, s3, s4, s5, s6, s7, 
 
 template <class T, int N> struct Vector : Components<T, N> {
   Vector() = default;
-  /* A scalar fills a vector; another vector is converted by name alone. */
+  /* A scalar fills a vector. Another vector needs a conversion by name. */
   Vector(T all) {
     for (int i = 0; i < N; i++) at(i) = all;
   }
@@ -120,7 +120,7 @@ AUTOMAP_LOADS(16)
 static inline float vload_half(size_t offset, const half* p) { return (float)p[offset]; }
 static inline void vstore_half_rte(float f, size_t offset, half* p) { p[offset] = (half)f; }
 
-/* ---- Arm's integer dot products ---------------------------------------------------------------------------------------------------- */
+/* ---- Arm's integer dot products ---------------------------------------------------------------------------------- */
 
 static inline int arm_dot(char4 a, char4 b) { return a.s0 * b.s0 + a.s1 * b.s1 + a.s2 * b.s2 + a.s3 * b.s3; }
 static inline uint arm_dot(uchar4 a, uchar4 b) { return a.s0 * b.s0 + a.s1 * b.s1 + a.s2 * b.s2 + a.s3 * b.s3; }
@@ -131,7 +131,7 @@ static inline int arm_dot_acc_sat(char4 a, char4 b, int c) {
   return sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : (int)sum;
 }
 
-/* ---- sub-groups -------------------------------------------------------------------------------------------------------------------- */
+/* ---- sub-groups -------------------------------------------------------------------------------------------------- */
 
 namespace emulation {
 
@@ -139,7 +139,7 @@ enum { LANE_STACK_BYTES = 256 * 1024, MOST_LANES = 32 };
 static Fiber scheduler, fibers[MOST_LANES];
 static int lanes = 1, lane = 0, group = 0, groups = 1, finished = 0;
 static bool reversed = false;
-/* What each lane has come to, and with which arguments. */
+/* The built-in that each lane has reached, and its arguments. */
 static const char* at[MOST_LANES];
 static void* given[MOST_LANES];
 static void (*body)(void*);
@@ -157,12 +157,12 @@ static void first_step() {
   hand_over(fibers[lane], scheduler);
 }
 
-/* Goes on when all lanes have come here, each with its arguments; `all` then works out what each gets. */
+/* Waits until all lanes have arrived with their arguments; then `all` computes the results of each. */
 template <class G, class F> static void meet(const char* name, G& mine, F all) {
   const int self = lane;
   at[self] = name, given[self] = &mine;
   hand_over(fibers[self], scheduler);
-  /* The first that goes on works it out for all: none of the others has left its arguments yet. */
+  /* The first lane to continue computes for all, while the arguments of the others still exist. */
   if (given[self] != nullptr) {
     G* arguments[MOST_LANES];
     for (int l = 0; l < lanes; l++) arguments[l] = (G*)given[l];
@@ -171,7 +171,7 @@ template <class G, class F> static void meet(const char* name, G& mine, F all) {
   }
 }
 
-/* One work-group of one sub-group. */
+/* Runs a work-group of one sub-group. */
 static inline void run_group(int of, void (*run)(void*), void* with) {
   static char* stacks = (char*)aligned_alloc(64, (size_t)LANE_STACK_BYTES * MOST_LANES);
   lanes = of, finished = 0, body = run, argument = with;
@@ -190,7 +190,7 @@ template <class F> static inline void run_groups(int count, int of, bool backwar
   for (group = 0; group < groups; group++) run_group(of, [](void* f) { (*(F*)f)(); }, &run);
 }
 
-/* Any pointer that a kernel's argument is. */
+/* A kernel argument that is any pointer. */
 struct Argument {
   void* pointer;
   template <class T> operator T*() const { return (T*)pointer; }
@@ -231,7 +231,7 @@ template <class EA, class EB> static inline int multiply_add(int sum, const EA& 
 }
 template <class EA, class EB> static inline float multiply_add(float sum, const EA& a, const EB& b) { return sum + a.value() * b.value(); }
 
-/* Component r of all lanes is a row of bytes; k elements of A lie in a row, and those of B as many as a dword holds side by side. */
+/* Component r of all lanes is a row of bytes. A row of A has k elements; B has as many in a row as fit a dword. */
 template <class EA, class EB, int K, class A, class B, class T> static Vector<T, 8> matrix_mad(const char* name, A a, B b, Vector<T, 8> c) {
   struct Given { A a; B b; Vector<T, 8> c, result; } mine = {a, b, c, c};
   meet(name, mine, [](Given** all) {
@@ -265,7 +265,7 @@ static inline void sub_group_barrier(int flags) {
   emulation::meet("sub_group_barrier", flags, [](int**) {});
 }
 
-/* cl_khr_subgroup_shuffle, cl_khr_subgroup_shuffle_relative: beyond the sub-group nothing is defined. */
+/* cl_khr_subgroup_shuffle, cl_khr_subgroup_shuffle_relative: undefined beyond the sub-group. */
 namespace emulation {
 template <class T, class F> static inline T shuffled(const char* name, T value, uint given, bool alike, F from) {
   struct Mine { T value, result; uint given; } mine = {value, value, given};
@@ -324,7 +324,7 @@ AUTOMAP_MATRIX_MAD(u8, u8, U8, U8, 32)
 AUTOMAP_MATRIX_MAD(f16, f16, F16, F16, 16)
 AUTOMAP_MATRIX_MAD(bf16, bf16, BF16, BF16, 16)
 AUTOMAP_MATRIX_MAD(tf32, tf32, TF32, TF32, 8)
-/* Compilers ahead of the extension: a row of eight in a component of two bytes a lane. */
+/* The form of compilers older than the extension: a row of eight, in a component of two bytes for each lane. */
 #define cl_intel_subgroup_matrix_multiply_accumulate_tf32 1
 static inline Vector<float, 8> intel_sub_group_tf32_tf32_matrix_mad_k8_f32(Vector<short, 8> a, Vector<int, 8> b, Vector<float, 8> c) {
   return emulation::matrix_mad<emulation::TF32, emulation::TF32, 8>("intel_sub_group_tf32_tf32_matrix_mad_k8_f32", a, b, c);

@@ -1,6 +1,6 @@
 /*
- * The x86 vector and tile instructions of the intrinsics table as plain C++, for CPUs that lack them.
- * Written from the pseudo-code of Intel SDM vol. 2; nothing here is taken from immintrin.h, which must not be included beside it.
+ * The x86 vector and tile instructions of the intrinsics table as plain C++, for CPUs that lack them. Written from the
+ * pseudo-code of Intel SDM vol. 2, without anything from immintrin.h, which must not be included beside it.
  */
 #ifndef AUTOMAP_EMULATION_X86_H
 #define AUTOMAP_EMULATION_X86_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ---- registers are bytes ---------------------------------------------------------------------------------------------------- */
+/* ---- registers are bytes ----------------------------------------------------------------------------------------- */
 
 template <int BYTES> struct Register {
   unsigned char bytes[BYTES];
@@ -127,7 +127,7 @@ static inline __m512 _mm512_castsi512_ps(__m512i r) { return load_register<__m51
 
 static inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 static inline double multiply_add(double a, double b, double c) { return fma(a, b, c); }
-/* The product is exact in a double; the sum may round twice, which stays within the bound the table states. */
+/* The product is exact in a double. The sum may be rounded twice, within the bound that the table states. */
 static inline _Float16 multiply_add(_Float16 a, _Float16 b, _Float16 c) { return (_Float16)((double)a * (double)b + (double)c); }
 
 template <class T, class R> static R multiply_add_lanes(R a, R b, R c) {
@@ -170,7 +170,7 @@ static inline __m512i dot_words(__m512i c, __m512i a, __m512i b) {
   return c;
 }
 
-/* ---- bf16: subnormals are zero going in and coming out ------------------------------------------------------------------------- */
+/* ---- bf16: subnormal inputs and results are zero ----------------------------------------------------------------- */
 
 static inline float flushed(float x) { return fpclassify(x) == FP_SUBNORMAL ? copysignf(0, x) : x; }
 static inline float bf16_value(uint16_t bits) {
@@ -206,7 +206,7 @@ static inline void _tile_stored(int t, void* base, long stride) {
   for (int row = 0; row < 16; row++) memcpy((char*)base + row * stride, tiles[t].bytes + 64 * row, 64);
 }
 
-/* TDPBxxD: dword k of row m of `a` meets dword n of row k of `b`. */
+/* TDPBxxD: dword k of row m of `a` times dword n of row k of `b`. */
 template <class A, class B> static void tile_byte_product(int c, int a, int b) {
   for (int m = 0; m < 16; m++)
     for (int k = 0; k < 16; k++)
@@ -222,7 +222,7 @@ static inline void _tile_dpbsud(int c, int a, int b) { tile_byte_product<int8_t,
 static inline void _tile_dpbusd(int c, int a, int b) { tile_byte_product<uint8_t, int8_t>(c, a, b); }
 static inline void _tile_dpbuud(int c, int a, int b) { tile_byte_product<uint8_t, uint8_t>(c, a, b); }
 
-/* TDPBF16PS: even and odd k are summed apart, then together, then onto the tile. */
+/* TDPBF16PS: even and odd k are summed separately, then together, then added to the tile. */
 static inline void _tile_dpbf16ps(int c, int a, int b) {
   for (int m = 0; m < 16; m++)
     for (int n = 0; n < 16; n++) {

@@ -1,6 +1,7 @@
 /*
  * Arithmetic as in abstraction/interpret.ts: integers are 64-bit and wrapped to their type after every operation;
  * floats are doubles rounded to theirs. Compile without contraction of a*b + c.
+ *
  * Templates, because an integer read outside its tensor may be an infinity (the identity of a float maximum) and thus a
  * double. Built-in functions, because parsing the C++ headers would take longer than compiling the rest.
  */

@@ -57,7 +57,7 @@ static void find_bounds(const Request& r, const std::string& name, void* referen
   }
 }
 
-/* Calls the kernel and checks the guards, and with a reference (`bounded`) every element. @returns whether all passed */
+/* Calls the kernel and checks the guards, and with a reference (`bounded`) every element. @returns whether all pass */
 static bool passes(int k, int call, const char* set, const Loaded& kernel, bool bounded, const Checked& at, cudaStream_t stream) {
   const Argument& output = at.output;
   const Type type = type_of(output.dtype);
