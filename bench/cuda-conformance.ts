@@ -1,8 +1,8 @@
 /**
- * @file Writes the CUDA program that runs every NVIDIA row of the intrinsics table on a real GPU and compares it with its equation.
+ * @file Writes a CUDA program that runs every NVIDIA row of the intrinsics table on a GPU against its equation.
  *
  *     npm run build && node dist/bench/cuda-conformance.js check.cu
- *     nvcc -std=c++17 -O1 -gencode=arch=compute_90a,code=sm_90a check.cu -o check && ./check > bench/results/intrinsics-h200.jsonl
+ *     nvcc -std=c++17 -O1 -gencode=arch=compute_90a,code=sm_90a check.cu -o check && ./check > intrinsics-h200.jsonl
  */
 
 import { writeFileSync } from "node:fs";

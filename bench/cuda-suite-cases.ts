@@ -1,8 +1,8 @@
 /**
  * @file The configurations of bench/suites as computations of one element type, with their channels first or last.
  *
- *     suiteComputation({ op: "c2d", params: { n: 16, ... }, layout: "last" })       in NHWC, w KRSC, result NPQK, all f16, sums f32
- *     suiteComputation({ op: "gmm", params, layout: "first", dtype: "s8" })         factors s8, the result s32
+ *     suiteComputation({ op: "c2d", params: { n: 16, ... }, layout: "last" })    NHWC, KRSC, NPQK; f16, sums f32
+ *     suiteComputation({ op: "gmm", params, layout: "first", dtype: "s8" })      factors s8, the result s32
  */
 
 import { z } from "zod";

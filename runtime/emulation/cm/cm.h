@@ -1,2 +1,2 @@
-/* What a source in C for Metal includes, for programs that are compiled here as they are. */
+/* Included by sources in C for Metal, so that they compile here unchanged. */
 #include "../cm.h"

@@ -1,13 +1,12 @@
 /*
- * The part of SYCL 2020 that generated kernels use, on one thread of the host: ND-ranges of one dimension, work-groups and sub-groups, local
- * memory, group algorithms; and the joint matrices of sycl_ext_oneapi_matrix. Written from the SYCL 2020 specification (revision 9) and that
- * extension's text.
+ * The part of SYCL 2020 that generated kernels use, on one host thread: one-dimensional ND-ranges, groups, sub-groups,
+ * local memory, group algorithms, and the joint matrices of sycl_ext_oneapi_matrix. Written from the SYCL 2020
+ * specification (revision 9) and that extension's text.
  *
- * The work-items of a group run one after another from one group function to the next, forward or reversed. What the standard calls undefined ends
- * the program: a group function that some items of the group do not come to, come to from another place of the text, or with other arguments where
- * all must have the same; an accessor or a pointer to local memory beyond its elements; a command that does not wait for the one before. Places of
- * the text are the return addresses of the calls that led there: a program is compiled without optimisation, which keeps them and their frames.
- * Items that come to one place in different rounds of a loop are not told apart.
+ * A group's work-items run one after another, forward or reversed, from one group function to the next. Undefined
+ * behaviour ends the program: a group function that not all items reach from one call site, with equal arguments where
+ * required; local memory accessed out of bounds; a command that does not wait for the previous one. A call site is
+ * the return addresses on the stack, so programs are compiled unoptimised. Rounds of a loop are not distinguished.
  */
 #ifndef AUTOMAP_EMULATION_SYCL_HPP
 #define AUTOMAP_EMULATION_SYCL_HPP
@@ -37,7 +36,7 @@ namespace emulation {
 
 enum { ITEM_STACK_BYTES = 256 * 1024, MOST_ITEMS = 1024, LOCAL_BYTES = 128 * 1024 };
 static Fiber scheduler, fibers[MOST_ITEMS];
-/* Of the ND-range that runs: items of a group and of a sub-group; the sub-group's are what the kernel requires. */
+/* The running ND-range: items of a group and of a sub-group, whose size the kernel requires. */
 static int items = 1, lanes = 1, required_lanes = 1, group = 0, groups = 1, current = 0, lane = 0;
 static bool reversed = false;
 static void (*body)(void*);
@@ -45,7 +44,7 @@ static void* argument;
 
 enum State { READY, WAITING, FINISHED };
 static State state[MOST_ITEMS];
-/* What an item waits at, called from where, with whom, and its arguments. */
+/* For each item: the function at which it waits, its call site, its partners and its arguments. */
 static const char* at[MOST_ITEMS];
 static size_t called_from[MOST_ITEMS];
 static char* stacks;
@@ -70,7 +69,7 @@ static void first_step() {
   hand_over(fibers[current], scheduler);
 }
 
-/* The return addresses of an item's frames, as one number. A frame begins with the one around it, on x86 and on Arm. */
+/* A hash of the return addresses on an item's stack. On x86 and Arm a frame starts with the caller's frame address. */
 static size_t calls_of(int item) {
   const char *from = stacks + (size_t)ITEM_STACK_BYTES * item, *to = from + ITEM_STACK_BYTES;
   size_t sum = 0;
@@ -84,14 +83,14 @@ static size_t calls_of(int item) {
   return sum;
 }
 
-/* Goes on when all items of its group of `count` have come here; `all` then works out what each gets. */
+/* Waits until all items of a group of `count` have arrived; then `all` computes the results of each. */
 template <class G, class F> static void meet(const char* name, int count, G& mine, F all) {
   if (!runs) misuse("is called outside of a kernel", name);
   const int self = current, first = self / count * count;
   at[self] = name, partners[self] = count, given[self] = &mine, state[self] = WAITING;
   called_from[self] = calls_of(self);
   hand_over(fibers[self], scheduler);
-  /* The first that goes on works it out for all: none of the others has left its arguments yet. */
+  /* The first item to continue computes for all, while the arguments of the others still exist. */
   if (given[self] != nullptr) {
     G* arguments[MOST_ITEMS];
     for (int i = 0; i < count; i++) arguments[i] = (G*)given[first + i];
@@ -100,7 +99,7 @@ template <class G, class F> static void meet(const char* name, int count, G& min
   }
 }
 
-/* Lets those go on who have all come to one place. */
+/* Resumes groups whose items have all arrived at one place. */
 static bool release() {
   bool any = false;
   for (int first = 0; first < items; first++) {
@@ -143,7 +142,7 @@ template <class K> static void run_group(const K& kernel) {
 
 namespace sycl {
 
-/* ---- types and functions ------------------------------------------------------------------------------------------------------------ */
+/* ---- types and functions ----------------------------------------------------------------------------------------- */
 
 class half {
  public:
@@ -199,7 +198,7 @@ template <int D> struct nd_range {
   nd_range(range<D> global, range<D> of_group) : all(global), local(of_group) {}
 };
 
-/* ---- groups -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 enum class memory_scope { work_item, sub_group, work_group, device, system };
 
@@ -235,7 +234,7 @@ template <class G> static inline void group_barrier(G g, memory_scope scope = G:
 }
 
 namespace detail {
-/* What each lane gets is the value of one of the lanes; no lane of that number is no value. */
+/* Each lane receives the value of one lane. If there is no such lane, the value is unspecified. */
 template <class T, class I, class F> static inline T exchanged(const char* name, T value, I given, bool alike, F from) {
   struct Mine {
     T value, result;
@@ -270,7 +269,7 @@ template <class T> static inline T group_broadcast(sub_group, T x, uint32_t from
   return detail::exchanged("group_broadcast", x, from, true, [](long, long f) { return f; });
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 namespace access {
 enum class address_space { global_space, local_space, private_space, generic_space };
@@ -278,7 +277,7 @@ enum class decorated { no, yes, legacy };
 }  // namespace access
 
 namespace detail {
-/* Where local memory may be touched: between the ends of one accessor. */
+/* Local memory may be accessed only within one accessor. */
 struct Bounds {
   const unsigned char *from = nullptr, *to = nullptr;
 };
@@ -336,10 +335,10 @@ template <class T, int D> class local_accessor {
   size_t offset, count;
 };
 
-/* ---- commands ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 namespace detail {
-/* The command submitted last, and the last that someone has waited for. */
+/* The last command submitted, and the last one waited for. */
 static int submitted = 0, awaited = 0;
 }  // namespace detail
 
@@ -413,7 +412,7 @@ class queue {
   void wait() { detail::awaited = detail::submitted; }
 
  private:
-  /* A queue is out of order unless it is asked to be in order: a command runs at any time behind what it depends on. */
+  /* Unless a queue is in order, a command may run at any time after its dependencies. */
   bool ordered = false;
   event submitted(int behind) {
     if (!ordered && behind < detail::submitted && detail::awaited < detail::submitted) emulation::misuse("depends on nothing that ends behind the one before", "a command");
@@ -421,7 +420,7 @@ class queue {
   }
 };
 
-/* ---- sycl_ext_oneapi_bfloat16, sycl_ext_oneapi_matrix --------------------------------------------------------------------------------- */
+/* ---- sycl_ext_oneapi_bfloat16, sycl_ext_oneapi_matrix ------------------------------------------------------------ */
 
 namespace ext::oneapi {
 
@@ -453,7 +452,7 @@ template <class T> constexpr bool is_byte = std::is_same<T, int8_t>::value || st
 template <class T> constexpr bool is_half = std::is_same<T, half>::value || std::is_same<T, bfloat16>::value;
 }  // namespace detail
 
-/* Element i is the share of work-item i % lanes: no standard says which, so nothing may ask. */
+/* Element i belongs to work-item i % lanes. The standard leaves this open, so kernels must not rely on it. */
 template <class G, class T, use U, size_t R, size_t C, layout L = layout::dynamic> struct joint_matrix {
   typedef typename detail::Held<T>::type Element;
   static_assert(std::is_same<G, sub_group>::value, "matrices of sub-groups");
@@ -465,7 +464,7 @@ template <class G, class T, use U, size_t R, size_t C, layout L = layout::dynami
 };
 
 namespace detail {
-/* With the matrices and arguments of all lanes; the pointers of all must be one. */
+/* Calls `each` with the matrices and arguments of all lanes, whose pointers must be equal. */
 template <class M, class F> static inline void together(const char* name, M& m, const void* place, size_t stride, F each) {
   struct Mine {
     M* matrix;
