@@ -124,7 +124,7 @@ function wrongEnding(folder: string, { judged }: Report): string | undefined {
   const { status, stderr } = spawnSync("node", [...command, ...open], { encoding: "utf8", timeout: LIMIT_MS });
   if (/^ {4}at |internal:/m.test(stderr)) return `a trace: ${stderr}`;
   const wanted = judged.status === "refused" ? 2 : 0;
-  // An unknown dimension is refused before the model is.
+  // A dimension that no input has is refused before the model is.
   return status === wanted || /no input has a size "batch"/.test(stderr)
     ? undefined
     : `network show ends with ${status} and not ${wanted}: ${stderr}`;

@@ -108,7 +108,7 @@ try {
       const compiled = await variant.compileKernel(variant.kernelFor(computation, candidate), options);
       if (compiled.status !== "compiled") throw new Error(`${variant.name}: ${compiled.log}`);
       files[turn] = compiled.file;
-      // The first two are not counted: they compile precompiled headers.
+      // The first two are not counted: they also compile headers.
       if (at > 1) compiling[turn]?.push(compiled.seconds);
     }
     const { arguments: tensors } = kernelFor(computation, candidate);

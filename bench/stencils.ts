@@ -8,8 +8,8 @@
  *     node dist/bench/stencils.js --type f64 --out bench/results/stencils-f64
  *
  * Ratios are medians over neighbouring batches; above 1 automap is faster. "gcc" is the faster of two forms of the same
- * loops (peers/loops.ts). Columns need libopencv-imgproc-dev and libhalide14-0-dev. Bandwidth counts each input and
- * output once, beside a copy of as many bytes measured just before.
+ * loops (peers/loops.ts). OpenCV's and Halide's columns need libopencv-imgproc-dev and libhalide14-0-dev. Bandwidth
+ * counts each input and output once, beside a copy of as many bytes measured just before.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /*
  * The harness: runs kernels, checks every element they write, and times them. It is compiled once for each compiler;
- * one process answers one request. Its parts are concatenated in the order of PARTS in run.ts, which they need.
+ * one process answers one request. Its parts are joined in the order of PARTS in run.ts; each needs those before it.
  *
  * The request comes on stdin. Each line is a keyword and its values:
  *
@@ -21,8 +21,8 @@
  *     within 1e-6                        instead of `tolerance`: for every element
  *     checked PATH                       u8, 0 where memory holds no element; may be left out if all do
  *     input PATH                         bytes of each input, in the order of the arguments
- *     kernel PATH                      shared objects; the batches of several alternate A B A B, except in a
- *     race                             which checks and times one kernel after another, and ends at the first failure
+ *     kernel PATH                      shared objects; the batches of several alternate A B A B
+ *     race                             instead checks and times one kernel after another; a failure ends the process
  *     goal 0.0002                      in a race: seconds of a call to beat; clearly slower kernels are timed briefly
  *     baseline                         times the fixed loop below instead, to detect drift of the machine
  *     go                               the request is complete
