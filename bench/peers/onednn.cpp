@@ -344,7 +344,7 @@ extern "C" void automap_run(void*, void* const* tensors, int, int part, int part
   if (parts > 1) give_order(nullptr, nullptr, 1);
 }
 
-// ---------------------------------------------------------------------------------------------------- what oneDNN chose
+// --------------------------------------------------------------------------------------------------- what oneDNN chose
 
 #ifdef DESCRIBE
 #include <thread>

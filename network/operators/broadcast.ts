@@ -3,7 +3,7 @@
  *
  *     a f32[8,1,4]  b f32[3,1]      y[i0,i1,i2] = a[i0,i2] + b[i1]
  *
- * A dimension of one element that is broadcast is left out, so that the operand is indexed by plain axes and can be fused.
+ * Broadcast dimensions of one element are left out, so that the operand is indexed by plain axes and can be fused.
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
@@ -47,7 +47,7 @@ export function operand(node: Lowering, name: string, value: Value, shape: reado
   };
 }
 
-/** The dequantised text of an integer operand with one known scale; undefined when its dequantised form is read instead. */
+/** The dequantised text of an integer operand with one known scale; undefined if its dequantised form is read. */
 function numbersText(read: string, { scale, zero, stored }: Quantised): string | undefined {
   const [by, from] = [scale.constant, zero ? zero.constant : [0]];
   const [factor, less = 0] = [by?.[0], from?.[0]];

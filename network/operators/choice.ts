@@ -50,7 +50,7 @@ function oneHot(node: Lowering): Value[] {
   ];
 }
 
-/** Indices as s32, clamped so that those outside the size, and NaN, stay outside. A plain cast would wrap them to arbitrary indices. */
+/** Indices as s32, clamped so that those outside the size, and NaN, stay outside. A plain cast would wrap them. */
 function whole(node: Lowering, x: Value, size: number): Value {
   if (["u8", "s8", "u16", "s16"].includes(x.type)) return elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
   const near = (a: string): string => `max(min(select(${a} == ${a}, f64(${a}), ${size}), ${size}), ${-size - 1})`;
@@ -105,8 +105,8 @@ function eyeLike(node: Lowering): Value[] {
 }
 
 /**
- * The integer remainder has the sign of the divisor, or with `fmod` that of the dividend. In f64 a fractional quotient of 32-bit integers never
- * rounds to a whole number.
+ * The integer remainder has the sign of the divisor, or with `fmod` that of the dividend. In f64 a fractional quotient
+ * of 32-bit integers never rounds to a whole number.
  */
 function modulo(node: Lowering): Value[] {
   const [a, b] = [node.input(0), node.input(1)];

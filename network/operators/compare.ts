@@ -105,7 +105,7 @@ function shrink(node: Lowering): Value[] {
   ];
 }
 
-/** Indices into an axis, with negative ones counted from the end. Indices outside stay outside. @param picked s32 or s64 */
+/** Indices into an axis; negative ones count from its end. Indices outside stay outside. @param picked s32 or s64 */
 export function placesIn(node: Lowering, picked: Value, size: number): Value {
   const near =
     picked.type === "s32"

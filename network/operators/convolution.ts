@@ -3,8 +3,8 @@
  *
  *     Conv    out[n,k,p,q] += in[n,c,p*2+r-1,q*2+s-1] * w[k,c,r,s]        and, with a bias,  y[..] = out[..] + b[k]
  *
- * A layer that matches the table of operators (conv2d, depthwise-conv2d ...) becomes that operator, so that it shares records with `automap
- * tune`.
+ * A layer that matches the table of operators (conv2d, depthwise-conv2d ...) becomes that operator, so that it shares
+ * records with `automap tune`.
  */
 
 import type { OperandTypes } from "../../operators/data-types.ts";
@@ -35,7 +35,7 @@ export function slidIndex(output: string, kernel: string, stride: number, dilati
   return `${times(output, stride)}+${times(kernel, dilation)}${begin === 0 ? "" : `-${begin}`}`;
 }
 
-/** Limit on kernels, strides, dilations and padding: products of two are exact, and far below the range of an offset. */
+/** Limit on kernels, strides, dilations and padding: products of two are exact, and far below an offset's range. */
 const MOST_STEP = 2 ** 24;
 
 /** The kernel sizes, which a node may repeat as an attribute. */
@@ -134,7 +134,7 @@ export function layerDims(rank: number): { in: string[]; w: string[]; out: strin
 }
 
 /**
- * The convolution without its bias, as the equation over `factor`, the product of an input and a weight at their indices.
+ * The convolution without its bias, as an equation over `factor`, the product of an input and a weight.
  * @param factor text of the product of the two accesses
  */
 export function convolved(
@@ -288,7 +288,7 @@ function transposed(node: Lowering): Value[] {
   return [biased(node, sum, node.optional(2))];
 }
 
-/** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: size of the output, and how much is cropped at the front. */
+/** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: size of the output, and elements cropped at the front. */
 function upsampling(node: Lowering, spatial: readonly number[], filter: readonly number[]) {
   const kernel = kernelOf(node, filter);
   // Automatic padding depends on the sizes of the output, not of the input.

@@ -4,8 +4,8 @@
  *     x <- DequantizeLinear(a), w <- DequantizeLinear(b)        sum += s32(a) * s32(b)
  *     y <- Conv(x, w, bias)                               ->    y = f32(sum + c[k]) * scale[k] + bias[k]
  *
- * Moves and window maxima work on the integers and give integers with the same scale. A QuantizeLinear after them then only converts the sum, so
- * that a quantised layer is one step. All other operators compute with the dequantised numbers.
+ * Moves and window maxima work on the integers and keep their scale. A QuantizeLinear after them then only converts the
+ * sum, so that a quantised layer is one step. All other operators compute with the dequantised numbers.
  */
 
 import type { Lowering } from "../lowering.ts";
@@ -121,7 +121,7 @@ function globalAverage(node: Lowering): Value[] | undefined {
   ];
 }
 
-/** Moves integers with a single scale. `ordered` requires a scale above 0, so that the largest integer represents the largest number. */
+/** Moves integers with a single scale. `ordered` requires a scale above 0, where larger integers are larger numbers. */
 function moved(lower: Lower) {
   return (node: Lowering): readonly (Value | undefined)[] | undefined => {
     const count = node.node.op === "Concat" ? node.node.inputs.length : 1;

@@ -39,6 +39,6 @@ export const networkOperatorNamed = (name: string): NetworkOperator | undefined 
 /** Names of all operators, sorted. */
 export const NETWORK_OPERATORS: readonly string[] = [...ALL.keys()].sort();
 
-/** The same by what they do, for lists. */
+/** The names grouped by purpose, for lists. */
 export const NETWORK_OPERATOR_GROUPS: readonly { readonly summary: string; readonly names: readonly string[] }[] =
   GROUPS.map(([summary, table]) => ({ summary, names: Object.keys(table).sort() }));

@@ -4,11 +4,11 @@ import type { Lowering } from "../lowering.ts";
 import type { Value } from "../value.ts";
 
 export interface NetworkOperator {
-  /** Writes the equations of a node; the values of its outputs, in order. @throws UsageError when the node is not supported */
+  /** Writes a node's equations. @returns the values of its outputs @throws UsageError when the node is not supported */
   readonly lower: (node: Lowering) => readonly (Value | undefined)[];
-  /** Attributes that may be told and change nothing that is computed here. Any other that `lower` does not read is refused. */
+  /** Attributes without effect on the result. Any other attribute that `lower` does not read is refused. */
   readonly harmless?: readonly string[];
 }
 
-/** By the name that ONNX gives them. */
+/** Rows by ONNX's names. */
 export type OperatorTable = Readonly<Record<string, NetworkOperator>>;

@@ -1,6 +1,6 @@
 /*
- * The Advanced SIMD and SVE instructions of the intrinsics table as plain C++, for machines without an Arm compiler and qemu.
- * Written from the operation sections of the Arm Architecture Reference Manual for A-profile and its supplement for SVE.
+ * The Advanced SIMD and SVE instructions of the intrinsics table as plain C++, for machines without Arm tools.
+ * Written from the operation sections of the Arm Architecture Reference Manual for A-profile and its SVE supplement.
  * Scalable vectors have 512 bits here.
  */
 #ifndef AUTOMAP_EMULATION_ARM_H

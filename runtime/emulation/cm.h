@@ -155,7 +155,7 @@ AUTOMAP_CM_OPERATOR(>=, ushort)
 AUTOMAP_CM_OPERATOR(==, ushort)
 AUTOMAP_CM_OPERATOR(!=, ushort)
 
-/* ---- functions of vectors ---------------------------------------------------------------------------------------------------- */
+/* ---- functions of vectors ---------------------------------------------------------------------------------------- */
 
 template <class T, uint N> static vector<T, N> cm_max(const vector<T, N>& a, const vector<T, N>& b) {
   vector<T, N> result;
@@ -310,7 +310,7 @@ static void write(SurfaceIndex surface, uint global, vector<uint, N>& offsets, c
     if (!emulation::active || emulation::active[i]) emulation::put<T>(surface, 4 * (uint64_t)(global + offsets(i)), from(i));
 }
 
-/* ---- load and store messages of Xe-HPG and later: offsets in bytes ------------------------------------------------------------------ */
+/* ---- load and store messages of Xe-HPG and later: offsets in bytes ----------------------------------------------- */
 
 enum class VectorSize : unsigned char { N1 = 1 };
 enum CmFenceMask { CM_GLOBAL_COHERENT_FENCE = 1 };

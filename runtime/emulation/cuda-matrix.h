@@ -5,7 +5,7 @@
 #ifndef AUTOMAP_EMULATION_CUDA_MATRIX_H
 #define AUTOMAP_EMULATION_CUDA_MATRIX_H
 
-/* ---- element types -------------------------------------------------------------------------------------------------------------- */
+/* ---- element types ----------------------------------------------------------------------------------------------- */
 
 typedef _Float16 __half;
 typedef __half half;
@@ -32,7 +32,7 @@ template <class C, class A, class B, class GetA, class GetB> static C dot(C c, i
 }
 }  // namespace emulation
 
-/* ---- wmma ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- wmma -------------------------------------------------------------------------------------------------------- */
 
 namespace nvcuda {
 namespace wmma {

@@ -56,7 +56,7 @@ template <class A> static void launch(void (*kernel)(A), dim3 grid, dim3 block, 
   emulation::run_grid(grid, block, 0, [](void* c) { ((Call*)c)->kernel(((Call*)c)->argument); }, &call);
 }
 
-/* ---- the runtime library's part that generated kernels call; memory of host and device is one ----------------------------------- */
+/* ---- the runtime library's part that generated kernels call; memory of host and device is one -------------------- */
 
 typedef int cudaError_t;
 typedef void* cudaStream_t;
@@ -164,7 +164,7 @@ static inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cud
   return cudaSuccess;
 }
 
-/* ---- shuffles: a lane whose source is outside its segment keeps its own value --------------------------------------------------- */
+/* ---- shuffles: a lane whose source is outside its segment keeps its own value ------------------------------------ */
 
 namespace emulation {
 template <class T> static T shuffle(T value, int source, bool inside) {
@@ -196,7 +196,7 @@ static inline long long clock64() {
   return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
-/* ---- byte dot products --------------------------------------------------------------------------------------------------------- */
+/* ---- byte dot products ------------------------------------------------------------------------------------------- */
 
 namespace emulation {
 template <class A, class B> static unsigned dp4a(unsigned a, unsigned b, unsigned c) {

@@ -40,7 +40,7 @@ typedef unsigned int uint;
 typedef unsigned long ulong;
 typedef _Float16 half;
 
-/* ---- vectors --------------------------------------------------------------------------------------------------------------------- */
+/* ---- vectors ----------------------------------------------------------------------------------------------------- */
 
 template <class T, int N> struct Components;
 template <class T> struct Components<T, 2> { T s0, s1; };

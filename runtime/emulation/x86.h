@@ -107,7 +107,7 @@ static inline __m128i _mm_loadu_si32(const void* p) {
 static inline __m256i _mm256_broadcastd_epi32(__m128i r) { return fill_register<__m256i>(r.get<int32_t>(0)); }
 static inline __m512i _mm512_broadcastd_epi32(__m128i r) { return fill_register<__m512i>(r.get<int32_t>(0)); }
 
-/* ---- VPMOVZX, VPMOVSX, VPSLLD: 16 elements widened to 32 bits --------------------------------------------------------------- */
+/* ---- VPMOVZX, VPMOVSX, VPSLLD: 16 elements widened to 32 bits ---------------------------------------------------- */
 
 template <class T, class R> static __m512i widen_lanes(R from) {
   __m512i reg;
@@ -123,7 +123,7 @@ static inline __m512i _mm512_slli_epi32(__m512i r, int count) {
 }
 static inline __m512 _mm512_castsi512_ps(__m512i r) { return load_register<__m512>(r.bytes); }
 
-/* ---- VFMADD: one rounding ---------------------------------------------------------------------------------------------------- */
+/* ---- VFMADD: one rounding ---------------------------------------------------------------------------------------- */
 
 static inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 static inline double multiply_add(double a, double b, double c) { return fma(a, b, c); }
@@ -142,7 +142,7 @@ static inline __m512 add_product(__m512 c, __m512 a, __m512 b) { return multiply
 static inline __m512d _mm512_fmadd_pd(__m512d a, __m512d b, __m512d c) { return multiply_add_lanes<double>(a, b, c); }
 static inline __m512h _mm512_fmadd_ph(__m512h a, __m512h b, __m512h c) { return multiply_add_lanes<_Float16>(a, b, c); }
 
-/* ---- VPDPBUSD, VPDPBUSDS ------------------------------------------------------------------------------------------------------ */
+/* ---- VPDPBUSD, VPDPBUSDS ----------------------------------------------------------------------------------------- */
 
 template <class R> static R byte_dot_products(R c, R a, R b, bool saturate) {
   for (unsigned lane = 0; lane < sizeof c.bytes / 4; lane++) {
@@ -159,7 +159,7 @@ static inline __m256i _mm256_dpbusds_avx_epi32(__m256i c, __m256i a, __m256i b) 
 static inline __m512i dot_bytes(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, false); }
 static inline __m512i dot_bytes_saturating(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, true); }
 
-/* ---- VPDPWSSD ----------------------------------------------------------------------------------------------------------------- */
+/* ---- VPDPWSSD ---------------------------------------------------------------------------------------------------- */
 
 static inline __m512i dot_words(__m512i c, __m512i a, __m512i b) {
   for (int lane = 0; lane < 16; lane++) {
@@ -194,7 +194,7 @@ static inline __m512 _mm512_dpbf16_ps(__m512 c, __m512bh a, __m512bh b) {
   return c;
 }
 
-/* ---- AMX: eight tiles of 16 rows of 64 bytes -------------------------------------------------------------------------------- */
+/* ---- AMX: eight tiles of 16 rows of 64 bytes --------------------------------------------------------------------- */
 
 static Register<1024> tiles[8];
 static inline void amx_begin(void) { memset(tiles, 0, sizeof tiles); }

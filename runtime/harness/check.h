@@ -82,7 +82,7 @@ static bool same_bits(const Argument& output, const char* a, const char* b, cons
   return true;
 }
 
-// ---------------------------------------------------------------------------------------------------- loading, checking
+// --------------------------------------------------------------------------------------------------- loading, checking
 
 static Kernel load(int number, const std::string& path) {
   at(number, "loading");

@@ -1,4 +1,4 @@
-// ---------------------------------------------------------------------------------------------------- memory that was refused
+// --------------------------------------------------------------------------------------------- memory that was refused
 
 /* After an allocation beyond the limit a kernel often crashes, on null or by std::bad_alloc. The size explains why. */
 static std::atomic<size_t> refused{0};
@@ -35,7 +35,7 @@ void* mmap(void* where, size_t bytes, int protection, int flags, int file, off_t
 }
 #endif
 
-// ---------------------------------------------------------------------------------------------------- buffers between guards
+// ---------------------------------------------------------------------------------------------- buffers between guards
 
 /** Granularity of memory protection: 4 KB on x86, 16 or 64 KB on some Arm systems. */
 static const size_t PAGE = sysconf(_SC_PAGESIZE);
