@@ -113,7 +113,8 @@ export function offendingPart(
       case "access":
         return {
           part: node,
-          because: "it reads a tensor; such an index stands alone and is kept inside, as in table[clamp(ids[i])]",
+          because:
+            "it reads a tensor; an index may use axes and constants only, or be one element, which stands alone and is kept inside, as in table[clamp(ids[i])]",
         };
       case "cast":
       case "call":

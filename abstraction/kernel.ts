@@ -95,6 +95,7 @@ export interface SyclCall {
 
 /** Languages in which kernels are written. */
 export const KERNEL_LANGUAGES = ["c++", "cuda", "cm", "opencl", "sycl"] as const;
+/** A language in which kernels are written. */
 export type KernelLanguage = (typeof KERNEL_LANGUAGES)[number];
 
 /** The name of each language and the file ending of its sources. */

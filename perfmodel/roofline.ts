@@ -34,7 +34,10 @@ export interface RooflinePlace {
   readonly seconds: number;
 }
 
-/** @param units cores or engines that share the work: one core of a CPU by default; a GPU of blocks is taken whole */
+/**
+ * Places a computation under the roofline of a machine: the lower ceiling of its arithmetic and of the memory that holds its tensors.
+ * @param units cores or engines that share the work: one core of a CPU by default; a GPU of blocks is taken whole
+ */
 export function rooflineOn(computation: Computation, row: Intrinsic, machine: Target, units = 1): RooflinePlace {
   const operations = 2 * neededPoints(computation);
   const bytes = [...inputsOf(computation), outputOf(computation)].reduce(

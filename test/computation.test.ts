@@ -119,7 +119,7 @@ describe("a computation is refused", () => {
                    ^^^"
     `);
     expect(complaint("y[i,j] = x[x[i],j]")).toMatchInlineSnapshot(`
-      "test: index of x[x[i],j] is not affine: it reads a tensor; an index may use axes and constants only
+      "test: index of x[x[i],j] is not affine: it reads a tensor; an index may use axes and constants only, or be one element, which stands alone and is kept inside, as in table[clamp(ids[i])]
         y[i,j] = x[x[i],j]
                    ^^^^"
     `);
@@ -165,7 +165,7 @@ describe("a computation is refused", () => {
 
   it("when a condition does not compare indices", () => {
     expect(complaint("y[i] += x[j] where x[j] > 0")).toMatchInlineSnapshot(`
-      "test: condition x[j] > 0 is not affine: it reads a tensor; an index may use axes and constants only
+      "test: condition x[j] > 0 is not affine: it reads a tensor; an index may use axes and constants only, or be one element, which stands alone and is kept inside, as in table[clamp(ids[i])]
         y[i] += x[j] where x[j] > 0
                            ^^^^"
     `);
