@@ -59,8 +59,13 @@ export function rooflineOn(computation: Computation, row: Intrinsic, machine: Ta
 
 type Ceilings = Pick<RooflinePlace, "peak" | "memory" | "bandwidth">;
 
-const operationsOfIssue = ({ computation }: Intrinsic): number =>
+/** Operations of one issue of an instruction, a multiply and an add as two. */
+export const operationsOfIssue = ({ computation }: Intrinsic): number =>
   computation.axes.reduce((product, axis) => product * axis.extent, 2);
+
+/** Operations of one issue on a GPU, where an instruction of one thread is issued for a whole warp. */
+export const operationsOfGpuIssue = (row: Intrinsic): number =>
+  operationsOfIssue(row) * (row.scope === "thread" ? WARP : 1);
 
 function ceilingsOfGpu(row: Intrinsic, machine: Target, bytes: number): Ceilings {
   const clock = machine.loadedClockHz?.value ?? machine.clockHz?.value;
@@ -69,10 +74,8 @@ function ceilingsOfGpu(row: Intrinsic, machine: Target, bytes: number): Ceilings
   if (clock === undefined || !rate)
     throw new Error(`internal: ${machine.name} has no clock or no bandwidth of ${memory}`);
   const cycles = issueCyclesOn(machine, row)?.value ?? row.cost?.issueCycles ?? 1;
-  // An instruction of one thread is issued for a whole warp.
-  const issued = operationsOfIssue(row) * (row.scope === "thread" ? WARP : 1);
   return {
-    peak: (issued / cycles) * clock * levelOf(machine, "block").units,
+    peak: (operationsOfGpuIssue(row) / cycles) * clock * levelOf(machine, "block").units,
     memory,
     bandwidth: rate.per === "second" ? rate.value : rate.value * clock,
   };

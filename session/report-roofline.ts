@@ -7,13 +7,14 @@
 
 import { bytesOf } from "../abstraction/dtype.ts";
 import { attempt } from "../abstraction/error.ts";
-import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { levelOf, type Target } from "../abstraction/machine.ts";
 import { computationOf, type Database, type EnvironmentRecord, labelOf, type TrialRecord } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
 import type { GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
 import { neededPoints } from "../perfmodel/roof.ts";
+import { operationsOfGpuIssue, operationsOfIssue } from "../perfmodel/roofline.ts";
 import type { Roofline, RooflinePoint } from "../report/report-data.ts";
 import { printTime, rateText } from "../report/text.ts";
 import { gpuTargetNamed, nativeTarget } from "../targets/index.ts";
@@ -82,9 +83,6 @@ function bytesMoved({ workload }: TrialRecord): number {
   );
 }
 
-/** Operations of one issue of the instruction. */
-const operationsOfIssue = (row: Intrinsic): number =>
-  2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
 const day = (at: number): string => new Date(at).toISOString().slice(0, 10);
 const gigahertz = (hertz: number): string => `${(hertz / 1e9).toFixed(2)} GHz`;
 const gigabytes = (perSecond: number): string => `${rateText(perSecond)}B/s`;
@@ -137,9 +135,7 @@ function ceilingsOfGpu(db: Database, environment: EnvironmentRecord, target: Tar
   const clock = Math.max(c.clockHz.median, c.loadedClockHz.median);
   const peakOf = (row: Intrinsic): number | undefined => {
     const timing = c.instructions[row.name];
-    // An instruction of one thread is issued for a whole warp.
-    const issued = operationsOfIssue(row) * (row.scope === "thread" ? WARP : 1);
-    return timing && (issued * units * clock) / timing.issueCycles.median;
+    return timing && (operationsOfGpuIssue(row) * units * clock) / timing.issueCycles.median;
   };
   const cache = target.memories.find((m) => m.name === "l2")?.bytes?.value ?? 0;
   return {
