@@ -242,9 +242,9 @@ describe("a staged box of an input", () => {
     const reason = (more: Partial<GridSchedule>): unknown => gridProblem(context, { ...subject.schedule, ...more });
     expect(reason({ gather: "b", transfer: "plain" })).toBe("no two results of a tile read the same b");
     expect(reason({ gather: "d", transfer: "plain" })).toBe("d is no input of mma.m16n8k16.f32.f16");
-    expect(reason({ tile: { m: 80, n: 16, k: 32 }, transfer: "plain" })).toBe("a tile of 80 m is no box of its loops");
+    expect(reason({ tile: { m: 80, n: 16, k: 32 }, transfer: "plain" })).toBe("a tile of 80 along m is not a box of its loops");
     expect(reason({ stage: 3, split: { parts: 3, through: "memory" } })).toBe(
-      "a box is staged for the whole sum, and no block sums a part of it",
+      "a box is staged for the whole sum, so the sum cannot be split among blocks",
     );
     const wide = gridContextOf(
       convolutionF16("conv2d", { n: 1, c: 64, k: 64, h: 8, w: 8 }),
@@ -252,7 +252,7 @@ describe("a staged box of an input", () => {
       "m <- p,q; n <- k; k <- c",
     );
     expect(gridProblem(wide, { ...schedule(64, 64, 64), swizzle: "spans" })).toBe(
-      "wgmma.m64n64k16.f32.f16 reads a in shared memory by itself",
+      "wgmma.m64n64k16.f32.f16 reads a from shared memory itself, so lanes gather nothing",
     );
   });
 });

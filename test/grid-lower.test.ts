@@ -181,7 +181,7 @@ describe("a schedule of blocks and warps", () => {
     expect(problem({ stage: 9 })).toBe("294912 bytes of shared memory, a block has 232448");
     expect(problem({ order: 3 })).toBe("2 row tiles are not taken 3 at a time");
     expect(problem({ tile: { m: 256, n: 256, k: 64 } })).toBe("392 registers a thread, it has 255");
-    expect(problem({ stage: 1, fragments: "across" })).toBe("fragments across steps need a second stage");
+    expect(problem({ stage: 1, fragments: "across" })).toBe("fragments that cross steps need at least two stages");
   });
 
   it("prints as this program", () => {

@@ -105,11 +105,11 @@ describe("tiles that persistent blocks take in turn", () => {
 
   it("are refused with the reason where they gain nothing or are impossible", () => {
     const problem = (change: Partial<GridSchedule>): string | undefined => gridProblem(context, { ...BASE, ...change });
-    expect(problem({ persistent: 6 })).toBe("6 tiles are no more than the 6 blocks that would take them in turn");
+    expect(problem({ persistent: 6 })).toBe("6 tiles are too few for 6 blocks to take them in turn");
     expect(problem({ persistent: 2, store: "direct", split: { parts: 2, through: "memory" } })).toBe(
-      "a sum is split among blocks or its tiles are taken in turn, not both",
+      "a block either sums a part or takes tiles in turn, not both",
     );
-    expect(problem({ persistent: 2, stage: 1, fragments: "inline" })).toBe("tiles taken in turn need a second stage");
+    expect(problem({ persistent: 2, stage: 1, fragments: "inline" })).toBe("tiles taken in turn need at least two stages");
   });
 
   it("print as this program", () => {

@@ -141,23 +141,23 @@ describe("a view that no descriptor of the copy engine expresses", () => {
   };
   it("is refused with the reason", () => {
     expect(reasonOf(STRIDED, "m <- q; n <- k; k <- c,r,s")).toMatchInlineSnapshot(
-      `"columns of in are neither one loop nor several that lie one behind the other; columns of w are neither one loop nor several that lie one behind the other"`,
+      `"the columns of in are neither one loop nor several loops that are contiguous in memory; the columns of w are neither one loop nor several loops that are contiguous in memory"`,
     );
     expect(
       reasonOf(convolutionF16("conv2d", { n: 2, c: 16, k: 16, h: 6, w: 6 }), "m <- n,q; n <- k; k <- c"),
-    ).toMatchInlineSnapshot(`"rows do not walk along h in the order it lies in"`);
+    ).toMatchInlineSnapshot(`"rows do not walk along h in memory order"`);
     expect(
       reasonOf(convolutionF16("conv2d", { n: 1, c: 12, k: 16, h: 6, w: 6 }), "m <- q; n <- k; k <- c"),
     ).toMatchInlineSnapshot(
-      `"in has 24 bytes from one w to the next, no multiple of 16; w has 24 bytes from one s to the next, no multiple of 16"`,
+      `"in has 24 bytes from one w to the next, which is not a multiple of 16; w has 24 bytes from one s to the next, which is not a multiple of 16"`,
     );
     expect(
       reasonOf(convolutionF16("conv2d", { n: 1, c: 16, k: 16, h: 30, w: 30, stride: 9 }), "m <- p,q; n <- k; k <- c"),
-    ).toMatchInlineSnapshot(`"an engine does not walk along w in steps of 9"`);
+    ).toMatchInlineSnapshot(`"a copy engine cannot walk along w in steps of 9"`);
     expect(
       reasonOf(convolutionF16("conv2d", { n: 1, c: 16, k: 16, h: 6, w: 6 }, false), "m <- k; n <- p,q; k <- c"),
     ).toMatchInlineSnapshot(
-      `"w has 6 bytes from one r to the next, no multiple of 16; in has 12 bytes from one h to the next, no multiple of 16"`,
+      `"w has 6 bytes from one r to the next, which is not a multiple of 16; in has 12 bytes from one h to the next, which is not a multiple of 16"`,
     );
   });
 
@@ -168,8 +168,8 @@ describe("a view that no descriptor of the copy engine expresses", () => {
         "m <- k; n <- q; k <- c",
       );
     const [border, tap] = [layer({ s: 1, pad: 1 }), layer({ s: 3, pad: 0 })];
-    expect(border).toBe("tiles of in begin 2 bytes off along w, and an engine begins at multiples of 16");
-    expect(tap).toContain("tiles of in begin 2 bytes off along w, and an engine begins at multiples of 16");
+    expect(border).toBe("tiles of in begin at an offset of 2 bytes along w, and a copy engine begins at multiples of 16 bytes");
+    expect(tap).toContain("tiles of in begin at an offset of 2 bytes along w, and a copy engine begins at multiples of 16 bytes");
     expect(layer({ s: 1, pad: 0 })).not.toContain("tiles of in");
     expect(layer({ s: 3, pad: 8, dilation: 8 })).not.toContain("tiles of in");
   });

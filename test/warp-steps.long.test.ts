@@ -68,17 +68,17 @@ describe("schedules of steps on warps", () => {
     ];
     expect(settings.map(([computation, changes]) => problemOf(computation, changes))).toMatchInlineSnapshot(`
       [
-        "schedule: 32 lanes of 1 are not whole after 16 steps, which read 16 columns on either side",
-        "schedule: a lane has 1, 2, 4 columns side by side, got 3",
-        "schedule: 4 neighbours at once do not divide 66 columns",
+        "schedule: 32 lanes of 1 columns have no complete column left after 16 steps, which read 16 columns on either side",
+        "schedule: a lane computes 1, 2, 4 adjacent columns, got 3",
+        "schedule: 66 columns are not a multiple of the 4 that a lane computes at once",
         "schedule: sweep must be a positive integer, got 0",
-        "schedule: 2 rows at once, but a plane of rows has no axis between them and its columns",
-        "schedule: lanes of warps have their columns side by side: vectors must be 1, and each says how many",
-        "schedule: of warps, rows says how much of the middle axis is taken at once: strip must be 0",
-        "schedule: warps store through the caches: streaming must be false",
+        "schedule: 2 rows at once, but a two-dimensional plane has no axis between its rows and its columns",
+        "schedule: a lane of a warp computes adjacent columns: vectors must be 1, and each says how many",
+        "schedule: on warps, rows says how much of the middle axis is taken at once: strip must be 0",
+        "schedule: warps have no streaming stores: streaming must be false",
         "schedule: prefetchBytes is no choice of steps in time: it must be 0",
         "schedule: a pass would be written as 221184 operations, more than 16384",
-        "schedule: nothing is swept where lanes lie along the only axis of the plane",
+        "schedule: the plane has one axis, along which the lanes lie, so nothing is left to sweep",
       ]
     `);
     expect(problemOf(line, { depth: 8 })).toBeUndefined();

@@ -99,17 +99,17 @@ function findForm(context: GridContext, input: GridInput): GatherForm | string {
   const { operand, value, conditions, kept } = input;
   const { name } = operand;
   if (intrinsic.asynchronous || readsShared(operand))
-    return `${intrinsic.name} reads ${name} in shared memory by itself`;
-  if (operand.storage === undefined) return `which lane holds which element of ${name} is not known`;
+    return `${intrinsic.name} reads ${name} from shared memory itself, so lanes gather nothing`;
+  if (operand.storage === undefined) return `the vendor does not publish which lane holds which element of ${name}`;
   if (value.kind !== "access" || conditions.length > 0)
-    return `${name} is computed, and a box holds what a tensor does`;
-  if (padding.kind !== "number" || padding.value !== 0) return "outside its tensor a box holds zeros";
+    return `${name} is computed from its tensors, and a box is copied from one tensor`;
+  if (padding.kind !== "number" || padding.value !== 0) return "a box holds zeros outside its tensor, and this operand needs another value there";
   const dims = dimsOf(tensorOf(mapping.computation, value.tensor), value);
   if (typeof dims === "string") return dims;
   const inTile = new Set(kept.dimension?.loops.map((l) => l.name));
   const summed = new Set(mapping.computation.axes.filter((a) => a.kind === "reduce").map((a) => a.name));
   const back = dims.find((d) => [...d.form.terms].some(([l, by]) => by < 0 && (inTile.has(l) || summed.has(l))));
-  if (back) return `loops go back along ${back.name}`;
+  if (back) return `a loop runs backwards along ${back.name}`;
   const reads = ({ form }: FormDim, loops: ReadonlySet<string>): boolean =>
     [...form.terms.keys()].some((l) => loops.has(l));
   if (!dims.some((d) => reads(d, inTile) && reads(d, summed))) return `no two results of a tile read the same ${name}`;
@@ -123,8 +123,8 @@ function dimsOf(tensor: Tensor, access: Access): FormDim[] | string {
   for (const [position, { name, extent }] of tensor.dims.entries()) {
     const form = formsIn(access)[position];
     const pitch = storage?.terms.get(name);
-    if (!form) return `${tensor.name} is indexed by more than sums of loops along ${name}`;
-    if (pitch === undefined) return `${tensor.name} does not lie evenly along ${name}`;
+    if (!form) return `${tensor.name} is not indexed by a linear sum of loops along ${name}`;
+    if (pitch === undefined) return `${tensor.name} has no constant stride along ${name}`;
     found.push({ name, own: [{ position, extent }], form, extent, pitch });
   }
   return found.sort((a, b) => b.pitch - a.pitch);
@@ -191,7 +191,7 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   const { input } = form;
   const { operand, kept } = input;
   const loops = tileLoops(kept.dimension, keptTile);
-  if (!loops) return `a tile of ${keptTile} ${kept.axis} is no box of its loops`;
+  if (!loops) return `a tile of ${keptTile} along ${kept.axis} is not a box of its loops`;
   const reach = new Map(
     context.mapping.computation.axes.flatMap((a) => (a.kind === "reduce" ? [[a.name, a.extent]] : [])),
   );
@@ -260,9 +260,9 @@ function tileLoops(dimension: LoopDimension | undefined, tile: number): TileLoop
 function gatherProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   const box = boxFor(context, schedule);
   if (box === undefined || typeof box === "string") return box;
-  if (schedule.split) return "a box is staged for the whole sum, and no block sums a part of it";
+  if (schedule.split) return "a box is staged for the whole sum, so the sum cannot be split among blocks";
   const { input, elements } = box;
   const copied =
     (schedule.tile[input.kept.axis] ?? 1) * context.sum.elements * context.outerSums.reduce((n, d) => n * d.extent, 1);
-  return elements < copied ? undefined : `a box of ${elements} elements is no less than the ${copied} that tiles have`;
+  return elements < copied ? undefined : `a box of ${elements} elements is no smaller than the ${copied} elements of the tiles`;
 }

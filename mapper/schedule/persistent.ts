@@ -47,13 +47,13 @@ function persistentProblem(context: GridContext, schedule: GridSchedule): string
   const { persistent: blocks } = schedule;
   if (blocks === undefined) return undefined;
   const { intrinsic, outer } = context;
-  if (!intrinsic.asynchronous) return `${intrinsic.name} is awaited in its step, and no ring runs on from tile to tile`;
-  if (outer.length > 0) return `tiles of each ${outer[0]?.name} are blocks of their own`;
-  if (schedule.split) return "a sum is split among blocks or its tiles are taken in turn, not both";
-  if (windowOf(context, schedule)) return "a window staged once for all taps is one tile's";
-  if (schedule.stage === 1) return "tiles taken in turn need a second stage";
+  if (!intrinsic.asynchronous) return `${intrinsic.name} is awaited within its step, so no ring of stages can run on from tile to tile`;
+  if (outer.length > 0) return `each ${outer[0]?.name} has blocks of its own, so tiles are not taken in turn`;
+  if (schedule.split) return "a block either sums a part or takes tiles in turn, not both";
+  if (windowOf(context, schedule)) return "a window that is staged once for all taps belongs to one tile";
+  if (schedule.stage === 1) return "tiles taken in turn need at least two stages";
   const tiles = tilesOf(context, schedule);
   return tiles <= blocks
-    ? `${tiles} tiles are no more than the ${blocks} blocks that would take them in turn`
+    ? `${tiles} tiles are too few for ${blocks} blocks to take them in turn`
     : undefined;
 }

@@ -60,10 +60,10 @@ export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: Grid
   // 1. Columns run along the innermost dimension, and nothing else does.
   const [inner] = dims;
   if (!inner || !liesAlong(inner, columnAxis))
-    return `columns of ${value.tensor} are neither one loop nor several that lie one behind the other`;
+    return `the columns of ${value.tensor} are neither one loop nor several loops that are contiguous in memory`;
   const ofColumns = new Set(columnAxis.dimension?.loops.map((l) => l.name));
   if (dims.some((d) => d !== inner && [...d.form.terms.keys()].some((name) => ofColumns.has(name))))
-    return `${columnAxis.axis} does not run along ${inner.name} alone, whose neighbours lie side by side in ${value.tensor}`;
+    return `${columnAxis.axis} does not run along ${inner.name} alone, the contiguous dimension of ${value.tensor}`;
 
   // Tiles along that dimension begin at aligned positions, so borders and the shifts of other loops must be aligned
   // too.
@@ -71,7 +71,7 @@ export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: Grid
   const off = [inner.form.constant, ...added.map(([, by]) => by)].map((n) => Math.abs(n) * bytes);
   const odd = off.find((n) => n % BEGINNING_BYTES !== 0);
   if (odd !== undefined)
-    return `tiles of ${value.tensor} begin ${odd} bytes off along ${inner.name}, and an engine begins at multiples of ${BEGINNING_BYTES}`;
+    return `tiles of ${value.tensor} begin at an offset of ${odd} bytes along ${inner.name}, and a copy engine begins at multiples of ${BEGINNING_BYTES} bytes`;
 
   // 2. Beyond the end of the summed axis, elements must be 0. So the tensor must end there too.
   const ends = dims.find((d) => liesAlong(d, sum));
@@ -147,7 +147,7 @@ function readDims(
   computation: Computation,
   { operand, value, conditions }: GridInput,
 ): { readonly access: Access; readonly dims: readonly ViewedDim[] } | string {
-  if (value.kind !== "access" || conditions.length > 0) return `${operand.name} is computed, and an engine copies`;
+  if (value.kind !== "access" || conditions.length > 0) return `${operand.name} is computed from its tensors, and a copy engine only copies`;
   const dims = dimsOf(tensorOf(computation, value.tensor), value, bytesOf(operand.dtype));
   return typeof dims === "string" ? dims : { access: value, dims };
 }
@@ -155,10 +155,10 @@ function readDims(
 /** Why an engine cannot address these dimensions: there are too many, or a pitch is not a multiple of 16 bytes. */
 function pitchProblem(tensor: string, dims: readonly ViewedDim[], bytes: number): string | undefined {
   if (dims.length < 2 || dims.length > MOST_DIMENSIONS) return `${tensor} has ${dims.length} dimensions`;
-  if (dims[0]?.pitch !== 1) return `no dimension of ${tensor} is contiguous`;
+  if (dims[0]?.pitch !== 1) return `${tensor} has no contiguous dimension`;
   const odd = dims.slice(1).find((d) => (d.pitch * bytes) % PITCH_BYTES !== 0);
   return odd
-    ? `${tensor} has ${odd.pitch * bytes} bytes from one ${odd.name} to the next, no multiple of ${PITCH_BYTES}`
+    ? `${tensor} has ${odd.pitch * bytes} bytes from one ${odd.name} to the next, which is not a multiple of ${PITCH_BYTES}`
     : undefined;
 }
 
@@ -175,10 +175,10 @@ function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | st
   const dims: ViewedDim[] = [];
   for (const [position, { name, extent }] of tensor.dims.entries()) {
     const form = affineForm(access.index[position] ?? access);
-    if (!form) return `${tensor.name} is indexed by more than sums of loops along ${name}`;
+    if (!form) return `${tensor.name} is not indexed by a linear sum of loops along ${name}`;
     const pitch = extent === 1 ? all : place(name, 1) - place(name, 0);
     for (let i = 1; i < extent && !even; i++)
-      if (place(name, i) - place(name, i - 1) !== pitch) return `${tensor.name} does not lie evenly along ${name}`;
+      if (place(name, i) - place(name, i - 1) !== pitch) return `${tensor.name} has no constant stride along ${name}`;
     dims.push({ name, own: [{ position, extent }], extent, pitch, form });
   }
   if (place(tensor.dims[0]?.name ?? "", 0) !== 0)
@@ -198,23 +198,23 @@ function walksOf(
   const between = dims.slice(1, -1);
   const [outermost] = dims.slice(-1);
   if (between.length === 0 || !outermost || rows.length > dims.length - 1)
-    return "an engine walks between an innermost and an outermost dimension";
+    return "a copy engine needs at least one dimension between the innermost and the outermost one to walk along";
   const walks: PixelRows["walks"][number][] = [];
   for (const [i, { name, form, extent }] of between.entries()) {
     const kept = axes.filter((a) => a.kind === "spatial" && form.terms.has(a.name));
     const [loop, ...others] = kept;
-    if (!loop || others.length > 0) return `places along ${name} are not those of one kept loop`;
-    if (i < rows.length && loop.name !== rows[i]) return `rows do not walk along ${name} in the order it lies in`;
+    if (!loop || others.length > 0) return `positions along ${name} do not follow a single spatial loop`;
+    if (i < rows.length && loop.name !== rows[i]) return `rows do not walk along ${name} in memory order`;
     const step = form.terms.get(loop.name) ?? 0;
-    if (step < 1 || step > MOST_STEP) return `an engine does not walk along ${name} in steps of ${step}`;
+    if (step < 1 || step > MOST_STEP) return `a copy engine cannot walk along ${name} in steps of ${step}`;
     const offsets = axes.flatMap((a) => (a.kind === "reduce" ? [{ ...a, by: form.terms.get(a.name) ?? 0 }] : []));
-    if (offsets.some((o) => o.by < 0)) return `an engine does not go back along ${name}`;
+    if (offsets.some((o) => o.by < 0)) return `a copy engine cannot walk backwards along ${name}`;
     const most = offsets.reduce((sum, o) => sum + o.by * (o.extent - 1), 0);
-    if (most >= (MOST_OFFSET[between.length] ?? 0)) return `${name} is offset by ${most}, too far for an engine`;
+    if (most >= (MOST_OFFSET[between.length] ?? 0)) return `${name} is offset by up to ${most}, too far for a copy engine`;
     const walk = { low: form.constant, count: loop.extent, step };
     const corner = MOST_CORNER[between.length] ?? 0;
     if ([walk.low, highCorner(walk, extent)].some((c) => c < -corner || c >= corner))
-      return `a walk along ${name} ends too far from the tensor's ends for an engine`;
+      return `a walk along ${name} leaves the tensor too far for a copy engine`;
     walks.push(walk);
   }
   const last = rows[dims.length - 2];

@@ -71,9 +71,9 @@ export function recurrentForms(computation: Computation): readonly Recurrent[] |
   if (!isRecurrent(equation)) return refuse("form", "the result does not refer to itself");
   const output = outputOf(computation);
   const { dtype } = output;
-  if (!LANE_TYPES.includes(dtype)) return refuse("type", `lanes make ${LANE_TYPES.join(", ")}, not ${dtype}`);
+  if (!LANE_TYPES.includes(dtype)) return refuse("type", `lanes compute in ${LANE_TYPES.join(", ")}, not in ${dtype}`);
   if (equation.where !== undefined)
-    return refuse("form", "where leaves elements out; write select(condition, a, b) in its place");
+    return refuse("form", "a where clause leaves elements undefined; write select(condition, a, b) instead");
   if (printExpr(output.storage) !== printExpr(rowMajor(output.dims)))
     return refuse("layout", `${output.name} is not stored row by row`);
   const spatial = axes.filter((a) => a.kind === "spatial");
@@ -189,7 +189,7 @@ function oddType(value: Expr, dtype: DType, dtypes: Readonly<Record<string, DTyp
       typeOf(e, dtypes) !== undefined &&
       isValue(e, value)
     )
-      return `${printExpr(e)}: lanes do not divide integers, nor take remainders`;
+      return `${printExpr(e)}: lanes have no integer division or remainder`;
     if (e.kind === "compare" && accessesIn(e).length > 0) {
       const own = comparedType(e, dtypes);
       if (own !== dtype && !HELD[dtype]?.includes(own))
@@ -257,7 +257,7 @@ export function recurrentUnder(computation: Computation, schedule: ArraySchedule
     return same(own.loops, transform.loops) && same(own.allocation, transform.allocation);
   });
   const known = forms.map((f) => `P (${transformOf(f).allocation.join(",")}) of ${transformOf(f).loops.join(",")}`);
-  if (!found) return refusal("design", `the result refers to itself: lanes make it by ${known.join(" or ")}`);
+  if (!found) return refusal("design", `the result refers to itself, which lanes compute by ${known.join(" or ")}`);
   return problemOf(found, schedule) ?? found;
 }
 
@@ -267,11 +267,11 @@ export const isForm = (found: Recurrent | LaneRefusal): found is Recurrent => "f
 function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefined {
   const refuse = (because: string): LaneRefusal => refusal("design", because);
   const [row = []] = s.transform.schedule;
-  if (s.transform.schedule.length !== 1) return refuse("time has one row where a result refers to itself");
+  if (s.transform.schedule.length !== 1) return refuse("the schedule of a result that refers to itself has one row");
   const wrong = [s.lanes, s.threads, ...Object.values(s.tile), ...Object.values(s.beside)].find(
     (n) => !Number.isSafeInteger(n) || n < 1,
   );
-  if (wrong !== undefined) return refuse(`${wrong} is no number of lanes, threads or steps`);
+  if (wrong !== undefined) return refuse(`${wrong} is not a positive number of lanes, threads or steps`);
   // 1. Dependences: nothing may be read before it is computed.
   if (recurrent.form === "prefix") {
     if (!same(row, [0])) return refuse(`a prefix is joined across the lanes of a step: s (0), not (${row.join(",")})`);
@@ -295,10 +295,10 @@ function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefi
   if (recurrent.form === "wavefront" && (second !== 1 || first < 1 || first > MOST_SKEW))
     return refuse(`a row runs 1 to ${MOST_SKEW} steps behind the one above: s (k,1), not (${row.join(",")})`);
   if (recurrent.form === "planes" && !same(row, [1, 0]))
-    return refuse(`planes are made one by one: s (1,0), not (${row.join(",")})`);
+    return refuse(`planes are computed one by one: s (1,0), not (${row.join(",")})`);
   if (recurrent.form === "wavefront") {
     const deep = Math.max(1, ...arrayDependences(recurrent).map((d) => stepsOf(row, d) ?? 0));
-    if (deep > DEEPEST) return refuse(`an element is needed ${deep} steps after it was made, more than ${DEEPEST}`);
+    if (deep > DEEPEST) return refuse(`an element is needed ${deep} steps after it was computed, more than ${DEEPEST}`);
     const far = Math.max(0, ...arrayDependences(recurrent).map(([di]) => (di === "*" || di === undefined ? 0 : di)));
     if (far > s.lanes) return refuse(`an element reads ${far} rows above, more than the ${s.lanes} lanes`);
   }
@@ -306,9 +306,9 @@ function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefi
   const [last] = recurrent.inner.slice(-1);
   const allowed = recurrent.form === "planes" ? [last?.name] : [];
   const idle = [...Object.keys(s.tile), ...Object.keys(s.beside).filter((name) => !allowed.includes(name))];
-  if (idle[0] !== undefined) return refuse(`${idle[0]} has neither tiles nor steps side by side here`);
-  if (s.inputs !== "loaded") return refuse("lanes load what they read: inputs loaded");
-  if (s.streaming) return refuse("what is read again soon is not stored around the caches");
+  if (idle[0] !== undefined) return refuse(`${idle[0]} has no tiles and no simultaneous steps here`);
+  if (s.inputs !== "loaded") return refuse("lanes load their inputs here: inputs must be loaded");
+  if (s.streaming) return refuse("streaming stores bypass the caches, and this result is read again soon");
   const blocks = Object.values(s.beside).reduce((n, count) => n * count, 1);
   if (blocks * [...walk(recurrent.computation.equation.value)].length > MOST_WRITTEN)
     return refuse(`${blocks} vectors side by side would be a program of more than ${MOST_WRITTEN} operations`);

@@ -97,19 +97,19 @@ export function warpProblem(steps: Steps, schedule: LaneSchedule): string | unde
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
       return `${name} must be a positive integer, got ${value}`;
   if (each !== undefined && !AT_ONCE.some((n) => n === each))
-    return `a lane has ${AT_ONCE.join(", ")} columns side by side, got ${each}`;
+    return `a lane computes ${AT_ONCE.join(", ")} adjacent columns, got ${each}`;
   if (schedule.vectors !== 1)
-    return "lanes of warps have their columns side by side: vectors must be 1, and each says how many";
-  if (schedule.streaming) return "warps store through the caches: streaming must be false";
-  if (schedule.strip !== 0) return "of warps, rows says how much of the middle axis is taken at once: strip must be 0";
+    return "a lane of a warp computes adjacent columns: vectors must be 1, and each says how many";
+  if (schedule.streaming) return "warps have no streaming stores: streaming must be false";
+  if (schedule.strip !== 0) return "on warps, rows says how much of the middle axis is taken at once: strip must be 0";
   const tile = warpTile(steps, schedule);
   const { swept, tiled, lane, width, halo } = tile;
   if (!swept && (sweep !== undefined || (ahead ?? 1) !== 1))
-    return "nothing is swept where lanes lie along the only axis of the plane";
-  if (!tiled && rows > 1) return `${rows} rows at once, but a plane of rows has no axis between them and its columns`;
-  if (lane.extent % (each ?? 1) !== 0) return `${each} neighbours at once do not divide ${lane.extent} columns`;
+    return "the plane has one axis, along which the lanes lie, so nothing is left to sweep";
+  if (!tiled && rows > 1) return `${rows} rows at once, but a two-dimensional plane has no axis between its rows and its columns`;
+  if (lane.extent % (each ?? 1) !== 0) return `${lane.extent} columns are not a multiple of the ${each} that a lane computes at once`;
   if (width < 1)
-    return `${schedule.lanes} lanes of ${each ?? 1} are not whole after ${tile.depth} steps, which read ${halo} columns on either side`;
+    return `${schedule.lanes} lanes of ${each ?? 1} columns have no complete column left after ${tile.depth} steps, which read ${halo} columns on either side`;
   const made = Array.from({ length: tile.depth }, (_, i) => rowsOfStep(tile, i + 1)).reduce((a, b) => a + b, 0);
   const written = tile.unrolled * made * tile.each * Math.max(1, operationsOfStep(steps.time) + selectsOfStep(steps));
   if (written > MOST_WRITTEN) return `a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`;
