@@ -17,7 +17,7 @@ const MASKS: readonly Helper[] = [
   ...maskBits,
   {
     name: "lane_mask",
-    text: code`/* All bits of the lanes of a mask. */
+    text: code`/* Expands a bit mask to all bits of each lane. */
 static inline __m256i lane_mask(unsigned bits) {
   const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), each), each);
@@ -25,14 +25,14 @@ static inline __m256i lane_mask(unsigned bits) {
   },
   {
     name: "wide_mask",
-    text: code`static inline __m256i wide_mask(unsigned bits) { /* of lanes of 64 bits */
+    text: code`static inline __m256i wide_mask(unsigned bits) { /* for lanes of 64 bits */
   const __m256i each = _mm256_setr_epi64x(1, 2, 4, 8);
   return _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits), each), each);
 }`,
   },
   {
     name: "mask_mov_lanes",
-    text: code`/* b where the mask has a bit, a elsewhere. */
+    text: code`/* b where the mask bit is set, a elsewhere. */
 static inline __m256 mask_mov_lanes(__m256 a, unsigned mask, __m256 b) {
   return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(lane_mask(mask)));
 }
@@ -46,7 +46,7 @@ static inline __m256i mask_mov_lanes(__m256i a, unsigned mask, __m256i b) { retu
 const MOVES: readonly Helper[] = [
   {
     name: "lanes_from",
-    text: code`/* As many lanes of low:high from the N-th on. */
+    text: code`/* The lanes of low:high that start at lane N. */
 template <int BYTES> static inline __m256i bytes_from(__m256i low, __m256i high) {
   if constexpr (BYTES == 0) return low;
   const __m256i middle = _mm256_permute2x128_si256(low, high, 0x21);
@@ -79,7 +79,7 @@ static inline int32_t lane_of(__m256i v, long n) { alignas(32) int32_t lanes[8];
   },
   {
     name: "even_lanes",
-    text: code`/* Every second element; none behind the last one is read. */
+    text: code`/* Every second element; reads nothing beyond the last one. */
 static inline __m256 even_lanes(const float* p) {
   const __m256 pairs = _mm256_shuffle_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 7), _MM_SHUFFLE(3, 1, 2, 0));
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), _MM_SHUFFLE(3, 1, 2, 0)));
@@ -170,7 +170,7 @@ static inline __m256i maskz_loadu_lanes(unsigned mask, const int32_t* p) { retur
   },
   {
     name: "mask_loadu_lanes",
-    text: code`/* What no bit stands for comes from \`otherwise\`. */
+    text: code`/* Lanes without a mask bit come from \`otherwise\`. */
 template <class V, class T> static inline V mask_loadu_lanes(V otherwise, unsigned mask, const T* p) {
   return mask_mov_lanes(otherwise, mask, maskz_loadu_lanes(mask, p));
 }`,
@@ -206,7 +206,7 @@ static inline __m256i mask_i32gather_lanes(__m256i otherwise, unsigned mask, __m
   },
   {
     name: "mask_i32scatter_lanes",
-    text: code`/* No instruction scatters: lane by lane. */
+    text: code`/* AVX2 has no scatter instruction, so lanes are stored one by one. */
 static inline void mask_i32scatter_lanes(float* p, unsigned mask, __m256i at, __m256 v, int) {
   alignas(32) int32_t n[8]; _mm256_store_si256((__m256i*)n, at);
   for (int l = 0; l < 8; l++) if (mask >> l & 1) p[n[l]] = lane_of(v, l);
@@ -226,7 +226,7 @@ static inline void mask_i32scatter_lanes(int32_t* p, unsigned mask, __m256i at, 
   },
   {
     name: "stream_lanes",
-    text: code`/* Past the caches where the address allows it. */
+    text: code`/* Bypasses the caches where the address is aligned. */
 static inline void stream_lanes(float* p, __m256 v) { if ((uintptr_t)p % 32 == 0) _mm256_stream_ps(p, v); else _mm256_storeu_ps(p, v); }
 static inline void stream_lanes(double* p, __m256d v) { if ((uintptr_t)p % 32 == 0) _mm256_stream_pd(p, v); else _mm256_storeu_pd(p, v); }
 static inline void stream_lanes(int32_t* p, __m256i v) { if ((uintptr_t)p % 32 == 0) _mm256_stream_si256((__m256i*)p, v); else _mm256_storeu_si256((__m256i*)p, v); }`,

@@ -15,7 +15,7 @@ import { calledIn, type Helper } from "./cpp-helpers.ts";
 export const maskBits: readonly Helper[] = [
   {
     name: "lanes_below",
-    text: code`/* The lanes before the n-th. */
+    text: code`/* A mask of the first n lanes. */
 static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }`,
   },
   {
@@ -29,7 +29,7 @@ const HELPERS: readonly Helper[] = [
   ...maskBits,
   {
     name: "row_below",
-    text: code`/* The elements before the n-th. */
+    text: code`/* A mask of the first n elements. */
 static inline unsigned long long row_below(long n) { return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1; }`,
   },
   {
@@ -59,7 +59,7 @@ static inline void turn_registers(__m512i r[16]) {
   },
   {
     name: "turn_words",
-    text: code`/* 16 rows of 16 words, \`pitch\` bytes apart, become 16 rows side by side. The mask counts elements of B bytes. */
+    text: code`/* 16 rows of 16 words, \`pitch\` bytes apart, become 16 adjacent rows. The mask counts elements of B bytes. */
 template <int B> static inline void turn_words(void* to, const void* from, long pitch, unsigned long long mask) {
   __m512i r[16];
   for (int i = 0; i < 16; i++) {
@@ -88,7 +88,7 @@ static inline void turn_rows(void* to, long to_pitch, const void* from, long pit
   },
   {
     name: "turn_columns",
-    text: code`/* Words of 16 rows become rows of 16 words; pitches in bytes. Of rows without a bit nothing is read, their words are zero. */
+    text: code`/* Words of 16 rows become rows of 16 words; pitches in bytes. Rows without a mask bit are not read, and their words are zero. */
 static inline void turn_columns(void* to, long to_pitch, const void* from, long pitch, unsigned long long rows, long words) {
   for (long k = 0; k < words; k += 16) {
     const __mmask16 read = lanes_below(words - k);
@@ -102,7 +102,7 @@ static inline void turn_columns(void* to, long to_pitch, const void* from, long 
   },
   {
     name: "lanes_from",
-    text: code`/* As many lanes of low:high from the N-th on. */
+    text: code`/* The lanes of low:high that start at lane N. */
 template <int N> static inline __m512 lanes_from(__m512 low, __m512 high) {
   return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(high), _mm512_castps_si512(low), N));
 }
@@ -119,7 +119,7 @@ static inline int32_t lane_of(__m512i v, long n) { alignas(64) int32_t lanes[16]
   },
   {
     name: "even_lanes",
-    text: code`/* Every second element; none behind the last one is read. */
+    text: code`/* Every second element; reads nothing beyond the last one. */
 static inline __m512 even_lanes(const float* p) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   return _mm512_permutex2var_ps(_mm512_loadu_ps(p), even, _mm512_maskz_loadu_ps(0x7fff, p + 16));
@@ -155,7 +155,7 @@ static inline __m512i least_lanes(__m512i a, __m512i b) { return _mm512_min_epi3
   },
   {
     name: "byte_dots",
-    text: code`/* c + a*b of four bytes a lane: without a sign, with one. As assembly: g++ 12 copies accumulators of the intrinsic to the stack. */
+    text: code`/* c + a*b over four bytes per lane, unsigned by signed. In assembly, because g++ 12 copies accumulators of the intrinsic to the stack. */
 static inline __m512i byte_dots(__m512i c, __m512i a, __m512i b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
   return c;
@@ -163,7 +163,7 @@ static inline __m512i byte_dots(__m512i c, __m512i a, __m512i b) {
   },
   {
     name: "word_dots",
-    text: code`/* c + a*b of two words a lane. */
+    text: code`/* c + a*b over two words per lane. */
 static inline __m512i word_dots(__m512i c, __m512i a, __m512i b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
   return c;
@@ -171,7 +171,7 @@ static inline __m512i word_dots(__m512i c, __m512i a, __m512i b) {
   },
   {
     name: "byte_windows",
-    text: code`/* Lane l has the four bytes from the l-th on; N are read. */
+    text: code`/* Lane l gets the four bytes that start at byte l; N bytes are read. */
 template <int N> static inline __m512i byte_windows(const void* p) {
   const __m512i bytes = _mm512_castsi256_si512(_mm256_maskz_loadu_epi8((1u << N) - 1, p));
   const __m512i blocks = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4), bytes);
@@ -180,7 +180,7 @@ template <int N> static inline __m512i byte_windows(const void* p) {
   },
   {
     name: "word_windows",
-    text: code`/* Lane l has the two words from the l-th on; N are read. */
+    text: code`/* Lane l gets the two words that start at word l; N words are read. */
 template <int N> static inline __m512i word_windows(const void* p) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x10001)), _mm512_set1_epi32(0x10000));
@@ -189,7 +189,7 @@ template <int N> static inline __m512i word_windows(const void* p) {
   },
   {
     name: "word_of",
-    text: code`/* B bytes, and zeros behind them. */
+    text: code`/* B bytes, followed by zeros. */
 template <int B> static inline int word_of(const void* p) {
   int word = 0;
   __builtin_memcpy(&word, p, B);
@@ -198,7 +198,7 @@ template <int B> static inline int word_of(const void* p) {
   },
   {
     name: "stream_lanes",
-    text: code`/* Past the caches where the address allows it. */
+    text: code`/* Bypasses the caches where the address is aligned. */
 static inline void stream_lanes(float* p, __m512 v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_ps(p, v); else _mm512_storeu_ps(p, v); }
 static inline void stream_lanes(double* p, __m512d v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_pd(p, v); else _mm512_storeu_pd(p, v); }
 static inline void stream_lanes(int32_t* p, __m512i v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_si512((__m512i*)p, v); else _mm512_storeu_si512(p, v); }`,

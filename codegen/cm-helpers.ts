@@ -10,7 +10,7 @@ import type { Helper } from "./cpp-helpers.ts";
 export const CM_HELPERS: readonly Helper[] = [
   {
     name: "gather_lanes",
-    text: code`/* An element for each lane. Doubles are pairs of dwords. */
+    text: code`/* Reads one element per lane. Doubles are pairs of dwords. */
 template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceIndex surface, vector<int, N> at) {
   enum { WORDS = sizeof(T) / 4, READS = (N * WORDS + 15) / 16 };
   vector<uint, READS * 16> offsets = 0;
@@ -27,7 +27,7 @@ template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceInd
   },
   {
     name: "scatter_lanes",
-    text: code`/* Each lane's element, where the mask says so. */
+    text: code`/* Writes one element per lane where the mask is set. */
 template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surface, vector<int, N> at, vector<T, N> value, vector<ushort, N> mask) {
   enum { WORDS = sizeof(T) / 4, WRITES = (N * WORDS + 15) / 16 };
   vector<uint, WRITES * 16> offsets = 0;
@@ -53,7 +53,7 @@ template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surf
   },
   {
     name: "load_lanes",
-    text: code`/* Lanes side by side from an element on, in blocks of owords. */
+    text: code`/* Adjacent lanes from one element on, in blocks of owords. */
 template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex surface, int first) {
   enum { BYTES = N * sizeof(T), BLOCK = BYTES <= 16 ? 16 : BYTES <= 32 ? 32 : BYTES <= 64 ? 64 : 128 };
   enum { EACH = BLOCK / sizeof(T), READS = (N + EACH - 1) / EACH };

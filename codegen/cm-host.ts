@@ -118,7 +118,7 @@ export function cmHost({ arguments: tensors, launches, workspaceBytes }: Kernel)
       ...(workspaceBytes === undefined
         ? []
         : [
-            code`CmBuffer* workspace = surface_of(std::vector<unsigned char>(${workspaceBytes})); /* begins with zeros */`,
+            code`CmBuffer* workspace = surface_of(std::vector<unsigned char>(${workspaceBytes})); /* starts as zeros */`,
           ]),
       NOTHING,
       ...launches.flatMap((l, i) => calls(l, i, files)),
@@ -142,7 +142,7 @@ function calls(launch: Launch, i: number, files: readonly string[]): Code[] {
   );
   const kernel = code`kernel_${i}`;
   return [
-    ...(launch.once ? [code`/* Once, ahead of the first call. */`] : []),
+    ...(launch.once ? [code`/* Once, before the first call. */`] : []),
     code`CmKernel* ${kernel} = nullptr;`,
     code`MUST(device->CreateKernel(program, CM_KERNEL_FUNCTION(${identifier(launch.function)}), ${kernel}));`,
     code`run(${kernel}, ${launch.groups}, {${list(surfaces)}});`,

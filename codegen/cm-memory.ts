@@ -16,7 +16,7 @@ export const CM_LANES = 16;
 export const CM_MEMORY: readonly Helper[] = [
   {
     name: "gather",
-    text: code`/* The element of each lane that is active, 0 for the others. */
+    text: code`/* The elements of active lanes; 0 in the others. */
 template <typename T> _GENX_ inline vector<T, 16> gather(SurfaceIndex surface, vector<int, 16> at, vector<ushort, 16> active) {
   vector<uint, 16> offsets = at * (int)sizeof(T);
   vector<T, 16> lanes = 0;
@@ -35,7 +35,7 @@ template <typename T> _GENX_ inline vector<T, 16> gather(SurfaceIndex surface, v
   },
   {
     name: "gather_slm",
-    text: code`/* The same in shared local memory, from a byte on. */
+    text: code`/* The same in shared local memory, from a byte offset on. */
 template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<int, 16> at, vector<ushort, 16> active) {
   vector<uint, 16> offsets = at * (int)sizeof(T) + from;
   vector<T, 16> lanes = 0;
@@ -104,7 +104,7 @@ template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<i
   },
   {
     name: "saturate_s32",
-    text: code`_GENX_ inline vector<int, 16> saturate_s32(vector<float, 16> x) { /* a float holds 2^31 and not one less */
+    text: code`_GENX_ inline vector<int, 16> saturate_s32(vector<float, 16> x) { /* a float can hold 2^31 but not 2^31 - 1 */
   vector<ushort, 16> beyond = x >= 2147483648.0f;
   vector<int, 16> whole = saturate(x, -2147483648.0f, 2147483520.0f);
   whole.merge(2147483647, beyond);
@@ -146,7 +146,7 @@ _GENX_ inline vector<float, 16> tf32_of(vector<float, 16> x) {
   },
   {
     name: "float_of",
-    text: code`/* A float with an odd last bit where it is not the integer: rounding it again is rounding the integer. */
+    text: code`/* A float whose last bit is odd where it differs from the integer, so that rounding it again equals rounding the integer. */
 _GENX_ inline vector<float, 16> float_of(vector<int, 16> x) {
   vector<int, 16> high = x >> 8;
   high.merge(high | 1, (x & 255) != 0);
@@ -183,7 +183,7 @@ _GENX_ inline vector<float, 16> float_of(vector<int, 16> x) {
   },
   {
     name: "to_bf16",
-    text: code`_GENX_ inline vector<ushort, 16> to_bf16(vector<float, 16> x) { /* of a number that is rounded */
+    text: code`_GENX_ inline vector<ushort, 16> to_bf16(vector<float, 16> x) { /* of a number that is already rounded */
   vector<uint, 16> bits = x.format<uint>();
   return vector<ushort, 16>(bits >> 16);
 }

@@ -109,7 +109,7 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
     const surfaces = [...(workspace ? [WORKSPACE] : []), ...tensors.map((t) => tensorName(t))];
     const parameters = surfaces.map((s) => code`SurfaceIndex ${s} [[type("buffer_t")]]`);
     const kernel = lines([
-      code`/* ${groups} thread groups of one thread${once ? ", once ahead of the first call" : ""}. */`,
+      code`/* ${groups} thread groups of one thread${once ? ". Runs once, before the first call" : ""}. */`,
       code`extern "C" _GENX_MAIN_ void ${name}(${list(parameters)}) {`,
       ...indented([
         code`const int part = cm_group_id(0), parts = cm_group_count(0);`,

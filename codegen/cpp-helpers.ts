@@ -38,7 +38,7 @@ const arithmeticOf = (inline: Inline): readonly Helper[] => [
   },
   {
     name: "one_by_one",
-    text: code`${inline} long one_by_one(long i) { asm("" : "+r"(i)); return i; } /* the compiler makes no vectors of it */`,
+    text: code`${inline} long one_by_one(long i) { asm("" : "+r"(i)); return i; } /* keeps the compiler from vectorising the loop */`,
   },
   {
     name: "clamp_index",
@@ -98,7 +98,7 @@ const arithmeticOf = (inline: Inline): readonly Helper[] => [
 const formatsOf = (inline: Inline): readonly Helper[] => [
   {
     name: "to_odd",
-    text: code`${inline} float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */
+    text: code`${inline} float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
   float f = (float)x; int32_t bits; memcpy(&bits, &f, 4);
   if ((double)f != x && x == x) bits = (bits - (__builtin_fabs((double)f) > __builtin_fabs(x))) | 1;
   memcpy(&f, &bits, 4); return f;

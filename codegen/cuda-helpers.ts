@@ -88,7 +88,7 @@ const DEVICE: readonly DeviceFunction[] = [
   {
     name: "copy_async_where",
     feature: "cp_async",
-    text: code`/* Of the elements at a place of a tensor; where they are not inside nothing is read, and zeros are written. */
+    text: code`/* Copies elements of a tensor; where they are outside nothing is read, and zeros are written. */
 template <int BYTES, class T> static __device__ inline void copy_async_where(bool inside, void* to, const T* tensor, long at) {
   const T* from = inside ? tensor + at : tensor;
   if (BYTES == 16)
@@ -120,7 +120,7 @@ static inline CUtensorMapSwizzle swizzle_of(unsigned span) {
   },
   {
     name: "describe_box",
-    text: code`/* A tensor, innermost dimension first, and the box of it that the engine copies at once, its rows swizzled over their width. cuTensorMapEncodeTiled. */
+    text: code`/* cuTensorMapEncodeTiled: a tensor, innermost dimension first, and the box that the engine copies at once, its rows swizzled over their width. */
 template <int RANK> static inline cudaError_t describe_box(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK], const uint64_t (&pitches)[RANK - 1], const unsigned (&box)[RANK]) {
   static const driver_entry<decltype(&cuTensorMapEncodeTiled)> encode("cuTensorMapEncodeTiled");
   if (encode.error != cudaSuccess) return encode.error;
@@ -131,7 +131,7 @@ template <int RANK> static inline cudaError_t describe_box(CUtensorMap* map, con
   },
   {
     name: "describe_pixels",
-    text: code`/* A tensor and the walk through it: along each dimension but the outer ones from a first place to a last one, that counted from the tensor's, in steps. cuTensorMapEncodeIm2col. */
+    text: code`/* cuTensorMapEncodeIm2col: a tensor and the walk through its inner dimensions, each from a first position to a last one, relative to the tensor's last, in steps. */
 template <int RANK> static inline cudaError_t describe_pixels(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK], const uint64_t (&pitches)[RANK - 1], const int (&first)[RANK - 2], const int (&last)[RANK - 2], const unsigned (&step)[RANK - 2], unsigned columns, unsigned count) {
   static const driver_entry<decltype(&cuTensorMapEncodeIm2col)> encode("cuTensorMapEncodeIm2col");
   if (encode.error != cudaSuccess) return encode.error;
@@ -144,7 +144,7 @@ template <int RANK> static inline cudaError_t describe_pixels(CUtensorMap* map, 
   {
     name: "init_arrivals",
     feature: "mbarrier_tx",
-    text: code`/* Barriers that complete a phase when so many have arrived; one thread that has said how many bytes come, and they have come. */
+    text: code`/* Barriers: a phase completes when so many threads have arrived, or when one thread has announced a number of bytes and these have arrived. */
 static __device__ inline void init_arrivals(uint64_t* arrivals, int count, unsigned arriving) {
   if (threadIdx.x == 0)
     for (int i = 0; i < count; i++)
@@ -154,7 +154,7 @@ static __device__ inline void init_arrivals(uint64_t* arrivals, int count, unsig
   {
     name: "publish_arrivals",
     feature: "mbarrier_tx",
-    text: code`/* All barriers of the block are there, for its threads and for the engine. */
+    text: code`/* Makes the initialised barriers visible to the block's threads and to the copy engine. */
 static __device__ inline void publish_arrivals() {
   if (threadIdx.x == 0) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   __syncthreads();
@@ -170,7 +170,7 @@ static __device__ inline void publish_arrivals() {
   {
     name: "copy_box",
     feature: "tma",
-    text: code`/* The box whose first element stands at these places; zeros where it is outside. */
+    text: code`/* Copies the box that begins at these positions; zeros where it is outside the tensor. */
 template <int RANK> static __device__ inline void copy_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* arrival) {
   ${byRank([2, 3, 4, 5], boxCopy)}
 }`,
@@ -178,7 +178,7 @@ template <int RANK> static __device__ inline void copy_box(void* to, const CUten
   {
     name: "copy_pixels",
     feature: "tma",
-    text: code`/* Pixels along the walk from these places on, each offset alike; zeros where they are outside. */
+    text: code`/* Copies pixels along the walk from these positions on, all with the same offset; zeros where they are outside the tensor. */
 template <int RANK> static __device__ inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* arrival) {
   ${byRank([3, 4, 5], pixelsCopy)}
 }`,
@@ -186,7 +186,7 @@ template <int RANK> static __device__ inline void copy_pixels(void* to, const CU
   {
     name: "await_arrival",
     feature: "mbarrier_tx",
-    text: code`/* Until the phase of this parity has been completed. */
+    text: code`/* Waits until the phase of this parity is complete. */
 static __device__ inline void await_arrival(uint64_t* arrival, unsigned parity) {
   unsigned there = 0;
   while (there == 0)
@@ -197,20 +197,20 @@ static __device__ inline void await_arrival(uint64_t* arrival, unsigned parity) 
   {
     name: "arrive_at",
     feature: "mbarrier_tx",
-    text: code`/* One thread of each warp: what the warp did before is done. */
+    text: code`/* One thread of each warp arrives, after all that the warp did before. */
 static __device__ inline void arrive_at(uint64_t* arrival) {
   if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(arrival)) : "memory");
 }`,
   },
   {
     name: "barrier_of_group",
-    text: code`/* Until the four warps of this thread's group have come here; barrier 0 is that of the block. */
+    text: code`/* Waits for the four warps of this thread's warpgroup; barrier 0 is that of the block. */
 static __device__ inline void barrier_of_group() { asm volatile("bar.sync %0, 128;" :: "r"(1 + threadIdx.x / 128) : "memory"); }`,
   },
   {
     name: "barrier_of_cluster",
     feature: "cluster",
-    text: code`/* Until all threads of the cluster have come here; what they wrote to shared memories before is there for all. */
+    text: code`/* Waits for all threads of the cluster; what they wrote to shared memory before is then visible to all. */
 static __device__ inline void barrier_of_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }`,
@@ -218,7 +218,7 @@ static __device__ inline void barrier_of_cluster() {
   {
     name: "cluster_has_begun",
     feature: "cluster",
-    text: code`/* Until all blocks of the cluster run, so that their memories may be written: nothing that threads wrote is waited for. */
+    text: code`/* Waits until all blocks of the cluster run, so that their shared memory may be written. Orders no earlier writes. */
 static __device__ inline void cluster_has_begun() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 }`,
@@ -226,7 +226,7 @@ static __device__ inline void cluster_has_begun() {
   {
     name: "in_block",
     feature: "cluster",
-    text: code`/* The same place in the shared memory of another block of the cluster. */
+    text: code`/* The same address in the shared memory of another block of the cluster. */
 template <class T> static __device__ inline T* in_block(T* own, unsigned block) {
   uint64_t place;
   asm("mapa.u64 %0, %1, %2;" : "=l"(place) : "l"((uint64_t)own), "r"(block));
@@ -236,7 +236,7 @@ template <class T> static __device__ inline T* in_block(T* own, unsigned block) 
   {
     name: "launch_with",
     feature: "cluster",
-    text: code`/* Blocks in clusters of so many; early: while the kernel ahead runs, which says when, and whose end this one awaits by itself. */
+    text: code`/* Launches blocks in clusters. An early launch may start while the kernel before it runs, when that one allows it; this kernel then waits for its end itself. */
 template <class K> static cudaError_t launch_with(K* kernel, unsigned cluster, int early, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t stream) {
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -252,13 +252,13 @@ template <class K> static cudaError_t launch_with(K* kernel, unsigned cluster, i
   {
     name: "begin_next_kernel",
     feature: "dependent_launch",
-    text: code`/* The kernel that awaits this one may be launched, once every block has come here. */
+    text: code`/* Lets the dependent kernel be launched once every block has come here. */
 static __device__ inline void begin_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }`,
   },
   {
     name: "await_kernel_ahead",
     feature: "dependent_launch",
-    text: code`/* Until the kernel ahead has ended, and what it wrote is there. */
+    text: code`/* Waits until the kernel before has ended and its writes are visible. */
 static __device__ inline void await_kernel_ahead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }`,
   },
   {
@@ -269,12 +269,12 @@ static __device__ inline void await_kernel_ahead() { asm volatile("griddepcontro
   {
     name: "wait_for_copies",
     feature: "cp_async",
-    text: code`/* Until all but the newest groups of this thread have arrived. */
+    text: code`/* Waits for all but the newest groups of this thread's copies. */
 template <int NEWEST> static __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group %0;" :: "n"(NEWEST) : "memory"); }`,
   },
   {
     name: "held",
-    text: code`/* A place that stays in its register: where a compiler works it out anew between the last products of a loop and their wait, it makes the products wait for each other. */
+    text: code`/* Keeps an address in its register. A compiler that recomputes it between the last products of a loop and their wait serialises the products. */
 template <class T> static __device__ inline T held(T place) {
   if constexpr (sizeof place == 8) asm volatile("" : "+l"(place));
   else asm volatile("" : "+r"(place));
@@ -303,7 +303,7 @@ template <class T> static __device__ inline T held(T place) {
 const PORTABLE: readonly Helper[] = [
   {
     name: "Piece",
-    text: code`/* Elements that move at once. */
+    text: code`/* Elements that move together. */
 template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece { T values[N]; typedef T Element; };`,
   },
   {
@@ -356,6 +356,6 @@ export function deviceCode(text: readonly Code[]): DeviceCode {
 /** Text for a GPU alone. Emulation on the host has its own version. */
 export function forDevice(parts: readonly Code[]): Code[] {
   if (parts.length === 0) return [];
-  const only = code`#ifdef __CUDACC__ /* for a GPU: an emulation on the host has functions of its own */`;
+  const only = code`#ifdef __CUDACC__ /* for a GPU; an emulation on the host has its own functions */`;
   return [only, ...parts, code`#endif`];
 }

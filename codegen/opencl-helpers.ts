@@ -20,7 +20,7 @@ const TYPES: Readonly<Record<string, string>> = {
 const FORMATS: readonly Helper[] = [
   {
     name: "to_odd",
-    text: code`static inline float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */
+    text: code`static inline float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
   float f = (float)x; int bits = as_int(f);
   if ((double)f != x && x == x) bits = (bits - (fabs((double)f) > fabs(x))) | 1;
   return as_float(bits);

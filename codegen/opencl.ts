@@ -77,7 +77,7 @@ class OpenClExpressions extends CExpressions {
 const WORKSPACE = new Name("local", "workspace");
 /** The number one, unknown to the compiler, so that it unrolls loops only as far as the schedule says. */
 const ONCE = new Name("local", "once");
-const ONE_OF_A_LINE = code`const int ${ONCE} = get_num_groups(1); /* 1: loops are not to be unrolled further */`;
+const ONE_OF_A_LINE = code`const int ${ONCE} = get_num_groups(1); /* 1; keeps the compiler from unrolling further */`;
 export const OPENCL_BARRIER = code`sub_group_barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);`;
 
 /**

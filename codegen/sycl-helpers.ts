@@ -13,7 +13,7 @@ import { calledIn, type Helper, helpersFor } from "./cpp-helpers.ts";
 const FORMATS: readonly Helper[] = [
   {
     name: "to_odd",
-    text: code`static inline float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */
+    text: code`static inline float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
   float f = (float)x;
   int32_t bits = sycl::bit_cast<int32_t>(f);
   if ((double)f != x && x == x) bits = (bits - (sycl::fabs((double)f) > sycl::fabs(x))) | 1;

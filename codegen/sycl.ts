@@ -180,7 +180,7 @@ export function syclPhase(
 export const syclCall = (name: Code): Code => code`last = ${name}(queue, ${WORKSPACE}, tensors);`;
 
 /** SYCL 2020, sections 4.6.5 (is_in_order) and 4.13.2 (errc). */
-const ORDERED = code`/* Phases, and calls that share a workspace, run one behind the other: in a queue that is in order they do. */
+const ORDERED = code`/* Phases, and calls that share a workspace, must run one after another, as they do in an in-order queue. */
 static void require_order(const sycl::queue& queue) {
   if (!queue.is_in_order())
     throw sycl::exception(sycl::make_error_code(sycl::errc::invalid), "automap: make the queue with sycl::property::queue::in_order");

@@ -80,7 +80,7 @@ typedef struct ${name}_plan ${name}_plan;
 ${upper}_API int ${name}_create(${name}_plan** plan, int which);
 ${
   constants.length > 0
-    ? code`/* Before the first run, and again whenever a constant has changed. What it is given is packed or copied and may be freed. */
+    ? code`/* Call it before the first run, and again whenever a constant has changed. Its arguments are packed or copied and may be freed. */
 ${upper}_API int ${name}_prepare(${name}_plan* plan${prepare});
 `
     : NOTHING

@@ -109,9 +109,7 @@ export function selfTestSource(subject: EmitSubject): SourceText {
     ...(epilogue ? [code`static Finish finish;`] : []),
     code`static Elements<double> tolerance, low, high;`,
     ...(facts.divides
-      ? [
-          code`static double not_small(double x) { return fabs(x) < 0.5 ? 1 : x; } /* quotients of nothing are not numbers */`,
-        ]
+      ? [code`static double not_small(double x) { return fabs(x) < 0.5 ? 1 : x; } /* keeps divisors away from zero */`]
       : []),
     NOTHING,
     ...drawing(facts),
@@ -144,10 +142,10 @@ function drawing(facts: Facts): Code[] {
     return code`    for (Int i = 0; i < ${elementCount(t)}; i++) sum.${dataName(t.name)}.set(i, ${kept});`;
   });
   return [
-    code`/* Draws the inputs of one set and works out the answer. */`,
+    code`/* Draws the inputs of one set and computes the answer. */`,
     ...(time
       ? [
-          code`/* False where rounding, which steps may amplify, is allowed as much as the answers spread: such a set says nothing. */`,
+          code`/* False when the rounding that is allowed, which steps may amplify, is as large as the spread of the answers: such a set proves nothing. */`,
         ]
       : []),
     code`static ${time ? "bool" : "void"} prepare_set(Data data) {`,
@@ -231,7 +229,7 @@ function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
     code`      double chain = ${chain};`,
     code`      tolerance.set(i, exact ? 0 : (chain + ${rule.operations + 1}) * (${rule.epsilon} * most + ${rule.smallest}));`,
     code`    }`,
-    code`    if (data == EXTREME && large > 2 && !fits) continue; /* such sums may leave their type */`,
+    code`    if (data == EXTREME && large > 2 && !fits) continue; /* such sums may overflow their type */`,
   ];
 }
 
@@ -307,7 +305,7 @@ function running({ name, said, parameters, inputs, output }: Facts): Code[] {
     ...(parameters.some((p) => p.role === "constant")
       ? [code`  if (int bad = ${name}_prepare(plan${pointers(["constant"])})) return failed(code, "prepare", bad);`]
       : []),
-    code`  /* Twice, so that what the first call leaves behind shows. */`,
+    code`  /* Twice, to reveal state that the first call leaves behind. */`,
     code`  for (int call = 0; call < 2; call++) {`,
     code`    memset(${memoryName(output)}.data, call ? 0x5a : 0xa5, ${bytes});`,
     code`    if (int bad = ${name}_run(plan${pointers(["input", "output"])})) return failed(code, "run", bad);`,

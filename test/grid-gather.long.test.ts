@@ -242,7 +242,9 @@ describe("a staged box of an input", () => {
     const reason = (more: Partial<GridSchedule>): unknown => gridProblem(context, { ...subject.schedule, ...more });
     expect(reason({ gather: "b", transfer: "plain" })).toBe("no two results of a tile read the same b");
     expect(reason({ gather: "d", transfer: "plain" })).toBe("d is no input of mma.m16n8k16.f32.f16");
-    expect(reason({ tile: { m: 80, n: 16, k: 32 }, transfer: "plain" })).toBe("a tile of 80 along m is not a box of its loops");
+    expect(reason({ tile: { m: 80, n: 16, k: 32 }, transfer: "plain" })).toBe(
+      "a tile of 80 along m is not a box of its loops",
+    );
     expect(reason({ stage: 3, split: { parts: 3, through: "memory" } })).toBe(
       "a box is staged for the whole sum, so the sum cannot be split among blocks",
     );

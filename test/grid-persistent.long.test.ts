@@ -109,7 +109,9 @@ describe("tiles that persistent blocks take in turn", () => {
     expect(problem({ persistent: 2, store: "direct", split: { parts: 2, through: "memory" } })).toBe(
       "a block either sums a part or takes tiles in turn, not both",
     );
-    expect(problem({ persistent: 2, stage: 1, fragments: "inline" })).toBe("tiles taken in turn need at least two stages");
+    expect(problem({ persistent: 2, stage: 1, fragments: "inline" })).toBe(
+      "tiles taken in turn need at least two stages",
+    );
   });
 
   it("print as this program", () => {

@@ -168,8 +168,12 @@ describe("a view that no descriptor of the copy engine expresses", () => {
         "m <- k; n <- q; k <- c",
       );
     const [border, tap] = [layer({ s: 1, pad: 1 }), layer({ s: 3, pad: 0 })];
-    expect(border).toBe("tiles of in begin at an offset of 2 bytes along w, and a copy engine begins at multiples of 16 bytes");
-    expect(tap).toContain("tiles of in begin at an offset of 2 bytes along w, and a copy engine begins at multiples of 16 bytes");
+    expect(border).toBe(
+      "tiles of in begin at an offset of 2 bytes along w, and a copy engine begins at multiples of 16 bytes",
+    );
+    expect(tap).toContain(
+      "tiles of in begin at an offset of 2 bytes along w, and a copy engine begins at multiples of 16 bytes",
+    );
     expect(layer({ s: 1, pad: 0 })).not.toContain("tiles of in");
     expect(layer({ s: 3, pad: 8, dilation: 8 })).not.toContain("tiles of in");
   });

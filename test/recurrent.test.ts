@@ -43,11 +43,11 @@ describe("a definition whose result refers to itself", () => {
       "f32",
       "along i each element waits for the one before, by (1); lanes take sums, maxima and minima",
     ],
-    ["h[i,j] = h[i-1,j] / 2 + x[i]", "s32", "lanes do not divide integers"],
+    ["h[i,j] = h[i-1,j] / 2 + x[i]", "s32", "lanes have no integer division"],
     ["h[i,j] = h[i-1,j] + x[i]", "s16", "lanes compute in s32, f32, f64, not in s16"],
     ["h[i,j] = h[i-1,j] + f32(a[j+i])", "f32", "f32(a[j+i]) is of another type; lanes compute in f32 alone"],
     ["h[i,j] = exp(h[i-1,j]) + x[i]", "f32", "exp has no instruction on lanes"],
-    ["h[i] = h[i-1] + x[i] where i > 2", "f32", "write select(condition, a, b) in its place"],
+    ["h[i] = h[i-1] + x[i] where i > 2", "f32", "write select(condition, a, b) instead"],
   ] as const)("%s is refused to lanes", (equation, dtype, because) => {
     const forms = recurrentForms(define(equation, dtype));
     expect("because" in forms ? forms.because : "").toContain(because);

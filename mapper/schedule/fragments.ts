@@ -53,7 +53,8 @@ function fragmentsProblem(context: GridContext, schedule: GridSchedule): string 
   }
   if (schedule.fragments !== "across") return undefined;
   // The first part of every step uses the same set.
-  if (partsOf(context, schedule.tile) % 2 !== 0) return "fragments that cross steps need an even number of parts in a step";
+  if (partsOf(context, schedule.tile) % 2 !== 0)
+    return "fragments that cross steps need an even number of parts in a step";
   if (schedule.stage === 1) return "fragments that cross steps need at least two stages";
   return undefined;
 }

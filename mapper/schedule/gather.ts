@@ -103,7 +103,8 @@ function findForm(context: GridContext, input: GridInput): GatherForm | string {
   if (operand.storage === undefined) return `the vendor does not publish which lane holds which element of ${name}`;
   if (value.kind !== "access" || conditions.length > 0)
     return `${name} is computed from its tensors, and a box is copied from one tensor`;
-  if (padding.kind !== "number" || padding.value !== 0) return "a box holds zeros outside its tensor, and this operand needs another value there";
+  if (padding.kind !== "number" || padding.value !== 0)
+    return "a box holds zeros outside its tensor, and this operand needs another value there";
   const dims = dimsOf(tensorOf(mapping.computation, value.tensor), value);
   if (typeof dims === "string") return dims;
   const inTile = new Set(kept.dimension?.loops.map((l) => l.name));
@@ -264,5 +265,7 @@ function gatherProblem(context: GridContext, schedule: GridSchedule): string | u
   const { input, elements } = box;
   const copied =
     (schedule.tile[input.kept.axis] ?? 1) * context.sum.elements * context.outerSums.reduce((n, d) => n * d.extent, 1);
-  return elements < copied ? undefined : `a box of ${elements} elements is no smaller than the ${copied} elements of the tiles`;
+  return elements < copied
+    ? undefined
+    : `a box of ${elements} elements is no smaller than the ${copied} elements of the tiles`;
 }

@@ -47,13 +47,12 @@ function persistentProblem(context: GridContext, schedule: GridSchedule): string
   const { persistent: blocks } = schedule;
   if (blocks === undefined) return undefined;
   const { intrinsic, outer } = context;
-  if (!intrinsic.asynchronous) return `${intrinsic.name} is awaited within its step, so no ring of stages can run on from tile to tile`;
+  if (!intrinsic.asynchronous)
+    return `${intrinsic.name} is awaited within its step, so no ring of stages can run on from tile to tile`;
   if (outer.length > 0) return `each ${outer[0]?.name} has blocks of its own, so tiles are not taken in turn`;
   if (schedule.split) return "a block either sums a part or takes tiles in turn, not both";
   if (windowOf(context, schedule)) return "a window that is staged once for all taps belongs to one tile";
   if (schedule.stage === 1) return "tiles taken in turn need at least two stages";
   const tiles = tilesOf(context, schedule);
-  return tiles <= blocks
-    ? `${tiles} tiles are too few for ${blocks} blocks to take them in turn`
-    : undefined;
+  return tiles <= blocks ? `${tiles} tiles are too few for ${blocks} blocks to take them in turn` : undefined;
 }

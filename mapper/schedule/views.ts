@@ -147,7 +147,8 @@ function readDims(
   computation: Computation,
   { operand, value, conditions }: GridInput,
 ): { readonly access: Access; readonly dims: readonly ViewedDim[] } | string {
-  if (value.kind !== "access" || conditions.length > 0) return `${operand.name} is computed from its tensors, and a copy engine only copies`;
+  if (value.kind !== "access" || conditions.length > 0)
+    return `${operand.name} is computed from its tensors, and a copy engine only copies`;
   const dims = dimsOf(tensorOf(computation, value.tensor), value, bytesOf(operand.dtype));
   return typeof dims === "string" ? dims : { access: value, dims };
 }
@@ -210,7 +211,8 @@ function walksOf(
     const offsets = axes.flatMap((a) => (a.kind === "reduce" ? [{ ...a, by: form.terms.get(a.name) ?? 0 }] : []));
     if (offsets.some((o) => o.by < 0)) return `a copy engine cannot walk backwards along ${name}`;
     const most = offsets.reduce((sum, o) => sum + o.by * (o.extent - 1), 0);
-    if (most >= (MOST_OFFSET[between.length] ?? 0)) return `${name} is offset by up to ${most}, too far for a copy engine`;
+    if (most >= (MOST_OFFSET[between.length] ?? 0))
+      return `${name} is offset by up to ${most}, too far for a copy engine`;
     const walk = { low: form.constant, count: loop.extent, step };
     const corner = MOST_CORNER[between.length] ?? 0;
     if ([walk.low, highCorner(walk, extent)].some((c) => c < -corner || c >= corner))

@@ -106,8 +106,10 @@ export function warpProblem(steps: Steps, schedule: LaneSchedule): string | unde
   const { swept, tiled, lane, width, halo } = tile;
   if (!swept && (sweep !== undefined || (ahead ?? 1) !== 1))
     return "the plane has one axis, along which the lanes lie, so nothing is left to sweep";
-  if (!tiled && rows > 1) return `${rows} rows at once, but a two-dimensional plane has no axis between its rows and its columns`;
-  if (lane.extent % (each ?? 1) !== 0) return `${lane.extent} columns are not a multiple of the ${each} that a lane computes at once`;
+  if (!tiled && rows > 1)
+    return `${rows} rows at once, but a two-dimensional plane has no axis between its rows and its columns`;
+  if (lane.extent % (each ?? 1) !== 0)
+    return `${lane.extent} columns are not a multiple of the ${each} that a lane computes at once`;
   if (width < 1)
     return `${schedule.lanes} lanes of ${each ?? 1} columns have no complete column left after ${tile.depth} steps, which read ${halo} columns on either side`;
   const made = Array.from({ length: tile.depth }, (_, i) => rowsOfStep(tile, i + 1)).reduce((a, b) => a + b, 0);

@@ -19,18 +19,18 @@
 #include <stdint.h>
 #include <string.h>
 #include <immintrin.h>
-/* The lanes before the n-th. */
+/* A mask of the first n lanes. */
 static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }
-/* All bits of the lanes of a mask. */
+/* Expands a bit mask to all bits of each lane. */
 static inline __m256i lane_mask(unsigned bits) {
   const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), each), each);
 }
-static inline __m256i wide_mask(unsigned bits) { /* of lanes of 64 bits */
+static inline __m256i wide_mask(unsigned bits) { /* for lanes of 64 bits */
   const __m256i each = _mm256_setr_epi64x(1, 2, 4, 8);
   return _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits), each), each);
 }
-/* As many lanes of low:high from the N-th on. */
+/* The lanes of low:high that start at lane N. */
 template <int BYTES> static inline __m256i bytes_from(__m256i low, __m256i high) {
   if constexpr (BYTES == 0) return low;
   const __m256i middle = _mm256_permute2x128_si256(low, high, 0x21);

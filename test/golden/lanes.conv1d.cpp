@@ -19,9 +19,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <immintrin.h>
-/* The lanes before the n-th. */
+/* A mask of the first n lanes. */
 static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }
-/* As many lanes of low:high from the N-th on. */
+/* The lanes of low:high that start at lane N. */
 template <int N> static inline __m512 lanes_from(__m512 low, __m512 high) {
   return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(high), _mm512_castps_si512(low), N));
 }

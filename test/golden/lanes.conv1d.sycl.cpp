@@ -48,7 +48,7 @@ static sycl::event phase_0(sycl::queue& queue, void* workspace, const void* cons
   });
 }
 
-/* Phases, and calls that share a workspace, run one behind the other: in a queue that is in order they do. */
+/* Phases, and calls that share a workspace, must run one after another, as they do in an in-order queue. */
 static void require_order(const sycl::queue& queue) {
   if (!queue.is_in_order())
     throw sycl::exception(sycl::make_error_code(sycl::errc::invalid), "automap: make the queue with sycl::property::queue::in_order");

@@ -9,7 +9,7 @@
  */
 #include <stdint.h>
 #include <string.h>
-#ifdef __CUDACC__ /* for a GPU: an emulation on the host has functions of its own */
+#ifdef __CUDACC__ /* for a GPU; an emulation on the host has its own functions */
 #ifndef AUTOMAP_FRAGMENT
 #define AUTOMAP_FRAGMENT
 /* A memory tile is the fragment: lane 0's registers, then lane 1's ... */
@@ -33,7 +33,7 @@ template <int BYTES> static __device__ inline void copy_async(void* to, const vo
   else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(shared_address(to)), "l"(from), "n"(BYTES) : "memory");
 }
 static __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Until all but the newest groups of this thread have arrived. */
+/* Waits for all but the newest groups of this thread's copies. */
 template <int NEWEST> static __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group %0;" :: "n"(NEWEST) : "memory"); }
 static __device__ inline void load_4_matrices(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -44,7 +44,7 @@ static __device__ inline void load_4_matrices_transposed(unsigned& a, unsigned& 
     : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(shared_address(row)) : "memory");
 }
 #endif
-/* Elements that move at once. */
+/* Elements that move together. */
 template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece { T values[N]; typedef T Element; };
 
 static __global__ void __launch_bounds__(64) phase_0(float* __restrict__ out, const uint16_t* __restrict__ x, const uint16_t* __restrict__ y) {

@@ -181,7 +181,7 @@ __kernel void automap_phase_1(global uint8_t* restrict workspace, global float* 
   global uint16_t* const b_padded = (global uint16_t*)(workspace + 0);
   global uint16_t* const b_tiles = (global uint16_t*)(workspace + 2368);
   __local float c_results[256];
-  const int once = get_num_groups(1); /* 1: loops are not to be unrolled further */
+  const int once = get_num_groups(1); /* 1; keeps the compiler from unrolling further */
   float8 c0;
   float8 c1;
   int8 b0;
