@@ -10,7 +10,7 @@
 
 import { boundsOf, offendingPart } from "./affine.ts";
 import { suggestion, UsageError } from "./error.ts";
-import { axesIn, axis, binary, type Expr, number, printExpr } from "./expression.ts";
+import { axesIn, axis, binary, type Expr, number, printExpr, substitute } from "./expression.ts";
 import { parseExpr } from "./parse.ts";
 
 /** A dimension of a tensor. */
@@ -30,6 +30,18 @@ export function fuseRowMajor(digits: readonly { readonly index: Expr; readonly e
     (sum, { index, extent }) => binary("+", binary("*", sum, number(extent)), index),
     number(0),
   );
+}
+
+/** The shape and the storage order of a tensor's elements as text, independent of the names of its dimensions. */
+export function storageText({
+  dims,
+  storage,
+}: {
+  readonly dims: readonly Dimension[];
+  readonly storage: Expr;
+}): string {
+  const places = new Map(dims.map((d, i) => [d.name, axis(`d${i}`)]));
+  return `${printExpr(substitute(storage, places, "index"), "formula")} of ${dims.map((d) => d.extent).join(",")}`;
 }
 
 /**

@@ -7,20 +7,24 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { printEquation } from "../abstraction/equation.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
+import { equationsOf } from "../abstraction/row-chain.ts";
 import { DEFAULT_DATABASE } from "../db/index.ts";
+import type { StepChain } from "../network/chains.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
-import { multiplyAddsOf, totalsOf } from "../network/tasks.ts";
+import type { Program, Step } from "../network/program.ts";
+import { totalsOf } from "../network/tasks.ts";
 import { packageName } from "../package/index.ts";
-import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { type NetworkKernel, networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { table, WIDTH } from "../report/text.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { findNvcc } from "../runtime/run/cuda-device.ts";
 import { checkPackageFolder, writePackage } from "../session/emit.ts";
 import { capabilityFor } from "../session/gpu-network.ts";
-import { type Choice, networkSubject } from "../session/network.ts";
-import { labelOfTask, shareOf } from "../session/network-report.ts";
+import { type Choice, chainsIn, networkSubject } from "../session/network.ts";
+import { type ChosenNetwork, labelOfTask, shareOf } from "../session/network-report.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { chosenFor, machineOf } from "./network-choices.ts";
 import { addModel, EXACT, modelOptions, openOn, targetWords } from "./network-model.ts";
@@ -48,6 +52,7 @@ const showSchema = documentOf({
   network: z.string(),
   nodes: z.int(),
   steps: z.int(),
+  calls: z.int().meta({ description: "of kernels: steps that share their rows are computed by one call" }),
   multiplyAdds: z.number(),
   parameters: z.number(),
   operators: z.strictObject({
@@ -57,7 +62,9 @@ const showSchema = documentOf({
   tasks: z.array(
     z.strictObject({
       task: z.string(),
-      nodes: z.array(z.string()).meta({ description: "the first node of each step" }),
+      nodes: z
+        .array(z.string())
+        .meta({ description: "the first node of each step, or of each call for several steps" }),
       ops: z.array(z.string()),
       multiplyAdds: z.number().meta({ description: "of one step; 0 where no products are summed" }),
       kind: z.enum(["record", "model", "loops"]).meta({ description: "where its kernel comes from" }),
@@ -133,33 +140,28 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
   const { program, choices } = await chosenFor(opened.program, given, gpu);
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
   const { counted, mapped, instructions } = shareOf(opened, { program, choices });
+  const computed = computedIn(program, choices, gpu ? [] : chainsIn(program, choices, given.threads));
+  const calls = computed.reduce((sum, { nodes }) => sum + nodes.length, 0);
   if (given.json) {
     printJson(showSchema, {
       network: program.name,
-      ...{ nodes: program.nodes, steps: program.steps.length, multiplyAdds, parameters },
+      ...{ nodes: program.nodes, steps: program.steps.length, calls, multiplyAdds, parameters },
       operators: { counted, mapped },
-      tasks: [...choices].map(([task, choice]) => ({
-        task: labelOfTask(task),
-        nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
-        ops: [...(task.steps[0]?.ops ?? [])],
-        multiplyAdds: task.multiplyAdds,
-        ...{ kind: choice.kind, kernel: kernelText(choice) },
-        ...(choice.kind === "record" && { record: choice.id, seconds: choice.seconds }),
-      })),
+      tasks: computed,
     });
     return EXIT.ok;
   }
   print(
-    `${program.name}: ${program.nodes} nodes in ${program.steps.length} steps, ${choices.size} different; ${(multiplyAdds / 1e9).toFixed(3)} G multiply-adds, ${(parameters / 1e6).toFixed(2)} M parameters`,
+    `${program.name}: ${program.nodes} nodes in ${program.steps.length} steps, ${calls} calls of ${computed.length} kernels; ${(multiplyAdds / 1e9).toFixed(3)} G multiply-adds, ${(parameters / 1e6).toFixed(2)} M parameters`,
   );
   const by = instructions.map(([name, operators]) => `${operators} onto ${name}`).join(", ");
   print(`${mapped} of ${counted} operators are mapped onto instructions${by === "" ? "" : `: ${by}`}\n`);
-  const rows = [...choices].map(([task, choice]) => [
-    String(task.steps.length),
-    (task.steps[0]?.ops ?? []).join(" "),
-    task.multiplyAdds === 0 ? "" : `${(multiplyAddsOf(task.computation) / 1e6).toFixed(1)} M`,
-    choice.kind === "record" ? `${(choice.seconds * 1e6).toFixed(1)} us` : choice.kind === "model" ? "not tuned" : "",
-    kernelText(choice),
+  const rows = computed.map((one) => [
+    String(one.nodes.length),
+    one.ops.join(" "),
+    one.multiplyAdds === 0 ? "" : `${(one.multiplyAdds / 1e6).toFixed(1)} M`,
+    one.seconds !== undefined ? `${(one.seconds * 1e6).toFixed(1)} us` : one.kind === "model" ? "not tuned" : "",
+    one.kernel,
   ]);
   print(table([["times", "nodes", "multiply-adds", "", "computed by"], ...rows]));
   const untuned = [...choices].filter(([task, choice]) => task.multiplyAdds > 0 && choice.kind !== "record").length;
@@ -171,6 +173,44 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
       ),
     );
   return EXIT.ok;
+}
+
+/** What computes a network's steps, in the order of the first of each. */
+function computedIn(
+  program: Program,
+  choices: ChosenNetwork["choices"],
+  chains: readonly (StepChain & NetworkKernel)[],
+): z.infer<typeof showSchema>["tasks"] {
+  const inChains = new Set(chains.flatMap(({ steps }) => steps));
+  const first = new Map(program.steps.map((step, place) => [step, place] as const));
+  const alone = [...choices].flatMap(([task, choice]) => {
+    const steps = task.steps.filter((step) => !inChains.has(step));
+    const row = {
+      task: labelOfTask(task),
+      nodes: steps.map(({ nodes }) => nodes[0] ?? ""),
+      ops: [...(steps[0]?.ops ?? [])],
+      multiplyAdds: task.multiplyAdds,
+      ...{ kind: choice.kind, kernel: kernelText(choice) },
+      ...(choice.kind === "record" && { record: choice.id, seconds: choice.seconds }),
+    };
+    return steps.length > 0 ? [{ steps, row }] : [];
+  });
+  const together = [...new Set(chains.map(({ kernel }) => kernel))].map((kernel) => {
+    const same = chains.filter((one) => one.kernel === kernel);
+    const steps = same[0]?.steps ?? [];
+    const row = {
+      task: equationsOf(same[0]?.chain ?? { parts: [] })
+        .map(printEquation)
+        .join("; "),
+      nodes: same.map((one) => one.steps[0]?.nodes[0] ?? ""),
+      ops: [...new Set(steps.flatMap(({ ops }) => ops))],
+      multiplyAdds: 0,
+      ...{ kind: "loops" as const, kernel: `plain loops: ${steps.length} steps row by row` },
+    };
+    return { steps, row };
+  });
+  const placeOf = ([step]: readonly Step[]): number => (step && first.get(step)) ?? 0;
+  return [...alone, ...together].sort((a, b) => placeOf(a.steps) - placeOf(b.steps)).map(({ row }) => row);
 }
 
 async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
@@ -218,7 +258,10 @@ async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<
       ...{ arenaBytes: memory.bytes, weightBytes: weights.length, ...(proof !== undefined && { proof }) },
     });
   else {
-    print(`${subject.name} in ${given.to}: ${parts.steps.length} steps, ${parts.kernels.length} kernels`);
+    const calls = parts.steps.filter(({ kernel }) => kernel !== undefined).length;
+    print(
+      `${subject.name} in ${given.to}: ${parts.steps.length} steps, ${calls} calls of ${parts.kernels.length} kernels`,
+    );
     print(
       `  values between steps ${mebibytes(memory.bytes)}, ${mebibytes(memory.apart)} side by side; weights ${mebibytes(weights.length)}`,
     );

@@ -9,7 +9,7 @@
 
 import { type Computation, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { printEquation } from "../abstraction/equation.ts";
+import { type Equation, printEquation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { C_TYPES, type KernelArgument } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
@@ -40,12 +40,21 @@ export interface SourceNotes {
 export interface CppParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
+  /** Of a kernel that computes several equations. */
+  readonly several?: Several;
   /** Includes and functions that this source needs. */
   readonly prelude: readonly Code[];
   readonly prepare: readonly Code[];
   readonly phases: readonly (readonly Code[])[];
   /** Declarations of the registers that a phase uses. */
   readonly registers: (named: Named) => readonly Code[];
+}
+
+/** Several equations that one kernel computes. */
+export interface Several {
+  readonly equations: readonly Equation[];
+  /** Tensors that they assign; the output is one of them. */
+  readonly written: ReadonlySet<string>;
 }
 
 /** The vector load of a buffer's last tile may read this many bytes beyond it. */
@@ -58,17 +67,17 @@ interface Declared {
 }
 
 export function cppSource(computation: Computation, nest: LoopNest, parts: CppParts): SourceText {
-  const { prepare, phases } = parts;
+  const { prepare, phases, several } = parts;
   const workspace = workspaceOf(nest);
   const tensors = Object.values(computation.tensors);
-  const output = outputOf(computation).name;
+  const written = several?.written ?? new Set([outputOf(computation).name]);
   const pointers = (constant: boolean): Declared[] => [
     ...workspace.buffers.map(({ name, dtype, offset }) => {
       const type = C_TYPES[dtype];
       return { name, line: code`${type}* const ${tensorName(name)} = (${type}*)((char*)workspace + ${offset});` };
     }),
     ...tensors.map((t, i) => {
-      const kept = t.name === output && !constant ? "" : "const ";
+      const kept = written.has(t.name) && !constant ? "" : "const ";
       const type = code`${kept}${C_TYPES[t.dtype]}*`;
       return { name: t.name, line: code`${type} const ${tensorName(t.name)} = (${type})tensors[${i}];` };
     }),
@@ -90,7 +99,7 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
     ]),
   );
   const text = lines([
-    headOf(computation, parts.comments),
+    headOf(computation, parts.comments, several?.equations),
     code`#include <stdint.h>`,
     code`#include <string.h>`,
     ...parts.prelude,
@@ -148,10 +157,16 @@ function declared({ memory }: Named, all: readonly Declared[]): Code[] {
 }
 
 /** The comment at the head of a source, in every language. */
-export function headOf(computation: Computation, comments: readonly string[]): Code {
-  const { epilogue } = computation;
+export function headOf(
+  computation: Computation,
+  comments: readonly string[],
+  equations: readonly Equation[] = [
+    computation.equation,
+    ...(computation.epilogue ? [computation.epilogue.equation] : []),
+  ],
+): Code {
   return comment([
-    ...[computation.equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation),
+    ...equations.map(printEquation),
     ...Object.values(computation.tensors).map(describeTensor),
     ...comments,
   ]);

@@ -18,7 +18,7 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
 import { allOf, CExpressions, type LibraryFunction, type Place } from "./c-expressions.ts";
 import { CppWriter } from "./cpp.ts";
-import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { isVectorFunction } from "./float-functions.ts";
 
 /** Loops without instructions. */
@@ -28,20 +28,25 @@ interface Loops {
   readonly inside: ReadonlySet<Access>;
 }
 
-/** @param features ISA features that the compiler may use, by flag name; none gives a kernel for any machine */
+/**
+ * @param features ISA features that the compiler may use, by flag name; none gives a kernel for any machine
+ * @param notes with the equations, where the loops compute several
+ */
 export function generateLoops(
   computation: Computation,
   loops: Loops,
   features: readonly string[],
-  notes: SourceNotes,
+  { lines: comments, several }: SourceNotes & { readonly several?: Several },
 ): Kernel {
   const writer = new CppWriter(new LoopExpressions(computation, loops), loops.nest, false);
   return {
     language: "c++",
-    source: writer.source({ comments: notes.lines, prelude: NOTHING, registers: () => [] }),
+    source: writer.source({ comments, ...(several && { several }), prelude: NOTHING, registers: () => [] }),
     features,
     promises: undefined,
-    arguments: argumentsOf(computation),
+    arguments: argumentsOf(computation).map((own) =>
+      several?.written.has(own.tensor) ? { ...own, role: "output" } : own,
+    ),
   };
 }
 

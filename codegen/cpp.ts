@@ -20,7 +20,7 @@ import { compilerFeatures, isWritten, writesVectorRows } from "../targets/featur
 import { declareRegister, isNumbered, preludeOf } from "../targets/registers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
-import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, cppSource, openLoop, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
@@ -65,6 +65,7 @@ const END_IF = code`#endif`;
 /** The parts of a source that depend on its instruction. */
 interface Head {
   readonly comments: readonly string[];
+  readonly several?: Several;
   readonly prelude: Code;
   readonly registers: (named: Named) => readonly Code[];
 }
@@ -81,12 +82,13 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
   }
 
-  source({ comments, prelude, registers }: Head): SourceText {
+  source({ comments, several, prelude, registers }: Head): SourceText {
     const prepare = printStatements(this.nest.prepare, this);
     const phases = phasesOf(this.nest.body).map((p) => printStatements(p, this));
     const helpers = vectorHelpersFor([...prepare, ...phases.flat()]);
     return cppSource(this.c.computation, this.nest, {
       comments,
+      ...(several && { several }),
       prelude: [prelude, ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : [])],
       prepare,
       phases,

@@ -9,7 +9,8 @@
 
 import { memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Program, rootOf } from "./program.ts";
+import type { StepChain } from "./chains.ts";
+import { type Program, rootOf, type Step } from "./program.ts";
 import type { Value } from "./value.ts";
 
 /** Bytes of a cache line, and of the widest vector. */
@@ -31,14 +32,26 @@ interface Block {
   readonly to: number;
 }
 
-/** @param shared whether values may share bytes; otherwise all of them can be inspected after a run */
-export function planMemory(program: Program, shared = true): MemoryPlan {
+/**
+ * @param shared whether values may share bytes; otherwise all of them can be inspected after a run
+ * @param chains steps that are computed together, of whose values only the stored ones have a place when memory is shared
+ */
+export function planMemory(program: Program, shared = true, chains: readonly StepChain[] = []): MemoryPlan {
   const given = new Set(program.outputs.map(({ value }) => rootOf(value)));
+  const chainOf = new Map(chains.flatMap((one) => one.steps.map((step) => [step, one] as const)));
+  const places = new Map(program.steps.map((step, i) => [step, i] as const));
+  /** When a step is computed: in a chain, with its last one. */
+  const timeOf = (step: Step): number => places.get(chainOf.get(step)?.steps.at(-1) ?? step) ?? 0;
   const last = new Map<Value, number>();
-  for (const [i, step] of program.steps.entries())
-    for (const value of Object.values(step.reads)) last.set(rootOf(value), i);
-  const blocks = program.steps.flatMap(({ output, computation }, from): Block[] => {
-    if (given.has(output)) return [];
+  for (const step of program.steps)
+    for (const value of Object.values(step.reads)) {
+      const root = rootOf(value);
+      last.set(root, Math.max(last.get(root) ?? 0, timeOf(step)));
+    }
+  const blocks = program.steps.flatMap((step): Block[] => {
+    const { output, computation } = step;
+    const from = timeOf(step);
+    if (given.has(output) || (shared && !isStoredIn(chainOf.get(step), output))) return [];
     const tensor = outputOf(computation);
     const bytes = Math.ceil((memoryElements(tensor) * bytesOf(tensor.dtype)) / ALIGNMENT) * ALIGNMENT;
     return [{ value: output, bytes, from, to: last.get(output) ?? from }];
@@ -60,4 +73,8 @@ export function planMemory(program: Program, shared = true): MemoryPlan {
     bytes: Math.max(0, ...placed.map(({ offset, bytes }) => offset + bytes)),
     apart: blocks.reduce((sum, { bytes }) => sum + bytes, 0),
   };
+}
+
+function isStoredIn(chain: StepChain | undefined, value: Value): boolean {
+  return chain === undefined || chain.chain.stored.some((name) => chain.values[name] === value);
 }

@@ -12,6 +12,7 @@ import { type Computation, computationKey } from "../abstraction/computation.ts"
 import { attempt } from "../abstraction/error.ts";
 import { best, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
 import { everyIntrinsic } from "../intrinsics/index.ts";
+import { chainsOf, type StepChain } from "../network/chains.ts";
 import { fuse } from "../network/fuse.ts";
 import type { Graph } from "../network/graph.ts";
 import { inHalf } from "../network/half.ts";
@@ -26,7 +27,7 @@ import { placeText } from "../report/describe-candidate.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { formsIn, inBestForms, targetOfForms } from "./forms.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
-import { loopsKernel } from "./plain-loops.ts";
+import { chainKernel, loopsKernel } from "./plain-loops.ts";
 import { rankOf } from "./rank.ts";
 import { VERSION } from "./version.ts";
 
@@ -163,10 +164,32 @@ export function networkSubject(
     name: packageName(program.name, name),
     program,
     kernels,
+    chains: gpu ? [] : chainsIn(program, choices, threads),
     threads,
     ...(gpu && { gpu }),
     provenance: [...provenance, `made by   automap ${VERSION}`],
   };
+}
+
+/** Steps that one kernel computes row by row, with that kernel: of those that plain loops compute, and on a CPU only. */
+export function chainsIn(
+  program: Program,
+  choices: ReadonlyMap<Task, Choice>,
+  threads: number,
+): (StepChain & NetworkKernel)[] {
+  const free = new Set(
+    [...choices].flatMap(([{ steps }, choice]) => (choice.kind === "loops" && choice.kernel ? steps : [])),
+  );
+  const kernels = new Map<string, NetworkKernel>();
+  return chainsOf(program, { threads, isFree: (step) => free.has(step) }).map((one) => {
+    const key = JSON.stringify(one.chain);
+    const made = kernels.get(key) ?? {
+      kernel: chainKernel(one.chain, nativeTarget().isa),
+      provenance: [`made by   automap ${VERSION}`],
+    };
+    kernels.set(key, made);
+    return { ...one, ...made };
+  });
 }
 
 /** Each task with its kernel. */

@@ -44,6 +44,27 @@ function block(): Graph {
   return net.graph;
 }
 
+/** Norms and softmaxes over rows of lengths that vectors do not divide, with values that other steps read too. */
+function rowByRow(): Graph {
+  const net = new SeededLayers("row_by_row", 5);
+  const x = net.input("x", [2, 3, 7, 70]);
+  const normed = (of: string, name: string): string =>
+    net.node("LayerNormalization", [
+      of,
+      net.drawn(`${name}.gain`, [70], 0.2, 1),
+      net.drawn(`${name}.offset`, [70], 0.1),
+    ]);
+  const sum = net.node("Add", [net.node("Mul", [x, x]), net.input("beside", [2, 3, 7, 70])]);
+  const first = normed(sum, "first");
+  const masked = net.node("Add", [net.node("Add", [sum, first]), net.input("mask", [2, 1, 1, 70])]);
+  net.output(net.node("Softmax", [masked], { axis: -1 }));
+  const turned = net.node("Transpose", [first], { perm: [0, 1, 3, 2] });
+  net.output(net.node("LogSoftmax", [turned], { axis: -1 }));
+  const parameters = [net.drawn("gain", [3], 0.2, 1), net.drawn("offset", [3], 0.1)];
+  net.output(net.node("InstanceNormalization", [turned, ...parameters]));
+  return net.graph;
+}
+
 /** Nodes that move: outputs that are inputs, shapes of others, and values read twice. */
 function moves(): Graph {
   const net = new GraphBuilder("moves");
@@ -121,6 +142,14 @@ describe("the library of a network", () => {
   it("computes its equations where it is quantised", async () => {
     const { at, parts } = emitted(await quantisedBlock(), true);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+  });
+
+  it.each([1, 2])("computes the steps of norms and softmaxes together, row by row, on %i threads", async (threads) => {
+    const { at, parts } = emitted(rowByRow(), true, threads);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    expect(parts.steps.filter(({ kernel }) => kernel !== undefined).length).toBe(5);
+    expect(parts.steps.length).toBeGreaterThan(15);
+    expect(parts.memory.bytes).toBeLessThan(parts.kept.bytes / 2);
   });
 
   it("prints the time of each step", async () => {

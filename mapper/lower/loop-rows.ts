@@ -21,12 +21,11 @@ import {
 import { loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { type Run, rowAmong, runsOf } from "./loop-runs.ts";
 import type { FreshNames } from "./names.ts";
+import { PARTIAL_BYTES } from "./partial-sums.ts";
 
 /** Elements in a row. The sums of a row must stay in L1. A row without sums is long enough to amortise its loop. */
 const SUMS = { most: 128, usual: 64 } as const;
 const COPIED = { most: 1024, usual: 512 } as const;
-/** Bytes of partial sums when the row is a summed loop: four vectors of 64 bytes hide the latency of an addition. */
-const PARTIAL_BYTES = 256;
 
 /** A run that is walked as a row: the counter within a block of the row, and the counter of the blocks. */
 export interface Row {

@@ -26,7 +26,6 @@ import {
   accessesIn,
   and,
   axis,
-  binary,
   type Expr,
   isSame,
   number,
@@ -39,6 +38,7 @@ import { clearOutput } from "../match/elements.ts";
 import { storedBeside } from "./beside.ts";
 import { type Cut, type Row, RowLoops } from "./loop-rows.ts";
 import { FreshNames } from "./names.ts";
+import { combine, halvings } from "./partial-sums.ts";
 
 /**
  * The nest of plain loops, and the reads in it that are inside their tensors although their indices alone do not show
@@ -148,17 +148,10 @@ class Lowering {
     const tail = run.extent - whole * steps;
     const all = blocks === 1 ? [piece(steps)] : [loop(block, whole, [piece(steps)])];
     const last = { ...loop(block, blocks, [piece(tail)]), range: { from: [number(whole)], to: [number(blocks)] } };
-    const halves: Statement[] = [];
-    for (let left = steps; left > 1; left = Math.ceil(left / 2)) {
-      const half = Math.ceil(left / 2);
-      const other = at(binary("+", axis(counter), number(half)));
-      const equation = combine(this.computation.equation.op, at(axis(counter)), other);
-      halves.push(loop(counter, left - half, [{ kind: "scalar", equation }]));
-    }
     return [
       loop(counter, steps, [this.cleared(at(axis(counter)))]),
       ...this.rows.overSummed(tail > 0 ? [...all, last] : all),
-      ...halves,
+      ...halvings(this.computation.equation.op, { sums: this.sums.name, counter, steps }),
       this.stored(at(number(0))),
     ];
   }
@@ -291,12 +284,4 @@ function isIdle(value: Expr, integers: boolean): boolean {
     default:
       return false;
   }
-}
-
-function combine(op: Equation["op"], sum: Access, value: Expr): Equation {
-  const joined: Expr =
-    op === "+="
-      ? { kind: "binary", op: "+", left: sum, right: value }
-      : { kind: "call", fn: op === "max=" ? "max" : "min", args: [sum, value] };
-  return { target: sum, op: "=", value: op === "=" ? value : joined };
 }

@@ -144,7 +144,7 @@ ${lines(
   indented(
     steps.map(
       (s) =>
-        code`{${stringLiteral(s.name)}, ${s.kernel}, ${s.places.length}, {${list(s.places.map(placeText))}}, {${list(s.kept.map(placeText))}}, ${s.bytes}},`,
+        code`{${stringLiteral(s.name)}, ${s.kernel ?? -1}, ${s.places.length}, {${list(s.places.map(placeText))}}, {${list(s.kept.map(placeText))}}, ${s.bytes}},`,
     ),
   ),
 )}

@@ -90,7 +90,7 @@ export function networkHeader(parts: NetworkParts): SourceText {
       ? [`A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own.`]
       : []),
     "With the flag KEEP every value has memory of its own, so that the output of each step can be looked at after a run.",
-    "With the flag TIMES the time of each step is taken: seconds of all runs together.",
+    "With the flag TIMES the time of each step is taken: seconds of all runs together. A step that is computed with a later one takes none.",
     "",
     ...subject.provenance,
   ])}
@@ -203,6 +203,7 @@ struct Place {
 enum { MOST = ${most}, STEPS = ${steps.length}, ALIGNMENT = 64, LARGE_PAGE = 2 << 20 };
 struct Step {
   const char* name;
+  /* The code of a step that is computed with a later one is -1. */
   int code, count;
   Place places[MOST], kept[MOST];
   unsigned long bytes;
@@ -212,7 +213,7 @@ ${lines(
   indented(
     steps.map(
       (s) =>
-        code`{${stringLiteral(s.name)}, ${s.kernel}, ${s.places.length}, {${list(s.places.map(placeText))}}, {${list(s.kept.map(placeText))}}, ${s.bytes}},`,
+        code`{${stringLiteral(s.name)}, ${s.kernel ?? -1}, ${s.places.length}, {${list(s.places.map(placeText))}}, {${list(s.kept.map(placeText))}}, ${s.bytes}},`,
     ),
   ),
 )}
@@ -282,11 +283,13 @@ function createText(parts: NetworkParts): Code {
   net->keep = flags & ${upper}_KEEP;
   net->times = flags & ${upper}_TIMES;
   unsigned long bytes = aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
-  for (const Step& step : steps) bytes += aligned(codes[step.code].workspace_bytes());
+  for (const Step& step : steps)
+    if (step.code >= 0) bytes += aligned(codes[step.code].workspace_bytes());
   net->arena = (unsigned char*)block(bytes);
   if (!net->arena) return ${name}_destroy(net), ${upper}_NO_MEMORY;
   unsigned char* next = net->arena + aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
   for (int i = 0; i < STEPS; i++) {
+    if (steps[i].code < 0) continue;
     const Code& code = codes[steps[i].code];
     net->workspaces[i] = next;
     next += aligned(code.workspace_bytes());
@@ -321,6 +324,7 @@ ${lines(
   ),
 )}
   for (int i = 0; i < STEPS; i++) {
+    if (steps[i].code < 0) continue;
     const Code& code = codes[steps[i].code];
     void* tensors[MOST];
     collect(net, steps[i], tensors);
@@ -426,7 +430,8 @@ int main(int count, char** words) {
       if (i == 0 || taken < least[step]) least[step] = taken;
     }
   }
-  for (int step = 0; profiled && step < STEPS; step++) printf("%.9f %s\\n", least[step], ${name}_step_name(step));
+  for (int step = 0; profiled && step < STEPS; step++)
+    if (least[step] > 0) printf("%.9f %s\\n", least[step], ${name}_step_name(step));
   for (int i = INPUTS; i < ALL; i++) if (!move(words[first + i], data[i], sizes[i], false)) return 1;
   for (int step = 0; folder && step < ${name}_steps(); step++) {
     char path[4096];

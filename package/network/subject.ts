@@ -8,9 +8,10 @@
 import { type Computation, computationKey, inputsOf, outputOf, type Tensor } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import { axis, printExpr, substitute } from "../../abstraction/expression.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-
+import { storageText } from "../../abstraction/layout.ts";
+import { KEPT } from "../../abstraction/row-chain.ts";
+import type { StepChain } from "../../network/chains.ts";
 import { type MemoryPlan, planMemory } from "../../network/memory.ts";
 import { type Program, rootOf } from "../../network/program.ts";
 import { describeValue, elementsOf, heldAs, type Value } from "../../network/value.ts";
@@ -25,6 +26,8 @@ export interface NetworkSubject {
   readonly program: Program;
   /** Kernels by the key of their computation. A computation without a kernel runs as plain loops. */
   readonly kernels: ReadonlyMap<string, NetworkKernel>;
+  /** Steps that one kernel computes together; none when left out. */
+  readonly chains?: readonly (StepChain & NetworkKernel)[];
   /** Threads that share each kernel. */
   readonly threads: number;
   /** Set when all kernels are CUDA kernels: the compute capability they are compiled for, 90 for 9.0. */
@@ -46,10 +49,11 @@ export type Place =
 export interface PlacedStep {
   /** A readable name: `layer1.0.conv1 (Conv BatchNormalization Relu)`. */
   readonly name: string;
-  readonly kernel: number;
+  /** Undefined for a step that is computed with a later one, the last of its chain. */
+  readonly kernel: number | undefined;
   /** Places of its tensors in the kernel's order: the output first. */
   readonly places: readonly Place[];
-  /** The same for a run that keeps every value in a place of its own. */
+  /** The same for a run that keeps every value in a place of its own. Of a step that is computed with a later one, its output's place. */
   readonly kept: readonly Place[];
   readonly bytes: number;
 }
@@ -92,7 +96,8 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
         `${value.name} is ${describeValue(value)}: inputs and outputs of 64 bits are not supported yet`,
         value.constant ? { hint: "it is known before the run: take it off the model's outputs" } : {},
       );
-  const [memory, kept] = [planMemory(program), planMemory(program, false)];
+  const { chains = [] } = subject;
+  const [memory, kept] = [planMemory(program, true, chains), planMemory(program, false, chains)];
   const weights = new WeightsFile();
   const made = new Map(program.outputs.map(({ value }, i) => [rootOf(value), i] as const).reverse());
   const placeIn = (plan: MemoryPlan, value: Value, tensor?: Tensor): Place => {
@@ -108,23 +113,36 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
   };
   const kernels = new Map<string, EmitSubject>();
   const numbers = new Map<string, number>();
-  const steps = program.steps.map(({ nodes, ops, computation, reads, output }): PlacedStep => {
-    const key = computationKey(computation);
-    if (!kernels.has(key)) {
-      numbers.set(key, kernels.size);
-      kernels.set(key, kernelSubject(subject, key, computation, kernels.size));
-    }
-    const values = [
-      [output, outputOf(computation)] as const,
-      ...inputsOf(computation).map((tensor) => [readAs(reads, tensor.name), tensor] as const),
-    ];
-    return {
-      name: `${nodes[0] ?? ""} (${ops.join(" ")})`,
-      kernel: numbers.get(key) ?? 0,
-      places: values.map(([value, tensor]) => placeIn(memory, value, tensor)),
-      kept: values.map(([value, tensor]) => placeIn(kept, value, tensor)),
-      bytes: bytesOfTensor(computation),
+  const numberOf = (key: string, made: (number: number) => EmitSubject): number => {
+    const number = numbers.get(key) ?? kernels.size;
+    if (number === kernels.size) kernels.set(key, made(number));
+    numbers.set(key, number);
+    return number;
+  };
+  const chainOf = new Map(chains.flatMap((one) => one.steps.map((step) => [step, one] as const)));
+  const steps = program.steps.map((step): PlacedStep => {
+    const { nodes, ops, computation, reads, output } = step;
+    const about = { name: `${nodes[0] ?? ""} (${ops.join(" ")})`, bytes: bytesOfTensor(computation) };
+    const chain = chainOf.get(step);
+    if (chain && chain.steps.at(-1) !== step)
+      return { ...about, kernel: undefined, places: [], kept: [placeIn(kept, output)] };
+    const values = chain
+      ? chainValues(chain)
+      : [
+          [output, outputOf(computation)] as const,
+          ...inputsOf(computation).map((tensor) => [readAs(reads, tensor.name), tensor] as const),
+        ];
+    const kernel = chain
+      ? numberOf(JSON.stringify(chain.chain), (number) => chainSubject(subject, chain, number))
+      : numberOf(computationKey(computation), (number) => kernelSubject(subject, computation, number));
+    const flagged = (plan: MemoryPlan, flag: Value): readonly Place[] => {
+      const isPlaced = (value: Value): boolean => plan === kept || !chain || isStored(chain, value);
+      return values.map(([value, tensor]) =>
+        // No call without the flag touches a value that stays in its chain.
+        value === FLAGS.off || !isPlaced(value) ? placeIn(plan, flag) : placeIn(plan, value, tensor),
+      );
     };
+    return { ...about, kernel, places: flagged(memory, FLAGS.off), kept: flagged(kept, FLAGS.on) };
   });
   const written = new Set(program.steps.map(({ output }) => output));
   const copies = program.outputs.flatMap(({ value }, to) =>
@@ -154,13 +172,41 @@ function readAs(reads: Readonly<Record<string, Value>>, tensor: string): Value {
   return value;
 }
 
+/** Whether calls of a chain keep its values: what the tensor {@link KEPT} holds. */
+const FLAGS = {
+  off: { name: KEPT, type: "s32", shape: [1], constant: Int32Array.of(0) },
+  on: { name: KEPT, type: "s32", shape: [1], constant: Int32Array.of(1) },
+} as const satisfies Record<string, Value>;
+
+/** The value of each tensor of a chain, in the kernel's order. */
+function chainValues({ chain, values }: StepChain): (readonly [Value, Tensor])[] {
+  return Object.entries(chain.tensors).map(([name, tensor]) => [
+    name === KEPT ? FLAGS.off : readAs(values, name),
+    tensor,
+  ]);
+}
+
+/** Whether a value is read by the chain, or stored for others. */
+function isStored({ chain, steps, values }: StepChain, value: Value): boolean {
+  return !steps.some(({ output }) => output === value) || chain.stored.some((name) => values[name] === value);
+}
+
+function chainSubject(
+  { name, threads, provenance: all }: NetworkSubject,
+  { steps, kernel, provenance }: StepChain & NetworkKernel,
+  number: number,
+): EmitSubject {
+  const computation = steps.at(-1)?.computation;
+  if (!computation) throw new Error("internal: a chain without steps");
+  return { name: `${name}_k${number}`, computation, tuned: kernel, threads, provenance: [...provenance, ...all] };
+}
+
 function kernelSubject(
   { name, kernels, threads, gpu, provenance }: NetworkSubject,
-  key: string,
   computation: Computation,
   number: number,
 ): EmitSubject {
-  const chosen = kernels.get(key);
+  const chosen = kernels.get(computationKey(computation));
   return {
     name: `${name}_k${number}`,
     computation,
@@ -169,12 +215,6 @@ function kernelSubject(
     threads,
     provenance: [...(chosen?.provenance ?? ["plain loops: nothing maps"]), ...provenance],
   };
-}
-
-/** The storage order of a tensor's elements as text, independent of the names of its dimensions. */
-function memoryText({ dims, storage }: Tensor): string {
-  const places = new Map(dims.map((d, i) => [d.name, axis(`d${i}`)]));
-  return `${printExpr(substitute(storage, places, "index"), "formula")} of ${dims.map((d) => d.extent).join(",")}`;
 }
 
 /** The file of weights: constants one after another, each stored once for each order it is read in. */
@@ -189,7 +229,7 @@ class WeightsFile {
     const number = this.numbers.get(constant) ?? this.numbers.size;
     this.numbers.set(constant, number);
     const isOrdered = tensor !== undefined && !liesRowMajor(tensor);
-    const key = `${number} ${isOrdered ? memoryText(tensor) : ""}`;
+    const key = `${number} ${isOrdered ? storageText(tensor) : ""}`;
     const known = this.offsets.get(key);
     if (known !== undefined) return known;
     const elements = isOrdered ? toMemory(tensor, constant ?? [], () => 0) : (constant ?? []);

@@ -1,0 +1,292 @@
+/**
+ * @file Lowers a chain of equations that share their rows to one loop over rows. Within a row, equations that wait for no sum of the row run block by
+ * block of columns, so that what one makes is still in the nearest cache, or in registers, when the next reads it.
+ *
+ *     y0[i] max= x0[i,j]                     ->     for parallel row in 0..1536
+ *     y1[i,j] = exp(x0[i,j] - y0[i])                  for block in 0..2, lane in 0..64: y0_sums[lane] = max(y0_sums[lane], x0[row,64*block+lane])
+ *     y2[i] += y1[i,j]                                y0_value = the largest of y0_sums
+ *     y3[i,j] = y1[i,j] / y2[i]                       for block in 0..2
+ *                                                       for lane in 0..64: y1_row[64*block+lane] = exp(x0[row,64*block+lane] - y0_value)
+ *                                                       for lane in 0..64: y2_sums[lane] = y2_sums[lane] + y1_row[64*block+lane]
+ *                                                     y2_value = the sum of y2_sums
+ *                                                     for block in 0..2, lane in 0..64: y3[row,64*block+lane] = y1_row[64*block+lane] / y2_value
+ *
+ * A call that keeps the values of the chain stores y0, y1 and y2 too, from where the next equation reads them.
+ */
+
+import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { accessesOf, type Equation, identityOf } from "../../abstraction/equation.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  rewrite,
+} from "../../abstraction/expression.ts";
+import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { type ChainPart, equationsOf, KEPT, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
+import type { PlainLoops } from "./loops.ts";
+import { combine, halvings, PARTIAL_BYTES } from "./partial-sums.ts";
+
+/** Counters of the nest. */
+const [ROW, BLOCK, LANE] = ["row", "block", "lane"];
+
+export interface LoweredChain {
+  /** The last equation, with all tensors of the chain. */
+  readonly computation: Computation;
+  readonly loops: PlainLoops;
+  readonly equations: readonly Equation[];
+  /** Tensors that the nest writes. */
+  readonly written: ReadonlySet<string>;
+}
+
+export function lowerRowChain(chain: RowChain): LoweredChain {
+  return new Lowering(chain).lower();
+}
+
+/** Bytes of a row of every value that a chain of these parts makes. */
+export function rowBytes(parts: readonly ChainPart[], columns: number): number {
+  return parts.reduce(
+    (sum, { makes, computation }) => (makes === "each" ? sum + columns * bytesOf(outputOf(computation).dtype) : sum),
+    0,
+  );
+}
+
+/** A part, what it makes, and when. */
+interface Timed {
+  readonly part: ChainPart;
+  /** The chain's name of what it makes. */
+  readonly made: string;
+  /** The pass over the row in which it is computed, or for one element of a row the pass after which; -1 before all. */
+  readonly pass: number;
+}
+
+class Lowering {
+  private readonly chain: RowChain;
+  private readonly parts: readonly Timed[];
+  private readonly byName: ReadonlyMap<string, Timed>;
+  /** Columns in a block. */
+  private readonly steps: number;
+  private readonly scratch = new Map<string, Scratch>();
+  private readonly inside = new Set<Access>();
+  /** The first column of the block that is being written down. */
+  private begin: Expr = number(0);
+
+  constructor(chain: RowChain) {
+    this.chain = chain;
+    const widest = Math.max(...chain.parts.map(({ computation }) => bytesOf(targetOf(computation).dtype)));
+    this.steps = Math.min(chain.columns, PARTIAL_BYTES / widest);
+    this.parts = timed(chain.parts);
+    this.byName = new Map(this.parts.map((one) => [one.made, one]));
+  }
+
+  lower(): LoweredChain {
+    const { chain } = this;
+    const passes = Math.max(...this.parts.map(({ pass }) => pass)) + 1;
+    const body = [
+      ...this.elementsOfRow(-1),
+      ...Array.from({ length: passes }, (_, pass) => [...this.passOver(pass), ...this.elementsOfRow(pass)]).flat(),
+    ];
+    const equations = equationsOf(chain);
+    const last = equations.at(-1);
+    if (!last) throw new Error("internal: a chain without equations");
+    return {
+      computation: { name: chain.name, equation: last, axes: [], tensors: chain.tensors },
+      loops: {
+        nest: {
+          scratch: [...this.scratch.values()],
+          registers: [],
+          prepare: [],
+          body: [loop(ROW, chain.rows, body, "parallel")],
+        },
+        inside: this.inside,
+      },
+      equations,
+      written: new Set(this.parts.map(({ made }) => made)),
+    };
+  }
+
+  // ---- passes over a row ----------------------------------------------------------------------------------------------------------
+
+  /** What one pass over the columns computes, and the sums that it ends with. */
+  private passOver(pass: number): Statement[] {
+    const { steps, chain } = this;
+    const inPass = this.parts.filter((one) => one.pass === pass && one.part.makes !== "row");
+    const sums = inPass.filter(({ part }) => part.makes === "sum");
+    const whole = Math.floor(chain.columns / steps);
+    const tail = chain.columns - whole * steps;
+    const block = (begin: Expr, count: number): Statement[] => {
+      this.begin = begin;
+      return inPass.flatMap((one) => this.overBlock(one, count));
+    };
+    const all =
+      whole === 1
+        ? block(number(0), steps)
+        : [loop(BLOCK, whole, block(binary("*", axis(BLOCK), number(steps)), steps))];
+    return [
+      ...sums.map((one) => loop(LANE, steps, [assign(this.partial(one), number(identityOfSum(one)))])),
+      ...all,
+      ...(tail > 0 ? block(number(whole * steps), tail) : []),
+      ...sums.flatMap((one) => this.summed(one)),
+    ];
+  }
+
+  /** One equation over the columns of a block. */
+  private overBlock(one: Timed, count: number): Statement[] {
+    const { equation } = one.part.computation;
+    const over = (statement: Statement): Statement => loop(LANE, count, [statement]);
+    const value = this.placed(one, equation.value);
+    if (one.part.makes === "sum")
+      return [over({ kind: "scalar", equation: combine(equation.op, this.partial(one), value) })];
+    const element = this.elementOf(one);
+    if (this.isStored(one)) return [over(assign(element, value))];
+    return [over(assign(element, value)), onlyKept(over(assign(this.inMemory(one), element)))];
+  }
+
+  /** One sum of partial sums, through its epilogue. */
+  private summed(one: Timed): Statement[] {
+    const { equation, epilogue } = one.part.computation;
+    const first = access(this.partial(one).tensor, [number(0)]);
+    const value = epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).value : equation.target;
+    const ended = this.placed(one, value, first);
+    return [
+      ...halvings(equation.op, { sums: first.tensor, counter: LANE, steps: this.steps }),
+      ...this.elementStored(one, ended),
+    ];
+  }
+
+  /** Elements of which the row has one, made of others of which it has one. */
+  private elementsOfRow(pass: number): Statement[] {
+    return this.parts
+      .filter((one) => one.pass === pass && one.part.makes === "row")
+      .flatMap((one) => this.elementStored(one, this.placed(one, one.part.computation.equation.value)));
+  }
+
+  private elementStored(one: Timed, value: Expr): Statement[] {
+    const element = this.elementOf(one);
+    const stored = assign(this.inMemory(one), element);
+    return [assign(element, value), this.isStored(one) ? stored : onlyKept(stored)];
+  }
+
+  // ---- elements -------------------------------------------------------------------------------------------------------------------
+
+  /** A value at the present row and column. @param held what the equation's own target reads as */
+  private placed({ part }: Timed, value: Expr, held?: Access): Expr {
+    const own = part.computation.equation.target.tensor;
+    const placed = rewrite(
+      value,
+      (e): Expr => {
+        if (e.kind === "axis") return this.digit(part, e.name);
+        if (e.kind !== "access") return e;
+        if (held && e.tensor === own) return held;
+        const name = part.names[e.tensor] ?? e.tensor;
+        const maker = this.byName.get(name);
+        return maker ? this.elementOf(maker) : { ...e, tensor: name };
+      },
+      "value",
+    );
+    for (const read of accessesIn(placed)) if (!this.scratch.has(read.tensor)) this.inside.add(read);
+    return placed;
+  }
+
+  /** Where later equations of the row read what an equation has made. */
+  private elementOf(one: Timed): Access {
+    const { part, made } = one;
+    const { dtype } = outputOf(part.computation);
+    if (part.makes !== "each") return access(this.buffer(`${made}_value`, dtype, 1), [number(0)]);
+    if (this.isStored(one)) return this.inMemory(one);
+    // What only the pass that makes it reads is gone with its block.
+    const isBrief = this.readersOf(one).every((reader) => reader.pass === one.pass && reader.part.makes !== "row");
+    return isBrief
+      ? access(this.buffer(`${made}_block`, dtype, this.steps), [axis(LANE)])
+      : access(this.buffer(`${made}_row`, dtype, this.chain.columns), [this.column()]);
+  }
+
+  private partial({ part, made }: Timed): Access {
+    return access(this.buffer(`${made}_sums`, targetOf(part.computation).dtype, this.steps), [axis(LANE)]);
+  }
+
+  private inMemory({ part, made }: Timed): Access {
+    const { index } = storingEquation(part.computation).target;
+    const element = access(
+      made,
+      index.map((e) => (e.kind === "axis" ? this.digit(part, e.name) : e)),
+    );
+    this.inside.add(element);
+    return element;
+  }
+
+  private readersOf({ made }: Timed): Timed[] {
+    return this.parts.filter(({ part }) => readsOf(part).includes(made));
+  }
+
+  private isStored({ made }: Timed): boolean {
+    return this.chain.stored.includes(made);
+  }
+
+  private column(): Expr {
+    return binary("+", this.begin, axis(LANE));
+  }
+
+  /** The value of a loop of an equation. */
+  private digit({ digits, computation }: ChainPart, name: string): Expr {
+    const digit = digits[name];
+    if (!digit) return number(0);
+    const { rows, columns } = this.chain;
+    const extent = computation.axes.find((a) => a.name === name)?.extent ?? 1;
+    const [counter, all] = digit.of === "row" ? [axis(ROW), rows] : [this.column(), columns];
+    const high = binary("/", counter, number(digit.stride));
+    return digit.stride * extent === all ? high : binary("%", high, number(extent));
+  }
+
+  private buffer(name: string, dtype: Scratch["dtype"], elements: number): string {
+    this.scratch.set(name, { name, dtype, elements, scope: "local" });
+    return name;
+  }
+}
+
+const assign = (target: Access, value: Expr): Statement => ({ kind: "scalar", equation: { target, op: "=", value } });
+
+const onlyKept = (statement: Statement): Statement => ({
+  kind: "when",
+  condition: compare("!=", access(KEPT, [number(0)]), number(0)),
+  body: [statement],
+  otherwise: [],
+});
+
+function identityOfSum({ part: { computation } }: Timed): number {
+  return identityOf(computation.equation.op, targetOf(computation).dtype);
+}
+
+/** The chain's names of what an equation reads. */
+function readsOf({ computation, names }: ChainPart): string[] {
+  const { equation } = computation;
+  const own = equation.target.tensor;
+  return [equation, storingEquation(computation)]
+    .flatMap((one) => accessesOf(one).slice(1))
+    .flatMap(({ tensor }) => (tensor === own ? [] : [names[tensor] ?? tensor]));
+}
+
+/** The pass of each part: one pass later than that of a sum which it reads, at any column. */
+function timed(parts: readonly ChainPart[]): Timed[] {
+  const found = new Map<string, Timed>();
+  for (const part of parts) {
+    const made = part.names[outputOf(part.computation).name] ?? "";
+    const read = readsOf(part).flatMap((name) => {
+      const maker = found.get(name);
+      return maker ? [maker] : [];
+    });
+    const pass =
+      part.makes === "row"
+        ? Math.max(-1, ...read.map((one) => one.pass))
+        : Math.max(0, ...read.map((one) => (one.part.makes === "each" ? one.pass : one.pass + 1)));
+    found.set(made, { part, made, pass });
+  }
+  return [...found.values()];
+}

@@ -1,0 +1,218 @@
+/**
+ * @file Chains of steps that one kernel computes row by row, because they share their rows: a softmax, a layer norm with the sum before it.
+ *
+ *     max, exp(x - max), sum, quotient      4 steps, one kernel; max, exp and sum stay in the cache of a core
+ *
+ * The steps stay what they are, each with its equation and its output, so a proof still checks every one of them. A chain grows from a sum:
+ * backwards over the element-wise steps that make what it reads, forwards over the steps that read what it makes, as long as their indices
+ * allow it (abstraction/row-chain.ts). It ends at the first other step that reads one of its values, because it is computed where its last
+ * step stands.
+ */
+
+import { outputOf, type Tensor } from "../abstraction/computation.ts";
+import { rowMajor, storageText } from "../abstraction/layout.ts";
+import { type ChainPart, KEPT, placedInRows, type RowChain, type Rows, rowsOf } from "../abstraction/row-chain.ts";
+import { type Program, rootOf, type Step } from "./program.ts";
+import { multiplyAddsOf } from "./tasks.ts";
+import type { Value } from "./value.ts";
+
+/** Steps that one kernel computes, and the value behind each tensor of the chain. */
+export interface StepChain {
+  /** In the program's order. They are computed where the last of them stands. */
+  readonly steps: readonly Step[];
+  readonly chain: RowChain;
+  /** By the chain's names; the flag {@link KEPT} is not among them. */
+  readonly values: Readonly<Record<string, Value>>;
+}
+
+export interface ChainOptions {
+  /** Threads that share the rows; chains of fewer rows are not made. */
+  readonly threads?: number;
+  /** Whether a step may be computed in a chain; all may by default. */
+  readonly isFree?: (step: Step) => boolean;
+}
+
+/** Elements that the rows of a chain's values may have together: 64 KiB of f32, which stay in the caches of a core. */
+const MOST_IN_CACHE = 16_384;
+
+/** The chains of a program. No step is part of two. */
+export function chainsOf(program: Program, { threads = 1, isFree = () => true }: ChainOptions = {}): StepChain[] {
+  return new Chains(program, threads, isFree).all();
+}
+
+/** A step as part of a chain. */
+interface Member {
+  readonly step: Step;
+  readonly place: number;
+}
+
+class Chains {
+  private readonly steps: readonly Step[];
+  private readonly threads: number;
+  private readonly isFree: (step: Step) => boolean;
+  private readonly makers: ReadonlyMap<Value, number>;
+  private readonly given: ReadonlySet<Value>;
+  private readonly taken = new Set<Step>();
+
+  constructor({ steps, outputs }: Program, threads: number, isFree: (step: Step) => boolean) {
+    this.steps = steps;
+    this.threads = threads;
+    this.isFree = isFree;
+    this.makers = new Map(steps.map(({ output }, i) => [output, i]));
+    this.given = new Set(outputs.map(({ value }) => rootOf(value)));
+  }
+
+  all(): StepChain[] {
+    return this.steps.flatMap((step, place) => {
+      const rows = rowsOf(step.computation);
+      if (!rows || rows.rows < this.threads || !this.mayJoin(step)) return [];
+      const members = this.around(place, rows);
+      if (members.length < 2) return [];
+      for (const one of members) this.taken.add(one.step);
+      return [this.chainOf(members, rows)];
+    });
+  }
+
+  private mayJoin(step: Step): boolean {
+    return !this.taken.has(step) && !step.insteadOf && multiplyAddsOf(step.computation) === 0 && this.isFree(step);
+  }
+
+  /** The members of the chain around a sum; it begins as early as it can. */
+  private around(anchor: number, rows: Rows): Member[] {
+    const before = [...this.before(anchor, rows)].sort((a, b) => a - b);
+    for (const begin of before) {
+      const members = this.from(begin, new Set(before), rows);
+      if (members.some(({ place }) => place === anchor)) return members;
+    }
+    return [];
+  }
+
+  /** A sum, and the element-wise steps that what it reads is made by. */
+  private before(place: number, rows: Rows, found = new Set<number>()): ReadonlySet<number> {
+    found.add(place);
+    for (const value of Object.values(this.steps[place]?.reads ?? {})) {
+      const made = this.makers.get(rootOf(value));
+      const maker = made === undefined ? undefined : this.steps[made];
+      if (made === undefined || !maker || found.has(made) || !this.mayJoin(maker)) continue;
+      const placed = placedInRows(maker.computation, rows);
+      if ("makes" in placed && placed.makes === "each") this.before(made, rows, found);
+    }
+    return found;
+  }
+
+  /** Members from a step on: the wanted ones, and steps that read what members make. */
+  private from(begin: number, wanted: ReadonlySet<number>, rows: Rows): Member[] {
+    const members: Member[] = [];
+    const made = new Set<Value>();
+    let held = 0;
+    for (let place = begin; place < this.steps.length; place++) {
+      const step = this.steps[place];
+      if (!step) break;
+      const own = Object.entries(step.reads).flatMap(([name, value]) => (made.has(rootOf(value)) ? [name] : []));
+      if (own.length === 0 && !wanted.has(place)) continue;
+      const placed = this.mayJoin(step) ? placedInRows(step.computation, rows, new Set(own)) : undefined;
+      const fits = placed && "makes" in placed && (placed.makes !== "each" || held + rows.columns <= MOST_IN_CACHE);
+      if (fits) {
+        members.push({ step, place });
+        made.add(step.output);
+        if (placed.makes === "each") held += rows.columns;
+      } else if (own.length > 0) break;
+    }
+    return members;
+  }
+
+  private chainOf(members: readonly Member[], rows: Rows): StepChain {
+    const inside = new Set(members.map(({ step }) => step));
+    const read = new Set(
+      this.steps.flatMap((step) => (inside.has(step) ? [] : Object.values(step.reads).map((value) => rootOf(value)))),
+    );
+    const names = new Names(members.map(({ step }) => step));
+    const parts = members.map(({ step }): ChainPart => {
+      const own = Object.entries(step.reads).flatMap(([name, value]) => (names.isMade(value) ? [name] : []));
+      const placed = placedInRows(step.computation, rows, new Set(own));
+      if ("because" in placed) throw new Error(`internal: ${step.nodes[0]} left its chain: ${placed.because}`);
+      return { ...placed, computation: step.computation, names: names.of(step) };
+    });
+    const stored = members.flatMap(({ step: { output } }) =>
+      read.has(output) || this.given.has(output) ? [names.madeAs(output)] : [],
+    );
+    const last = members.at(-1)?.step;
+    if (!last || !stored.includes(names.madeAs(last.output)))
+      throw new Error("internal: nothing reads the last value of a chain");
+    const { tensors, values } = names.inOrder([names.madeAs(last.output), ...stored]);
+    return {
+      steps: members.map(({ step }) => step),
+      chain: { name: last.computation.name, ...rows, parts, stored, tensors },
+      values,
+    };
+  }
+}
+
+/** Names of a chain's tensors: y0, y1 ... for what it makes, x0, x1 ... for what it reads. */
+class Names {
+  private readonly made: ReadonlyMap<Value, string>;
+  private readonly inputs = new Map<string, string>();
+  private readonly numbers = new Map<unknown, number>();
+  private readonly tensors = new Map<string, Tensor>();
+  private readonly values = new Map<string, Value>();
+
+  constructor(steps: readonly Step[]) {
+    this.made = new Map(steps.map(({ output }, i) => [output, `y${i}`]));
+    for (const { output, computation } of steps) this.add(this.madeAs(output), output, outputOf(computation));
+  }
+
+  isMade(value: Value): boolean {
+    return this.made.has(rootOf(value));
+  }
+
+  madeAs(value: Value): string {
+    const name = this.made.get(rootOf(value));
+    if (name === undefined) throw new Error(`internal: ${value.name} is not made by the chain`);
+    return name;
+  }
+
+  /** The chain's names for the tensors of a step. */
+  of({ computation, reads, output }: Step): Readonly<Record<string, string>> {
+    const read = Object.entries(reads).map(([name, value]): [string, string] => {
+      const tensor = computation.tensors[name];
+      if (!tensor) throw new Error(`internal: no tensor ${name}`);
+      return [name, this.isMade(value) ? this.madeAs(value) : this.inputAs(value, tensor)];
+    });
+    return Object.fromEntries([...read, [outputOf(computation).name, this.madeAs(output)]]);
+  }
+
+  /** One name for each value in each order in which it is read. */
+  private inputAs(value: Value, tensor: Tensor): string {
+    const elements = value.constant ?? rootOf(value);
+    const number = this.numbers.get(elements) ?? this.numbers.size;
+    this.numbers.set(elements, number);
+    const key = `${number} ${tensor.dtype} ${storageText(tensor)}`;
+    const known = this.inputs.get(key);
+    if (known !== undefined) return known;
+    const name = `x${this.inputs.size}`;
+    this.inputs.set(key, name);
+    this.add(name, value, tensor);
+    return name;
+  }
+
+  private add(name: string, value: Value, tensor: Tensor): void {
+    this.tensors.set(name, { ...tensor, name });
+    this.values.set(name, value);
+  }
+
+  /** Tensors with the given ones first, then what is read, then the values of the chain that stay in it, then the flag. */
+  inOrder(first: readonly string[]): Pick<RowChain, "tensors"> & Pick<StepChain, "values"> {
+    const order = [...new Set([...first, ...this.inputs.values(), ...this.made.values()])];
+    const dims = [{ name: "d0", extent: 1 }];
+    const flag: Tensor = { name: KEPT, dtype: "s32", dims, storage: rowMajor(dims), constant: true };
+    const pick = <T>(from: ReadonlyMap<string, T>): [string, T][] =>
+      order.flatMap((name) => {
+        const found = from.get(name);
+        return found === undefined ? [] : [[name, found]];
+      });
+    return {
+      tensors: Object.fromEntries([...pick(this.tensors), [KEPT, flag]]),
+      values: Object.fromEntries(pick(this.values)),
+    };
+  }
+}

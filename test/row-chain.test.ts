@@ -1,0 +1,228 @@
+/** @file Steps that share their rows become one chain, whose nest computes what its equations say; other steps are refused with the reason. */
+
+import { describe, expect, it } from "vitest";
+import type { Extents } from "../abstraction/affine.ts";
+import { defineComputation } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { equationsOf, placedInRows } from "../abstraction/row-chain.ts";
+import { lowerRowChain } from "../mapper/lower/row-chain.ts";
+import { chainsOf, type StepChain } from "../network/chains.ts";
+import { fuse } from "../network/fuse.ts";
+import type { Graph } from "../network/graph.ts";
+import { channelsLast } from "../network/layout.ts";
+import { lowerGraph } from "../network/lower.ts";
+import { planMemory } from "../network/memory.ts";
+import { bertBase } from "../network/models/bert.ts";
+import { SeededLayers } from "../network/models/layers.ts";
+import { rootOf } from "../network/program.ts";
+import { runNetwork } from "../network/run.ts";
+import type { Value } from "../network/value.ts";
+
+const programOf = (graph: Graph) => channelsLast(fuse(lowerGraph(graph)));
+const built = (build: (net: SeededLayers) => string): Graph => {
+  const net = new SeededLayers("net", 5);
+  net.output(build(net));
+  return net.graph;
+};
+const text = ({ chain }: StepChain): string[] => [
+  `${chain.rows} rows of ${chain.columns}, stored ${chain.stored.join(" ")}`,
+  ...equationsOf(chain).map(printEquation),
+];
+
+/** Scores of 2 sentences with 3 heads, scaled and masked, of a product that has another reader too. */
+const masked = built((net) => {
+  const x = net.input("x", [2, 3, 5, 70]);
+  const scores = net.node("Mul", [x, net.constant("scale", [], Float32Array.of(0.125))]);
+  return net.node("Softmax", [net.node("Add", [scores, net.input("mask", [2, 1, 1, 70])])], { axis: -1 });
+});
+
+const normed = (net: SeededLayers, x: string, size: number, name: string): string =>
+  net.node("LayerNormalization", [
+    x,
+    net.drawn(`${name}.gain`, [size], 0.2, 1),
+    net.drawn(`${name}.offset`, [size], 0.1),
+  ]);
+
+/** A sum that the layer norm and the next sum read. */
+const residual = built((net) => {
+  const sum = net.node("Add", [net.input("x", [2, 3, 70]), net.input("y", [2, 3, 70])]);
+  return net.node("Add", [sum, net.node("Relu", [normed(net, sum, 70, "norm")])]);
+});
+
+const GRAPHS: readonly (readonly [name: string, graph: Graph])[] = [
+  ["a masked softmax", masked],
+  ["a layer norm after a sum, and the sum after it", residual],
+  ["a softmax along columns of 5", built((net) => net.node("Softmax", [net.input("x", [4, 5])], { axis: 1 }))],
+  ["a log-softmax", built((net) => net.node("LogSoftmax", [net.input("x", [3, 200])], { axis: 1 }))],
+  [
+    "an instance norm",
+    built((net) => {
+      const parameters = [net.drawn("gain", [3], 0.2, 1), net.drawn("offset", [3], 0.1)];
+      return net.node("InstanceNormalization", [net.input("x", [2, 3, 4, 9]), ...parameters]);
+    }),
+  ],
+  [
+    "an RMS norm",
+    built((net) => {
+      const x = net.input("x", [6, 66]);
+      const mean = net.node("ReduceMean", [net.node("Mul", [x, x]), net.whole("along", [-1])]);
+      const root = net.node("Sqrt", [net.node("Add", [mean, net.constant("epsilon", [], Float32Array.of(1e-5))])]);
+      return net.node("Mul", [net.node("Div", [x, root]), net.drawn("gain", [66], 0.2, 1)]);
+    }),
+  ],
+];
+
+describe("steps that share their rows", () => {
+  it("become one chain: a masked softmax", () => {
+    expect(chainsOf(programOf(masked)).map(text)).toMatchInlineSnapshot(`
+      [
+        [
+          "30 rows of 70, stored y4",
+          "y0[i0,i1,i2,i3] = x0[i0,i1,i2,i3] * 0.125 + x1[i0,i3]",
+          "y1[i0,i1,i2] max= y0[i0,i1,i2,i3]",
+          "y2[i0,i1,i2,i3] = exp(y0[i0,i1,i2,i3] - y1[i0,i1,i2])",
+          "y3[i0,i1,i2] += y2[i0,i1,i2,i3]",
+          "y4[i0,i1,i2,i3] = y2[i0,i1,i2,i3] / y3[i0,i1,i2]",
+        ],
+      ]
+    `);
+  });
+
+  it("become one chain: a layer norm after a sum, which is stored for others too", () => {
+    expect(chainsOf(programOf(residual)).map(text)).toMatchInlineSnapshot(`
+      [
+        [
+          "6 rows of 70, stored y4",
+          "y0[i0,i1,i2] = x0[i0,i1,i2] + x1[i0,i1,i2]",
+          "y1_sum[i0,i1] += y0[i0,i1,i2]",
+          "y1[i0,i1] = y1_sum[i0,i1] / 70",
+          "y2[i0,i1,i2] = y0[i0,i1,i2] - y1[i0,i1]",
+          "y3_sum[i0,i1] += square(y2[i0,i1,i2])",
+          "y3[i0,i1] = 1 / sqrt(y3_sum[i0,i1] / 70 + 0.00001)",
+          "y4[i0,i1,i2] = y0[i0,i1,i2] + max(y2[i0,i1,i2] * y3[i0,i1] * x2[i2] + x3[i2], 0)",
+        ],
+      ]
+    `);
+  });
+
+  it("leave one step for each softmax and each layer norm of BERT", () => {
+    const program = programOf(bertBase({ tokens: 6, layers: 2, hidden: 24, heads: 2, vocabulary: 40 }));
+    const chains = chainsOf(program);
+    expect(chains.map(({ steps }) => steps.length)).toEqual([4, 4, 4, 4, 4, 4, 4]);
+    expect(new Set(chains.flatMap(({ steps }) => steps)).size).toBe(28);
+  });
+
+  it("stay apart where there are fewer rows than threads, and where a step may not join", () => {
+    const program = programOf(residual);
+    expect(chainsOf(program, { threads: 7 })).toEqual([]);
+    expect(chainsOf(program, { isFree: ({ ops }) => !ops.includes("LayerNormalization") })).toEqual([]);
+  });
+
+  it("end where another step reads a value of theirs, before the last is made", () => {
+    const graph = built((net) => {
+      const x = net.input("x", [4, 8]);
+      const raised = net.node("Exp", [net.node("Sub", [x, net.node("ReduceMax", [x, net.whole("along", [1])])])]);
+      const turned = net.node("Transpose", [raised], { perm: [1, 0] });
+      const sum = net.node("ReduceSum", [raised, net.whole("columns", [1])]);
+      const back = net.node("Transpose", [turned], { perm: [1, 0] });
+      return net.node("Add", [net.node("Div", [raised, sum]), back]);
+    });
+    const program = programOf(graph);
+    for (const { steps } of chainsOf(program)) {
+      const last = program.steps.indexOf(steps.at(-1) as (typeof steps)[number]);
+      const made = new Set(steps.map(({ output }) => output));
+      const early = program.steps
+        .slice(0, last)
+        .filter((step) => !steps.includes(step) && Object.values(step.reads).some((value) => made.has(rootOf(value))));
+      expect(early).toEqual([]);
+    }
+    expect(chainsOf(program).length).toBeGreaterThan(0);
+  });
+
+  it("hold what they read until the last of them is computed, and no memory for values that stay among them", () => {
+    const graph = built((net) => {
+      const turned = (x: string): string => net.node("Transpose", [x], { perm: [1, 0] });
+      const most = net.node("ReduceMax", [turned(net.input("x", [8, 16])), net.whole("along", [1])], {}, "most");
+      const other = turned(turned(net.input("z", [8, 16])));
+      const centred = net.node("Sub", [net.input("y", [16, 8]), most]);
+      return net.node("MatMul", [centred, other]);
+    });
+    const program = programOf(graph);
+    const chains = chainsOf(program);
+    expect(chains.map(({ steps }) => steps.map(({ ops }) => ops.join(" ")))).toEqual([["ReduceMax", "Sub"]]);
+    const { offsets } = planMemory(program, true, chains);
+    const first = program.steps.findIndex(({ output }) => output.name === "most");
+    const last = program.steps.indexOf(chains[0]?.steps.at(-1) as (typeof program.steps)[number]);
+    const between = program.steps.slice(first + 1, last).map(({ output }) => offsets.get(output));
+    const [read] = Object.values(program.steps[first]?.reads ?? {});
+    expect(between.length).toBe(1);
+    expect(between).not.toContain(read && offsets.get(read));
+    expect([...offsets.keys()].map(({ name }) => name)).not.toContain("most");
+  });
+
+  it.each(GRAPHS)("give the same row by row as step by step: %s", async (_, graph) => {
+    const program = programOf(graph);
+    const [chain, another] = chainsOf(program);
+    if (!chain || another) throw new Error("one chain is expected");
+    expect(chain.steps.length).toBe(program.steps.length);
+    const random = seededRandom(1);
+    const held = new Map<Value, Float64Array>();
+    for (const value of program.inputs) {
+      const size = value.shape.reduce((product, extent) => product * extent, 1);
+      held.set(
+        value,
+        Float64Array.from({ length: size }, () => Math.fround(4 * random() - 2)),
+      );
+    }
+    const inputs = Object.fromEntries([...held].map(([value, elements]) => [value.name, elements]));
+    const wanted = [...(await runNetwork(program, inputs)).values()];
+    const { loops, computation } = lowerRowChain(chain.chain);
+    const read = Object.entries(chain.values).map(([name, value]): [string, Float64Array] => {
+      const zeros = new Float64Array(value.shape.reduce((product, extent) => product * extent, 1));
+      return [name, value.constant ? Float64Array.from(value.constant) : (held.get(rootOf(value)) ?? zeros)];
+    });
+    const got = interpretNest(loops.nest, computation, { ...Object.fromEntries(read), kept: Int32Array.of(0) });
+    expect(got.length).toBe(wanted[0]?.length);
+    for (let i = 0; i < got.length; i++) expect(got[i]).toBeCloseTo(wanted[0]?.[i] ?? Number.NaN, 5);
+  });
+});
+
+describe("an equation is refused as part of a chain", () => {
+  const rows = { rows: 6, columns: 8 };
+  const because = (equation: string, extents: Extents, shapes: Readonly<Record<string, number[]>>): string => {
+    const tensors = Object.fromEntries(
+      Object.entries(shapes).map(([name, shape]) => [name, { dtype: name === "ids" ? "s32" : "f32", shape } as const]),
+    );
+    const computation = defineComputation({ equation, extents, tensors });
+    const placed = placedInRows(computation, rows, new Set(["made"]));
+    return "because" in placed ? placed.because : placed.makes;
+  };
+  const cases: readonly (readonly [equation: string, Extents, Readonly<Record<string, number[]>>, reason: string])[] = [
+    ["y[i,j] = made[j,i]", { i: 6, j: 8 }, { made: [8, 6] }, "made[j,i] is not of its own row"],
+    ["y[i,j] = made[i,7-j]", { i: 6, j: 8 }, { made: [6, 8] }, "made[i,7-j] is not of its own row"],
+    ["y[i,j] = x[j] + made[i]", { i: 6, j: 8 }, { x: [8], made: [6] }, "each"],
+    ["y[i,j] = x[j,i]", { i: 6, j: 8 }, { x: [8, 6] }, "the columns of x[j,i] do not lie together"],
+    ["y[i,j] = x[i,j-1]", { i: 6, j: 8 }, { x: [6, 8] }, "x[i,j-1] may lie outside x"],
+    [
+      "y[i,j] = x[i,wrap(ids[j])]",
+      { i: 6, j: 8 },
+      { x: [6, 8], ids: [8] },
+      "x[i,wrap(ids[j])] is at an index that is read",
+    ],
+    ["y[i,j] += x[i,j] * x[i,k]", { i: 6, j: 8, k: 8 }, { x: [6, 8] }, "it sums for each element of a row"],
+    ["y[i] += x[i,j]", { i: 6, j: 4 }, { x: [6, 4] }, "it does not sum over rows of 8 columns"],
+    ["y[i] += x[j]", { i: 6, j: 8 }, { x: [8] }, "it sums over something else than whole rows"],
+    ["y[i,j] = x[i,j]", { i: 3, j: 16 }, { x: [3, 16] }, "loop j runs across the ends of rows"],
+    ["y[i,j] = x[i,j]", { i: 5, j: 8 }, { x: [5, 8] }, "it makes 40 elements, of 6 rows with 8 columns"],
+    ["y[i,j] = x[i,j] where j < i", { i: 6, j: 8 }, { x: [6, 8] }, "a condition leaves out points"],
+    ["y[i,j,k] = x[i,j]", { i: 6, j: 4, k: 2 }, { x: [6, 4] }, "the columns of x[i,j] do not lie together"],
+    ["y[i] += made[i,j]", { i: 6, j: 8 }, { made: [6, 8] }, "sum"],
+    ["y[i] = made[i] / 8", { i: 6 }, { made: [6] }, "row"],
+    ["y[i] = made[i,0]", { i: 6 }, { made: [6, 8] }, "made[i,0] is not of its own row"],
+  ];
+  it.each(cases)("%s", (equation, extents, shapes, reason) => {
+    expect(because(equation, extents, shapes)).toBe(reason);
+  });
+});
