@@ -111,6 +111,13 @@ export async function trimCache(folder: string, { bytes, days }: CacheLimits): P
   return gone;
 }
 
+/** Whether an entry is there. If so, it counts as used now. */
+export async function isCached(path: string): Promise<boolean> {
+  if (!(await stat(path).catch(() => undefined))) return false;
+  await touch(path);
+  return true;
+}
+
 /** Records that an entry was used. */
 export async function touch(path: string): Promise<void> {
   const now = new Date();

@@ -13,17 +13,18 @@
 
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir, rename, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { extensionFlags } from "../targets/features.ts";
-import { touch } from "./cache.ts";
+import { isCached } from "./cache.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import type { Cores } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
+import { compiledBehindHeaders, type HeaderOptions, leadingIncludes } from "./headers.ts";
 import { longestFirst } from "./longest-first.ts";
 import { OPENCL_FLAGS, openClHost } from "./opencl-host.ts";
 import { coresHere } from "./processor.ts";
@@ -79,7 +80,6 @@ const CODE_FLAGS = [
  * ms to look through their libraries and 19 ms with that of C++ (g++ 12).
  */
 const LINK_FLAGS = ["-shared", "-Wl,-z,defs", "-nodefaultlibs", "-lm", "-lc", "-lgcc"];
-const isOfLinking = (flag: string): boolean => /^-(shared$|Wl,|nodefaultlibs$|l)/.test(flag);
 
 /** The compiler of `CXX`, else g++, else clang++. */
 export async function findCompiler(
@@ -150,20 +150,14 @@ async function compileOrFind(
   const identity = JSON.stringify([compiler.command, compiler.version, flags, source]);
   const hash = createHash("sha256").update(identity).digest("hex").slice(0, 32);
   const file = join(workdir, hash + extension);
-  if (await exists(file)) {
-    await touch(file);
-    return { status: "compiled", file, seconds: 0, cached: true };
-  }
+  if (await isCached(file)) return { status: "compiled", file, seconds: 0, cached: true };
   const compile = (cpus?: readonly number[]): Promise<Compiled> =>
     compileAs(hash, extension, source, flags, { timeLimitMs: COMPILE_TIME_LIMIT_MS, ...options, cpus });
   return cores ? cores.working(compile) : compile();
 }
 
 /** What a compilation that takes place needs to know. */
-type Placed = Required<Pick<CompileOptions, "compiler" | "workdir" | "timeLimitMs">> & {
-  readonly cpus: readonly number[] | undefined;
-  readonly signal?: AbortSignal | undefined;
-};
+type Placed = HeaderOptions & Required<Pick<CompileOptions, "compiler">> & Pick<CompileOptions, "signal">;
 
 async function compileAs(
   hash: string,
@@ -181,11 +175,9 @@ async function compileAs(
   const begun = performance.now();
   try {
     await writeFile(`${own}.cpp`, source);
-    // Headers are for all who come after, too.
-    const headers = await precompiledHeaders(source, flags, { ...options, signal: undefined });
-    const included = headers === undefined ? [] : ["-include", headers];
-    const command = [...compiler.command, ...included, `${own}.cpp`, "-o", own, ...flags];
-    const run = await runCompiler(command, options);
+    const run = await compiledBehindHeaders(source, flags, options, (headers) =>
+      runCompiler([...compiler.command, ...headers, `${own}.cpp`, "-o", own, ...flags], options),
+    );
     if (run.status !== "ok") {
       const problem = await compilerProblem(run, source, flags, options);
       if (problem) throw problem;
@@ -264,67 +256,6 @@ async function compilerProblem(
   }
 }
 
-/** Headers by what they are compiled from; how often each was asked for. */
-const knownHeaders = new Map<string, { asked: number; ready: Promise<string | undefined> | undefined }>();
-
-/**
- * The headers a source begins with, compiled once: immintrin.h alone takes longer than most kernels (0.26 s of 0.34 s,
- * g++ 12). Worth it from the second source with the same headers and flags on. The code that comes out is the same.
- * @returns a header to include first; undefined when there is none, or it could not be compiled
- */
-async function precompiledHeaders(
-  source: string,
-  flags: readonly string[],
-  options: Placed,
-): Promise<string | undefined> {
-  const { compiler, workdir } = options;
-  const includes = leadingIncludes(source);
-  if (includes.length === 0) return undefined;
-  // g++ 12 declares scalable vectors while it reads arm_sve.h, and refuses to do so behind a precompiled header.
-  if (flags.some((flag) => /^-march=.*\+sve/.test(flag))) return undefined;
-  const own = flags.filter((flag) => !isOfLinking(flag));
-  const identity = JSON.stringify([compiler.command, compiler.version, own, includes]);
-  const base = join(workdir, createHash("sha256").update(identity).digest("hex").slice(0, 32));
-  const file = `${base}.h`;
-  const known = knownHeaders.get(file) ?? { asked: 0, ready: undefined };
-  knownHeaders.set(file, known);
-  known.asked++;
-  if (await exists(`${file}.gch`)) {
-    await touch(`${file}.gch`);
-    return file;
-  }
-  if (known.asked < 2) return undefined;
-  known.ready ??= compileHeaders(includes, own, base, options);
-  return known.ready;
-}
-
-/** The system headers included before anything but comments. */
-function leadingIncludes(source: string): string[] {
-  const [head = ""] = /^(?:\s|\/\/.*|\/\*[\s\S]*?\*\/|#include <[\w./]+>)*/.exec(source) ?? [];
-  return head.match(/^#include <[\w./]+>/gm) ?? [];
-}
-
-async function compileHeaders(
-  includes: readonly string[],
-  flags: readonly string[],
-  base: string,
-  options: Placed,
-): Promise<string | undefined> {
-  const file = `${base}.h`;
-  const own = `${base}.${process.pid}.${unique++}.h`;
-  try {
-    await writeFile(own, `${includes.join("\n")}\n`);
-    await rename(own, file);
-    const command = [...options.compiler.command, ...flags, "-x", "c++-header", file, "-o", `${own}.gch`];
-    const run = await runCompiler(command, options);
-    if (run.status !== "ok") return undefined;
-    await rename(`${own}.gch`, `${file}.gch`);
-    return file;
-  } finally {
-    await Promise.all([own, `${own}.gch`].map((left) => rm(left, { force: true })));
-  }
-}
-
 /** A compiled kernel, and how often the instruction that it promises stands in it; 0 where it promises none. */
 export type Examined =
   | (Extract<Compiled, { status: "compiled" }> & { readonly instructions: number })
@@ -380,13 +311,4 @@ function shorten(log: string): string {
   return log.length > LOG_CHARACTERS
     ? `${log.slice(0, LOG_CHARACTERS)}\n... ${log.length - LOG_CHARACTERS} more characters`
     : log;
-}
-
-async function exists(file: string): Promise<boolean> {
-  try {
-    await stat(file);
-    return true;
-  } catch {
-    return false;
-  }
 }

@@ -1,10 +1,11 @@
-/** @file From source to shared object: precompiled headers. */
+/** @file From source to shared object: headers that are precompiled, or cut to what a source uses. */
 
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { type CompileOptions, compileSource, findCompiler } from "../runtime/compiler.ts";
+import { headerOf, readIntrinsics } from "../runtime/used-intrinsics.ts";
 import { sourceOf } from "./support/source.ts";
 
 const workdir = mkdtempSync(join(tmpdir(), "automap-compiler-"));
@@ -30,4 +31,97 @@ it("headers of similar sources are precompiled from the second on, and only lead
   // Code before the headers may change their meaning.
   for (const value of [5, 6, 7]) expect(await compile(source(value, "#define NDEBUG\n"))).toBe("compiled");
   expect(precompiled()).toHaveLength(1);
+});
+
+describe("intrinsics", () => {
+  const printed = `# 1 "/lib/include/immintrin.h" 1 3 4
+#define _IMMINTRIN_H_INCLUDED 
+# 1 "/lib/include/vectors.h" 1 3 4
+typedef int __v4 __attribute__ ((__vector_size__ (16)));
+typedef enum
+{
+  _ONE = 1
+} _NUMBERS;
+#define _mm_twice(A) _mm_add (A, A)
+extern __inline __v4
+__attribute__ ((__gnu_inline__, __always_inline__))
+_mm_add (__v4 __A, __v4 __B)
+{
+  return __A + __B;
+}
+#pragma GCC push_options
+#pragma GCC target("wide")
+extern __inline __v4 _mm_sub (__v4 __A, __v4 __B)
+{
+  return __A - __B;
+}
+#pragma GCC pop_options
+# 1 "/lib/other.h" 1 3 4
+int _mm_other(void);
+`;
+
+  it("are declared with what they are made of, in order, and with their instruction sets", () => {
+    const declared = readIntrinsics(printed);
+    if (!declared) throw new Error("nothing was read");
+    expect(headerOf(declared, ["_mm_twice", "_mm_other", "__v4"])).toMatchInlineSnapshot(`
+      "#define _IMMINTRIN_H_INCLUDED
+      #define _mm_twice(A) _mm_add (A, A)
+      typedef int __v4 __attribute__ ((__vector_size__ (16)));
+      typedef enum
+      {
+        _ONE = 1
+      } _NUMBERS;
+      extern __inline __v4
+      __attribute__ ((__gnu_inline__, __always_inline__))
+      _mm_add (__v4 __A, __v4 __B)
+      {
+        return __A + __B;
+      }
+      "
+    `);
+    expect(headerOf(declared, ["_mm_sub"])).toContain(`#pragma GCC target("wide")\nextern __inline __v4 _mm_sub`);
+    expect(headerOf(declared, ["_mm_sub"])).not.toContain("_mm_add");
+  });
+
+  it("of a header with another guard are not cut", () => {
+    expect(readIntrinsics(printed.replace("_IMMINTRIN_H_INCLUDED", "__IMMINTRIN_H"))).toBeUndefined();
+  });
+
+  const kernel = (before = ""): string => `${before}#include <immintrin.h>\n
+extern "C" void add(int* to, const int* from) {
+  const __m512i one = _mm512_set1_epi32(1);
+  _mm512_mask_storeu_epi32(to, 0x0fff, _mm512_add_epi32(one, _mm512_loadu_si512(from)));
+}\n`;
+
+  it.skipIf(process.arch !== "x64")(
+    "cut to those that a source uses give the code that the whole header gives",
+    async () => {
+      const compiler = await findCompiler({ ...process.env, CXX: "g++" });
+      if (compiler.status !== "found") throw new Error(compiler.what);
+      const options: CompileOptions = { compiler, workdir: mkdtempSync(join(workdir, "cut-")) };
+      const headers = (): string[] => readdirSync(options.workdir).filter((name) => /\.h(\.gch)?$/.test(name));
+      const assembly = async (text: string): Promise<string> => {
+        const compiled = await compileSource(sourceOf(text), ["-O3", "-mavx512f", "-S"], ".so", options);
+        if (compiled.status !== "compiled") throw new Error(compiled.log);
+        // The name of the file and the numbers of functions differ.
+        return readFileSync(compiled.file, "utf8").replaceAll(/\.file.*|\.LF[BE]\d+/g, "");
+      };
+      const cut = await assembly(kernel());
+      const [header = ""] = headers();
+      expect(headers()).toHaveLength(1);
+      const text = readFileSync(join(options.workdir, header), "utf8");
+      expect(text).toContain("_mm512_add_epi32");
+      expect(text).not.toContain("_mm512_sub_epi32");
+      expect(await assembly(kernel("#define WHOLE\n"))).toBe(cut);
+      expect(headers()).toHaveLength(1);
+    },
+  );
+
+  it.skipIf(process.arch !== "x64")("are read whole where a source needs more of their header", async () => {
+    const compiler = await findCompiler({ ...process.env, CXX: "g++" });
+    if (compiler.status !== "found") throw new Error(compiler.what);
+    const text = `#include <immintrin.h>\nextern "C" void* room(void) { return malloc(64); }\n`;
+    const compiled = await compileSource(sourceOf(text), ["-O1", "-shared", "-fPIC"], ".so", { compiler, workdir });
+    expect(compiled.status).toBe("compiled");
+  });
 });

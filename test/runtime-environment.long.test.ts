@@ -128,7 +128,7 @@ describe("a compiler", () => {
       'ulimit -f 1; exec g++ "$@"',
       /File size limit exceeded|No space left|File too large|signal 25/,
     ],
-    ["without memory", 'ulimit -v 60000; exec g++ "$@"', /memory/],
+    ["without memory", 'ulimit -v 45000; exec g++ "$@"', /memory/],
     ["that is killed", "kill -9 $$", /was killed by SIGKILL/],
     [
       "whose part is killed",
