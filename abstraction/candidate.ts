@@ -6,6 +6,7 @@
 
 import type { Rewriting } from "./computation.ts";
 import type { Matching } from "./mapping.ts";
+import { memoised } from "./memoised.ts";
 
 /**
  * How an input reaches the instruction.
@@ -263,9 +264,9 @@ export function callingThreads(candidate: Candidate): number {
 }
 
 /** The canonical text of a candidate: its identity within a workload. Fields that hold their default are left out. */
-export function candidateKey(candidate: Candidate): string {
-  return canonicalJson({ ...candidate, schedule: scheduleSaid(candidate) });
-}
+export const candidateKey = memoised((candidate: Candidate): string =>
+  canonicalJson({ ...candidate, schedule: scheduleSaid(candidate) }),
+);
 
 /**
  * Fields whose default is 1, by kind of candidate: numbers, or numbers by loop. `warps` of a grid names every axis, so
@@ -292,13 +293,21 @@ function scheduleSaid({ kind, schedule }: Candidate): object {
   return Object.fromEntries(said);
 }
 
-/** JSON with the keys of every object in order, so that equal data has equal text. */
+/** JSON of plain data with the keys of every object in order, so that equal data has equal text. */
 export function canonicalJson(value: unknown): string {
-  return JSON.stringify(value, (_, v: unknown) =>
-    v !== null && typeof v === "object" && !Array.isArray(v)
-      ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)))
-      : v,
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map((v) => canonicalJson(v ?? null)).join(",")}]`;
+  const fields = inKeyOrder(value).flatMap(([name, v]) =>
+    v === undefined ? [] : [`${JSON.stringify(name)}:${canonicalJson(v)}`],
   );
+  return `{${fields.join(",")}}`;
+}
+
+/** Keys that are whole numbers come first, by their value: so the engine orders them whatever order they are given in. */
+function inKeyOrder(value: object): [string, unknown][] {
+  const fields = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  const numbered = fields.some(([name]) => name >= "0" && name < ":");
+  return numbered ? Object.entries(Object.fromEntries(fields)) : fields;
 }
 
 /** Which kinds of candidates a search may choose from. */

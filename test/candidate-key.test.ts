@@ -1,7 +1,14 @@
 /** @file A kernel has one key, whether its schedule spells out a default or leaves it out. */
 
+import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type Candidate, candidateKey, type LaneCandidate, type MappedCandidate } from "../abstraction/candidate.ts";
+import {
+  type Candidate,
+  candidateKey,
+  canonicalJson,
+  type LaneCandidate,
+  type MappedCandidate,
+} from "../abstraction/candidate.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { kernelFor } from "../session/kernel.ts";
@@ -53,5 +60,25 @@ describe("a schedule that spells out a default", () => {
     expect(candidateKey(lanes)).toContain('"threads":1');
     expect(candidateKey(mapped)).toContain('"block":{"m":2}');
     expect(candidateKey({ ...lanes, schedule: { ...lanes.schedule, each: 2 } })).not.toBe(candidateKey(lanes));
+  });
+});
+
+describe("canonical JSON", () => {
+  /** The definition: every object is made again from its fields in order. */
+  const inOrder = (data: unknown): unknown => {
+    if (Array.isArray(data)) return data.map(inOrder);
+    if (typeof data !== "object" || data === null) return data;
+    const fields = Object.entries(data).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    return Object.fromEntries(fields.map(([name, value]) => [name, inOrder(value)]));
+  };
+
+  it("is JSON with ordered keys, and the same for any order of them", () => {
+    const numbered = fc.dictionary(fc.constantFrom("10", "9", "a", "01", "1.5", "-1", "é"), fc.integer());
+    fc.assert(
+      fc.property(fc.oneof(fc.jsonValue(), numbered), (data) => {
+        expect(canonicalJson(data)).toBe(JSON.stringify(inOrder(data)));
+      }),
+    );
+    expect(canonicalJson({ b: [1, undefined], a: { d: undefined, c: 2 } })).toBe('{"a":{"c":2},"b":[1,null]}');
   });
 });

@@ -19,6 +19,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import { memoised, memoisedPair } from "../abstraction/memoised.ts";
 import { pickWeighted, type Random } from "../abstraction/random.ts";
 import type { Step, Steps } from "../abstraction/steps.ts";
 import { mappingsInSteps, validMappings } from "../mapper/match/enumerate.ts";
@@ -226,12 +227,17 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
 
 type Names = Pick<ScheduledCandidate, "intrinsic" | "matching" | "operands" | "rewriting">;
 
-function namesOf({ intrinsic, matching, binding, computation: { rewriting } }: Mapping): Names {
+/** Shared by all candidates of a mapping. */
+const namesOf = memoised(({ intrinsic, matching, binding, computation: { rewriting } }: Mapping): Names => {
   const operands = Object.fromEntries(Object.entries(binding).map(([o, bound]) => [o, printExpr(bound)]));
   return { intrinsic: intrinsic.name, matching, operands, ...(rewriting && { rewriting: rewriting.kind }) };
-}
+});
+
+const matchingText = memoisedPair((operands: Names["operands"], matching: Names["matching"]) =>
+  canonicalJson({ matching, operands }),
+);
 
 /** A text that is the same for a candidate made here and one read from a record, whose keys may be in another order. */
 function mappingText({ intrinsic, matching, operands, rewriting }: Names): string {
-  return canonicalJson({ intrinsic, matching, operands, ...(rewriting !== undefined && { rewriting }) });
+  return `${intrinsic} ${rewriting ?? ""} ${matchingText(operands, matching)}`;
 }
