@@ -10,11 +10,11 @@
  */
 
 import { type Code, code } from "../abstraction/source-text.ts";
-import { maskBits } from "./avx512-helpers.ts";
+import { sharedHelpers } from "./avx512-helpers.ts";
 import { calledIn, type Helper } from "./cpp-helpers.ts";
 
 const MASKS: readonly Helper[] = [
-  ...maskBits,
+  ...sharedHelpers,
   {
     name: "lane_mask",
     text: code`/* Expands a bit mask to all bits of each lane. */

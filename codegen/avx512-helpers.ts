@@ -11,8 +11,15 @@
 import { type Code, code } from "../abstraction/source-text.ts";
 import { calledIn, type Helper } from "./cpp-helpers.ts";
 
-/** Masks with one bit per lane that depend on loop counters. */
-export const maskBits: readonly Helper[] = [
+/** Helpers of any registers: prefetching, and masks with one bit per lane that depend on loop counters. */
+export const sharedHelpers: readonly Helper[] = [
+  {
+    name: "prefetch_from",
+    text: code`/* The address is a number, since no pointer may leave its tensor by more than one element. */
+template <class T> static inline void prefetch_from(const T* tensor, long at) {
+  _mm_prefetch((const char*)((uintptr_t)tensor + sizeof(T) * at), _MM_HINT_T0);
+}`,
+  },
   {
     name: "lanes_below",
     text: code`/* A mask of the first n lanes. */
@@ -26,7 +33,7 @@ static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u :
 
 /** In an order in which each helper calls only earlier ones. */
 const HELPERS: readonly Helper[] = [
-  ...maskBits,
+  ...sharedHelpers,
   {
     name: "row_below",
     text: code`/* A mask of the first n elements. */

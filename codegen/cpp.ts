@@ -109,9 +109,14 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     return code`for (long ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
   }
 
-  /** Into the middle cache: what the next step reads would drive out of the near one what this step works on. */
+  /**
+   * Into the middle cache: what the next step reads would drive out of the near one what this step works on. The
+   * address is a number, since no pointer may leave its tensor by more than one element.
+   */
   ahead({ buffer, base }: TileAt, extents: Extents): Code[] {
-    return [code`__builtin_prefetch(${tensorName(buffer)} + ${this.c.index(base, extents)}, 0, 2);`];
+    const tensor = tensorName(buffer);
+    const at = code`sizeof *${tensor} * (${this.c.index(base, extents)})`;
+    return [code`__builtin_prefetch((const char*)((uintptr_t)${tensor} + ${at}), 0, 2);`];
   }
 
   openWhen({ condition }: Of<"when">, extents: Extents): Code {

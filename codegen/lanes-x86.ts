@@ -145,7 +145,7 @@ export class X86Lanes extends VectorExpressions {
   protected override prefetched({ tensor, index }: Access, extents: Extents): Code[] {
     // A prefetch of a line outside the tensor is harmless, so nothing is tested.
     const { at } = this.c.place({ kind: "access", tensor, index }, extents);
-    return [code`_mm_prefetch((const char*)(${this.pointer(tensor, at)}), _MM_HINT_T0);`];
+    return [code`prefetch_from(${this.c.tensor(tensor)}, ${at});`];
   }
 
   protected width(dtype: DType): number {

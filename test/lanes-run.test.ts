@@ -71,7 +71,7 @@ describe.skipIf(!AVX512)("lane kernels on AVX-512 (skipped where the processor h
       { lines: [] },
       { streaming: schedule.streaming },
     );
-    expect(kernel.source).toContain(schedule.prefetchBytes > 0 ? "_mm_prefetch" : "_mm512_");
+    expect(kernel.source).toContain(schedule.prefetchBytes > 0 ? "prefetch_from(" : "_mm512_");
     if (schedule.streaming) expect(kernel.source).toContain("_mm512_stream_");
     expect(runners.length).toBeGreaterThan(0);
     // Every kernel is checked with data that ends exactly at a guard page, aligned to its elements, and with data that begins at one.

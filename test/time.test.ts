@@ -305,16 +305,16 @@ describe("rows of steps on vectors", () => {
   });
 
   it("of the last step prefetch the row that the first step reads next, a line at a time", () => {
-    const ask = /_mm_prefetch\(\(const char\*\)\(u_0 \+ clamp_index\(row, 6\) \* 70.*?\)/g;
+    const ask = /prefetch_from\(u_0, clamp_index\(row, 6\) \* 70.*?\)/g;
     const asked = (changes: Partial<LaneSchedule>) => textOf(stencil(""), { vectors: 2, ...changes }).match(ask) ?? [];
     expect(asked({ depth: 1 })).toEqual([]);
     expect(asked({ depth: 3 })).toMatchInlineSnapshot(`
       [
-        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70)",
-        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 16)",
-        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 32)",
-        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 48)",
-        "_mm_prefetch((const char*)(u_0 + clamp_index(row, 6) * 70 + 64)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70 + 16)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70 + 32)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70 + 48)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70 + 64)",
       ]
     `);
   });
