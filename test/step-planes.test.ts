@@ -10,7 +10,10 @@ import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
 import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import { modelTarget } from "../perfmodel/target.ts";
 import { generateDesign } from "../session/lane-space.ts";
+import { targetOf } from "../targets/index.ts";
+import { stepSpace } from "../tuner/step-candidates.ts";
 
 const SUM = "u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1]";
 
@@ -45,6 +48,23 @@ describe("two planes of a star computed together", () => {
     expect(inner.length).toBeGreaterThan(0);
     // 2 rows of 4 vectors, 2 of 2, and for each of the 4 outputs two rows of its own.
     for (const block of inner) expect(block.match(/_mm512_loadu_ps/g)).toHaveLength(2 * 4 + 2 * 2 + 4 * 2);
+  });
+
+  it("are expected to be faster than one plane at a time, and to lead a search of a large grid", () => {
+    const target = modelTarget(targetOf({ name: "a test", isa: [], levels: [], source: "none" }));
+    const space = stepSpace(star({ t: 24, i: 256, j: 512, k: 512 }, SUM), { threads: 1, target });
+    if ("because" in space) throw new Error(space.because);
+    const schedules = [...space.all()].filter(({ depth = 1 }) => depth > 1);
+    const ratios = schedules
+      .filter(({ rows }) => rows === 2)
+      .map((s) => space.expectedSeconds(s) / space.expectedSeconds({ ...s, rows: 1 }));
+    expect(ratios.length).toBeGreaterThan(100);
+    expect(Math.max(...ratios)).toBeLessThan(1);
+    // Four planes of the step before instead of six: where those come from outer caches, a third of the lines less.
+    expect(Math.min(...ratios)).toBeGreaterThan(0.6);
+    expect(Math.min(...ratios)).toBeLessThan(0.85);
+    const best = schedules.reduce((a, b) => (space.expectedSeconds(b) < space.expectedSeconds(a) ? b : a));
+    expect(best.rows).toBe(2);
   });
 
   it("are refused with the reason where this is impossible", () => {
