@@ -113,8 +113,18 @@ export interface LaneSchedule {
   readonly sweep?: number | undefined;
   /** Steps of a sweep that are unrolled, with all their loads before the first arithmetic; 1 when left out. */
   readonly ahead?: number | undefined;
+  /**
+   * How rows of data come into registers as whole lines, from which lanes take their columns by shifts. `loaded`: those
+   * of each block are loaded. `mixed`: so, but every second column is loaded by itself. `carried`: lines that the next
+   * block along the row reads again stay in registers. When left out, every column is loaded by itself.
+   */
+  readonly lines?: LineUse | undefined;
   readonly threads: number;
 }
+
+/** See {@link LaneSchedule.lines}. */
+export const LINE_USES = ["loaded", "mixed", "carried"] as const;
+export type LineUse = (typeof LINE_USES)[number];
 
 /** A space-time transform: the point z runs on lane `P z` at step `s z`. The first row of time is the slowest. */
 export interface LaneTransform {

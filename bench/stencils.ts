@@ -30,13 +30,12 @@ import { tapsOf } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { modelTarget } from "../perfmodel/target.ts";
 import { encodeElements } from "../runtime/bytes.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import type { Reference } from "../runtime/verify.ts";
-import { nativeTarget } from "../targets/native.ts";
+import { calibrateMachine } from "../session/calibrate.ts";
 import { laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
 import { readOptions } from "./options.ts";
 import { HALIDE_SCHEDULES, halideKernel } from "./peers/halide.ts";
@@ -55,6 +54,11 @@ const { values } = readOptions({
 });
 
 const threads = Number(values.threads);
+
+// The calibration decides which schedules are tried.
+const calibrated = await calibrateMachine(":memory:", {}, (text) => console.error(text));
+if (calibrated.status === "environment") throw new EnvironmentError(calibrated.problem);
+const { target } = calibrated;
 const jsonl = `${values.out}.jsonl`;
 writeFileSync(jsonl, "");
 
@@ -113,7 +117,7 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
   const { runner } = made;
   try {
     // 1. The best of the most promising schedules.
-    const space = laneSpace(computation, { threads, target: modelTarget(nativeTarget()) });
+    const space = laneSpace(computation, { threads, target });
     if ("because" in space) throw new Error(`${id}: ${space.because}`);
     const reference = await exactReference(computation, runner);
     const tried = rankLanes(space, Number(values.candidates)).map((schedule) => ({

@@ -124,6 +124,11 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
   if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
   const onWarps = intrinsic.language === "cuda";
   checkLanes(computation, schedule.lanes, intrinsic);
+  const width = registersOf(intrinsic).bytes / bytesOf(outputOf(computation).dtype);
+  if (schedule.lines !== undefined && schedule.lanes !== width)
+    throw new UsageError(
+      `${computation.name}: lines are whole registers, of ${width} lanes, and the schedule has ${schedule.lanes}`,
+    );
   if (!onWarps && (schedule.each ?? 1) > 1)
     throw new UsageError(
       `${computation.name}: ${schedule.each} outputs a lane, which only threads of a GPU have; leave each out on a CPU`,

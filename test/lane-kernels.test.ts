@@ -33,36 +33,40 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
   "conv1d-single": {
     candidates: 216,
     cm: "74d485d2a39ac290",
-    cpp: "c1cfd13beb1c42d1",
+    cpp: "58044464c6440a37",
     cuda: "942d0d1811fb7bd9",
     keys: "bc57fa5f7c4fa69d",
+    lined: "e9b3ff00e986da16",
     nests: "53cb994ff58b9269",
     seconds: "c5839976f6018030",
   },
   "conv2d-single": {
     candidates: 930,
     cm: "a6937e1068a4ac7f",
-    cpp: "b8032b5239a43c5d",
+    cpp: "c30be87852aec309",
     cuda: "567e2ef8d6c3b05e",
     keys: "4b2c0055a43e4166",
+    lined: "ed51e144bc4f9b34",
     nests: "c4a835579d15d935",
     seconds: "1ce0c527965b184b",
   },
   "2d9pt": {
     candidates: 636,
     cm: "770feaa5f3815665",
-    cpp: "b274c8ba10c4364e",
+    cpp: "cf8d501753d728c5",
     cuda: "9caaf18a0b3e26c5",
     keys: "9505d468124ca00d",
+    lined: "199d301dc904d0a0",
     nests: "569f15057b2fb403",
     seconds: "4e16dd9e2a188f6a",
   },
   "3d7pt": {
     candidates: 1320,
     cm: "792afbce8499c19f",
-    cpp: "5f2a00f31e486a45",
+    cpp: "9daff91c566ace1c",
     cuda: "e66bb1e73a5b53e8",
     keys: "f29aca041a29db12",
+    lined: "59526b90f386e1ab",
     nests: "4f02aa90c4dee3b9",
     seconds: "82d111be97002bea",
   },
@@ -90,7 +94,9 @@ function digest(texts: Iterable<string>): string {
 
 function digestsOf(subject: Subject): Readonly<Record<string, string | number>> {
   const { computation, space } = spaceOf(subject);
-  const all = [...space.all()];
+  const [all, lined] = [false, true].map((isLined) =>
+    [...space.all()].filter((s) => (s.lines !== undefined) === isLined),
+  ) as [LaneSchedule[], LaneSchedule[]]; // two
   const of = (dataflow: LaneSchedule["dataflow"], count: number, fetching = false): LaneSchedule[] =>
     some(
       all.filter((s) => s.dataflow === dataflow && (!fetching || s.prefetchBytes > 0)),
@@ -113,6 +119,10 @@ function digestsOf(subject: Subject): Readonly<Record<string, string | number>> 
     keys: digest(all.map((s) => space.key(s))),
     seconds: digest(all.map((s) => space.expectedSeconds(s).toPrecision(9))),
     nests: digest(nests.map((s) => printNest(lowerLanes(computation, s)))),
+    lined: digest([
+      ...lined.map((s) => `${space.key(s)} ${space.expectedSeconds(s).toPrecision(9)}`),
+      ...some(lined, 40).map((s) => printNest(lowerLanes(computation, s))),
+    ]),
     ...{ cpp: text("c++"), cuda: text("cuda", 32), cm: text("cm", 16) },
   };
 }

@@ -14,6 +14,7 @@ import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisi
 import { laneScheduleProblem, stripsOf, writtenInAll } from "../mapper/schedule/lanes.ts";
 import { type LaneRefusal, rollable, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
+import { lineRegisters, lineRows } from "../mapper/space-time/window-lines.ts";
 import { laneSeconds } from "../perfmodel/lanes.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { type VectorRegisters, ZMM } from "../targets/x86.ts";
@@ -67,13 +68,14 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
     for (const dataflow of choices.dataflow.values(context))
       for (const { own, factors } of sums.values())
         for (const rows of choices.rows.values(context))
-          for (const vectors of choices.vectors.values(context)) {
+          for (const [vectors, lines] of pairsOf(choices.vectors.values(context), choices.lines.values(context))) {
             const block: LaneSchedule = {
               ...{ dataflow, lanes, rows, vectors, rolled: own.rolled, weights: "memory", streaming: false },
               ...{ prefetchBytes: 0, strip: 0, borders: "peeled", threads: options.threads },
+              ...(lines !== undefined && { lines }),
             };
             if (!isWorthwhile(own, block)) continue;
-            const held = rows * vectors + vectors;
+            const held = rows * vectors + vectors + (lines ? lineRegisters(lineRows(own, block), block) : 0);
             // Overlapping blocks store unaligned, so they cannot use streaming stores.
             const streams = choices.streaming
               .values(context)
@@ -119,7 +121,11 @@ export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
   return best.slice(0, count);
 }
 
-const blockOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.vectors, s.rolled].join();
+const blockOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.vectors, s.rolled, s.lines].join();
+
+function pairsOf<A, B>(first: readonly A[], second: readonly B[]): (readonly [A, B])[] {
+  return first.flatMap((a) => second.map((b) => [a, b] as const));
+}
 
 /** Loops to keep: none, or the innermost summed axis. With more, every multiply-add would load a vector. */
 export function rollings(computation: Computation): readonly (readonly string[])[] {

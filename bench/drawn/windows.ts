@@ -3,7 +3,7 @@
  * CPU's vectors and in blocks or sweeps on a GPU's warps.
  */
 
-import { LANE_DATAFLOWS, type LaneSchedule } from "../../abstraction/candidate.ts";
+import { LANE_DATAFLOWS, type LaneSchedule, LINE_USES } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
@@ -43,6 +43,8 @@ export function randomWindow(random: Random, columns = randomInteger(random, 1, 
 const PLAIN = { streaming: false, prefetchBytes: 0, strip: 0, threads: 1 } as const;
 
 function onVectors(computation: Computation, random: Random): LaneSchedule {
+  const columns: Partial<LaneSchedule> =
+    random() < 0.4 ? { dataflow: "FBS-load", borders: "peeled", rolled: [], lines: pick(random, LINE_USES) } : {};
   return {
     ...PLAIN,
     dataflow: pick(random, LANE_DATAFLOWS),
@@ -53,6 +55,7 @@ function onVectors(computation: Computation, random: Random): LaneSchedule {
     weights: pick(random, ["registers", "memory"]),
     prefetchBytes: pick(random, [0, 256]),
     borders: pick(random, ["peeled", "guarded"]),
+    ...columns,
   };
 }
 

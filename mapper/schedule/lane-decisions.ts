@@ -8,13 +8,13 @@
  */
 
 import { z } from "zod";
-import { LANE_DATAFLOWS, type LaneSchedule } from "../../abstraction/candidate.ts";
+import { LANE_DATAFLOWS, type LaneSchedule, LINE_USES } from "../../abstraction/candidate.ts";
 import { WARP } from "../../abstraction/intrinsic.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import type { TapSum } from "../space-time/taps.ts";
 import { sweptAxis } from "../space-time/window-sweep.ts";
 import type { Decision, Listed } from "./decision.ts";
-import { AT_ONCE, movesAtOnce, stripsOf } from "./lanes.ts";
+import { AT_ONCE, linesProblem, movesAtOnce, stripsOf } from "./lanes.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
 import type { Decisions } from "./schedules.ts";
 
@@ -196,6 +196,17 @@ const ahead: Searched<"ahead"> = {
   print: (steps) => steps?.toString(),
 };
 
+const lines: Searched<"lines"> = {
+  name: "lines",
+  summary:
+    "How the rows of an input reach registers. By default each column of the window is a load of its own, and most of these cross a cache line, which costs a second access. Otherwise whole lines are loaded, and lanes take the columns from them by shifts: all lines that a block needs (`loaded`), the same with every second column still loaded by itself, which balances loads and shifts (`mixed`), or only the new lines, since the others stay in registers from the block before (`carried`).",
+  example: "carried",
+  schema: z.enum(LINE_USES).optional(),
+  values: (context) => (ofWarps(context) ? [undefined] : [undefined, ...LINE_USES]),
+  worthTrying: ({ sum }, schedule) => schedule.lines === undefined || linesProblem(sum, schedule) === undefined,
+  print: (use) => use,
+};
+
 const { name, summary, example, schema } = MAPPED_DECISIONS.threads;
 const threads: LaneDecision<"threads"> = {
   ...{ name, summary, example, schema },
@@ -223,6 +234,7 @@ export const LANE_DECISIONS: Decisions<LaneSchedule, LaneContext> & {
     each,
     sweep,
     ahead,
+    lines,
     threads,
   },
 };

@@ -70,7 +70,22 @@ export function laneScheduleProblem(
       `${sum.rolled.join(", ")} stays a loop, but ${schedule.dataflow} moves lanes from tap to tap; unroll it`,
     );
   if ((schedule.depth ?? 1) !== 1) return refuse(`${schedule.depth} steps a pass, but nothing steps through time`);
+  const because = linesProblem(sum, schedule);
+  if (because !== undefined) return refuse(because);
   return sweepProblem(sum, schedule, design, refuse);
+}
+
+/** Why data cannot come as lines in the way that a schedule says, or undefined. */
+export function linesProblem(sum: TapSum, schedule: LaneSchedule): string | undefined {
+  const { lines, dataflow, borders, rolled } = schedule;
+  if (lines === undefined) return undefined;
+  if (dataflow !== "FBS-load") return `lines hold what lanes would load (FBS-load), not ${dataflow}`;
+  if (borders !== "peeled") return "lines are of vectors of a CPU, whose borders are peeled";
+  if (rolled.length > 0) return `lines are shifted by constants, and ${rolled.join(", ")} stays a loop`;
+  if (sum.columns === 1) return "a window of one column reads no other line";
+  if (lines === "carried" && sum.output.dims.length === 1)
+    return "blocks of the only axis are dealt to threads, so that none carries lines to the next";
+  return undefined;
 }
 
 /** Numbers of elements that a lane can move at once. */
@@ -96,6 +111,7 @@ function sweepProblem(
   for (const [name, value] of Object.entries({ each, sweep, ahead }))
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
       return refuse(`${name} must be a positive integer, got ${value}`);
+  if (schedule.lines !== undefined) return refuse("lanes of several outputs, and lanes that sweep, keep no lines");
   if (data !== "loaded") return refuse("lanes of several outputs, and lanes that sweep, load their data (FBS-load)");
   if (vectors > 1 || rolled.length > 0 || borders !== "guarded")
     return refuse(
@@ -139,6 +155,7 @@ export function printLaneSchedule(s: LaneSchedule): string {
     ...(s.depth === undefined ? [] : [`${s.depth} steps a pass`]),
     ...(s.each === undefined ? [] : [`${s.each} outputs a lane`]),
     ...(s.sweep === undefined ? [] : [`sweeps of ${s.sweep}, ${s.ahead ?? 1} steps ahead`]),
+    ...(s.lines === undefined ? [] : [`lines ${s.lines}`]),
   ].join(", ");
 }
 

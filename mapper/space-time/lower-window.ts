@@ -22,6 +22,7 @@ import { laneScheduleProblem } from "../schedule/lanes.ts";
 import { type TapSum, tapsOf } from "./taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign, type WindowPlacement } from "./window.ts";
 import { type Block, BlockWriter, type Origin } from "./window-block.ts";
+import { LineWriter } from "./window-lines.ts";
 import { lowerSweep } from "./window-sweep.ts";
 
 /**
@@ -59,13 +60,15 @@ class WindowLoops {
   private readonly placement: WindowPlacement;
   private readonly extents: Readonly<Record<string, number>>;
   private readonly write: BlockWriter;
+  private readonly lines: LineWriter | undefined;
 
   constructor(sum: TapSum, schedule: LaneSchedule, placement: WindowPlacement) {
     this.sum = sum;
     this.schedule = schedule;
     this.placement = placement;
     this.extents = extentsOf(sum.computation);
-    this.write = new BlockWriter(sum, schedule, placement);
+    this.lines = schedule.lines === undefined ? undefined : new LineWriter(sum, schedule, placement);
+    this.write = this.lines ?? new BlockWriter(sum, schedule, placement);
   }
 
   nest(): LoopNest {
@@ -208,6 +211,8 @@ class WindowLoops {
 
   /** All lane blocks of one block of rows: guarded at the left, whole blocks, single vectors, guarded at the right. */
   private columns(at: Origin, tall: number, outermost: boolean): readonly Statement[] {
+    const mode = outermost ? "parallel" : "serial";
+    if (this.lines) return this.lines.columns(at, tall, mode);
     const { laneAxis } = this.sum;
     const { vectors } = this.schedule;
     const { outputs } = this.placement;
@@ -220,7 +225,6 @@ class WindowLoops {
     const middle = first + blocks * wide;
     const singles = vectors === 1 ? 0 : Math.max(0, Math.floor((end - middle) / this.placement.outputs));
     const right = Math.min(extent, middle + singles * this.placement.outputs);
-    const mode = outermost ? "parallel" : "serial";
     const name = this.write.names.fresh(`${laneAxis}_block`);
     const over = (count: number, width: number, start: number, block: Block): readonly Statement[] =>
       count === 0

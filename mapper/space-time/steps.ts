@@ -64,7 +64,9 @@ const MOST_DEPTH = 64;
  * What windows leave open and steps do not: other settings would be other names of the same kernel. Vectors of a CPU
  * leave less open than warps.
  */
-const NEUTRAL_OF_WARPS = { rolled: [], weights: "memory", prefetchBytes: 0 } as const satisfies Partial<LaneSchedule>;
+const NEUTRAL_OF_WARPS = {
+  ...{ rolled: [], weights: "memory", prefetchBytes: 0, lines: undefined },
+} as const satisfies Partial<LaneSchedule>;
 const NEUTRAL = {
   ...NEUTRAL_OF_WARPS,
   ...{ each: 1, sweep: undefined, ahead: 1 },

@@ -44,10 +44,10 @@ type File = "A" | "W" | "X";
 /** Writes blocks, and counts the vectors they use: data X, sums A, weights W. */
 export class BlockWriter {
   readonly names: FreshNames;
-  private readonly sum: TapSum;
-  private readonly schedule: LaneSchedule;
+  protected readonly sum: TapSum;
+  protected readonly schedule: LaneSchedule;
   private readonly placement: WindowPlacement;
-  private readonly lane: string;
+  protected readonly lane: string;
   /** Distinct factors that are kept in vectors, by their text. */
   private readonly weights: ReadonlyMap<string, Expr>;
   private readonly used = new Map<string, number>();
@@ -154,7 +154,7 @@ export class BlockWriter {
   }
 
   /** The distinct loads of a block, in memory order, with the output rows and taps that each serves. */
-  private loads(rows: number): readonly Load[] {
+  protected loads(rows: number): readonly Load[] {
     const found = new Map<string, Load>();
     for (const tap of this.sum.taps)
       for (let row = 0; row < rows; row++) {
@@ -167,35 +167,35 @@ export class BlockWriter {
   }
 
   /** The input row that a tap reads for an output row of the block. */
-  private rowKey(tap: Tap, row: number): string {
+  protected rowKey(tap: Tap, row: number): string {
     return this.shiftOf(tap, row)
       .slice(0, -1)
       .map((e) => printExpr(e))
       .join();
   }
 
-  private shiftOf(tap: Tap, row: number): Expr[] {
+  protected shiftOf(tap: Tap, row: number): Expr[] {
     return tap.shift.map((s, d) => (d === this.sum.rowDimension ? binary("+", s, number(row)) : s));
   }
 
   // ---- leaves -------------------------------------------------------------------------------------------------------------------
 
-  private onLanes(body: readonly Statement[]): Statement {
+  protected onLanes(body: readonly Statement[]): Statement {
     return loop(this.lane, this.schedule.lanes, body, "lanes");
   }
 
-  private vector(wish: File, index: number, shift = 0): Access {
+  protected vector(wish: File, index: number, shift = 0): Access {
     const file = this.names.fresh(wish);
     this.used.set(file, Math.max(this.used.get(file) ?? 0, index + 1));
     return access(file, [number(index), binary("+", axis(this.lane), number(shift))]);
   }
 
-  private assign(file: File, index: number, op: CombineOp, value: Expr): Statement {
+  protected assign(file: File, index: number, op: CombineOp, value: Expr): Statement {
     return { kind: "scalar", equation: { target: this.vector(file, index), op, value } };
   }
 
   /** The element that a shift reads on every lane, `columns` further on. */
-  private read(shift: readonly Expr[], at: Origin, columns: number): Access {
+  protected read(shift: readonly Expr[], at: Origin, columns: number): Access {
     const index = this.sum.follows.map((follows, d) => {
       const from = follows === undefined ? number(0) : (at.get(follows) ?? number(0));
       const moved = plus(from, shift[d] ?? number(0));
@@ -204,7 +204,7 @@ export class BlockWriter {
     return access(this.sum.input.name, index);
   }
 
-  private times(data: Expr, tap: Tap, at: Origin, block: Block): Expr {
+  protected times(data: Expr, tap: Tap, at: Origin, block: Block): Expr {
     if (!tap.factor) return data;
     const held = block.interior ? [...this.weights.keys()].indexOf(printExpr(tap.factor)) : -1;
     const factor = held >= 0 ? this.vector("W", held) : substitute(tap.factor, at, "value");
@@ -215,7 +215,7 @@ export class BlockWriter {
     return [...this.weights.values()].map((factor, w) => this.assign("W", w, "=", substitute(factor, at, "value")));
   }
 
-  private store(sum: number, at: Origin, row: number, v: number, block: Block): Statement {
+  protected store(sum: number, at: Origin, row: number, v: number, block: Block): Statement {
     const { laneAxis, output, computation, input, rowAxis, shifts } = this.sum;
     const { lanes, prefetchBytes } = this.schedule;
     const { outputs, lastLane } = this.placement;
@@ -247,7 +247,7 @@ export class BlockWriter {
 }
 
 /** A vector of data, and its uses. */
-interface Load {
+export interface Load {
   readonly tap: Tap;
   readonly row: number;
   readonly uses: { readonly row: number; readonly tap: Tap }[];
@@ -274,8 +274,8 @@ function plus(left: Expr, right: Expr): Expr {
   return binary("+", left, right);
 }
 
-function groupBy<T>(items: readonly T[], key: (item: T) => number): Map<number, T[]> {
-  const groups = new Map<number, T[]>();
+export function groupBy<T, K>(items: readonly T[], key: (item: T) => K): Map<K, T[]> {
+  const groups = new Map<K, T[]>();
   for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
   return groups;
 }

@@ -1,0 +1,202 @@
+/**
+ * @file Blocks of a window whose rows come as lines: whole vectors that begin where the vectors of outputs begin. Lanes
+ * take the columns of the window from two neighbouring lines. A load that crosses a line of the cache costs two.
+ *
+ *     L[0,lane + 32] = in[i-1,16*b + lane + 16]         of a row above, the only line of it that is new to this block
+ *     X[0,lane] = L[0,lane + 15]                        the column before
+ *     A[0,lane] = X[0,lane] * w[0,0]
+ *     ...
+ *     L[0,lane] = L[0,lane + 16]                        carried: the next block begins with the lines that this one ends with
+ *     L[0,lane + 16] = L[0,lane + 32]
+ *
+ * What lies outside a row is zero, so that rows need no tests at their ends. Carried lines also keep loads ahead of
+ * stores: a load waits if its address equals that of a recent store modulo 4096.
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import { extentsOf } from "../../abstraction/computation.ts";
+import { type Access, access, axis, binary, number, printExpr } from "../../abstraction/expression.ts";
+import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { shiftAt, type TapSum } from "./taps.ts";
+import { type Block, BlockWriter, groupBy, type Load, type Origin } from "./window-block.ts";
+
+/** A row of data that a block reads. */
+export interface LineRow {
+  /** Its columns, as distances from the output's. */
+  readonly columns: ReadonlySet<number>;
+  /** The first line that a vector of outputs reads, in vectors from its own. */
+  readonly first: number;
+  /** Lines that neighbouring vectors of outputs have in common. */
+  readonly kept: number;
+}
+
+function lineRow(columns: ReadonlySet<number>, lanes: number): LineRow {
+  const first = Math.floor(Math.min(...columns) / lanes);
+  return { columns, first, kept: Math.ceil(Math.max(...columns) / lanes) - first };
+}
+
+/** The rows of data that a block of `rows` rows reads. */
+export function lineRows({ taps, rowDimension }: TapSum, { rows, lanes }: LaneSchedule): readonly LineRow[] {
+  const columns = new Map<string, Set<number>>();
+  for (const tap of taps) {
+    const last = tap.shift.length - 1;
+    for (let row = 0; row < rows; row++) {
+      const key = tap.shift
+        .slice(0, -1)
+        .map((e, d) => (d === rowDimension ? shiftAt(tap, d) + row : printExpr(e)))
+        .join();
+      columns.set(key, (columns.get(key) ?? new Set()).add(shiftAt(tap, last)));
+    }
+  }
+  return [...columns.values()].map((of) => lineRow(of, lanes));
+}
+
+/** Registers for lines: those of all rows if they are carried, or those of one row. */
+export function lineRegisters(rows: readonly LineRow[], { vectors, lines }: LaneSchedule): number {
+  const kept = rows.map((row) => row.kept);
+  return vectors + (lines === "carried" ? kept.reduce((sum, n) => sum + n, 0) : Math.max(...kept));
+}
+
+/** Whether a column is loaded by itself although lines hold it: every second one, so that loads and shifts balance. */
+export function isLoadedBeside(column: number, { lanes, lines }: LaneSchedule): boolean {
+  return lines === "mixed" && column % 2 === 0 && column % lanes !== 0;
+}
+
+/** A row of data of a block: its loads, and where its lines are. */
+interface Row extends LineRow {
+  readonly loads: readonly Load[];
+  /** Its register. */
+  readonly register: number;
+}
+
+export class LineWriter extends BlockWriter {
+  private readonly isCarried = this.schedule.lines === "carried";
+  private readonly file = this.names.fresh("L");
+  private held = 0;
+  private widest = 0;
+
+  override vectors(): readonly VectorFile[] {
+    const { lanes, vectors } = this.schedule;
+    const { dtype } = this.sum.output;
+    const own = { name: this.file, dtype, lanes: lanes * (vectors + this.widest), count: this.held };
+    return this.held === 0 ? super.vectors() : [...super.vectors(), own];
+  }
+
+  /**
+   * The blocks of `tall` rows: those whose lines are all inside, single vectors, and those at the ends of the rows.
+   * @param mode how the loops over blocks run
+   */
+  columns(at: Origin, tall: number, mode: "parallel" | "serial"): readonly Statement[] {
+    const { sum, isCarried } = this;
+    const { lanes, vectors } = this.schedule;
+    const { first, kept } = lineRow(new Set(sum.shifts.at(-1)), lanes);
+    const extent = extentsOf(sum.computation)[sum.laneAxis] ?? 1;
+    const all = Math.ceil(extent / lanes);
+    const end = Math.max(0, Math.min(Math.floor(extent / lanes), Math.floor(this.places / lanes) - first - kept));
+    // What is carried into the first block may lie outside.
+    const begin = isCarried ? 0 : Math.min(end, Math.max(0, -first));
+    const blocks = Math.floor((end - begin) / vectors);
+    const middle = begin + blocks * vectors;
+    const name = this.names.fresh(`${sum.laneAxis}_block`);
+    const over = (count: number, wide: number, from: number, interior: boolean): readonly Statement[] => {
+      const here = binary("+", binary("*", axis(name), number(wide * lanes)), number(from * lanes));
+      const places: Origin = new Map([...at, [sum.laneAxis, here]]);
+      const block = { rows: tall, vectors: wide, interior };
+      const body = count > 0 ? this.lineBlock(places, block, count === 1 ? from : undefined) : [];
+      return count > 0 ? [loop(name, count, [this.onLanes(body)], mode)] : [];
+    };
+    return [
+      ...this.loadWeights(at),
+      ...(isCarried ? [this.onLanes(this.firstLines(at, tall))] : []),
+      ...over(begin, 1, 0, false),
+      ...over(blocks, vectors, begin, true),
+      ...over(end - middle, 1, middle, true),
+      ...over(all - end, 1, end, false),
+    ];
+  }
+
+  /** The lines that the first block along the rows finds in registers. */
+  private firstLines(at: Origin, tall: number): Statement[] {
+    const start: Origin = new Map([...at, [this.sum.laneAxis, number(0)]]);
+    return this.rowsOf(tall).flatMap((row) => this.linesOf(start, row, 0, row.kept, 0));
+  }
+
+  /** @param known the block's first vector of outputs, if it is constant */
+  private lineBlock(at: Origin, block: Block, known: number | undefined): Statement[] {
+    const body: Statement[] = [];
+    const begun = new Set<number>();
+    const each = Array.from({ length: block.vectors }, (_, v) => v);
+    for (const row of this.rowsOf(block.rows)) {
+      if (row.kept > 0)
+        body.push(...this.linesOf(at, row, this.isCarried ? row.kept : 0, row.kept + block.vectors, known));
+      for (const load of row.loads) {
+        for (const v of each) body.push(this.assign("X", v, "=", this.dataOf(load, row, at, v)));
+        for (const use of load.uses)
+          for (const v of each) {
+            const a = use.row * block.vectors + v;
+            const op = begun.has(a) ? "+=" : "=";
+            begun.add(a);
+            const product = this.times(this.vector("X", v), use.tap, at, { ...block, interior: true });
+            body.push(this.assign("A", a, op, product));
+          }
+      }
+      if (this.isCarried)
+        for (let part = 0; part < row.kept; part++)
+          body.push(this.lined(row, part, this.line(row, part + block.vectors)));
+    }
+    for (let row = 0; row < block.rows; row++)
+      for (const v of each) body.push(this.store(row * block.vectors + v, at, row, v, block));
+    return body;
+  }
+
+  /** The elements that a load brings to a vector of outputs. */
+  private dataOf(load: Load, row: Row, at: Origin, v: number): Access {
+    const { lanes } = this.schedule;
+    const column = shiftAt(load.tap, this.sum.shifts.length - 1);
+    if (row.kept === 0 || isLoadedBeside(column, this.schedule))
+      return this.read(this.shiftOf(load.tap, load.row), at, v * lanes);
+    return this.line(row, v - row.first, column);
+  }
+
+  /** The rows of data of a block, in the order of memory. */
+  private rowsOf(tall: number): readonly Row[] {
+    const rows = groupBy(this.loads(tall), ({ tap, row }) => this.rowKey(tap, row));
+    let registers = 0;
+    return [...rows.values()].map((loads): Row => {
+      const columns = new Set(loads.map(({ tap }) => shiftAt(tap, this.sum.shifts.length - 1)));
+      const row = lineRow(columns, this.schedule.lanes);
+      return { ...row, loads, register: this.isCarried && row.kept > 0 ? registers++ : 0 };
+    });
+  }
+
+  /** Loads of the lines `from .. to-1` of a row. */
+  private linesOf(at: Origin, row: Row, from: number, to: number, known: number | undefined): Statement[] {
+    const [load] = row.loads;
+    if (!load) throw new Error("internal: a row that nothing reads");
+    const { lanes } = this.schedule;
+    const shift = this.shiftOf(load.tap, load.row).with(-1, number(0));
+    return Array.from({ length: to - from }, (_, i) => {
+      const line = row.first + from + i;
+      const place = known === undefined ? undefined : (known + line) * lanes;
+      const isOutside = place !== undefined && (place <= -lanes || place >= this.places);
+      return this.lined(row, from + i, isOutside ? number(0) : this.read(shift, at, line * lanes));
+    });
+  }
+
+  /** Elements of a row of data. */
+  private get places(): number {
+    return this.sum.input.dims.at(-1)?.extent ?? 1;
+  }
+
+  /** A vector of a row's lines, or one so many columns on. */
+  private line({ register, kept }: Row, part: number, column = 0): Access {
+    this.held = Math.max(this.held, register + 1);
+    this.widest = Math.max(this.widest, kept);
+    const from = number(part * this.schedule.lanes + column);
+    return access(this.file, [number(register), binary("+", axis(this.lane), from)]);
+  }
+
+  private lined(row: Row, part: number, value: Access | ReturnType<typeof number>): Statement {
+    return { kind: "scalar", equation: { target: this.line(row, part), op: "=", value } };
+  }
+}

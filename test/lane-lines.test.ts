@@ -1,0 +1,162 @@
+/**
+ * @file Windows whose rows come as lines in registers: what a block loads and shifts, the ends of rows, the refusals,
+ * and the results between guard pages. Random ones stand in drawn-lanes.long.test.ts.
+ */
+
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
+import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { tapsOf } from "../mapper/space-time/taps.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { readProcessor } from "../runtime/processor.ts";
+import { generateDesign } from "../session/lane-space.ts";
+import { targetOf } from "../targets/index.ts";
+import { laneSpace } from "../tuner/lane-candidates.ts";
+
+const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
+  instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
+
+const CARRIED: LaneSchedule = {
+  ...{ dataflow: "FBS-load", lanes: 16, rows: 2, vectors: 2, rolled: [], weights: "memory", lines: "carried" },
+  ...{ streaming: false, prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+};
+
+const sourceOf = (computation: Computation, changes: Partial<LaneSchedule>): string => {
+  const schedule = { ...CARRIED, ...changes };
+  const type = Object.values(computation.tensors)[0]?.dtype;
+  return `${generateDesign(computation, { kind: "lanes", intrinsic: `avx512.fma.${type}`, schedule }).source}`;
+};
+
+/** The loops over blocks of columns, as text. */
+const blocksOf = (source: string): string[] =>
+  source
+    .split(/for \(long q_block\w* = 0;/)
+    .slice(1)
+    .map((text) => text.slice(0, text.search(/\n {2,6}\}/)));
+
+describe("a window whose rows are lines in registers", () => {
+  const image = make("conv2d-single", { h: 12, w: 128, r: 3, s: 3, pad: 1 });
+
+  it.each([
+    // Four rows of data: two new vectors of each, or two more on either side of them.
+    ["carried", 4 * 2, 4 * 2 * 2],
+    ["loaded", 4 * (2 + 2), 4 * 2 * 2],
+  ] as const)("loads each element of a block once (%s), and shifts the rest", (lines, loads, shifts) => {
+    const inner = blocksOf(sourceOf(image, { lines })).find((text) => /< 3;/.test(text)) ?? "";
+    expect(inner.match(/_mm512_loadu_ps/g)).toHaveLength(loads);
+    expect(inner.match(/lanes_from<(1|15)>/g)).toHaveLength(shifts);
+    expect(inner).not.toContain("maskz");
+  });
+
+  it("loads every second column by itself, where loads and shifts are mixed", () => {
+    const line = make("conv1d-single", { l: 1000, r: 5 });
+    const source = sourceOf(line, { rows: 1, vectors: 2, lines: "mixed" });
+    // Of columns 0 to 4 the first lies on lines; columns 1 and 3 are shifted, columns 2 and 4 loaded.
+    expect([...new Set(source.match(/lanes_from<\d+>/g))]).toEqual(["lanes_from<1>", "lanes_from<3>"]);
+  });
+
+  it("is refused with the reason where lines cannot hold it", () => {
+    const because = (computation: Computation, changes: Partial<LaneSchedule>): string | undefined => {
+      const schedule = { ...CARRIED, ...changes };
+      const verdict = tapsOf(computation, schedule.rolled);
+      return verdict.ok ? laneScheduleProblem(verdict.sum, schedule)?.because : verdict.refusal.because;
+    };
+    const line = make("conv1d-single", { l: 1000, r: 5 });
+    expect([
+      because(image, {}),
+      because(image, { dataflow: "SBM" }),
+      because(image, { borders: "guarded" }),
+      because(image, { rolled: ["s"] }),
+      because(make("conv2d-single", { h: 12, w: 128, r: 3, s: 1 }), {}),
+      because(line, { rows: 1 }),
+      because(line, { rows: 1, lines: "mixed" }),
+    ]).toMatchInlineSnapshot(`
+      [
+        undefined,
+        "schedule: lines hold what lanes would load (FBS-load), not SBM",
+        "schedule: lines are of vectors of a CPU, whose borders are peeled",
+        "schedule: lines are shifted by constants, and s stays a loop",
+        "schedule: a window of one column reads no other line",
+        "schedule: blocks of the only axis are dealt to threads, so that none carries lines to the next",
+        undefined,
+      ]
+    `);
+    expect(() => sourceOf(image, { lanes: 8 })).toThrow(
+      "lines are whole registers, of 16 lanes, and the schedule has 8",
+    );
+  });
+
+  it("is expected to be faster, more so where a core has one multiply-add and one load a cycle instead of two", () => {
+    const two = modelTarget(targetOf({ name: "a test", isa: [], levels: [], source: "none" }));
+    const fma = { issueCycles: 1, latencyCycles: 4, loadCycles: {}, storeCycles: 1, source: "a test" };
+    const one: ModelTarget = {
+      ...two,
+      loadsPerCycle: { value: 1, source: "a test" },
+      timings: { "avx512.fma.f32": fma },
+    };
+    const gain = (target: ModelTarget): number => {
+      const space = laneSpace(make("conv2d-single", { h: 512, w: 512, r: 5, s: 5, pad: 2 }), { threads: 1, target });
+      if ("because" in space) throw new Error(space.because);
+      const best = (isLines: boolean): number =>
+        Math.min(
+          ...[...space.all()]
+            .filter((schedule) => (schedule.lines !== undefined) === isLines)
+            .map((schedule) => space.expectedSeconds(schedule)),
+        );
+      return best(false) / best(true);
+    };
+    expect(gain(one)).toBeGreaterThan(1.1);
+    expect(gain(two)).toBeLessThan(gain(one));
+  });
+});
+
+const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+  ["an image of whole lines", make("conv2d-single", { h: 11, w: 128, r: 3, s: 3, pad: 1 }), { rows: 3 }],
+  ["an image of no whole lines", make("conv2d-single", { h: 7, w: 101, r: 3, s: 5, pad: 2 }), { vectors: 3 }],
+  ["an image narrower than a block", make("conv2d-single", { h: 5, w: 13, r: 3, s: 3, pad: 1 }), {}],
+  ["no borders", make("conv2d-single", { h: 9, w: 95, r: 2, s: 9 }), { lines: "loaded", weights: "registers" }],
+  ["columns in three lines", make("conv1d-single", { l: 777, r: 31 }), { rows: 1, vectors: 4, lines: "mixed" }],
+  ["a filter beside a signal", make("conv1d-single", { l: 40, r: 31 }), { rows: 1, vectors: 4, lines: "loaded" }],
+  ["a star, streamed and prefetched", make("2d9pt", { h: 17, w: 208 }), { streaming: true, prefetchBytes: 512 }],
+  ["a grid of doubles", make("3d7pt", { d: 5, h: 10, w: 37 }, "f64"), { lanes: 8, strip: 4, vectors: 1 }],
+];
+
+describe("windows in lines, interpreted", () => {
+  it.each(CASES)("equal the equation: %s", (_, computation, changes) => {
+    const schedule = { ...CARRIED, ...changes };
+    const inputs = smallInputs(computation, 3, 4);
+    expect(wrongNest({ computation, inputs, nest: () => lowerLanes(computation, schedule) })).toBeUndefined();
+  });
+});
+
+const { features } = readProcessor();
+describe.skipIf(!features.includes("avx512dq"))("windows in lines on a processor with AVX-512", () => {
+  const runners: Runner[] = [];
+  beforeAll(async () => {
+    for (const threads of [1, 2]) {
+      const made = await createRunner({ threads, budgetSeconds: 0.002, batches: [1, 2] });
+      if (made.status === "ready") runners.push(made.runner);
+    }
+  });
+  afterAll(async () => {
+    for (const runner of runners) await runner.close();
+  });
+
+  // Those that no other one contains; the rest is interpreted.
+  it.each(CASES.filter((_, i) => i % 3 === 1))("compute %s", async (_, computation, changes) => {
+    const schedule = { ...CARRIED, ...changes };
+    const type = Object.values(computation.tensors)[0]?.dtype;
+    const kernel = generateDesign(computation, { kind: "lanes", intrinsic: `avx512.fma.${type}`, schedule });
+    for (const runner of runners) {
+      const measured = await runner.measure(kernel, await runner.reference(computation, 1));
+      expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
+    }
+  });
+});
