@@ -32,8 +32,8 @@ type Subject = keyof typeof SUBJECTS;
 const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>> = {
   "conv1d-single": {
     candidates: 216,
-    cm: "74d485d2a39ac290",
-    cpp: "58044464c6440a37",
+    cm: "81cca46f30dbc909",
+    cpp: "f8c2606dc755ddd5",
     cuda: "942d0d1811fb7bd9",
     keys: "bc57fa5f7c4fa69d",
     lined: "e9b3ff00e986da16",
@@ -42,8 +42,8 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
   },
   "conv2d-single": {
     candidates: 930,
-    cm: "a6937e1068a4ac7f",
-    cpp: "c30be87852aec309",
+    cm: "90b9104fb15d7a1c",
+    cpp: "6e9535e1472b9acc",
     cuda: "567e2ef8d6c3b05e",
     keys: "4b2c0055a43e4166",
     lined: "ed51e144bc4f9b34",
@@ -52,8 +52,8 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
   },
   "2d9pt": {
     candidates: 636,
-    cm: "770feaa5f3815665",
-    cpp: "cf8d501753d728c5",
+    cm: "c9b72734b47bde15",
+    cpp: "e966365464e1da1d",
     cuda: "9caaf18a0b3e26c5",
     keys: "9505d468124ca00d",
     lined: "199d301dc904d0a0",
@@ -62,8 +62,8 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
   },
   "3d7pt": {
     candidates: 1320,
-    cm: "792afbce8499c19f",
-    cpp: "9daff91c566ace1c",
+    cm: "3e390cf59d509549",
+    cpp: "e326b4d4b57de154",
     cuda: "e66bb1e73a5b53e8",
     keys: "f29aca041a29db12",
     lined: "59526b90f386e1ab",
