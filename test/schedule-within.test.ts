@@ -236,7 +236,9 @@ describe("a copy made inside a loop", () => {
           expect(lines.has(`${tensor} ${at}`), `${JSON.stringify(block)}: ${tensor} ${at}`).toBe(true);
       expect(lines.size, JSON.stringify(block)).toBeLessThan((2 * (26 + 1) * 128) / 32);
       const candidate = { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands: {}, schedule };
-      expect(generate(candidate, mapping).source).toMatch(/__builtin_prefetch\(.* sizeof \*e \* \(\(b_outer \+ 1\) \* 3328/);
+      expect(generate(candidate, mapping).source).toMatch(
+        /__builtin_prefetch\(.* sizeof \*e \* \(\(b_outer \+ 1\) \* 3328/,
+      );
     }
   });
 
