@@ -33,7 +33,10 @@ export type ExecutionScope = "thread" | "subgroup" | "warp" | "warpgroup";
 export interface OperandSpec {
   /** Type of its elements. */
   readonly dtype: DType;
-  /** Register file and element, `zmm[4*n + k]`. Without brackets the vendor does not publish the layout. */
+  /**
+   * Register file and element, `zmm[4*n + k]`. Without brackets only the load and the store know the layout: the vendor does not publish it, or an
+   * element is the sum of several lanes.
+   */
   readonly storage: string;
   /** For an operand in shared memory, a second storage that the instruction can read, with neighbours along the other axis. */
   readonly turned?: string;
@@ -57,6 +60,8 @@ export interface Cost {
   readonly issueCycles: number;
   /** Cycles until a dependent instruction may start. */
   readonly latencyCycles: number;
+  /** Cycles to store a result; those of its bytes when left out. */
+  readonly storeCycles?: number;
   readonly source: string;
 }
 

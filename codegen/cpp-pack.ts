@@ -11,7 +11,7 @@
  * element by element.
  */
 
-import { affineForm, type Extents } from "../abstraction/affine.ts";
+import type { Extents } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
@@ -33,16 +33,16 @@ export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonl
   // 2. The fused loops advance by one element on both sides.
   const extents: Extents = { ...around, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
   const [to, from] = [c.placeOf(target, extents), c.placeOf(value, extents)];
-  const [toForm, fromForm] = [affineForm(to.at), affineForm(from.at)];
-  if (to.guards.length > 0 || !toForm || !fromForm) return undefined;
+  const moving = new Set(loops.map((l) => l.axis));
+  const [toSteps, fromSteps] = [stepsOf(to.at, moving), stepsOf(from.at, moving)];
+  if (to.guards.length > 0 || !toSteps || !fromSteps) return undefined;
   let run = 1;
   for (const { axis, extent } of [...loops].reverse()) {
-    if (extent > 1 && (toForm.terms.get(axis) !== run || fromForm.terms.get(axis) !== run)) return undefined;
+    if (extent > 1 && (toSteps.get(axis) !== run || fromSteps.get(axis) !== run)) return undefined;
     run *= extent;
   }
 
   // 3. The bounds tests, if any, do not depend on these loops.
-  const moving = new Set(loops.map((l) => l.axis));
   if (from.guards.some((g) => axesIn(g).some((name) => moving.has(name)))) return undefined;
   const first = new Map(loops.map((l) => [l.axis, number(0)]));
   const pointer = (tensor: string, at: Expr): Code =>
@@ -54,6 +54,24 @@ export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonl
   if (identityOf(c.computation.equation.op, dtype) !== 0) return undefined;
   const inside = allOf(from.guards.map((g) => c.condition(g, extents)));
   return [code`if (${inside}) ${copy}`, code`else memset(${destination}, 0, ${bytes});`];
+}
+
+/** The change of an index with each of some loops; undefined when it is not linear in them. What the other loops make of it is no matter. */
+function stepsOf(e: Expr, moving: ReadonlySet<string>): ReadonlyMap<string, number> | undefined {
+  const own = axesIn(e).filter((name) => moving.has(name));
+  if (own.length === 0) return new Map();
+  if (e.kind === "axis") return new Map([[e.name, 1]]);
+  if (e.kind !== "binary") return undefined;
+  const { op, left, right } = e;
+  if (op !== "+" && op !== "-" && op !== "*") return undefined;
+  const [first, second] = [stepsOf(left, moving), stepsOf(right, moving)];
+  const factor = left.kind === "number" ? left.value : right.kind === "number" ? right.value : undefined;
+  if (!first || !second || (op === "*" && factor === undefined)) return undefined;
+  const step = (name: string): number => {
+    const [l, r] = [first.get(name) ?? 0, second.get(name) ?? 0];
+    return op === "+" ? l + r : op === "-" ? l - r : (l + r) * (factor ?? 0);
+  };
+  return new Map(own.map((name) => [name, step(name)]));
 }
 
 /** Perfectly nested loops, and the single statement in the innermost. */

@@ -17,6 +17,7 @@ import { ARM } from "./arm.ts";
 import { AVX2, avx2Vpmulld } from "./avx2.ts";
 import { AVX512_FMA, avx512FmaBf16, avx512Vpmulld } from "./avx512.ts";
 import { AVX512_DOT, avx512Vpdpwssd } from "./avx512-dot.ts";
+import { AVX512_INNER } from "./avx512-inner.ts";
 import { CM } from "./cm.ts";
 import { CUDA } from "./cuda.ts";
 import { THREADS } from "./cuda-threads.ts";
@@ -36,7 +37,7 @@ import { WMMA } from "./wmma.ts";
 /** The rows of each file of this folder. */
 export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = {
   avx2: AVX2,
-  avx512: [...AVX512_FMA, ...AVX512_DOT, avx512FmaBf16, avx512Vpdpwssd],
+  avx512: [...AVX512_FMA, ...AVX512_DOT, avx512FmaBf16, avx512Vpdpwssd, ...AVX512_INNER],
   amx: AMX,
   wmma: WMMA,
   mma: MMA,

@@ -151,7 +151,9 @@ export function timingOf(target: ModelTarget, intrinsic: Intrinsic): IntrinsicTi
     loadCycles: Object.fromEntries(
       inputs.map((o) => [o.name, cycles(o, target.loadsPerCycle.value, l1?.readBytesPerCycle.value)]),
     ),
-    storeCycles: result ? cycles(result, target.storesPerCycle.value, l1?.writeBytesPerCycle.value) : 0,
+    storeCycles:
+      intrinsic.cost?.storeCycles ??
+      (result ? cycles(result, target.storesPerCycle.value, l1?.writeBytesPerCycle.value) : 0),
     source: cost?.source ?? "assumed: one issue a cycle, latency 5",
   };
 }

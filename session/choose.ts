@@ -5,14 +5,16 @@
  *     finished(chooseSpace(conv2d, usableIntrinsics(), options))        instructions first; plain C++ where none maps
  */
 
-import type { Computation } from "../abstraction/computation.ts";
+import { type Computation, tensorOf } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
+import { accessesIn } from "../abstraction/expression.ts";
 import type { Intrinsic, Language } from "../abstraction/intrinsic.ts";
 import type { KernelLanguage } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { knownIntrinsics } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
+import { strideAlong } from "../mapper/schedule/dense-runs.ts";
 import { isGpu, isPredictedOnly, isWritten, nativeTarget, OPENCL_ISA, PORTABLE_ISA, runsOn } from "../targets/index.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 import { isRefusals, sessionSpace } from "./space.ts";
@@ -50,14 +52,31 @@ export function isPlain({ isa }: Intrinsic): boolean {
   return isa === PORTABLE_ISA;
 }
 
+/** Whether an instruction's results cost more to store than their bytes: `avx512.fma.f32.inner` adds up the lanes of a vector. */
+const addsLanes = ({ cost }: Intrinsic): boolean => cost?.storeCycles !== undefined;
+
+/**
+ * Whether each factor has a summed axis innermost and comes anew with each call. Otherwise a factor lies as a vector of kept elements, or is packed
+ * so ahead of time, and adding lanes up gains nothing.
+ */
+function isSummedInnermost(computation: Computation): boolean {
+  const summed = computation.axes.filter((a) => a.kind === "reduce");
+  return accessesIn(computation.equation.value).every((access) => {
+    const tensor = tensorOf(computation, access.tensor);
+    return !tensor.constant && summed.some((a) => strideAlong(access, tensor, a.name) === 1);
+  });
+}
+
 /**
  * Groups in the order they are tried: instructions, then products in plain C++, then rows that only add or copy values computed during packing.
  * The last group maps almost anything, but writes every term to memory first.
  */
-function tiersOf(intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
+function tiersOf(computation: Computation, intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
   const plain = intrinsics.filter(isPlain);
+  const instructions = intrinsics.filter((i) => !isPlain(i));
+  const others = isSummedInnermost(computation) ? instructions : instructions.filter((i) => !addsLanes(i));
   const tiers = [
-    intrinsics.filter((i) => !isPlain(i)),
+    others.length > 0 ? others : instructions,
     plain.filter((i) => i.operands.length > 2),
     plain.filter((i) => i.operands.length <= 2),
   ];
@@ -79,7 +98,7 @@ export function* chooseSpace(
 > {
   const refused: Reason[] = [];
   let before = 0;
-  const tiers = tiersOf(intrinsics);
+  const tiers = tiersOf(computation, intrinsics);
   // A computation that reads its own result runs only on lanes. Refusals of plain C++ would add nothing.
   for (const chosen of isRecurrent(computation.equation) ? tiers.slice(0, 1) : tiers) {
     const work = sessionSpace(computation, { ...options, intrinsics: chosen });

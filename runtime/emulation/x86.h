@@ -96,6 +96,12 @@ static inline __m512 _mm512_permute_ps(__m512 a, int control) {
   for (int i = 0; i < 16; i++) reg.set(i, a.get<float>(i / 4 * 4 + (control >> i % 4 * 2 & 3)));
   return reg;
 }
+/* Lanes added by halves, as intrinsics/avx512-inner.ts does. */
+static inline float sum_of_lanes(__m512 reg) {
+  for (int lanes = 8; lanes > 0; lanes /= 2)
+    for (int i = 0; i < lanes; i++) reg.set(i, reg.get<float>(i) + reg.get<float>(i + lanes));
+  return reg.get<float>(0);
+}
 static inline __m512 broadcast_element(const float* element) { return fill_register<__m512>(*element); }
 static inline __m512d _mm512_set1_pd(double x) { return fill_register<__m512d>(x); }
 static inline __m512h _mm512_set1_ph(_Float16 x) { return fill_register<__m512h>(x); }
@@ -139,6 +145,7 @@ static inline __m256 _mm256_fmadd_ps(__m256 a, __m256 b, __m256 c) { return mult
 static inline __m256d _mm256_fmadd_pd(__m256d a, __m256d b, __m256d c) { return multiply_add_lanes<double>(a, b, c); }
 static inline __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c) { return multiply_add_lanes<float>(a, b, c); }
 static inline __m512 add_product(__m512 c, __m512 a, __m512 b) { return multiply_add_lanes<float>(a, b, c); }
+static inline __m512 add_products(__m512 c, __m512 a, __m512 b) { return add_product(c, a, b); }
 static inline __m512d _mm512_fmadd_pd(__m512d a, __m512d b, __m512d c) { return multiply_add_lanes<double>(a, b, c); }
 static inline __m512h _mm512_fmadd_ph(__m512h a, __m512h b, __m512h c) { return multiply_add_lanes<_Float16>(a, b, c); }
 
