@@ -26,8 +26,8 @@ import {
   trustedCode,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { dataName, type Holding, harnessText, referenceStruct } from "../runtime/reference-source.ts";
-import { checkPackaged, describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
+import { dataName, type Holding, harnessText, referenceStruct, stepsOfParts } from "../runtime/reference-source.ts";
+import { describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
 type Asset =
   | "binding.d.ts"
@@ -49,9 +49,8 @@ export function assetText(name: Asset): Code {
 }
 
 export function portableSource({ name: asked, computation }: EmitSubject): SourceText {
-  checkPackaged(asked, computation);
   const name = identifier(asked);
-  const { sum, epilogue } = partsOf(computation);
+  const { sum, epilogue, beside } = partsOf(computation);
   const held = epilogue ? targetOf(sum) : undefined;
   const hold = (tensor: Tensor): Holding =>
     tensor.name === held?.name
@@ -61,9 +60,9 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
         }
       : { type: code`Memory<${tensor.dtype}>`, storage: tensor.storage };
   const parameters = parametersOf(computation);
-  const connect = (variable: "sum" | "finish", tensors: readonly Tensor[]): Code[] =>
+  const connect = (variable: string, tensors: readonly Tensor[]): Code[] =>
     tensors.map((tensor) => {
-      const data = code`${variable}.${dataName(tensor.name)}.data`;
+      const data = code`${identifier(variable)}.${dataName(tensor.name)}.data`;
       if (tensor.name === held?.name)
         return code`  ${data} = (${isInteger(tensor.dtype) ? "Int" : "double"}*)workspace;`;
       const place = parameters.find((p) => p.tensor.name === tensor.name)?.place ?? 0;
@@ -78,7 +77,7 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
     comment([
       `${asked}: the equation in plain C++, for CPUs without the instructions of the tuned kernel.`,
       "",
-      ...[sum.equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation),
+      ...[sum, ...(epilogue ? [epilogue] : []), ...beside].map((part) => printEquation(part.equation)),
       ...parameters.map((p) => `${p.tensor.name}: ${describeTensor(p.tensor)}`),
     ]),
     code`#include <stdint.h>`,
@@ -88,6 +87,7 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
     apart(assetText("memory.h")),
     referenceStruct(code`Sum`, sum, hold),
     ...(epilogue ? [referenceStruct(code`Finish`, epilogue, hold)] : []),
+    ...beside.map((other, i) => referenceStruct(code`Beside${i}`, other, hold)),
     code`} // namespace`,
     NOTHING,
     code`#define HIDDEN __attribute__((visibility("hidden")))`,
@@ -102,6 +102,12 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
     ...(time ? [code`  sum.spare = (decltype(sum.spare))workspace;`] : []),
     code`  sum.compute();`,
     ...(epilogue ? [code`  Finish finish;`, ...connect("finish", touched(epilogue)), code`  finish.compute();`] : []),
+    // They assign other elements of the output than the epilogue, which has cleared all of it.
+    ...beside.flatMap((other, i) => [
+      code`  Beside${i} beside_${i};`,
+      ...connect(`beside_${i}`, touched(other)),
+      code`  beside_${i}.compute_part(0, ${stepsOfParts(other)});`,
+    ]),
     code`}`,
     NOTHING,
   ]);

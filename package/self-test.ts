@@ -10,7 +10,14 @@
  * stretch, so that the ends of the stretches hold the results.
  */
 
-import { elementCount, inputsOf, outputOf, type Tensor, targetOf } from "../abstraction/computation.ts";
+import {
+  type Computation,
+  elementCount,
+  inputsOf,
+  outputOf,
+  type Tensor,
+  targetOf,
+} from "../abstraction/computation.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
@@ -36,7 +43,7 @@ import { printIndex } from "../runtime/reference-expressions.ts";
 import { dataName, harnessText, referenceStruct } from "../runtime/reference-source.ts";
 import { tensorsBeside } from "../runtime/verify.ts";
 import { assetText } from "./portable.ts";
-import { checkPackaged, type EmitSubject, parametersOf } from "./subject.ts";
+import { type EmitSubject, parametersOf } from "./subject.ts";
 
 /** Points of a sum's interval at which the epilogue is evaluated, as fractions of the way from its low end to its high end. */
 const SHARES = [0, 0.25, 0.5, 0.75, 1] as const;
@@ -44,8 +51,7 @@ const SHARES = [0, 0.25, 0.5, 0.75, 1] as const;
 /** What the parts of the program share. */
 function factsOf(subject: EmitSubject) {
   const { name, computation, tuned } = subject;
-  checkPackaged(name, computation);
-  const { sum, epilogue } = partsOf(computation);
+  const { sum, epilogue, beside: others } = partsOf(computation);
   const target = targetOf(sum);
   const inputs = inputsOf(sum);
   const beside = epilogue ? inputsOf(epilogue).filter((t) => t.name !== target.name) : [];
@@ -65,11 +71,26 @@ function factsOf(subject: EmitSubject) {
     beside,
     /** Inputs drawn for the epilogue: those the sum has not already read. */
     later: beside.filter((t) => !inputs.some((i) => i.name === t.name)),
+    /** What else the output holds, each part with the inputs that are drawn for it. */
+    parts: others.map((part, i) => {
+      const before = [...inputs, ...beside, ...others.slice(0, i).flatMap(inputsOf)];
+      const drawn = inputsOf(part).filter((t) => !before.some((other) => other.name === t.name));
+      return { part, drawn, variable: code`beside_${i}`, type: code`Beside${i}` };
+    }),
     divides: tensorsBeside("/", sum).size > 0,
+    /** Elements of the sum, and of the output. */
     count: elementCount(target),
+    results: elementCount(outputOf(computation)),
   };
 }
 type Facts = ReturnType<typeof factsOf>;
+
+/** The variable that an input's values are drawn in. */
+function holderOf({ inputs, parts }: Facts, tensor: Tensor): Code {
+  const isIn = (tensors: readonly Tensor[]): boolean => tensors.some((t) => t.name === tensor.name);
+  if (isIn(inputs)) return code`sum`;
+  return parts.find((p) => isIn(p.drawn))?.variable ?? code`finish`;
+}
 
 /** The array that holds a tensor as the package receives it. */
 const memoryName = (tensor: Tensor): Name => new Name("tensor", `memory_${tensor.name}`, `memory of ${tensor.name}`);
@@ -104,9 +125,11 @@ export function selfTestSource(subject: EmitSubject): SourceText {
     ...(rule && !rule.growth ? [referenceStruct(code`Magnitude`, rule.magnitude)] : []),
     ...(rule && typeof rule.chain !== "number" ? [referenceStruct(code`Terms`, rule.chain)] : []),
     ...(epilogue ? [referenceStruct(code`Finish`, epilogue)] : []),
+    ...facts.parts.map(({ type, part }) => referenceStruct(type, part)),
     NOTHING,
     code`static Sum sum;`,
     ...(epilogue ? [code`static Finish finish;`] : []),
+    ...facts.parts.map(({ type, variable }) => code`static ${type} ${variable};`),
     code`static Elements<double> tolerance, low, high;`,
     ...(facts.divides
       ? [code`static double not_small(double x) { return fabs(x) < 0.5 ? 1 : x; } /* keeps divisors away from zero */`]
@@ -129,7 +152,7 @@ export function selfTestSource(subject: EmitSubject): SourceText {
 
 /** Draws one data set: the inputs, the expected output and its tolerance. */
 function drawing(facts: Facts): Code[] {
-  const { inputs, later, target, count, sum, divides, epilogue, rule } = facts;
+  const { inputs, later, target, count, results, sum, divides, epilogue, rule } = facts;
   const { time } = sum;
   const answer = dataName(target.name);
   const drawn = inputs.map((t) => {
@@ -152,7 +175,7 @@ function drawing(facts: Facts): Code[] {
     ...inputs.map((t) => code`  sum.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
     ...later.map((t) => code`  finish.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
     code`  sum.${answer}.fill(${count}, 0);`,
-    code`  tolerance.fill(${count}, 0), low.fill(${count}, 0), high.fill(${count}, 0);`,
+    code`  tolerance.fill(${count}, 0), low.fill(${results}, 0), high.fill(${results}, 0);`,
     code`  for (double large = ${largestInput(sum)};; large = sqrt(large)) {`,
     ...drawn,
     code`    sum.compute();`,
@@ -236,11 +259,15 @@ function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
 const truth = (is: boolean): "true" | "false" => (is ? "true" : "false");
 
 /** The epilogue's inputs, and its results over the interval of each sum. */
-function finishing(
-  { later, beside, target, output, count, rule }: Facts,
-  epilogue: NonNullable<Facts["epilogue"]>,
-): Code[] {
-  const [factors, divisors] = [tensorsBeside("*", epilogue), tensorsBeside("/", epilogue)];
+function finishing(facts: Facts, epilogue: NonNullable<Facts["epilogue"]>): Code[] {
+  const { later, beside, parts, target, output, count, results, rule } = facts;
+  const drawn = (holder: Code, part: Computation, tensors: readonly Tensor[]): Code[] => {
+    const [factors, divisors] = [tensorsBeside("*", part), tensorsBeside("/", part)];
+    return tensors.map((t) => {
+      const value = code`draw_beside<${t.dtype}>(data, aim, ratio, ${truth(factors.has(t.name))}, ${truth(divisors.has(t.name))})`;
+      return code`  for (Int i = 0; i < ${elementCount(t)}; i++) ${holder}.${dataName(t.name)}.set(i, ${value});`;
+    });
+  };
   const [least, most] = rangeOf(output.dtype);
   const [answer, result] = [dataName(target.name), dataName(output.name)];
   const whole = isInteger(output.dtype);
@@ -250,21 +277,31 @@ function finishing(
     code`  double spread = squares > 0 ? sqrt(squares) : 1;`,
     code`  double aim = ${whole ? (most - least) / 2 : "spread"}, ratio = ${whole ? code`aim / spread` : code`1`};`,
     code`  (void)aim, (void)ratio;`,
-    ...later.map((t) => {
-      const value = code`draw_beside<${t.dtype}>(data, aim, ratio, ${truth(factors.has(t.name))}, ${truth(divisors.has(t.name))})`;
-      return code`  for (Int i = 0; i < ${elementCount(t)}; i++) finish.${dataName(t.name)}.set(i, ${value});`;
-    }),
+    ...drawn(code`finish`, epilogue, later),
     ...beside
       .filter((t) => !later.includes(t))
       .map((t) => code`  finish.${dataName(t.name)} = sum.${dataName(t.name)};`),
-    code`  finish.${result}.fill(${elementCount(output)}, 0);`,
+    ...parts.flatMap(({ part, variable, drawn: own }) => [
+      ...own.map((t) => code`  ${variable}.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
+      ...drawn(variable, part, own),
+      ...inputsOf(part)
+        .filter((t) => !own.includes(t))
+        .map((t) => code`  ${variable}.${dataName(t.name)} = ${holderOf(facts, t)}.${dataName(t.name)};`),
+      code`  ${variable}.${result}.fill(${results}, 0);`,
+      code`  ${variable}.compute();`,
+    ]),
+    code`  finish.${result}.fill(${results}, 0);`,
     code`  finish.${answer}.fill(${count}, 0);`,
     code`  const double shares[] = {${list(SHARES.map((share) => code`${share}`))}};`,
     code`  for (double share : shares) {`,
     code`    for (Int i = 0; i < ${count}; i++) finish.${answer}.set(i, sum.${answer}[i] + ${isInteger(target.dtype) ? "Int" : "double"}((2 * share - 1) * tolerance[i]));`,
     code`    finish.compute();`,
-    code`    for (Int i = 0; i < ${count}; i++) {`,
-    code`      double value = double(finish.${result}[i]);`,
+    code`    for (Int i = 0; i < ${results}; i++) {`,
+    // No two parts assign the same element, and each leaves 0 in those of the others.
+    code`      double value = ${join(
+      [code`finish`, ...parts.map((p) => p.variable)].map((holder) => code`double(${holder}.${result}[i])`),
+      code` + `,
+    )};`,
     code`      if (share == 0 || value < low[i]) low.set(i, value);`,
     code`      if (share == 0 || value > high[i]) high.set(i, value);`,
     code`    }`,
@@ -274,8 +311,8 @@ function finishing(
 }
 
 /** Runs the package on that data, in memory guarded against writes out of bounds. */
-function running({ name, said, parameters, inputs, output }: Facts): Code[] {
-  const held = (tensor: Tensor): "sum" | "finish" => (inputs.some((t) => t.name === tensor.name) ? "sum" : "finish");
+function running(facts: Facts): Code[] {
+  const { name, said, parameters, output } = facts;
   const pointers = (roles: readonly string[]): Code =>
     join(
       parameters
@@ -299,7 +336,7 @@ function running({ name, said, parameters, inputs, output }: Facts): Code[] {
         code`    Memory<${tensor.dtype}> to;`,
         code`    to.data = (${C_TYPES[tensor.dtype]}*)${memoryName(tensor)}.data;`,
         code`    Int at = 0;`,
-        code`    ${loopsOver(tensor)}to.set(${placeIn(tensor)}, ${held(tensor)}.${dataName(tensor.name)}[at++]);`,
+        code`    ${loopsOver(tensor)}to.set(${placeIn(tensor)}, ${holderOf(facts, tensor)}.${dataName(tensor.name)}[at++]);`,
         code`  }`,
       ]),
     ...(parameters.some((p) => p.role === "constant")

@@ -7,7 +7,6 @@
 
 import { type Computation, inputsOf, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { placedProblem } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
@@ -62,15 +61,6 @@ export interface Parameter {
   readonly place: number;
   readonly elements: number;
   readonly bytes: number;
-}
-
-/** @throws UsageError when the epilogue chooses where it stores elements: the package's test cannot check that yet */
-export function checkPackaged(name: string, computation: Computation): void {
-  const placed = placedProblem(computation);
-  if (placed !== undefined)
-    throw new UsageError(`${name}: ${placed}, of which no packages are written yet`, {
-      hint: "automap tune --to FILE writes the text of a kernel alone",
-    });
 }
 
 /** Inputs in the order the equation reads them, then the output. */

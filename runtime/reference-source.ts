@@ -80,6 +80,9 @@ function outermostOf({ axes }: Computation): Axis | undefined {
   return spatial.find((a) => a.extent > 1) ?? spatial[0];
 }
 
+/** Steps of the loop that `compute_part(first, last)` of a {@link referenceStruct} is given a range of. */
+export const stepsOfParts = (computation: Computation): number => outermostOf(computation)?.extent ?? 1;
+
 /** Whether no output is written twice or read, so that outputs can be computed in any order. */
 function isApart(computation: Computation): boolean {
   const { target, value } = computation.equation;

@@ -31,6 +31,8 @@ const small = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 6, w: 5, n: 1 }
 /** Nothing maps it: compiled in no time. */
 const largest = defineComputation({ equation: "y[p] max= x[2*p+r]", extents: { p: 9, r: 3 }, tensors: { x: "s8" } });
 
+const triangle = computationOf("interaction", "bf16", { b: 3, v: 7, k: 16 });
+
 const heat = defineComputation({
   equation: "u[t,i] = u[t-1,i] + c[i]*(u[t-1,i-1] - 2*u[t-1,i] + u[t-1,i+1]) + 0.25*(u[t-1,i+1] - u[t-1,i])",
   extents: { t: 100, i: 30 },
@@ -65,6 +67,7 @@ describe("a package", () => {
       "a blocked layout with holes",
       computationOf("conv2d", "f32", { c: 6, k: 16, h: 5, w: 5 }, { layouts: "NCHW4c", epilogue: "relu" }),
     ],
+    ["a packed triangle beside an input", triangle],
   ])("proves itself: %s", async (what, computation) => {
     const proof = await proved(what, computation);
     expect(proof).toEqual({
@@ -102,6 +105,23 @@ describe("a package", () => {
       /^conv2d tuned: random data: element n 0, k 1, p 0, q 1 of out is -?\d+, the equation gives -?\d+$/m,
     );
     expect(proof.said).toMatch(/conv2d portable: right/);
+  });
+
+  it.each([
+    ["the triangle", 16 + 20],
+    ["the input beside it", 5],
+  ])("fails its own test when an element of %s is wrong", async (what, element) => {
+    const wrong = `((short*)tensors[0])[${element}] = 0x3c7f;`;
+    const { said, status } = await proved(`wrong ${what}`, triangle, (file, text) =>
+      file === "interaction_tuned.cpp" ? text.replaceAll(/return (phase_\d+\(.*?\));/g, `$1; ${wrong} return;`) : text,
+    );
+    expect({ status, said }).toEqual({
+      status: "wrong",
+      said: expect.stringMatching(
+        new RegExp(`^interaction tuned: exact data: element b 0, \\w+ ${element} of z is`, "m"),
+      ),
+    });
+    expect(said).toMatch(/interaction portable: right/);
   });
 
   it("fails its own test when the tuned kernel writes one byte beyond the output", async () => {
