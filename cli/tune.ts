@@ -320,7 +320,7 @@ function chooseTypes(
 ): Chosen {
   const isEquation = subject.includes("[");
   const wanted =
-    given.dtype !== undefined || isEquation || fixesValues(subject)
+    given.dtype !== undefined || isEquation || fixesTypes(subject)
       ? [given.dtype]
       : PREFERRED_TYPES[isGpu(machine) ? "gpu" : "cpu"];
   const takes = (computation: Computation): boolean => {
@@ -345,8 +345,12 @@ function chooseTypes(
   return { computation, fixed: constantValues(operator, computation), parameters: complete, assumed };
 }
 
-/** Whether an operator fixes weights. These are fractions, so it is tuned in its own types. */
-function fixesValues(subject: string): boolean {
+/**
+ * Whether an operator is tuned in its own types: it fixes weights, which are fractions, or stores sums beside inputs, which small integers do not
+ * hold.
+ */
+function fixesTypes(subject: string): boolean {
   const operator = operatorNamed(subject);
+  if (operator.stores !== undefined) return true;
   return Object.keys(constantValues(operator, instantiate(operator))).length > 0;
 }

@@ -77,7 +77,8 @@ function asOperator(
   const make = (options: InstantiateOptions): Computation | undefined =>
     attempt(() => instantiate(operator, { parameters, types, ...options }));
   const { epilogue } = computation;
-  const endings = epilogue ? [...EPILOGUE_NAMES, printEquation(epilogue.equation)] : [""];
+  const isAsked = epilogue !== undefined && operator.stores === undefined;
+  const endings = isAsked ? [...EPILOGUE_NAMES, printEquation(epilogue.equation)] : [""];
   const ending = endings.find((text) => {
     const made = make(text === "" ? {} : { epilogue: text });
     return made !== undefined && equationText(made) === equationText(computation);

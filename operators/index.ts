@@ -6,6 +6,7 @@
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { CONVOLUTION } from "./convolution.ts";
+import { INTERACTION } from "./interaction.ts";
 import { LINEAR } from "./linear.ts";
 import type { Operator } from "./operator.ts";
 import { REDUCTION } from "./reduction.ts";
@@ -23,8 +24,15 @@ export {
   type Parameter,
 } from "./operator.ts";
 
-/** The table of operators: AMOS's fifteen, matrix products, convolutions and stencils. */
-export const OPERATORS: readonly Operator[] = [...LINEAR, ...CONVOLUTION, ...REDUCTION, ...TENSOR, ...STENCIL];
+/** The table of operators: AMOS's fifteen, matrix products, convolutions, stencils, and the interaction of a recommendation model. */
+export const OPERATORS: readonly Operator[] = [
+  ...LINEAR,
+  ...CONVOLUTION,
+  ...REDUCTION,
+  ...TENSOR,
+  ...STENCIL,
+  ...INTERACTION,
+];
 
 /** The operator of a name or an alias. @throws UsageError with the nearest name */
 export function operatorNamed(nameOrAlias: string): Operator {

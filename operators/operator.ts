@@ -14,11 +14,11 @@
 import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "../abstraction/affine.ts";
 import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../abstraction/computation.ts";
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
-import { axesOf, type Equation, substituteAxes, tensorsOf } from "../abstraction/equation.ts";
+import { axesOf, type Equation, printEquation, substituteAxes, tensorsOf } from "../abstraction/equation.ts";
 import { checkNames, suggestion, UsageError } from "../abstraction/error.ts";
 import { compareOp, type Expr, number, printExpr, rewrite, substitute } from "../abstraction/expression.ts";
 import { layoutStorage } from "../abstraction/layout.ts";
-import { parseEquation, parseExpr } from "../abstraction/parse.ts";
+import { parseEpilogue, parseEquation, parseExpr } from "../abstraction/parse.ts";
 import type { OperandTypes } from "./data-types.ts";
 import { epilogueFor } from "./epilogue.ts";
 
@@ -63,6 +63,11 @@ export interface Operator {
   readonly equation: string;
   /** The equation when `groups` is greater than 1; a single group needs no group loop. */
   readonly groupedEquation?: string;
+  /**
+   * The epilogue that is part of the operator, over the same axes and parameters; `first(x)` casts to the type of the first factor. By default the
+   * sums are the output, and users may choose an epilogue.
+   */
+  readonly stores?: string;
   /** Named constants in the texts that users cannot change. */
   readonly fixed: Extents;
   /** Extents of axes as formulas of the parameters. */
@@ -116,13 +121,13 @@ export function instantiate(operator: Operator, options: InstantiateOptions = {}
   }
   const types = options.types ?? F32;
   const grouped = operator.groupedEquation !== undefined && extentOf("groups", parameters) > 1;
-  const text = grouped ? operator.groupedEquation : operator.equation;
-  const equation = bind(text, parameters, types.sum);
+  const equation = bind(grouped ? operator.groupedEquation : operator.equation, parameters, types.sum);
   const extents = Object.fromEntries(
     axesOf(equation).map((axis) => [axis, extentOfAxis(operator, axis, parameters)] as const),
   );
   const target = equation.target.tensor;
-  const ending = options.epilogue === undefined ? undefined : epilogueOf(operator, equation, types, options.epilogue);
+  const text = storedText(operator, parameters, types, options.epilogue);
+  const ending = text === undefined ? undefined : epilogueOf(operator, equation, types, text);
   const output = ending?.equation.target.tensor ?? target;
   const { [target]: outer, ...layouts } = layoutsOf(operator, options.layouts ?? {}, output);
   const stored = layouts[output] ?? outer;
@@ -140,11 +145,31 @@ export function instantiate(operator: Operator, options: InstantiateOptions = {}
     epilogue: ending.equation,
     extents,
     tensors: {
-      ...tensors,
       ...ending.tensors,
+      ...tensors,
       [output]: { ...(dims && { dims }), ...(stored !== undefined && { layout: stored }) },
     },
   });
+}
+
+/** The epilogue's name or text: the operator's own, else the one asked for. */
+function storedText(
+  { name, stores }: Operator,
+  parameters: Extents,
+  { inputs: [first], sum }: OperandTypes,
+  asked: string | undefined,
+): string | undefined {
+  if (stores === undefined) return asked;
+  if (asked !== undefined)
+    throw new UsageError(`${name}: its sums have an epilogue already`, {
+      hint: "write the equation with another epilogue behind it: automap operator show prints both",
+    });
+  if (isInteger(first) && first !== sum)
+    throw new UsageError(`${name}: sums of ${first} do not fit into ${first}, the type of what is stored beside them`, {
+      hint: "take f32, f16 or bf16",
+    });
+  const typed = parseEpilogue(stores.replaceAll(/\bfirst\(/g, `${first}(`));
+  return printEquation(substituteAxes(typed, replacements(parameters)));
 }
 
 function epilogueOf(

@@ -5,7 +5,8 @@
  *     interaction FUSED.so PRODUCT.so SAMPLES CHUNK ROUNDS     a round prints `fused SECONDS`, `cat0 ...` to `cat1 ...`
  *
  * Both kernels take CHUNK samples and are called chunk by chunk; each step of the sequence takes all samples. Elements
- * are floats, or bits of bf16 with -DBF16.
+ * are floats, or bits of bf16 with -DBF16. With -DONEDNN a third side runs that sequence with oneDNN's primitives and
+ * prints `onednn-cat0 ...` to `onednn-cat1 ...`. Sides take turns in going first.
  */
 
 #include <dlfcn.h>
@@ -15,6 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include <functional>
+#include <string>
+#include <vector>
 
 enum { VECTORS = 27, WIDTH = 128, PAIRS = VECTORS * (VECTORS - 1) / 2, OUT = WIDTH + PAIRS };
 
@@ -58,6 +63,10 @@ static Element* elements(long count) {
   return memory;
 }
 
+#ifdef ONEDNN
+#include "interaction-onednn.h"
+#endif
+
 static void check(const char* what, const Element* z, const Element* dense, const Element* rows, long samples) {
   for (long b = 0; b < samples; b++) {
     const auto row = [&](int i) { return i == 0 ? dense + b * WIDTH : rows + (b * (VECTORS - 1) + i - 1) * WIDTH; };
@@ -89,42 +98,63 @@ int main(int, char** words) {
   int lower[PAIRS];
   for (int i = 1, at = 0; i < VECTORS; i++) for (int j = 0; j < i; j++) lower[at++] = i * VECTORS + j;
 
-  for (long round = 0; round <= rounds; round++) {
-    double t[5], began = 0, took = 0;
-    const auto runFused = [&] {
-      began = now();
+  const auto gather = [&] {
+    for (long b = 0; b < samples; b++)
+      for (int p = 0; p < PAIRS; p++) pairs[b * PAIRS + p] = squares[b * VECTORS * VECTORS + lower[p]];
+  };
+  /* Each step of a side, with the name it is printed by. */
+  struct Step { const char* name; std::function<void()> run; };
+  std::vector<std::vector<Step>> sides = {
+    {{"fused", [&] {
       for (long b = 0; b < samples; b += chunk) {
         void* const tensors[] = {z + b * OUT, rows + b * (VECTORS - 1) * WIDTH, dense + b * WIDTH};
         call(fused, tensors);
       }
-      took = now() - began;
-    };
-    if (round % 2 == 0) runFused();
-    t[0] = now();
-    for (long b = 0; b < samples; b++) {
-      memcpy(x + b * VECTORS * WIDTH, dense + b * WIDTH, WIDTH * sizeof(Element));
-      memcpy(x + (b * VECTORS + 1) * WIDTH, rows + b * (VECTORS - 1) * WIDTH, (VECTORS - 1) * WIDTH * sizeof(Element));
+    }}},
+    {{"cat0", [&] {
+      for (long b = 0; b < samples; b++) {
+        memcpy(x + b * VECTORS * WIDTH, dense + b * WIDTH, WIDTH * sizeof(Element));
+        memcpy(x + (b * VECTORS + 1) * WIDTH, rows + b * (VECTORS - 1) * WIDTH, (VECTORS - 1) * WIDTH * sizeof(Element));
+      }
+    }}, {"product", [&] {
+      for (long b = 0; b < samples; b += chunk) {
+        void* const tensors[] = {squares + b * VECTORS * VECTORS, x + b * VECTORS * WIDTH};
+        call(product, tensors);
+      }
+    }}, {"index", gather}, {"cat1", [&] {
+      for (long b = 0; b < samples; b++) {
+        memcpy(other + b * OUT, dense + b * WIDTH, WIDTH * sizeof(Element));
+        memcpy(other + b * OUT + WIDTH, pairs + b * PAIRS, PAIRS * sizeof(Element));
+      }
+    }}},
+  };
+  std::vector<const Element*> answers = {z, other};
+#ifdef ONEDNN
+  Element* const third = elements(samples * OUT);
+  OneDnn onednn(samples, dense, rows, x, squares, pairs, third);
+  sides.push_back({
+    {"onednn-cat0", [&] { onednn.concatenate(); }},
+    {"onednn-product", [&] { onednn.multiply(); }},
+    {"onednn-index", gather},
+    {"onednn-cat1", [&] { onednn.append(); }},
+  });
+  answers.push_back(third);
+#endif
+
+  for (long round = 0; round <= rounds; round++) {
+    std::string line;
+    for (size_t turn = 0; turn < sides.size(); turn++) {
+      const size_t side = (round + turn) % sides.size();
+      for (const auto& [name, run] : sides[side]) {
+        const double began = now();
+        run();
+        char text[64];
+        snprintf(text, sizeof text, "%s %.9f ", name, now() - began);
+        line += text;
+      }
+      /* The first round touches memory. Each side is checked before the next one reuses buffers that both have. */
+      if (round == 0) check(sides[side][0].name, answers[side], dense, rows, samples);
     }
-    t[1] = now();
-    for (long b = 0; b < samples; b += chunk) {
-      void* const tensors[] = {squares + b * VECTORS * VECTORS, x + b * VECTORS * WIDTH};
-      call(product, tensors);
-    }
-    t[2] = now();
-    for (long b = 0; b < samples; b++)
-      for (int p = 0; p < PAIRS; p++) pairs[b * PAIRS + p] = squares[b * VECTORS * VECTORS + lower[p]];
-    t[3] = now();
-    for (long b = 0; b < samples; b++) {
-      memcpy(other + b * OUT, dense + b * WIDTH, WIDTH * sizeof(Element));
-      memcpy(other + b * OUT + WIDTH, pairs + b * PAIRS, PAIRS * sizeof(Element));
-    }
-    t[4] = now();
-    if (round % 2 == 1) runFused();
-    if (round == 0) { /* the first touches memory */
-      check("fused", z, dense, rows, samples);
-      check("sequence", other, dense, rows, samples);
-      continue;
-    }
-    printf("fused %.9f cat0 %.9f product %.9f index %.9f cat1 %.9f\n", took, t[1] - t[0], t[2] - t[1], t[3] - t[2], t[4] - t[3]);
+    if (round > 0) puts(line.c_str());
   }
 }

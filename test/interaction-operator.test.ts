@@ -1,0 +1,44 @@
+/** @file The operator `interaction`: what it computes, and in which types. */
+
+import { describe, expect, it } from "vitest";
+import { elementCount, inputsOf } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+
+describe("the interaction of a recommendation model", () => {
+  it("is the first vector, and behind it the products of all pairs in the order of PyTorch's tril_indices", () => {
+    const [samples, vectors, k] = [2, 4, 3];
+    const computation = instantiate(operatorNamed("interaction"), { parameters: { b: samples, v: vectors, k } });
+    expect(computation.tensors["z"]?.dims.map((d) => d.extent)).toEqual([samples, k + 6]);
+    const inputs = Object.fromEntries(
+      inputsOf(computation).map((t, salt) => [
+        t.name,
+        Array.from({ length: elementCount(t) }, (_, i) => ((i * 7 + salt * 3 + (i >> 2)) % 9) - 4),
+      ]),
+    );
+    const { d = [], e = [] } = inputs;
+    const expected = Array.from({ length: samples }, (_, b) => {
+      const first = d.slice(b * k, (b + 1) * k);
+      const others = Array.from({ length: vectors - 1 }, (_, v) => {
+        const from = (b * (vectors - 1) + v) * k;
+        return e.slice(from, from + k);
+      });
+      const rows = [first, ...others];
+      const pairs = rows.flatMap((row, i) =>
+        rows.slice(0, i).map((other) => row.reduce((sum, x, n) => sum + x * (other[n] ?? 0), 0)),
+      );
+      return [...first, ...pairs];
+    });
+    expect([...interpret(computation, inputs)]).toEqual(expected.flat());
+  });
+
+  it("is stored in the type of its inputs, which are read anew in each call", () => {
+    const { tensors } = instantiate(operatorNamed("dlrm"), { types: parseDataTypes("bf16") });
+    expect(Object.values(tensors).map((t) => [t.name, t.dtype, t.constant])).toEqual([
+      ["z", "bf16", false],
+      ["e", "bf16", false],
+      ["d", "bf16", false],
+    ]);
+  });
+});
