@@ -16,6 +16,7 @@ import { boundsOf } from "../abstraction/affine.ts";
 import type { ThreadSchedule } from "../abstraction/candidate.ts";
 import { extentsOf, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { problemIn } from "../mapper/schedule/schedules.ts";
@@ -115,10 +116,9 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   );
   const onChip = (memoryOf(target, "l2").bytes?.value ?? 0) > traffic;
   const launch = target.fixed["launch"]?.value ?? 0;
-  const second =
-    schedule.launch === "early"
-      ? (target.fixed["dependentLaunch"]?.value ?? 0)
-      : launch + (target.fixed["fill"]?.value ?? 0);
+  const another = launch + (target.fixed["fill"]?.value ?? 0);
+  const second = schedule.launch === "early" ? (target.fixed["dependentLaunch"]?.value ?? 0) : another;
+  const beside = partsOf(computation).beside.length * another;
   const busy = {
     issue: (perUnit * warps * perWarp) / ISSUED_PER_CYCLE / clock,
     load: (perUnit * warps * steps * reads.lookups) / clock,
@@ -129,7 +129,7 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
     latency: (waves * waits) / clock,
   };
   const fixed = {
-    launch: schedule.split > 1 ? launch + second + READ_LATENCY / clock : launch,
+    launch: beside + (schedule.split > 1 ? launch + second + READ_LATENCY / clock : launch),
   };
   const { latency, ...parts } = busy;
   const together = Object.values(parts);

@@ -72,6 +72,7 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
       tensors: { a: "f16", b: "f16" },
     }),
   ],
+  ["a packed triangle beside an input, f32", operator("interaction", { b: 2, v: 6, k: 9 }, undefined, "f32")],
 ];
 
 function contextOf(computation: Computation): ThreadContext {

@@ -39,6 +39,7 @@ import type { ThreadContext } from "../schedule/thread/context.ts";
 import { isKept, productOf, runOf, THREAD_KIND } from "../schedule/thread/schedule.ts";
 import { plus, times } from "./grid-places.ts";
 import type { FreshNames } from "./names.ts";
+import { besideThreads } from "./thread-beside.ts";
 import { assign, loopsAt, type Scalar, ThreadPlaces } from "./thread-places.ts";
 import { ThreadReads } from "./thread-reads.ts";
 
@@ -110,7 +111,11 @@ class Threads {
       registers: [],
       vectors,
       prepare: [],
-      body: this.places.split === 1 ? main : [...main, this.joined, ...this.joining()],
+      body: [
+        ...main,
+        ...(this.places.split === 1 ? [] : [this.joined, ...this.joining()]),
+        ...besideThreads(this.computation, this.places),
+      ],
     };
   }
 
@@ -240,7 +245,7 @@ class Threads {
     const stored: Equation = epilogue
       ? epilogueAt(epilogue, index, sum)
       : { target: { ...equation.target, index }, op: "=", value: sum };
-    return assign(stored.target, stored.value, where);
+    return assign(stored.target, stored.value, [...where, ...(stored.where === undefined ? [] : [stored.where])]);
   }
 
   // ---- blocks that share sums

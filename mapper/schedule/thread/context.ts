@@ -94,7 +94,7 @@ export function plainContext(
 
 function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Expr[]): ThreadContext | string {
   const { computation } = mapping;
-  const unwritten = outputProblem(computation) ?? placedProblem(computation);
+  const unwritten = outputProblem(computation);
   if (unwritten !== undefined) return unwritten;
   const distinct = new Map(outermostAccessesIn(computation.equation.value).map((a) => [printAccess(a), a]));
   const describe = (access: Access, tensor: Tensor): ThreadAccess => {
@@ -109,9 +109,12 @@ function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Ex
   const accesses = [...distinct.values()].map((a) => describe(a, tensorOf(computation, a.tensor)));
   const { target } = computation.equation;
   const stored = computation.epilogue ? epilogueAt(computation.epilogue, target.index, target).target : target;
+  const result = describe(stored, outputOf(computation));
+  // What is stored at places of its own, or left out, is stored element by element.
+  const isPlaced = placedProblem(computation) !== undefined;
   const isKept = (a: Axis): boolean => a.kind === "spatial";
   const loops = [...computation.axes.filter(isKept), ...computation.axes.filter((a) => !isKept(a))];
-  return { mapping, loops, accesses, conditions, result: describe(stored, outputOf(computation)), limits };
+  return { mapping, loops, accesses, conditions, result: isPlaced ? { ...result, widths: new Map() } : result, limits };
 }
 
 /** Strides of an access along loops; loops with varying strides are omitted. */
