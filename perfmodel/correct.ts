@@ -16,7 +16,10 @@ import { Matrix, solve } from "ml-matrix";
 
 /** One part of a call's time, as if it ran alone. */
 export interface CostTerm {
-  /** `issue`, `chain`, `front end`, `load`, `store`, `scatter`, `blocks`, `read l2`, `write l2`, ..., `fill`, `pack`, `pack memory`, `barrier`. */
+  /**
+   * `issue`, `chain`, `front end`, `load`, `store`, `scatter`, `blocks`, `read l2`, `write l2`, ..., `fill`, `pack`, `pack memory`, `ahead`,
+   * `barrier`.
+   */
   readonly name: string;
   readonly seconds: number;
 }

@@ -96,6 +96,8 @@ class LayeredModel {
   private fill = 0;
   private pack = 0;
   private packMemory = 0;
+  /** The part of the traffic of packing that goes on during the products. */
+  private ahead = 0;
   private barrier = 0;
   // Of one step, while blocks are gone through.
   private summedSteps = 1;
@@ -122,8 +124,12 @@ class LayeredModel {
   evaluate(schedule: Schedule): boolean {
     if (!this.plan.read(schedule)) return false;
     this.computeBlocks();
-    const packed = this.computePacking(schedule.threads);
-    this.packMemory = this.traffic.read(packed);
+    const packed = packingOf(this.plan, this.target, schedule.threads);
+    const moved = this.traffic.read(packed);
+    this.pack = packed.cycles;
+    this.barrier = schedule.threads > 1 && packed.written > 0 ? this.target.barrierCycles.value : 0;
+    this.ahead = packed.read === 0 ? 0 : (moved * packed.ahead) / packed.read;
+    this.packMemory = moved - this.ahead;
     this.combine();
     return true;
   }
@@ -152,6 +158,7 @@ class LayeredModel {
       inner = trips * Math.max(inner, read, write) + fillOf(trips * inner, trips * (read + write), trips * stages);
       stages = trips;
     }
+    if (this.ahead > 0) levels.push(level("ahead", 1, inner, this.ahead, 0));
     if (this.pack > 0 || this.packMemory > 0) levels.push(level("pack", 1, this.pack, this.packMemory, 0));
     return levels;
   }
@@ -176,6 +183,7 @@ class LayeredModel {
     add("fill", this.fill);
     add("pack", this.pack);
     add("pack memory", this.packMemory);
+    add("ahead", this.ahead);
     add("barrier", this.barrier);
     const traits = [this.plan.mapping.intrinsic.name, ...traitsOfLoops(schedule)];
     return { terms, bounds: [this.max * this.secondsPerCycle, this.sum * this.secondsPerCycle], traits };
@@ -265,34 +273,6 @@ class LayeredModel {
     return (this.loadCycles.get(input) ?? 0) * (1 + input.placed.straddling);
   }
 
-  // ---- packing ----------------------------------------------------------------------------------------------------------------
-
-  /** Scalar work of the packing phases. @returns bytes that they read and write, of the thread that finishes last */
-  private computePacking(threads: number): { read: number; written: number; resident: number } {
-    const moved = { read: 0, written: 0, resident: this.plan.results.bytes };
-    this.pack = 0;
-    for (const input of this.plan.inputs) {
-      moved.resident += input.placed.bufferBytes;
-      const { packing, edges } = input.placed;
-      if (packing !== undefined) {
-        const share = this.plan.packedBy(threads, packing, input);
-        this.pack += share * packingCycles(packing, this.target.scalar);
-        moved.read += share * packing.sourceBytes;
-        moved.written += share * packing.passingBytes;
-        moved.resident += packing.sourceBytes;
-      }
-      const across = edges === undefined ? 0 : this.plan.edgeShare(input);
-      if (edges === undefined || across === 0) continue;
-      const share = across * this.plan.packedBy(threads, edges, input);
-      this.pack += share * packingCycles(edges, this.target.scalar);
-      moved.read += share * edges.bytes;
-      moved.written += share * edges.passingBytes;
-      moved.resident += across * edges.bytes;
-    }
-    this.barrier = threads > 1 && moved.written > 0 ? this.target.barrierCycles.value : 0;
-    return moved;
-  }
-
   // ---- all levels -------------------------------------------------------------------------------------------------------------
 
   private innermost(): number {
@@ -313,8 +293,8 @@ class LayeredModel {
       inner = Math.max(inner, readCycles, writeCycles) + fill;
       stages = trips;
     }
-    this.max = inner + Math.max(this.pack, this.packMemory) + this.barrier;
-    this.sum += this.pack + this.packMemory + this.barrier;
+    this.max = Math.max(inner, this.ahead) + Math.max(this.pack, this.packMemory) + this.barrier;
+    this.sum += this.ahead + this.pack + this.packMemory + this.barrier;
   }
 }
 
@@ -331,6 +311,41 @@ const PASS_CYCLES = 150;
  */
 function fillOf(inner: number, moved: number, stages: number): number {
   return Math.min(inner, moved) / Math.max(1, stages);
+}
+
+/** Packing in one call, of the thread that finishes last. */
+interface Packed {
+  /** Scalar work. */
+  readonly cycles: number;
+  /** Bytes; `ahead` are those read that earlier steps have fetched. */
+  readonly read: number;
+  readonly written: number;
+  readonly resident: number;
+  readonly ahead: number;
+}
+
+function packingOf(plan: Plan, { scalar }: ModelTarget, threads: number): Packed {
+  const packed = { cycles: 0, read: 0, written: 0, resident: plan.results.bytes, ahead: 0 };
+  for (const input of plan.inputs) {
+    packed.resident += input.placed.bufferBytes;
+    const { packing, edges } = input.placed;
+    if (packing !== undefined) {
+      const share = plan.packedBy(threads, packing, input);
+      packed.cycles += share * packingCycles(packing, scalar);
+      packed.read += share * packing.sourceBytes;
+      if (packing.ahead) packed.ahead += share * packing.sourceBytes;
+      packed.written += share * packing.passingBytes;
+      packed.resident += packing.sourceBytes;
+    }
+    const across = edges === undefined ? 0 : plan.edgeShare(input);
+    if (edges === undefined || across === 0) continue;
+    const share = across * plan.packedBy(threads, edges, input);
+    packed.cycles += share * packingCycles(edges, scalar);
+    packed.read += share * edges.bytes;
+    packed.written += share * edges.passingBytes;
+    packed.resident += across * edges.bytes;
+  }
+  return packed;
 }
 
 /** Cycles of one packing. */

@@ -102,6 +102,8 @@ export interface Packing {
   readonly sourceBytes: number;
   /** Steps of the loop that is divided among threads; undefined when the order of the schedule decides. */
   readonly dealt: number | undefined;
+  /** Whether the tensors' lines are fetched into the caches during the products of the step before. */
+  readonly ahead?: boolean;
 }
 
 /** An input under one placement. */

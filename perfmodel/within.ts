@@ -11,12 +11,13 @@ import { number } from "../abstraction/expression.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { tileRowElements } from "../abstraction/memory-tile.ts";
+import { isFew, linesAtOnce, regionsOf } from "../mapper/lower/ahead.ts";
 import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
 import { parseLoop } from "../mapper/schedule/cache-tiles.ts";
 import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { dimensionsUnder } from "../mapper/schedule/gaps.ts";
 import { dependsOn } from "../mapper/schedule/operands.ts";
-import { copyWithin, movedBy, tilesWithin, type WithinCopy } from "../mapper/schedule/within.ts";
+import { copyWithin, movedBy, tilesWithin, type WithinCopy, type WithinTiles } from "../mapper/schedule/within.ts";
 import { AffineFootprint, LINE_BYTES, RunFootprint, type Term, term } from "./footprint.ts";
 import { at, type DimensionState, type Packing, type PlacedInput, product, straddlingShare } from "./placed.ts";
 
@@ -31,6 +32,8 @@ export type KnownCopies = Map<WithinCopy, KnownCopy | undefined>;
 interface Place {
   readonly mapping: Mapping;
   readonly states: readonly DimensionState[];
+  /** In the order of the schedule, outermost first. */
+  readonly ordered: readonly DimensionState[];
   readonly copies: KnownCopies;
 }
 
@@ -66,12 +69,8 @@ export function withinInput(
 }
 
 /** The same of tiles, which lie one behind the other: of the dimensions that loops around them move, they hold some steps at a time. */
-function tilesInput(
-  { mapping, states }: Place,
-  schedule: Schedule,
-  operand: Operand,
-  once: PlacedInput,
-): PlacedInput | undefined {
+function tilesInput(place: Place, schedule: Schedule, operand: Operand, once: PlacedInput): PlacedInput | undefined {
+  const { mapping, states } = place;
   const dimensions = dimensionsUnder(mapping, schedule);
   const found = tilesWithin(mapping, schedule, operand.name, dimensions);
   if (typeof found === "string" || once.packing === undefined) return undefined;
@@ -100,10 +99,24 @@ function tilesInput(
       elements: packing.elements * again,
       bytes,
       passingBytes: Math.min(bytes, bufferBytes),
+      ahead: isFetchedAhead(place, operand.name, found),
     },
     edges: once.edges,
     borders: [],
   };
+}
+
+/** Whether the sums of one step have room to fetch what the next step packs: the rule of mapper/lower/ahead.ts. */
+function isFetchedAhead({ mapping, ordered }: Place, operand: string, tiles: WithinTiles): boolean {
+  const regions = regionsOf(mapping, operand, tiles).filter((r) => !isFew(r));
+  return (
+    regions.every((region) => {
+      const inside = ordered.slice(ordered.findIndex((d) => d.name === region.dimension) + 1);
+      const sharing = inside.find((d) => d.spatial && d.blocks > 1)?.blocks ?? 1;
+      const summed = inside.find((d) => !d.spatial && d.blocks > 1)?.blocks;
+      return summed !== undefined && linesAtOnce(region, sharing * summed) !== undefined;
+    }) && regions.length > 0
+  );
 }
 
 function knownCopy(

@@ -34,7 +34,13 @@ export interface Region {
 const LINE_BYTES = 64;
 
 /** Lines that a step fetches at most: more of them wait for one another. */
-const MOST_AT_ONCE = 4;
+const MOST_AT_ONCE = 6;
+
+/** Lines of a region that each of some steps fetches ahead; undefined when they are too many. */
+export function linesAtOnce({ elements, perLine }: Region, steps: number): number | undefined {
+  const each = Math.ceil(elements / perLine / steps);
+  return each > MOST_AT_ONCE ? undefined : each;
+}
 
 /** What tiles packed inside a loop read in one step of it; none for a tensor whose elements of a step lie among those of others. */
 export function regionsOf({ computation, binding }: Mapping, operand: string, { around }: WithinTiles): Region[] {
@@ -69,10 +75,11 @@ export function fetchingAhead(
   among: { readonly at: Expr; readonly of: number },
 ): readonly Statement[] {
   const of = (loop: Loop): TileAt[] =>
-    regions.flatMap(({ tensor, dimension, elements, perLine }) => {
+    regions.flatMap((region) => {
+      const { tensor, dimension, elements, perLine } = region;
       const [lines, steps] = [elements / perLine, loop.extent * among.of];
-      const each = Math.ceil(lines / steps);
-      if (each > MOST_AT_ONCE) return [];
+      const each = linesAtOnce(region, steps);
+      if (each === undefined) return [];
       // Where a line takes several steps, they name the same one: lines beyond belong to later steps of the outer loop.
       const perFetch = Math.max(1, Math.floor(steps / lines));
       const next = binary("*", binary("+", outer(dimension), number(1)), number(elements));
