@@ -136,7 +136,7 @@ export { type OperandTypes, parseDataTypes } from "./operators/data-types.ts";
 export { OPERATORS, operatorNamed } from "./operators/index.ts";
 export { type InstantiateOptions, instantiate, type Operator, type Parameter } from "./operators/operator.ts";
 export type { NumberArray, ParameterDescription } from "./package/index.ts";
-export type { BindNetworkOptions, BoundNetwork, NetworkTensor } from "./package/network/index.ts";
+export type { BindNetworkOptions, BoundNetwork, NetworkArray, NetworkTensor } from "./package/network/index.ts";
 export type { Calibration } from "./perfmodel/calibrate.ts";
 export { type RooflinePlace, rooflineOn } from "./perfmodel/roofline.ts";
 export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";

@@ -62,8 +62,11 @@ export function drawnInputs({ inputs }: Program): Record<string, OnnxArray> {
 function drawn({ type, shape, name }: Value, random: () => number): OnnxArray {
   const length = shape.reduce((product, size) => product * size, 1);
   if (type === "f32") return Float32Array.from({ length }, () => 4 * random() - 2);
-  if (type === "s32") return Int32Array.from({ length }, () => Math.floor(2 * random()));
-  throw new UsageError(`the input ${name} holds ${type}; inputs are drawn in f32 and s32`);
+  const id = (): number => Math.floor(2 * random());
+  if (type === "s32") return Int32Array.from({ length }, id);
+  if (type === "s64") return BigInt64Array.from({ length }, () => BigInt(id()));
+  if (type === "bool") return Uint8Array.from({ length }, id);
+  throw new UsageError(`the input ${name} holds ${type}; inputs are drawn in f32, s32, s64 and bool`);
 }
 
 /** Seconds a call, by batch. The two sides alternate, and so does the one that begins. */

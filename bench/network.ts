@@ -6,6 +6,7 @@
  *     node dist/cli/main.js tune-network resnet18 --time 360 --db networks.db
  *     node dist/bench/network.js --networks resnet18 --db networks.db
  *     node dist/bench/network.js --threads 2 --onnxruntime /opt/ort/node_modules/onnxruntime-node --out networks
+ *     node dist/bench/network.js --networks model.onnx --db networks.db          a file, all of whose sizes are known
  *     node dist/bench/network.js --networks all --tune 60 --db networks.db      all, each tuned for a minute first
  *
  * Kernels come from the database, untuned steps from `automap network emit`'s defaults. Weights are seeded. Above 1,
@@ -17,24 +18,27 @@ import { appendFileSync, rmSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { EnvironmentError, reasonOf } from "../abstraction/error.ts";
 import { MODELS } from "../network/models/index.ts";
+import { bytesOfFile, readOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import type { Program } from "../network/program.ts";
 import type { Task } from "../network/tasks.ts";
-import { heldAs } from "../network/value.ts";
+import type { NetworkArray } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { summarise, summariseRatio } from "../runtime/statistics.ts";
 import { loadNetwork } from "../session/load-network.ts";
-import { type Choice, openGraph } from "../session/network.ts";
+import { type Choice, inBrainFloatsOnCpu, openGraph } from "../session/network.ts";
 import { tuneNetwork } from "../session/tune-network.ts";
 import { builtNetwork, drawnInputs, inTurns } from "./built-network.ts";
 import { readOptions, wordOf } from "./options.ts";
-import { loadOnnxRuntime, type OnnxArray, type OnnxTensor, onnxNetwork, onnxType } from "./peers/onnxruntime.ts";
+import { loadOnnxRuntime, type OnnxArray, type OnnxTensor, onnxBorderType, onnxNetwork } from "./peers/onnxruntime.ts";
 
 const { values } = readOptions({
   options: {
     networks: { type: "string", default: "resnet18" },
     threads: { type: "string", default: "1" },
     batches: { type: "string", default: "40" },
+    /** Of the factors of products: f32 or bf16. ONNX Runtime computes in f32. */
+    dtype: { type: "string", default: "f32" },
     db: { type: "string", default: "networks.db" },
     exact: { type: "boolean", default: false },
     /** Seconds of tuning for each network before it is timed; 0 uses the existing records. */
@@ -43,12 +47,18 @@ const { values } = readOptions({
     out: { type: "string", default: "networks" },
   },
 });
+const dtype = wordOf("dtype", values.dtype, ["f32", "bf16"]);
 const [threads, batches] = [Number(values.threads), Number(values.batches)];
 /** Relative to the largest output: sums of thousands of products in another order. */
 const TOLERANCE = 1e-4;
 /** For networks in u8: a value halfway between two integers may be rounded to either. */
 const ROUNDED_TOLERANCE = 0.1;
+/** For factors with eight bits of precision, through the layers of a network. */
+const BRAIN_FLOAT_TOLERANCE = 0.05;
 const PROFILED_CALLS = 50;
+
+/** A model of a file, all of whose sizes are known. */
+const isFile = (name: string): boolean => name.endsWith(".onnx");
 
 const found = await findCompiler();
 if (found.status === "environment") throw new EnvironmentError(found);
@@ -57,7 +67,7 @@ const ort = await loadOnnxRuntime(values.onnxruntime);
 const networks =
   values.networks === "all"
     ? Object.keys(MODELS)
-    : values.networks.split(",").map((name) => wordOf("networks", name, Object.keys(MODELS)));
+    : values.networks.split(",").map((name) => (isFile(name) ? name : wordOf("networks", name, Object.keys(MODELS))));
 const ratios: number[] = [];
 const sections: string[] = [];
 writeFileSync(`${values.out}.jsonl`, "");
@@ -96,8 +106,10 @@ interface StepRow {
 }
 
 async function compared(network: string) {
-  const graph = (MODELS[network] as () => ReturnType<(typeof MODELS)[string]>)(); // checked above
-  const { program: direct } = openGraph(graph);
+  const graph = isFile(network) ? readOnnx(network) : MODELS[network]?.();
+  if (!graph) throw new Error(`internal: ${network} was checked`);
+  const opened = openGraph(graph);
+  const { program: direct } = dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
   const tuning = Number(values.tune);
   const { exact, db: database } = values;
   if (tuning > 0) await tuneNetwork(direct, { seconds: tuning, threads, database, exact });
@@ -105,10 +117,15 @@ async function compared(network: string) {
   try {
     const inputs = drawnInputs(program);
     const ours = await loadNetwork(folder);
-    const peer = await onnxNetwork(ort, onnxBytes(graph), { inputs, tensors: tensorsOf(program), threads });
+    const peer = await onnxNetwork(ort, isFile(network) ? bytesOfFile(network) : onnxBytes(graph), {
+      inputs,
+      tensors: tensorsOf(program),
+      threads,
+    });
     const outputs = ours.run(inputs);
     await peer.run();
-    const tolerance = program.steps.some(({ output }) => output.type === "u8") ? ROUNDED_TOLERANCE : TOLERANCE;
+    const isRounded = program.steps.some(({ output }) => output.type === "u8");
+    const tolerance = isRounded ? ROUNDED_TOLERANCE : dtype === "bf16" ? BRAIN_FLOAT_TOLERANCE : TOLERANCE;
     const difference = Math.max(
       ...Object.entries(outputs).map(([name, got]) => differenceOf(got, peer.outputs[name], tolerance)),
     );
@@ -129,21 +146,21 @@ async function compared(network: string) {
 function tensorsOf({ inputs, outputs }: Program): Readonly<Record<string, OnnxTensor>> {
   const all = [...inputs.map((value) => ({ name: value.name, value })), ...outputs];
   return Object.fromEntries(
-    all.map(({ name, value }) => [name, { type: onnxType(heldAs(value.type)), shape: value.shape }]),
+    all.map(({ name, value }) => [name, { type: onnxBorderType(value.type), shape: value.shape }]),
   );
 }
 
 /** The largest difference relative to the largest element. @throws Error when it exceeds rounding */
-function differenceOf(ours: ArrayLike<number>, theirs: ArrayLike<number> = [], tolerance = TOLERANCE): number {
+function differenceOf(ours: NetworkArray, theirs: NetworkArray | undefined, tolerance = TOLERANCE): number {
   let [most, largest] = [0, 0];
   for (let i = 0; i < ours.length; i++) {
-    const [a = Number.NaN, b = Number.NaN] = [ours[i], theirs[i]];
+    const [a, b] = [Number(ours[i]), Number(theirs?.[i] ?? Number.NaN)];
     // Math.max keeps a NaN.
     most = Math.max(most, Math.abs(a - b));
     largest = Math.max(largest, Math.abs(b));
   }
   if (!(most <= tolerance * largest)) throw new Error(`outputs differ by ${most}, where the largest is ${largest}`);
-  return most / largest;
+  return most === 0 ? 0 : most / largest;
 }
 
 async function stepsOf(

@@ -10,6 +10,7 @@ import { Lowering, SharedLowering } from "./lowering.ts";
 import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
+import { INPUT_RANGE } from "./whole.ts";
 
 /** Facts that a graph leaves open. */
 export interface LowerOptions {
@@ -39,7 +40,8 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
     if (bound) checkBound(input, bound, dims);
     // Before version 4 of the format, constants were also listed as inputs.
     if (values.has(input.name)) continue;
-    const value: Value = { name: input.name, type: input.type, shape: shapeOf(input, dims) };
+    const range = input.type === "s64" ? INPUT_RANGE : undefined;
+    const value: Value = { name: input.name, type: input.type, shape: shapeOf(input, dims), ...(range && { range }) };
     inputs.push(value);
     values.set(input.name, value);
   }

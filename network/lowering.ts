@@ -20,9 +20,11 @@ import {
   heldAs,
   isSameShape,
   type Quantised,
+  type Range,
   toElement,
   type Value,
 } from "./value.ts";
+import { wholeResult } from "./whole.ts";
 
 /** Inputs and output of an equation. */
 export interface EquationOptions {
@@ -34,19 +36,14 @@ export interface EquationOptions {
   readonly extents?: Readonly<Record<string, number>>;
   /** Names of dimensions by tensor, for layouts; the axes by default. */
   readonly dims?: Readonly<Record<string, readonly string[]>>;
+  /** The numbers that an output of s64 may hold, where more is known than its equation says. */
+  readonly range?: Range;
 }
 
 /** Most points of an equation over constants that are folded when the network is read; larger ones run with the network. */
 const MOST_FOLDED_POINTS = 50_000_000;
 /** Limit on the elements of all constants that nodes create together, because a few bytes of a file can request any number. */
 const MOST_MADE_ELEMENTS = 2 ** 28;
-
-/** Operators that may read or write s64 at run time. s64 is held in f64, which is exact below 2^53, and none of these computes new numbers. */
-const WHOLE_WHEN_RUN: readonly string[] = [
-  ...["ArgMax", "ArgMin", "Equal", "Gather", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"],
-  ...["Concat", "Expand", "MaxPool", "Slice", "Split", "Tile", "Transpose", "Where"],
-  ...["GatherElements", "NegativeLogLikelihoodLoss", "OneHot", "SoftmaxCrossEntropyLoss", "Trilu"],
-];
 
 /** State that all nodes share while a network is lowered. */
 export class SharedLowering {
@@ -239,7 +236,7 @@ export class Lowering {
    * Adds an equation, or evaluates it at once when everything it reads is known. Its target is the output, indexed by the axes of the shape.
    * @throws UsageError for an element type in which networks are not computed
    */
-  equation(text: string, { reads, shape, type, extents = {}, dims = {} }: EquationOptions): Value {
+  equation(text: string, { reads, shape, type, extents = {}, dims = {}, range }: EquationOptions): Value {
     const elements = elementsOf(shape, this.subject);
     // Empty lists occur in shapes that a model computes.
     if (elements === 0 && Object.values(reads).every(({ constant }) => constant))
@@ -263,7 +260,7 @@ export class Lowering {
         ...Object.fromEntries(Object.entries(reads).map(([tensor, value]) => [tensor, spec(tensor, value)])),
       },
     });
-    return this.computed(computation, reads, type);
+    return this.computed(computation, reads, type, { ...(range && { range }) });
   }
 
   /** The same for an existing computation. */
@@ -271,7 +268,7 @@ export class Lowering {
     computation: Computation,
     reads: Readonly<Record<string, Value>>,
     type: ElementType,
-    operator?: Step["operator"],
+    { operator, range }: Pick<Step, "operator"> & Pick<EquationOptions, "range"> = {},
   ): Value {
     const output = Object.values(computation.tensors)[0];
     if (!output) throw new Error(`internal: ${this.subject} assigns nothing`);
@@ -279,13 +276,13 @@ export class Lowering {
     const name = this.nameOf(0, this.steps.length);
     const folded = foldedBy(this, this.shared, computation, { reads, type });
     if (folded) return { name, type, shape, constant: folded };
-    for (const value of [{ type, name }, ...Object.values(reads)])
-      if (value.type === "s64" && !WHOLE_WHEN_RUN.includes(this.node.op))
-        this.refuse(
-          `${value.name} holds s64 elements that are known only when the network runs, which is not supported yet`,
-          "convert the model to 32-bit integers, or bind the input: --constant NAME=FILE",
-        );
-    const value: Value = { name, type, shape };
+    const whole = type === "s64" ? (range ?? wholeResult(computation, reads)) : undefined;
+    if (type === "s64" && !whole)
+      this.refuse(
+        `${name} would hold s64 elements beyond 2^53, or a quotient by what may be 0, which is not supported`,
+        "compute them in 32 bits, or bind the inputs that they are made of: --constant NAME=FILE",
+      );
+    const value: Value = { name, type, shape, ...(whole && { range: whole }) };
     this.steps.push({
       nodes: [this.node.name],
       ops: [this.node.op],

@@ -3,7 +3,7 @@
  *
  *     f32[1,64,56,56]      held as they are
  *     bool[4]              held as u8: 0 or 1
- *     s64[2]               shapes and axes: known before the run, or the node is refused
+ *     s64[2]               held as f64: integers up to 2^53, a range that is known for each value (whole.ts)
  */
 
 import { type DType, wrap } from "../abstraction/dtype.ts";
@@ -15,6 +15,9 @@ export type { ElementType } from "./numbers.ts";
 /** Elements of a tensor that the graph may hold; more has an offset beyond 31 bits. */
 export const MOST_ELEMENTS = 2 ** 31 - 1;
 
+/** The least and the largest of some numbers. */
+export type Range = readonly [least: number, most: number];
+
 /** A tensor of a network. */
 export interface Value {
   /** As the graph calls it, or after the node that makes it. */
@@ -25,6 +28,8 @@ export interface Value {
   readonly constant?: NumberArray;
   /** The value whose elements it shows under another shape; both lie row-major. */
   readonly of?: Value;
+  /** The numbers that s64 elements may be where they are known only when the network runs. */
+  readonly range?: Range;
 }
 
 /** Integers that stand for numbers: `(stored - zero) * scale`. */

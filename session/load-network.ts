@@ -16,7 +16,7 @@ import { loadKoffi } from "./natives.ts";
 const tensor = z.object({
   name: z.string(),
   dtype: z.string(),
-  array: z.string().regex(/^(?:Uint8|Int8|Uint16|Int16|Uint32|Int32|Float32|Float64)Array$/),
+  array: z.string().regex(/^(?:Uint8|Int8|Uint16|Int16|Uint32|Int32|Float32|Float64|BigInt64)Array$/),
   shape: z.array(z.int().positive()),
   elements: z.int().positive(),
 });

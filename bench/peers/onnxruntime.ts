@@ -12,6 +12,7 @@ import { resolve } from "node:path";
 import { type Computation, extentsOf, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
+import { type ElementType, heldAs } from "../../network/value.ts";
 import type { ReferenceSet } from "../../runtime/verify.ts";
 import { type OnnxConstant, type OnnxNode, type OnnxType, onnxModel } from "./onnx-model.ts";
 
@@ -32,10 +33,14 @@ interface OrtSession {
 interface OnnxValue {
   readonly data: OnnxArray;
 }
-export type OnnxArray = Float32Array | Int32Array | Uint8Array | Int8Array;
+export type OnnxArray = Float32Array | Int32Array | Uint8Array | Int8Array | BigInt64Array;
 
 const ARRAYS = { f32: Float32Array, s32: Int32Array, u8: Uint8Array, s8: Int8Array } as const;
 const WORDS = { f32: "float32", s32: "int32", u8: "uint8", s8: "int8" } as const;
+/** Types of the inputs and outputs of whole models. */
+const BORDER_ARRAYS = { ...ARRAYS, s64: BigInt64Array, bool: Uint8Array } as const;
+const BORDER_WORDS = { ...WORDS, s64: "int64", bool: "bool" } as const;
+export type OnnxBorderType = keyof typeof BORDER_WORDS;
 
 export interface OnnxPeer {
   /** Runs once; the output is in `output`. */
@@ -61,13 +66,13 @@ export async function loadOnnxRuntime(folder?: string): Promise<Ort & { readonly
 export interface OnnxNetwork {
   run(): Promise<void>;
   /** Outputs of the last run by name. */
-  readonly outputs: Readonly<Record<string, ArrayLike<number>>>;
+  readonly outputs: Readonly<Record<string, OnnxArray>>;
   close(): Promise<void>;
 }
 
 /** A tensor of a model. */
 export interface OnnxTensor {
-  readonly type: OnnxType;
+  readonly type: OnnxBorderType;
   readonly shape: readonly number[];
 }
 
@@ -88,13 +93,16 @@ export async function onnxNetwork(
   const session = await ort.InferenceSession.create(model, sessionOptions(threads));
   const tensor = (name: string, data: OnnxArray): OnnxValue => {
     const { type = "f32", shape = [] } = tensors[name] ?? {};
-    return new ort.Tensor(WORDS[type], data, shape);
+    return new ort.Tensor(BORDER_WORDS[type], data, shape);
   };
   const feeds = Object.fromEntries(Object.entries(inputs).map(([name, data]) => [name, tensor(name, data)]));
   const outputs = Object.fromEntries(
     Object.entries(tensors)
       .filter(([name]) => !Object.hasOwn(inputs, name))
-      .map(([name, { type, shape }]) => [name, new ARRAYS[type](shape.reduce((product, size) => product * size, 1))]),
+      .map(([name, { type, shape }]) => [
+        name,
+        new BORDER_ARRAYS[type](shape.reduce((product, size) => product * size, 1)),
+      ]),
   );
   const fetches = Object.fromEntries(Object.entries(outputs).map(([name, data]) => [name, tensor(name, data)]));
   return {
@@ -189,6 +197,11 @@ const sessionOptions = (threads: number): Readonly<Record<string, unknown>> => (
   executionMode: "sequential",
   graphOptimizationLevel: "all",
 });
+
+/** The type of an input or output of a model. @throws UsageError for a type that is not passed to ONNX Runtime here */
+export function onnxBorderType(type: ElementType): OnnxBorderType {
+  return type === "s64" || type === "bool" ? type : onnxType(heldAs(type));
+}
 
 /** @throws UsageError for a type that ONNX Runtime does not support here */
 export function onnxType(dtype: DType): OnnxType {

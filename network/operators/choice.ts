@@ -8,7 +8,8 @@
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
+import type { Range, Value } from "../value.ts";
+import { rangeIn } from "../whole.ts";
 import { indicesIn, placesIn } from "./compare.ts";
 import { elementwise, NUMBERED_TYPES } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
@@ -120,11 +121,20 @@ function modulo(node: Lowering): Value[] {
     return truncates ? `(max(floor(${exact}), 0) + min(ceil(${exact}), 0))` : `floor(${exact})`;
   };
   const held = a.type === "s64" ? "f64" : a.type;
-  if (a.type === "s64" && ![a, b].every(({ constant }) => constant?.every((x) => Math.abs(x) < 2 ** 31)))
-    node.refuse("s64 numbers are divided only where they are known and have 32 bits");
-  return [
-    elementwise(node, [a, b], ([x = "", y = ""]) => `${held}(${wide(x)} - ${wide(y)} * ${quotient(x, y)})`, a.type),
-  ];
+  const range = a.type === "s64" ? remainderRange(node, a, b) : undefined;
+  const formula = (x: string, y: string): string => `${held}(${wide(x)} - ${wide(y)} * ${quotient(x, y)})`;
+  return [elementwise(node, [a, b], ([x = "", y = ""]) => formula(x, y), a.type, range)];
+}
+
+/** Remainders of s64, which f64 holds exactly where the numbers have 32 bits. */
+function remainderRange(node: Lowering, a: Value, b: Value): Range {
+  const [first = [], second = []] = [rangeIn(a), rangeIn(b)];
+  const [least = 0, most = 0] = second;
+  if (![...first, ...second].every((x) => Math.abs(x) <= 2 ** 31))
+    node.refuse("s64 numbers beyond 32 bits are divided");
+  if (b.constant ? b.constant.includes(0) : least <= 0 && most >= 0) node.refuse("its divisor may be 0");
+  const largest = Math.max(-least, most);
+  return [-largest, largest];
 }
 
 export const CHOICES: OperatorTable = {

@@ -239,7 +239,7 @@ export function layerOfTable(
   const computation = instantiate(operator, { parameters, ...(types && { types }) });
   const shape = computation.tensors["w"]?.dims.map((d) => d.extent) ?? [];
   const reads = { in: x, w: node.reshaped(w, shape) };
-  return node.computed(computation, reads, types ? "s32" : "f32", { name: operator.name, parameters });
+  return node.computed(computation, reads, types ? "s32" : "f32", { operator: { name: operator.name, parameters } });
 }
 
 /** Adds a bias per channel, along dimension 1. */

@@ -6,9 +6,10 @@
  * A formula uses `x` and the attributes; the equation has as many axes as the tensor has dimensions.
  */
 
-import { isInteger } from "../../abstraction/dtype.ts";
+import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { type ElementType, heldAs, type Value } from "../value.ts";
+import { type ElementType, heldAs, type Range, type Value } from "../value.ts";
+import { rangeIn } from "../whole.ts";
 import { broadcastShape, numberText, operand } from "./broadcast.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -82,12 +83,16 @@ const BINARY: Readonly<Record<string, Binary>> = {
   Sum: { formula: (a, b) => `${a} + ${b}`, inputs: "any" },
 };
 
-/** One element of the output from the element at the same place of each operand; smaller operands are broadcast. */
+/**
+ * One element of the output from the element at the same place of each operand; smaller operands are broadcast.
+ * @param range of an output of s64, where more is known than the formula says
+ */
 export function elementwise(
   node: Lowering,
   operands: readonly Value[],
   formula: (texts: readonly string[]) => string,
   type = operands[0]?.type ?? "f32",
+  range?: Range,
 ): Value {
   const shape = broadcastShape(
     node,
@@ -96,7 +101,8 @@ export function elementwise(
   const parts = operands.map((value, i) => operand(node, operands.length === 1 ? "x" : `x${i}`, value, shape));
   const target = `y[${axesOfRank(shape.length).join(",")}]`;
   const reads = Object.assign({}, ...parts.map((p) => p.reads));
-  return node.equation(`${target} = ${formula(parts.map((p) => p.text))}`, { reads, shape, type });
+  const text = `${target} = ${formula(parts.map((p) => p.text))}`;
+  return node.equation(text, { reads, shape, type, ...(range && { range }) });
 }
 
 /** @throws UsageError when the operator is not defined for the element type */
@@ -143,11 +149,12 @@ function binary({ formula, inputs, finish }: Binary) {
 
 /** s64 is held in f64, whose division does not truncate. */
 function dividedWhole(node: Lowering, operands: readonly Value[]): Value {
-  for (const { constant } of operands)
-    if (!constant?.every((x) => x >= 0))
-      node.refuse("s64 numbers are divided only where they are known and not negative");
-  return elementwise(node, operands, ([a = "", b = ""]) => `floor(${a} / ${b})`);
+  if (operands[1]?.constant?.includes(0)) node.refuse("it divides by 0");
+  return elementwise(node, operands, ([a = "", b = ""]) => truncated(`${a} / ${b}`));
 }
+
+/** Rounded towards 0. */
+const truncated = (x: string): string => `max(floor(${x}), 0) + min(ceil(${x}), 0)`;
 
 /** Powers with a small known exponent become products. */
 function power(node: Lowering): Value[] {
@@ -190,6 +197,17 @@ function gelu(node: Lowering): Value[] {
   return [elementwise(node, [x], ([at = ""]) => (approximate === "tanh" ? GELU_TANH(at) : GELU_ERF(at)))];
 }
 
+/** A function that the notation lacks, of known numbers: tables of rotary embeddings are such. */
+function ofKnown(fn: (x: number) => number) {
+  return (node: Lowering): Value[] => {
+    const { type, shape } = node.input(0);
+    checkFloats(node, node.input(0));
+    const given = node.known(0, "its input");
+    if (!given) return node.refuse("its input is missing");
+    return [node.constant({ type, shape, values: node.numbersFrom(type, Array.from(given, fn)) })];
+  };
+}
+
 /** TensorProto.DataType numbers of the types that an attribute may name. */
 export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
   1: "f32",
@@ -213,11 +231,34 @@ function cast(node: Lowering, to: ElementType): Value[] {
   if (x.constant) {
     return [node.constant({ type: to, shape: x.shape, values: node.numbersFrom(to, x.constant) })];
   }
-  if (to === "s64" || x.type === "s64") node.refuse(`a cast from ${x.type} to ${to} is supported for constants only`);
   if (to === "bool") return [elementwise(node, [x], ([at = ""]) => `select(${at} != 0, 1, 0)`, to)];
   // Any byte but 0 is true.
   if (x.type === "bool") return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(select(${at} != 0, 1, 0))`, to)];
+  if (x.type === "s64" && isInteger(heldAs(to))) return [lowBits(node, x, to)];
+  const isFloat = x.type !== "s64" && !isInteger(heldAs(x.type));
+  // f64 holds a truncated float exactly, however large it is.
+  if (to === "s64" && isFloat)
+    return [
+      elementwise(node, [x], ([at = ""]) => truncated(`f64(${at})`), to, [
+        Number.NEGATIVE_INFINITY,
+        Number.POSITIVE_INFINITY,
+      ]),
+    ];
+  // A product of integers in f64 may be -0.
+  if (x.type === "s64") return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(${at} + 0)`, to)];
   return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(${at})`, to)];
+}
+
+/** The low 32 bits of an s64, or fewer. C leaves open what a cast makes of an f64 beyond 32 bits. */
+function lowBits(node: Lowering, x: Value, to: ElementType): Value {
+  const [least, most] = rangeIn(x) ?? [];
+  const [first, last] = rangeOf("s32");
+  const held = heldAs(to);
+  if (least !== undefined && most !== undefined && least >= first && most <= last)
+    return elementwise(node, [x], ([at = ""]) => `${held}(s32(${at}))`, to);
+  const low = (at: string): string => `${at} - 4294967296 * floor(${at} / 4294967296)`;
+  const signed = (at: string): string => `${at} - 4294967296 * floor(${at} / 2147483648)`;
+  return elementwise(node, [x], ([at = ""]) => `${held}(s32(${signed(`(${low(at)})`)}))`, to);
 }
 
 function castTo(node: Lowering): Value[] {
@@ -239,6 +280,8 @@ export const ELEMENTWISE: OperatorTable = {
   Cast: { lower: castTo, harmless: ["saturate"] },
   CastLike: { lower: (node) => cast(node, node.input(1).type), harmless: ["saturate"] },
   Clip: { lower: clip },
+  Cos: { lower: ofKnown(Math.cos) },
   Gelu: { lower: gelu },
   Pow: { lower: power },
+  Sin: { lower: ofKnown(Math.sin) },
 };

@@ -89,9 +89,9 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
     extents: Object.fromEntries(kernels.map((k, d) => [k, window.kernel[d] ?? 1])),
   });
   const images = (x.shape[0] ?? 1) * (x.shape[1] ?? 1);
-  const starts = node.numbers("f64", images).map((_, i) => i * all);
+  const starts = node.numbers("s64", images).map((_, i) => i * all);
   const start = node.constant(
-    { type: "f64", shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...spatial.map(() => 1)], values: starts },
+    { type: "s64", shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...spatial.map(() => 1)], values: starts },
     `${x.name}.starts`,
   );
   const numbered = (i: string): string => (byColumns ? columnwise(i, spatial) : i);

@@ -74,8 +74,7 @@ function plainProduct(
   const { m, n, k } = parameters;
   if (type === "f32" && !reads.b.constant)
     return node.computed(instantiate(operatorNamed("matmul"), { parameters }), reads, type, {
-      name: "matmul",
-      parameters,
+      operator: { name: "matmul", parameters },
     });
   return node.equation(`out[m,n] += ${factor("a[m,k]", "b[k,n]")}`, { reads, shape: [m, n], type, extents: { k } });
 }

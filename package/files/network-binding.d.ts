@@ -2,6 +2,9 @@
 
 import type { NumberArray } from "./binding.js";
 
+/** Elements of an input or an output; integers of 64 bits are bigints. */
+export type NetworkArray = NumberArray | BigInt64Array;
+
 /** An input or an output. */
 export interface NetworkTensor {
   /** As the model calls it. */
@@ -30,8 +33,8 @@ export interface BindNetworkOptions {
 
 /** A network as a function on typed arrays, each row-major. It serves one call at a time. */
 export interface BoundNetwork<
-  Inputs extends object = Readonly<Record<string, NumberArray>>,
-  Outputs extends object = Readonly<Record<string, NumberArray>>,
+  Inputs extends object = Readonly<Record<string, NetworkArray>>,
+  Outputs extends object = Readonly<Record<string, NetworkArray>>,
 > {
   readonly name: string;
   readonly inputs: readonly NetworkTensor[];
@@ -39,7 +42,8 @@ export interface BoundNetwork<
   /**
    * One call.
    * @param outputs arrays to write; new ones when left out
-   * @throws KernelError when an array is missing, of the wrong type or length, or an output shares memory with another
+   * @throws KernelError when an array is missing, of the wrong type or length, or an output shares memory with another, and when an integer
+   * of 64 bits is beyond 32
    */
   run(inputs: Inputs, outputs?: Outputs): Outputs;
   /** Its steps in order, with the seconds of all calls together; 0 unless `times` was asked for. */

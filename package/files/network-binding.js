@@ -15,6 +15,8 @@ const PROBLEMS = [
   "this CPU lacks what its kernels need",
   "no thread can be started",
 ];
+/** A network computes integers of 64 bits exactly where those it is given have 32. */
+const OUT_OF_RANGE = 5;
 
 /** See network-binding.d.ts. */
 export function bindNetwork(koffi, file, description, { times = false } = {}) {
@@ -29,6 +31,11 @@ export function bindNetwork(koffi, file, description, { times = false } = {}) {
     stepSeconds: library.func(`${name}_step_seconds`, "double", ["void *", "int"]),
   };
   const succeed = (code) => {
+    if (code === OUT_OF_RANGE)
+      throw new KernelError(
+        `${name}: a 64-bit integer is beyond 32 bits`,
+        "give integers from -2147483648 to 2147483647",
+      );
     if (code !== 0)
       throw new KernelError(`${name}: ${PROBLEMS[code] ?? `code ${code}`}`, "emit it again on this machine");
   };

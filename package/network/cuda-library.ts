@@ -25,7 +25,8 @@ import { describeValue, heldAs } from "../../network/value.ts";
 import { capabilityFor } from "../../targets/gpu.ts";
 import { capabilityText } from "../cuda/subject.ts";
 import { assetText } from "../portable.ts";
-import { type NetworkParameter, parametersOf, placeText } from "./library.ts";
+import { type NetworkParameter, parametersOf } from "./border.ts";
+import { placeText } from "./library.ts";
 import { bytesOfValue, type NetworkParts } from "./subject.ts";
 
 const wordsOf = ({ subject }: NetworkParts): { readonly name: Code; readonly upper: Code } => ({

@@ -28,9 +28,11 @@ export {
   type BindNetworkOptions,
   type BoundNetwork,
   bindNetwork,
+  type NetworkArray,
   type NetworkDescription,
   type NetworkTensor,
 } from "../files/network-binding.js";
+export { borderBytes, borderElements } from "./border.ts";
 export { NETWORK_VERSION } from "./node.ts";
 export {
   type NetworkBuild,

@@ -7,7 +7,6 @@
  *     resnet18_destroy(net);
  */
 
-import { C_TYPES } from "../../abstraction/kernel.ts";
 import {
   apart,
   type Code,
@@ -18,58 +17,24 @@ import {
   join,
   lines,
   list,
-  Name,
   NOTHING,
   type SourceText,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { describeValue, heldAs, type Value } from "../../network/value.ts";
+import { describeValue } from "../../network/value.ts";
 import { featureTests } from "../library.ts";
 import { POOL } from "../pool.ts";
+import { borderTypeInC, countOf, isWide, NARROWED, parametersOf, WIDENED } from "./border.ts";
 import { bytesOfValue, type NetworkParts, type Place } from "./subject.ts";
 
 /** Return codes of the library's functions. */
-const CODES = ["OK", "NO_MEMORY", "NULL", "UNSUPPORTED", "NO_THREAD"] as const;
-
-const nameOf = (key: string, label: string): Name =>
-  new Name("tensor", label.replaceAll(/\W/g, "_").replace(/^(?=[^A-Za-z])/, "v"), key);
-
-/** A pointer parameter of run. */
-export interface NetworkParameter {
-  readonly name: Name;
-  readonly value: Value;
-  /** Its name in the graph. */
-  readonly label: string;
-  readonly isOutput: boolean;
-  /** Its position among the inputs, or among the outputs. */
-  readonly number: number;
-}
-
-/** Parameters of run: the inputs, then the outputs. */
-export function parametersOf({ subject: { program } }: NetworkParts): readonly NetworkParameter[] {
-  return [
-    ...program.inputs.map((value, number) => ({
-      name: nameOf(`input ${number}`, value.name),
-      value,
-      label: value.name,
-      isOutput: false,
-      number,
-    })),
-    ...program.outputs.map(({ name, value }, number) => ({
-      name: nameOf(`output ${number}`, name),
-      value,
-      label: name,
-      isOutput: true,
-      number,
-    })),
-  ];
-}
+const CODES = ["OK", "NO_MEMORY", "NULL", "UNSUPPORTED", "NO_THREAD", "RANGE"] as const;
 
 const signatureOf = (parts: NetworkParts): Code =>
   list(
     parametersOf(parts).map(
-      ({ name, value, isOutput }) => code`${isOutput ? "" : "const "}${C_TYPES[heldAs(value.type)]}* ${name}`,
+      ({ name, value, isOutput }) => code`${isOutput ? "" : "const "}${borderTypeInC(value.type)}* ${name}`,
     ),
   );
 
@@ -88,6 +53,11 @@ export function networkHeader(parts: NetworkParts): SourceText {
     `Values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
     ...(threads > 1
       ? [`A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own.`]
+      : []),
+    ...(parametersOf(parts).some((p) => isWide(p) && !p.isOutput)
+      ? [
+          "Inputs of int64_t hold numbers of 32 bits; run returns RANGE for others, and leaves the outputs as they were.",
+        ]
       : []),
     "With the flag KEEP every value has memory of its own, so that the output of each step can be looked at after a run.",
     "With the flag TIMES the time of each step is taken: seconds of all runs together. A step that is computed with a later one takes none.",
@@ -238,6 +208,7 @@ unsigned long aligned(unsigned long bytes) { return (bytes + ALIGNMENT - 1) / AL
 function stateText(parts: NetworkParts): Code {
   const { subject } = parts;
   const { name } = wordsOf(parts);
+  const wide = parametersOf(parts).filter(isWide);
   return code`struct ${name}_net {
   bool keep, times;
   double seconds[STEPS];
@@ -246,7 +217,7 @@ function stateText(parts: NetworkParts): Code {
 ${isPooled(parts) ? code`  Pool* pool;\n` : NOTHING}  /* Of the last run. */
   const void* inputs[${Math.max(1, subject.program.inputs.length)}];
   void* outputs[${Math.max(1, subject.program.outputs.length)}];
-};
+${wide.length > 0 ? code`  double* wide[${wide.length}];\n` : NOTHING}};
 
 static double now(void) {
   timespec time;
@@ -263,7 +234,7 @@ static void* placed(const ${name}_net* net, const Place& place) {
   }
 }
 
-static void collect(const ${name}_net* net, const Step& step, void** tensors) {
+${wide.some((p) => !p.isOutput) ? WIDENED : NOTHING}${wide.some((p) => p.isOutput) ? NARROWED : NOTHING}static void collect(const ${name}_net* net, const Step& step, void** tensors) {
   for (int i = 0; i < step.count; i++) tensors[i] = placed(net, (net->keep ? step.kept : step.places)[i]);
 }
 
@@ -274,6 +245,7 @@ static void collect(const ${name}_net* net, const Step& step, void** tensors) {
 function createText(parts: NetworkParts): Code {
   const { memory, kept } = parts;
   const { name, upper } = wordsOf(parts);
+  const wide = parametersOf(parts).filter(isWide);
   return code`extern "C" int ${name}_create(${name}_net** made, int flags) {
   if (!made) return ${upper}_NULL;
   *made = nullptr;
@@ -285,7 +257,7 @@ function createText(parts: NetworkParts): Code {
   unsigned long bytes = aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
   for (const Step& step : steps)
     if (step.code >= 0) bytes += aligned(codes[step.code].workspace_bytes());
-  net->arena = (unsigned char*)block(bytes);
+${join(wide.map((p) => code`  bytes += aligned(${bytesOfValue(p.value)}UL);\n`))}  net->arena = (unsigned char*)block(bytes);
   if (!net->arena) return ${name}_destroy(net), ${upper}_NO_MEMORY;
   unsigned char* next = net->arena + aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
   for (int i = 0; i < STEPS; i++) {
@@ -298,7 +270,7 @@ function createText(parts: NetworkParts): Code {
     collect(net, steps[i], tensors);
     code.prepare(net->workspaces[i], (const void* const*)tensors);
   }
-${
+${join(wide.map((p, i) => code`  net->wide[${i}] = (double*)next, next += aligned(${bytesOfValue(p.value)}UL);\n`))}${
   isPooled(parts)
     ? code`  net->pool = new (std::nothrow) Pool;
   if (!net->pool) return ${name}_destroy(net), ${upper}_NO_MEMORY;
@@ -316,12 +288,20 @@ ${
 function runText(parts: NetworkParts): Code {
   const { copies } = parts;
   const { name, upper } = wordsOf(parts);
+  const parameters = parametersOf(parts);
+  const wide = parameters.filter(isWide);
   return code`extern "C" int ${name}_run(${name}_net* net, ${signatureOf(parts)}) {
-  if (!net${lines(parametersOf(parts).map((p) => code` || !${p.name}`))}) return ${upper}_NULL;
+  if (!net${lines(parameters.map((p) => code` || !${p.name}`))}) return ${upper}_NULL;
 ${lines(
-  parametersOf(parts).map(({ name: word, isOutput, number }) =>
-    isOutput ? code`  net->outputs[${number}] = ${word};` : code`  net->inputs[${number}] = ${word};`,
-  ),
+  parameters.map((p) => {
+    const place = wide.indexOf(p);
+    const memory = place < 0 ? code`${p.name}` : code`net->wide[${place}]`;
+    const widens =
+      place < 0 || p.isOutput
+        ? NOTHING
+        : code`  if (!widened(${memory}, ${p.name}, ${countOf(p)}UL)) return ${upper}_RANGE;\n`;
+    return code`${widens}  net->${p.isOutput ? "outputs" : "inputs"}[${p.number}] = ${memory};`;
+  }),
 )}
   for (int i = 0; i < STEPS; i++) {
     if (steps[i].code < 0) continue;
@@ -340,7 +320,7 @@ ${
 }    if (net->times) net->seconds[i] += now() - started;
   }
 ${lines(copies.map(({ to, from, bytes }) => code`  memmove(net->outputs[${to}], placed(net, Place${placeText(from)}), ${bytes});`))}
-  return ${upper}_OK;
+${join(wide.flatMap((p, i) => (p.isOutput ? [code`  narrowed(${p.name}, net->wide[${i}], ${countOf(p)}UL);\n`] : [])))}  return ${upper}_OK;
 }
 
 `;
@@ -377,7 +357,7 @@ export function networkMain(parts: NetworkParts): SourceText {
   const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
   const parameters = parametersOf(parts);
   const given = parameters.map(
-    (p, i) => code`(${p.isOutput ? "" : "const "}${C_TYPES[heldAs(p.value.type)]}*)data[${i}]`,
+    (p, i) => code`(${p.isOutput ? "" : "const "}${borderTypeInC(p.value.type)}*)data[${i}]`,
   );
   const text = code`${comment([`Runs ${subject.name} on files: its inputs, then its outputs. --keep FOLDER writes the output of each step there.`])}
 #include "${name}.h"

@@ -15,18 +15,18 @@ import {
   type SourceText,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { elementsOf, heldAs, type Value } from "../../network/value.ts";
+import { elementsOf, type Value } from "../../network/value.ts";
 import type { NetworkDescription, NetworkTensor } from "../files/network-binding.js";
 import { assetText } from "../portable.ts";
-import { ARRAYS } from "../subject.ts";
 import { KOFFI } from "../wrapper.ts";
+import { borderArray } from "./border.ts";
 import type { NetworkParts } from "./subject.ts";
 
 /** Version of network.json. */
 export const NETWORK_VERSION = 1;
 
 const tensorOf = (name: string, { type, shape }: Value): NetworkTensor => ({
-  ...{ name, dtype: type, array: ARRAYS[heldAs(type)] },
+  ...{ name, dtype: type, array: borderArray(type) },
   ...{ shape, elements: elementsOf(shape, name) },
 });
 

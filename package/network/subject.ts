@@ -91,10 +91,10 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
       hint: "read them from the model",
     });
   for (const value of [...program.inputs, ...program.outputs.map((o) => o.value)])
-    if (value.type === "s64")
+    if (subject.gpu && value.type === "s64")
       throw new UsageError(
-        `${value.name} is ${describeValue(value)}: inputs and outputs of 64 bits are not supported yet`,
-        value.constant ? { hint: "it is known before the run: take it off the model's outputs" } : {},
+        `${value.name} is ${describeValue(value)}: inputs and outputs of 64 bits are not supported on a GPU`,
+        { hint: value.constant ? "it is known before the run: take it off the model's outputs" : "use 32 bits" },
       );
   const { chains = [] } = subject;
   const [memory, kept] = [planMemory(program, true, chains), planMemory(program, false, chains)];
