@@ -13,11 +13,11 @@ import type { Target } from "../abstraction/machine.ts";
 import { MODELS } from "../network/models/index.ts";
 import { readOnnx, readTensor } from "../network/onnx/read.ts";
 import { gpuForNetworks } from "../session/gpu-network.ts";
-import { inHalfOnGpu, type OpenNetwork, openGraph } from "../session/network.ts";
+import { inBrainFloatsOnCpu, inHalfOnGpu, type OpenNetwork, openGraph } from "../session/network.ts";
 
 export const modelOptions = z.object({
   target: z.string().min(1, "--target must name a machine").default("native"),
-  dtype: z.enum(["f32", "f16"], { error: "--dtype is f32 on a CPU, f16 on a GPU" }).optional(),
+  dtype: z.enum(["f32", "f16", "bf16"], { error: "--dtype is f32 or bf16 on a CPU, f16 on a GPU" }).optional(),
   dim: z.array(z.string()).default([]),
   constant: z.array(z.string()).default([]),
 });
@@ -35,7 +35,10 @@ export function addModel(command: Command): Command {
     .argument("<model>", `a file, model.onnx, or a network built here: ${Object.keys(MODELS).join(", ")}`)
     .option("--dim <name=size>", "size of a dimension that the model leaves open; may be given several times", collect)
     .option("--target <machine>", "native (this CPU, the default), cuda (the GPU here), or a GPU by name: h100")
-    .option("--dtype <type>", "type of values between steps: f32 on a CPU, f16 on a GPU with sums in f32")
+    .option(
+      "--dtype <type>",
+      "f32 on a CPU, or bf16: factors of products in bf16, all else in f32; f16 on a GPU, with sums in f32",
+    )
     .option("--constant <name=file>", "a tensor (.pb) for an input that is always the same, such as a shape", collect);
 }
 
@@ -81,11 +84,13 @@ export function targetWords({ target, dtype, dim, constant }: z.infer<typeof mod
 export async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<Target | undefined> {
   if (target === "native") {
     if (dtype === "f16")
-      throw new UsageError("--dtype f16: networks on a CPU compute in f32", { hint: "--target cuda computes in f16" });
+      throw new UsageError("--dtype f16: networks on a CPU compute in f32 or bf16", {
+        hint: "--target cuda computes in f16",
+      });
     return undefined;
   }
-  if (dtype === "f32")
-    throw new UsageError("--dtype f32: networks on a GPU compute in f16, with sums in f32", {
+  if (dtype !== undefined && dtype !== "f16")
+    throw new UsageError(`--dtype ${dtype}: networks on a GPU compute in f16, with sums in f32`, {
       hint: "leave --dtype out",
     });
   return gpuForNetworks(target);
@@ -94,5 +99,6 @@ export async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Pr
 /** The network prepared for the CPU or for a GPU. */
 export function openOn(word: string, given: z.infer<typeof modelOptions>, gpu: Target | undefined): OpenNetwork {
   const opened = openModel(word, given);
-  return gpu ? inHalfOnGpu(opened) : opened;
+  if (gpu) return inHalfOnGpu(opened);
+  return given.dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
 }

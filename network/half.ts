@@ -21,7 +21,7 @@ import type { Equation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { access, accessesIn, axis, type Expr, readsInIndex, rewrite } from "../abstraction/expression.ts";
 import { numbersFor } from "./numbers.ts";
-import type { Program, Step } from "./program.ts";
+import { type Program, rootOf, type Step } from "./program.ts";
 import { specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
@@ -39,16 +39,26 @@ export function inHalf(program: Program): Program {
 
 const isSum = ({ equation: { op } }: Computation): boolean => op !== "=";
 
+/** Which values of a network are held in 16 bits. */
+export interface NarrowTypes {
+  readonly type: "f16" | "bf16";
+  /** The values that a step reads, by tensor. */
+  reads(step: Step): Readonly<Record<string, Value>>;
+  /** A value as a step writes it. */
+  writes(value: Value): Value;
+}
+
 /** Which values are held in f16; a value is converted once, however often it is read. */
-class Types {
+class Types implements NarrowTypes {
+  readonly type = "f16";
   private readonly known = new Map<Value, Value>();
   private readonly wide: ReadonlySet<Value>;
 
   constructor({ steps, outputs }: Program) {
     const multiplied = new Set<Value>();
     for (const { computation, reads } of steps)
-      if (multiplyAddsOf(computation) > 0) for (const value of Object.values(reads)) multiplied.add(rootIn(value));
-    const given = new Set(outputs.map(({ value }) => rootIn(value)));
+      if (multiplyAddsOf(computation) > 0) for (const value of Object.values(reads)) multiplied.add(rootOf(value));
+    const given = new Set(outputs.map(({ value }) => rootOf(value)));
     this.wide = new Set(
       steps.flatMap(({ computation, output }) =>
         isSum(computation) && multiplyAddsOf(computation) === 0 && !multiplied.has(output) && !given.has(output)
@@ -58,16 +68,30 @@ class Types {
     );
   }
 
+  reads({ computation, reads }: Step): Readonly<Record<string, Value>> {
+    const { value } = computation.equation;
+    // Rows of a table are moved as they are.
+    const picked = accessesIn(value).flatMap((a) => (readsInIndex(a).length > 0 ? [a.tensor] : []));
+    const summed = new Set(isSum(computation) ? tensorsRead(value) : picked);
+    return Object.fromEntries(
+      Object.entries(reads).map(([tensor, read]) => [tensor, this.of(read, summed.has(tensor))] as const),
+    );
+  }
+
+  writes(value: Value): Value {
+    return this.of(value);
+  }
+
   /** A value in the half-precision network. @param multiplied for a constant, whether a sum reads it */
   of(value: Value, multiplied = true): Value {
-    const isWide = value.constant ? !multiplied : this.wide.has(rootIn(value));
+    const isWide = value.constant ? !multiplied : this.wide.has(rootOf(value));
     if (value.type !== "f32" || isWide) return value;
     const known = this.known.get(value);
     if (known) return known;
     const { constant, of } = value;
     const made: Value = {
       ...{ ...value, type: "f16" },
-      ...(constant && { constant: rounded(value.name, constant) }),
+      ...(constant && { constant: rounded("f16", value.name, constant) }),
       ...(of && { of: this.of(of) }),
     };
     this.known.set(value, made);
@@ -75,17 +99,16 @@ class Types {
   }
 }
 
-function rootIn(value: Value): Value {
-  return value.of ? rootIn(value.of) : value;
-}
+type Elements = NonNullable<Value["constant"]>;
 
-function rounded(name: string, elements: NonNullable<Value["constant"]>): NonNullable<Value["constant"]> {
-  const made = numbersFor("f16", elements.length, "a constant in half precision");
+/** Constants rounded to a narrow type. @throws UsageError when one exceeds its range */
+export function rounded(type: NarrowTypes["type"], name: string, elements: Elements): Elements {
+  const made = numbersFor(type, elements.length, "a constant in half precision");
   for (let i = 0; i < made.length; i++) {
     const element = elements[i] ?? 0;
-    const half = wrap("f16", element);
+    const half = wrap(type, element);
     if (Number.isFinite(element) && !Number.isFinite(half))
-      throw new UsageError(`${name}: ${element} is beyond what f16 holds, which ends at ${rangeOf("f16")[1]}`, {
+      throw new UsageError(`${name}: ${element} is beyond what ${type} holds, which ends at ${rangeOf(type)[1]}`, {
         hint: "divide these constants, and multiply what is made of them by the same number",
       });
     made[i] = half;
@@ -93,17 +116,14 @@ function rounded(name: string, elements: NonNullable<Value["constant"]>): NonNul
   return made;
 }
 
-function halved(step: Step, types: Types): Step {
+/** A step on values in 16 bits: what it reads is widened to f32, and what it writes is rounded. */
+export function halved(step: Step, types: NarrowTypes): Step {
+  const { type: dtype } = types;
   const { computation, output } = step;
-  const { equation, epilogue } = computation;
-  // Rows of a table are moved as they are.
-  const picked = accessesIn(equation.value).flatMap((a) => (readsInIndex(a).length > 0 ? [a.tensor] : []));
-  const summed = new Set(isSum(computation) ? tensorsRead(equation.value) : picked);
-  const reads = Object.fromEntries(
-    Object.entries(step.reads).map(([tensor, value]) => [tensor, types.of(value, summed.has(tensor))] as const),
-  );
-  const made = types.of(output);
-  const halves = new Set(Object.keys(reads).filter((tensor) => reads[tensor] !== step.reads[tensor]));
+  const { epilogue } = computation;
+  const reads = types.reads(step);
+  const made = types.writes(output);
+  const halves = new Set(Object.keys(reads).filter((tensor) => reads[tensor]?.type !== step.reads[tensor]?.type));
   if (halves.size === 0 && made === output) return step;
   const widened = (value: Expr): Expr =>
     rewrite(
@@ -112,19 +132,17 @@ function halved(step: Step, types: Types): Step {
         e.kind === "access" && halves.has(e.tensor) ? { kind: "cast", dtype: "f32", saturate: false, value: e } : e,
       "value",
     );
-  const narrowed = (value: Expr): Expr =>
-    made === output ? value : { kind: "cast", dtype: "f16", saturate: false, value };
+  const narrowed = (value: Expr): Expr => (made === output ? value : { kind: "cast", dtype, saturate: false, value });
   const parts = partsIn(computation, epilogue?.equation, { widened, narrowed, halves, isHalf: made !== output });
   const tensors: Record<string, TensorSpec> = {};
   for (const [name, tensor] of Object.entries(computation.tensors)) {
     const isOutput = name === outputOf(computation).name;
-    if (!isOutput) tensors[name] = { ...specOf(tensor), ...(halves.has(name) && { dtype: "f16" as const }) };
-    else if (parts.result === name)
-      tensors[name] = { ...specOf(tensor), ...(made !== output && { dtype: "f16" as const }) };
+    if (!isOutput) tensors[name] = { ...specOf(tensor), ...(halves.has(name) && { dtype }) };
+    else if (parts.result === name) tensors[name] = { ...specOf(tensor), ...(made !== output && { dtype }) };
     else {
       // The former output is now an accumulator in registers.
       tensors[name] = specOf(tensor, false);
-      tensors[parts.result] = { ...specOf(renamed(tensor, parts.axes)), dtype: "f16" };
+      tensors[parts.result] = { ...specOf(renamed(tensor, parts.axes)), dtype };
     }
   }
   const held = epilogue && { [epilogue.sum.name]: specOf(epilogue.sum, false) };
@@ -145,7 +163,7 @@ function halved(step: Step, types: Types): Step {
 interface Casts {
   readonly widened: (value: Expr) => Expr;
   readonly narrowed: (value: Expr) => Expr;
-  /** Tensors that are read as f16. */
+  /** Tensors that are read in 16 bits. */
   readonly halves: ReadonlySet<string>;
   readonly isHalf: boolean;
 }

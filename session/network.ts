@@ -12,6 +12,7 @@ import { type Computation, computationKey } from "../abstraction/computation.ts"
 import { attempt } from "../abstraction/error.ts";
 import { best, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
 import { everyIntrinsic } from "../intrinsics/index.ts";
+import { inBrainFloats } from "../network/brain-float.ts";
 import { chainsOf, type StepChain } from "../network/chains.ts";
 import { fuse } from "../network/fuse.ts";
 import type { Graph } from "../network/graph.ts";
@@ -52,6 +53,11 @@ export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork
 /** The network for a GPU: values in f16, sums in f32, and the channels of images and filters innermost. */
 export function inHalfOnGpu({ graph, plain }: OpenNetwork): OpenNetwork {
   return { graph, plain, program: channelsLast(inHalf(fuse(plain)), true) };
+}
+
+/** The network for a CPU in bf16: factors of products in bf16, all else in f32. */
+export function inBrainFloatsOnCpu({ graph, plain }: OpenNetwork): OpenNetwork {
+  return { graph, plain, program: channelsLast(inBrainFloats(fuse(plain))) };
 }
 
 /** How a task is computed: by the kernel of a record, by the kernel the model predicts to be fastest, or by plain loops. */

@@ -16,7 +16,7 @@ import { runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { writePackage } from "../session/emit.ts";
-import { choicesOf, networkSubject, openGraph } from "../session/network.ts";
+import { choicesOf, inBrainFloatsOnCpu, networkSubject, openGraph } from "../session/network.ts";
 import { buildNetwork, proveNetwork } from "../session/prove-network.ts";
 import { quantisedBlock } from "./support/quantised.ts";
 import { inFull } from "./support/slow.ts";
@@ -150,6 +150,16 @@ describe("the library of a network", () => {
     expect(parts.steps.filter(({ kernel }) => kernel !== undefined).length).toBe(5);
     expect(parts.steps.length).toBeGreaterThan(15);
     expect(parts.memory.bytes).toBeLessThan(parts.kept.bytes / 2);
+  });
+
+  it("computes its equations in bf16, by kernels that the model chose", async () => {
+    const opened = openGraph(bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 }));
+    const { program } = inBrainFloatsOnCpu(opened);
+    const subject = networkSubject(program, choicesOf(program), { name: "bert_bf16" });
+    const at = join(folder, "bert_bf16");
+    writePackage(at, networkFiles(subject));
+    const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: opened.plain });
+    expect(proof).toEqual({ status: "right", steps: program.steps.length });
   });
 
   it("prints the time of each step", async () => {

@@ -1,0 +1,107 @@
+/** @file A network in bf16 on a CPU: factors of products are bf16, all else is f32. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { outputOf } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import type { Graph } from "../network/graph.ts";
+import { bertBase } from "../network/models/bert.ts";
+import { SeededLayers } from "../network/models/layers.ts";
+import { runNetwork } from "../network/run.ts";
+import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { writePackage } from "../session/emit.ts";
+import { inBrainFloatsOnCpu, networkSubject, openGraph } from "../session/network.ts";
+import { proveNetwork } from "../session/prove-network.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-bf16-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** An input and an output that products read, a transposed factor, and a softmax. */
+function attention(): Graph {
+  const net = new SeededLayers("attention", 2);
+  const x = net.input("x", [8, 16]);
+  const query = net.node("MatMul", [x, net.drawn("query", [16, 16], 0.4)]);
+  const key = net.node("Transpose", [net.node("MatMul", [x, net.drawn("key", [16, 16], 0.4)])], { perm: [1, 0] });
+  const weights = net.node("Softmax", [net.node("MatMul", [query, key])], { axis: -1 });
+  net.output(weights);
+  net.output(net.node("Relu", [net.node("MatMul", [weights, x])]));
+  return net.graph;
+}
+
+const inputsFor = (graph: Graph): Record<string, Float64Array> => {
+  const random = seededRandom(1);
+  return Object.fromEntries(
+    openGraph(graph).program.inputs.map(({ name, type, shape }) => {
+      const length = shape.reduce((product, size) => product * size, 1);
+      const one = (): number => (type === "s32" ? Math.floor(2 * random()) : Math.fround(4 * random() - 2));
+      return [name, Float64Array.from({ length }, one)];
+    }),
+  );
+};
+
+const GRAPHS: readonly (readonly [string, () => Graph])[] = [
+  ["attention", attention],
+  ["a transformer", () => bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 })],
+];
+
+describe("a network in bf16", () => {
+  it("rounds what products read, and keeps all else in f32", () => {
+    const { program } = inBrainFloatsOnCpu(openGraph(attention()));
+    const lines = program.steps.map(({ computation }) => {
+      const { equation, epilogue } = computation;
+      const text = [equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation).join(", ");
+      return `${outputOf(computation).dtype}   ${text}`;
+    });
+    expect(`\n${lines.join("\n")}\n`).toMatchInlineSnapshot(`
+      "
+      bf16   y[i0,i1] = bf16(x[i0,i1])
+      bf16   out[m,n] += f32(a[m,k]) * f32(b[k,n]), res[m,n] = bf16(out[m,n])
+      bf16   out[m,n] += f32(a[m,k]) * f32(b[k,n]), res[m,n] = bf16(out[m,n])
+      bf16   y[i0,i1] = x[i1,i0]
+      f32   out[m,n] += f32(a[m,k]) * f32(b[k,n])
+      f32   y[i0] max= x[i0,i1]
+      f32   y[i0,i1] = exp(x0[i0,i1] - x1[i0])
+      f32   y[i0] += x[i0,i1]
+      f32   y[i0,i1] = x0[i0,i1] / x1[i0]
+      bf16   y[i0,i1] = bf16(x[i0,i1])
+      f32   out[m,n] += f32(a[m,k]) * f32(b[k,n]), res[m,n] = max(out[m,n], 0)
+      "
+    `);
+    expect([...program.inputs, ...program.outputs.map((o) => o.value)].map(({ type }) => type)).toEqual([
+      "f32",
+      "f32",
+      "f32",
+    ]);
+  });
+
+  it.each(GRAPHS)("is close to the network in f32: %s", async (_, build) => {
+    const opened = openGraph(build());
+    const inputs = inputsFor(build());
+    const [exact, narrow] = [
+      await runNetwork(opened.plain, inputs),
+      await runNetwork(inBrainFloatsOnCpu(opened).program, inputs),
+    ];
+    for (const [name, values] of exact) {
+      const all = Array.from(values);
+      const largest = Math.max(...all.map(Math.abs));
+      const differences = all.map((wanted, i) => Math.abs(wanted - (narrow.get(name)?.[i] ?? Number.NaN)) / largest);
+      expect(Math.max(...differences)).toBeLessThan(0.03);
+      expect(Math.max(...differences)).toBeGreaterThan(0);
+    }
+  });
+
+  it("is a library whose steps compute their equations", async () => {
+    const compiler = await findCompiler();
+    if (compiler.status === "environment") throw new Error(compiler.what);
+    const opened = openGraph(attention());
+    const { program } = inBrainFloatsOnCpu(opened);
+    const subject = networkSubject(program, new Map());
+    writePackage(folder, networkFiles(subject), true);
+    const proof = await proveNetwork(folder, partsOfNetwork(subject), compiler, { asRead: opened.plain });
+    expect(proof).toEqual({ status: "right", steps: program.steps.length });
+  });
+});
