@@ -32,11 +32,12 @@ describe("automap network", () => {
     expect(await printed("network operators")).toMatchInlineSnapshot(`
       "convolutions                  Conv ConvTranspose
       products                      Einsum Gemm MatMul
+      recurrent layers              GRU LSTM RNN
       pooling                       AveragePool GlobalAveragePool GlobalMaxPool MaxPool
-      element by element            Abs Add Cast CastLike Ceil Celu Clip Div Elu Erf Exp Floor Gelu
+      element by element            Abs Add Cast CastLike Ceil Celu Clip Cos Div Elu Erf Exp Floor Gelu
                                     HardSigmoid HardSwish LeakyRelu Log Max Mean Min Mish Mul Neg PRelu
-                                    Pow Reciprocal Relu Round Selu Sigmoid Softplus Softsign Sqrt Sub Sum
-                                    Tanh
+                                    Pow Reciprocal Relu Round Selu Sigmoid Sin Softplus Softsign Sqrt Sub
+                                    Sum Tanh
       comparisons and choices       And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or
                                     Shrink Sign ThresholdedRelu Where Xor
       reductions and normalisation  ArgMax ArgMin BatchNormalization Hardmax InstanceNormalization LRN
@@ -44,11 +45,12 @@ describe("automap network", () => {
                                     ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
                                     ReduceProd ReduceSum ReduceSumSquare Softmax
       losses                        NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
-      moves of elements             Concat CumSum DepthToSpace Expand EyeLike Gather GatherElements Mod
-                                    OneHot Pad Slice SpaceToDepth Split Tile Transpose Trilu
+      moves of elements             Concat CumSum DepthToSpace Expand EyeLike Gather GatherElements
+                                    GatherND Mod OneHot Pad ScatterElements ScatterND Slice SpaceToDepth
+                                    Split Tile TopK Transpose Trilu
       resizing                      Resize
-      shapes and constants          Constant ConstantOfShape Dropout Flatten Identity Range Reshape Shape
-                                    Size Squeeze Unsqueeze
+      shapes and constants          Constant ConstantOfShape Dropout Flatten Identity NonZero Range
+                                    Reshape Shape Size Squeeze Unsqueeze
       quantised                     ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger
                                     QLinearConv QLinearMatMul QuantizeLinear
       "

@@ -11,20 +11,23 @@ import { PLACES } from "./place.ts";
 import { POOLING } from "./pooling.ts";
 import { PRODUCTS } from "./product.ts";
 import { QUANTISED } from "./quantised.ts";
+import { RECURRENT } from "./recurrent.ts";
 import { REDUCTIONS_AND_NORMS } from "./reduction.ts";
 import { RESIZING } from "./resize.ts";
+import { SCATTERS } from "./scatter.ts";
 import { SHAPES } from "./shape.ts";
 import type { NetworkOperator, OperatorTable } from "./table.ts";
 
 const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["convolutions", CONVOLUTIONS],
   ["products", PRODUCTS],
+  ["recurrent layers", RECURRENT],
   ["pooling", POOLING],
   ["element by element", ELEMENTWISE],
   ["comparisons and choices", COMPARISONS],
   ["reductions and normalisation", { ...REDUCTIONS_AND_NORMS, ...PLACES }],
   ["losses", LOSSES],
-  ["moves of elements", { ...MOVES, ...CHOICES }],
+  ["moves of elements", { ...MOVES, ...CHOICES, ...SCATTERS }],
   ["resizing", RESIZING],
   ["shapes and constants", SHAPES],
   ["quantised", QUANTISED],

@@ -114,13 +114,15 @@ function split(node: Lowering): Value[] {
 /** Inputs joined by one equation; longer lists take several. */
 const JOINED_AT_ONCE = 8;
 
-function joined(node: Lowering, values: readonly Value[], axis: number): Value {
+export function joined(node: Lowering, values: readonly Value[], axis: number): Value {
   const [first, ...others] = values;
   if (!first) throw new Error("internal: nothing to join");
   if (others.length === 0) return first;
   if (values.length > JOINED_AT_ONCE) {
-    const head = joined(node, values.slice(0, JOINED_AT_ONCE), axis);
-    return joined(node, [head, ...values.slice(JOINED_AT_ONCE)], axis);
+    const groups = Array.from({ length: Math.ceil(values.length / JOINED_AT_ONCE) }, (_, i) =>
+      joined(node, values.slice(i * JOINED_AT_ONCE, (i + 1) * JOINED_AT_ONCE), axis),
+    );
+    return joined(node, groups, axis);
   }
   const axes = axesOfRank(first.shape.length);
   const own = `i${axis}`;

@@ -176,15 +176,34 @@ function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): V
   return elementwise(node, [x, spread(scale), spread(bias)], ([a = "", s = "", b = ""]) => `${a} * ${s} + ${b}`);
 }
 
-/** With known statistics: a scale and an offset for each channel. */
+/** A scale and an offset for each channel, by given statistics, or in training by those of the batch. */
 function batchNormalization(node: Lowering): Value[] {
   const [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map((place) => node.input(place));
   if (!x || !scale || !bias || !mean || !variance) return node.refuse("an input is missing");
   checkFloats(node, x);
-  if (node.int("training_mode", 0) !== 0 || node.node.outputs.slice(1).some((name) => name !== ""))
-    node.refuse("training is not supported");
+  const isTraining = node.int("training_mode", 0) !== 0;
+  if (!isTraining && node.node.outputs.slice(1).some((name) => name !== "")) node.refuse("training is not supported");
   if (x.shape.length < 2) node.refuse(`an input of ${x.shape.length} dimensions has no channels`);
   const epsilon = numberText(node.float("epsilon", 1e-5));
+  if (isTraining) {
+    const axes = x.shape.flatMap((_, d) => (d === 1 ? [] : [d]));
+    const count = countOf(x, axes);
+    const now = elementwise(node, [reduced(node, x, axes, { op: "+=" })], ([s = ""]) => `${s} / ${count}`);
+    const centred = elementwise(node, [x, now], ([a = "", m = ""]) => `${a} - ${m}`);
+    const squares = reduced(node, centred, axes, { op: "+=", term: (e) => `square(${e})` });
+    const spread = elementwise(node, [squares], ([s = ""]) => `${s} / ${count}`);
+    const inverse = elementwise(node, [spread], ([v = ""]) => `1 / sqrt(${v} + ${epsilon})`);
+    const value = elementwise(node, [centred, inverse], ([a = "", r = ""]) => `${a} * ${r}`);
+    const momentum = node.float("momentum", 0.9);
+    const [old, fresh] = [numberText(momentum), numberText(1 - momentum)];
+    const averaged = (before: Value, after: Value): Value =>
+      elementwise(
+        node,
+        [before, node.reshaped(after, before.shape)],
+        ([a = "", b = ""]) => `${a} * ${old} + ${b} * ${fresh}`,
+      );
+    return [scaledByChannel(node, value, scale, bias), averaged(mean, now), averaged(variance, spread)];
+  }
   const factor = elementwise(node, [scale, variance], ([s = "", v = ""]) => `${s} / sqrt(${v} + ${epsilon})`);
   const offset = elementwise(node, [bias, mean, factor], ([b = "", m = "", f = ""]) => `${b} - ${m} * ${f}`);
   return [scaledByChannel(node, x, factor, offset)];

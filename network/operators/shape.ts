@@ -155,12 +155,29 @@ function range(node: Lowering): Value[] {
   return [node.constant({ type, shape: [count], values })];
 }
 
+/** The places of what is not 0, one column each. How many there are must be known. */
+function nonZero(node: Lowering): Value[] {
+  const { shape } = node.input(0);
+  const elements = node.known(0, "its input");
+  if (!elements) return node.refuse("its input is missing");
+  const found: number[] = [];
+  for (let i = 0; i < elements.length; i++) if (elements[i] !== 0) found.push(i);
+  const values = node.numbers("s64", shape.length * found.length);
+  let behind = 1;
+  for (const [d, size] of [...shape.entries()].reverse()) {
+    for (const [i, place] of found.entries()) values[d * found.length + i] = Math.floor(place / behind) % size;
+    behind *= size;
+  }
+  return [node.constant({ type: "s64", shape: [shape.length, found.length], values })];
+}
+
 export const SHAPES: OperatorTable = {
   Constant: { lower: constant },
   ConstantOfShape: { lower: constantOfShape },
   Dropout: { lower: dropout, harmless: ["ratio", "seed"] },
   Flatten: { lower: flatten },
   Identity: { lower: (node) => [node.input(0)] },
+  NonZero: { lower: nonZero },
   Range: { lower: range },
   Reshape: { lower: reshape },
   Shape: { lower: shapeOf },

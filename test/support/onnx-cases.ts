@@ -110,6 +110,8 @@ export async function conform(onnxCase: OnnxCase): Promise<string | undefined> {
       outputs.get(output.name) ?? [],
       asDeclared(expected, output.value.type),
       output.value,
+      // Their nodes hold two pi with six digits, and the expected outputs were made with all.
+      onnxCase.name.includes("window") ? 1e-3 : RELATIVE,
     );
     if (difference !== undefined) return `${output.name}: ${difference}`;
   }
@@ -124,10 +126,11 @@ export function differenceOf(
   values: ArrayLike<number>,
   expected: Constant,
   { type, shape }: Pick<Constant, "type" | "shape">,
+  exact = RELATIVE,
 ): string | undefined {
   if (type !== expected.type || shape.join() !== expected.shape.join())
     return `${type}[${shape.join(",")}] and not ${expected.type}[${expected.shape.join(",")}]`;
-  const relative = COARSE.has(type) ? 1e-2 : RELATIVE;
+  const relative = COARSE.has(type) ? 1e-2 : exact;
   for (let i = 0; i < expected.values.length; i++) {
     const [got = Number.NaN, wanted = Number.NaN] = [values[i], expected.values[i]];
     if (Object.is(got, wanted) || (Number.isNaN(got) && Number.isNaN(wanted))) continue;

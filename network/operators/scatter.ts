@@ -1,0 +1,150 @@
+/**
+ * @file Elements at places given by several indices, elements that replace others, and the largest of an axis.
+ *
+ *     GatherND     flat[b,m] = ids[b,m,0]*4 + ids[b,m,1],   y[b,m,r] = x[b,wrap(flat[b,m]),r]
+ *     ScatterND    y[p,r] = select(from[p] < 0, x[p,r], updates[wrap(from[p]),r])         `from` is known before the run
+ *     TopK         rank[r,i] += select(x[r,j] > x[r,i], 1, 0),   place[r,k] += select(rank[r,i] == k, i, 0),   y = x[r,wrap(place[r,k])]
+ */
+
+import type { Lowering } from "../lowering.ts";
+import { elementsOf, type Value } from "../value.ts";
+import { elementwise } from "./elementwise.ts";
+import type { OperatorTable } from "./table.ts";
+
+const product = (sizes: readonly number[]): number => sizes.reduce((all, n) => all * n, 1);
+
+/** https://onnx.ai/onnx/operators/onnx__GatherND.html. An index outside its dimension, which ONNX forbids, reads the nearest element. */
+function gatherND(node: Lowering): Value[] {
+  const [x, picked] = [node.input(0), node.input(1)];
+  const shared = node.int("batch_dims", 0);
+  const depth = picked.shape.at(-1) ?? 0;
+  const places = picked.shape.slice(0, -1);
+  if (picked.type !== "s32" && picked.type !== "s64")
+    node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
+  const isWrong = shared < 0 || shared > places.length || depth < 1 || shared + depth > x.shape.length;
+  if (isWrong || x.shape.slice(0, shared).join() !== places.slice(0, shared).join())
+    node.refuse(`indices of [${picked.shape.join(",")}] for [${x.shape.join(",")}] with batch_dims ${shared}`);
+  const [batch, within, rest] = [
+    x.shape.slice(0, shared),
+    x.shape.slice(shared, shared + depth),
+    x.shape.slice(shared + depth),
+  ];
+  const rows = [product(batch), product(places.slice(shared))] as const;
+  const terms = within.map((size, d) => {
+    const id = `ids[b,m,${d}]`;
+    return `max(min(select(${id} < 0, ${id} + ${size}, ${id}), ${size - 1}), 0) * ${product(within.slice(d + 1))}`;
+  });
+  const flat = node.equation(`y[b,m] = s32(${terms.join(" + ")})`, {
+    ...{ reads: { ids: node.reshaped(picked, [...rows, depth]) }, shape: rows, type: "s32" },
+  });
+  const y = node.equation("y[b,m,r] = x[b,wrap(flat[b,m]),r]", {
+    reads: { flat, x: node.reshaped(x, [rows[0], product(within), product(rest)]) },
+    ...{ shape: [...rows, product(rest)], type: x.type },
+  });
+  return [node.reshaped(y, [...places, ...rest])];
+}
+
+/** Elements of `x` replaced by rows of `updates`. @param from for each row of x the row that replaces it, or -1 */
+function replaced(node: Lowering, x: Value, updates: Value, from: ArrayLike<number>): Value {
+  const rows = from.length;
+  const width = elementsOf(x.shape, node.subject) / rows;
+  const count = elementsOf(updates.shape, node.subject) / width;
+  const places = node.constant({ type: "s32", shape: [rows], values: node.numbersFrom("s32", from) }, `${x.name}.from`);
+  const y = node.equation("y[p,r] = select(from[p] < 0, x[p,r], u[wrap(from[p]),r])", {
+    reads: { from: places, x: node.reshaped(x, [rows, width]), u: node.reshaped(updates, [count, width]) },
+    ...{ shape: [rows, width], type: x.type },
+  });
+  return node.reshaped(y, x.shape);
+}
+
+/** An index counted from either end. */
+function placeIn(node: Lowering, index: number, size: number): number {
+  const place = index < 0 ? index + size : index;
+  if (!(place >= 0 && place < size)) node.refuse(`the index ${index} lies outside ${size} elements`);
+  return place;
+}
+
+function scatterInputs(node: Lowering): { x: Value; indices: Value; known: ArrayLike<number>; updates: Value } {
+  node.text("reduction", "none", ["none"]);
+  const [x, indices, updates] = [node.input(0), node.input(1), node.input(2)];
+  if (x.type !== updates.type) node.refuse(`${updates.name} has another type than ${x.name}`);
+  if (indices.type !== "s32" && indices.type !== "s64") node.refuse(`indices of ${indices.type} are not supported`);
+  const known = node.known(1, "the list of indices");
+  return { x, indices, known: known ?? node.refuse("the indices are missing"), updates };
+}
+
+function scatterND(node: Lowering): Value[] {
+  const { x, indices, known, updates } = scatterInputs(node);
+  const depth = indices.shape.at(-1) ?? 0;
+  const [within, rest] = [x.shape.slice(0, depth), x.shape.slice(depth)];
+  const places = indices.shape.slice(0, -1);
+  if (depth < 1 || depth > x.shape.length || updates.shape.join() !== [...places, ...rest].join())
+    node.refuse(`updates of [${updates.shape.join(",")}] at [${indices.shape.join(",")}] of [${x.shape.join(",")}]`);
+  const from = node.numbers("s32", product(within)).fill(-1);
+  for (let u = 0; u < product(places); u++) {
+    const row = within.reduce((sum, size, d) => sum * size + placeIn(node, known[u * depth + d] ?? 0, size), 0);
+    from[row] = u;
+  }
+  return [replaced(node, x, updates, from)];
+}
+
+function scatterElements(node: Lowering): Value[] {
+  const { x, indices, known, updates } = scatterInputs(node);
+  const { shape } = indices;
+  const axis = node.axis(node.int("axis", 0), x.shape.length);
+  if (
+    shape.length !== x.shape.length ||
+    shape.join() !== updates.shape.join() ||
+    shape.some((n, d) => d !== axis && n > (x.shape[d] ?? 1))
+  )
+    node.refuse(`updates of [${updates.shape.join(",")}] at [${shape.join(",")}] of [${x.shape.join(",")}]`);
+  const from = node.numbers("s32", elementsOf(x.shape, node.subject)).fill(-1);
+  for (let u = 0; u < known.length; u++) {
+    let row = 0;
+    for (const [d, size] of x.shape.entries()) {
+      const own = Math.floor(u / product(shape.slice(d + 1))) % (shape[d] ?? 1);
+      row = row * size + (d === axis ? placeIn(node, known[u] ?? 0, size) : own);
+    }
+    from[row] = u;
+  }
+  return [replaced(node, x, updates, from)];
+}
+
+/** The k largest, in order: an element's rank is the number of those before it. Of equal ones the first comes first. */
+function topK(node: Lowering): Value[] {
+  const x = node.input(0);
+  if (x.type === "bool") node.refuse("bool is not supported");
+  const axis = node.axis(node.int("axis", -1), x.shape.length);
+  const size = x.shape[axis] ?? 1;
+  const [k = 0] = node.known(1, "the number of elements") ?? [];
+  // In order is also a legal answer where no order is asked for.
+  node.int("sorted", 1);
+  if (!Number.isSafeInteger(k) || k < 1 || k > size) node.refuse(`${k} of ${size} elements`);
+  const before = node.int("largest", 1) !== 0 ? ">" : "<";
+  const shape = [product(x.shape.slice(0, axis)), size, product(x.shape.slice(axis + 1))] as const;
+  const rows = node.reshaped(x, shape);
+  const [own, other] = ["x[a,i,b]", "x[a,j,b]"];
+  const isBefore = `select(${other} ${before} ${own}, 1, select(${other} == ${own}, select(j < i, 1, 0), 0))`;
+  const rank = node.equation(`y[a,i,b] += ${isBefore}`, {
+    ...{ reads: { x: rows }, shape, type: "s32", extents: { j: size } },
+  });
+  const numbers = Array.from({ length: size }, (_, i) => i);
+  const numbered = node.constant({ type: "s32", shape: [size], values: node.numbersFrom("s32", numbers) }, "places");
+  const kept = [shape[0], k, shape[2]];
+  const place = node.equation("y[a,k,b] += select(rank[a,i,b] == k, places[i], 0)", {
+    ...{ reads: { rank, places: numbered }, shape: kept, type: "s32", extents: { i: size } },
+  });
+  const y = node.equation("y[a,k,b] = x[a,wrap(place[a,k,b]),b]", {
+    ...{ reads: { place, x: rows }, shape: kept, type: x.type },
+  });
+  const result = x.shape.map((n, d) => (d === axis ? k : n));
+  const wide = elementwise(node, [place], ([i = ""]) => `f64(${i})`, "s64");
+  return [node.reshaped(y, result), node.reshaped(wide, result)];
+}
+
+export const SCATTERS: OperatorTable = {
+  GatherND: { lower: gatherND },
+  ScatterElements: { lower: scatterElements },
+  ScatterND: { lower: scatterND },
+  TopK: { lower: topK },
+};
