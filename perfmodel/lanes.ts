@@ -124,10 +124,16 @@ function transferCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget): numb
   const level = target.memory.find((m) => m.bytes !== undefined && m.bytes >= inBytes + outBytes) ?? last;
   const [least, most] = (sum.shifts.length > 2 && sum.shifts[0]) || [0, 0];
   const planes = most - least + 1;
+  // Strips read the rows around them again. Of a whole plane, or of a strip, all planes are to stay in the cache.
   const plane = inBytes / (sum.input.dims[0]?.extent ?? 1);
+  const row = plane / (sum.input.dims[sum.rowDimension ?? 0]?.extent ?? 1);
+  const [above, below] = sum.shifts[sum.rowDimension ?? 0] ?? [0, 0];
+  const high = s.strip * s.rows;
+  const held = planes * (s.strip === 0 ? plane : (high + below - above) * row);
   const l2 = target.memory[1]?.bytes ?? USUAL_L2_BYTES;
-  const again = planes > 1 && s.strip === 0 && planes * plane > l2 * PLANES_SHARE;
-  const readBytes = inBytes * (again ? 1 + (planes - 1) * PLANE_READ_AGAIN : 1);
+  const again = planes > 1 && held > l2 * PLANES_SHARE ? (planes - 1) * PLANE_READ_AGAIN : 0;
+  const around = s.strip === 0 ? 0 : (below - above) / high;
+  const readBytes = inBytes * (1 + again + around);
   const read = level?.readBytesPerCycle.value ?? 1;
   const write = s.streaming
     ? STREAMED_TO_READ * (last?.readBytesPerCycle.value ?? read)

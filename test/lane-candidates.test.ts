@@ -67,6 +67,22 @@ describe("the space of lane kernels", () => {
     expect(rankLanes(space, 12)).toHaveLength(12);
   });
 
+  it("expects strips to pay whose planes fit half of the second-level cache, and higher ones where more fits", () => {
+    const computation = instantiate(operatorNamed("3d7pt"), {
+      parameters: { d: 512, h: 512, w: 512 },
+      types: parseDataTypes("f32"),
+    });
+    // 255 blocks of two rows: strips of 30 and of 102 rows, 192 KB and 624 KB in three planes.
+    const best = (bytes: number): number | undefined => {
+      const memory = target.memory.map((m, i) => (i === 1 ? { ...m, bytes } : m));
+      const space = laneSpace(computation, { threads: 1, target: { ...target, memory } });
+      if ("because" in space) throw new Error(space.because);
+      const two = [...space.all()].filter((s) => s.rows === 2 && s.dataflow === "FBS-load");
+      return two.reduce((a, b) => (space.expectedSeconds(b) < space.expectedSeconds(a) ? b : a)).strip;
+    };
+    expect([2 ** 20, 2 ** 21].map(best)).toEqual([15, 51]);
+  });
+
   it("holds no kernel of thousands of written-out products, and still a fastest one of blocks", () => {
     for (const [operator, parameters] of [
       ["3d125pt", { d: 32, h: 64, w: 64 }],

@@ -66,9 +66,9 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cpp: "e326b4d4b57de154",
     cuda: "e66bb1e73a5b53e8",
     keys: "f29aca041a29db12",
-    lined: "59526b90f386e1ab",
+    lined: "c1363ba228506c3b",
     nests: "4f02aa90c4dee3b9",
-    seconds: "82d111be97002bea",
+    seconds: "666f12813a42d54f",
   },
 };
 
