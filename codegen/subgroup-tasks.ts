@@ -56,7 +56,7 @@ export function dealtTo(phase: readonly Statement[], tasks: (loop: Loop) => read
 }
 
 /** Whether a statement loads partial sums. */
-function loadsSums(s: Statement, { registers }: LoopNest): boolean {
+export function loadsSums(s: Statement, { registers }: LoopNest): boolean {
   const sums = new Set(registers.filter((r) => r.operand === r.intrinsic.operands[0]?.name).map((r) => r.name));
   return contains(s, (t) => t.kind === "load" && sums.has(t.register.file));
 }

@@ -2,7 +2,8 @@
  * @file Prints the nest of a mapping for work-groups of one sub-group, each of which is one thread of the nest. Its
  * lanes hold tiles together, share the steps of innermost scalar loops, and see each other's writes to memory after a
  * sub-group barrier. Where instructions belong to a single work-item, the group has only one. OpenCL C and SYCL supply
- * the syntax of functions, memories and barriers.
+ * the syntax of functions, memories and barriers. In SYCL a work-group has several sub-groups where a thread first copies
+ * inputs into local memory (subgroup-teams.ts).
  *
  *     for (int step = part; step < 448; step += parts) {                    for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;
@@ -24,6 +25,7 @@ import { argumentsOf } from "./cpp-frame.ts";
 import { dealtIndices } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 import { contains, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
+import { type Teams, teamsIn } from "./subgroup-teams.ts";
 import { TileRegisters } from "./tile-registers.ts";
 import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
 
@@ -37,6 +39,10 @@ export function indexTypeOf(computation: Computation, { scratch }: LoopNest): "i
 
 export const LANE = new Name("local", "lane");
 export const STEP = new Name("local", "step");
+/** A work-item among those of its work-group. */
+export const MEMBER = new Name("local", "member");
+/** A sub-group among those of its work-group. */
+export const TEAM = new Name("local", "team");
 
 /**
  * Checks the local memory of a nest, on the machines with one of the given features.
@@ -73,6 +79,12 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
   private shared: ReadonlySet<string> = new Set();
   /** Whether the code is inside a loop of scalars that has barriers around it. */
   private fenced = false;
+  /** Local memory of a work-group. */
+  protected readonly localBytes: number = Number.POSITIVE_INFINITY;
+  /** How sub-groups share the current phase, if a work-group has several. */
+  protected teams: Teams | undefined;
+  /** Whether the code is for all sub-groups of a work-group together. */
+  private together = false;
 
   constructor(computation: Computation, nest: LoopNest, lanes: number, c: CExpressions) {
     super(nest);
@@ -86,6 +98,8 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
 
   /** A barrier after which lanes see the writes of their sub-group. */
   protected abstract readonly laneBarrier: Code;
+  /** The same for all sub-groups of a work-group; undefined where a work-group is always one sub-group. */
+  protected readonly groupBarrier: Code | undefined = undefined;
   /** The trip count of a loop around instructions. */
   protected trips({ extent }: Loop): Code {
     return code`${extent}`;
@@ -96,7 +110,54 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
   protected bodyOf(phase: readonly Statement[]): Code[] {
     const { reads, writes } = touchedIn(phase);
     this.shared = new Set([...reads].filter((buffer) => writes.has(buffer)));
+    this.teams = this.groupBarrier && this.teamsThatFit(phase);
+    this.together = this.teams !== undefined;
     return printStatements(phase, this);
+  }
+
+  /** Sub-groups that share a phase, if local memory holds the sums that each of them stores. */
+  private teamsThatFit(phase: readonly Statement[]): Teams | undefined {
+    const teams = teamsIn(phase, this.nest, this.tasks);
+    const bytes = this.nest.scratch
+      .filter((s) => s.scope === "local")
+      .map((s) => s.elements * bytesOf(s.dtype) * (teams?.results.has(s.name) ? teams.count : 1));
+    return bytes.reduce((all, n) => all + n, 0) <= this.localBytes ? teams : undefined;
+  }
+
+  /** What shares scalar statements: the lanes of a sub-group, or all work-items of a work-group. */
+  private workers(): { readonly one: Name; readonly count: number; readonly barrier: Code } {
+    return this.together && this.teams && this.groupBarrier
+      ? { one: MEMBER, count: this.width * this.teams.count, barrier: this.groupBarrier }
+      : { one: LANE, count: this.width, barrier: this.laneBarrier };
+  }
+
+  /** Statements of a thread. Where sub-groups share them, each step of sums is one sub-group's. */
+  private shareOut(statements: readonly Statement[], extents: Extents): Code[] {
+    const { teams } = this;
+    if (!teams || !this.together) return printStatements(statements, this, extents);
+    return teams.segmentsOf(statements).flatMap(({ kind, statements: own, first }): Code[] => {
+      if (kind === "together" || kind === "around") return printStatements(own, this, extents);
+      this.together = false;
+      const [loop] = own;
+      const text =
+        kind === "dealt" && loop?.kind === "loop"
+          ? this.dealtToTeams(loop, first % teams.count, extents)
+          : [code`if (${TEAM} == ${first % teams.count}) {`, ...indented(printStatements(own, this, extents)), code`}`];
+      this.together = true;
+      return text;
+    });
+  }
+
+  /** A loop whose first step is that of sub-group `first`, the next that of the next. */
+  private dealtToTeams(loop: Loop, first: number, extents: Extents): Code[] {
+    const count = this.teams?.count ?? 1;
+    const name = axisName(loop.axis);
+    const begin = first === 0 ? code`${TEAM}` : code`(${TEAM} + ${count - first}) % ${count}`;
+    return [
+      code`for (${this.indexType} ${name} = ${begin}; ${name} < ${loop.extent}; ${name} += ${count}) {`,
+      ...indented(printStatements(loop.body, this, { ...extents, [loop.axis]: loop.extent })),
+      code`}`,
+    ];
   }
 
   /** Declarations of the registers that a phase uses. */
@@ -115,6 +176,10 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
 
   row(loop: Loop, extents: Extents): readonly Code[] | undefined {
     if (loop.mode === "parallel") return this.tasks(loop).flatMap((tasks) => this.dealt(tasks, extents));
+    if (this.together && !isScalars(loop)) {
+      const inside = this.shareOut(loop.body, { ...extents, [loop.axis]: loop.extent });
+      return [this.openLoop(loop, extents), ...indented(inside), code`}`];
+    }
     if (this.width > 1 && contains(loop, (s) => s.kind === "register-issue")) {
       const inside = indented(printStatements(loop.body, this, extents));
       const name = axisName(loop.axis);
@@ -130,7 +195,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
     const total = loops.reduce((all, l) => all * l.extent, 1);
     const within = { ...extents, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
     const [only] = loops;
-    const text = (): Code[] => indented(printStatements(body, this, within));
+    const text = (): Code[] => indented(this.shareOut(body, within));
     if (this.width === 1 && only && !only.inTurn) {
       const name = axisName(only.axis);
       const at = (part: Code): Code => code`(${indexType})(${only.extent}L * ${part} / parts)`;
@@ -144,7 +209,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
 
   /** A nest of scalar statements. Lanes share the steps of one loop in each chain. */
   private overLanes(loop: Loop, extents: Extents): Code[] {
-    const shared = laneAxis(loop, this.width);
+    const shared = laneAxis(loop, this.workers().count);
     if (shared === undefined) {
       const within = { ...extents, [loop.axis]: loop.extent };
       return [this.openLoop(loop, within), ...indented(printStatements(loop.body, this, within)), code`}`];
@@ -155,9 +220,10 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
   private chain(loop: Loop, shared: string, extents: Extents): Code[] {
     const within = { ...extents, [loop.axis]: loop.extent };
     const name = axisName(loop.axis);
+    const { one, count } = this.workers();
     const head =
       loop.axis === shared
-        ? code`for (${this.indexType} ${name} = ${LANE}; ${name} < ${loop.extent}; ${name} += ${this.width}) {`
+        ? code`for (${this.indexType} ${name} = ${one}; ${name} < ${loop.extent}; ${name} += ${count}) {`
         : this.openLoop(loop, within);
     const body = loop.body.flatMap((s): Code[] =>
       s.kind === "loop" ? this.chain(s, shared, within) : s.kind === "scalar" ? this.assigned(s, within) : [],
@@ -177,7 +243,8 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
     this.fenced = !within;
     const text = print();
     this.fenced = false;
-    return [this.laneBarrier, ...text, this.laneBarrier];
+    const { barrier } = this.workers();
+    return [barrier, ...text, barrier];
   }
 
   openLoop({ axis, extent, range, mode, inTurn }: Loop, extents: Extents): Code {
@@ -208,7 +275,11 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
   scalar(statement: Of<"scalar">, extents: Extents): Code[] {
     const text = this.assigned(statement, extents);
     if (this.width === 1) return text;
-    return this.behindBarriers([statement], () => [code`if (${LANE} == 0) {`, ...indented(text), code`}`]);
+    return this.behindBarriers([statement], () => [
+      code`if (${this.workers().one} == 0) {`,
+      ...indented(text),
+      code`}`,
+    ]);
   }
 
   private assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {

@@ -1,6 +1,6 @@
 /**
  * @file Prints a loop nest as SYCL 2020: one self-contained source with the functions of abstraction/kernel.ts. Each
- * phase is an ND-range whose work-groups are one sub-group each.
+ * phase is an ND-range whose work-groups are one sub-group each, or several where they share a copy in local memory.
  *
  *     handler.parallel_for(sycl::nd_range<1>(448 * 8, 8), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(8)]] {
  *       const int part = item.get_group(0), parts = item.get_group_range(0);
@@ -19,11 +19,12 @@ import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { apart, type Code, code, indented, lines, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { subgroupOf } from "../targets/features.ts";
+import { localBytesOf, subgroupOf } from "../targets/features.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { namedIn } from "./named.ts";
-import { checkLocalMemory, LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
+import { checkLocalMemory, LANE, MEMBER, SubgroupWriter, TEAM, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
+import type { Teams } from "./subgroup-teams.ts";
 import { SyclExpressions, syclHelpers } from "./sycl-helpers.ts";
 import { type Of, phasesOf } from "./walk.ts";
 
@@ -36,7 +37,7 @@ export function generateSycl(
 ): Kernel {
   if (intrinsic.language !== "sycl")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from SYCL`);
-  return new SyclWriter(computation, nest, subgroupOf(intrinsic)).kernel(intrinsic, notes);
+  return new SyclWriter(computation, nest, intrinsic).kernel(intrinsic, notes);
 }
 
 export const SYCL_BARRIER = code`sycl::group_barrier(item.get_sub_group());`;
@@ -44,9 +45,13 @@ const WORKSPACE = new Name("local", "workspace");
 
 class SyclWriter extends SubgroupWriter {
   protected override readonly laneBarrier = SYCL_BARRIER;
+  protected override readonly groupBarrier = code`sycl::group_barrier(item.get_group());`;
 
-  constructor(computation: Computation, nest: LoopNest, lanes: number) {
-    super(computation, nest, lanes, new SyclExpressions(computation, nest));
+  protected override readonly localBytes: number;
+
+  constructor(computation: Computation, nest: LoopNest, intrinsic: Intrinsic) {
+    super(computation, nest, subgroupOf(intrinsic), new SyclExpressions(computation, nest));
+    this.localBytes = localBytesOf(intrinsic.features) ?? Number.POSITIVE_INFINITY;
   }
 
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
@@ -85,14 +90,27 @@ class SyclWriter extends SubgroupWriter {
     const named = namedIn(body, this.nest);
     const text = this.bodyOf(body);
     const groups = dealtTo(body, this.tasks);
+    const teams = this.teams?.count ?? 1;
     return syclPhase(
       name,
       pointersIn(this.c.computation, this.nest, named.memory),
-      localMemoryIn(this.nest, named.memory),
-      { groups, width },
+      localMemoryIn(this.nest, named.memory, this.teams),
+      { groups, width, teams },
       [
         code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
         code`const ${indexType} ${LANE} = item.get_sub_group().get_local_linear_id();`,
+        ...(teams > 1
+          ? [
+              code`const ${indexType} ${MEMBER} = item.get_local_id(0);`,
+              code`const ${indexType} ${TEAM} = item.get_sub_group().get_group_linear_id();`,
+            ]
+          : []),
+        ...this.nest.scratch
+          .filter(({ name }) => named.memory.has(name) && this.teams?.results.has(name))
+          .map(({ name, elements }) => {
+            const all = code`${ofTeams(name)}.get_multi_ptr<sycl::access::decorated::no>()`;
+            return code`const auto ${tensorName(name)} = ${all} + ${TEAM} * ${elements};`;
+          }),
         ...this.registersOf(named),
         ...text,
       ],
@@ -103,9 +121,10 @@ class SyclWriter extends SubgroupWriter {
     const { operand } = this.heldAt(register);
     const isLocal = this.scratch.get(memory.buffer)?.scope === "local";
     const [buffer, base] = [tensorName(memory.buffer), this.c.index(memory.base, extents)];
-    const pointer = isLocal
-      ? code`${buffer}.get_multi_ptr<sycl::access::decorated::no>() + ${base}`
-      : code`${buffer} + ${base}`;
+    const pointer =
+      isLocal && !this.teams?.results.has(memory.buffer)
+        ? code`${buffer}.get_multi_ptr<sycl::access::decorated::no>() + ${base}`
+        : code`${buffer} + ${base}`;
     const words = { space: code`${isLocal ? "local" : "global"}`, lane: code`${LANE}` };
     const moved = this.moved(kind, register, pointer, memory.stride, words);
     if (moved === undefined) throw new Error(`internal: ${operand.name} of ${register.file} has no ${kind} in SYCL`);
@@ -144,14 +163,19 @@ export function pointersIn(computation: Computation, nest: LoopNest, memory: Rea
   ];
 }
 
-/** A thread's memory in the nest is local memory of its work-group. */
-export function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>): Code[] {
+/** The sums that all sub-groups of a work-group store. */
+const ofTeams = (name: string): Name => tensorName(name).with("_of_teams");
+
+/** A thread's memory in the nest is local memory of its work-group; where sub-groups share the work, each has its own sums. */
+export function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>, teams?: Teams): Code[] {
   return nest.scratch
     .filter((s) => s.scope === "local" && memory.has(s.name))
-    .map(
-      ({ name, dtype, elements }) =>
-        code`sycl::local_accessor<${C_TYPES[dtype]}, 1> ${tensorName(name)}(${elements}, handler);`,
-    );
+    .map(({ name, dtype, elements }) => {
+      const [all, count] = teams?.results.has(name)
+        ? [ofTeams(name), elements * teams.count]
+        : [tensorName(name), elements];
+      return code`sycl::local_accessor<${C_TYPES[dtype]}, 1> ${all}(${count}, handler);`;
+    });
 }
 
 /** A function that submits an ND-range to an in-order queue. */
@@ -159,7 +183,7 @@ export function syclPhase(
   name: Code,
   pointers: readonly Code[],
   local: readonly Code[],
-  { groups, width }: { readonly groups: number; readonly width: number },
+  { groups, width, teams = 1 }: { readonly groups: number; readonly width: number; readonly teams?: number },
   body: readonly Code[],
 ): Code {
   return lines([
@@ -167,7 +191,7 @@ export function syclPhase(
     ...indented([code`(void)${WORKSPACE}, (void)tensors;`, ...pointers]),
     code`  return queue.submit([&](sycl::handler& handler) {`,
     ...indented(indented(local)),
-    code`    handler.parallel_for(sycl::nd_range<1>(${groups * width}, ${width}), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(${width})]] {`,
+    code`    handler.parallel_for(sycl::nd_range<1>(${groups * width * teams}, ${width * teams}), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(${width})]] {`,
     ...indented(indented(indented(body))),
     code`    });`,
     code`  });`,
