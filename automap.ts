@@ -185,7 +185,7 @@ export { gatherReport, type ReportFilter } from "./session/report.ts";
 export type { Reason } from "./session/session-space.ts";
 export type { TuneOutcome } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";
-export { intelGpuNamed, nativeTarget, nvidiaTarget } from "./targets/index.ts";
+export { nativeTarget, nvidiaTarget, predictedGpuNamed } from "./targets/index.ts";
 export type { TuneEvent, TunePhase, TuneStatus } from "./tuner/search.ts";
 export type { SearchSpace } from "./tuner/space.ts";
 export { STRATEGIES } from "./tuner/strategies.ts";

@@ -118,6 +118,8 @@ export interface Feature {
   readonly flags?: readonly string[];
   /** Size of the sub-groups that issue its instructions. */
   readonly subgroup?: number;
+  /** Whether these are the work-items of a work-group, which meet at its barriers: the language's sub-groups are not needed. */
+  readonly lanesAreGroups?: true;
   /** Most bytes of local memory of a work-group. */
   readonly localBytes?: number;
   readonly source: string;

@@ -21,7 +21,7 @@ import { runChild } from "../runtime/child.ts";
 import { findOcloc, promisedDpas } from "../runtime/ocloc.ts";
 import { type Compiled, firstThatCompiles } from "../session/offline.ts";
 import { rankOf } from "../session/rank.ts";
-import { intelGpuNamed } from "../targets/index.ts";
+import { predictedGpuNamed } from "../targets/index.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { layersNamed } from "./suite.ts";
 
@@ -129,7 +129,7 @@ instructions are of the function with the most products. Nothing is timed.
 |---|---|---|---|---|---|---|---|---|`);
   const failed: string[] = [];
   for (const device of devices) {
-    const machine = intelGpuNamed(device);
+    const machine = predictedGpuNamed(device);
     if (!machine) throw new Error(`internal: no target ${device}`);
     for (const one of cases)
       for (const type of types) {

@@ -77,7 +77,7 @@ async function calibrate(given: Options): Promise<ExitCode> {
   if (notice !== undefined) say(notice);
   if (isPredictedOnly(target))
     throw new UsageError(`--target: nothing here measures ${target.name}`, {
-      hint: "its figures are those of targets/intel-gpus.ts",
+      hint: "its figures and their sources are in targets/",
     });
   if (isGpu(target)) return calibrateGpu(target, given);
   const outcome = await calibrateMachine(given.db, { anew: given.force }, say);

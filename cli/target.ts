@@ -5,7 +5,7 @@
  *     --target cuda      this machine's GPU
  *     --target opencl    this machine's processor, by way of OpenCL C
  *     --target h100      a GPU by name: measured where one is, ranked by the model anywhere
- *     --target dg2       an Intel GPU: ranked by the model
+ *     --target dg2       a GPU of Intel, or mali-g76: ranked by the model
  *     --target neoverse-n1      an Arm CPU by name: ranked by the model, and run under qemu without a time
  */
 
@@ -15,10 +15,10 @@ import {
   ARM_TARGETS,
   armTargetNamed,
   gpuTargetNamed,
-  INTEL_GPUS,
-  intelGpuNamed,
   NVIDIA_TARGETS,
   nativeTarget,
+  PREDICTED_GPUS,
+  predictedGpuNamed,
 } from "../targets/index.ts";
 
 export const GPU_NAMES = NVIDIA_TARGETS.map((t) => t.name);
@@ -27,7 +27,7 @@ export const TARGET_NAMES = [
   "cuda",
   "opencl",
   ...GPU_NAMES,
-  ...[...INTEL_GPUS, ...ARM_TARGETS].map((t) => t.name),
+  ...[...PREDICTED_GPUS, ...ARM_TARGETS].map((t) => t.name),
 ];
 /** Other common names for this machine's GPU. */
 const GPU_WORDS = ["gpu", "nvidia", "nvptx"];
@@ -56,7 +56,7 @@ export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> 
     if ("status" in found) throw new EnvironmentError(found);
     return found;
   }
-  const target = gpuTargetNamed(name) ?? intelGpuNamed(name) ?? armTargetNamed(name);
+  const target = gpuTargetNamed(name) ?? predictedGpuNamed(name) ?? armTargetNamed(name);
   if (target) return target;
   throw new UsageError(`--target: no machine "${name}"`, {
     hint: GPU_WORDS.includes(name.toLowerCase())

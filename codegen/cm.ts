@@ -1,6 +1,6 @@
 /**
  * @file Prints a loop nest as C for Metal: one self-contained source whose kernels take buffer surfaces, for Xe-HPG and
- * later.
+ * later; for Gen9 with what cm-gen9.ts changes.
  *
  *     for (int step = cm_group_id(0); step < 448; step += cm_group_count(0)) {         for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;
@@ -34,6 +34,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
+import { checkGen9, GEN9_MEMORY, GEN9_REPLACED } from "./cm-gen9.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
 import { CM_LANES, CM_MEMORY } from "./cm-memory.ts";
 import { CmSurfaces, ONLY, WORKSPACE } from "./cm-surfaces.ts";
@@ -71,7 +72,10 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
       ...phases.map((phase, i) => this.kernelFunction(code`automap_phase_${i}`, phase, false)),
     ];
     const text = kernels.map((k) => k.text);
-    const helpers = calledIn(text, [...CM_HELPERS, ...CM_MEMORY]);
+    const isGen9 = intrinsic.isa === "gen9";
+    if (isGen9) checkGen9(computation, this.nest);
+    const memory = isGen9 ? [...GEN9_MEMORY, ...CM_MEMORY.filter(({ name }) => !GEN9_REPLACED.has(name))] : CM_MEMORY;
+    const helpers = calledIn(text, [...CM_HELPERS, ...memory]);
     const source = lines([
       headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
       code`#include <cm/cm.h>`,

@@ -30,7 +30,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { subgroupOf } from "../targets/features.ts";
+import { lanesAreGroups, subgroupOf } from "../targets/features.ts";
 import { CExpressions, type Generic, type GenericType, type LibraryFunction } from "./c-expressions.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { type Named, namedIn } from "./named.ts";
@@ -53,7 +53,7 @@ export function generateOpenCl(
   if (intrinsic.language !== "opencl")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from OpenCL C`);
   const lanes = intrinsic.scope === "subgroup" ? subgroupOf(intrinsic) : 1;
-  return new OpenClWriter(computation, nest, lanes).kernel(intrinsic, notes);
+  return new OpenClWriter(computation, nest, lanes, lanesAreGroups(intrinsic)).kernel(intrinsic, notes);
 }
 
 /** Expressions in OpenCL C, which has plain functions where C++ has templates. */
@@ -79,17 +79,22 @@ const WORKSPACE = new Name("local", "workspace");
 const ONCE = new Name("local", "once");
 const ONE_OF_A_LINE = code`const int ${ONCE} = get_num_groups(1); /* 1; keeps the compiler from unrolling further */`;
 export const OPENCL_BARRIER = code`sub_group_barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);`;
+const GROUP_BARRIER = code`barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);`;
 
 /**
- * A kernel whose work-groups are sub-groups of `width`. A thread's memory in the nest is local to a sub-group, or
- * private to a work-item.
+ * A kernel whose work-groups are sub-groups of `width`, or that many work-items where there are no sub-groups. A
+ * thread's memory in the nest is local to them, or private to a single work-item.
  */
 export function openClFunction(
   name: Code,
   computation: Computation,
   nest: LoopNest,
   { memory }: Named,
-  { width, indexType }: { readonly width: number; readonly indexType: "int" | "long" },
+  {
+    width,
+    indexType,
+    isGroup = false,
+  }: { readonly width: number; readonly indexType: "int" | "long"; readonly isGroup?: boolean },
   body: readonly Code[],
 ): Code {
   const output = outputOf(computation).name;
@@ -99,12 +104,14 @@ export function openClFunction(
   const buffers = workspaceOf(nest).buffers.filter((b) => memory.has(b.name));
   const own = nest.scratch.filter((s) => s.scope === "local" && memory.has(s.name));
   return lines([
-    ...(width > 1 ? [code`__attribute__((intel_reqd_sub_group_size(${width})))`] : []),
+    ...(width > 1 && !isGroup ? [code`__attribute__((intel_reqd_sub_group_size(${width})))`] : []),
     code`__attribute__((reqd_work_group_size(${width}, 1, 1)))`,
     code`__kernel void ${name}(${list([code`global uint8_t* restrict ${WORKSPACE}`, ...tensors])}) {`,
     ...indented([
       code`const ${indexType} part = get_group_id(0), parts = get_num_groups(0);`,
-      ...(width > 1 ? [code`const ${indexType} ${LANE} = get_sub_group_local_id();`] : []),
+      ...(width > 1
+        ? [code`const ${indexType} ${LANE} = ${isGroup ? code`get_local_id(0)` : code`get_sub_group_local_id()`};`]
+        : []),
       ...buffers.map(({ name, dtype, offset }) => {
         const type = code`global ${C_TYPES[dtype]}*`;
         return code`${type} const ${tensorName(name)} = (${type})(${WORKSPACE} + ${offset});`;
@@ -119,12 +126,16 @@ export function openClFunction(
 
 class OpenClWriter extends SubgroupWriter {
   protected override readonly c: OpenClExpressions;
-  protected override readonly laneBarrier = OPENCL_BARRIER;
+  protected override readonly laneBarrier: Code;
+  /** Whether lanes are the work-items of a work-group, rather than of a sub-group. */
+  readonly isGroup: boolean;
 
-  constructor(computation: Computation, nest: LoopNest, lanes: number) {
+  constructor(computation: Computation, nest: LoopNest, lanes: number, isGroup: boolean) {
     const c = new OpenClExpressions(computation, nest);
     super(computation, nest, lanes, c);
     this.c = c;
+    this.isGroup = isGroup;
+    this.laneBarrier = isGroup ? GROUP_BARRIER : OPENCL_BARRIER;
   }
 
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {

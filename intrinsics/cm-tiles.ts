@@ -20,12 +20,14 @@ template <typename T, int ROWS, int WORDS> _GENX_ inline vector<T, ROWS * WORDS>
 template <typename T, int ROWS, int WORDS> _GENX_ inline vector<T, ROWS * WORDS> load_rows_of_bytes(SurfaceIndex surface, uint at, uint stride) {
   vector<T, ROWS * WORDS> tile;
   vector_ref<uchar, 4 * ROWS * WORDS> bytes = tile.template format<uchar>();
-  vector<ushort, 16> all = 1;
+  enum { PIECE = 4 * WORDS < 16 ? 4 * WORDS : 16 };
+  vector<uint, 16> numbers(numbers_of_bytes);
+  vector<ushort, 16> inside = numbers < (uint)PIECE;
   for (int r = 0; r < ROWS; r++)
     for (int i = 0; i < 4 * WORDS; i += 16) {
-      vector<uint, 16> offsets(numbers_of_bytes);
-      offsets += at + r * stride + i;
-      bytes.template select<16, 1>(r * 4 * WORDS + i) = cm_load<uchar>(surface, offsets, all);
+      vector<uint, 16> offsets = numbers + (at + r * stride + i);
+      vector<uchar, 16> piece = cm_load<uchar>(surface, offsets, inside);
+      bytes.template select<PIECE, 1>(r * 4 * WORDS + i) = piece.template select<PIECE, 1>(0);
     }
   return tile;
 }
@@ -57,17 +59,19 @@ template <typename T, int ROWS, int WORDS> _GENX_ inline void store_rows_slm(uin
 template <typename T, int ROWS, int WORDS> _GENX_ inline vector<T, ROWS * WORDS> load_rows_of_bytes_slm(uint at, uint stride) {
   vector<T, ROWS * WORDS> tile;
   vector_ref<uchar, 4 * ROWS * WORDS> bytes = tile.template format<uchar>();
-  vector<ushort, 16> all = 1;
+  enum { PIECE = 4 * WORDS < 16 ? 4 * WORDS : 16 };
+  vector<uint, 16> numbers(numbers_of_bytes);
+  vector<ushort, 16> inside = numbers < (uint)PIECE;
   for (int r = 0; r < ROWS; r++)
     for (int i = 0; i < 4 * WORDS; i += 16) {
-      vector<uint, 16> offsets(numbers_of_bytes);
-      offsets += at + r * stride + i;
-      bytes.template select<16, 1>(r * 4 * WORDS + i) = cm_load_slm<uchar>(offsets, all);
+      vector<uint, 16> offsets = numbers + (at + r * stride + i);
+      vector<uchar, 16> piece = cm_load_slm<uchar>(offsets, inside);
+      bytes.template select<PIECE, 1>(r * 4 * WORDS + i) = piece.template select<PIECE, 1>(0);
     }
   return tile;
 }`;
 
-type CmElement = "int" | "float";
+type CmElement = "int" | "uint" | "float";
 
 export const loadRows = (type: CmElement): string => `{reg} = load_rows{by}<${type}, {rows}>({ptr}, {stride});`;
 export const storeRows = (type: CmElement): string => `store_rows{by}<${type}, {rows}>({ptr}, {stride}, {reg});`;

@@ -26,6 +26,7 @@ import { DPAS_OPENCL } from "./dpas-opencl.ts";
 import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
 import { OPENCL_ROWS } from "./opencl.ts";
+import { GEN9_ROWS, MALI_LANES } from "./opencl-lanes.ts";
 import { ownIntrinsicNamed, ownIntrinsics } from "./own.ts";
 import { PORTABLE } from "./portable.ts";
 import { SVE } from "./sve.ts";
@@ -47,8 +48,8 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   cm: CM,
   arm: ARM,
   sve: SVE,
-  mali: MALI,
-  opencl: OPENCL_ROWS,
+  mali: [...MALI, ...MALI_LANES],
+  opencl: [...OPENCL_ROWS, ...GEN9_ROWS],
   sycl: SYCL_ROWS,
   virtual: VIRTUAL,
   portable: PORTABLE,

@@ -1,24 +1,24 @@
 /**
- * @file Mali's integer dot products in OpenCL C, one work-item at a time.
+ * @file Mali's integer dot products in OpenCL C, one work-item at a time. Rows of all lanes of a warp are in opencl-lanes.ts.
  *
  *     mali.arm_dot      c[] += s32(a[k]) * s32(b[k])      {c} += arm_dot({a}, {b});
  */
 
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 
-const CHAR4 = { dtype: "s8", storage: "reg[k]", load: "{reg} = vload4(0, (__global const char*)({ptr}));" } as const;
-const UCHAR4 = { dtype: "u8", storage: "reg[k]", load: "{reg} = vload4(0, (__global const uchar*)({ptr}));" } as const;
+const CHAR4 = { dtype: "s8", storage: "reg[k]", load: "{reg} = vload4(0, ({space} const char*)({ptr}));" } as const;
+const UCHAR4 = { dtype: "u8", storage: "reg[k]", load: "{reg} = vload4(0, ({space} const uchar*)({ptr}));" } as const;
 const INT = {
   dtype: "s32",
   storage: "reg[0]",
-  load: "{reg} = *(__global const int*)({ptr});",
-  store: "*(__global int*)({ptr}) = {reg};",
+  load: "{reg} = *({space} const int*)({ptr});",
+  store: "*({space} int*)({ptr}) = {reg};",
 } as const;
 const UINT = {
   dtype: "u32",
   storage: "reg[0]",
-  load: "{reg} = *(__global const uint*)({ptr});",
-  store: "*(__global uint*)({ptr}) = {reg};",
+  load: "{reg} = *({space} const uint*)({ptr});",
+  store: "*({space} uint*)({ptr}) = {reg};",
 } as const;
 
 export const armDot = defineIntrinsic({

@@ -9,6 +9,8 @@
 
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { unitCost } from "../abstraction/machine.ts";
+import { GEN9 } from "../targets/intel.ts";
 import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
 
 type Lanes = 8 | 16;
@@ -41,8 +43,19 @@ export const lanesCost = (lanes: Lanes, isFloat: boolean): Cost => ({
   source: `Intel Graphics Compiler, scheduler tables: float pipe 10 cycles, one issue a cycle of ${lanes} lanes; integers assumed; not measured`,
 });
 
-/** @param shared whether all lanes share one factor */
-function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, shared: boolean): Intrinsic {
+/** Two cycles for sixteen lanes, and twice that for a product of integers and its sum. */
+function gen9Cost(isFloat: boolean): Cost {
+  const { issueCycles, latencyCycles, source } = unitCost(GEN9, "fma");
+  return isFloat
+    ? { issueCycles, latencyCycles, source }
+    : { issueCycles: 2 * issueCycles, latencyCycles: 2 * latencyCycles, source: `assumed: two of these: ${source}` };
+}
+
+/**
+ * @param shared whether all lanes share one factor
+ * @param gen9 whether it is for Gen9, which has no bf16 or tf32
+ */
+function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, shared: boolean, gen9 = false): Intrinsic {
   const isFloat = sum === "f32";
   const isPlain = a === sum && b === sum;
   const factors = isPlain ? "" : `.${a === b ? a : a + b}`;
@@ -52,9 +65,9 @@ function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, share
   // Unsigned, because overflow of a signed sum is undefined.
   const sumOfIntegers = "{c} = (int32_t)((uint32_t){c} + (uint32_t)((int32_t){a} * (int32_t){b}));";
   return defineIntrinsic({
-    name: `sycl.fma.${lanes}.${sum}${factors}${shared ? ".broadcast" : ""}`,
+    name: `sycl${gen9 ? ".gen9" : ""}.fma.${lanes}.${sum}${factors}${shared ? ".broadcast" : ""}`,
     family: "sycl",
-    isa: ISA[lanes],
+    isa: gen9 ? "gen9" : ISA[lanes],
     language: "sycl",
     scope: "subgroup",
     summary: `${lanes} products of ${a} by ${b} on the lanes of a sub-group, added to sums in ${sum}${shared ? ", one factor common to all" : ""}.`,
@@ -66,7 +79,7 @@ function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, share
       c: { ...sideBySide(sum), store: "({ptr})[{lane}] = {reg};" },
     },
     emit: isFloat ? `{c} = sycl::fma(${float}{a}, ${float}{b}, {c});` : sumOfIntegers,
-    cost: lanesCost(lanes, isFloat),
+    cost: gen9 ? gen9Cost(isFloat) : lanesCost(lanes, isFloat),
     source: "SYCL 2020, section 4.17.5 (fma), 4.9.1.8 (sub_group)",
   });
 }
@@ -125,11 +138,16 @@ function joint(lanes: Lanes, a: Precision, b: Precision): Intrinsic {
   });
 }
 
-export const SYCL_ROWS: readonly Intrinsic[] = [8, 16].flatMap((lanes) => {
-  const of = lanes === 8 ? 8 : 16;
+const ON_GEN9 = FACTORS.filter(([, a]) => a !== "bf16" && a !== "tf32").flatMap(([sum, a, b]) =>
+  [true, false].map((shared) => multiplyAdd(16, sum, a, b, shared, true)),
+);
+
+const onXe = ([8, 16] as const).flatMap((of) => {
   return [
     ...DPAS_PAIRS.map(([a, b]) => joint(of, a, b)),
     ...(of === 16 ? [joint(of, TF32, TF32)] : []),
     ...FACTORS.flatMap(([sum, a, b]) => [true, false].map((shared) => multiplyAdd(of, sum, a, b, shared))),
   ];
 });
+
+export const SYCL_ROWS: readonly Intrinsic[] = [...onXe, ...ON_GEN9];

@@ -286,9 +286,11 @@ function recordOf(intrinsic: Intrinsic, { file, storage }: Operand, register: Co
   const { scope } = intrinsic;
   // The image of a warpgroup's registers would be too large. The result suffices to check them.
   if (storage === undefined || file === "shared" || scope === "warpgroup") return NOTHING;
-  if (isOfLanes(intrinsic))
-    return code`record_rows(${image}, &${register}, sizeof ${register}, sizeof ${register}${intrinsic.language === "sycl" ? "" : ".s0"});`;
   const registers = registerClass(file);
+  if (isOfLanes(intrinsic)) {
+    const isWhole = intrinsic.language === "sycl" || registers?.perLane;
+    return code`record_rows(${image}, &${register}, sizeof ${register}, sizeof ${register}${isWhole ? "" : ".s0"});`;
+  }
   if (registers?.sizeless) return NOTHING;
   if (registers?.named === "number") return code`record_tile(${image}, ${register});`;
   const record = registers?.perLane ? "record_lane" : "record";

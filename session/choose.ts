@@ -37,14 +37,28 @@ export function usableIntrinsics(machine: Target = nativeTarget(), asked?: Langu
   const languages = languagesFor(machine);
   const language = asked ?? languages[0];
   if (!languages.some((l) => l === language)) return [];
-  return knownIntrinsics().filter((i) => i.language === language && runsOn(machine, i) && isWritten(i.isa));
+  return writtenFor(machine, language);
 }
 
 /** Languages that kernels for a machine can be generated in. The first is the default. */
 export function languagesFor(machine: Target): readonly [KernelLanguage, ...KernelLanguage[]] {
   if (isGpu(machine)) return ["cuda"];
-  if (isPredictedOnly(machine)) return ["opencl", "cm", "sycl"];
+  if (isPredictedOnly(machine)) {
+    const others = (["cm", "sycl"] as const).filter((language) => writtenFor(machine, language).length > 0);
+    return ["opencl", ...others];
+  }
   return machine.isa.includes(OPENCL_ISA) ? ["opencl"] : ["c++"];
+}
+
+/** The rows of a language with which kernels for a machine can be written. A CM row without loads is only mapped, and used by designs on lanes. */
+function writtenFor(machine: Target, language: Language): Intrinsic[] {
+  return knownIntrinsics().filter(
+    (i) =>
+      i.language === language &&
+      runsOn(machine, i) &&
+      isWritten(i.isa) &&
+      (language !== "cm" || i.operands.every((o) => o.load !== undefined)),
+  );
 }
 
 /** Whether a row stands for plain C++ rather than an instruction. */

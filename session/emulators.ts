@@ -21,7 +21,7 @@ import { emulatedVerdict, emulatorOf } from "../runtime/emulated-verdict.ts";
 import { createRunner, type MeasureOptions } from "../runtime/measure.ts";
 import { compileForIntel, findOcloc } from "../runtime/ocloc.ts";
 import { type Reference, referenceFor } from "../runtime/verify.ts";
-import { isCompiledOffline, isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
+import { isElsewhere, isGpu, isPredictedOnly, oclocDevice } from "../targets/index.ts";
 import { softwareHere } from "./environment.ts";
 import { problemOf } from "./offline.ts";
 
@@ -108,7 +108,8 @@ function byHeaders(
   { signal }: EmulatorOptions,
 ): Emulator {
   const name = emulatorOf(language);
-  const ocloc = isCompiledOffline(machine) && language === "opencl" ? findOcloc() : undefined;
+  const device = language === "opencl" ? oclocDevice(machine) : undefined;
+  const ocloc = device === undefined ? undefined : findOcloc();
   const drawing = { compiler, workdir: cacheFolder("runtime"), cores: coresOf({}, signal), signal };
   return {
     status: "ready",
@@ -116,8 +117,8 @@ function byHeaders(
     environment: environmentUnder(name, machine, compiler),
     reference: (computation, fixed) => referenceFor(computation, INPUT_SEED, { ...drawing, fixed }),
     judge: async (kernel, reference) => {
-      if (ocloc !== undefined) {
-        const built = await compileForIntel(kernel, machine.name, ocloc, signal);
+      if (ocloc !== undefined && device !== undefined) {
+        const built = await compileForIntel(kernel, device, ocloc, signal);
         if (built.status !== "compiled") return built;
         const log = problemOf(kernel, built);
         if (log !== undefined) return { status: "missing-instruction", log };

@@ -11,7 +11,7 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { compileForIntel, findOcloc, type IntelBuild, type IsaFunction, promisedDpas } from "../runtime/ocloc.ts";
-import { isCompiledOffline, isPredictedOnly } from "../targets/index.ts";
+import { isPredictedOnly, oclocDevice } from "../targets/index.ts";
 import { kernelFor } from "./kernel.ts";
 import type { Expected } from "./rank.ts";
 
@@ -39,7 +39,8 @@ export async function firstThatCompiles(
   ranked: readonly Expected[],
   machine: Target,
 ): Promise<Compiled> {
-  const ocloc = isCompiledOffline(machine) ? findOcloc() : undefined;
+  const device = oclocDevice(machine);
+  const ocloc = device === undefined ? undefined : findOcloc();
   const dropped: { expected: Expected; why: string }[] = [];
   for (const expected of ranked) {
     const kernel = writtenKernel(computation, expected, machine);
@@ -48,9 +49,9 @@ export async function firstThatCompiles(
       continue;
     }
     const unchecked = isPredictedOnly(machine) ? whyUnchecked(kernel, machine, ocloc) : undefined;
-    if (ocloc === undefined || unchecked !== undefined)
+    if (ocloc === undefined || device === undefined || unchecked !== undefined)
       return { kept: { expected, kernel }, dropped, ...(unchecked !== undefined && { unchecked }) };
-    const built = await compileForIntel(kernel, machine.name, ocloc);
+    const built = await compileForIntel(kernel, device, ocloc);
     const why = problemOf(kernel, built);
     if (built.status === "compiled" && why === undefined)
       return { kept: { expected, kernel, functions: built.functions }, dropped };
@@ -70,7 +71,7 @@ export function writtenKernel(computation: Computation, { candidate }: Expected,
 }
 
 function whyUnchecked({ language }: Kernel, machine: Target, ocloc: string | undefined): string | undefined {
-  if (!isCompiledOffline(machine)) return `not compiled: Intel's compiler no longer knows ${machine.name}`;
+  if (oclocDevice(machine) === undefined) return `not compiled: no compiler here knows ${machine.name}`;
   if (language !== "opencl")
     return `not compiled: ocloc, which tells kernels that spill, takes OpenCL C and not ${language}`;
   return ocloc === undefined

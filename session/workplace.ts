@@ -26,7 +26,15 @@ import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { following, isDoneBefore, type Until } from "../runtime/until.ts";
 import type { Reference } from "../runtime/verify.ts";
-import { gpuTargetOf, isGpu, isPredictedOnly, nativeTarget, OPENCL_ISA } from "../targets/index.ts";
+import {
+  gpuTargetOf,
+  isGpu,
+  isPredictedOnly,
+  nativeTarget,
+  OPENCL_ISA,
+  oclocDevice,
+  openClFeatures,
+} from "../targets/index.ts";
 import { CutShort } from "../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
 import { calibratedMachine, takeOverRates } from "./gpu-rates.ts";
@@ -106,10 +114,11 @@ export function checkThreads(machine: Target, threads: number, processors = core
 /** Why no kernels can be measured for a machine, whatever is installed here. */
 export function measuringProblem(machine: Target): EnvironmentProblem | undefined {
   if (!isPredictedOnly(machine)) return undefined;
+  const compiled = oclocDevice(machine) === undefined ? "" : "; those in OpenCL C are compiled by ocloc";
   return {
     status: "environment",
     what: `nothing here measures kernels for ${machine.name}`,
-    why: "kernels for Intel GPUs are compiled by ocloc, run under emulation and predicted by the model",
+    why: `kernels for it are predicted by the model and run under emulation${compiled}`,
     remedy: "--emulate runs the best under emulation, --model-only ranks alone; --to writes the best",
   };
 }
@@ -308,7 +317,8 @@ export async function localOpenCl(): Promise<Target | EnvironmentProblem> {
   const device = await findOpenClCpu();
   if ("status" in device) return device;
   const cpu = nativeTarget();
-  return { ...cpu, name: device.name, summary: `${cpu.name} by way of OpenCL C`, isa: [OPENCL_ISA], compilerFlags: [] };
+  const isa = openClFeatures(device.name, cpu.isa);
+  return { ...cpu, name: device.name, summary: `${cpu.name} by way of OpenCL C`, isa, compilerFlags: [] };
 }
 
 /** A runner for the GPU of this machine, or what is missing. @throws EnvironmentError when the GPU here is a different one */

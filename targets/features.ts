@@ -60,6 +60,11 @@ export function subgroupOf({ name, isa }: Pick<Intrinsic, "name" | "isa">): numb
   return lanes;
 }
 
+/** Whether the lanes of an instruction are the work-items of a work-group, rather than of a sub-group. */
+export function lanesAreGroups({ isa }: Pick<Intrinsic, "isa">): boolean {
+  return FEATURES.get(isa)?.[0].lanesAreGroups ?? false;
+}
+
 /** Bytes of local memory of a work-group on every machine with one of these features; undefined when no feature states it. */
 export function localBytesOf(features: readonly string[]): number | undefined {
   const known = features.flatMap((name) => FEATURES.get(name)?.[0].localBytes ?? []);

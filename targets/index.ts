@@ -27,12 +27,13 @@ export {
   writesVectorRows,
 } from "./features.ts";
 export { capabilityOf, gpuTargetNamed, gpuTargetOf, isGpu } from "./gpu.ts";
-export { ATS, INTEL_GPUS, intelGpuNamed, isCompiledOffline, isPredictedOnly } from "./intel-gpus.ts";
+export { ATS, oclocDevice } from "./intel-gpus.ts";
 export { LANE_TARGETS, laneTarget } from "./lanes.ts";
 export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
 export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";
-export { OPENCL_ISA } from "./opencl.ts";
+export { OPENCL_ISA, openClFeatures } from "./opencl.ts";
 export { PORTABLE_ISA } from "./portable.ts";
+export { isPredictedOnly, PREDICTED_GPUS, predictedGpuNamed } from "./predicted.ts";
 export {
   clearRegister,
   declareRegister,

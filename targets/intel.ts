@@ -1,6 +1,6 @@
 /**
- * @file Intel GPUs, programmed in CM: the generations that instructions require, and the costs of instructions on Gen9. Mappings are found, and
- * proved under emulation.
+ * @file Intel GPUs, programmed in CM, OpenCL C and SYCL: the generations that instructions require, their registers, and the costs of instructions
+ * on Gen9.
  */
 
 import type { Family, RegisterClass, Target } from "../abstraction/machine.ts";
@@ -30,6 +30,19 @@ const fragments: readonly RegisterClass[] = [
     source: "OpenCL extension cl_intel_subgroup_matrix_multiply_accumulate",
   },
 ];
+
+/** One lane's element in OpenCL C. */
+const ofLanes: RegisterClass = {
+  name: "eu_lane",
+  // Sixteen floats take two of 128 registers; the rest hold addresses.
+  count: 48,
+  named: "variable",
+  types: { s8: "char", u8: "uchar", s32: "int", f32: "float" },
+  declared: "{type} {reg};",
+  cleared: "{reg} = 0;",
+  perLane: true,
+  source: "OpenCL C specification, scalar data types; Intel Graphics Compiler: 128 registers a thread",
+};
 
 const JOINT_MATRIX = "sycl_ext_oneapi_matrix, joint_matrix";
 const joint = (use: "a" | "b" | "accumulator", most?: number): RegisterClass => ({
@@ -97,12 +110,27 @@ export const INTEL: Family = {
       cleared: "{reg} = 0;",
       source: "CM language specification, vector",
     },
+    {
+      name: "grf_dwords",
+      named: "variable",
+      types: { s8: "int", u8: "uint" },
+      declared: "vector<{type}, {words}> {reg};",
+      cleared: "{reg} = 0;",
+      source: "CM language specification, vector; cm_dp4a takes four bytes as a dword",
+    },
     ...fragments,
+    ofLanes,
     ...items,
     ...tiles,
   ],
   features: [
-    { name: "gen9", summary: "vectors on EUs of Gen9", source: SOURCE },
+    {
+      name: "gen9",
+      summary: "vectors of sixteen lanes on EUs of Gen9",
+      subgroup: 16,
+      localBytes: 64 * 1024,
+      source: `${SOURCE}; The Compute Architecture of Intel Processor Graphics Gen9: 64 KB of local memory a subslice`,
+    },
     { name: "xe_hpg", summary: "DPAS of eight lanes", subgroup: 8, localBytes: 64 * 1024, source: LOCAL },
     { name: "xe_hpc", summary: "DPAS of sixteen lanes", subgroup: 16, localBytes: 128 * 1024, source: LOCAL },
   ],

@@ -4,6 +4,16 @@ import type { Family } from "../abstraction/machine.ts";
 
 /** Feature required by rows of plain OpenCL C. */
 export const OPENCL_ISA = "opencl_c";
+/** Feature required by dot products of bytes on a CPU that is an OpenCL device. */
+const OPENCL_VNNI = "opencl_vnni";
+
+/** The features of this machine's processor as an OpenCL device of this name. PoCL tells by it for which CPU it compiles. */
+export function openClFeatures(device: string, isa: readonly string[]): string[] {
+  const isWide = /^pthread-(skylake-avx512|cascadelake|cooperlake|icelake|tigerlake|sapphirerapids|znver[4-9])/.test(
+    device,
+  );
+  return [OPENCL_ISA, ...(isWide && isa.includes("avx512_vnni") ? [OPENCL_VNNI] : [])];
+}
 
 export const OPENCL: Family = {
   name: "opencl",
@@ -21,6 +31,22 @@ export const OPENCL: Family = {
       cleared: "{reg} = 0;",
       source: "OpenCL C specification, vector data types; Intel SDM vol. 1, section 15",
     },
+    {
+      name: "wide4",
+      bytes: 64,
+      named: "variable",
+      types: { s8: "int16", u8: "int16" },
+      declared: "{type} {reg};",
+      cleared: "{reg} = 0;",
+      source: "OpenCL C specification, vector data types: four bytes in each component",
+    },
   ],
-  features: [{ name: OPENCL_ISA, summary: "vectors of OpenCL C", source: "OpenCL C specification, section 6.3.2" }],
+  features: [
+    { name: OPENCL_ISA, summary: "vectors of OpenCL C", source: "OpenCL C specification, section 6.3.2" },
+    {
+      name: OPENCL_VNNI,
+      summary: "VPDPBUSD in OpenCL C, where PoCL compiles for a CPU with AVX-512",
+      source: "Intel SDM vol. 2, VPDPBUSD; PoCL compiles by Clang, which takes its assembly",
+    },
+  ],
 };

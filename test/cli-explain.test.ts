@@ -161,7 +161,7 @@ describe("automap explain", () => {
   it("picks the first instruction of a family that maps, and says which", async () => {
     const { code, out, err } = await commandLine("explain conv2d --intrinsic cm");
     expect(code).toBe(0);
-    expect(err).toBe("cm has 8 instructions; explaining cm.fma.f32.broadcast\n");
+    expect(err).toBe("cm has 24 instructions; explaining cm.fma.8.f32.broadcast\n");
     expect(out).toContain("mapping ");
   });
 

@@ -72,6 +72,9 @@ describe("the assembly that ocloc writes", () => {
 describe("work-items of any device", () => {
   it("equal the equation in random schedules", async () => {
     const made = ["f32", "u8s8"].flatMap((types) => [
+      ...(types === "u8s8"
+        ? kernelsOf(operator("matmul", types, { m: 5, n: 37, k: 9 }), rowsOf("opencl_vnni"), DRAWN)
+        : []),
       ...kernelsOf(operator("matmul", types, { m: 5, n: 37, k: 9 }), rowsOf(OPENCL_ISA), DRAWN),
       ...kernelsOf(
         operator("conv2d", types, { c: 3, h: 6, w: 19, k: 18, r: 3, s: 3, pad: 1 }),
@@ -105,6 +108,23 @@ describe("work-items of any device", () => {
       expect("trials" in outcome && outcome.trials.map((t) => t.measurement.status)).toContain("ok");
     },
     300_000,
+  );
+
+  it.skipIf(findProgram("clinfo") === undefined)(
+    "of a CPU with AVX-512 VNNI multiply bytes by VPDPBUSD, verified in every element",
+    async ({ skip }) => {
+      const machine = await localOpenCl();
+      if ("status" in machine) return skip(machine.what);
+      if (!machine.isa.includes("opencl_vnni")) return skip("this device has no VPDPBUSD");
+      const outcome = await tuneComputation(
+        { computation: operator("matmul", "u8s8", { m: 9, n: 37, k: 18 }) },
+        { machine, intrinsics: rowsOf("opencl_vnni"), trials: 2, seconds: 20, database: ":memory:" },
+      );
+      if (!("best" in outcome)) throw new Error(outcome.status);
+      expect(outcome.best?.kernel.source).toContain("vpdpbusd");
+      expect(outcome.trials.map((t) => t.measurement.status)).toContain("ok");
+    },
+    120_000,
   );
 
   it.skipIf(findProgram("clinfo") === undefined)(

@@ -14,12 +14,14 @@ import {
   FAMILIES,
   familyOf,
   hasFeature,
-  intelGpuNamed,
   isWritten,
   type MachineRecord,
   nativeTarget,
   OPENCL_ISA,
+  openClFeatures,
   PORTABLE_ISA,
+  PREDICTED_GPUS,
+  predictedGpuNamed,
   recordOf,
   registerClass,
   runsOn,
@@ -47,7 +49,7 @@ const one = (name: string) => {
   return found;
 };
 
-describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9, ...ARM_TARGETS])("$name", (target) => {
+describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9, ...PREDICTED_GPUS, ...ARM_TARGETS])("$name", (target) => {
   it("names the source of every figure", () => {
     const all = figures(target, target.name);
     expect(all.length).toBeGreaterThan(2);
@@ -88,7 +90,7 @@ describe("figures of the data sheets", () => {
     ["dg2", 560e9],
     ["pvc", 3276.8e9],
   ] as const)("%s reads memory at the bandwidth of its data sheet", (name, stated) => {
-    const target = intelGpuNamed(name);
+    const target = predictedGpuNamed(name);
     if (!target?.clockHz) throw new Error(`no ${name}`);
     const each = readRate(target, "dram", "core");
     expect(each?.per).toBe("cycle");
@@ -171,13 +173,13 @@ describe("the families", () => {
   });
 
   it("name a mnemonic for each row that kernels are written with, except plain C++", () => {
-    // No compiler of CM or SYCL is asked what it makes of them.
+    // No compiler of CM or SYCL is asked what it makes of them, and of OpenCL C only one of matrix products.
     const written = INTRINSICS.filter(
       (row) =>
         isWritten(row.isa) &&
-        ![PORTABLE_ISA, OPENCL_ISA].includes(row.isa) &&
-        row.language !== "cm" &&
-        row.language !== "sycl",
+        row.isa !== PORTABLE_ISA &&
+        !["cm", "sycl"].includes(row.language) &&
+        (row.language !== "opencl" || row.family === "dpas"),
     );
     expect(written.length).toBeGreaterThan(25);
     expect(written.filter((row) => !/^[a-z][a-z0-9]+$/.test(row.mnemonic ?? "")).map((row) => row.name)).toEqual([]);
@@ -282,6 +284,15 @@ describe("a named unit", () => {
     expect(laneCosts(h200).multiplyAdd.issueCycles).toBe(1);
     expect(one("avx512.fma.f32").cost).toEqual(laneCosts(REFERENCE_CPU).multiplyAdd);
     expect(one("cm.fma.f32").cost).toEqual(laneCosts(GEN9).multiplyAdd);
+  });
+});
+
+describe("a CPU as an OpenCL device", () => {
+  it("has dot products of bytes where PoCL compiles for AVX-512 and the CPU has VNNI", () => {
+    const isa = ["avx2", "avx512_vnni"];
+    expect(openClFeatures("pthread-skylake-avx512-AMD EPYC", isa)).toEqual([OPENCL_ISA, "opencl_vnni"]);
+    expect(openClFeatures("pthread-znver3-AMD EPYC", isa)).toEqual([OPENCL_ISA]);
+    expect(openClFeatures("pthread-skylake-avx512-Xeon", ["avx2"])).toEqual([OPENCL_ISA]);
   });
 });
 

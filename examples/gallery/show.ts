@@ -9,7 +9,6 @@ import {
   candidateInLanguage,
   designInLanguage,
   type Intrinsic,
-  intelGpuNamed,
   intrinsicsNamed,
   judgeKernel,
   type Kernel,
@@ -18,6 +17,7 @@ import {
   nativeTarget,
   nvidiaTarget,
   predict,
+  predictedGpuNamed,
   rooflineOn,
   type Target,
 } from "../../automap.ts";
@@ -78,7 +78,7 @@ const sharedBy = (candidate: Candidate, threads: number): Candidate =>
 function placeOf({ row }: Printed): { readonly machine: Target; readonly units: number; readonly called: string } {
   if (row.language === "cuda") return { machine: nvidiaTarget("h100"), units: 1, called: "h100" };
   const name = row.isa === "xe_hpg" ? "dg2" : row.isa === "xe_hpc" ? "pvc" : undefined;
-  const machine = name === undefined ? undefined : intelGpuNamed(name);
+  const machine = name === undefined ? undefined : predictedGpuNamed(name);
   return machine
     ? { machine, units: ENGINES, called: `${machine.name}, ${ENGINES} engines` }
     : { machine: nativeTarget(), units: 1, called: "this CPU, a core" };

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <type_traits>
 #include <unordered_set>
 
 typedef _Float16 half;
@@ -393,6 +394,25 @@ template <class T, VectorSize VS = VectorSize::N1, uint N>
 static void cm_store_slm(const vector<uint, N>& offsets, const vector<T, N>& from, const vector<ushort, N>& lanes = 1) {
   emulation::store_lanes<T, N>(emulation::unfenced_slm, emulation::own_memory(), offsets, from, lanes);
 }
+/* Scattered dwords of shared local memory before Xe: offsets are variables, in elements from a byte on. */
+template <class T, uint N> static void cm_slm_read(uint from, vector<ushort, N>& offsets, vector<T, N>& to) {
+  static_assert(sizeof(T) == 4 && (N == 8 || N == 16), "8 or 16 dwords");
+  for (uint i = 0; i < N; i++) {
+    if (emulation::active && !emulation::active[i]) continue;
+    T* element = emulation::element_at<T>(emulation::own_memory(), from + 4 * offsets(i));
+    emulation::about_to_read(emulation::unfenced_slm, element, 4);
+    to(i) = *element;
+  }
+}
+template <class T, uint N> static void cm_slm_write(uint from, vector<ushort, N>& offsets, const vector<T, N>& lanes) {
+  static_assert(sizeof(T) == 4 && (N == 8 || N == 16), "8 or 16 dwords");
+  for (uint i = 0; i < N; i++) {
+    if (emulation::active && !emulation::active[i]) continue;
+    T* element = emulation::element_at<T>(emulation::own_memory(), from + 4 * offsets(i));
+    *element = lanes(i);
+    emulation::wrote(emulation::unfenced_slm, element, 4);
+  }
+}
 /* Loads a block of dwords, at a multiple of four bytes. */
 template <class T, int N> static vector<T, N> cm_load(SurfaceIndex surface, uint offset) {
   return emulation::load_block<T, N>(emulation::unfenced, surface, offset);
@@ -407,6 +427,12 @@ template <class T, int N> static void cm_store_slm(uint offset, const vector<T, 
   emulation::store_block<T, N>(emulation::unfenced_slm, emulation::own_memory(), offset, from);
 }
 
+namespace emulation {
+template <class T> static constexpr bool is_dword() { return std::is_same<T, int>::value || std::is_same<T, uint>::value; }
+static inline int byte_of(int word, int k) { return (signed char)((unsigned)word >> 8 * k); }
+static inline int byte_of(uint word, int k) { return (uchar)(word >> 8 * k); }
+}  // namespace emulation
+
 /* The dot product of each group of four, stored in all four elements of the group. */
 template <class T, uint N> static vector<T, N> cm_dp4(const vector<T, N>& a, const vector<T, N>& b) {
   vector<T, N> d;
@@ -414,6 +440,20 @@ template <class T, uint N> static vector<T, N> cm_dp4(const vector<T, N>& a, con
     T sum = 0;
     for (int j = 0; j < 4; j++) sum += a(g + j) * b(g + j);
     for (int r = 0; r < 4; r++) d(g + r) = sum;
+  }
+  return d;
+}
+
+/* Sums of products of the four bytes of each dword, signed where the dword is. Only dwords are taken. */
+template <class RT, class T0, class T1, class T2, uint N>
+static vector<RT, N> cm_dp4a(const vector<T0, N>& c, const vector<T1, N>& a, const vector<T2, N>& b) {
+  using emulation::is_dword;
+  static_assert(is_dword<RT>() && is_dword<T0>() && is_dword<T1>() && is_dword<T2>(), "cm_dp4a is of int and uint");
+  vector<RT, N> d;
+  for (int n = 0; n < N; n++) {
+    unsigned sum = (unsigned)c(n);
+    for (int k = 0; k < 4; k++) sum += (unsigned)(emulation::byte_of(a(n), k) * emulation::byte_of(b(n), k));
+    d(n) = (RT)sum;
   }
   return d;
 }

@@ -122,6 +122,15 @@ static inline void vstore_half_rte(float f, size_t offset, half* p) { p[offset] 
 
 /* ---- Arm's integer dot products ---------------------------------------------------------------------------------- */
 
+/* The low 32 bits of a product of numbers of 24 bits. */
+static inline int mul24(int a, int b) {
+  if (a < -(1 << 23) || a >= 1 << 23 || b < -(1 << 23) || b >= 1 << 23) {
+    fprintf(stderr, "opencl.h: mul24 of a number that has more than 24 bits\n");
+    abort();
+  }
+  return (int)((uint)a * (uint)b);
+}
+
 static inline int arm_dot(char4 a, char4 b) { return a.s0 * b.s0 + a.s1 * b.s1 + a.s2 * b.s2 + a.s3 * b.s3; }
 static inline uint arm_dot(uchar4 a, uchar4 b) { return a.s0 * b.s0 + a.s1 * b.s1 + a.s2 * b.s2 + a.s3 * b.s3; }
 static inline int arm_dot_acc(char4 a, char4 b, int c) { return (int)((uint)arm_dot(a, b) + (uint)c); }
@@ -261,6 +270,11 @@ template <class EA, class EB, int K, class A, class B, class T> static Vector<T,
 static inline size_t get_group_id(uint) { return emulation::group; }
 static inline size_t get_num_groups(uint dimension) { return dimension == 0 ? emulation::groups : 1; }
 static inline uint get_sub_group_local_id() { return emulation::lane; }
+/* A work-group is one sub-group. */
+static inline size_t get_local_id(uint dimension) { return dimension == 0 ? emulation::lane : 0; }
+static inline void barrier(int flags) {
+  emulation::meet("barrier", flags, [](int**) {});
+}
 static inline void sub_group_barrier(int flags) {
   emulation::meet("sub_group_barrier", flags, [](int**) {});
 }

@@ -1,0 +1,18 @@
+/**
+ * @file GPUs whose kernels are predicted by the model and run under emulation, and measured nowhere: those of Intel, and Mali.
+ *
+ *     predictedGpuNamed("mali-g76")?.summary      "Mali-G76 MP10: 30 execution engines at 720 MHz"
+ */
+
+import type { Target } from "../abstraction/machine.ts";
+import { INTEL_GPUS } from "./intel-gpus.ts";
+import { MALI_G76 } from "./mali-gpus.ts";
+
+/** In the order they are listed. */
+export const PREDICTED_GPUS: readonly Target[] = [...INTEL_GPUS, MALI_G76];
+
+/** Undefined for a name that is none of them. */
+export const predictedGpuNamed = (name: string): Target | undefined => PREDICTED_GPUS.find((t) => t.name === name);
+
+/** Whether kernels for a machine are predicted and emulated, and measured nowhere. */
+export const isPredictedOnly = ({ name }: Pick<Target, "name">): boolean => predictedGpuNamed(name) !== undefined;

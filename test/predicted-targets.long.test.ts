@@ -1,0 +1,78 @@
+/**
+ * @file GPUs that are predicted only, beside DG2 and PVC: HD Graphics 620 and Mali-G76. The kernel that the model likes
+ * best equals the equation; languages that a machine does not have are refused with a reason.
+ */
+
+import { describe, expect, it } from "vitest";
+import type { KernelLanguage } from "../abstraction/kernel.ts";
+import { languagesFor, usableIntrinsics } from "../session/choose.ts";
+import { firstThatCompiles } from "../session/offline.ts";
+import { rankOf } from "../session/rank.ts";
+import { measuringProblem } from "../session/workplace.ts";
+import { oclocDevice, PREDICTED_GPUS, predictedGpuNamed } from "../targets/index.ts";
+import { disagreements, type Made, operator } from "./support/subgroup-kernels.ts";
+
+const CONV = { n: 1, c: 6, k: 19, h: 5, w: 7, r: 3, s: 3, pad: 1, stride: 1 };
+
+const machineNamed = (name: string) => {
+  const found = predictedGpuNamed(name);
+  if (!found) throw new Error(`no target ${name}`);
+  return found;
+};
+
+async function best(name: string, types: string, language: KernelLanguage): Promise<Made> {
+  const machine = machineNamed(name);
+  const computation = operator("conv2d", types, CONV);
+  const ranked = rankOf(computation, { machine, intrinsics: usableIntrinsics(machine, language), count: 3 }, 60);
+  if ("refused" in ranked) throw new Error(ranked.refused[0]?.because);
+  const { kept, dropped } = await firstThatCompiles(computation, ranked, machine);
+  if (!kept) throw new Error(dropped.map(({ why }) => why).join("\n"));
+  expect(kept.expected.prediction.seconds).toBeGreaterThan(0);
+  return { computation, candidate: kept.expected.candidate, kernel: kept.kernel };
+}
+
+const CASES = [
+  ["gen9", "f32", "opencl", "opencl.gen9."],
+  ["gen9", "u8s8", "opencl", "opencl.gen9.mad.s32.u8s8"],
+  ["gen9", "f16", "sycl", "sycl.gen9."],
+  ["gen9", "f32", "cm", "cm.fma.f32"],
+  ["mali-g76", "f32", "opencl", "mali.lanes.fma"],
+  ["mali-g76", "s8", "opencl", "mali.lanes.dot.s32.s8"],
+  ["mali-g76", "u8s8", "opencl", "mali.lanes.dot.s32.u8s8"],
+  ["dg2", "u8s8", "cm", ""],
+] as const;
+
+describe("the kernel that the model likes best", () => {
+  it("equals the equation on each machine, in each type and language", async () => {
+    const made = await Promise.all(CASES.map(([name, types, language]) => best(name, types, language)));
+    const [seen, wanted] = [made.map((m) => m.candidate.intrinsic), CASES.map(([, , , prefix]) => prefix)];
+    expect(seen.filter((name, i) => !name.startsWith(wanted[i] ?? "?"))).toEqual([]);
+    expect(await disagreements(made)).toEqual([]);
+  }, 120_000);
+});
+
+describe("a machine that is predicted only", () => {
+  it("has the languages that its instructions have", () => {
+    expect(PREDICTED_GPUS.map((m) => [m.name, languagesFor(m)])).toEqual([
+      ["dg2", ["opencl", "cm", "sycl"]],
+      ["pvc", ["opencl", "cm", "sycl"]],
+      ["ats", ["opencl", "cm", "sycl"]],
+      ["gen9", ["opencl", "cm", "sycl"]],
+      ["mali-g76", ["opencl"]],
+    ]);
+  });
+
+  it("says whether a compiler sees its kernels", () => {
+    expect(PREDICTED_GPUS.map((m) => [m.name, oclocDevice(m)])).toEqual([
+      ["dg2", "dg2"],
+      ["pvc", "pvc"],
+      ["ats", undefined],
+      ["gen9", "kbl"],
+      ["mali-g76", undefined],
+    ]);
+    const why = PREDICTED_GPUS.map((m) => measuringProblem(m)?.why);
+    expect(why.map((text) => text?.endsWith("those in OpenCL C are compiled by ocloc"))).toEqual([
+      ...[true, true, false, true, false],
+    ]);
+  });
+});
