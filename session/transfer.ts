@@ -11,12 +11,17 @@ import { printEquation } from "../abstraction/equation.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { computationOf, type Database, type Environment, queryTrials, type TrialRecord } from "../db/index.ts";
 import { scheduleProblem } from "../mapper/schedule/mapped.ts";
+import { secondsOf } from "../tuner/trials.ts";
 import type { SessionSpace } from "./session-space.ts";
 
-/** Transferred schedules to try. A choice rather than a tuned value: six of a round of eight. */
-const MOST_TRANSFERRED = 6;
-/** Schedules taken of each computation. One measured again in finals counts twice. */
+/** Transferred schedules to try. A choice rather than a tuned value: half of a round of eight. */
+const MOST_TRANSFERRED = 4;
+/** Records looked at of each computation. One measured again in finals counts twice. */
 const TOP = 6;
+/** Schedules taken of each computation: those of the same one differ little. */
+const EACH = 2;
+/** How much slower than the fastest of its computation a schedule may be. A short search may have found one good schedule only, or none. */
+const SLOWER = 1.2;
 /** Distance of another equation, such as one with a stride: that of sizes four times as large. */
 const EQUATION_APART = 2;
 
@@ -34,26 +39,35 @@ export function nearRecords(
 ): readonly TrialRecord[] {
   const trusted = { environment, intrinsics: space.intrinsics, policy: "exact" } as const;
   const own = computationKey(computation);
+  const least = new Map<string, number>();
   const near = queryTrials(db, { threads, trusted, status: "ok", top: TOP })
     .flatMap((trial) => {
       const other = computationOf(trial.workload);
-      if (trial.provenance !== "here" || computationKey(other) === own) return [];
+      const of = computationKey(other);
+      const seconds = secondsOf(trial);
+      if (trial.provenance !== "here" || of === own || seconds === undefined) return [];
       const distance = distanceBetween(computation, other);
-      return distance === undefined ? [] : [{ trial, distance }];
+      if (distance === undefined) return [];
+      least.set(of, Math.min(seconds, least.get(of) ?? seconds));
+      return [{ trial, of, seconds, distance }];
     })
-    .sort((a, b) => a.distance - b.distance);
+    .filter(({ of, seconds }) => seconds <= SLOWER * (least.get(of) ?? seconds))
+    .sort((a, b) => a.distance - b.distance || a.seconds - b.seconds);
   const fitting = new Map<string, TrialRecord>();
-  for (const { trial } of near) {
+  const taken = new Map<string, number>();
+  for (const { trial, of } of near) {
     if (fitting.size === MOST_TRANSFERRED) break;
-    const key = candidateKey(trial.candidate);
-    if (!fitting.has(key) && fits(trial.candidate, space)) fitting.set(key, trial);
+    const [key, times] = [candidateKey(trial.candidate), taken.get(of) ?? 0];
+    if (times === EACH || fitting.has(key) || !fits(trial.candidate, space)) continue;
+    fitting.set(key, trial);
+    taken.set(of, times + 1);
   }
   return [...fitting.values()];
 }
 
-/** The space with candidates that a guided strategy proposes before all others. */
+/** The space with candidates that a guided strategy measures first, in turns with those that the model prefers. */
 export function seededBy(space: SessionSpace, candidates: readonly Candidate[]): SessionSpace {
-  return { ...space, representatives: [...candidates, ...(space.representatives ?? [])] };
+  return { ...space, transferred: candidates };
 }
 
 /** Distance between sizes, in doublings summed over all axes; undefined when the axes differ. */

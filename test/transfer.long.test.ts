@@ -34,7 +34,7 @@ function keysOf(outcome: TuneOutcome): readonly string[] {
   return outcome.trials.map(({ key }) => key);
 }
 
-it("a search begins with the fastest schedules of the nearest recorded computation, also in a replay", async () => {
+it("a search measures the fastest schedules of the nearest recorded computations in turns with the model's, also in a replay", async () => {
   await tuned(product(64));
   await tuned(product(16));
   const again = await tuned(product(16, "res[m,n] = max(out[m,n], 0)"), true);
@@ -45,12 +45,15 @@ it("a search begins with the fastest schedules of the nearest recorded computati
       .array(z.string())
       .parse(run?.options["transferred"])
       .map((id) => showTrial(db, id));
-    expect(seeds.length).toBeGreaterThan(3);
+    // At least the fastest of the same sizes.
+    expect(seeds.length).toBeGreaterThan(0);
     // Those of the same sizes are the nearest.
     const depth = ({ workload }: (typeof seeds)[number]): number | undefined => extentsOf(computationOf(workload))["k"];
     expect(seeds.map(depth)).toEqual(seeds.map(depth).toSorted((a = 0, b = 0) => a - b));
     expect(seeds.map(depth)[0]).toBe(16);
-    expect(keysOf(again).slice(0, seeds.length)).toEqual(seeds.map(({ candidate }) => candidateKey(candidate)));
+    // The second of every two, or earlier where the model prefers it too.
+    for (const [i, { candidate }] of seeds.slice(0, 3).entries())
+      expect(keysOf(again).slice(0, 2 * i + 2)).toContain(candidateKey(candidate));
     expect(await replayRun(db, run?.id ?? "")).toMatchObject({ divergence: undefined, assumed: [] });
   } finally {
     db.close();

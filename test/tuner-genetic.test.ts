@@ -59,6 +59,24 @@ describe("the genetic strategy", () => {
     expect(drawn).toBeGreaterThan(promised ?? 0);
   });
 
+  it("measures candidates that were fast elsewhere in turns with those of the model, each once", async () => {
+    const transferred = [
+      { ...OPTIMUM, m: 0 },
+      { ...OPTIMUM, m: 1 },
+    ];
+    const run = { ...base, seed: 1, strategy: genetic, budget: { trials: 16 } };
+    const keys = async (space: SearchSpace<Point>): Promise<string[]> =>
+      (await fakeTune({ ...run, space })).result.trials.map(({ key }) => key);
+    const seeded = await keys({ ...grid, transferred });
+    expect([seeded[1], seeded[3]]).toEqual(transferred.map((point) => grid.key(point)));
+    expect([seeded[0], seeded[2]].map((key) => transferred.some((point) => grid.key(point) === key))).toEqual([
+      false,
+      false,
+    ]);
+    expect(new Set(seeded).size).toBe(16);
+    expect(await keys({ ...grid, transferred: [] })).toEqual(await keys(grid));
+  });
+
   it("proposes the best predicted first, then different ones", async () => {
     const { result } = await fakeTune({ ...base, seed: 1, strategy: genetic, budget: { trials: 8 } });
     const expected = result.trials.map(({ prediction }) => prediction?.seconds ?? 0);

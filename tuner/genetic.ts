@@ -42,12 +42,19 @@ export const genetic = defineStrategy({
 
 function* rounds<C>(search: Search<C>, options: Options): Generator<readonly C[]> {
   let population: readonly C[] = [];
-  yield* inRounds(search.space.representatives ?? [], search);
-  for (;;) {
+  const { representatives = [], transferred = [] } = search.space;
+  yield* inRounds(representatives, search);
+  for (let others = transferred; ; others = []) {
     const bred = breed(search, options, population);
     population = bred.population;
-    yield handOut(search, options, bred.seen);
+    yield inTurns(handOut(search, options, bred.seen), others).slice(0, search.batch);
   }
+}
+
+/** One of each list in turn: a search that ends early has measured some of both. */
+function inTurns<C>(a: readonly C[], b: readonly C[]): C[] {
+  const both = Math.min(a.length, b.length);
+  return [...a.slice(0, both).flatMap((each, i) => [each, ...b.slice(i, i + 1)]), ...a.slice(both), ...b.slice(both)];
 }
 
 interface Costed<C> {
@@ -66,7 +73,7 @@ function breed<C>(
   const seen = new Map<string, Costed<C>>();
   const first = [
     ...fastest(search).slice(0, Math.ceil(options.population * MEASURED_SHARE)),
-    ...(inherited.length > 0 ? inherited : (space.promising ?? [])).slice(
+    ...(inherited.length > 0 ? inherited : [...(space.transferred ?? []), ...(space.promising ?? [])]).slice(
       0,
       Math.ceil(options.population * INHERITED_SHARE),
     ),

@@ -23,6 +23,8 @@ export interface SearchSpace<C> {
   readonly promising?: readonly C[];
   /** One candidate of each kind that must be compared by measurement: a guided strategy proposes them before anything else. */
   readonly representatives?: readonly C[];
+  /** Candidates that were fast elsewhere, the most promising first: a guided strategy measures them in turns with those of the model. */
+  readonly transferred?: readonly C[];
   /** Distance between two candidates, 0 for equal ones; when left out, the number of leaves that differ. */
   distance?(a: C, b: C): number;
 }
