@@ -83,18 +83,22 @@ for (const name of networks) {
   }
   sections.push(typeof row === "string" ? `## ${name}\n\nfailed: ${row}\n` : sectionOf(row));
   console.error(sections.at(-1));
+  writeFileSync(`${values.out}.md`, pageOf());
 }
-const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
-const text = `# Networks beside ONNX Runtime
+
+/** The page of what is compared so far: an interrupted run leaves it. */
+function pageOf(): string {
+  const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
+  return `# Networks beside ONNX Runtime
 
 ${cpus()[0]?.model.trim()}, batch 1, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, ${batches} batches in turns; medians.
 
     node dist/bench/network.js ${process.argv.slice(2).join(" ")}
 
 ${sections.join("\n")}
-ONNX Runtime's time over ours, geomean of ${ratios.length} of ${sections.length} networks: ${geomean.toFixed(2)}
+ONNX Runtime's time over ours, geomean of ${ratios.length} of ${networks.length} networks: ${geomean.toFixed(2)}
 `;
-writeFileSync(`${values.out}.md`, text);
+}
 
 /** The kernel of a step and its time. */
 interface StepRow {
@@ -112,7 +116,8 @@ async function compared(network: string) {
   const { program: direct } = dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
   const tuning = Number(values.tune);
   const { exact, db: database } = values;
-  if (tuning > 0) await tuneNetwork(direct, { seconds: tuning, threads, database, exact });
+  const tasks = tuning > 0 ? await tuneNetwork(direct, { seconds: tuning, threads, database, exact }) : [];
+  const without = tasks.filter(({ searched, beaten }) => !searched && !beaten).length;
   const { folder, program, choices } = await builtNetwork(direct, { database, threads, exact, compiler });
   try {
     const inputs = drawnInputs(program);
@@ -136,6 +141,7 @@ async function compared(network: string) {
     const ratio = summariseRatio(b, a, 1);
     return {
       ...{ network, threads, automap: own.median, onnxruntime: other.median, ratio: ratio.median, difference },
+      ...(tuning > 0 && { tasks: tasks.length, without }),
       ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, { program, choices }) },
     };
   } finally {
@@ -196,9 +202,10 @@ function sectionOf(row: Awaited<ReturnType<typeof compared>>): string {
   const us = (seconds: number | undefined): string => (seconds === undefined ? "" : (seconds * 1e6).toFixed(1));
   const rate = ({ multiplyAdds, seconds }: StepRow): string =>
     multiplyAdds === 0 ? "" : ((2 * multiplyAdds) / seconds / 1e9).toFixed(0);
+  const left = row.without ? ` ${row.without} of ${row.tasks} tasks got no search time.` : "";
   return `## ${row.network}
 
-automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.
+automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.${left}
 
 | step | us | record, us | GFLOP/s |
 |---|---|---|---|
