@@ -10,6 +10,7 @@
 
 import { affineForm, type Extents } from "./affine.ts";
 import type { Computation, ComputationSpec, TensorSpec } from "./computation.ts";
+import { usefulPoints } from "./condition.ts";
 import { isRecurrent, namesOfNumbers } from "./dependence.ts";
 import type { DType } from "./dtype.ts";
 import { axesOf, type Equation, substituteAxes, tensorsOf } from "./equation.ts";
@@ -290,6 +291,15 @@ function planeSpec(
 export function operationsOfStep({ step }: Pick<Time, "step">): number {
   const withoutReads = rewrite(step.equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
   return [...walk(withoutReads)].filter((e) => e.kind === "binary" || e.kind === "call").length;
+}
+
+/**
+ * Operations of one call. A multiply and an add count as two. Points that a condition excludes do not count. A time step counts the operations
+ * it is written with.
+ */
+export function operationsOf(computation: Computation): number {
+  const { time } = computation;
+  return (time ? operationsOfStep(time) : 2) * usefulPoints(computation);
 }
 
 /**

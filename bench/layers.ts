@@ -21,6 +21,7 @@ import { type Computation, outputOf, targetOf } from "../abstraction/computation
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import { operationsOf } from "../abstraction/time.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
@@ -31,7 +32,7 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import { calibrateMachine } from "../session/calibrate.ts";
 import { nativeIntrinsics } from "../session/choose.ts";
-import { operationsOf, tuneComputation } from "../session/tune.ts";
+import { tuneComputation } from "../session/tune.ts";
 import { type LayerRow, type LayerTime, layerTables, timeText } from "./layers-report.ts";
 import { readOptions } from "./options.ts";
 import { ONEDNN_FLAGS, type OnednnEpilogue, type OnednnOptions, onednnKernel } from "./peers/onednn.ts";

@@ -16,7 +16,7 @@ import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./net
 import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 
-/** A choice, not a measurement: half of it gives nine seconds to each of the 16 tasks of ResNet-18 that are sums of products. */
+/** A choice, not a measurement: the first trials of the 16 tasks of ResNet-18 that are sums of products take about a minute. */
 const DEFAULT_NETWORK_SECONDS = 300;
 
 const options = modelOptions.extend({

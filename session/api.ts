@@ -68,6 +68,7 @@ const tuneOptions = z.strictObject({
   strategy: z.looseObject({ name: z.string() }, { error: "must be a strategy: one of STRATEGIES" }).optional(),
   transfer: z.boolean().optional(),
   earlyStop: z.boolean().optional(),
+  finals: z.boolean().optional(),
   database: z.string().min(1, { error: "must name a file, or :memory:" }).optional(),
   runner: anObject.optional(),
   signal: anObject.optional(),

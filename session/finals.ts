@@ -67,6 +67,8 @@ export interface Finished {
   readonly kinds: CandidateKinds;
   /** Instructions that the search could choose from. */
   readonly offered: readonly Intrinsic[];
+  /** Whether to measure again; true by default. Otherwise the fastest recorded kernel wins. */
+  readonly finals?: boolean;
 }
 
 export interface Decided {
@@ -93,6 +95,7 @@ export async function decide(
   const { computation } = search.workload;
   const machine = gpuTargetNamed(search.environment.target);
   const own = contenders.map((trial) => entrantOf(trial, search.space));
+  if (search.finals === false) return fastestKnown(own, search);
   const entrants = [
     ...own,
     ...reigning(contenders, search).flatMap((trial) => recordedEntrant(trial, computation, machine)),

@@ -3,12 +3,13 @@
  *
  *     await tuneNetwork(program, { seconds: 60, database: "automap.db", onTask: ({ task, gain }) => ... })
  *
- * First, half of the time is divided equally among all tasks, those with the most multiply-adds first; tasks that the time does not reach get
- * nothing. After that, each share goes to the task that is expected to save the network the most time: a task's gain is the time its last share
- * saved, times how often the network computes it. Searches resume from their records, so that nothing is measured twice.
+ * First, every task gets a few trials, those with the most multiply-adds first; tasks that the time does not reach get nothing. After that, each
+ * share goes to the task that may save the network the most time: a task's gain is the time it takes beyond what it would at the best rate that any
+ * kernel has reached, times how often the network computes it, halved for each share in a row that saved little. Searches resume from their records,
+ * so that nothing is measured twice.
  *
- * On a GPU several searches run concurrently: one enumerates and another compiles while a third measures on the device, which serves one search
- * at a time.
+ * On a GPU half of the time is divided equally at first, and several searches run concurrently: one enumerates and another compiles while a third
+ * measures on the device, which serves one search at a time.
  *
  * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
  * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. Gains count only for forms in use.
@@ -106,21 +107,30 @@ interface State {
   searched: boolean;
   beaten: boolean;
   best: number | undefined;
-  /** Seconds of the network's time that the last share saved. */
-  gain: number;
+  /** Shares in a row that saved little. */
+  fruitless: number;
+  /** Whether another share would measure nothing new. */
+  over: boolean;
   failed?: string;
 }
 
-/** Fraction of the time that is divided equally before gains are known. */
+/** Trials of a task before any gets more: half of them by the model alone, half by the records of similar tasks. A choice. */
+const FIRST_TRIALS = 4;
+/** Fraction of the time that is divided equally on a GPU before gains are known. */
 const EQUAL_SHARE = 0.5;
 /** Shorter searches spend most of their time on preparation. */
 const LEAST_SHARE_SECONDS = 4;
+/** Of a share after the first trials: some twenty kernels beyond its preparation. A choice. */
+const LATER_SHARE_SECONDS = 8;
 /** Shares below this are not started: nothing could be compiled and measured in them. */
 const LEAST_LEFT_SECONDS = 1;
-/** Before a task's second share its possible gain is unknown. This fraction of its time is assumed, at most. */
-const FIRST_GAIN = 0.1;
-/** A task ends when a share saved less than this fraction of the network's time. */
+/** A share that saved less than this fraction of its task's time was fruitless. */
+const FRUITLESS = 0.02;
+/** The search ends when no task may save more than this fraction of the network's time. */
 const LEAST_GAIN = 0.001;
+
+/** How much longer than it might take a task is taken to need while none of its kernels works. */
+const UNKNOWN = 4;
 
 /** How much faster than all kernels so far another may be. The layers of one network differ by less at the end of their searches. */
 const FASTER_YET = 1.25;
@@ -160,10 +170,14 @@ async function tuneOn(
   const started = Date.now();
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const states = tasks.map((task, i): State => {
-    return { task, place: i + 1, searched: false, beaten: false, best: undefined, gain: 0 };
+    return { task, place: i + 1, searched: false, beaten: false, best: undefined, fruitless: 0, over: false };
   });
   const field = new Field(program, forms, states, { target, threads });
-  const first = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / Math.ceil(tasks.length / beside));
+  const each = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / Math.ceil(tasks.length / beside));
+  const [first, later]: readonly [Spend, Spend] =
+    equal || (machine && isGpu(machine))
+      ? [{ seconds: each }, { seconds: each }]
+      : [{ seconds, trials: FIRST_TRIALS }, { seconds: LATER_SHARE_SECONDS }];
   // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
   // runs out.
   const inOrder = states.toSorted(
@@ -176,20 +190,23 @@ async function tuneOn(
       const [i, state] = next;
       if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
       state.beaten = field.isBeaten(state);
-      if (!state.beaten) await share(state, Math.min(first, left()), options, place);
+      if (!state.beaten) await share(state, { ...first, seconds: Math.min(first.seconds, left()) }, options, place);
     }
   });
   const searching = new Set<State>();
   await sideBySide(beside, async (goesOn) => {
     while (!equal && goesOn() && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
-      const used = field.inUse();
-      const total = [...used].reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
-      const [next] = [...used]
-        .filter((state) => state.gain > LEAST_GAIN * total && !searching.has(state))
-        .sort((a, b) => b.gain - a.gain);
+      const used = [...field.inUse()];
+      const total = used.reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
+      const [next] = used
+        .filter((state) => state.searched && !state.over && !searching.has(state))
+        .map((state) => ({ state, gain: field.gainOf(state) }))
+        .filter(({ gain }) => gain > LEAST_GAIN * total)
+        .sort((a, b) => b.gain - a.gain)
+        .map(({ state }) => state);
       if (!next) break;
       searching.add(next);
-      await share(next, Math.min(left(), Math.max(LEAST_SHARE_SECONDS, first)), options, place);
+      await share(next, { seconds: Math.min(later.seconds, left()) }, options, place);
       searching.delete(next);
     }
   });
@@ -279,9 +296,20 @@ class Field {
       return Math.min(...forms.map((form) => secondsOfForm(form, this.costs, weights) ?? Number.POSITIVE_INFINITY));
     });
     const slowest = Math.max(...others);
-    const rates = [...this.states.values()].map(({ task: other, best }) => (best ? other.multiplyAdds / best : 0));
-    if (slowest >= task.multiplyAdds / (FASTER_YET * Math.max(...rates))) return false;
+    if (slowest >= this.leastSecondsOf(task) / FASTER_YET) return false;
     return slowest < (expectedSeconds(task.computation, this.costs.threads) ?? Number.POSITIVE_INFINITY);
+  }
+
+  /** Seconds of the network's time that another share may save. */
+  gainOf({ task, best, fruitless }: State): number {
+    const least = this.leastSecondsOf(task);
+    return (task.steps.length * Math.max(0, (best ?? UNKNOWN * least) - least)) / 2 ** fruitless;
+  }
+
+  /** Seconds of a task at the best rate that a kernel of any has reached. */
+  private leastSecondsOf({ multiplyAdds }: Task): number {
+    const rates = [...this.states.values()].map(({ task, best }) => (best ? task.multiplyAdds / best : 0));
+    return multiplyAdds / Math.max(...rates);
   }
 
   private stateOf(computation: Computation): State | undefined {
@@ -304,9 +332,16 @@ interface SharedPlace {
   readonly search: typeof tuneComputation;
 }
 
+/** What a share may spend. */
+interface Spend {
+  readonly seconds: number;
+  /** With this limit the share ends without finals, which would take longer than so few trials. */
+  readonly trials?: number;
+}
+
 async function share(
   state: State,
-  seconds: number,
+  { seconds, trials }: Spend,
   { database, seed, threads = 1, machine, transfer = true, signal, onShare, onNotice }: TuneNetworkOptions,
   { of, left, search }: SharedPlace,
 ): Promise<void> {
@@ -316,9 +351,12 @@ async function share(
     { computation, ...(operator && { parameters: operator.parameters }) },
     {
       within: seconds,
+      ...(trials !== undefined && { trials, finals: false }),
       ...{ threads, transfer },
-      // Lane designs keep constants in variables that all kernels of a program share.
-      ...(machine && { machine, kinds: "mappings" as const }),
+      // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
+      // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
+      kinds: "mappings",
+      ...(machine && { machine }),
       ...(database !== undefined && { database }),
       ...(seed !== undefined && { seed }),
       ...(signal && { signal }),
@@ -327,10 +365,12 @@ async function share(
   ).catch((error: unknown): Failure => ({ status: "failed", because: reasonOf(error) }));
   const found = "best" in outcome ? outcome.best?.measurement.median : undefined;
   const best = before === undefined ? found : Math.min(before, found ?? before);
-  const saved = before === undefined ? FIRST_GAIN * (best ?? 0) : before - (best ?? before);
+  // How much more than a first share finds, nothing tells.
+  const saved = state.searched ? (before ?? 0) - (best ?? 0) : best;
+  state.fruitless = saved !== undefined && saved > FRUITLESS * (best ?? 0) ? 0 : state.fruitless + 1;
   state.searched = true;
   state.best = best;
-  state.gain = saved * task.steps.length;
+  state.over = ["failed", "environment", "exhausted", "no-gain"].includes(outcome.status);
   if (outcome.status === "failed") state.failed = outcome.because;
   onShare?.({ task, place, of, seconds: best, outcome, secondsLeft: Math.max(0, left()) });
 }

@@ -11,7 +11,6 @@
 import { setImmediate } from "node:timers/promises";
 import type { Candidate, CandidateKinds } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { usefulPoints } from "../abstraction/condition.ts";
 import {
   EnvironmentError,
   type EnvironmentProblem,
@@ -25,7 +24,6 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { inSlices, type Sliced, type Step } from "../abstraction/steps.ts";
-import { operationsOfStep } from "../abstraction/time.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import {
   beginRun,
@@ -101,6 +99,8 @@ export interface TuneComputationOptions {
   readonly transfer?: boolean;
   /** Whether a search that no longer improves ends before its budget; true by default. */
   readonly earlyStop?: boolean;
+  /** Whether the fastest kernels are measured again in turns; true by default. Otherwise the fastest recorded kernel wins. */
+  readonly finals?: boolean;
   /** Path of the database; `:memory:` stores nothing. */
   readonly database?: string;
   /** Compiles and measures on the machine's CPU or GPU. When left out, one is made for the session. It is closed at the end in either case. */
@@ -325,7 +325,7 @@ async function searchPrepared(
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
     // The contenders are measured in alternating batches, which decides ties and corrects measurements made at a bad moment.
-    const finished = { db, workload, environment, run, space, threads, kinds, offered };
+    const finished = { db, workload, environment, run, space, threads, kinds, offered, finals: options.finals ?? true };
     phase("deciding", result.contenders.length);
     const decided = await decide(result.contenders, finished, bench, Date.now, late.signal);
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
@@ -438,13 +438,4 @@ function failuresOf(trials: readonly TrialOf<Candidate>[]): Record<string, numbe
     if (measurement.status !== "ok") counts[measurement.status] = (counts[measurement.status] ?? 0) + 1;
   }
   return counts;
-}
-
-/**
- * Operations of one call. A multiply and an add count as two. Points that a condition excludes do not count. A time step counts the operations
- * it is written with.
- */
-export function operationsOf(computation: Computation): number {
-  const { time } = computation;
-  return (time ? operationsOfStep(time) : 2) * usefulPoints(computation);
 }

@@ -74,4 +74,35 @@ describe("the network's time", () => {
       [1, "exhausted"],
     ]);
   });
+
+  /** Searches for products([8, 16, 32, 64, 24]) whose kernels stay at these rates, and the places of the tasks that got them. */
+  const atRates = async (rates: readonly number[], status: "time-spent" | "exhausted"): Promise<readonly Share[]> => {
+    const program = products([8, 16, 32, 64, 24]);
+    const tasks = tunedTasks(program);
+    const shares: Share[] = [];
+    const search: Search = ({ computation }) => {
+      const at = tasks.findIndex((task) => computationKey(task.computation) === computationKey(computation));
+      const median = (tasks[at]?.multiplyAdds ?? 0) / (rates[at] ?? 1);
+      // Of a kernel only its time is read.
+      const best = { measurement: { status: "ok", median } } as Extract<
+        Awaited<ReturnType<Search>>,
+        { best: unknown }
+      >["best"];
+      return Promise.resolve({ ...nothing(computation), status, best } as Awaited<ReturnType<Search>>);
+    };
+    await tuneNetwork(program, { seconds: 9, database: ":memory:", search, onShare: (share) => shares.push(share) });
+    return shares;
+  };
+
+  it("goes to the task that loses most against the best rate of all, and to others when that gains nothing", async () => {
+    const places = (await atRates([1e3, 1e4, 1e4, 5e3], "time-spent")).map(({ place }) => place);
+    // Work: 512, 2048, 8192, 6144 products. The first loses 0.9 of its time, the last half of it.
+    expect(places.slice(0, 4)).toEqual([3, 4, 2, 1]);
+    expect(places.slice(4, 10)).toEqual([4, 1, 4, 1, 4, 1]);
+    expect(new Set(places.slice(4))).toEqual(new Set([1, 4]));
+  });
+
+  it("is not spent on tasks whose searches have nothing new to measure", async () => {
+    expect(await atRates([1e3, 1e4, 1e4, 5e3], "exhausted")).toHaveLength(4);
+  });
 });
