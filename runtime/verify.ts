@@ -46,7 +46,7 @@ import { encodeElements } from "./bytes.ts";
 import { drawElements, drawInputs, type SetName } from "./draw-inputs.ts";
 import { type Bound, boundOf, type Evaluate } from "./error-bound.ts";
 import type { SetFiles } from "./harness/run.ts";
-import { intervalsOf } from "./interval.ts";
+import { endsByDirection, intervalsOf } from "./interval.ts";
 import { largestInput } from "./largest-input.ts";
 import { interpretCompiled, type ProgramOptions } from "./reference-program.ts";
 import { callsLibrary } from "./size.ts";
@@ -304,7 +304,9 @@ export async function finish(
     low: expected.map((x, i) => x - (tolerance[i] ?? 0)),
     high: expected.map((x, i) => x + (tolerance[i] ?? 0)),
   };
-  const { low, high } = await intervalsOf(epilogue, inputs, sum, ends, output, signal);
+  const { low, high } =
+    (beside.length === 0 ? await endsByDirection(epilogue, inputs, sum, ends, evaluate) : undefined) ??
+    (await intervalsOf(epilogue, inputs, sum, ends, output, signal));
   const reach = output.map((x, i) => {
     const [least = x, most = x] = [low[i], high[i]];
     return Number.isFinite(x) ? Math.max(x - least, most - x) : 0;

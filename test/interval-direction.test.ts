@@ -1,0 +1,55 @@
+/** @file Bounds of epilogues that follow their sum in one direction: the same as by intervals, from results at both ends. */
+
+import { expect, it } from "vitest";
+import { defineComputation } from "../abstraction/computation.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { endsByDirection, intervalsOf } from "../runtime/interval.ts";
+
+const COUNT = 200;
+
+function partOf(epilogue: string) {
+  const tensors: Record<string, "f32"> = { a: "f32", ...(epilogue.includes("x[") && { x: "f32" }) };
+  const extents = { i: COUNT, k: 1 };
+  const { epilogue: part } = partsOf(defineComputation({ equation: "out[i] += a[i,k]", epilogue, extents, tensors }));
+  if (!part) throw new Error("no epilogue");
+  return part;
+}
+
+const random = seededRandom(7);
+const drawn = (): Float64Array => Float64Array.from({ length: COUNT }, () => Math.fround(4 * random() - 2));
+const x = drawn();
+const low = drawn();
+const ends = { low, high: low.map((value) => value + 0.25 * random()) };
+
+it.each([
+  "res[i] = max(out[i] + x[i], 0)",
+  "res[i] = x[i] - out[i]",
+  "res[i] = min(max(out[i], 0), 1) - x[i]",
+  "res[i] = 1 - max(x[i] - out[i], 0)",
+  "res[i] = bf16(out[i])",
+])("%s is bounded by its results at both ends", async (epilogue) => {
+  const part = partOf(epilogue);
+  expect(await endsByDirection(part, { x }, "out", ends, interpret)).toEqual(
+    await intervalsOf(part, { x }, "out", ends),
+  );
+});
+
+it.each([
+  "res[i] = out[i] * x[i]",
+  "res[i] = out[i] - max(out[i], 0)",
+  "res[i] = abs(out[i])",
+  "res[i] = exp(out[i])",
+  "res[i] = max(exp(x[i]), out[i])",
+  "res[i] = u8(out[i])",
+])("of %s no direction is known", async (epilogue) => {
+  expect(await endsByDirection(partOf(epilogue), { x }, "out", ends, interpret)).toBeUndefined();
+});
+
+it("a bound that is no number leaves it to the intervals", async () => {
+  const part = partOf("res[i] = out[i] + x[i]");
+  const infinite = Float64Array.from(x, () => Number.NEGATIVE_INFINITY);
+  const all = { low: ends.low, high: ends.high.fill(Number.POSITIVE_INFINITY, 0, 1) };
+  expect(await endsByDirection(part, { x: infinite }, "out", all, interpret)).toBeUndefined();
+});
