@@ -120,8 +120,8 @@ const FIRST_TRIALS = 4;
 const EQUAL_SHARE = 0.5;
 /** Shorter searches spend most of their time on preparation. */
 const LEAST_SHARE_SECONDS = 4;
-/** Of a share after the first trials: some twenty kernels beyond its preparation. A choice. */
-const LATER_SHARE_SECONDS = 8;
+/** Fraction of the time in a share after the first trials, and its least and most seconds. Preparation takes three or four. A choice. */
+const LATER_SHARE = { of: 1 / 20, least: 8, most: 30 } as const;
 /** Shares below this are not started: nothing could be compiled and measured in them. */
 const LEAST_LEFT_SECONDS = 1;
 /** A share that saved less than this fraction of its task's time was fruitless. */
@@ -177,7 +177,7 @@ async function tuneOn(
   const [first, later]: readonly [Spend, Spend] =
     equal || (machine && isGpu(machine))
       ? [{ seconds: each }, { seconds: each }]
-      : [{ seconds, trials: FIRST_TRIALS }, { seconds: LATER_SHARE_SECONDS }];
+      : [{ seconds, trials: FIRST_TRIALS }, { seconds: laterShare(seconds) }];
   // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
   // runs out.
   const inOrder = states.toSorted(
@@ -216,6 +216,11 @@ async function tuneOn(
     used: used.has(state),
     ...(state.failed !== undefined && { failed: state.failed }),
   }));
+}
+
+function laterShare(seconds: number): number {
+  const { of, least, most } = LATER_SHARE;
+  return Math.min(most, Math.max(least, of * seconds));
 }
 
 /** A search keeps about four compilers busy, and more than four searches wait for the device. */
