@@ -202,6 +202,8 @@ function sectionOf(row: Awaited<ReturnType<typeof compared>>): string {
   const us = (seconds: number | undefined): string => (seconds === undefined ? "" : (seconds * 1e6).toFixed(1));
   const rate = ({ multiplyAdds, seconds }: StepRow): string =>
     multiplyAdds === 0 ? "" : ((2 * multiplyAdds) / seconds / 1e9).toFixed(0);
+  // A step that is computed with a later one takes no time of its own.
+  const timed = row.steps.filter(({ seconds }) => seconds > 0);
   const left = row.without ? ` ${row.without} of ${row.tasks} tasks got no search time.` : "";
   return `## ${row.network}
 
@@ -209,7 +211,7 @@ automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.rat
 
 | step | us | record, us | GFLOP/s |
 |---|---|---|---|
-${row.steps.map((step) => `| ${step.name} | ${us(step.seconds)} | ${us(step.record)} | ${rate(step)} |`).join("\n")}
+${timed.map((step) => `| ${step.name} | ${us(step.seconds)} | ${us(step.record)} | ${rate(step)} |`).join("\n")}
 | all | ${us(row.steps.reduce((sum, { seconds }) => sum + seconds, 0))} | ${us(row.steps.reduce((sum, { record = 0 }) => sum + record, 0))} | |
 `;
 }
