@@ -18,7 +18,7 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { generateDesign } from "../session/lane-space.ts";
 import { targetOf } from "../targets/index.ts";
-import { laneSpace } from "../tuner/lane-candidates.ts";
+import { laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
 
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
@@ -104,6 +104,9 @@ describe("a window whose rows are lines in registers", () => {
     const gain = (target: ModelTarget): number => {
       const space = laneSpace(make("conv2d-single", { h: 512, w: 512, r: 5, s: 5, pad: 2 }), { threads: 1, target });
       if ("because" in space) throw new Error(space.because);
+      // Both kinds are measured, whichever the model prefers.
+      const tried = rankLanes(space, 16).map((schedule) => schedule.lines !== undefined);
+      expect(new Set(tried)).toEqual(new Set([true, false]));
       const best = (isLines: boolean): number =>
         Math.min(
           ...[...space.all()]

@@ -111,7 +111,12 @@ export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
     blocks.add(blockOf(schedule));
     return isNew;
   });
-  best.push(...others.slice(0, Math.ceil(count / 3)).map((r) => r.schedule));
+  // Whether rows come as lines matters less to the model than to the kernel where memory binds: of both, in turns.
+  const [lined, plain] = [true, false].map((isLined) =>
+    others.map((r) => r.schedule).filter((s) => (s.lines !== undefined) === isLined),
+  );
+  const mixed = others.flatMap((_, i) => [...(plain?.slice(i, i + 1) ?? []), ...(lined?.slice(i, i + 1) ?? [])]);
+  best.push(...mixed.slice(0, Math.ceil(count / 3)));
   const [first] = best;
   // Predictions are least reliable for prefetching and streaming stores.
   const alike = ranked.filter(
