@@ -19,7 +19,7 @@ import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
+import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { tileElements } from "../../abstraction/memory-tile.ts";
 import { pick, type Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
@@ -114,6 +114,12 @@ function madeWithin(
   return make(mapping, schedule, operand, dimensions);
 }
 
+/** Whether everything an operand is made of is constant, and so prepared ahead of calls. */
+const isConstant = memoisedPair(({ computation, binding }: Mapping, operand: string): boolean => {
+  const bound = binding[operand];
+  return bound !== undefined && accessesIn(bound).every((a) => tensorOf(computation, a.tensor).constant);
+});
+
 /** The tiles of an input that a schedule packs inside a loop; or why it cannot. */
 export function tilesWithin(
   mapping: Mapping,
@@ -121,14 +127,13 @@ export function tilesWithin(
   operandName: string,
   dimensions: readonly LoopDimension[],
 ): WithinTiles | string {
-  const { computation, intrinsic, binding } = mapping;
+  const { intrinsic, binding } = mapping;
   const name = schedule.within?.[operandName] ?? "";
   const operand = intrinsic.operands.find((o) => o.name === operandName);
   const bound = binding[operandName];
   if (!operand || bound === undefined || schedule.placement[operandName] !== "tiled")
     return `${operandName} is no input packed in tiles`;
-  if (accessesIn(bound).every((a) => tensorOf(computation, a.tensor).constant))
-    return `${operandName} is constant, packed ahead of time`;
+  if (isConstant(mapping, operandName)) return `${operandName} is constant, packed ahead of time`;
   const moved = movedAround(schedule, operandName, bound, dimensions);
   if (typeof moved === "string") return moved;
   let elements = tileElements(operand);
@@ -287,6 +292,8 @@ function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
 
 /** Loops inside which the copy of an input can be made. */
 function placesOf(mapping: Mapping, schedule: Schedule, operand: string): readonly string[] {
+  // Drawing schedules asks this most often of inputs without a copy, or with one made ahead of calls.
+  if (schedule.placement[operand] === "in-place" || isConstant(mapping, operand)) return [];
   const dimensions = dimensionsUnder(mapping, schedule);
   const isBatch = (loop: string): boolean => {
     const d = dimensions.find((x) => x.name === parseLoop(loop)?.name);
