@@ -128,8 +128,9 @@ class LayeredModel {
     const moved = this.traffic.read(packed);
     this.pack = packed.cycles;
     this.barrier = schedule.threads > 1 && packed.written > 0 ? this.target.barrierCycles.value : 0;
-    this.ahead = packed.read === 0 ? 0 : (moved * packed.ahead) / packed.read;
-    this.packMemory = moved - this.ahead;
+    const share = packed.read === 0 ? 0 : packed.ahead / packed.read;
+    this.ahead = moved * share;
+    this.packMemory = moved * (1 - share);
     this.combine();
     return true;
   }

@@ -85,7 +85,7 @@ function isSummedInnermost(computation: Computation): boolean {
  * Groups in the order they are tried: instructions, then products in plain C++, then rows that only add or copy values computed during packing.
  * The last group maps almost anything, but writes every term to memory first.
  */
-function tiersOf(computation: Computation, intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
+export function tiersOf(computation: Computation, intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
   const plain = intrinsics.filter(isPlain);
   const instructions = intrinsics.filter((i) => !isPlain(i));
   const others = isSummedInnermost(computation) ? instructions : instructions.filter((i) => !addsLanes(i));

@@ -131,7 +131,10 @@ function issuesIn(nest: LoopNest): number {
   return inAll(nest.body, {});
 }
 
-const ROWS = ["avx512.fma.f32.broadcast", "avx512.vdpbf16ps", "amx.tdpbf16ps", "portable.mla.f32.broadcast"] as const;
+const ROWS = [
+  ...(["avx512.fma.f32.broadcast", "avx512.vdpbf16ps", "amx.tdpbf16ps", "portable.mla.f32.broadcast"] as const),
+  ...(["avx512.fma.f32.inner", "avx512.vdpbf16ps.inner"] as const),
+] as const;
 
 describe.each(ROWS)("lowered onto %s", (name) => {
   const [intrinsic] = intrinsicsNamed(name);

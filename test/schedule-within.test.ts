@@ -24,7 +24,10 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createCounts } from "../perfmodel/counts.ts";
+import { createTerms } from "../perfmodel/model.ts";
+import { modelTarget } from "../perfmodel/target.ts";
 import { generate } from "../session/kernel.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
 import { inFull } from "./support/slow.ts";
 
 const CASES = [
@@ -240,6 +243,38 @@ describe("a copy made inside a loop", () => {
         /__builtin_prefetch\(.* sizeof \*e \* \(\(b_outer \+ 1\) \* 3328/,
       );
     }
+  });
+
+  it("is counted beside the products where its lines are fetched ahead, and before them elsewhere", () => {
+    const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
+    const mapping =
+      intrinsic &&
+      mappings(interaction(4096, "bf16"), intrinsic, { reasons: false }).valid.find(
+        (m) => m.matching.n?.join() === "j",
+      );
+    if (!mapping) throw new Error("n <- j does not map");
+    const plain: Schedule = {
+      order: ["b", "i", "j", "k"],
+      block: { i: 13 },
+      placement: { a: "in-place", b: "tiled" },
+      threads: 1,
+    };
+    const costs = createTerms(mapping, modelTarget(REFERENCE_CPU), { cache: "flushed" });
+    const cyclesOf = (schedule: Schedule): readonly [ahead: number, before: number] => {
+      const terms = costs(schedule)?.terms ?? [];
+      const of = (name: string): number => terms.find((t) => t.name === name)?.seconds ?? Number.NaN;
+      return [of("ahead"), of("pack memory")];
+    };
+    const once = cyclesOf(plain);
+    expect(once[0]).toBe(0);
+    expect(once[1]).toBeGreaterThan(0);
+    const within = cyclesOf({ ...plain, within: { b: "b" } });
+    expect(within[0]).toBeGreaterThan(0);
+    expect(within[1]).toBe(0);
+    // A sum without a loop has no steps to fetch lines in.
+    const short = cyclesOf({ ...plain, block: { i: 13, k: 64 }, within: { b: "b" } });
+    expect(short[0]).toBe(0);
+    expect(short[1]).toBeGreaterThan(0);
   });
 
   it("is refused with the reason where it would change nothing", () => {
