@@ -1,21 +1,32 @@
 /**
- * @file The reference of a large float computation: a program draws the inputs and computes the results with all
- * threads. The elements stay in files that the measuring program maps. 8192 x 8192 elements take seconds in JavaScript,
- * and tenths of a second this way.
+ * @file The reference of a large computation: a program draws the inputs and computes the results with all threads. The
+ * elements stay in files that the measuring program maps. 8192 x 8192 elements take seconds in JavaScript, and tenths
+ * of a second this way.
  *
  *     await drawnReference(conv2d, 1, { compiler, workdir, folder })      undefined if verify.ts has to draw them
  *
- * One bound applies to all elements of a set: `(terms + operations + 1) * (eps * size + smallest)`, as in verify.ts,
- * where `size` is that of a sum of inputs that are all as large as the largest. The files of a set are its inputs and
- * its results, each in the type of its tensor.
+ * Integers are compared bit by bit. For floats one bound applies to all elements of a set:
+ * `(terms + operations + 1) * (eps * size + smallest)`, as in verify.ts, where `size` is that of a sum of inputs that
+ * are all as large as the largest. The files of a set are its inputs and its results, each in the type and the order of
+ * its tensor.
  */
 
 import { readFileSync } from "node:fs";
 import { mkdir, mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Computation, elementCount, inputsOf, outputOf, targetOf } from "../abstraction/computation.ts";
+import {
+  type Computation,
+  elementCount,
+  inputsOf,
+  memoryElements,
+  outputOf,
+  pointCount,
+  type Tensor,
+  targetOf,
+} from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
-import { comparesElements, type Expr, walk } from "../abstraction/expression.ts";
+import { type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { comparesElements, type Expr, readsIndices, walk } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { decodeElements, encodeElements } from "./bytes.ts";
 import { explainRun, runChild } from "./child.ts";
@@ -25,15 +36,20 @@ import { toolProblem } from "./environment.ts";
 import { type BoundRule, boundRule } from "./error-bound.ts";
 import type { SetFiles } from "./harness/run.ts";
 import { largestInput } from "./largest-input.ts";
-import { onFreeCores, type ProgramOptions, programFlags, RUN_LIMIT_MS } from "./reference-program.ts";
+import { onFreeCores, type ProgramOptions, programFlags, RUN_LIMIT_MS, tooLong } from "./reference-program.ts";
 import { sharedAxis } from "./reference-source.ts";
-import { liesRowMajor, type Reference, type ReferenceSet, tellsApart, unverifiable } from "./verify.ts";
+import { liesRowMajor, type Reference, type ReferenceSet, tellsApart, toMemory, unverifiable } from "./verify.ts";
 
 /**
  * The number of input and output elements from which files pay. Fewer elements are drawn in the time that the program
  * takes to compile.
  */
 const LARGE_ELEMENTS = 2 ** 22;
+/**
+ * The number of points from which the program pays, however few the elements. It computes 3 G points a second and
+ * processor, where a bound for each element of a float is computed as well, 0.24 G (Zen 4, 2026-11-23).
+ */
+const LARGE_POINTS = 2 ** 28;
 
 const SETS = ["exact", "random", "extreme"] as const;
 /** Candidates for the largest integer of an exact set. The first for which every sum is exact is taken. */
@@ -46,11 +62,16 @@ export interface DrawnOptions extends ProgramOptions {
   readonly folder: string;
   /** Values that the operator fixes, row-major, the same in every set. */
   readonly fixed?: Inputs;
-  /** The number of elements from which the program is used. */
+  /** The number of elements from which the program is used for few points too. */
   readonly least?: number;
 }
 
-/** Undefined if a computation is small, or does not consist of products and sums of row-major floats. */
+/** Whether a program draws the inputs of a computation too; if not, verify.ts does. */
+export function isDrawnByProgram(computation: Computation, fixed: Inputs = {}): boolean {
+  return ruleOfDrawn(computation, LARGE_ELEMENTS, fixedOf(fixed)) !== undefined;
+}
+
+/** Undefined if a computation is small, or does not consist of products and sums of integers or of floats. */
 export async function drawnReference(
   computation: Computation,
   seed: number,
@@ -59,6 +80,11 @@ export async function drawnReference(
   const fixed = fixedOf(options.fixed ?? {});
   const rule = ruleOfDrawn(computation, options.least ?? LARGE_ELEMENTS, fixed);
   if (!rule) return undefined;
+  if (rule === "exact") {
+    const wanted = (["random", "extreme"] as const).map((name) => ({ name, largest: 0, within: 0 }));
+    const stored = await storedSets(computation, seed, wanted, options);
+    return { computation, sets: stored.map(({ set }) => set), checked: undefined };
+  }
   const { time } = computation;
   const exact = largestExact(computation, rule, fixed);
   // A single bound for all elements can hide a missing term of a long sum. So without an exact set, verify.ts is used,
@@ -69,7 +95,7 @@ export async function drawnReference(
     if (name === "exact" && exact !== undefined) return [{ name, largest: exact, within: 0 }];
     const largest =
       name === "extreme" ? largestThatFits(computation, rule, fixed) : name === "exact" ? WHOLE[0] : FRACTIONS;
-    const size = sizeOfAll(computation, rule, name, sizesOf(largest, fixed));
+    const size = sizeOfAll(computation, rule, name, sizesOf(computation, largest, fixed));
     const within = (rule.chain + rule.operations + 1) * (rule.epsilon * size + rule.smallest);
     return [{ name, largest, within }];
   });
@@ -88,21 +114,50 @@ export async function drawnReference(
 
 type Rule = Omit<BoundRule, "chain"> & { readonly chain: number };
 
-/** The error bound of its results; undefined if the program does not support the computation. */
-function ruleOfDrawn(computation: Computation, least: number, fixed: ReadonlyMap<string, Fixed>): Rule | undefined {
+/** The error bound of its results, or that they are exact; undefined if the program does not support the computation. */
+function ruleOfDrawn(
+  computation: Computation,
+  least: number,
+  fixed: ReadonlyMap<string, Fixed>,
+): Rule | "exact" | undefined {
   const { equation, epilogue, time } = computation;
   const tensors = Object.values(computation.tensors);
-  if (tensors.reduce((sum, t) => sum + elementCount(t), 0) < least) return undefined;
-  if (!tensors.every((t) => (t.dtype === "f32" || t.dtype === "f64") && liesRowMajor(t))) return undefined;
+  const elements = tensors.reduce((sum, t) => sum + elementCount(t), 0);
+  if (elements < least && pointCount(computation) < LARGE_POINTS) return undefined;
   if (epilogue || (equation.op !== "+=" && equation.op !== "=")) return undefined;
+  const isStored = time ? liesRowMajor : (t: Tensor): boolean => memoryElements(t) === elementCount(t);
+  if (!tensors.every(isStored)) return undefined;
   if (time ? inputsOf(computation).length > 1 || fixed.size > 0 : isRecurrent(equation) || !sharedAxis(computation))
     return undefined;
   if (time && !sharedAxis(time.step)) return undefined;
+  if (readsIndices(equation.value)) return undefined;
   if ([...walk(equation.value)].some((e) => e.kind === "compare" && comparesElements(e))) return undefined;
+  if (!time && tensors.every(({ dtype }) => isInteger(dtype)))
+    return isOfIntegers(equation.value) ? "exact" : undefined;
+  const types: readonly DType[] = time ? ["f32", "f64"] : ["f32", "f64", "bf16", "f16"];
+  if (!tensors.every(({ dtype }) => types.includes(dtype))) return undefined;
   const rule = boundRule(computation);
   if (!rule || typeof rule.chain !== "number") return undefined;
   if (time ? !rule.growth : largestValue(equation.value, () => 1) === undefined) return undefined;
   return { ...rule, chain: rule.chain };
+}
+
+/** Whether a value consists of sums, differences and products of integers. */
+function isOfIntegers(e: Expr): boolean {
+  switch (e.kind) {
+    case "number":
+      return Number.isInteger(e.value);
+    case "access":
+      return true;
+    case "negate":
+      return isOfIntegers(e.value);
+    case "cast":
+      return isInteger(e.dtype) && isOfIntegers(e.value);
+    case "binary":
+      return (e.op === "*" || e.op === "+" || e.op === "-") && isOfIntegers(e.left) && isOfIntegers(e.right);
+    default:
+      return false;
+  }
 }
 
 /** Facts about values that an operator fixes. */
@@ -124,9 +179,9 @@ function fixedOf(inputs: Inputs): ReadonlyMap<string, Fixed> {
 type Sizes = (tensor: string) => number;
 
 const sizesOf =
-  (drawn: number, fixed: ReadonlyMap<string, Fixed>): Sizes =>
+  ({ tensors }: Computation, drawn: number, fixed: ReadonlyMap<string, Fixed>): Sizes =>
   (tensor) =>
-    fixed.get(tensor)?.largest ?? drawn;
+    fixed.get(tensor)?.largest ?? Math.min(drawn, rangeOf(tensors[tensor]?.dtype ?? "f64")[1]);
 
 /** The largest integer with which all sums are exact in their type; undefined if there is none. */
 function largestExact(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number | undefined {
@@ -134,7 +189,7 @@ function largestExact(computation: Computation, rule: Rule, fixed: ReadonlyMap<s
   const grain = computation.time ? 1 : grainOf(computation.equation.value, fixed);
   if (grain === undefined) return undefined;
   return WHOLE.find(
-    (largest) => sizeOfAll(computation, rule, "exact", sizesOf(largest, fixed)) <= grain * rule.exactBelow,
+    (largest) => sizeOfAll(computation, rule, "exact", sizesOf(computation, largest, fixed)) <= grain * rule.exactBelow,
   );
 }
 
@@ -184,7 +239,7 @@ function sizeOfAll(computation: Computation, rule: Rule, name: ReferenceSet["nam
 /** The largest inputs for which every sum fits into its type. */
 function largestThatFits(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number {
   let large = largestInput(computation);
-  while (large > 2 && !(sizeOfAll(computation, rule, "extreme", sizesOf(large, fixed)) < rule.roof))
+  while (large > 2 && !(sizeOfAll(computation, rule, "extreme", sizesOf(computation, large, fixed)) < rule.roof))
     large = Math.sqrt(large);
   return large;
 }
@@ -237,7 +292,14 @@ async function storedSets(
   const own = await mkdtemp(join(options.folder, "set-"));
   for (const t of inputsOf(computation)) {
     const values = fixed[t.name];
-    if (values) await writeFile(join(own, t.name), encodeElements(t.dtype, values));
+    if (values)
+      await writeFile(
+        join(own, t.name),
+        encodeElements(
+          t.dtype,
+          toMemory(t, values, () => 0),
+        ),
+      );
   }
   const sets = wanted.map(({ name, within }) => {
     const inputs = inputsOf(computation).map((t, i) => join(own, fixed[t.name] ? t.name : `${name}.input${i}`));
@@ -263,6 +325,7 @@ async function storedSets(
     }),
   );
   if (run.status === "stopped") throw new Error(`${doing} was stopped`);
+  if (run.status === "timed out") throw tooLong(computation, run.limitMs);
   if (run.status !== "ok")
     throw (
       toolProblem(run, doing) ?? new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`)

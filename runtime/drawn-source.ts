@@ -1,6 +1,6 @@
 /**
- * @file Generates the program that draws the inputs of a large float computation and computes the results. All threads
- * write them to files in the tensors' types and storage order.
+ * @file Generates the program that draws the inputs of a large computation and computes the results. All threads write
+ * them to files in the tensors' types and storage order.
  *
  *     ./drawn 2  0 1 3 exact.input0 exact.expected  1 1 1 random.input0 random.expected        threads; of each set kind, seed, largest, files
  *
@@ -12,6 +12,7 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import { apart, type Code, code, lines, list, Name, NOTHING, type SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import type { Time } from "../abstraction/time.ts";
+import { printIndex } from "./reference-expressions.ts";
 import { padded } from "./reference-padding.ts";
 import {
   dataName,
@@ -23,6 +24,7 @@ import {
   sharedAxis,
 } from "./reference-source.ts";
 import { bordered, borderFunction, reachOf } from "./reference-time.ts";
+import { liesRowMajor } from "./verify.ts";
 
 /** Outputs summed together: whole cache lines, in rows long enough for the hardware prefetcher. */
 const LANES = 256;
@@ -30,12 +32,16 @@ const LANES = 256;
 const WORDS = 3;
 
 /**
- * @param computation without epilogue, of row-major floats, whose points threads can share
+ * @param computation without epilogue, of integers or of floats, whose points threads can share; its tensors have
+ * no holes, and in time they are row-major
  * @param fixed inputs whose files already exist
  */
 export function drawnSource(computation: Computation, fixed: ReadonlySet<string>): SourceText {
   const { time } = computation;
-  const { computation: laid, low } = time ? { computation: bordered(time), low: lowInTime(time) } : padded(computation);
+  const { computation: laid, low: borders } = time
+    ? { computation: bordered(time), low: lowInTime(time) }
+    : padded(computation);
+  const low = new Map([...turned(computation), ...borders]);
   const shared = sharedAxis(laid);
   if (!shared) throw new Error(`internal: the points of ${computation.name} cannot be shared`);
   const inputs = inputsOf(computation);
@@ -52,7 +58,7 @@ export function drawnSource(computation: Computation, fixed: ReadonlySet<string>
     code`  const int threads = atoi(files[1]);`,
     ...Object.values(laid.tensors)
       .filter((t) => low.has(t.name))
-      .map((t) => code`  it.${dataName(t.name)}.data = zeros<${C_TYPES[t.dtype]}>(${elementCount(t)});`),
+      .map((t) => code`  it.${dataName(t.name)}.data = zeros<${heldType(t)}>(${elementCount(t)});`),
     code`  for (files += 2; *files; files += ${sets}) {`,
     code`    const Set set = Set(atoi(files[0]));`,
     code`    const uint32_t seed = uint32_t(atoi(files[1])) * 64;`,
@@ -60,8 +66,10 @@ export function drawnSource(computation: Computation, fixed: ReadonlySet<string>
     ...inputs.flatMap((t, i) => drawn(t, i, low.get(t.name), fixed.has(t.name))),
     code`    auto* answer = mapped<${C_TYPES[output.dtype]}>(files[${inputs.length + WORDS}], ${elementCount(output)});`,
     ...(time
-      ? [...stepped(time, compute), ...copied(output, time, low.get(time.first) ?? [])]
-      : [code`    it.${dataName(output.name)}.data = answer;`, code`    ${compute}`]),
+      ? [...stepped(time, compute), ...copied(output, time.first, low.get(time.first) ?? [])]
+      : low.has(output.name)
+        ? [cleared(output), code`    ${compute}`, ...copied(output, output.name, low.get(output.name) ?? [])]
+        : [code`    it.${dataName(output.name)}.data = answer;`, code`    ${compute}`]),
     code`    report(answer, ${elementCount(output)});`,
     ...inputs.map((t, i) => code`    munmap(drawn_${i}, ${elementCount(t)} * sizeof *drawn_${i});`),
     code`    munmap(answer, ${elementCount(output)} * sizeof *answer);`,
@@ -72,10 +80,14 @@ export function drawnSource(computation: Computation, fixed: ReadonlySet<string>
   return spell(text, "c++");
 }
 
-/** Floats in their own type; their values are those of the interpreter. */
+/** Elements in their own type, row-major; their values are those of the interpreter. */
 function heldPlain(tensor: Tensor): Holding {
-  return { ...heldAsNumbers(tensor), type: code`Plain<${C_TYPES[tensor.dtype]}>` };
+  return { ...heldAsNumbers(tensor), type: code`Plain<${heldType(tensor)}>` };
 }
+
+const isShort = ({ dtype }: Tensor): boolean => dtype === "bf16" || dtype === "f16";
+/** Floats of 16 bits are converted when they are copied. */
+const heldType = (tensor: Tensor) => (isShort(tensor) ? "float" : C_TYPES[tensor.dtype]);
 
 /**
  * The offset of planes within their borders, in the form of `padded`: for the plane that is read and the plane that is
@@ -87,13 +99,22 @@ function lowInTime(time: Time): ReadonlyMap<string, readonly number[]> {
   return new Map([time.first, target.name].map((name) => [name, low]));
 }
 
-/** An input drawn into its file, and copied inside its border if it has one. */
+/**
+ * Tensors that are stored in another order than row-major, such as NHWC, or as floats of 16 bits. They are computed on
+ * row-major copies, along whose rows the compiler vectorises. A copy has no border: its offsets are 0.
+ */
+function turned(computation: Computation): ReadonlyMap<string, readonly number[]> {
+  const all = [...inputsOf(computation), targetOf(computation)].filter((t) => isShort(t) || !liesRowMajor(t));
+  return new Map(all.map(({ name, dims }) => [name, dims.map(() => 0)]));
+}
+
+/** An input drawn into its file, and copied if it has a border or another order. */
 function drawn(tensor: Tensor, i: number, low: readonly number[] | undefined, isFixed: boolean): Code[] {
   const count = elementCount(tensor);
   const type = C_TYPES[tensor.dtype];
   const draw = [
     code`    auto* drawn_${i} = mapped<${type}>(files[${i + WORDS}], ${count});`,
-    code`    in_parts(threads, ${count}, [=](Int first, Int last) { draw(drawn_${i}, first, last, set, mixed(seed + ${i}), large); });`,
+    code`    in_parts(threads, ${count}, [=](Int first, Int last) { ${isShort(tensor) ? code`draw_short(${tensor.dtype}{}, ` : code`draw(`}drawn_${i}, first, last, set, mixed(seed + ${i}), large); });`,
   ];
   return [
     ...(isFixed ? [code`    auto* drawn_${i} = given<${type}>(files[${i + WORDS}], ${count});`] : draw),
@@ -101,29 +122,36 @@ function drawn(tensor: Tensor, i: number, low: readonly number[] | undefined, is
       ? overElements(
           tensor,
           low,
-          (inside, flat) => code`it.${dataName(tensor.name)}.data[${inside}] = drawn_${i}[${flat}];`,
+          (inside, stored) =>
+            code`it.${dataName(tensor.name)}.data[${inside}] = ${isShort(tensor) ? code`decoded(${tensor.dtype}{}, drawn_${i}[${stored}])` : code`drawn_${i}[${stored}]`};`,
         )
       : [code`    it.${dataName(tensor.name)}.data = drawn_${i};`]),
   ];
 }
 
-/** Visits all elements of a tensor with all threads. @param low the offset of the border, 0 or negative */
-function overElements(tensor: Tensor, low: readonly number[], each: (inside: Code, flat: Code) => Code): Code[] {
-  const names = tensor.dims.map((_, d) => new Name("axis", `e${d}`, `element ${d} of ${tensor.name}`));
+/**
+ * Visits all elements of a tensor with all threads.
+ * @param low the offset of the border, 0 or negative
+ * @param each is given the place in the copy, and the place as the tensor is stored
+ */
+function overElements(tensor: Tensor, low: readonly number[], each: (inside: Code, stored: Code) => Code): Code[] {
+  const { dims } = tensor;
+  const names = dims.map((_, d) => new Name("axis", `e${d}`, `element ${d} of ${tensor.name}`));
   const inside = code`it.${placeName(tensor.name)}(${list(names.map((name, d) => code`${name} + ${-(low[d] ?? 0)}`))})`;
-  const flat = tensor.dims.reduce<Code>(
-    (sum, dim, d) => (d === 0 ? code`${names[0] ?? NOTHING}` : code`(${sum}) * ${dim.extent} + ${names[d] ?? NOTHING}`),
-    NOTHING,
+  const stored = printIndex(tensor.storage, (axis) => names[dims.findIndex(({ name }) => name === axis)] ?? NOTHING);
+  const shared = Math.max(
+    0,
+    dims.findIndex(({ extent }) => extent > 1),
   );
   return [
-    code`    in_parts(threads, ${tensor.dims[0]?.extent ?? 1}, [=](Int first, Int last) {`,
-    ...tensor.dims.map(({ extent }, d) => {
+    code`    in_parts(threads, ${dims[shared]?.extent ?? 1}, [=](Int first, Int last) {`,
+    ...dims.map(({ extent }, d) => {
       const name = names[d] ?? NOTHING;
-      return d === 0
+      return d === shared
         ? code`      for (Int ${name} = first; ${name} < last; ${name}++)`
         : code`      for (Int ${name} = 0; ${name} < ${extent}; ${name}++)`;
     }),
-    code`        ${each(inside, flat)}`,
+    code`        ${each(inside, stored)}`,
     code`    });`,
   ];
 }
@@ -140,8 +168,16 @@ function stepped(time: Time, compute: Code): Code[] {
   ];
 }
 
-/** The plane after the last step, without its border. */
-function copied(output: Tensor, time: Time, low: readonly number[]): Code[] {
-  const plane = { ...output, name: time.first };
-  return overElements(plane, low, (inside, flat) => code`answer[${flat}] = it.${dataName(time.first)}[${inside}];`);
+/** A copy is used by every set, and sums are added to what it holds. */
+const cleared = (output: Tensor): Code =>
+  code`    in_parts(threads, ${elementCount(output)}, [](Int first, Int last) { for (Int i = first; i < last; i++) it.${dataName(output.name)}.set(i, 0); });`;
+
+/** The results in the order in which they are stored: a plane after its last step without its border, or a copy. */
+function copied(output: Tensor, name: string, low: readonly number[]): Code[] {
+  return overElements(
+    { ...output, name },
+    low,
+    (inside, stored) =>
+      code`answer[${stored}] = ${isShort(output) ? code`encoded(${output.dtype}{}, it.${dataName(name)}[${inside}])` : code`it.${dataName(name)}[${inside}]`};`,
+  );
 }

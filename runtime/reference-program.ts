@@ -13,6 +13,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { type Computation, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { partsOf, together } from "../abstraction/epilogue.ts";
+import { UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { compilerFlags, nativeTarget } from "../targets/index.ts";
@@ -37,7 +38,7 @@ export const RUN_LIMIT_MS = 600_000;
 
 /**
  * The output of a computation, row-major, as {@link interpret} gives it.
- * @throws EnvironmentError if the machine lacks disk space or memory; Error if the program exceeds the time limit
+ * @throws EnvironmentError if the machine lacks disk space or memory; UsageError if the program exceeds the time limit
  */
 export function interpretCompiled(computation: Computation, inputs: Inputs, options: ProgramOptions): Promise<Values> {
   return onThisMachine("computing what kernels must answer", () => compileAndInterpret(computation, inputs, options));
@@ -78,6 +79,7 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
       }),
     );
     if (run.status === "stopped") throw new Error("computing what kernels must answer was stopped");
+    if (run.status === "timed out") throw tooLong(computation, run.limitMs);
     if (run.status !== "ok")
       throw (
         toolProblem(run, "computing what kernels must answer") ??
@@ -88,6 +90,13 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
+}
+
+/** The error if expected results take longer than a program may run. */
+export function tooLong({ name }: Computation, limitMs: number): UsageError {
+  return new UsageError(`what kernels of ${name} must answer is not computed within ${limitMs / 1000} s`, {
+    hint: "give smaller extents, or --model-only, which measures nothing",
+  });
 }
 
 /** Flags for programs that compute expected results. */

@@ -4,8 +4,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { defineComputation, inputsOf } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
+import { defineComputation, inputsOf, targetOf } from "../abstraction/computation.ts";
+import { type DType, rangeOf } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { PORTABLE } from "../intrinsics/portable.ts";
 import { decodeElements } from "../runtime/bytes.ts";
@@ -13,9 +13,9 @@ import { cacheFolder } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { drawnReference } from "../runtime/drawn-reference.ts";
 import { createRunner } from "../runtime/measure.ts";
-import type { Reference, ReferenceSet } from "../runtime/verify.ts";
+import { fromMemory, type Reference, type ReferenceSet } from "../runtime/verify.ts";
 import { generate } from "../session/kernel.ts";
-import { plainCandidate } from "./support/packages.ts";
+import { computationOf, plainCandidate } from "./support/packages.ts";
 
 const workdir = cacheFolder("runtime");
 let compiler: Compiler;
@@ -66,6 +66,48 @@ describe("a reference that is kept in files", () => {
     },
   );
 
+  it.each([
+    ["conv2d", "u8s8", "NHWC", { n: 2, c: 5, k: 6, h: 9, w: 11 }],
+    ["conv2d", "u8s8", "NCHW", { c: 5, k: 6, h: 9, w: 11, stride: 2 }],
+    ["conv2d", "s16", "NHWC", { c: 5, k: 6, h: 9, w: 11, pad: 0 }],
+    ["conv2d", "s16", "NCHW4c", { c: 8, k: 8, h: 9, w: 11 }],
+    ["conv2d", "f32", "NHWC", { c: 5, k: 6, h: 9, w: 11 }],
+    ["conv2d", "bf16", "NHWC", { c: 5, k: 6, h: 9, w: 11 }],
+    ["conv2d", "f16", "NCHW", { c: 5, k: 6, h: 9, w: 11 }],
+    ["depthwise-conv2d", "u8s8", "NHWC", { c: 5, h: 9, w: 11 }],
+    ["matmul", "s8", undefined, { m: 30, n: 300, k: 70 }],
+  ] as [string, string, string | undefined, Record<string, number>][])(
+    "equals the interpreter in the order of its tensors: %s %s %s",
+    async (operator, dtype, layouts, parameters) => {
+      const computation = computationOf(operator, dtype, parameters, layouts === undefined ? {} : { layouts });
+      const reference = await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 });
+      if (!reference) throw new Error("it is not drawn");
+      const isExact = targetOf(computation).dtype === "s32";
+      expect(reference.sets.map(({ name }) => name)).toEqual(["exact", "random", "extreme"].slice(isExact ? 1 : 0));
+      for (const set of reference.sets) {
+        const inputs = Object.fromEntries(
+          inputsOf(computation).map((t) => [
+            t.name,
+            fromMemory(t, decodeElements(t.dtype, set.inputs[t.name] ?? new Uint8Array())),
+          ]),
+        );
+        const output = targetOf(computation);
+        const expected = interpret(computation, inputs);
+        expect([...fromMemory(output, set.expected)]).toEqual([...expected]);
+        if (isExact) expect(set.tolerance.every((x) => x === 0)).toBe(true);
+        // Zeros do not pass.
+        else if (set.name !== "extreme")
+          expect(set.expected.filter((x, i) => Math.abs(x) > (set.tolerance[i] ?? 0)).length).toBeGreaterThan(300);
+        expect(set.expected.every(Number.isFinite)).toBe(true);
+        for (const { name, dtype } of inputsOf(computation)) {
+          const [min, max] = rangeOf(dtype);
+          const ends = inputs[name]?.filter((x) => x === min || x === max).length ?? 0;
+          if (isExact) expect(ends / (inputs[name]?.length ?? 1) > 0.5).toBe(set.name === "extreme");
+        }
+      }
+    },
+  );
+
   it("draws numbers of each set's kind, the same for the same seed", async () => {
     const all = await Promise.all(
       [1, 2].map(() => drawn("y[i,j] = 2*x[i,j]", { i: 80, j: 1000 }, { x: "f32", y: "f32" })),
@@ -93,10 +135,12 @@ describe("a reference that is kept in files", () => {
 
   it.each([
     ["y[i] = x[i]*x[i]", "small", { i: 64 }, { x: "f32", y: "f32" }, undefined],
-    ["y[i] += s32(x[i,k])", "integers", { i: 64, k: 3 }, { x: "s8", y: "s32" }, 0],
+    ["y[i] += sat_s8(x[i,k])/2", "quotients of integers", { i: 64, k: 3 }, { x: "s8", y: "s8" }, 0],
+    ["y[i] += f32(x[i,k])", "integers beside floats", { i: 64, k: 3 }, { x: "s8", y: "f32" }, 0],
     ["y[i] = exp(x[i])", "of functions", { i: 64 }, { x: "f32", y: "f32" }, 0],
     ["y[i] = 0.1*x[i]", "fractions that are not exact", { i: 64 }, { x: "f32", y: "f32" }, 0],
     ["y[i] += a[i,k]*b[k]", "sums that no exact set fits", { i: 2, k: 2 ** 25 }, { a: "f32", b: "f32", y: "f32" }, 0],
+    ["y[i] = f32(x[i])*2", "tf32", { i: 64 }, { x: "tf32", y: "f32" }, 0],
     ["y[i] = y[i-1] + x[i]", "recurrences", { i: 64 }, { x: "f32", y: "f32" }, 0],
   ] as [string, string, Record<string, number>, Record<string, DType>, number | undefined][])(
     "is kept in memory instead: %s, %s",
@@ -106,6 +150,17 @@ describe("a reference that is kept in files", () => {
       expect(await drawnReference(computation, 1, options)).toBeUndefined();
     },
   );
+
+  it("is kept in memory instead where an index is read from a tensor", async () => {
+    const computation = defineComputation({
+      ...{
+        equation: "y[i] = table[clamp(x[i])]",
+        extents: { i: 64 },
+        tensors: { x: "s32", y: "s32", table: { dtype: "s32", shape: [9] } },
+      },
+    });
+    expect(await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 })).toBeUndefined();
+  });
 
   it("keeps the values an operator fixes, which may be fractions", async () => {
     const computation = defineComputation({

@@ -49,6 +49,7 @@ template <class T> static bool all_within(const char* got_bytes, const char* wan
 /** Describes the first wrong element; empty if there is none. NaN differs from every number. */
 static std::string compare(const Argument& output, const char* got_bytes, const InputSet& set) {
   if (set.stored.data && !set.checked.data) {
+    if (memcmp(got_bytes, set.stored.data, output.bytes()) == 0) return "";
     const bool passes = output.dtype == DType::f32   ? all_within<float>(got_bytes, set.stored.data, output.elements, set.within)
                         : output.dtype == DType::f64 ? all_within<double>(got_bytes, set.stored.data, output.elements, set.within)
                                                      : false;

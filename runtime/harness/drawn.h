@@ -10,11 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Floats in their storage format; the interpreter's numbers have the same values. */
+/* Elements in their storage format; the interpreter's numbers have the same values. */
 template <class T> struct Plain {
   T* data = nullptr;
   T operator[](Int at) const { return data[at]; }
-  void set(Int at, double value) { data[at] = T(value); }
+  template <class V> void set(Int at, V value) { data[at] = T(value); }
 };
 
 [[noreturn]] inline void end_with(const char* what, int error) {
@@ -80,31 +80,84 @@ inline uint32_t mixed(uint32_t x) {
 }
 
 /*
+ *            floats                                      integers
  * exact      whole numbers from -large to large, 1 to 3
- * random     between -1 and 1
- * extreme    of very unequal size, up to `large`
+ * random     between -1 and 1                            of the whole range
+ * extreme    of very unequal size, up to `large`         mostly the largest or the smallest
  */
 enum Set { EXACT, RANDOM, EXTREME };
 
-template <class T> void draw(T* to, Int first, Int last, Set set, uint32_t key, double large) {
+/* Calls `put(i, value)` for the elements of a part. */
+template <class T, class Put> void draw_each(Int first, Int last, Set set, uint32_t key, double large, Put put) {
   /* The counter has only 32 bits, so each block of 2^16 has its own key. */
   for (Int begin = first; begin < last;) {
     const Int end = (begin | 0xffff) + 1 < last ? (begin | 0xffff) + 1 : last;
     const uint32_t own = mixed(key + uint32_t(begin >> 16) * 0x9e3779b9u);
+    if constexpr (T(0.5) == T(0)) {
+      constexpr int spare = 32 - 8 * int(sizeof(T));
+      constexpr bool is_signed = T(-1) < T(0);
+      constexpr T most = T((1ull << (8 * sizeof(T) - is_signed)) - 1), least = is_signed ? T(-Int(most) - 1) : T(0);
+      /* Two neighbours of the largest value saturate a sum of two products. */
+      const T ends[] = {most, most, most, most, least, least, least, T(most - 1), T(least + 1), T(1)};
+      if (set == RANDOM)
+        for (Int i = begin; i < end; i++) put(i, T(mixed(own + uint32_t(i)) >> spare));
+      else
+        for (Int i = begin; i < end; i++) put(i, ends[(mixed(own + uint32_t(i)) >> 16) * 10 >> 16]);
+      begin = end;
+      continue;
+    }
     const T most = T(large);
     const int whole = int(large), values = 2 * whole + 1;
     if (set == EXACT)
-      for (Int i = begin; i < end; i++) to[i] = T(int((mixed(own + uint32_t(i)) >> 16) * values >> 16) - whole);
+      for (Int i = begin; i < end; i++) put(i, T(int((mixed(own + uint32_t(i)) >> 16) * values >> 16) - whole));
     else if (set == RANDOM)
-      for (Int i = begin; i < end; i++) to[i] = T(int(mixed(own + uint32_t(i)) >> 7) - (1 << 24)) * T(0x1p-24);
+      for (Int i = begin; i < end; i++) put(i, T(int(mixed(own + uint32_t(i)) >> 7) - (1 << 24)) * T(0x1p-24));
     else
       for (Int i = begin; i < end; i++) {
         const uint32_t bits = mixed(own + uint32_t(i)), pick = (bits & 0xff) * 5 >> 8;
         const T size = pick < 2 ? most : pick < 3 ? T(1) : pick < 4 ? T(0x1p-6) : T(0);
-        to[i] = (bits & 0x100 ? -size : size) * (T(0.5) + T(int(bits >> 9)) * T(0x1p-24));
+        put(i, (bits & 0x100 ? -size : size) * (T(0.5) + T(int(bits >> 9)) * T(0x1p-24)));
       }
     begin = end;
   }
+}
+
+template <class T> void draw(T* to, Int first, Int last, Set set, uint32_t key, double large) {
+  draw_each<T>(first, last, set, key, large, [=](Int i, T value) { to[i] = value; });
+}
+
+inline float float_of(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+inline uint32_t bits_of(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+/* Floats of 16 bits as they are stored. The values are those of the type, rounded before. */
+inline float decoded(bf16, uint16_t bits) { return float_of(uint32_t(bits) << 16); }
+inline uint16_t encoded(bf16, float value) { return uint16_t(bits_of(value) >> 16); }
+inline double largest(bf16) { return 0x1.fep127; }
+
+inline float decoded(f16, uint16_t bits) {
+  const uint32_t sign = uint32_t(bits & 0x8000) << 16, exponent = bits >> 10 & 31, fraction = bits & 1023;
+  if (exponent == 0) return (sign ? -1 : 1) * float(fraction) * 0x1p-24f;
+  return float_of(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13);
+}
+inline uint16_t encoded(f16, float value) {
+  const uint32_t wide = bits_of(value), sign = wide >> 16 & 0x8000, exponent = wide >> 23 & 255;
+  if (exponent == 255) return uint16_t(sign | 0x7c00 | (value != value ? 0x200 : 0));
+  if (exponent < 113) return uint16_t(sign | uint32_t(__builtin_fabsf(value) * 0x1p24f));
+  return uint16_t(sign | (exponent - 112) << 10 | (wide >> 13 & 1023));
+}
+inline double largest(f16) { return 65504; }
+
+template <class F> void draw_short(F kind, uint16_t* to, Int first, Int last, Set set, uint32_t key, double large) {
+  const double most = large < largest(kind) ? large : largest(kind);
+  draw_each<float>(first, last, set, key, most, [=](Int i, float value) { to[i] = encoded(kind, float(F::wrap(double(value)))); });
 }
 
 /* Reports least and greatest value and whether all are finite, which shows whether wrong answers can be detected. */
