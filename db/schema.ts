@@ -8,7 +8,8 @@
  *     calibrations   measured constants of a machine
  *
  * Ids are hashes of a record's canonical JSON (identity.ts), so a record has the same id in every file and merging is a union.
- * The views `records` (a trial with its world) and `best` are for people: `sqlite3 automap.db "select * from best"`.
+ * The views `records` (a trial with its world), `best`, `searches`, `failures` and `instructions` are for people:
+ * `sqlite3 automap.db "select * from best"`.
  */
 
 /** `amap` in ASCII: marks a file as automap's, also for `file automap.db`. */
@@ -316,6 +317,39 @@ export const MIGRATIONS: readonly Migration[] = [
     sql: `
       -- seconds; every sample is longer by a margin
       ALTER TABLE trials ADD COLUMN lost_to REAL CHECK (lost_to IS NULL OR lost_to > 0 AND median > lost_to);
+    `,
+  },
+  {
+    version: 9,
+    summary: "views of searches, of failures and of instructions, for people",
+    additive: true,
+    sql: `
+      -- A view of the user's own may have one of these names. The backup keeps it.
+      DROP VIEW IF EXISTS searches;
+      CREATE VIEW searches AS
+      SELECT runs.id, runs.status, datetime(started / 1000, 'unixepoch') AS started, (ended - started) / 1000.0 AS seconds,
+             operator, name, json_patch(extents, parameters) AS shape, dtype, sum, target, cpu,
+             json_extract(options, '$.strategy') AS strategy, seed, coalesce(json_extract(options, '$.threads'), 1) AS threads,
+             count(trials.id) FILTER (WHERE comparison IS NULL) AS trials,
+             count(trials.id) FILTER (WHERE comparison IS NULL AND trials.status NOT IN ('ok', 'emulated')) AS failed,
+             min(median) AS fastest
+      FROM runs JOIN workloads ON workloads.id = runs.workload JOIN environments ON environments.id = runs.environment
+           LEFT JOIN trials ON trials.run = runs.id
+      GROUP BY runs.id;
+
+      -- The log is that of the latest trial of a group.
+      DROP VIEW IF EXISTS failures;
+      CREATE VIEW failures AS
+      SELECT status, operator, intrinsic, target, count(*) AS trials, datetime(max(at) / 1000, 'unixepoch') AS latest, id, log
+      FROM records WHERE status NOT IN ('ok', 'emulated')
+      GROUP BY status, operator, intrinsic, target;
+
+      DROP VIEW IF EXISTS instructions;
+      CREATE VIEW instructions AS
+      SELECT intrinsic, target, cpu, threads, count(DISTINCT computation) AS computations, count(*) AS trials,
+             count(*) FILTER (WHERE status = 'ok') AS measured, count(*) FILTER (WHERE status NOT IN ('ok', 'emulated')) AS failed,
+             max(2 * points / median) / 1e9 AS gops
+      FROM records GROUP BY intrinsic, target, cpu, threads;
     `,
   },
 ];

@@ -218,6 +218,10 @@ describe("the schema", () => {
           8,
           "9b9969ed7a4bd4cf6bdb9d9c1c6abf68",
         ],
+        [
+          9,
+          "2b1fda1202f6e16c91786ada1e5391d8",
+        ],
       ]
     `);
   });
