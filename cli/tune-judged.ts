@@ -16,7 +16,7 @@ import { type JudgedKernel, judgeByModel } from "../session/judge.ts";
 import { writeKernel } from "./files.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import type { TuneWords } from "./tune.ts";
-import { conclude, judgedSchema } from "./tune-outcome.ts";
+import { conclude, judgedSchema, whyUnanswered } from "./tune-outcome.ts";
 
 /** Ranks candidates by the model, runs the best under an emulator, and records each without a time. */
 export async function judge(
@@ -46,12 +46,14 @@ export async function judge(
   );
   if ("refused" in outcome) return conclude({ status: "nothing-maps", refused: outcome.refused }, given, 0);
   if ("problem" in outcome) return conclude({ status: "environment", problem: outcome.problem }, given, 0);
-  const { judged, database, emulator } = outcome;
+  const { judged, database, emulator, unanswered } = outcome;
   const right = judged.find(({ measurement }) => measurement.status === "emulated");
-  if (signal.aborted) say(`stopped after ${counted(judged.length, "kernel")}; none of the others was judged`);
+  if (unanswered) say(whyUnanswered(unanswered));
+  const ended = signal.aborted ? "stopped" : outcome.late ? "the time was up" : undefined;
+  if (ended) say(`${ended} after ${counted(judged.length, "kernel")}; none of the others was judged`);
   if (given.json)
     printJson(judgedSchema, {
-      ...{ measured: false, target: machine.name, emulator, database },
+      ...{ measured: false, target: machine.name, emulator, database, late: outcome.late === true },
       candidates: judged.map(({ id, candidate, prediction, measurement }) => ({
         ...{ id, status: measurement.status, intrinsic: candidate.intrinsic },
         mapping: isMapped(candidate) ? candidate.matching : { design: placeText(candidate) },

@@ -15,6 +15,7 @@ import { nativeTarget } from "../targets/index.ts";
 import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
 import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { unansweredText } from "./tune-outcome.ts";
 
 /** A choice, not a measurement: the first trials of the 16 tasks of ResNet-18 that are sums of products take about a minute. */
 const DEFAULT_NETWORK_SECONDS = 300;
@@ -126,8 +127,13 @@ async function run(model: string, given: z.infer<typeof options>): Promise<ExitC
 
 function progressText({ task, place, of, seconds, secondsLeft, outcome }: Share): string {
   const time = seconds === undefined ? "no kernel" : `${(seconds * 1e6).toFixed(1)} us`;
-  const failed = outcome.status === "failed" ? `; its search failed: ${outcome.because}` : "";
-  return `task ${place} of ${of}, ${task.steps.length} times: ${time}${failed}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
+  return `task ${place} of ${of}, ${task.steps.length} times: ${time}${whyNone(outcome)}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
+}
+
+/** Why a search has no kernel, where that is known. */
+function whyNone(outcome: Share["outcome"]): string {
+  if (outcome.status === "failed") return `; its search failed: ${outcome.because}`;
+  return "unanswered" in outcome && outcome.unanswered ? `; ${unansweredText(outcome.unanswered)}` : "";
 }
 
 /** Names the tasks that the time did not reach. */

@@ -10,6 +10,7 @@ import { operationsOf } from "../abstraction/time.ts";
 import { databaseOption } from "../db/index.ts";
 import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
 import { counted, indent, percent, printTime, table } from "../report/text.ts";
+import type { Unanswered } from "../session/answers-in-time.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { firstThatCompiles } from "../session/offline.ts";
 import { type Expected, rankByModelInTime } from "../session/rank.ts";
@@ -50,6 +51,16 @@ const searchSchema = documentOf({
   enumerationCut: z.strictObject({ what: z.string(), done: z.int(), of: z.int() }).nullable().meta({
     description: "how far the enumeration of mappings had come when the time cut it short; null where it was done",
   }),
+  unanswered: z
+    .strictObject({
+      needs: z
+        .number()
+        .nullable()
+        .meta({ description: "seconds that computing them takes here at least, where known" }),
+      limit: z.number().meta({ description: "seconds that they may take" }),
+    })
+    .nullable()
+    .meta({ description: "set where the expected results were not computed in time, so that nothing was measured" }),
   decided: z.boolean().meta({ description: "whether finals decided; false where Ctrl-C left no time for them" }),
   waitedSeconds: z.number().meta({ description: "of these, waiting for a core that another search used" }),
   database: z.string(),
@@ -76,6 +87,7 @@ export const judgedSchema = documentOf({
       predictedMicroseconds: microseconds,
     }),
   ),
+  late: z.boolean().meta({ description: "whether the time was up before all kernels were judged" }),
   database: z.string(),
 });
 /** The document of a search, of a ranking (--model-only), or of kernels for a machine that is not available. */
@@ -190,13 +202,29 @@ export function commandToGoOn(): string {
 }
 
 /** What to do when no kernel was found. */
-function whyNone({ status, failed, trials, database }: Found): string {
+function whyNone({ status, failed, trials, database, unanswered }: Found): string {
+  if (unanswered) return whyUnanswered(unanswered);
   if (trials.length === 0)
     return status === "interrupted"
       ? "no kernel was tried: it was stopped before the first was measured"
       : "no kernel was tried: the time was up before the first was measured; give more of it with --time";
   const counts = Object.entries(failed).map(([why, count]) => `${count} ${why}`);
   return `no kernel worked: ${counts.join(", ")}; --verbose shows their logs, or automap db failures${databaseOption(database)}`;
+}
+
+/** What would have helped a search that nothing could be verified in. */
+export function whyUnanswered(unanswered: Unanswered): string {
+  const { needs, limit } = unanswered;
+  const more = Math.ceil((2 * (needs ?? limit)) / 10) * 10;
+  return `no kernel was tried: ${unansweredText(unanswered)}\n  --time ${more} gives them more; smaller sizes take less; --model-only measures nothing`;
+}
+
+/** What is not verified is not measured. */
+export function unansweredText({ needs, limit }: Unanswered): string {
+  const results = "the results to verify it by";
+  return needs === undefined
+    ? `${results} were not computed in ${limit} s`
+    : `${results} take ${Math.ceil(needs)} s at least, and may take ${limit} s`;
 }
 
 function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWords>): string {
@@ -280,6 +308,9 @@ function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {
     failed,
     seconds,
     enumerationCut: outcome.enumerationCut ?? null,
+    unanswered: outcome.unanswered
+      ? { needs: outcome.unanswered.needs ?? null, limit: outcome.unanswered.limit }
+      : null,
     decided: best !== undefined && outcome.finalsCut !== true,
     waitedSeconds,
     database,

@@ -85,7 +85,7 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
     .option("--trials <n>", `kernels to measure at most (default ${DEFAULT_TRIALS})`)
     .option(
       "--time <seconds>",
-      `seconds until the search ends, preparation included; at least one kernel is measured, and finals follow (default ${DEFAULT_SECONDS})`,
+      `seconds until the search ends, preparation included; at least one kernel is measured, if what it must answer is known in time, and finals follow (default ${DEFAULT_SECONDS})`,
     )
     .option("--seed <n>", "seed of the search (default 1)")
     .option("--threads <n>", "threads of a kernel (default 1)")

@@ -302,7 +302,7 @@ export function compilePool(
 }
 
 /** The options with one signal more. */
-function stoppedBy(options: CompileOptions, signal: AbortSignal | undefined): CompileOptions {
+export function stoppedBy<O extends Pick<CompileOptions, "signal">>(options: O, signal: AbortSignal | undefined): O {
   const signals = [options.signal, signal].filter((s) => s !== undefined);
   return { ...options, signal: signals.length === 0 ? undefined : AbortSignal.any(signals) };
 }

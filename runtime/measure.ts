@@ -19,7 +19,7 @@ import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstra
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement, Surroundings } from "../abstraction/trial.ts";
 import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
-import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler } from "./compiler.ts";
+import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler, stoppedBy } from "./compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
 import type { ArmTools } from "./cross.ts";
 import { drawnReference } from "./drawn-reference.ts";
@@ -99,11 +99,7 @@ export interface Runner {
   readonly cores: Cores;
   /** Starts compilation and disassembly ahead of `measure`. */
   readonly compile: (kernel: Kernel, signal?: AbortSignal) => Promise<Compiled>;
-  readonly reference: (
-    computation: Computation,
-    seed: number,
-    options?: Pick<ReferenceOptions, "fixed">,
-  ) => Promise<Reference>;
+  readonly reference: (computation: Computation, seed: number, options?: Drawing) => Promise<Reference>;
   readonly measure: (kernel: Kernel, reference: Reference, options?: MeasureOptions) => Promise<Measurement>;
   /**
    * The results in order, each as soon as it is known. Returning early aborts the rest. Kernels share a process until
@@ -126,6 +122,7 @@ export interface Runner {
   readonly close: () => Promise<void>;
 }
 
+type Drawing = Pick<ReferenceOptions, "fixed" | "signal">;
 type Settings = Required<Omit<MeasureOptions, "enough">> & Pick<MeasureOptions, "enough">;
 const DEFAULTS = {
   budgetSeconds: 0.3,
@@ -247,10 +244,10 @@ class LocalRunner implements Runner {
     return this.pool.kernel(kernel, signal);
   }
 
-  reference(computation: Computation, seed: number, more: Pick<ReferenceOptions, "fixed"> = {}): Promise<Reference> {
+  reference(computation: Computation, seed: number, { signal, ...more }: Drawing = {}): Promise<Reference> {
     const { compiler, workdir, cores } = this;
     const { scratch, stopping } = this.place;
-    const options = { compiler, workdir, cores, signal: stopping.signal, ...more };
+    const options = stoppedBy({ compiler, workdir, cores, signal: stopping.signal, ...more }, signal);
     const folder = join(scratch.path, "drawn");
     return onThisMachine(
       "drawing inputs",

@@ -31,6 +31,18 @@ export function following(
   return { signal: controller.signal, letGo };
 }
 
+/**
+ * Closes a runner when a signal is aborted, which ends what it does; the work under way is then rejected. It may be
+ * closed again.
+ * @returns ends the listening
+ */
+export function closedBy(signal: AbortSignal | undefined, runner: { readonly close: () => Promise<void> }): () => void {
+  const stop = (): void => void runner.close().catch(() => undefined);
+  signal?.addEventListener("abort", stop);
+  if (signal?.aborted) stop();
+  return () => signal?.removeEventListener("abort", stop);
+}
+
 /** @returns false if the signal came first. The work then continues, and its outcome is ignored */
 export async function isDoneBefore(
   work: Promise<unknown> | undefined,

@@ -20,6 +20,7 @@ import { findArmTools } from "../runtime/cross.ts";
 import { emulatedVerdict, emulatorOf } from "../runtime/emulated-verdict.ts";
 import { createRunner, type MeasureOptions } from "../runtime/measure.ts";
 import { compileForIntel, findOcloc } from "../runtime/ocloc.ts";
+import { closedBy } from "../runtime/until.ts";
 import { type Reference, referenceFor } from "../runtime/verify.ts";
 import { isElsewhere, isGpu, isPredictedOnly, oclocDevice } from "../targets/index.ts";
 import { softwareHere } from "./environment.ts";
@@ -79,10 +80,7 @@ async function underQemu(
   const made = await createRunner({ threads, emulated: tools });
   if (made.status === "environment") return made;
   const { runner } = made;
-  // A runner that is closed ends what it does. It is closed again in the end, and what fails is told then.
-  const stop = (): void => void runner.close().catch(() => undefined);
-  signal?.addEventListener("abort", stop);
-  if (signal?.aborted) stop();
+  const release = closedBy(signal, runner);
   const { compiler, emulatorVersion } = tools;
   return {
     status: "ready",
@@ -91,7 +89,7 @@ async function underQemu(
     reference: (computation, fixed) => runner.reference(computation, INPUT_SEED, { fixed }),
     judge: (kernel, reference) => runner.measure(kernel, reference, ONCE),
     close: () => {
-      signal?.removeEventListener("abort", stop);
+      release();
       return runner.close();
     },
   };

@@ -13,6 +13,7 @@ import { cacheFolder } from "../runtime/cache.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { emulatedVerdict } from "../runtime/emulated-verdict.ts";
 import { createRunner } from "../runtime/measure.ts";
+import { closedBy } from "../runtime/until.ts";
 import { referenceFor } from "../runtime/verify.ts";
 import { checkEmulatedMemory } from "./memory.ts";
 
@@ -28,14 +29,14 @@ export interface JudgeKernelOptions {
 /**
  * Runs a kernel on random and on extreme inputs and compares every element of its output with the equation.
  * @returns `ok` with the times where this CPU ran it, `emulated` where every element is right under emulation, or how it failed
- * @throws EnvironmentError without a C++ compiler, UsageError for tensors that an emulation cannot hold
+ * @throws EnvironmentError without a C++ compiler, UsageError for tensors that an emulation cannot hold, Error if aborted
  */
 export async function judgeKernel(
   computation: Computation,
   kernel: Kernel,
   { threads = 1, signal }: JudgeKernelOptions = {},
 ): Promise<Measurement> {
-  if (kernel.language === "c++") return measured(computation, kernel, threads);
+  if (kernel.language === "c++") return measured(computation, kernel, threads, signal);
   checkEmulatedMemory(computation);
   const compiler = await findCompiler();
   if (compiler.status === "environment") throw new EnvironmentError(compiler);
@@ -43,12 +44,20 @@ export async function judgeKernel(
   return emulatedVerdict(kernel, reference, { signal });
 }
 
-async function measured(computation: Computation, kernel: Kernel, threads: number): Promise<Measurement> {
+async function measured(
+  computation: Computation,
+  kernel: Kernel,
+  threads: number,
+  signal: AbortSignal | undefined,
+): Promise<Measurement> {
   const made = await createRunner({ threads });
   if (made.status === "environment") throw new EnvironmentError(made);
+  const { runner } = made;
+  const release = closedBy(signal, runner);
   try {
-    return await made.runner.measure(kernel, await made.runner.reference(computation, INPUT_SEED));
+    return await runner.measure(kernel, await runner.reference(computation, INPUT_SEED));
   } finally {
-    await made.runner.close();
+    release();
+    await runner.close();
   }
 }

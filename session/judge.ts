@@ -17,7 +17,9 @@ import type { Measurement } from "../abstraction/trial.ts";
 import { beginRun, DEFAULT_DATABASE, endRun, openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { isElsewhere } from "../targets/index.ts";
+import { needsLonger, type Unanswered } from "./answers-in-time.ts";
 import { languagesFor, usableIntrinsics } from "./choose.ts";
+import { type Deadline, deadlineOf } from "./deadline.ts";
 import { type Emulator, emulatorFor } from "./emulators.ts";
 import { checkEmulatedMemory, checkMemory } from "./memory.ts";
 import { writtenKernel } from "./offline.ts";
@@ -44,7 +46,15 @@ export interface JudgedKernel extends Expected {
 }
 
 export type JudgeOutcome =
-  | { readonly judged: readonly JudgedKernel[]; readonly database: string; readonly emulator: string }
+  | {
+      readonly judged: readonly JudgedKernel[];
+      readonly database: string;
+      readonly emulator: string;
+      /** Set when the time was up before all kernels asked for were judged. The one that was being run then has no record. */
+      readonly late?: true;
+      /** Set when the expected results of kernels were not computed in time, so that none was judged. */
+      readonly unanswered?: Unanswered;
+    }
   | { readonly refused: readonly Reason[] }
   | { readonly problem: EnvironmentProblem };
 
@@ -54,24 +64,29 @@ export const JUDGED_KERNELS = 4;
 const DRAWN = 4;
 
 /**
- * Fewer kernels than asked for where the signal came; the one that was being run then has no record.
+ * Fewer kernels than asked for where the signal came or `seconds` were over; the one that was being run then has no record. At least one is
+ * judged, unless the signal came or its expected results take too long.
  * @throws UsageError when the database is none of automap's, more threads are asked for than the machine has cores, instructions are of several
  * languages, or the tensors are too large
  */
 export async function judgeByModel(subject: TuneSubject, options: JudgeOptions): Promise<JudgeOutcome> {
   const { machine, onJudged, onDropped, database = DEFAULT_DATABASE, count = JUDGED_KERNELS, ...ranking } = options;
-  const { threads = enginesOf(machine), seed = 1, signal } = ranking;
+  const { threads = enginesOf(machine), seed = 1, signal, seconds } = ranking;
   const { computation, parameters = {}, name, fixed = {} } = subject;
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const language = languageOf(offered, machine);
   checkJudged(machine, computation);
-  const emulator = await emulatorFor(machine, language, { threads, signal });
+  const deadline = deadlineOf(signal, seconds);
+  const emulator = await emulatorFor(machine, language, { threads, signal: deadline.signal });
   if (emulator.status === "environment") return { problem: emulator };
   const { environment } = emulator;
+  const longer = needsLonger(computation, deadline.answers, { fixed });
+  const none = { judged: [], database, emulator: emulator.name };
   try {
+    if (longer) return { ...none, unanswered: longer };
     const best = { ...ranking, machine, count: DRAWN * count };
     const found = await untilStopped(rankByModelInTime(computation, best), signal);
-    if (found === undefined) return { judged: [], database, emulator: emulator.name };
+    if (found === undefined) return none;
     const { ranking: ranked } = found;
     if ("refused" in ranked) return { refused: ranked.refused };
     const db = openDatabase(database);
@@ -83,7 +98,14 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
       });
       const judged: JudgedKernel[] = [];
       try {
-        for await (const verdict of verdictsOf(ranked, { computation, fixed, machine, emulator, signal, onDropped })) {
+        for await (const verdict of verdictsOf(ranked, {
+          computation,
+          fixed,
+          machine,
+          emulator,
+          deadline,
+          onDropped,
+        })) {
           const { candidate, prediction, measurement } = verdict;
           const intrinsic = intrinsicNamed(candidate.intrinsic);
           const id = recordTrial(db, {
@@ -102,7 +124,11 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
         throw error;
       }
       endRun(db, run, { status: signal?.aborted ? "interrupted" : "done", ended: Date.now() });
-      return { judged, database: db.path, emulator: emulator.name };
+      const isLate = deadline.isLate() && judged.length < count;
+      return {
+        ...{ judged, database: db.path, emulator: emulator.name },
+        ...(isLate && (judged.length > 0 ? { late: true } : { unanswered: { limit: deadline.answers.limit } })),
+      };
     } finally {
       db.close();
     }
@@ -110,6 +136,7 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
     if (error instanceof EnvironmentError) return { problem: error.problem };
     throw error;
   } finally {
+    deadline.letGo();
     await emulator.close();
   }
 }
@@ -119,19 +146,21 @@ interface Judging extends Pick<JudgeOptions, "machine"> {
   readonly computation: Computation;
   readonly fixed: Inputs;
   readonly emulator: Emulator;
-  readonly signal: AbortSignal | undefined;
+  readonly deadline: Deadline;
   readonly onDropped: JudgeOptions["onDropped"];
 }
 
-/** Kernels one after the other, those that the model likes best first, until all are judged or the signal comes. */
+/** Kernels one after the other, those that the model likes best first, until all are judged or the end has come. */
 async function* verdictsOf(
   ranked: readonly Expected[],
-  { computation, fixed, machine, emulator, signal, onDropped }: Judging,
+  { computation, fixed, machine, emulator, deadline, onDropped }: Judging,
 ): AsyncGenerator<Omit<JudgedKernel, "id">> {
+  const { signal } = deadline;
   const reference = await untilStopped(emulator.reference(computation, fixed), signal);
   if (reference === undefined) return;
+  deadline.next("first kernel");
   for (const expected of ranked) {
-    if (signal?.aborted) return;
+    if (signal.aborted) return;
     const kernel = writtenKernel(computation, expected, machine);
     if (typeof kernel === "string") {
       onDropped?.(kernel);
@@ -139,6 +168,7 @@ async function* verdictsOf(
     }
     const measurement = await untilStopped(emulator.judge(kernel, reference), signal);
     if (measurement === undefined) return;
+    deadline.next("other kernels");
     yield { ...expected, kernel, measurement };
   }
 }

@@ -43,7 +43,7 @@ import { calibrationFor } from "./predict.ts";
 import { type TuneOutcome, tuneComputation } from "./tune.ts";
 
 export interface TuneNetworkOptions {
-  /** For all tasks together. */
+  /** For all tasks together, preparation included. */
   readonly seconds: number;
   readonly database?: string;
   readonly seed?: number;
@@ -158,6 +158,7 @@ async function tuneOn(
   options: TuneNetworkOptions,
 ): Promise<readonly TunedTask[]> {
   const { seconds, threads = 1, equal = false, exact = false, machine, signal } = options;
+  const started = Date.now();
   const target = await targetFor(runner, options);
   const { beside = machine && isGpu(machine) ? besideOnGpu() : 1 } = options;
   const forms = likelyForms(
@@ -167,7 +168,6 @@ async function tuneOn(
   );
   const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
   const tasks = tasksOf({ ...program, steps: every }).filter(isTuned);
-  const started = Date.now();
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const states = tasks.map((task, i): State => {
     return { task, place: i + 1, searched: false, beaten: false, best: undefined, fruitless: 0, over: false };

@@ -8,7 +8,6 @@
  * The parts are implemented elsewhere: the search in tuner/, the measurements in runtime/, the records in db/.
  */
 
-import { setImmediate } from "node:timers/promises";
 import type { Candidate, CandidateKinds } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import {
@@ -20,11 +19,9 @@ import {
 } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { inSlices, type Sliced, type Step } from "../abstraction/steps.ts";
-import type { Measurement } from "../abstraction/trial.ts";
 import {
   beginRun,
   type Database,
@@ -44,10 +41,12 @@ import { search, type TuneEvent, type TunePhase, type TuneStatus } from "../tune
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
+import { answersIn, needsLonger, type Unanswered } from "./answers-in-time.ts";
 import { chooseSpace, isPlain, usableIntrinsics } from "./choose.ts";
 import { contradictionIn, contradictionText } from "./contradiction.ts";
 import { checkKnown } from "./declared.ts";
 import { decide, type TunedKernel } from "./finals.ts";
+import { all, measuredInTime } from "./measured-in-time.ts";
 import { checkMemory } from "./memory.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { storeIn } from "./store.ts";
@@ -79,7 +78,7 @@ export interface TuneComputationOptions {
   readonly seconds?: number;
   /**
    * Time limit in seconds from the call to the finals, including all preparation. It also cuts short a round in progress, but at least one
-   * kernel is always measured. When left out, only `seconds` applies.
+   * kernel is always measured, unless its expected results take more than this and more than a minute. When left out, only `seconds` applies.
    */
   readonly within?: number;
   /** Seed of everything that is drawn; 1 by default. The same seed and the same measurements give the same search. */
@@ -129,6 +128,8 @@ export type TuneOutcome =
       readonly database: string;
       /** Where the time limit cut enumeration short; later mappings were not considered. Absent when enumeration was complete. */
       readonly enumerationCut?: Step;
+      /** Set when the expected results of kernels were not computed in time. Nothing was verified then, and so nothing was measured. */
+      readonly unanswered?: Unanswered;
       /** Set when the signal left no time (a second) for finals. `best` is then the fastest recorded kernel with its earlier measurement. */
       readonly finalsCut?: true;
       /** The fault that kept the end of the search from being recorded, such as a full disk. */
@@ -186,16 +187,16 @@ async function tuneAt(place: Workplace, subject: TuneSubject, options: TuneCompu
   const db = openDatabase(options.database ?? DEFAULT_DATABASE);
   try {
     const started = Date.now();
+    const untried = (status: "interrupted" | "time-spent") => ({
+      ...{ status, computation: subject.computation, best: undefined, trials: [], failed: {} },
+      ...{ seconds: (Date.now() - started) / 1000, waitedSeconds: place.waited(), database: db.path },
+    });
     const preparing = prepare(db, place, subject, options);
-    if (!(await isDoneBefore(preparing, options.signal)))
-      return {
-        ...{ status: "interrupted", computation: subject.computation, best: undefined, trials: [], failed: {} },
-        ...{ seconds: (Date.now() - started) / 1000, waitedSeconds: place.waited(), database: db.path },
-      };
+    if (!(await isDoneBefore(preparing, options.signal))) return untried("interrupted");
     const prepared = await preparing;
-    return "refused" in prepared
-      ? { status: "nothing-maps", ...prepared }
-      : await searchPrepared(db, prepared, options);
+    if ("refused" in prepared) return { status: "nothing-maps", ...prepared };
+    if ("unanswered" in prepared) return { ...untried("time-spent"), ...prepared };
+    return await searchPrepared(db, prepared, options);
   } finally {
     db.close();
   }
@@ -227,12 +228,15 @@ async function prepare(
   place: Workplace,
   { computation, parameters = {}, fixed, name }: TuneSubject,
   options: TuneComputationOptions,
-): Promise<Prepared | { readonly refused: readonly Reason[] }> {
+): Promise<Prepared | { readonly refused: readonly Reason[] } | { readonly unanswered: Unanswered }> {
   const { threads = 1, seed = 1, kinds = "all", keeps, machine = nativeTarget() } = options;
   const started = Date.now();
   const { environment } = place;
   const announce = options.onNotice ?? (() => undefined);
   if (db.notice !== undefined) announce(db.notice);
+  const answers = answersIn(options.within);
+  const longer = isGpu(machine) ? undefined : needsLonger(computation, answers, { fixed });
+  if (longer) return { unanswered: longer };
   const phase = (name: TunePhase): void => options.onEvent?.({ kind: "phase", phase: name });
   phase("calibrating");
   const calibration = await place.calibration(db, announce, options.signal);
@@ -240,8 +244,9 @@ async function prepare(
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const target = place.machineIn(db);
   // Inputs are drawn by separate programs while enumeration runs. Their errors are reported where they are awaited.
-  const drawing = place.bench(computation, { fixed, announce });
-  drawing.catch(() => undefined);
+  const drawing = place.bench(computation, { fixed, announce, late: answers.late });
+  const drawnInTime = isDoneBefore(drawing, answers.late);
+  drawnInTime.catch(() => undefined);
   phase("enumerating");
   const enumeration = chooseSpace(computation, offered, { calibration, machine: target, threads, seed, kinds, keeps });
   const shareEnds = started + 1000 * ENUMERATION_SHARE * (options.within ?? Number.POSITIVE_INFINITY);
@@ -269,6 +274,7 @@ async function prepare(
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
   if (!isAllPlain) place.checkPromises();
   phase("drawing");
+  if (!(await drawnInTime)) return { unanswered: { limit: answers.limit } };
   const bench = await drawing;
   const workload: Workload = { computation, parameters, name };
   return {
@@ -371,47 +377,6 @@ function replayOptions(
     ...(cut && { enumerationCut: cut.after }),
     ...(bench.leftOut && { unchecked: bench.leftOut }),
   };
-}
-
-/** Measures candidates until the time is up or the user stops. The first candidate of a search is always measured. */
-function measuredInTime(
-  space: SessionSpace,
-  bench: Bench,
-  {
-    time,
-    stop,
-    phase,
-  }: {
-    readonly time: AbortSignal;
-    readonly stop: AbortSignal;
-    readonly phase: (name: TunePhase, of: number) => void;
-  },
-) {
-  let isAnswered = false;
-  return async function* (candidates: readonly Candidate[], goal?: number): AsyncGenerator<Measurement> {
-    const kernels: Kernel[] = [];
-    phase("writing", candidates.length);
-    // Kernels are generated one by one. Each compiles while the next is generated, and signals are handled in between.
-    for (const candidate of candidates) {
-      if (stop.aborted) return;
-      const kernel = space.kernelOf(candidate);
-      bench.begin(kernel, stop);
-      kernels.push(kernel);
-      await setImmediate();
-    }
-    phase("compiling", kernels.length);
-    for await (const answer of await bench.measure(kernels, { time, stop, goal, needsOne: !isAnswered })) {
-      isAnswered = true;
-      yield answer;
-    }
-  };
-}
-
-/** Kernels that are measured together are recorded together. */
-async function all(answers: AsyncIterable<Measurement>): Promise<readonly Measurement[]> {
-  const kept: Measurement[] = [];
-  for await (const answer of answers) kept.push(answer);
-  return kept;
 }
 
 /** Seconds left; when none are, the search still has time for one kernel. */

@@ -70,6 +70,8 @@ export interface BenchOptions {
   /** Values of tensors that the operator itself fixes. */
   readonly fixed?: Inputs | undefined;
   readonly announce: (text: string) => void;
+  /** Aborted when the expected results take too long. On a GPU they are computed beside the first kernels. */
+  readonly late?: AbortSignal | undefined;
 }
 
 /** One computation on the machine that measures it. */
@@ -161,10 +163,10 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
     checkPromises: () => {
       if (isOwn) requireDisassembler();
     },
-    bench: async (computation, { fixed, announce }) => {
+    bench: async (computation, { fixed, announce, late }) => {
       if (pointCount(computation) > LARGE_POINTS)
         announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
-      const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+      const reference = await runner.reference(computation, INPUT_SEED, { ...(fixed && { fixed }), signal: late });
       const { leftOut, sets } = reference;
       if (leftOut) {
         const kept = sets.map(({ name }) => name).join(" and ");

@@ -9,14 +9,18 @@ import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
 import { readTarget } from "../cli/target.ts";
 import { openDatabase, queryTrials, runsIn } from "../db/index.ts";
+import { PORTABLE } from "../intrinsics/portable.ts";
 import { findArmTools } from "../runtime/cross.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { emulatorFor } from "../session/emulators.ts";
 import { judgeByModel } from "../session/judge.ts";
+import { judgeKernel } from "../session/judge-kernel.ts";
+import { generate } from "../session/kernel.ts";
 import { writtenKernel } from "../session/offline.ts";
 import { rankByModel } from "../session/rank.ts";
 import { armTargetNamed } from "../targets/index.ts";
 import { commandLine } from "./support/command-line.ts";
+import { plainCandidate } from "./support/packages.ts";
 import { operator } from "./support/subgroup-kernels.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "automap-judge-"));
@@ -92,6 +96,20 @@ describe("Ctrl-C while a kernel is emulated", () => {
     }
   });
 
+  it("is heard by a kernel in C++ that is measured here", async () => {
+    const { command, begun } = endlessCompiler("measured", 0);
+    vi.stubEnv("CXX", command);
+    const computation = operator("matmul", "u8s8", { m: 9, n: 18, k: 20 });
+    const plain = plainCandidate(computation, PORTABLE);
+    if (!plain) throw new Error("nothing maps");
+    const stop = new AbortController();
+    const judging = judgeKernel(computation, generate(plain.candidate, plain.mapping), { signal: stop.signal });
+    judging.catch(() => undefined);
+    await expect.poll(() => existsSync(begun), { timeout: 250_000 }).toBe(true);
+    stop.abort();
+    await expect(judging).rejects.toThrow("stopped");
+  });
+
   it.skipIf(missing !== "")(`is heard by qemu ${missing}`, async () => {
     const machine = armTargetNamed("neoverse-n1");
     if (!machine) throw new Error("no neoverse-n1");
@@ -110,6 +128,16 @@ describe("Ctrl-C while a kernel is emulated", () => {
     } finally {
       await emulator.close();
     }
+  });
+});
+
+describe("the time of kernels under emulation", () => {
+  it("ends them once one is judged, and is told", async () => {
+    const { command } = endlessCompiler("late", 1);
+    vi.stubEnv("CXX", command);
+    const ran = await commandLine([...DG2, "--time", "1", "--db", join(scratch, "late.db")]);
+    expect(ran, ran.err).toMatchObject({ code: 0, out: expect.stringContaining("emulated") });
+    expect(ran.err).toContain("the time was up after 1 kernel; none of the others was judged");
   });
 });
 

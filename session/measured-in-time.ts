@@ -1,0 +1,50 @@
+/** @file Measures the candidates of a search until its time is up or the user stops it. */
+
+import { setImmediate } from "node:timers/promises";
+import type { Candidate } from "../abstraction/candidate.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import type { TunePhase } from "../tuner/search.ts";
+import type { SessionSpace } from "./session-space.ts";
+import type { Bench } from "./workplace.ts";
+
+/** Measures candidates until the time is up or the user stops. The first candidate of a search is always measured. */
+export function measuredInTime(
+  space: SessionSpace,
+  bench: Bench,
+  {
+    time,
+    stop,
+    phase,
+  }: {
+    readonly time: AbortSignal;
+    readonly stop: AbortSignal;
+    readonly phase: (name: TunePhase, of: number) => void;
+  },
+) {
+  let isAnswered = false;
+  return async function* (candidates: readonly Candidate[], goal?: number): AsyncGenerator<Measurement> {
+    const kernels: Kernel[] = [];
+    phase("writing", candidates.length);
+    // Kernels are generated one by one. Each compiles while the next is generated, and signals are handled in between.
+    for (const candidate of candidates) {
+      if (stop.aborted) return;
+      const kernel = space.kernelOf(candidate);
+      bench.begin(kernel, stop);
+      kernels.push(kernel);
+      await setImmediate();
+    }
+    phase("compiling", kernels.length);
+    for await (const answer of await bench.measure(kernels, { time, stop, goal, needsOne: !isAnswered })) {
+      isAnswered = true;
+      yield answer;
+    }
+  };
+}
+
+/** All answers of measurements that end together, whose kernels are recorded together. */
+export async function all(answers: AsyncIterable<Measurement>): Promise<readonly Measurement[]> {
+  const kept: Measurement[] = [];
+  for await (const answer of answers) kept.push(answer);
+  return kept;
+}
