@@ -70,11 +70,11 @@ const arithmeticOf = (inline: Inline): readonly Helper[] => [
   },
   {
     name: "most",
-    text: code`template <class T> ${inline} T most(T x, T y) { return x > y || x != x ? x : y; } /* NaN wins */`,
+    text: code`template <class T> ${inline} T most(T x, T y) { const T m = x > y ? x : y; return x != x ? x : m; } /* NaN wins */`,
   },
   {
     name: "least",
-    text: code`template <class T> ${inline} T least(T x, T y) { return x < y || x != x ? x : y; } /* NaN wins */`,
+    text: code`template <class T> ${inline} T least(T x, T y) { const T m = x < y ? x : y; return x != x ? x : m; } /* NaN wins */`,
   },
   {
     name: "saturate",

@@ -5,7 +5,7 @@
  *       sums[row] = sums[row] + exp_float(x[rest * 1000 + row_block * 64 + row] - m[rest]);
  *     }
  *
- * The compiler vectorises the rows: float functions are written as plain arithmetic (float-functions.ts), and accesses
+ * The compiler vectorises the rows: float functions are written as plain arithmetic (cpp-expressions.ts), and accesses
  * that the loops prove to be inside a tensor are not tested.
  */
 
@@ -16,10 +16,10 @@ import type { Access } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
-import { allOf, CExpressions, type LibraryFunction, type Place } from "./c-expressions.ts";
+import { allOf, type Place } from "./c-expressions.ts";
 import { CppWriter } from "./cpp.ts";
+import { CppExpressions } from "./cpp-expressions.ts";
 import { argumentsOf, type Several, type SourceNotes } from "./cpp-frame.ts";
-import { isVectorFunction } from "./float-functions.ts";
 
 /** Loops without instructions. */
 interface Loops {
@@ -50,7 +50,7 @@ export function generateLoops(
   };
 }
 
-class LoopExpressions extends CExpressions {
+class LoopExpressions extends CppExpressions {
   private readonly inside: ReadonlySet<Access>;
 
   constructor(computation: Computation, { nest, inside }: Loops) {
@@ -71,9 +71,5 @@ class LoopExpressions extends CExpressions {
     const { at, guards } = this.place(e, extents);
     if (guards.length === 0) return super.element(e, dtype, extents);
     return code`(${allOf(guards)} ? ${this.memory(e, extents)}[one_by_one(${at})] : ${this.outside(e.tensor, dtype)})`;
-  }
-
-  protected override library(name: LibraryFunction, dtype: DType): Code {
-    return dtype !== "f64" && isVectorFunction(name) ? code`${name}_float` : super.library(name, dtype);
   }
 }

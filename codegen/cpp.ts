@@ -19,7 +19,8 @@ import { axisName, type Code, code, indented, Name, type SourceText, tensorName 
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { declareRegister, isNumbered, preludeOf } from "../targets/registers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
-import { allOf, CExpressions } from "./c-expressions.ts";
+import { allOf, type CExpressions } from "./c-expressions.ts";
+import { CppExpressions } from "./cpp-expressions.ts";
 import { argumentsOf, cppSource, openLoop, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
@@ -42,7 +43,7 @@ export function generateCpp(
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
   const features = compilerFeatures(intrinsic.features);
-  const writer = new CppWriter(new CExpressions(computation, nest), nest, writesVectorRows(intrinsic.isa));
+  const writer = new CppWriter(new CppExpressions(computation, nest), nest, writesVectorRows(intrinsic.isa));
   const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
   return {
     language: "c++",

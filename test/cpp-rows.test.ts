@@ -48,6 +48,17 @@ function sourceOf(name: string, types: string, epilogue: string, { k = 32, layou
 const REQUANTIZED = "res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k], 0)))";
 
 describe("a row of results in a kernel", () => {
+  it("computes float functions in arithmetic that a compiler can vectorise, not by calls", () => {
+    const source = sourceOf(
+      "avx512.fma.f32.broadcast",
+      "f32",
+      "res[n,k,p,q] = 0.5 * out[n,k,p,q] * (1 + erf(out[n,k,p,q]))",
+    );
+    expect(source).toContain("erf_float(");
+    expect(source).toContain("static inline float erf_float(float x)");
+    expect(source).not.toContain("__builtin_erf");
+  });
+
   it("is vectors for a compiler with AVX-512, and a loop for others", () => {
     const source = sourceOf("amx.tdpbusd", "u8s8", REQUANTIZED);
     const row = /#ifdef __AVX512BW__\n( *_mm_storeu.*)\n *#else\n([^#]*)#endif/.exec(source);

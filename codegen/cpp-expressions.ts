@@ -1,0 +1,19 @@
+/**
+ * @file Expressions in C++, with float functions in plain arithmetic, so that loops of them become vectors.
+ *
+ *     0.5 * x * (1 + erf(x * 0.7071))      0.5f * x * (1.0f + erf_float(x * 0.7071f))
+ *
+ * The row of a product's epilogue with `__builtin_erff` is a call for each element: of the 9.8 ms of a product of 128 x 768 x 3072 with a gelu,
+ * about a third (bench/results/networks-short-epyc.md).
+ */
+
+import type { DType } from "../abstraction/dtype.ts";
+import { type Code, code } from "../abstraction/source-text.ts";
+import { CExpressions, type LibraryFunction } from "./c-expressions.ts";
+import { isVectorFunction } from "./float-functions.ts";
+
+export class CppExpressions extends CExpressions {
+  protected override library(name: LibraryFunction, dtype: DType): Code {
+    return dtype !== "f64" && isVectorFunction(name) ? code`${name}_float` : super.library(name, dtype);
+  }
+}
