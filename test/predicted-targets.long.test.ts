@@ -3,6 +3,9 @@
  * best equals the equation; languages that a machine does not have are refused with a reason.
  */
 
+import { mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { KernelLanguage } from "../abstraction/kernel.ts";
 import { languagesFor, usableIntrinsics } from "../session/choose.ts";
@@ -10,6 +13,7 @@ import { firstThatCompiles } from "../session/offline.ts";
 import { rankOf } from "../session/rank.ts";
 import { measuringProblem } from "../session/workplace.ts";
 import { oclocDevice, PREDICTED_GPUS, predictedGpuNamed } from "../targets/index.ts";
+import { commandLine } from "./support/command-line.ts";
 import { disagreements, type Made, operator } from "./support/subgroup-kernels.ts";
 
 const CONV = { n: 1, c: 6, k: 19, h: 5, w: 7, r: 3, s: 3, pad: 1, stride: 1 };
@@ -49,6 +53,33 @@ describe("the kernel that the model likes best", () => {
     expect(seen.filter((name, i) => !name.startsWith(wanted[i] ?? "?"))).toEqual([]);
     expect(await disagreements(made)).toEqual([]);
   }, 120_000);
+});
+
+describe("a command line for a machine that is predicted only", () => {
+  it.each([
+    ["gen9", "opencl", "mul24"],
+    ["gen9", "sycl", "reqd_sub_group_size(16)"],
+    ["mali-g76", "opencl", "arm_dot_acc"],
+  ])(
+    "writes the model's best kernel for %s in %s",
+    async (target, language, word) => {
+      const to = join(mkdtempSync(join(tmpdir(), "automap-predicted-")), "kernel");
+      const subject = "tune conv2d --c 8 --k 16 --h 6 --w 6 --r 3 --s 3 --pad 1 --dtype u8s8";
+      const words = `${subject} --target ${target} --language ${language} --model-only --to`.split(" ");
+      const { code, out, err } = await commandLine([...words, to]);
+      expect({ code, err }).toMatchObject({ code: 0 });
+      expect(out).toContain(`with the rates of ${target}, nothing measured`);
+      expect(readFileSync(to, "utf8")).toContain(word);
+    },
+    60_000,
+  );
+
+  it("is refused for a language that it does not have, with those that it has", async () => {
+    const { code, err } = await commandLine("tune conv2d --target mali-g76 --language sycl --model-only");
+    expect(code).toBe(2);
+    expect(err).toContain("no instruction that mali-g76 has is reached from sycl");
+    expect(err).toContain("kernels for it are written in opencl");
+  });
 });
 
 describe("a machine that is predicted only", () => {
