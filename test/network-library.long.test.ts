@@ -18,6 +18,7 @@ import { shareCores } from "../runtime/cores.ts";
 import { writePackage } from "../session/emit.ts";
 import { choicesOf, inBrainFloatsOnCpu, networkSubject, openGraph } from "../session/network.ts";
 import { buildNetwork, proveNetwork } from "../session/prove-network.ts";
+import { exportedTransformer } from "./support/exported.ts";
 import { quantisedBlock } from "./support/quantised.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -88,6 +89,10 @@ function shuffle(): Graph {
   return net.graph;
 }
 
+/** The inputs of a model with its open sizes set. */
+const sized = ({ inputs }: Graph): Graph["inputs"] =>
+  inputs.map((input) => ({ ...input, shape: input.shape.map((size) => (size === "batch" ? 2 : Number(size) || 5)) }));
+
 /** Rows by the place of the largest, its product with neighbours, and bytes of bool. */
 function places(): Graph {
   const net = new GraphBuilder("places");
@@ -104,11 +109,27 @@ function places(): Graph {
   return net.graph;
 }
 
+/** Both directions of a recurrent layer, the largest of its outputs, and elements replaced. */
+function recurrent(): Graph {
+  const net = new SeededLayers("recurrent", 6);
+  const weights = (name: string, columns: number): string => net.drawn(name, [2, 16, columns], 0.7);
+  const inputs = [net.input("x", [3, 2, 5]), weights("w", 5), weights("r", 4), net.drawn("b", [2, 32], 0.3)];
+  const y = net.node("LSTM", inputs, { hidden_size: 4, direction: "bidirectional" });
+  const places = net.whole("places", [1]);
+  const rows = net.node("Reshape", [y, net.whole("shape", [3, 16])]);
+  const one = net.constant("one", [1, 1], Float64Array.of(-1), "s64");
+  net.output(net.node("TopK", [rows, places], { axis: -1 }));
+  net.output(net.node("ScatterND", [rows, one, net.node("Slice", [rows, net.whole("from", [0]), places])]));
+  return net.graph;
+}
+
 /** Sizes at which building and proving takes seconds. */
 const SMALL: readonly (readonly [name: string, build: () => Graph])[] = [
   ["mi-lstm", () => miLstm({ steps: 3, inputs: 24, units: 32 })],
   ["bert", () => bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 })],
   ["shuffled channels", shuffle],
+  ["recurrent", recurrent],
+  ["exported", () => ({ ...exportedTransformer(), inputs: sized(exportedTransformer()) })],
 ];
 const LARGE: typeof SMALL = [
   ["resnet50", () => resnet50({ size: 64 })],
