@@ -147,13 +147,13 @@ describe("a mistake", () => {
       automap: unknown operator "it's"
         known: matvec, matmul, batched-matmul, grouped-fc, attention-scores, conv1d, conv2d, conv3d,
         transposed-conv2d, grouped-conv2d, dilated-conv2d, depthwise-conv2d, capsule-conv2d,
-        batched-conv2d, conv1d-single, conv2d-single, ... (56 in all)
+        batched-conv2d, conv1d-single, conv2d-single, ... (58 in all)
 
       $ automap map ""
       automap: unknown operator ""
         known: matvec, matmul, batched-matmul, grouped-fc, attention-scores, conv1d, conv2d, conv3d,
         transposed-conv2d, grouped-conv2d, dilated-conv2d, depthwise-conv2d, capsule-conv2d,
-        batched-conv2d, conv1d-single, conv2d-single, ... (56 in all)
+        batched-conv2d, conv1d-single, conv2d-single, ... (58 in all)
 
       $ automap map conv2d --intrinsic amx.tdpbus
       automap: no intrinsic, family or feature "amx.tdpbus"
