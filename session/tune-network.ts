@@ -122,6 +122,8 @@ const EQUAL_SHARE = 0.5;
 const LEAST_SHARE_SECONDS = 4;
 /** Fraction of the time in a share after the first trials, and its least and most seconds. Preparation takes three or four. A choice. */
 const LATER_SHARE = { of: 1 / 20, least: 8, most: 30 } as const;
+/** A first share ends after so many seconds, or after an equal share of the time if that is longer: enumeration and references may take that much. */
+const MOST_FIRST_SECONDS = 30;
 /** Shares below this are not started: nothing could be compiled and measured in them. */
 const LEAST_LEFT_SECONDS = 1;
 /** A share that saved less than this fraction of its task's time was fruitless. */
@@ -132,7 +134,7 @@ const LEAST_GAIN = 0.001;
 /** How much longer than it might take a task is taken to need while none of its kernels works. */
 const UNKNOWN = 4;
 
-/** How much faster than all kernels so far another may be. The layers of one network differ by less at the end of their searches. */
+/** How much faster than all kernels so far another may be: also than the fastest, so that a network of one product is searched on. */
 const FASTER_YET = 1.25;
 
 /**
@@ -177,7 +179,10 @@ async function tuneOn(
   const [first, later]: readonly [Spend, Spend] =
     equal || (machine && isGpu(machine))
       ? [{ seconds: each }, { seconds: each }]
-      : [{ seconds, trials: FIRST_TRIALS }, { seconds: laterShare(seconds) }];
+      : [
+          { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS },
+          { seconds: laterShare(seconds) },
+        ];
   // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
   // runs out.
   const inOrder = states.toSorted(
@@ -197,7 +202,7 @@ async function tuneOn(
   await sideBySide(beside, async (goesOn) => {
     while (!equal && goesOn() && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
       const used = [...field.inUse()];
-      const total = used.reduce((sum, { task, best = 0 }) => sum + best * task.steps.length, 0);
+      const total = used.reduce((sum, state) => sum + field.secondsOf(state) * state.task.steps.length, 0);
       const [next] = used
         .filter((state) => state.searched && !state.over && !searching.has(state))
         .map((state) => ({ state, gain: field.gainOf(state) }))
@@ -301,20 +306,28 @@ class Field {
       return Math.min(...forms.map((form) => secondsOfForm(form, this.costs, weights) ?? Number.POSITIVE_INFINITY));
     });
     const slowest = Math.max(...others);
-    if (slowest >= this.leastSecondsOf(task) / FASTER_YET) return false;
+    if (slowest >= this.leastSecondsOf(task)) return false;
     return slowest < (expectedSeconds(task.computation, this.costs.threads) ?? Number.POSITIVE_INFINITY);
   }
 
   /** Seconds of the network's time that another share may save. */
-  gainOf({ task, best, fruitless }: State): number {
-    const least = this.leastSecondsOf(task);
-    return (task.steps.length * Math.max(0, (best ?? UNKNOWN * least) - least)) / 2 ** fruitless;
+  gainOf(state: State): number {
+    const { task, fruitless } = state;
+    return (task.steps.length * Math.max(0, this.secondsOf(state) - this.leastSecondsOf(task))) / 2 ** fruitless;
   }
 
-  /** Seconds of a task at the best rate that a kernel of any has reached. */
+  /** Seconds of a task's best kernel, or what it is taken to need while none works. */
+  secondsOf({ task, best }: State): number {
+    return best ?? UNKNOWN * this.leastSecondsOf(task);
+  }
+
+  /**
+   * Seconds of a task at a rate somewhat above the best that a kernel of any has reached. While no kernel works the rate is taken as 1: then only
+   * the ratios of tasks count.
+   */
   private leastSecondsOf({ multiplyAdds }: Task): number {
     const rates = [...this.states.values()].map(({ task, best }) => (best ? task.multiplyAdds / best : 0));
-    return multiplyAdds / Math.max(...rates);
+    return multiplyAdds / ((Math.max(...rates) || 1) * FASTER_YET);
   }
 
   private stateOf(computation: Computation): State | undefined {
@@ -370,12 +383,14 @@ async function share(
   ).catch((error: unknown): Failure => ({ status: "failed", because: reasonOf(error) }));
   const found = "best" in outcome ? outcome.best?.measurement.median : undefined;
   const best = before === undefined ? found : Math.min(before, found ?? before);
-  // How much more than a first share finds, nothing tells.
-  const saved = state.searched ? (before ?? 0) - (best ?? 0) : best;
+  // How much more than a first kernel may be found, nothing tells.
+  const saved = before === undefined ? best : before - (best ?? before);
   state.fruitless = saved !== undefined && saved > FRUITLESS * (best ?? 0) ? 0 : state.fruitless + 1;
   state.searched = true;
   state.best = best;
-  state.over = ["failed", "environment", "exhausted", "no-gain"].includes(outcome.status);
+  // A reference that takes longer than the search would take as long again.
+  const isUnanswered = "unanswered" in outcome && outcome.unanswered !== undefined;
+  state.over = isUnanswered || ["failed", "environment", "exhausted", "no-gain"].includes(outcome.status);
   if (outcome.status === "failed") state.failed = outcome.because;
   onShare?.({ task, place, of, seconds: best, outcome, secondsLeft: Math.max(0, left()) });
 }

@@ -76,13 +76,19 @@ describe("the network's time", () => {
   });
 
   /** Searches for products([8, 16, 32, 64, 24]) whose kernels stay at these rates, and the places of the tasks that got them. */
-  const atRates = async (rates: readonly number[], status: "time-spent" | "exhausted"): Promise<readonly Share[]> => {
-    const program = products([8, 16, 32, 64, 24]);
+  const atRates = async (
+    rates: readonly number[],
+    status: "time-spent" | "exhausted",
+    program = products([8, 16, 32, 64, 24]),
+  ): Promise<readonly Share[]> => {
     const tasks = tunedTasks(program);
     const shares: Share[] = [];
     const search: Search = ({ computation }) => {
       const at = tasks.findIndex((task) => computationKey(task.computation) === computationKey(computation));
-      const median = (tasks[at]?.multiplyAdds ?? 0) / (rates[at] ?? 1);
+      const rate = rates[at];
+      if (rate === undefined)
+        return Promise.resolve({ ...nothing(computation), status } as Awaited<ReturnType<Search>>);
+      const median = (tasks[at]?.multiplyAdds ?? 0) / rate;
       // Of a kernel only its time is read.
       const best = { measurement: { status: "ok", median } } as Extract<
         Awaited<ReturnType<Search>>,
@@ -99,8 +105,16 @@ describe("the network's time", () => {
     const places = (await atRates([1e3, 1e4, 1e4, 5e3], "time-spent")).map(({ place }) => place);
     // Work: 512, 2048, 8192, 6144 products. The first loses 0.9 of its time, the last half of it.
     expect(places.slice(0, 4)).toEqual([3, 4, 2, 1]);
-    expect(places.slice(4, 10)).toEqual([4, 1, 4, 1, 4, 1]);
-    expect(new Set(places.slice(4))).toEqual(new Set([1, 4]));
+    // The other two are at the best rate, of which somewhat more is hoped for.
+    expect(places.slice(4, 10)).toEqual([4, 1, 4, 1, 4, 3]);
+    expect(new Set(places.slice(4))).toEqual(new Set([1, 2, 3, 4]));
+  });
+
+  it("goes on where the network has one product, and where no kernel works yet", async () => {
+    const one = await atRates([1e4], "time-spent", products([8, 64]));
+    expect(one.map(({ place }) => place).slice(0, 3)).toEqual([1, 1, 1]);
+    const none = await atRates([], "time-spent");
+    expect(new Set(none.slice(4).map(({ place }) => place))).toEqual(new Set([1, 2, 3, 4]));
   });
 
   it("is not spent on tasks whose searches have nothing new to measure", async () => {

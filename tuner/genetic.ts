@@ -44,10 +44,12 @@ function* rounds<C>(search: Search<C>, options: Options): Generator<readonly C[]
   let population: readonly C[] = [];
   const { representatives = [], transferred = [] } = search.space;
   yield* inRounds(representatives, search);
-  for (let others = transferred; ; others = []) {
+  for (let others = transferred; ; ) {
     const bred = breed(search, options, population);
     population = bred.population;
-    yield inTurns(handOut(search, options, bred.seen), others).slice(0, search.batch);
+    const round = inTurns(handOut(search, options, bred.seen), others).slice(0, search.batch);
+    others = others.filter((one) => !round.includes(one));
+    yield round;
   }
 }
 
