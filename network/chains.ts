@@ -88,15 +88,17 @@ class Chains {
   }
 
   /** A sum, and the element-wise steps that what it reads is made by. */
-  private before(place: number, rows: Rows, found = new Set<number>()): ReadonlySet<number> {
-    found.add(place);
-    for (const value of Object.values(this.steps[place]?.reads ?? {})) {
-      const made = this.makers.get(rootOf(value));
-      const maker = made === undefined ? undefined : this.steps[made];
-      if (made === undefined || !maker || found.has(made) || !this.mayJoin(maker)) continue;
-      const placed = placedInRows(maker.computation, rows);
-      if ("makes" in placed && placed.makes === "each") this.before(made, rows, found);
-    }
+  private before(sum: number, rows: Rows): ReadonlySet<number> {
+    const found = new Set([sum]);
+    // A set is walked in the order in which it grows.
+    for (const place of found)
+      for (const value of Object.values(this.steps[place]?.reads ?? {})) {
+        const made = this.makers.get(rootOf(value));
+        const maker = made === undefined ? undefined : this.steps[made];
+        if (made === undefined || !maker || found.has(made) || !this.mayJoin(maker)) continue;
+        const placed = placedInRows(maker.computation, rows);
+        if ("makes" in placed && placed.makes === "each") found.add(made);
+      }
     return found;
   }
 

@@ -10,7 +10,7 @@ import { Lowering, SharedLowering } from "./lowering.ts";
 import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
-import { INPUT_RANGE } from "./whole.ts";
+import { INPUT_RANGE, rangeIn } from "./whole.ts";
 
 /** Facts that a graph leaves open. */
 export interface LowerOptions {
@@ -64,6 +64,10 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
 function outputNamed(name: string, values: ReadonlyMap<string, Value>, graph: Graph): Value {
   const value = values.get(name);
   if (!value) throw new UsageError(`output "${name}" of ${graph.name} is made by no node`);
+  if (value.type === "s64" && rangeIn(value)?.some((x) => Math.abs(x) === Number.MAX_SAFE_INTEGER))
+    throw new UsageError(
+      `output "${name}" of ${graph.name} would hold s64 elements beyond 2^53, which is not supported`,
+    );
   return value;
 }
 

@@ -44,18 +44,28 @@ export interface EquationOptions {
 const MOST_FOLDED_POINTS = 50_000_000;
 /** Limit on the elements of all constants that nodes create together, because a few bytes of a file can request any number. */
 const MOST_MADE_ELEMENTS = 2 ** 28;
+/** Limit on the steps of all nodes together: recurrent nodes of a few bytes are written out step by step. A BERT has 300. */
+const MOST_STEPS = 100_000;
 
 /** State that all nodes share while a network is lowered. */
 export class SharedLowering {
   /** Points that may still be folded. */
   points = 10 * MOST_FOLDED_POINTS;
   elements = MOST_MADE_ELEMENTS;
+  steps = MOST_STEPS;
   /** Values that are dequantised integers, with these integers. */
   readonly quantised = new Map<Value, Quantised>();
 }
 
 /** Names of an output's axes, by position. */
 export const axesOfRank = (rank: number): string[] => Array.from({ length: rank }, (_, d) => `i${d}`);
+
+/** The numbers of the places along an axis, from 0. */
+export function placesOf(node: Lowering, count: number): NumberArray {
+  const made = node.numbers("s32", count);
+  for (let i = 0; i < count; i++) made[i] = i;
+  return made;
+}
 
 /** A node while its equations are written. */
 export class Lowering {
@@ -283,6 +293,8 @@ export class Lowering {
         "compute them in 32 bits, or bind the inputs that they are made of: --constant NAME=FILE",
       );
     const value: Value = { name, type, shape, ...(whole && { range: whole }) };
+    this.shared.steps--;
+    if (this.shared.steps < 0) this.refuse(`the network would be written out as more than ${MOST_STEPS} steps`);
     this.steps.push({
       nodes: [this.node.name],
       ops: [this.node.op],

@@ -51,7 +51,8 @@ export function wholeResult(computation: Computation, reads: Readonly<Record<str
   const { equation } = computation;
   const extents = extentsOf(computation);
   const { range, isWhole } = numbersOf(equation.value, reads, extents);
-  if (!isWhole) return undefined;
+  // The ends of s64 are read as those of exact numbers, and mean "to the end": as elements they would be other numbers.
+  if (!isWhole || range.some((x) => Math.abs(x) === Number.MAX_SAFE_INTEGER)) return undefined;
   if (equation.op !== "+=") return range;
   const kept = spatialAxesOf(equation);
   const terms = Object.entries(extents).reduce(

@@ -104,6 +104,26 @@ describe("s64 that is known when the network runs", () => {
   });
 });
 
+describe('the ends of s64, which a model may use for "to the end"', () => {
+  const END = Number.MAX_SAFE_INTEGER;
+
+  it("are refused as elements, and bound what is smaller", () => {
+    const net = new GraphBuilder("filled");
+    const [ids, mask] = [net.input("ids", [2], "s64"), net.input("mask", [2], "bool")];
+    net.output(net.node("Where", [mask, ids, net.whole("far", [END])]));
+    expect(refusalOf(net.graph)).toMatch(/^where0 \(Where\): .* would hold s64 elements beyond 2\^53/);
+    const known = new GraphBuilder("known");
+    known.output(known.node("Abs", [known.input("x", [1])]));
+    known.output(known.whole("far", [-END]));
+    expect(refusalOf(known.graph)).toBe(
+      'output "far" of known would hold s64 elements beyond 2^53, which is not supported',
+    );
+    const bounded = new GraphBuilder("bounded");
+    bounded.output(bounded.node("Min", [bounded.input("ids", [2], "s64"), bounded.whole("far", [END])]));
+    expect(refusalOf(bounded.graph)).toBe("accepted");
+  });
+});
+
 describe("the library of a network with s64 at its border", () => {
   const folder = mkdtempSync(join(tmpdir(), "automap-whole-"));
   afterAll(() => rmSync(folder, { recursive: true, force: true }));

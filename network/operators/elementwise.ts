@@ -8,7 +8,7 @@
 
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { type ElementType, heldAs, type Range, type Value } from "../value.ts";
+import { type ElementType, heldAs, type Range, toElement, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
 import { broadcastShape, numberText, operand } from "./broadcast.ts";
 import type { OperatorTable } from "./table.ts";
@@ -204,7 +204,9 @@ function ofKnown(fn: (x: number) => number) {
     checkFloats(node, node.input(0));
     const given = node.known(0, "its input");
     if (!given) return node.refuse("its input is missing");
-    return [node.constant({ type, shape, values: node.numbersFrom(type, Array.from(given, fn)) })];
+    const values = node.numbersFrom(type, given);
+    for (let i = 0; i < values.length; i++) values[i] = toElement(type, fn(given[i] ?? 0));
+    return [node.constant({ type, shape, values })];
   };
 }
 

@@ -7,7 +7,7 @@
  */
 
 import { isInteger } from "../../abstraction/dtype.ts";
-import { axesOfRank, type Lowering } from "../lowering.ts";
+import { axesOfRank, type Lowering, placesOf } from "../lowering.ts";
 import { heldAs, type Value } from "../value.ts";
 import { checkFloats, elementwise } from "./elementwise.ts";
 import { axesOf, countOf, reduced } from "./reduction.ts";
@@ -50,17 +50,7 @@ function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "ma
   const axes = axesOfRank(x.shape.length);
   const kept = axes.filter((_, d) => d !== axis);
   const own = axes[axis] ?? "";
-  const places = node.constant(
-    {
-      type: "s32",
-      shape: [size],
-      values: node.numbersFrom(
-        "s32",
-        Array.from({ length: size }, (_, i) => i),
-      ),
-    },
-    "places",
-  );
+  const places = node.constant({ type: "s32", shape: [size], values: placesOf(node, size) }, "places");
   const at = `x[${axes.join(",")}]`;
   const [combine, none] = last ? (["max=", "(-1)"] as const) : (["min=", String(size)] as const);
   // In ONNX a NaN is the extreme of its row. It equals nothing, not even itself, so it is recognised by that.

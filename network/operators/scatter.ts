@@ -6,8 +6,9 @@
  *     TopK         rank[r,i] += select(x[r,j] > x[r,i], 1, 0),   place[r,k] += select(rank[r,i] == k, i, 0),   y = x[r,wrap(place[r,k])]
  */
 
-import type { Lowering } from "../lowering.ts";
-import { elementsOf, type Value } from "../value.ts";
+import { isInteger } from "../../abstraction/dtype.ts";
+import { type Lowering, placesOf } from "../lowering.ts";
+import { elementsOf, heldAs, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -120,16 +121,21 @@ function topK(node: Lowering): Value[] {
   // In order is also a legal answer where no order is asked for.
   node.int("sorted", 1);
   if (!Number.isSafeInteger(k) || k < 1 || k > size) node.refuse(`${k} of ${size} elements`);
-  const before = node.int("largest", 1) !== 0 ? ">" : "<";
+  const isLargest = node.int("largest", 1) !== 0;
   const shape = [product(x.shape.slice(0, axis)), size, product(x.shape.slice(axis + 1))] as const;
   const rows = node.reshaped(x, shape);
   const [own, other] = ["x[a,i,b]", "x[a,j,b]"];
-  const isBefore = `select(${other} ${before} ${own}, 1, select(${other} == ${own}, select(j < i, 1, 0), 0))`;
+  const earlier = "select(j < i, 1, 0)";
+  const ofNumbers = `select(${other} ${isLargest ? ">" : "<"} ${own}, 1, select(${other} == ${own}, ${earlier}, 0))`;
+  // A NaN, which equals nothing, not even itself, counts as larger than every number.
+  const [isNumber, isOtherNumber] = [`${own} == ${own}`, `${other} == ${other}`];
+  const isBefore = isInteger(heldAs(x.type))
+    ? ofNumbers
+    : `select(${isOtherNumber}, select(${isNumber}, ${ofNumbers}, ${isLargest ? 0 : 1}), select(${isNumber}, ${isLargest ? 1 : 0}, ${earlier}))`;
   const rank = node.equation(`y[a,i,b] += ${isBefore}`, {
     ...{ reads: { x: rows }, shape, type: "s32", extents: { j: size } },
   });
-  const numbers = Array.from({ length: size }, (_, i) => i);
-  const numbered = node.constant({ type: "s32", shape: [size], values: node.numbersFrom("s32", numbers) }, "places");
+  const numbered = node.constant({ type: "s32", shape: [size], values: placesOf(node, size) }, "places");
   const kept = [shape[0], k, shape[2]];
   const place = node.equation("y[a,k,b] += select(rank[a,i,b] == k, places[i], 0)", {
     ...{ reads: { rank, places: numbered }, shape: kept, type: "s32", extents: { i: size } },

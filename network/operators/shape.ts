@@ -160,15 +160,20 @@ function nonZero(node: Lowering): Value[] {
   const { shape } = node.input(0);
   const elements = node.known(0, "its input");
   if (!elements) return node.refuse("its input is missing");
-  const found: number[] = [];
-  for (let i = 0; i < elements.length; i++) if (elements[i] !== 0) found.push(i);
-  const values = node.numbers("s64", shape.length * found.length);
-  let behind = 1;
-  for (const [d, size] of [...shape.entries()].reverse()) {
-    for (const [i, place] of found.entries()) values[d * found.length + i] = Math.floor(place / behind) % size;
-    behind *= size;
+  let count = 0;
+  for (let i = 0; i < elements.length; i++) if (elements[i] !== 0) count++;
+  const values = node.numbers("s64", shape.length * count);
+  let found = 0;
+  for (let place = 0; place < elements.length; place++) {
+    if (elements[place] === 0) continue;
+    let behind = 1;
+    for (const [d, size] of [...shape.entries()].reverse()) {
+      values[d * count + found] = Math.floor(place / behind) % size;
+      behind *= size;
+    }
+    found++;
   }
-  return [node.constant({ type: "s64", shape: [shape.length, found.length], values })];
+  return [node.constant({ type: "s64", shape: [shape.length, count], values })];
 }
 
 export const SHAPES: OperatorTable = {
