@@ -104,6 +104,7 @@ export function placedInRows(
   if (epilogue && !isElementwise(epilogue.equation)) return { because: "its epilogue stores at places of its own" };
   const placed = placedLoops(computation, rows, made);
   if ("because" in placed) return placed;
+  if (epilogue && placed.makes !== "sum") return { because: "its epilogue follows a sum of one term" };
   const because = misread(computation, { ...rows, ...placed }, made);
   return because === undefined ? placed : { because };
 }

@@ -90,7 +90,7 @@ describe("steps that share their rows", () => {
     `);
   });
 
-  it("become one chain: a layer norm after a sum, which is stored for others too", () => {
+  it("become one chain: a layer norm after a sum, which its last step reads too", () => {
     expect(chainsOf(programOf(residual)).map(text)).toMatchInlineSnapshot(`
       [
         [
@@ -105,6 +105,21 @@ describe("steps that share their rows", () => {
         ],
       ]
     `);
+  });
+
+  it("leave out a sum of one element with an epilogue, which a row has no place for", () => {
+    const program = programOf(
+      built((net) => {
+        const sums = net.node("ReduceSum", [net.input("x", [6, 8, 1]), net.whole("along", [-1])], { keepdims: 0 });
+        return net.node("Softmax", [net.node("Relu", [sums])], { axis: 1 });
+      }),
+    );
+    const [first, ...others] = program.steps;
+    if (!first) throw new Error("no step");
+    expect(placedInRows(first.computation, { rows: 6, columns: 8 })).toEqual({
+      because: "its epilogue follows a sum of one term",
+    });
+    expect(chainsOf(program).map(({ steps }) => steps)).toEqual([others]);
   });
 
   it("leave one step for each softmax and each layer norm of BERT", () => {
