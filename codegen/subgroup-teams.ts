@@ -59,7 +59,8 @@ function segmentsIn(
     if (isPlain && writesCopy(s)) segments.push({ kind: "together", statements: [s], first: steps });
     else if (writesCopy(s)) {
       const inside = s.kind === "loop" && s.mode === "serial" && segmentsIn(s.body, copies);
-      if (!inside) return undefined;
+      // Sums that live longer than the copy belong to the sub-group that cleared them outside.
+      if (!inside || (contains(s, (t) => t.kind === "register-issue") && !sums(s))) return undefined;
       segments.push({ kind: "around", statements: [s], first: steps });
       steps = Math.max(steps, inside.steps);
     } else if (s.kind === "loop" && s.mode === "serial" && s.range === undefined && sums(s)) {

@@ -58,13 +58,14 @@ export function checkLocalMemory({ scratch }: LoopNest, features: readonly strin
 }
 
 /**
- * The text of a kernel for a GPU. DG2 has no doubles, although its emulation does. @throws UsageError if the text uses
- * doubles
+ * The text of a kernel for a GPU. DG2 and Mali-G76 have no doubles, although their emulation does. @throws UsageError if
+ * the text uses doubles
  */
 export function withoutDoubles(source: SourceText, { isa }: Intrinsic): SourceText {
-  if (isa === "xe_hpg" && /\bdouble\b/.test(source.replaceAll(/\/\*[\s\S]*?\*\//g, "")))
-    throw new UsageError("the kernel computes in double precision, which DG2 does not have", {
-      hint: "results in f32 or s32, or --target pvc",
+  const hasNone = isa === "xe_hpg" || isa === "mali_g76" || isa.startsWith("cl_arm_");
+  if (hasNone && /\bdouble\b/.test(source.replaceAll(/\/\*[\s\S]*?\*\//g, "")))
+    throw new UsageError("the kernel computes in double precision, which the GPU does not have", {
+      hint: "choose results in f32 or s32, or a GPU with doubles such as --target pvc",
     });
   return source;
 }

@@ -18,6 +18,16 @@ const FORMS: Readonly<Record<string, MappedCandidate["schedule"]>> = {
     ...{ order: ORDER, block: { m: 4, n: 2 }, placement: { a: "padded", b: "tiled" }, threads: 1 },
     within: { a: "b", b: "b" },
   },
+  // Its sums live across the copies, so they stay with one sub-group.
+  "local memory by steps of k": {
+    ...{
+      order: ["b", "m", "n", "k/8", "k"],
+      block: { m: 4, n: 2 },
+      placement: { a: "padded", b: "padded" },
+      threads: 1,
+    },
+    within: { a: "k/8" },
+  },
 };
 
 const made = Object.entries(FORMS).map(([name, schedule]) => {
@@ -42,6 +52,7 @@ describe("a batched product in SYCL", () => {
       ["basic", ["1296", "16"]],
       ["tiled", ["48", "16"]],
       ["local memory", ["336", "112"]],
+      ["local memory by steps of k", ["48", "16"]],
     ]);
   });
 
