@@ -40,7 +40,10 @@ export async function compiledBehindHeaders(
     if (run.status !== "failed") return run;
   }
   const precompiled = await precompiledHeaders(request, options);
-  return compile(precompiled === undefined ? [] : ["-include", precompiled]);
+  const run = await compile(precompiled === undefined ? [] : ["-include", precompiled]);
+  // This compiler's header is cut wrongly: no other source is to be compiled twice.
+  if (used !== undefined && run.status === "ok") uncut.add(fileFor([request.flags], options));
+  return run;
 }
 
 /** The headers of a source and the flags that they are read with. */
@@ -77,6 +80,8 @@ let unique = 0;
 
 const INTRINSICS = "#include <immintrin.h>";
 const knownIntrinsics = new Map<string, Promise<Intrinsics | undefined>>();
+/** Compilers and flags whose header does not compile when it is cut. */
+const uncut = new Set<string>();
 
 /** A header with the intrinsics that a source uses; undefined if it includes none, or the compiler's cannot be cut. */
 async function usedIntrinsics(
@@ -84,11 +89,11 @@ async function usedIntrinsics(
   { includes, flags }: Request,
   options: HeaderOptions,
 ): Promise<string | undefined> {
-  if (!includes.includes(INTRINSICS)) return undefined;
+  const key = fileFor([flags], options);
+  if (!includes.includes(INTRINSICS) || uncut.has(key)) return undefined;
   const words = wordsOf(source);
   const file = `${fileFor([flags, INTRINSICS, words], options)}.h`;
   if (await isCached(file)) return file;
-  const key = fileFor([flags], options);
   const reading = knownIntrinsics.get(key) ?? declaredIntrinsics(flags, options);
   knownIntrinsics.set(key, reading);
   const declared = await reading;
@@ -103,13 +108,14 @@ async function usedIntrinsics(
   return file;
 }
 
-async function declaredIntrinsics(
-  flags: readonly string[],
-  { compiler, timeLimitMs, cpus }: HeaderOptions,
-): Promise<Intrinsics | undefined> {
+async function declaredIntrinsics(flags: readonly string[], options: HeaderOptions): Promise<Intrinsics | undefined> {
+  const { compiler, timeLimitMs, cpus } = options;
   const command = [...compiler.command, ...flags, "-E", "-dD", "-include", "immintrin.h", "-x", "c++", "/dev/null"];
   const run = await runChild(command, { timeLimitMs, cpus });
-  return run.status === "ok" ? readIntrinsics(run.stdout) : undefined;
+  if (run.status === "ok") return readIntrinsics(run.stdout);
+  // It may have lacked time or memory, so the next source asks again.
+  knownIntrinsics.delete(fileFor([flags], options));
+  return undefined;
 }
 
 // ---- Precompiled --------------------------------------------------------------------------------------------------------------
