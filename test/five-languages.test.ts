@@ -86,7 +86,7 @@ describe("a language that cannot express a candidate", () => {
   it("is SYCL for DG2 where a result is rounded twice, but not SYCL for PVC", () => {
     const narrowed = "res[m,n] = f16(out[m,n])";
     expect(said("sycl.fma.8.s32.s8.broadcast", "s8", narrowed, "sycl")).toBe(
-      "sycl: sycl.fma.8.s32.s8.broadcast: the kernel computes in double precision, which DG2 does not have",
+      "sycl: sycl.fma.8.s32.s8.broadcast: the kernel computes in double precision, which the GPU does not have",
     );
     expect(said("sycl.fma.16.s32.s8.broadcast", "s8", narrowed, "sycl")).toBe("written");
   });
