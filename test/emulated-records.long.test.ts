@@ -20,7 +20,7 @@ afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 const MATMUL = "tune matmul --m 9 --n 18 --k 20".split(" ");
 /** Types, machine and language, a file for the winner, and a word that its text holds. */
 const WAYS = [
-  ["u8s8", "dg2", "cm", "k.cm", "cm_dpas"],
+  ["u8s8", "dg2", "cm", "k.cm", "cm_dp4a"],
   ["bf16", "pvc", "sycl", "k.sycl.cpp", "sycl::"],
   ["f16", "h100", "cuda", "k.cu", "__global__"],
 ] as const;

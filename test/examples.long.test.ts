@@ -90,6 +90,7 @@ it("own-intrinsic: a new instruction is mapped onto at once", async () => {
     mean                 2 waste 0.000
     variance             2 waste 0.000
     scan                 2 waste 0.000
+    interaction          2 waste 0.188
 
     mapping 2dbae2cea518   n <- m   k <- k   waste 37.5 %
 

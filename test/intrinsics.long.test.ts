@@ -130,6 +130,10 @@ const WRONG_ROWS: readonly Intrinsic[] = [
   altered("sycl.joint.8x8x32.s32.u8s8", "the sum forgotten", {
     emit: "matrix::joint_matrix_fill(item.get_sub_group(), {c}, 0); matrix::joint_matrix_mad(item.get_sub_group(), {c}, {a}, {b}, {c});",
   }),
+  altered("opencl.gen9.fma.f32", "the factor added again", { emit: "{c} = fma({a}, {b}, {a});" }),
+  altered("mali.lanes.dot.s32.u8s8", "unsigned bytes moved and not moved back", {
+    emit: "{c} = arm_dot_acc(as_char4(as_uint({a}) ^ 0x80808080u), {b}, {c});",
+  }),
   altered("cm.fma.f32", "sum first", { emit: "{c} = ({c} + {a}) * {b};" }),
   altered("cm.dp4", "groups of stride four", {
     operands: withOperand("cm.dp4", "a", { storage: "grf[4*j + g]" }),
@@ -284,7 +288,7 @@ describe("names of intrinsics", () => {
     expect(names("amx")).toEqual(["amx.tdpbssd", "amx.tdpbsud", "amx.tdpbusd", "amx.tdpbuud", "amx.tdpbf16ps"]);
     expect(names("vnni")).toContain("avxvnni.vpdpbusd");
     expect(names("avx512")).toContain("avx512.vpdpbusd");
-    expect(names("avx512_bf16")).toEqual(["avx512.vdpbf16ps", "avx512.vdpbf16ps.lanes"]);
+    expect(names("avx512_bf16")).toEqual(["avx512.vdpbf16ps", "avx512.vdpbf16ps.lanes", "avx512.vdpbf16ps.inner"]);
     for (const [word, rows] of Object.entries(INTRINSIC_TABLES)) expect(intrinsicsNamed(word)).toEqual(rows);
   });
 
