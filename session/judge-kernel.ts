@@ -21,6 +21,7 @@ const INPUT_SEED = 1;
 
 /** @param threads those that the kernel's schedule names, of a kernel that is measured */
 export interface JudgeKernelOptions {
+  /** Threads on which a C++ kernel runs, 1 by default. An emulation runs on one. */
   readonly threads?: number;
   /** Ends what is drawn, compiled and run. */
   readonly signal?: AbortSignal;
