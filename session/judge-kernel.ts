@@ -19,9 +19,9 @@ import { checkEmulatedMemory } from "./memory.ts";
 
 const INPUT_SEED = 1;
 
-/** @param threads those that the kernel's schedule names, of a kernel that is measured */
+/** Options of {@link judgeKernel}. */
 export interface JudgeKernelOptions {
-  /** Threads on which a C++ kernel runs, 1 by default. An emulation runs on one. */
+  /** Threads of a C++ kernel, as its schedule names them; 1 by default. An emulation runs on one. */
   readonly threads?: number;
   /** Ends what is drawn, compiled and run. */
   readonly signal?: AbortSignal;
