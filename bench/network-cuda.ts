@@ -29,7 +29,7 @@ import { shareCores } from "../runtime/cores.ts";
 import { type CudaDevice, findCudaDevice } from "../runtime/run/cuda-device.ts";
 import { writePackage } from "../session/emit.ts";
 import { gpuEnvironment } from "../session/environment.ts";
-import { capabilityFor, gpuChoicesOf } from "../session/gpu-network.ts";
+import { gpuChoicesOf } from "../session/gpu-network.ts";
 import { type Choice, inHalfOnGpu, networkSubject, openGraph } from "../session/network.ts";
 import { buildNetwork, drawInputs, proveNetwork } from "../session/prove-network.ts";
 import { tuneNetwork } from "../session/tune-network.ts";
@@ -138,7 +138,7 @@ async function measured({
   const choices = gpuChoicesOf(program, machine, { db, environment });
   db.close();
   const chosen = spent() - searched;
-  const subject = networkSubject(program, choices, { gpu: capabilityFor(machine) });
+  const subject = networkSubject(program, choices, { gpu: machine });
   const folder = mkdtempSync(join(tmpdir(), "automap-network-gpu-"));
   try {
     writePackage(folder, networkFiles(subject));
@@ -195,8 +195,10 @@ async function stepsOf(
   return ran.stdout
     .trim()
     .split("\n")
-    .map((line) => {
+    .map((line, i) => {
       const [seconds = "", ...words] = line.split(" ");
+      if (parts.steps[i]?.kernel === undefined)
+        return { name: words.join(" "), seconds: 0, kernel: "with the last step of its rows" };
       const choice = byNode.get(words[0] ?? "");
       const kernel = choice && "place" in choice ? `${choice.kind}: ${choice.place}` : "threads";
       const record = choice?.kind === "record" ? choice.seconds : undefined;

@@ -22,7 +22,6 @@ import { table, WIDTH } from "../report/text.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { findNvcc } from "../runtime/run/cuda-device.ts";
 import { checkPackageFolder, writePackage } from "../session/emit.ts";
-import { capabilityFor } from "../session/gpu-network.ts";
 import { type Choice, chainsIn, networkSubject } from "../session/network.ts";
 import { type ChosenNetwork, labelOfTask, shareOf } from "../session/network-report.ts";
 import { proveNetwork } from "../session/prove-network.ts";
@@ -140,7 +139,7 @@ async function show(model: string, given: z.infer<typeof common>): Promise<ExitC
   const { program, choices } = await chosenFor(opened.program, given, gpu);
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
   const { counted, mapped, instructions } = shareOf(opened, { program, choices });
-  const computed = computedIn(program, choices, gpu ? [] : chainsIn(program, choices, given.threads));
+  const computed = computedIn(program, choices, chainsIn(program, choices, given.threads, gpu));
   const calls = computed.reduce((sum, { nodes }) => sum + nodes.length, 0);
   if (given.json) {
     printJson(showSchema, {
@@ -205,7 +204,7 @@ function computedIn(
       nodes: same.map((one) => one.steps[0]?.nodes[0] ?? ""),
       ops: [...new Set(steps.flatMap(({ ops }) => ops))],
       multiplyAdds: 0,
-      ...{ kind: "loops" as const, kernel: `plain loops: ${steps.length} steps row by row` },
+      ...{ kind: "loops" as const, kernel: `${kernel.language === "cuda" ? "threads" : "plain loops"}: ${steps.length} steps row by row` },
     };
     return { steps, row };
   });
@@ -222,7 +221,7 @@ async function emit(model: string, given: z.infer<typeof emitOptions>): Promise<
   const subject = networkSubject(program, choices, {
     name: given.name,
     threads: given.threads,
-    ...(gpu && { gpu: capabilityFor(gpu) }),
+    gpu,
   });
   const files = networkFiles(subject);
   const parts = partsOfNetwork(subject);

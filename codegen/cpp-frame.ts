@@ -188,13 +188,16 @@ export function workspaceOf(nest: LoopNest): {
   return { bytes: Math.max(64, bytes), buffers };
 }
 
-/** The tensors of the kernel in argument order. */
-export function argumentsOf(computation: Computation): KernelArgument[] {
+/** The tensors of the kernel in argument order. @param written those that it assigns: the output when left out */
+export function argumentsOf(
+  computation: Computation,
+  written: ReadonlySet<string> = new Set([outputOf(computation).name]),
+): KernelArgument[] {
   return Object.values(computation.tensors).map((t) => ({
     tensor: t.name,
     dtype: t.dtype,
     elements: memoryElements(t),
-    role: t.name === outputOf(computation).name ? "output" : t.constant ? "constant" : "input",
+    role: written.has(t.name) ? "output" : t.constant ? "constant" : "input",
   }));
 }
 

@@ -44,9 +44,7 @@ export function generateLoops(
     source: writer.source({ comments, ...(several && { several }), prelude: NOTHING, registers: () => [] }),
     features,
     promises: undefined,
-    arguments: argumentsOf(computation).map((own) =>
-      several?.written.has(own.tensor) ? { ...own, role: "output" } : own,
-    ),
+    arguments: argumentsOf(computation, several?.written),
   };
 }
 

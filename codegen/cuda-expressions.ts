@@ -16,6 +16,7 @@ import {
   axesIn,
   axis,
   compare,
+  comparesElements,
   type Expr,
   number,
   printExpr,
@@ -222,6 +223,7 @@ function shortCondition(e: Expr, extents: Extents): Expr {
   if (e.kind === "logic")
     return { ...e, left: shortCondition(e.left, extents), right: shortCondition(e.right, extents) };
   if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
+  if (comparesElements(e)) return e;
   return { ...e, left: shortIndex(e.left, extents), right: shortIndex(e.right, extents) };
 }
 

@@ -22,7 +22,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { headOf, workspaceOf } from "./cpp-frame.ts";
+import { headOf, type Several, workspaceOf } from "./cpp-frame.ts";
 import { helpersFor } from "./cpp-helpers.ts";
 import { type Box, describedBox } from "./cuda-boxes.ts";
 import { guarded } from "./lane-statement.ts";
@@ -69,6 +69,8 @@ export interface CudaRound {
 export interface CudaParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
+  /** Of kernels that compute several equations. */
+  readonly several?: Several | undefined;
   /** Functions that this source needs. */
   readonly prelude: readonly Code[];
   /** Functions of cpp-helpers.ts that the prelude replaces. */
@@ -87,16 +89,17 @@ export interface CudaParts {
  * Pointers to the tensors and workspace buffers that a kernel names.
  * @param waits whether the kernel waits for the preceding one. Tensors are then not `__restrict__`, unless constant, so
  * that no read of what that kernel may write moves before the wait
+ * @param written names of the tensors that are assigned
  */
 export function pointersOf(
   computation: Computation,
   nest: LoopNest,
   { memory }: Pick<Named, "memory">,
   waits = false,
+  written: ReadonlySet<string> = new Set([outputOf(computation).name]),
 ): Pointer[] {
-  const output = outputOf(computation).name;
   const tensors = Object.values(computation.tensors).map(({ name, dtype, constant }, i) => {
-    const type = code`${name === output ? "" : "const "}${C_TYPES[dtype]}*`;
+    const type = code`${written.has(name) ? "" : "const "}${C_TYPES[dtype]}*`;
     return {
       name,
       type,
@@ -128,7 +131,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
   const asked = [...prepare, ...run].filter((k) => k.sharedBytes > 0).map(allowance);
   const uses = (all: readonly CudaKernel[]): boolean => all.some((k) => k.pointers.some((p) => p.inWorkspace));
   const text = linesOf([
-    headOf(computation, parts.comments),
+    headOf(computation, parts.comments, parts.several?.equations),
     code`#include <stdint.h>`,
     code`#include <string.h>`,
     ...parts.prelude,

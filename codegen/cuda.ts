@@ -49,7 +49,7 @@ import {
   namesIn,
 } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
-import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type CopyContext, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
@@ -75,6 +75,7 @@ const MOST_THREADS = 1024;
  * The kernel of a nest of blocks and warps.
  * @param chained whether it is one of several kernels in a stream, each of which starts while the preceding one runs
  * and then waits for its end (sm_90)
+ * @param several the equations, if the nest computes several
  * @throws Error if the instruction is not available in CUDA
  * @throws UsageError if a block has too many threads
  */
@@ -82,14 +83,14 @@ export function generateCuda(
   computation: Computation,
   intrinsic: Intrinsic,
   nest: LoopNest,
-  { lines, chained = false }: SourceNotes & { readonly chained?: boolean },
+  { lines, chained = false, several }: SourceNotes & { readonly chained?: boolean; readonly several?: Several },
 ): Kernel {
   if (intrinsic.language !== "cuda")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CUDA`);
   const prepare = nest.prepare.map((s, i) =>
     new KernelPrinter(computation, nest).kernel(new Name("local", `prepare_${i}`), s),
   );
-  const run = runKernels(computation, nest, chained);
+  const run = runKernels(computation, nest, chained, several?.written);
   const kernels = [...prepare, ...run];
   // Host functions for the launches.
   const host = kernels.flatMap(({ kernel: { boxes = [], cluster, early } }) => [
@@ -104,6 +105,7 @@ export function generateCuda(
     for (const [tensor, bytes] of k.aligned) aligned.set(tensor, Math.max(bytes, aligned.get(tensor) ?? 0));
   const program = cudaProgram(computation, nest, {
     comments: [`${intrinsic.name}: ${storage}`, ...lines],
+    several,
     prelude: [...forDevice([...preludeOf(intrinsic, nest), ...device]), ...portable],
     replaced,
     prepare: prepare.map((k) => k.kernel),
@@ -115,7 +117,7 @@ export function generateCuda(
     language: "cuda",
     features: [...new Set([...intrinsic.features, ...features])],
     promises: intrinsic.mnemonic,
-    arguments: argumentsOf(computation),
+    arguments: argumentsOf(computation, several?.written),
   };
 }
 
@@ -123,14 +125,19 @@ export function generateCuda(
  * A kernel for each loop over blocks. Kernels on either side of an early barrier overlap until the second waits for the
  * first.
  */
-function runKernels(computation: Computation, nest: LoopNest, chained: boolean): PrintedKernel[] {
+function runKernels(
+  computation: Computation,
+  nest: LoopNest,
+  chained: boolean,
+  written?: ReadonlySet<string>,
+): PrintedKernel[] {
   const meets = (s: Statement | undefined): boolean => chained || (s?.kind === "barrier" && s.early === true);
   return nest.body
     .flatMap((s, i) =>
       s.kind === "barrier" ? [] : [{ s, early: meets(nest.body[i - 1]), next: meets(nest.body[i + 1]) }],
     )
     .map(({ s, ...follows }, i) =>
-      new KernelPrinter(computation, nest).kernel(new Name("local", `phase_${i}`), s, follows),
+      new KernelPrinter(computation, nest, written).kernel(new Name("local", `phase_${i}`), s, follows),
     );
 }
 
@@ -148,6 +155,7 @@ interface PrintedKernel {
 /** Prints one kernel: loops over blocks, loops over warps, and the body of each warp. */
 class KernelPrinter implements LanguagePrinter {
   private readonly nest: LoopNest;
+  private readonly written: ReadonlySet<string> | undefined;
   private readonly c: CudaExpressions;
   private readonly tiles: CudaTiles;
   private readonly context: CopyContext;
@@ -165,8 +173,9 @@ class KernelPrinter implements LanguagePrinter {
   /** Whether a single thread runs the code being printed. */
   private alone = false;
 
-  constructor(computation: Computation, nest: LoopNest) {
+  constructor(computation: Computation, nest: LoopNest, written?: ReadonlySet<string>) {
     this.nest = nest;
+    this.written = written;
     this.c = new CudaExpressions(computation, nest, elementTypes(nest));
     this.context = {
       c: this.c,
@@ -204,7 +213,7 @@ class KernelPrinter implements LanguagePrinter {
     const named = namedIn(inner, this.nest);
     const shared = sharedMemory(this.nest, named, cluster, this.inTeams / WARP);
     const indices = mentionedIn(new Set([...names, ...namesIn(constants)]), this.indices(blocks, warps));
-    const pointers = pointersOf(this.c.computation, this.nest, named, early);
+    const pointers = pointersOf(this.c.computation, this.nest, named, early, this.written);
     return {
       aligned: this.aligned,
       kernel: {

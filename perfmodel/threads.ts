@@ -45,20 +45,20 @@ const PER_SIDE = 1;
 const PER_PRODUCT = 1;
 const PER_ELEMENT = 1.5;
 /** Instructions and cycles of a shuffle and the addition after it. */
-const PER_SHUFFLE = 2;
-const SHUFFLE_LATENCY = 30;
+export const PER_SHUFFLE = 2;
+export const SHUFFLE_LATENCY = 30;
 /** Latency in cycles, under some load: from the first cache, and from the last. */
-const NEAR_LATENCY = 60;
-const READ_LATENCY = 350;
+export const NEAR_LATENCY = 60;
+export const READ_LATENCY = 350;
 /** Loads that a warp has in flight. */
 const LOADS_IN_FLIGHT = 6;
 /** Cycles of addresses before the first read, and of stores after the last sum. */
-const AROUND = 600;
+export const AROUND = 600;
 const REGISTER_GRANULE = 8;
 /** Average cycles of a warp instruction when some depend on the one before; at least 4 when all do. */
-const WARP_CYCLES = 2;
+export const WARP_CYCLES = 2;
 /** Number of warps of a block beyond which they wait for one another at a barrier, and cycles for each. */
-const BARRIER = 5;
+export const BARRIER = 5;
 
 /** Predicted cost of a schedule part by part, in seconds; undefined when it cannot be lowered. */
 export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, target: Target): Costs | undefined {

@@ -3,7 +3,7 @@
  * the equation directly.
  *
  *     const { program } = inHalfOnGpu(openGraph(resnet18()));
- *     const subject = networkSubject(program, gpuChoicesOf(program, nvidiaTarget("h100")), { gpu: { capability: 90 } });
+ *     const subject = networkSubject(program, gpuChoicesOf(program, nvidiaTarget("h100")), { gpu: nvidiaTarget("h100") });
  */
 
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
@@ -11,7 +11,7 @@ import type { Target } from "../abstraction/machine.ts";
 import type { Program } from "../network/program.ts";
 import { type Task, tasksOf } from "../network/tasks.ts";
 import { findCudaDevice } from "../runtime/run/cuda-device.ts";
-import { capabilityOf, gpuTargetNamed, gpuTargetOf, isGpu } from "../targets/index.ts";
+import { gpuTargetNamed, gpuTargetOf, isGpu } from "../targets/index.ts";
 import { gpuEnvironment } from "./environment.ts";
 import { kernelFor } from "./kernel.ts";
 import { type Choice, placeOf, type Records, recordedKernel } from "./network.ts";
@@ -40,10 +40,6 @@ export async function gpuEnvironmentHere(machine: Target): Promise<Records["envi
   if ("status" in device) return undefined;
   return gpuTargetOf(device).name === machine.name ? gpuEnvironment(device, machine) : undefined;
 }
-
-export const capabilityFor = (machine: Target): { readonly capability: number } => ({
-  capability: capabilityOf(machine),
-});
 
 /** Candidates that the model ranks for a step that was never tuned. */
 const UNTUNED_DRAWS = 400;

@@ -10,6 +10,8 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { attempt } from "../abstraction/error.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { best, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
 import { everyIntrinsic } from "../intrinsics/index.ts";
 import { inBrainFloats } from "../network/brain-float.ts";
@@ -25,10 +27,11 @@ import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { capabilityOf, nativeTarget } from "../targets/index.ts";
 import { formsIn, inBestForms, targetOfForms } from "./forms.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
 import { chainKernel, loopsKernel } from "./plain-loops.ts";
+import { chainThreadsKernel } from "./plain-threads.ts";
 import { rankOf } from "./rank.ts";
 import { VERSION } from "./version.ts";
 
@@ -156,8 +159,8 @@ export function networkSubject(
   }: {
     readonly name?: string | undefined;
     readonly threads?: number;
-    /** Set when all kernels are CUDA kernels. */
-    readonly gpu?: NetworkSubject["gpu"];
+    /** The machine when all kernels are CUDA kernels. */
+    readonly gpu?: Target | undefined;
     readonly provenance?: readonly string[];
   } = {},
 ): NetworkSubject {
@@ -170,31 +173,36 @@ export function networkSubject(
     name: packageName(program.name, name),
     program,
     kernels,
-    chains: gpu ? [] : chainsIn(program, choices, threads),
+    chains: chainsIn(program, choices, threads, gpu),
     threads,
-    ...(gpu && { gpu }),
+    ...(gpu && { gpu: { capability: capabilityOf(gpu) } }),
     provenance: [...provenance, `made by   automap ${VERSION}`],
   };
 }
 
-/** Steps that one kernel computes row by row, with that kernel: of those that plain loops compute, and on a CPU only. */
+/**
+ * Steps that one kernel computes row by row, with that kernel: of those that no instruction computes.
+ * @param gpu the machine when it is a GPU; a chain whose rows fit into no block stays apart
+ */
 export function chainsIn(
   program: Program,
   choices: ReadonlyMap<Task, Choice>,
   threads: number,
+  gpu?: Target,
 ): (StepChain & NetworkKernel)[] {
   const free = new Set(
     [...choices].flatMap(([{ steps }, choice]) => (choice.kind === "loops" && choice.kernel ? steps : [])),
   );
-  const kernels = new Map<string, NetworkKernel>();
-  return chainsOf(program, { threads, isFree: (step) => free.has(step) }).map((one) => {
+  const kernels = new Map<string, Kernel | undefined>();
+  return chainsOf(program, { threads, isFree: (step) => free.has(step) }).flatMap((one) => {
     const key = JSON.stringify(one.chain);
-    const made = kernels.get(key) ?? {
-      kernel: chainKernel(one.chain, nativeTarget().isa),
-      provenance: [`made by   automap ${VERSION}`],
-    };
-    kernels.set(key, made);
-    return { ...one, ...made };
+    if (!kernels.has(key))
+      kernels.set(
+        key,
+        gpu ? chainThreadsKernel(one.chain, gpu, { chained: true }) : chainKernel(one.chain, nativeTarget().isa),
+      );
+    const kernel = kernels.get(key);
+    return kernel ? [{ ...one, kernel, provenance: [`made by   automap ${VERSION}`] }] : [];
   });
 }
 

@@ -4,7 +4,8 @@
  *
  *     threadsKernel(pooling, nvidiaTarget("h100")).source       y[n,c,p,q] max= f32(x[n,c,p*2+r-1,q*2+s-1]) in CUDA
  *
- * The schedule is drawn at random several times; the model of threads picks the one it predicts to be fastest.
+ * The schedule is drawn at random several times; the model of threads picks the one it predicts to be fastest. Equations that share their rows
+ * become one kernel, in the shape that its model predicts to be fastest.
  */
 
 import type { ThreadSchedule } from "../abstraction/candidate.ts";
@@ -14,12 +15,18 @@ import { defineIntrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import type { RowChain } from "../abstraction/row-chain.ts";
+import { generateCuda } from "../codegen/cuda.ts";
+import { lowerChainThreads } from "../mapper/lower/chain-threads.ts";
+import { type ChainShape, chainShapes } from "../mapper/schedule/chain-shape.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { drawSchedule, problemIn } from "../mapper/schedule/schedules.ts";
 import { plainContext, type ThreadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
+import { chainSeconds } from "../perfmodel/row-chains.ts";
 import { predictThreads } from "../perfmodel/threads.ts";
 import { type GpuChoice, generateOnGpu, type InStream } from "./grid-space.ts";
+import { VERSION } from "./version.ts";
 
 /** Stands for a thread's own arithmetic when nothing is mapped. It is no instruction of the table, so searches are never offered it. */
 const ANYTHING = defineIntrinsic({
@@ -81,4 +88,30 @@ function bestOf(context: ThreadContext, machine: Target): ThreadSchedule | undef
     if (seconds !== undefined && (!best || seconds < best.seconds)) best = { schedule, seconds };
   }
   return best?.schedule;
+}
+
+/** The kernel of equations that share their rows; undefined if no block holds a row of theirs in registers. */
+export function chainThreadsKernel(
+  chain: RowChain,
+  machine: Target,
+  { chained = false }: InStream = {},
+): Kernel | undefined {
+  const limits = gridLimits(machine);
+  const [best] = chainShapes(chain, limits)
+    .map((shape) => ({ shape, seconds: chainSeconds(chain, shape, machine) }))
+    .sort((a, b) => a.seconds - b.seconds);
+  return best && chainInShape(chain, best.shape, { chained: chained && limits.dependentLaunch });
+}
+
+/** The kernel in a given shape. */
+export function chainInShape(chain: RowChain, shape: ChainShape, { chained = false }: InStream = {}): Kernel {
+  const { computation, nest, ...several } = lowerChainThreads(chain, shape);
+  const { together, lanes, columnWarps, rowWarps, pieces } = shape;
+  return generateCuda(computation, ANYTHING, nest, {
+    lines: [
+      `schedule  ${pieces} times ${together} columns each   lanes ${lanes}   warps of a row ${columnWarps}, of rows ${rowWarps}`,
+      `made by   automap ${VERSION}`,
+    ],
+    ...{ chained, several },
+  });
 }

@@ -14,7 +14,7 @@ import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from 
 import { findProgram, runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { writePackage } from "../session/emit.ts";
-import { capabilityFor, gpuChoicesOf } from "../session/gpu-network.ts";
+import { gpuChoicesOf } from "../session/gpu-network.ts";
 import { inHalfOnGpu, networkSubject, openGraph } from "../session/network.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
@@ -49,6 +49,18 @@ function block(): Graph {
   return net.graph;
 }
 
+/** A masked softmax and a layer norm, of whose values another step reads one. */
+function norms(): Graph {
+  const net = new SeededLayers("norms", 9);
+  const x = net.input("x", [2, 3, 5, 72]);
+  const masked = net.node("Add", [x, net.input("mask", [2, 1, 1, 72])]);
+  const soft = net.node("Softmax", [masked], { axis: -1 });
+  const gains = [net.drawn("gain", [72], 0.2, 1), net.drawn("offset", [72], 0.1)];
+  net.output(net.node("LayerNormalization", [net.node("Add", [soft, masked]), ...gains]));
+  net.output(net.node("Transpose", [soft], { perm: [0, 2, 1, 3] }));
+  return net.graph;
+}
+
 /** Nodes that move: outputs that are inputs, shapes of others, and values read twice. */
 function moves(): Graph {
   const net = new GraphBuilder("moves");
@@ -63,21 +75,27 @@ function moves(): Graph {
 
 function emitted(graph: Graph, name: string): { at: string; parts: NetworkParts } {
   const { program } = inHalfOnGpu(openGraph(graph));
-  const subject = networkSubject(program, gpuChoicesOf(program, H100), { gpu: capabilityFor(H100) });
+  const subject = networkSubject(program, gpuChoicesOf(program, H100), { gpu: H100 });
   const at = join(folder, name);
   writePackage(at, networkFiles(subject));
   return { at, parts: partsOfNetwork(subject) };
 }
 
+/** Steps that are computed with a later one of their rows. */
+const TOGETHER: Readonly<Record<string, number>> = { "a residual block": 3, "moves alone": 0, norms: 10 };
+
 describe("the library of a network on a GPU", () => {
   it.each([
     ["a residual block", block],
     ["moves alone", moves],
+    ["norms", norms],
   ] as const)("computes its equations on the emulated device: %s", async (name, build) => {
     const { at, parts } = emitted(build(), name.replaceAll(" ", "-"));
     const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] } });
     expect(proof).toEqual({ status: "right", steps: parts.steps.length });
     expect(parts.kernels.map(({ tuned }) => tuned?.language)).toEqual(parts.kernels.map(() => "cuda"));
+    const together = parts.steps.filter(({ kernel }) => kernel === undefined).length;
+    expect(together).toBe(TOGETHER[name]);
   });
 
   it("replays its graph on the current input, and names a wrong step", async () => {

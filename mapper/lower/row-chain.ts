@@ -17,20 +17,11 @@
 import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
-import { accessesOf, type Equation, identityOf } from "../../abstraction/equation.ts";
-import {
-  type Access,
-  access,
-  accessesIn,
-  axis,
-  binary,
-  compare,
-  type Expr,
-  number,
-  rewrite,
-} from "../../abstraction/expression.ts";
+import type { Equation } from "../../abstraction/equation.ts";
+import { type Access, access, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { type ChainPart, equationsOf, KEPT, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
+import { KEPT, type RowChain } from "../../abstraction/row-chain.ts";
+import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain-parts.ts";
 import type { PlainLoops } from "./loops.ts";
 import { combine, halvings, PARTIAL_BYTES } from "./partial-sums.ts";
 
@@ -50,27 +41,10 @@ export function lowerRowChain(chain: RowChain): LoweredChain {
   return new Lowering(chain).lower();
 }
 
-/** Bytes of a row of every value that a chain of these parts makes. */
-export function rowBytes(parts: readonly ChainPart[], columns: number): number {
-  return parts.reduce(
-    (sum, { makes, computation }) => (makes === "each" ? sum + columns * bytesOf(outputOf(computation).dtype) : sum),
-    0,
-  );
-}
-
-/** A part, what it makes, and when. */
-interface Timed {
-  readonly part: ChainPart;
-  /** The chain's name of what it makes. */
-  readonly made: string;
-  /** The pass over the row in which it is computed, or for one element of a row the pass after which; -1 before all. */
-  readonly pass: number;
-}
-
-class Lowering {
+class Lowering implements ChainPlaces {
+  readonly row = axis(ROW);
   private readonly chain: RowChain;
-  private readonly parts: readonly Timed[];
-  private readonly byName: ReadonlyMap<string, Timed>;
+  private readonly parts: ChainParts;
   /** Columns in a block. */
   private readonly steps: number;
   private readonly scratch = new Map<string, Scratch>();
@@ -82,22 +56,18 @@ class Lowering {
     this.chain = chain;
     const widest = Math.max(...chain.parts.map(({ computation }) => bytesOf(targetOf(computation).dtype)));
     this.steps = Math.min(chain.columns, PARTIAL_BYTES / widest);
-    this.parts = timed(chain.parts);
-    this.byName = new Map(this.parts.map((one) => [one.made, one]));
+    this.parts = new ChainParts(chain, this);
   }
 
   lower(): LoweredChain {
     const { chain } = this;
-    const passes = Math.max(...this.parts.map(({ pass }) => pass)) + 1;
+    const passes = Math.max(...this.parts.all.map(({ pass }) => pass)) + 1;
     const body = [
       ...this.elementsOfRow(-1),
       ...Array.from({ length: passes }, (_, pass) => [...this.passOver(pass), ...this.elementsOfRow(pass)]).flat(),
     ];
-    const equations = equationsOf(chain);
-    const last = equations.at(-1);
-    if (!last) throw new Error("internal: a chain without equations");
     return {
-      computation: { name: chain.name, equation: last, axes: [], tensors: chain.tensors },
+      ...this.parts.described(),
       loops: {
         nest: {
           scratch: [...this.scratch.values()],
@@ -107,8 +77,6 @@ class Lowering {
         },
         inside: this.inside,
       },
-      equations,
-      written: new Set(this.parts.map(({ made }) => made)),
     };
   }
 
@@ -117,7 +85,7 @@ class Lowering {
   /** What one pass over the columns computes, and the sums that it ends with. */
   private passOver(pass: number): Statement[] {
     const { steps, chain } = this;
-    const inPass = this.parts.filter((one) => one.pass === pass && one.part.makes !== "row");
+    const inPass = this.parts.all.filter((one) => one.pass === pass && one.part.makes !== "row");
     const sums = inPass.filter(({ part }) => part.makes === "sum");
     const whole = Math.floor(chain.columns / steps);
     const tail = chain.columns - whole * steps;
@@ -141,12 +109,12 @@ class Lowering {
   private overBlock(one: Timed, count: number): Statement[] {
     const { equation } = one.part.computation;
     const over = (statement: Statement): Statement => loop(LANE, count, [statement]);
-    const value = this.placed(one, equation.value);
+    const value = this.parts.placed(one, equation.value);
     if (one.part.makes === "sum")
       return [over({ kind: "scalar", equation: combine(equation.op, this.partial(one), value) })];
     const element = this.elementOf(one);
-    if (this.isStored(one)) return [over(assign(element, value))];
-    return [over(assign(element, value)), onlyKept(over(assign(this.inMemory(one), element)))];
+    if (this.parts.isStored(one)) return [over(assign(element, value))];
+    return [over(assign(element, value)), onlyKept(over(assign(this.parts.inMemory(one), element)))];
   }
 
   /** One sum of partial sums, through its epilogue. */
@@ -154,7 +122,7 @@ class Lowering {
     const { equation, epilogue } = one.part.computation;
     const first = access(this.partial(one).tensor, [number(0)]);
     const value = epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).value : equation.target;
-    const ended = this.placed(one, value, first);
+    const ended = this.parts.placed(one, value, first);
     return [
       ...halvings(equation.op, { sums: first.tensor, counter: LANE, steps: this.steps }),
       ...this.elementStored(one, ended),
@@ -163,46 +131,29 @@ class Lowering {
 
   /** Elements of which the row has one, made of others of which it has one. */
   private elementsOfRow(pass: number): Statement[] {
-    return this.parts
+    return this.parts.all
       .filter((one) => one.pass === pass && one.part.makes === "row")
-      .flatMap((one) => this.elementStored(one, this.placed(one, one.part.computation.equation.value)));
+      .flatMap((one) => this.elementStored(one, this.parts.placed(one, one.part.computation.equation.value)));
   }
 
   private elementStored(one: Timed, value: Expr): Statement[] {
     const element = this.elementOf(one);
-    const stored = assign(this.inMemory(one), element);
-    return [assign(element, value), this.isStored(one) ? stored : onlyKept(stored)];
+    const stored = assign(this.parts.inMemory(one), element);
+    return [assign(element, value), this.parts.isStored(one) ? stored : onlyKept(stored)];
   }
 
   // ---- elements -------------------------------------------------------------------------------------------------------------------
 
-  /** A value at the present row and column. @param held what the equation's own target reads as */
-  private placed({ part }: Timed, value: Expr, held?: Access): Expr {
-    const own = part.computation.equation.target.tensor;
-    const placed = rewrite(
-      value,
-      (e): Expr => {
-        if (e.kind === "axis") return this.digit(part, e.name);
-        if (e.kind !== "access") return e;
-        if (held && e.tensor === own) return held;
-        const name = part.names[e.tensor] ?? e.tensor;
-        const maker = this.byName.get(name);
-        return maker ? this.elementOf(maker) : { ...e, tensor: name };
-      },
-      "value",
-    );
-    for (const read of accessesIn(placed)) if (!this.scratch.has(read.tensor)) this.inside.add(read);
-    return placed;
-  }
-
   /** Where later equations of the row read what an equation has made. */
-  private elementOf(one: Timed): Access {
+  elementOf(one: Timed): Access {
     const { part, made } = one;
     const { dtype } = outputOf(part.computation);
     if (part.makes !== "each") return access(this.buffer(`${made}_value`, dtype, 1), [number(0)]);
-    if (this.isStored(one)) return this.inMemory(one);
+    if (this.parts.isStored(one)) return this.parts.inMemory(one);
     // What only the pass that makes it reads is gone with its block.
-    const isBrief = this.readersOf(one).every((reader) => reader.pass === one.pass && reader.part.makes !== "row");
+    const isBrief = this.parts
+      .readersOf(one)
+      .every((reader) => reader.pass === one.pass && reader.part.makes !== "row");
     return isBrief
       ? access(this.buffer(`${made}_block`, dtype, this.steps), [axis(LANE)])
       : access(this.buffer(`${made}_row`, dtype, this.chain.columns), [this.column()]);
@@ -212,37 +163,12 @@ class Lowering {
     return access(this.buffer(`${made}_sums`, targetOf(part.computation).dtype, this.steps), [axis(LANE)]);
   }
 
-  private inMemory({ part, made }: Timed): Access {
-    const { index } = storingEquation(part.computation).target;
-    const element = access(
-      made,
-      index.map((e) => (e.kind === "axis" ? this.digit(part, e.name) : e)),
-    );
-    this.inside.add(element);
-    return element;
+  touched(element: Access): void {
+    if (!this.scratch.has(element.tensor)) this.inside.add(element);
   }
 
-  private readersOf({ made }: Timed): Timed[] {
-    return this.parts.filter(({ part }) => readsOf(part).includes(made));
-  }
-
-  private isStored({ made }: Timed): boolean {
-    return this.chain.stored.includes(made);
-  }
-
-  private column(): Expr {
+  column(): Expr {
     return binary("+", this.begin, axis(LANE));
-  }
-
-  /** The value of a loop of an equation. */
-  private digit({ digits, computation }: ChainPart, name: string): Expr {
-    const digit = digits[name];
-    if (!digit) return number(0);
-    const { rows, columns } = this.chain;
-    const extent = computation.axes.find((a) => a.name === name)?.extent ?? 1;
-    const [counter, all] = digit.of === "row" ? [axis(ROW), rows] : [this.column(), columns];
-    const high = binary("/", counter, number(digit.stride));
-    return digit.stride * extent === all ? high : binary("%", high, number(extent));
   }
 
   private buffer(name: string, dtype: Scratch["dtype"], elements: number): string {
@@ -259,34 +185,3 @@ const onlyKept = (statement: Statement): Statement => ({
   body: [statement],
   otherwise: [],
 });
-
-function identityOfSum({ part: { computation } }: Timed): number {
-  return identityOf(computation.equation.op, targetOf(computation).dtype);
-}
-
-/** The chain's names of what an equation reads. */
-function readsOf({ computation, names }: ChainPart): string[] {
-  const { equation } = computation;
-  const own = equation.target.tensor;
-  return [equation, storingEquation(computation)]
-    .flatMap((one) => accessesOf(one).slice(1))
-    .flatMap(({ tensor }) => (tensor === own ? [] : [names[tensor] ?? tensor]));
-}
-
-/** The pass of each part: one pass later than that of a sum which it reads, at any column. */
-function timed(parts: readonly ChainPart[]): Timed[] {
-  const found = new Map<string, Timed>();
-  for (const part of parts) {
-    const made = part.names[outputOf(part.computation).name] ?? "";
-    const read = readsOf(part).flatMap((name) => {
-      const maker = found.get(name);
-      return maker ? [maker] : [];
-    });
-    const pass =
-      part.makes === "row"
-        ? Math.max(-1, ...read.map((one) => one.pass))
-        : Math.max(0, ...read.map((one) => (one.part.makes === "each" ? one.pass : one.pass + 1)));
-    found.set(made, { part, made, pass });
-  }
-  return [...found.values()];
-}

@@ -14,7 +14,7 @@ struct Place {
 };
 template <int MOST> struct StepOf {
   const char* name;
-  int code, count;
+  int code, count; /* the code of a step that is computed with a later one is -1 */
   Place places[MOST], kept[MOST];
   unsigned long bytes;
 };
@@ -98,13 +98,15 @@ template <int MOST> struct Network {
       if (!(graph.pointers = (void**)calloc(arguments(), sizeof(void*)))) return NO_MEMORY;
     const unsigned long values = aligned(keep ? t.kept : t.arena);
     unsigned long bytes = values + ALIGNMENT;
-    for (int i = 0; i < t.count; i++) bytes += aligned(t.codes[t.steps[i].code].workspace_bytes());
+    for (int i = 0; i < t.count; i++)
+      if (t.steps[i].code >= 0) bytes += aligned(t.codes[t.steps[i].code].workspace_bytes());
     if (int error = cudaMalloc((void**)&arena, bytes)) return told(error);
     if (int error = cudaMalloc((void**)&weights, t.weight_bytes)) return told(error);
     if (int error = cudaMemcpy(weights, t.weights, t.weight_bytes, cudaMemcpyHostToDevice)) return told(error);
     if (int error = cudaStreamCreate(&stream)) return told(error);
     unsigned char* next = arena + values;
     for (int i = 0; i < t.count; i++) {
+      if (t.steps[i].code < 0) continue;
       const Code& code = t.codes[t.steps[i].code];
       workspaces[i] = next;
       next += aligned(code.workspace_bytes());
@@ -131,6 +133,7 @@ template <int MOST> struct Network {
   }
 
   int launch(int step, void* const* pointers) {
+    if (tables.steps[step].code < 0) return OK;
     void* tensors[MOST] = {};
     collect(tables.steps[step], pointers, tensors);
     return tables.codes[tables.steps[step].code].launch(workspaces[step], tensors, stream);
@@ -206,16 +209,18 @@ template <int MOST> struct Network {
     return told(cudaMemcpy(to, placed(tables.steps[step].kept[0], last), tables.steps[step].bytes, cudaMemcpyDeviceToHost));
   }
 
-  /* Of one launch of a step among others of itself, the least of some graphs: its operands are in the last cache. Values of the last run are lost. */
+  /* Of one launch of a step among others of itself, the least of some graphs: its operands are in the last cache. Values of the last run are lost. A step
+   * that is computed with a later one takes none of its own. */
   int step_seconds(int step, double* seconds) {
     if (step < 0 || step >= tables.count) return NO_STEP;
     if (!runs) return NOT_KEPT;
+    *seconds = 0;
+    if (tables.steps[step].code < 0) return OK;
     cudaGraphExec_t exec = nullptr;
     if (int bad = captured(step, step + 1, LAUNCHES, last, &exec)) return bad;
     cudaEvent_t begin = nullptr, done = nullptr;
     int error = cudaEventCreate(&begin);
     if (!error) error = cudaEventCreate(&done);
-    *seconds = 0;
     for (int i = 0; i < TIMED && !error; i++) {
       float ms = 0;
       error = cudaEventRecord(begin, stream);

@@ -192,13 +192,14 @@ function isStored({ chain, steps, values }: StepChain, value: Value): boolean {
 }
 
 function chainSubject(
-  { name, threads, provenance: all }: NetworkSubject,
+  { name, threads, gpu, provenance: all }: NetworkSubject,
   { steps, kernel, provenance }: StepChain & NetworkKernel,
   number: number,
 ): EmitSubject {
   const computation = steps.at(-1)?.computation;
   if (!computation) throw new Error("internal: a chain without steps");
-  return { name: `${name}_k${number}`, computation, tuned: kernel, threads, provenance: [...provenance, ...all] };
+  const about = { threads, ...(gpu && { gpu }), provenance: [...provenance, ...all] };
+  return { name: `${name}_k${number}`, computation, tuned: kernel, ...about };
 }
 
 function kernelSubject(

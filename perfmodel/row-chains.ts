@@ -1,0 +1,51 @@
+/**
+ * @file What a chain of equations costs on a GPU under a shape: with every value in registers, what its warps issue, and what each of them waits
+ * for.
+ *
+ *     cycles = max(instructions of a multiprocessor / 4 a cycle, waves * (reads + instructions + shuffles and barriers of each sum))
+ */
+
+import { walk } from "../abstraction/expression.ts";
+import { levelOf, type Target } from "../abstraction/machine.ts";
+import type { RowChain } from "../abstraction/row-chain.ts";
+import { type ChainShape, chainRegisters, movingReads } from "../mapper/schedule/chain-shape.ts";
+import { gridLimits } from "../mapper/schedule/grid-context.ts";
+import { ISSUED_PER_CYCLE } from "./grid-step.ts";
+import { AROUND, BARRIER, NEAR_LATENCY, PER_SHUFFLE, READ_LATENCY, SHUFFLE_LATENCY, WARP_CYCLES } from "./threads.ts";
+
+/** Instructions of a float function, and of a quotient. Counted in what nvcc 13 makes of them, roughly. */
+const PER_CALL = 15;
+const PER_QUOTIENT = 8;
+/** Instructions around a load or a store: its address and the conversions of its elements. */
+const PER_MOVE = 4;
+
+/** Seconds of a chain on a GPU, without its launch, which no shape changes. */
+export function chainSeconds(chain: RowChain, shape: ChainShape, target: Target): number {
+  const { lanes, columnWarps, rowWarps, pieces, together } = shape;
+  const { lanes: width, blockRegisters } = gridLimits(target);
+  const block = levelOf(target, "block");
+  const blocks = Math.ceil(chain.rows / ((width / lanes) * rowWarps));
+  const warps = columnWarps * rowWarps;
+  const registers = width * warps * chainRegisters(chain, shape);
+  const resident = Math.max(1, Math.min(block.resident ?? 1, Math.floor(blockRegisters / registers)));
+  const perUnit = Math.ceil(blocks / block.units);
+  const sums = chain.parts.filter(({ makes }) => makes === "sum").length;
+  const each = chain.parts.reduce((n, part) => n + (part.makes === "row" ? 0 : arithmeticOf(part)), 0);
+  const moves = chain.parts.reduce((n, part) => n + movingReads(part).length + (part.makes === "each" ? 1 : 0), 0);
+  const perSum = Math.log2(lanes) * PER_SHUFFLE + (columnWarps > 1 ? 2 * columnWarps : 0);
+  const instructions = pieces * (together * each + moves * PER_MOVE) + sums * perSum;
+  const met = Math.log2(lanes) * SHUFFLE_LATENCY + (columnWarps > 1 ? NEAR_LATENCY + warps * BARRIER : 0);
+  const waits = AROUND + READ_LATENCY + instructions * WARP_CYCLES + sums * met;
+  const clock = (target.clockHz ?? target.loadedClockHz)?.value ?? 1;
+  return Math.max((perUnit * warps * instructions) / ISSUED_PER_CYCLE, Math.ceil(perUnit / resident) * waits) / clock;
+}
+
+function arithmeticOf({ computation }: RowChain["parts"][number]): number {
+  let count = 0;
+  for (const e of walk(computation.equation.value)) {
+    if (e.kind === "call") count += e.fn === "square" || e.fn === "min" || e.fn === "max" ? 1 : PER_CALL;
+    else if (e.kind === "binary") count += e.op === "/" ? PER_QUOTIENT : 1;
+    else if (e.kind === "cast" || e.kind === "select") count += 1;
+  }
+  return count;
+}

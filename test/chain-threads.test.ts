@@ -1,0 +1,102 @@
+/** @file Equations that share their rows as one kernel of a GPU: in every shape it is free of races and gives what the steps give one by one. */
+
+import { describe, expect, it } from "vitest";
+import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import type { RowChain } from "../abstraction/row-chain.ts";
+import { lowerChainThreads } from "../mapper/lower/chain-threads.ts";
+import { type ChainShape, chainShapes } from "../mapper/schedule/chain-shape.ts";
+import { gridLimits } from "../mapper/schedule/grid-context.ts";
+import { chainsOf } from "../network/chains.ts";
+import { fuse } from "../network/fuse.ts";
+import type { Graph } from "../network/graph.ts";
+import { inHalf } from "../network/half.ts";
+import { channelsLast } from "../network/layout.ts";
+import { lowerGraph } from "../network/lower.ts";
+import { type Program, rootOf } from "../network/program.ts";
+import { runNetwork } from "../network/run.ts";
+import type { Value } from "../network/value.ts";
+import { chainSeconds } from "../perfmodel/row-chains.ts";
+import { chainInShape } from "../session/plain-threads.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { built, CHAIN_GRAPHS } from "./support/chain-graphs.ts";
+import { inFull } from "./support/slow.ts";
+
+const TARGET = nvidiaTarget("h100");
+const LIMITS = gridLimits(TARGET);
+/** Shapes of each chain that are interpreted. */
+const DRAWN = inFull(60, 6);
+
+const inFloats = (graph: Graph): Program => channelsLast(fuse(lowerGraph(graph)));
+const inHalves = (graph: Graph): Program => channelsLast(inHalf(fuse(lowerGraph(graph))), true);
+
+/** A row of a classifier, for which several warps meet. */
+const classes = built((net) => net.node("Softmax", [net.input("x", [1, 1000])], { axis: 1 }));
+const GRAPHS = [...CHAIN_GRAPHS, ["a softmax of a row for several warps", classes]] as const;
+
+function drawnFor(program: Program): ReadonlyMap<Value, Float64Array> {
+  const random = seededRandom(1);
+  return new Map(
+    program.inputs.map((value) => {
+      const size = value.shape.reduce((product, extent) => product * extent, 1);
+      return [value, Float64Array.from({ length: size }, () => Math.round(64 * (4 * random() - 2)) / 64)];
+    }),
+  );
+}
+
+function shapesOf(chain: RowChain): ChainShape[] {
+  const random = seededRandom(2);
+  return chainShapes(chain, LIMITS)
+    .map((shape) => ({ shape, at: random() }))
+    .sort((a, b) => a.at - b.at)
+    .slice(0, DRAWN)
+    .map(({ shape }) => shape);
+}
+
+describe("a chain of equations on a GPU", () => {
+  it.each(
+    GRAPHS.flatMap(
+      ([name, graph]) =>
+        [
+          [name, inFloats(graph), 5],
+          [`${name}, in f16`, inHalves(graph), 2],
+        ] as const,
+    ),
+  )("is free of races and gives what its steps give: %s", async (_, program, digits) => {
+    const [one, another] = chainsOf(program);
+    if (!one || another || one.steps.length !== program.steps.length) throw new Error("one chain is expected");
+    const { chain } = one;
+    const held = drawnFor(program);
+    const inputs = Object.fromEntries([...held].map(([value, elements]) => [value.name, elements]));
+    const wanted = [...(await runNetwork(program, inputs)).values()][0] ?? [];
+    const read = Object.entries(one.values).map(([name, value]): [string, Float64Array] => {
+      const zeros = new Float64Array(value.shape.reduce((product, extent) => product * extent, 1));
+      return [name, value.constant ? Float64Array.from(value.constant) : (held.get(rootOf(value)) ?? zeros)];
+    });
+    const shapes = shapesOf(chain);
+    expect(shapes.length).toBeGreaterThan(0);
+    for (const [i, shape] of shapes.entries()) {
+      const { nest, computation } = lowerChainThreads(chain, shape);
+      const order = ADVERSE_ORDERS[i % ADVERSE_ORDERS.length] ?? {};
+      const got = interpretNest(nest, computation, { ...Object.fromEntries(read), kept: Int32Array.of(0) }, 1, order);
+      expect(got.length).toBe(wanted.length);
+      const about = `${JSON.stringify(shape)}\n${printNest(nest)}`;
+      for (let e = 0; e < got.length; e++) expect(got[e], about).toBeCloseTo(wanted[e] ?? Number.NaN, digits);
+      expect(chainSeconds(chain, shape, TARGET)).toBeGreaterThan(0);
+    }
+  });
+
+  it("prints every shape, with all that neighbours move at once proved", () => {
+    for (const [, graph] of GRAPHS)
+      for (const program of [inFloats(graph), inHalves(graph)]) {
+        const [one] = chainsOf(program);
+        if (!one) throw new Error("a chain is expected");
+        for (const shape of shapesOf(one.chain)) {
+          const kernel = chainInShape(one.chain, shape, { chained: true });
+          expect(kernel.arguments.filter(({ role }) => role === "output").length).toBe(one.steps.length);
+        }
+      }
+  });
+});
