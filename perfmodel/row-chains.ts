@@ -2,22 +2,27 @@
  * @file What a chain of equations costs on a GPU under a shape: with every value in registers, what its warps issue, and what each of them waits
  * for.
  *
- *     cycles = max(instructions of a multiprocessor / 4 a cycle, waves * (reads + instructions + shuffles and barriers of each sum))
+ *     cycles = max(instructions of a multiprocessor / 4 a cycle, lines of its accesses, waves * (reads + instructions + shuffles and barriers))
  */
 
+import { bytesOf } from "../abstraction/dtype.ts";
 import { walk } from "../abstraction/expression.ts";
 import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { RowChain } from "../abstraction/row-chain.ts";
 import { type ChainShape, chainRegisters, movingReads } from "../mapper/schedule/chain-shape.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
-import { ISSUED_PER_CYCLE } from "./grid-step.ts";
+import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
 import { AROUND, BARRIER, NEAR_LATENCY, PER_SHUFFLE, READ_LATENCY, SHUFFLE_LATENCY, WARP_CYCLES } from "./threads.ts";
+import { LINE_BYTES } from "./tile-copies.ts";
 
 /** Instructions of a float function, and of a quotient. Counted in what nvcc 13 makes of them, roughly. */
 const PER_CALL = 15;
 const PER_QUOTIENT = 8;
 /** Instructions around a load or a store: its address and the conversions of its elements. */
 const PER_MOVE = 4;
+
+/** Cycles in which a multiprocessor begins a block. A guess that prefers blocks of several warps where nothing else does. */
+const PER_BLOCK = 8;
 
 /** Seconds of a chain on a GPU, without its launch, which no shape changes. */
 export function chainSeconds(chain: RowChain, shape: ChainShape, target: Target): number {
@@ -36,8 +41,15 @@ export function chainSeconds(chain: RowChain, shape: ChainShape, target: Target)
   const instructions = pieces * (together * each + moves * PER_MOVE) + sums * perSum;
   const met = Math.log2(lanes) * SHUFFLE_LATENCY + (columnWarps > 1 ? NEAR_LATENCY + warps * BARRIER : 0);
   const waits = AROUND + READ_LATENCY + instructions * WARP_CYCLES + sums * met;
+  const bytes = bytesOf(chain.tensors[chain.stored[0] ?? ""]?.dtype ?? "f32");
+  const lines = (width / lanes) * Math.ceil((lanes * together * bytes) / LINE_BYTES);
   const clock = (target.clockHz ?? target.loadedClockHz)?.value ?? 1;
-  return Math.max((perUnit * warps * instructions) / ISSUED_PER_CYCLE, Math.ceil(perUnit / resident) * waits) / clock;
+  const cycles = Math.max(
+    (perUnit * warps * instructions) / ISSUED_PER_CYCLE,
+    (perUnit * warps * pieces * moves * lines) / LINES_PER_CYCLE,
+    Math.ceil(perUnit / resident) * waits,
+  );
+  return (cycles + perUnit * PER_BLOCK) / clock;
 }
 
 function arithmeticOf({ computation }: RowChain["parts"][number]): number {
