@@ -173,8 +173,8 @@ struct Place {
 enum { MOST = ${most}, STEPS = ${steps.length}, ALIGNMENT = 64, LARGE_PAGE = 2 << 20 };
 struct Step {
   const char* name;
-  /* The code of a step that is computed with a later one is -1. */
-  int code, count;
+  /* The code of a step that is computed with a later one is -1. The workspace is the one of that step. */
+  int code, count, workspace;
   Place places[MOST], kept[MOST];
   unsigned long bytes;
 };
@@ -183,7 +183,7 @@ ${lines(
   indented(
     steps.map(
       (s) =>
-        code`{${stringLiteral(s.name)}, ${s.kernel ?? -1}, ${s.places.length}, {${list(s.places.map(placeText))}}, {${list(s.kept.map(placeText))}}, ${s.bytes}},`,
+        code`{${stringLiteral(s.name)}, ${s.kernel ?? -1}, ${s.places.length}, ${s.workspace}, {${list(s.places.map(placeText))}}, {${list(s.kept.map(placeText))}}, ${s.bytes}},`,
     ),
   ),
 )}
@@ -255,15 +255,19 @@ function createText(parts: NetworkParts): Code {
   net->keep = flags & ${upper}_KEEP;
   net->times = flags & ${upper}_TIMES;
   unsigned long bytes = aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
-  for (const Step& step : steps)
-    if (step.code >= 0) bytes += aligned(codes[step.code].workspace_bytes());
+  for (int i = 0; i < STEPS; i++)
+    if (steps[i].code >= 0 && steps[i].workspace == i) bytes += aligned(codes[steps[i].code].workspace_bytes());
 ${join(wide.map((p) => code`  bytes += aligned(${bytesOfValue(p.value)}UL);\n`))}  net->arena = (unsigned char*)block(bytes);
   if (!net->arena) return ${name}_destroy(net), ${upper}_NO_MEMORY;
   unsigned char* next = net->arena + aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
   for (int i = 0; i < STEPS; i++) {
     if (steps[i].code < 0) continue;
-    const Code& code = codes[steps[i].code];
     net->workspaces[i] = next;
+    if (steps[i].workspace < i) {
+      net->workspaces[i] = net->workspaces[steps[i].workspace];
+      continue;
+    }
+    const Code& code = codes[steps[i].code];
     next += aligned(code.workspace_bytes());
     /* Constants are packed; arguments of a run are not there yet. */
     void* tensors[MOST] = {};

@@ -55,6 +55,8 @@ export interface PlacedStep {
   readonly places: readonly Place[];
   /** The same for a run that keeps every value in a place of its own. Of a step that is computed with a later one, its output's place. */
   readonly kept: readonly Place[];
+  /** The first step whose memory for packed weights and copies it uses: its own number, or that of a step with its kernel and its weights. */
+  readonly workspace: number;
   readonly bytes: number;
 }
 
@@ -120,7 +122,7 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
     return number;
   };
   const chainOf = new Map(chains.flatMap((one) => one.steps.map((step) => [step, one] as const)));
-  const steps = program.steps.map((step): PlacedStep => {
+  const steps = program.steps.map((step): Omit<PlacedStep, "workspace"> => {
     const { nodes, ops, computation, reads, output } = step;
     const about = { name: `${nodes[0] ?? ""} (${ops.join(" ")})`, bytes: bytesOfTensor(computation) };
     const chain = chainOf.get(step);
@@ -152,13 +154,29 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
   );
   return {
     subject: { ...subject, name },
-    steps,
+    steps: withWorkspaces(steps),
     kernels: [...kernels.values()],
     weights: weights.bytes(),
     memory,
     kept,
     copies,
   };
+}
+
+/**
+ * The steps with the memory that each uses. A kernel packs nothing but weights, so steps with the same kernel and the same weights share what it
+ * packs: the matrix that each step of a recurrent network multiplies by stays in a cache.
+ */
+function withWorkspaces(steps: readonly Omit<PlacedStep, "workspace">[]): readonly PlacedStep[] {
+  const first = new Map<string, number>();
+  const weightsAt = (places: readonly Place[]): unknown =>
+    places.map((place) => (place.kind === "weights" ? place.offset : null));
+  return steps.map((step, i) => {
+    const packed = JSON.stringify([step.kernel ?? `none of ${i}`, weightsAt(step.places), weightsAt(step.kept)]);
+    const workspace = first.get(packed) ?? i;
+    first.set(packed, workspace);
+    return { ...step, workspace };
+  });
 }
 
 function bytesOfTensor(computation: Computation): number {
