@@ -240,7 +240,7 @@ describe("triangles and bands", () => {
           when 4*k_edge <= 8*i_edge+7 and 4*k_edge+3 > 8*i_edge
             for i_step in 0..min(8, 20 - i_edge*8)
               for k_step in 0..4
-                a_edges[i_edge*160+i_step*4+k_edge*32+k_step] = select(k_edge*4+k_step <= i_edge*8+i_step, x[i_edge*8+i_step,k_edge*4+k_step], 0)
+                a_edges[i_edge*160+i_step+k_edge*32+k_step*8] = select(k_edge*4+k_step <= i_edge*8+i_step, x[i_edge*8+i_step,k_edge*4+k_step], 0)
       "
     `);
     const whole = text.slice(text.indexOf("for k_outer"));
@@ -256,7 +256,7 @@ describe("triangles and bands", () => {
             for unrolled k_block in 0..4
               b_register{0} <- y[(k_outer*4 + k_block)*16 .. by 16]
               for unrolled i_block in 0..8
-                a_register{0} <- a_edges[i_outer*160 + i_block*4 + k_outer*32 + k_block .. by 1]
+                a_register{0} <- a_edges[i_outer*160 + i_block + k_outer*32 + k_block*8 .. by 1]
                 c_register{i_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
         for unrolled i_block in 0..8
           c[(i_outer*8 + i_block)*16 .. by 16] <- c_register{i_block}
@@ -274,7 +274,7 @@ describe("triangles and bands", () => {
             for unrolled k_block in 0..4
               b_register{0} <- y[(k_outer*4 + k_block)*16 .. by 16]
               for unrolled i_block in 0..4
-                a_register{0} <- a_edges[320 + i_block*4 + k_outer*32 + k_block .. by 1]
+                a_register{0} <- a_edges[320 + i_block + k_outer*32 + k_block*8 .. by 1]
                 c_register{i_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
         for unrolled i_block in 0..4
           c[(16 + i_block)*16 .. by 16] <- c_register{i_block"
