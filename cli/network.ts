@@ -204,7 +204,10 @@ function computedIn(
       nodes: same.map((one) => one.steps[0]?.nodes[0] ?? ""),
       ops: [...new Set(steps.flatMap(({ ops }) => ops))],
       multiplyAdds: 0,
-      ...{ kind: "loops" as const, kernel: `${kernel.language === "cuda" ? "threads" : "plain loops"}: ${steps.length} steps row by row` },
+      ...{
+        kind: "loops" as const,
+        kernel: `${kernel.language === "cuda" ? "threads" : "plain loops"}: ${steps.length} steps row by row`,
+      },
     };
     return { steps, row };
   });

@@ -5,7 +5,8 @@
  *     y = out * f[k] + b[k]                                        ->     res[..] = max(out[..] * f[k] + b[k] + e1[..], 0)
  *     z = y + x,   r = max(z, 0)
  *
- * Factors of each channel are then folded into the weights. Both rewrite equations, whatever nodes these came from.
+ * Factors of each channel are then folded into the weights, and moves of elements go into the products beside them (moves.ts). All rewrite
+ * equations, whatever nodes these came from.
  */
 
 import {
@@ -30,6 +31,7 @@ import {
 import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
+import { withoutMoves } from "./moves.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 import { shapeOf, underShape } from "./reshape.ts";
@@ -53,13 +55,13 @@ export function fuse(program: Program): Program {
       break;
     }
   }
-  return {
+  return withoutMoves({
     ...program,
     steps: steps
       .map(scaledWeights)
       .map(withoutDivision)
       .map((step) => attempt(() => liftedNumbers(step)) ?? step),
-  };
+  });
 }
 
 /** Number of steps that read each value, in any shape. */

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
+import { bertBase } from "../network/models/bert.ts";
 import { SeededLayers } from "../network/models/layers.ts";
 import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
@@ -82,13 +83,17 @@ function emitted(graph: Graph, name: string): { at: string; parts: NetworkParts 
 }
 
 /** Steps that are computed with a later one of their rows. */
-const TOGETHER: Readonly<Record<string, number>> = { "a residual block": 3, "moves alone": 0, norms: 10 };
+const TOGETHER: Readonly<Record<string, number>> = {
+  ...{ "a residual block": 3, "moves alone": 0, norms: 10 },
+  "heads of attention": 12,
+};
 
 describe("the library of a network on a GPU", () => {
   it.each([
     ["a residual block", block],
     ["moves alone", moves],
     ["norms", norms],
+    ["heads of attention", () => bertBase({ tokens: 16, layers: 1, hidden: 32, heads: 2, vocabulary: 16 })],
   ] as const)("computes its equations on the emulated device: %s", async (name, build) => {
     const { at, parts } = emitted(build(), name.replaceAll(" ", "-"));
     const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] } });

@@ -1,0 +1,304 @@
+/**
+ * @file Puts steps that only move elements into the products beside them, which then read or write the elements where they lie.
+ *
+ *     q[b,h,i,d] = x[b,i,h,d]                          s[b0,b1,m,n] += x[m,b1,k] * y[n,b1,k]
+ *     k[b,h,d,j] = y[b,j,h,d]                    ->
+ *     s[b0,b1,m,n] += q[b1,m,k] * k[b1,k,n]
+ *
+ *     o[b0,b1,m,n] += ..,   t[b,i,h,d] = o[b,h,i,d]    ->   o[b0,m,b1,n] += ..
+ *
+ * A move has one read at affine indices inside its input: Transpose, Slice, Split, with reshapes that keep the indices affine. It goes only when
+ * all its readers can take it, and stays where it would cost a product more than it costs itself. Kernels copy what they read often into the
+ * order of their instruction, so another order of a matrix costs them no more than the move. A product that reads each element less than
+ * {@link COPIED_FROM} times reads it in place, and a result is stored as it is computed: what lies side by side must then stay so. Nor may
+ * elements of different matrices of a batch come to lie side by side.
+ */
+
+import { type AffineForm, affineForm, boundsOf, type Extents, exprOf } from "../abstraction/affine.ts";
+import {
+  type Computation,
+  defineComputation,
+  elementCount,
+  extentsOf,
+  outputOf,
+  pointCount,
+  type TensorSpec,
+  targetOf,
+  tensorOf,
+} from "../abstraction/computation.ts";
+import type { Equation } from "../abstraction/equation.ts";
+import { attempt } from "../abstraction/error.ts";
+import { type Access, access, accessesIn, type Expr, number, rewrite, substitute } from "../abstraction/expression.ts";
+import { type Program, rootOf, type Step } from "./program.ts";
+import { specOf } from "./rebuild.ts";
+import { shapeOf, shownAs } from "./reshape.ts";
+import { multiplyAddsOf } from "./tasks.ts";
+import { isSameShape, type Value } from "./value.ts";
+
+/** How often a product reads each element of an operand that kernels copy: as often as a vector of AVX-512 has lanes of f32. */
+const COPIED_FROM = 16;
+
+/** The program without the moves that the products beside them can do. */
+export function withoutMoves(program: Program): Program {
+  const given = new Set(program.outputs.map(({ value }) => rootOf(value)));
+  let { steps } = program;
+  for (let again = true; again; ) {
+    again = false;
+    for (const step of steps) {
+      const move = given.has(step.output) ? undefined : moveOf(step);
+      const changed = move && (inReaders(move, steps) ?? inWriter(move, steps, given));
+      if (!changed) continue;
+      steps = steps.flatMap((other) => (other === step ? [] : [changed.get(other) ?? other]));
+      again = true;
+      break;
+    }
+  }
+  return { ...program, steps };
+}
+
+/** A step whose element at the axes `target` is the element of `from` at `read`. */
+interface Move {
+  readonly step: Step;
+  readonly from: Value;
+  /** Sizes of the dimensions that `read` indexes, and of those that `target` indexes. */
+  readonly shape: readonly number[];
+  readonly made: readonly number[];
+  readonly read: Access;
+  readonly target: readonly string[];
+}
+
+function moveOf(step: Step): Move | undefined {
+  const { computation, reads } = step;
+  const { op, value, where, target } = computation.equation;
+  if (computation.epilogue || op !== "=" || where || value.kind !== "access") return undefined;
+  const from = reads[value.tensor];
+  const shape = shapeOf(tensorOf(computation, value.tensor));
+  const axes = axesIn(target);
+  if (!from || axes.length !== target.index.length) return undefined;
+  if (!isInside(value, shape, extentsOf(computation))) return undefined;
+  return { step, from, shape, made: shapeOf(outputOf(computation)), read: value, target: axes };
+}
+
+/** The distinct plain axes of an access. */
+const axesIn = ({ index }: Access): string[] => [...new Set(index.flatMap((e) => (e.kind === "axis" ? [e.name] : [])))];
+
+/** Whether all elements that an access reads, at affine indices, are elements of the tensor. */
+function isInside({ index }: Access, shape: readonly number[], extents: Extents): boolean {
+  return index.every((e, d) => {
+    if (!affineForm(e)) return false;
+    const [least, most] = boundsOf(e, extents);
+    return least >= 0 && most < (shape[d] ?? 0);
+  });
+}
+
+/** Steps that change when a move goes. */
+type Changed = ReadonlyMap<Step, Step>;
+
+/** The move's readers, each of which reads what the move reads; undefined when one of them cannot. */
+function inReaders(move: Move, steps: readonly Step[]): Changed | undefined {
+  const changed = new Map<Step, Step>();
+  for (const reader of steps) {
+    const tensors = Object.entries(reader.reads).flatMap(([name, value]) =>
+      rootOf(value) === move.step.output ? [name] : [],
+    );
+    if (tensors.length === 0) continue;
+    let made: Step | undefined = reader;
+    for (const tensor of tensors) made = made && readThrough(move, made, tensor);
+    if (!made) return undefined;
+    changed.set(reader, withNodesOf(move, made));
+  }
+  return changed.size === 0 ? undefined : changed;
+}
+
+/** A step that does a move too. It is no longer the row of the table of operators that it was. */
+function withNodesOf({ step: { nodes, ops } }: Move, step: Step): Step {
+  const { operator: _, ...rest } = step;
+  return { ...rest, nodes: [...step.nodes, ...nodes], ops: [...step.ops, ...ops] };
+}
+
+/** A reader of a move that reads, as one of its tensors, what the move reads. */
+function readThrough(move: Move, reader: Step, tensor: string): Step | undefined {
+  const { computation } = reader;
+  const { equation, epilogue } = computation;
+  const isProduct = multiplyAddsOf(computation) > 0;
+  if (!isProduct && !moveOf(reader)) return undefined;
+  const elsewhere = [epilogue?.equation.value, equation.where].flatMap((e) => (e ? accessesIn(e) : []));
+  if (elsewhere.some((a) => a.tensor === tensor)) return undefined;
+  const own = tensorOf(computation, tensor);
+  const extents = extentsOf(computation);
+  const isCopied = pointCount(computation) >= COPIED_FROM * elementCount(own);
+  // Dimensions of one element stay where the reader knows those of the move; an image, for example, has its layout by its four dimensions.
+  const isWhole = isSameShape(shapeOf(own), move.made);
+  const kept = move.shape.flatMap((size, d) => (isWhole || size > 1 ? [d] : []));
+  let fits = true;
+  const value = rewrite(
+    equation.value,
+    (e) => {
+      if (e.kind !== "access" || e.tensor !== tensor) return e;
+      const index = elementRead(move, e, shapeOf(own), extents);
+      const after = index && flatOf(index, move.shape);
+      const before = flatOf(e.index, shapeOf(own));
+      if (!before || !after) fits = false;
+      else if (isProduct && !keepsNeighbours(before, after, extents))
+        fits &&= isCopied && liesInMatrices(after, computation);
+      return access(
+        tensor,
+        kept.map((d) => index?.[d] ?? number(0)),
+      );
+    },
+    "value",
+  );
+  if (!fits) return undefined;
+  const shape = kept.map((d) => move.shape[d] ?? 1);
+  const made = attempt(() =>
+    rebuilt(computation, { ...equation, value }, epilogue?.equation, { [tensor]: { dtype: own.dtype, shape } }),
+  );
+  return made && { ...reader, computation: made, reads: { ...reader.reads, [tensor]: shownAs(move.from, shape) } };
+}
+
+/** Where a move reads the element that its reader reads under some shape; undefined when that is not affine. */
+function elementRead(
+  { made, read, target }: Move,
+  access: Access,
+  shape: readonly number[],
+  extents: Extents,
+): readonly Expr[] | undefined {
+  const flat = isInside(access, shape, extents) ? flatOf(access.index, shape) : undefined;
+  const index = flat && indexOf(flat, made, extents);
+  if (!index) return undefined;
+  const axes = new Map(target.flatMap((name, d) => (index[d] ? [[name, index[d]] as const] : [])));
+  return read.index.map((e) => substitute(e, axes, "index"));
+}
+
+/** The position of an element among all, row-major. */
+function flatOf(index: readonly Expr[], shape: readonly number[]): AffineForm | undefined {
+  const terms = new Map<string, number>();
+  let [constant, stride] = [0, 1];
+  for (const [d, e] of [...index.entries()].reverse()) {
+    const form = affineForm(e);
+    if (!form) return undefined;
+    constant += stride * form.constant;
+    for (const [name, c] of form.terms) terms.set(name, (terms.get(name) ?? 0) + stride * c);
+    stride *= shape[d] ?? 1;
+  }
+  return { constant, terms };
+}
+
+/**
+ * The index of an element by its position: 768*m + 64*h + k under [128,12,64] is [m,h,k].
+ * @returns undefined when the position along a dimension is not affine
+ */
+function indexOf({ constant, terms }: AffineForm, shape: readonly number[], extents: Extents): Expr[] | undefined {
+  // An axis of one step adds nothing.
+  let left: AffineForm = { constant, terms: new Map([...terms].filter(([name]) => extents[name] !== 1)) };
+  let stride = elementsIn(shape);
+  const index: Expr[] = [];
+  for (const size of shape) {
+    stride /= size;
+    const isHere = ([, c]: readonly [string, number]): boolean => size > 1 && c % stride === 0;
+    const here = Math.floor(left.constant / stride);
+    index.push(
+      exprOf({ constant: here, terms: new Map([...left.terms].filter(isHere).map(([name, c]) => [name, c / stride])) }),
+    );
+    left = {
+      constant: left.constant - here * stride,
+      terms: new Map([...left.terms].filter((term) => !isHere(term))),
+    };
+    const [least, most] = boundsOf(exprOf(left), extents);
+    if (least < 0 || most >= stride) return undefined;
+  }
+  return index;
+}
+
+/** Whether elements read along the same axes are neighbours in memory before and after. */
+function keepsNeighbours(before: AffineForm, after: AffineForm, extents: Extents): boolean {
+  const along = ({ terms }: AffineForm): string =>
+    [...terms].flatMap(([name, c]) => (Math.abs(c) === 1 && extents[name] !== 1 ? [`${c} ${name}`] : [])).join();
+  return along(before) === along(after);
+}
+
+/** Whether neighbours in memory belong to one product of matrices, of all that a batched product computes. */
+function liesInMatrices({ terms }: AffineForm, { axes, equation }: Computation): boolean {
+  const factors = accessesIn(equation.value);
+  return axes.every(
+    ({ name, kind, extent }) =>
+      Math.abs(terms.get(name) ?? 0) !== 1 ||
+      extent === 1 ||
+      kind === "reduce" ||
+      !factors.every(({ index }) => index.some((e) => affineForm(e)?.terms.has(name))),
+  );
+}
+
+/** The product whose result a move reorders, storing it in that order; undefined when it cannot. */
+function inWriter(move: Move, steps: readonly Step[], given: ReadonlySet<Value>): Changed | undefined {
+  const root = rootOf(move.from);
+  const writer = steps.find(({ output }) => output === root);
+  if (!writer || given.has(root) || multiplyAddsOf(writer.computation) === 0) return undefined;
+  if (steps.some(({ reads }) => reads !== move.step.reads && Object.values(reads).some((v) => rootOf(v) === root)))
+    return undefined;
+  const order = orderOf(move, shapeOf(outputOf(writer.computation)));
+  const made = order && attempt(() => inOrder(writer.computation, order));
+  if (!made) return undefined;
+  return new Map([[writer, withNodesOf(move, { ...writer, computation: made, output: move.step.output })]]);
+}
+
+/** The dimensions of a result in the order in which a move puts them, of which the last stays; those of one element come first. */
+function orderOf({ shape, made, read, target }: Move, stored: readonly number[]): number[] | undefined {
+  const wide = (sizes: readonly number[]): number[] => sizes.flatMap((size, d) => (size > 1 ? [d] : []));
+  const [from, to] = [wide(shape), wide(stored)];
+  const isSame = isSameShape(
+    from.map((d) => shape[d] ?? 1),
+    to.map((d) => stored[d] ?? 1),
+  );
+  if (!isSame || elementsIn(made) !== elementsIn(shape)) return undefined;
+  const order = target.flatMap((name) => {
+    const at = from.findIndex((d) => {
+      const e = read.index[d];
+      return e?.kind === "axis" && e.name === name;
+    });
+    return to[at] ?? [];
+  });
+  if (order.length !== to.length || order.at(-1) !== to.at(-1)) return undefined;
+  return [...stored.flatMap((size, d) => (size > 1 ? [] : [d])), ...order];
+}
+
+const elementsIn = (shape: readonly number[]): number => shape.reduce((product, size) => product * size, 1);
+
+/** A computation whose result has its dimensions in another order. */
+function inOrder(computation: Computation, order: readonly number[]): Computation {
+  const { equation, epilogue } = computation;
+  const inNew = <T>(list: readonly T[]): T[] => order.flatMap((d) => list[d] ?? []);
+  const sum = targetOf(computation);
+  const turned = (e: Access): Access => ({ ...e, index: inNew(e.index) });
+  const ending = epilogue && {
+    ...epilogue.equation,
+    target: turned(epilogue.equation.target),
+    value: rewrite(
+      epilogue.equation.value,
+      (e) => (e.kind === "access" && e.tensor === sum.name ? turned(e) : e),
+      "value",
+    ),
+  };
+  const specs = [sum, outputOf(computation)].map(({ name, dtype, dims }): [string, TensorSpec] => [
+    name,
+    { dtype, dims: inNew(dims).map((d) => d.name), shape: inNew(dims).map((d) => d.extent) },
+  ]);
+  return rebuilt(computation, { ...equation, target: turned(equation.target) }, ending, Object.fromEntries(specs));
+}
+
+/** A computation with other equations over the same axes, and with some tensors described anew. */
+function rebuilt(
+  computation: Computation,
+  equation: Equation,
+  epilogue: Equation | undefined,
+  specs: Readonly<Record<string, TensorSpec>>,
+): Computation {
+  const all = [...Object.values(computation.tensors), ...(computation.epilogue ? [computation.epilogue.sum] : [])];
+  return defineComputation({
+    name: computation.name,
+    equation,
+    ...(epilogue && { epilogue }),
+    extents: extentsOf(computation),
+    tensors: { ...Object.fromEntries(all.map((tensor) => [tensor.name, specOf(tensor, false)])), ...specs },
+  });
+}
