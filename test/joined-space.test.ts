@@ -43,6 +43,11 @@ describe("two search spaces joined", () => {
     expect(space.crossover("b1", "b3", random)).toBe("b3");
   });
 
+  it("knows the length of code of either, none where a space does not", () => {
+    const joined = joinedSpace({ ...words("a"), codeSize: (c) => 10 * Number(c.slice(1)) }, words("b"), isA);
+    expect([joined.codeSize?.("a3"), joined.codeSize?.("b3")]).toEqual([30, 0]);
+  });
+
   it("returns one parent when the parents are of different spaces, which lie far apart", () => {
     const random = seededRandom(1);
     const children = Array.from({ length: 40 }, () => space.crossover("a1", "b1", random));

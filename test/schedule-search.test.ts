@@ -4,6 +4,7 @@ import type { MappedCandidate } from "../abstraction/candidate.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
@@ -56,4 +57,15 @@ test("a mutation is another candidate", () => {
     const candidate = candidates.random(random);
     expect(candidates.key(candidates.mutate(candidate, random))).not.toBe(candidates.key(candidate));
   }
+});
+
+test("the code of a candidate is as long as its block has steps", () => {
+  const candidates = space();
+  const candidate = candidates.random(seededRandom(6));
+  const mapping = candidates.mappingOf(candidate);
+  const plain = { ...candidate, schedule: { ...plainSchedule(mapping), block: {} } };
+  const [reduced] = mapping.computation.axes.filter(({ kind, name }) => kind === "reduce" && name !== "c");
+  const name = reduced?.name ?? "";
+  const longer = { ...plain, schedule: { ...plain.schedule, block: { [name]: 3 } } };
+  expect([plain, longer].map((c) => candidates.codeSize(c))).toEqual([1, 3]);
 });

@@ -2,7 +2,7 @@
 
 import Genetic from "genetic-js";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import type { Measurement } from "../abstraction/trial.ts";
+import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import { genetic } from "../tuner/genetic.ts";
 import { random } from "../tuner/random.ts";
 import type { TuneEvent } from "../tuner/search.ts";
@@ -94,6 +94,23 @@ describe("the genetic strategy", () => {
         ),
       );
     expect(apart(5, 7)).toBeGreaterThan(apart(0, 5));
+  });
+
+  it("prefers the shorter of candidates that the model takes for equal, and a longer one that it takes for faster", async () => {
+    const space: SearchSpace<Point> = { ...grid, codeSize: ({ unroll }) => 256 >> unroll };
+    const best = async (
+      predict: (point: Point) => Prediction | undefined,
+      from: SearchSpace<Point>,
+    ): Promise<number[]> => {
+      const run = { ...base, space: from, predict, strategy: genetic, budget: { trials: 8 } };
+      const first = await Promise.all(seeds.map((seed) => fakeTune({ ...run, seed })));
+      return first.map(({ result }) => result.trials[0]?.candidate.unroll ?? -1);
+    };
+    const blind = (point: Point) => predicts(secondsAt({ ...point, unroll: 0 }));
+    const convinced = (point: Point) => predicts(secondsAt({ ...point, unroll: 0 }) * (1 + point.unroll));
+    expect(await best(blind, space)).toEqual(seeds.map(() => 3));
+    expect(await best(blind, grid)).not.toEqual(seeds.map(() => 3));
+    expect(await best(convinced, space)).toEqual(seeds.map(() => 0));
   });
 
   it("doubts neighbours of failures, and so leaves a failing region that the model prefers", async () => {

@@ -11,6 +11,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Steps } from "../abstraction/steps.ts";
+import { issuesWritten } from "../mapper/schedule/block.ts";
 import { MAPPED, plainSchedule, randomSchedule, unschedulable } from "../mapper/schedule/mapped.ts";
 import type { MappedContext } from "../mapper/schedule/mapped-context.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
@@ -31,6 +32,7 @@ const ON_CORES: Scheduling<MappedCandidate, MappedContext> = {
   random: ({ mapping, threads, nearBytes }, random) => randomSchedule(mapping, random, threads, nearBytes),
   // The plainest schedule of every mapping: an exhaustive search of so large a space can still visit these.
   all: ({ mapping, threads }) => [plainSchedule(mapping, threads)],
+  codeSize: ({ mapping }, schedule) => issuesWritten(mapping, schedule),
 };
 
 /**

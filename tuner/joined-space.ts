@@ -41,6 +41,7 @@ export function joinedSpace<A, B>(
       if (isSecond(a) && isSecond(b)) return distanceIn(second, a, b);
       return SPACES_APART;
     },
+    codeSize: (c) => (isFirst(c) ? first.codeSize?.(c) : isSecond(c) ? second.codeSize?.(c) : impossible()) ?? 0,
   };
 }
 

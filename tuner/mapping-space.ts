@@ -52,6 +52,8 @@ export interface Scheduling<K extends ScheduledCandidate, C> {
   random(context: C, random: Random): ScheduleOf<K>;
   /** The schedules that an exhaustive search visits. */
   all(context: C): Iterable<ScheduleOf<K>>;
+  /** Issues written in a kernel; left out where the length of a kernel does not depend on its schedule. */
+  codeSize?(context: C, schedule: ScheduleOf<K>): number;
 }
 
 /** A mapping in the form its schedules use, with the best prediction of a few of them. */
@@ -216,6 +218,10 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
   distance(a: K, b: K): number {
     const apart = mappingText(a) === mappingText(b) ? 0 : MAPPING_APART;
     return apart + scheduleDistance<ScheduleOf<K>, C>(this.how.schedules, this.contextOf(a), a.schedule, b.schedule);
+  }
+
+  codeSize(candidate: K): number {
+    return this.how.codeSize?.(this.contextOf(candidate), candidate.schedule) ?? 0;
   }
 
   private candidate({ mapping }: C, schedule: ScheduleOf<K>): K {

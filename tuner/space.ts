@@ -27,6 +27,8 @@ export interface SearchSpace<C> {
   readonly transferred?: readonly C[];
   /** Distance between two candidates, 0 for equal ones; when left out, the number of leaves that differ. */
   distance?(a: C, b: C): number;
+  /** Instructions written in the kernel's code: of candidates expected to be about as fast, a guided strategy prefers the shorter. */
+  codeSize?(candidate: C): number;
 }
 
 export function distanceIn<C>(space: SearchSpace<C>, a: C, b: C): number {
