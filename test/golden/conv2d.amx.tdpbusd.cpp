@@ -31,6 +31,7 @@ static inline void amx_begin(void) {
 extern "C" unsigned long automap_workspace_bytes(void) { return 27776; }
 extern "C" int automap_phases(void) { return 2; }
 
+extern "C" void automap_prepare(void* workspace, const void* const* tensors) __attribute__((cold));
 extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
   memset(workspace, 0, automap_workspace_bytes());
   const int part = 0, parts = 1;

@@ -15,6 +15,7 @@
 extern "C" unsigned long automap_workspace_bytes(void) { return 11392; }
 extern "C" int automap_phases(void) { return 2; }
 
+extern "C" void automap_prepare(void* workspace, const void* const* tensors) __attribute__((cold));
 extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
   memset(workspace, 0, automap_workspace_bytes());
   const int part = 0, parts = 1;

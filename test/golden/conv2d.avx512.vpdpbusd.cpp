@@ -24,6 +24,7 @@ static inline __m512i dot_bytes_saturating(__m512i c, __m512i a, __m512i b) {
 extern "C" unsigned long automap_workspace_bytes(void) { return 2944; }
 extern "C" int automap_phases(void) { return 2; }
 
+extern "C" void automap_prepare(void* workspace, const void* const* tensors) __attribute__((cold));
 extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
   memset(workspace, 0, automap_workspace_bytes());
   const int part = 0, parts = 1;
