@@ -85,6 +85,19 @@ export interface OpenClCall {
   readonly lanes: number;
   /** For each phase, the number of steps dealt to work-groups. */
   readonly steps: readonly number[];
+  /** For each phase, its issues of instructions as they are printed; none where a work-item works alone. */
+  readonly issues?: readonly PrintedIssues[];
+}
+
+/** Instructions that a piece of a kernel's text issues, and the loops around those that it issues repeatedly. */
+export interface PrintedIssues {
+  /** Issues written here, outside of the loops inside. */
+  readonly issues: number;
+  readonly loops: readonly PrintedLoop[];
+}
+
+export interface PrintedLoop extends PrintedIssues {
+  readonly trips: number;
 }
 
 /** What a SYCL kernel requires of its device. */

@@ -8,9 +8,12 @@ import type { Target } from "../abstraction/machine.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { operationsOf } from "../abstraction/time.ts";
 import { databaseOption } from "../db/index.ts";
+import type { CountedLoop } from "../perfmodel/counted-code.ts";
 import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
 import { counted, indent, percent, printTime, table } from "../report/text.ts";
 import type { Unanswered } from "../session/answers-in-time.ts";
+import { mainLoop } from "../session/counted-code.ts";
+import { COUNTED_POOL, offlineCompiler, type Ranked, rankCounted } from "../session/counted-ranking.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { firstThatCompiles } from "../session/offline.ts";
 import { type Expected, rankByModelInTime } from "../session/rank.ts";
@@ -69,9 +72,16 @@ const rankSchema = documentOf({
   measured: z.literal(false),
   target: z.string(),
   candidates: z.array(
-    partOf<Candidate & { readonly predictedMicroseconds: number }>("a candidate, and predictedMicroseconds"),
+    partOf<Candidate & { readonly predictedMicroseconds: number; readonly counted?: CountedPart }>(
+      "a candidate, and predictedMicroseconds; counted where a compiler made code of it: instructions, sends and products of its main loop, registers, and estimatedMicroseconds without them",
+    ),
   ),
 });
+/** What was counted in compiled code. */
+interface CountedPart extends Omit<CountedLoop, "executions" | "hasOthers"> {
+  readonly registers: number;
+  readonly estimatedMicroseconds: number;
+}
 /** The document of kernels for a machine that is not available. */
 export const judgedSchema = documentOf({
   measured: z.literal(false),
@@ -100,9 +110,12 @@ export async function rank(
   given: TuneWords,
   signal: AbortSignal,
 ): Promise<ExitCode> {
+  const compile = offlineCompiler(choice.machine, choice.intrinsics[0]?.language);
+  const late = given.time === undefined ? [] : [AbortSignal.timeout(1000 * given.time)];
   const found = await rankByModelInTime(computation, {
     ...choice,
     signal,
+    ...(compile && { count: COUNTED_POOL }),
     ...(given.time === undefined ? {} : { seconds: given.time }),
     ...(given.seed === undefined ? {} : { seed: given.seed }),
     ...(given.threads === undefined ? {} : { threads: given.threads }),
@@ -121,16 +134,26 @@ export async function rank(
     say(`not everything was looked at: ${by} cut the ranking short at ${cut.done} of ${cut.of} ${cut.what}`);
   }
   if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given, 0);
+  const until = AbortSignal.any([signal, ...late]);
+  if (compile && !until.aborted) say("compiling kernels offline, whose instructions are counted: some seconds");
+  const counting = compile && (await rankCounted(computation, ranked, choice.machine, { compile, signal: until }));
+  const shown = (counting?.ranking ?? ranked).slice(0, SHOWN);
   if (given.json) {
     printJson(rankSchema, {
       measured: false,
       target: choice.machine.name,
-      candidates: ranked.map((r) => ({ ...r.candidate, predictedMicroseconds: r.prediction.seconds * 1e6 })),
+      candidates: shown.map((r) => ({
+        ...r.candidate,
+        predictedMicroseconds: r.prediction.seconds * 1e6,
+        ...countedPart(r),
+      })),
     });
-  } else print(rankedText(ranked, choice.machine));
+  } else print(rankedText(shown, choice.machine));
+  for (const { expected, why } of counting?.dropped ?? [])
+    say(`dropped: ${scheduleText(expected.candidate)}\n  ${why}`);
   const code = signal.aborted ? EXIT.interrupted : EXIT.ok;
   if (given.to === undefined) return code;
-  const { kept, dropped, unchecked } = await firstThatCompiles(computation, ranked, choice.machine);
+  const { kept, dropped, unchecked } = await firstThatCompiles(computation, shown, choice.machine);
   for (const { expected, why } of dropped) say(`dropped: ${scheduleText(expected.candidate)}\n  ${why}`);
   if (unchecked !== undefined) say(unchecked);
   if (!kept) {
@@ -142,18 +165,51 @@ export async function rank(
   return code;
 }
 
-function rankedText(ranked: readonly Expected[], machine: Target): string {
-  const rows = ranked.map(({ candidate, prediction }) => [
-    printTime(prediction.seconds),
+/** Candidates that a ranking shows. */
+const SHOWN = 10;
+
+/** What is told of a candidate's compiled code. */
+function countedPart({ compiled }: Ranked): { readonly counted?: CountedPart } {
+  const main = compiled && !("uncounted" in compiled.code) ? mainLoop(compiled.code) : undefined;
+  if (!main || !compiled || "uncounted" in compiled.code) return {};
+  const { instructions, sends, products } = main;
+  const { registers } = compiled.code;
+  return {
+    counted: { instructions, sends, products, registers, estimatedMicroseconds: compiled.estimated.seconds * 1e6 },
+  };
+}
+
+/** The same for a reader: `3 products, 26 sends, 88 others` of one step of its main loop. */
+function countedText(ranked: Ranked): string {
+  const { counted: part } = countedPart(ranked);
+  if (!part)
+    return ranked.compiled && "uncounted" in ranked.compiled.code ? ranked.compiled.code.uncounted : "estimated";
+  const { instructions, sends, products } = part;
+  return `${products} products, ${sends} sends, ${instructions - sends - products} others`;
+}
+
+function rankedText(ranked: readonly Ranked[], machine: Target): string {
+  const isCounted = ranked.some(({ compiled }) => compiled);
+  const rows = ranked.map((one) => [
+    printTime(one.prediction.seconds),
+    ...(isCounted ? [countedText(one)] : []),
+    ...rowOf(one),
+  ]);
+  const hasRates = isGpu(machine) || isPredictedOnly(machine) || isElsewhere(machine);
+  const rates = hasRates ? machine.name : "the reference machine";
+  const head = `predicted by the model with the rates of ${rates}, nothing measured`;
+  const by = isCounted ? ["instructions of a step are counted in the code that the offline compiler made"] : [];
+  return [head, ...by, "", indent(table(rows))].join("\n");
+}
+
+function rowOf({ candidate }: Expected): string[] {
+  return [
     candidate.intrinsic,
     placeText(candidate),
     ...scheduleRows(candidate)
       .slice(0, 2)
       .map(([name, text]) => `${name} ${text}`),
-  ]);
-  const hasRates = isGpu(machine) || isPredictedOnly(machine) || isElsewhere(machine);
-  const rates = hasRates ? machine.name : "the reference machine";
-  return [`predicted by the model with the rates of ${rates}, nothing measured`, "", indent(table(rows))].join("\n");
+  ];
 }
 
 /**

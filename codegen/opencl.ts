@@ -15,7 +15,7 @@ import type { Extents } from "../abstraction/affine.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
-import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import { C_TYPES, type Kernel, type PrintedIssues } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
   apart,
@@ -143,10 +143,11 @@ class OpenClWriter extends SubgroupWriter {
     if (this.width > 1) checkLocalMemory(this.nest, intrinsic.features);
     const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
     const phases = phasesOf(this.nest.body);
-    const functions = [
-      this.kernelFunction(code`automap_prepare`, this.nest.prepare),
-      ...phases.map((phase, i) => this.kernelFunction(code`automap_phase_${i}`, phase)),
-    ];
+    const functions = [this.kernelFunction(code`automap_prepare`, this.nest.prepare)];
+    const issues = phases.map((phase, i): PrintedIssues => {
+      functions.push(this.kernelFunction(code`automap_phase_${i}`, phase));
+      return this.issueCount.printed();
+    });
     const text = lines([
       headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
       code`#pragma OPENCL FP_CONTRACT OFF`,
@@ -165,6 +166,7 @@ class OpenClWriter extends SubgroupWriter {
         workspaceBytes: workspaceOf(this.nest).bytes,
         lanes: this.width,
         steps: phases.map((phase) => dealtTo(phase, this.tasks)),
+        ...(this.width > 1 && { issues }),
       },
     };
   }

@@ -22,6 +22,7 @@ import { localBytesOf } from "../targets/features.ts";
 import { declareRegister } from "../targets/registers.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { argumentsOf } from "./cpp-frame.ts";
+import { IssueCount } from "./issue-count.ts";
 import { dealtIndices } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 import { contains, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
@@ -86,6 +87,8 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
   protected teams: Teams | undefined;
   /** Whether the code is for all sub-groups of a work-group together. */
   private together = false;
+  /** Issues of the phase printed last. */
+  protected issueCount = new IssueCount();
 
   constructor(computation: Computation, nest: LoopNest, lanes: number, c: CExpressions) {
     super(nest);
@@ -113,6 +116,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
     this.shared = new Set([...reads].filter((buffer) => writes.has(buffer)));
     this.teams = this.groupBarrier && this.teamsThatFit(phase);
     this.together = this.teams !== undefined;
+    this.issueCount = new IssueCount();
     return printStatements(phase, this);
   }
 
@@ -182,7 +186,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
       return [this.openLoop(loop, extents), ...indented(inside), code`}`];
     }
     if (this.width > 1 && contains(loop, (s) => s.kind === "register-issue")) {
-      const inside = indented(printStatements(loop.body, this, extents));
+      const inside = this.issueCount.inside(loop.extent, () => indented(printStatements(loop.body, this, extents)));
       const name = axisName(loop.axis);
       const head = code`for (${this.indexType} ${name} = 0; ${name} < ${this.trips(loop)}; ${name}++) {`;
       return [head, ...inside, code`}`];
@@ -196,7 +200,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
     const total = loops.reduce((all, l) => all * l.extent, 1);
     const within = { ...extents, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
     const [only] = loops;
-    const text = (): Code[] => indented(this.shareOut(body, within));
+    const text = (): Code[] => this.issueCount.inside(total, () => indented(this.shareOut(body, within)));
     if (this.width === 1 && only && !only.inTurn) {
       const name = axisName(only.axis);
       const at = (part: Code): Code => code`(${indexType})(${only.extent}L * ${part} / parts)`;
@@ -269,6 +273,7 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
   // ---- leaves -----------------------------------------------------------------------------------------------------------------
 
   issue(statement: Of<"register-issue">): Code[] {
+    this.issueCount.add();
     return this.issued(statement);
   }
 

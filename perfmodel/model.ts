@@ -19,7 +19,9 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import type { LevelCost, Prediction } from "../abstraction/trial.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
+import { THREAD_REGISTERS } from "../targets/index.ts";
 import { apply, type Correction, type Costs, type CostTerm } from "./correct.ts";
+import { type CountedCode, countedCycles } from "./counted-code.ts";
 import type { Packing } from "./placed.ts";
 import { bySpread, type InputState, Plan } from "./plan.ts";
 import { type ModelTarget, timingOf } from "./target.ts";
@@ -36,18 +38,19 @@ export interface ModelOptions {
 
 /**
  * Compiles the model of a mapping.
- * @returns the prediction of a schedule, in a few microseconds; undefined when it cannot be lowered
+ * @returns the prediction of a schedule, in a few microseconds; undefined when it cannot be lowered. With the counted instructions of its
+ * compiled code, these take the place of estimated ones
  */
 export function createModel(
   mapping: Mapping,
   target: ModelTarget,
   options: ModelOptions = {},
-): (schedule: Schedule) => Prediction | undefined {
+): (schedule: Schedule, code?: CountedCode) => Prediction | undefined {
   const modelOf = bySpread(mapping, (spread) => new LayeredModel(mapping, target, options, spread));
   const { form = "max", correction } = options;
-  return (schedule) => {
+  return (schedule, code) => {
     const model = modelOf(schedule);
-    if (!model?.evaluate(schedule)) return undefined;
+    if (!model?.evaluate(schedule, code)) return undefined;
     const { max, sum } = model;
     const uncorrectedSeconds = (form === "max" ? max : sum) * model.secondsPerCycle;
     const seconds = correction ? apply(correction, model.costs(schedule)) : uncorrectedSeconds;
@@ -121,9 +124,10 @@ class LayeredModel {
   }
 
   /** Evaluates a schedule. @returns false when the schedule cannot be lowered */
-  evaluate(schedule: Schedule): boolean {
+  evaluate(schedule: Schedule, code?: CountedCode): boolean {
     if (!this.plan.read(schedule)) return false;
     this.computeBlocks();
+    if (code) this.count(code);
     const packed = packingOf(this.plan, this.target, schedule.threads);
     const moved = this.traffic.read(packed);
     this.pack = packed.cycles;
@@ -268,6 +272,27 @@ class LayeredModel {
     this.frontEnd += steps * frontEnd;
     this.arithmetic += steps * Math.max(issue, chain, frontEnd);
     this.load += steps * load;
+  }
+
+  /** Counted instructions in place of estimated ones. What moves bytes or stands in loops without products takes no less than estimated. */
+  private count(code: CountedCode): void {
+    const { target, plan } = this;
+    const counted = countedCycles(code, {
+      issueCycles: this.issueCycles,
+      latencyCycles: this.latencyCycles,
+      instructionsPerCycle: target.instructionsPerCycle.value,
+      sendsPerCycle: target.loadsPerCycle.value,
+      window: (target.window.value * THREAD_REGISTERS.value) / code.registers,
+      accumulators: plan.accumulators,
+      summedSteps: this.summedSteps / plan.passes,
+      issues: this.issue / this.issueCycles,
+    });
+    this.chain = counted.chain;
+    this.frontEnd = counted.frontEnd;
+    this.arithmetic = counted.arithmetic;
+    this.load = Math.max(this.load, counted.sends);
+    this.scatter = counted.hasOthers ? Math.max(0, this.scatter - counted.around) : 0;
+    this.blocks += counted.around;
   }
 
   private cyclesToLoad(input: InputState): number {

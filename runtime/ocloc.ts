@@ -13,6 +13,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { explainRun, findProgram, runChild } from "./child.ts";
+import { type IsaLoop, loopsIn } from "./isa-loops.ts";
 
 /** A compiled function of a kernel. */
 export interface IsaFunction {
@@ -24,6 +25,8 @@ export interface IsaFunction {
   readonly registers: number;
   /** Bytes of registers spilled to memory. */
   readonly spilledBytes: number;
+  /** The same instructions, loop by loop. */
+  readonly code: IsaLoop;
 }
 
 /** The result of a compilation; `spilled` if a function spills registers to memory. */
@@ -105,6 +108,7 @@ export function functionIn(text: string): IsaFunction {
     instructions: Number(word(/^\/\/\.instCount (\d+)/m)),
     registers: Number(word(/numGRF=(\d+)/)),
     spilledBytes: Number(/^\/\/\.spill size (\d+)/m.exec(text)?.[1] ?? 0),
+    code: loopsIn(text),
   };
 }
 

@@ -19,6 +19,7 @@ import { intrinsicNamed } from "../intrinsics/index.ts";
 import { isElsewhere } from "../targets/index.ts";
 import { needsLonger, type Unanswered } from "./answers-in-time.ts";
 import { languagesFor, usableIntrinsics } from "./choose.ts";
+import { COUNTED_POOL, offlineCompiler, rankCounted } from "./counted-ranking.ts";
 import { type Deadline, deadlineOf } from "./deadline.ts";
 import { type Emulator, emulatorFor } from "./emulators.ts";
 import { checkEmulatedMemory, checkMemory } from "./memory.ts";
@@ -62,6 +63,8 @@ export type JudgeOutcome =
 export const JUDGED_KERNELS = 4;
 /** Candidates drawn for each kernel to run, since some cannot be expressed in the language. */
 const DRAWN = 4;
+/** Kernels compiled offline for each kernel to run, where their instructions can be counted. */
+const COMPILED = 2;
 
 /**
  * Fewer kernels than asked for where the signal came or `seconds` were over; the one that was being run then has no record. At least one is
@@ -84,11 +87,15 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
   const none = { judged: [], database, emulator: emulator.name };
   try {
     if (longer) return { ...none, unanswered: longer };
-    const best = { ...ranking, machine, count: DRAWN * count };
+    const compile = offlineCompiler(machine, language);
+    const best = { ...ranking, machine, count: compile ? COUNTED_POOL : DRAWN * count };
     const found = await untilStopped(rankByModelInTime(computation, best), signal);
     if (found === undefined) return none;
-    const { ranking: ranked } = found;
-    if ("refused" in ranked) return { refused: ranked.refused };
+    if ("refused" in found.ranking) return { refused: found.ranking.refused };
+    const compiling = { most: COMPILED * count, signal: timeToCompile(signal, seconds) };
+    const counted = compile && (await rankCounted(computation, found.ranking, machine, { compile, ...compiling }));
+    for (const { why } of counted?.dropped ?? []) onDropped?.(why);
+    const ranked = (counted?.ranking ?? found.ranking).slice(0, DRAWN * count);
     const db = openDatabase(database);
     try {
       const workload = { computation, parameters, name };
@@ -139,6 +146,13 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
     deadline.letGo();
     await emulator.close();
   }
+}
+
+/** Ends the compilations that a ranking asks for: at the user's signal, or after a quarter of the time. */
+function timeToCompile(signal: AbortSignal | undefined, seconds: number | undefined): AbortSignal | undefined {
+  const late = seconds === undefined ? undefined : AbortSignal.timeout(Math.ceil(250 * seconds));
+  const heard = [signal, late].filter((one) => one !== undefined);
+  return heard.length === 0 ? undefined : AbortSignal.any(heard);
 }
 
 /** What kernels are judged with. */

@@ -14,6 +14,7 @@ import type { Prediction } from "../abstraction/trial.ts";
 import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { type Calibration, type CompileAndRun, calibrate } from "../perfmodel/calibrate.ts";
 import { type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
+import type { CountedCode } from "../perfmodel/counted-code.ts";
 import { createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
@@ -26,7 +27,8 @@ import { readCalibrationData } from "./recorded.ts";
 import { sharedCalibration } from "./shared-calibration.ts";
 
 export interface Predictor {
-  readonly predict: (mapping: Mapping, schedule: Schedule) => Prediction | undefined;
+  /** @param code the counted instructions of its compiled code */
+  readonly predict: (mapping: Mapping, schedule: Schedule, code?: CountedCode) => Prediction | undefined;
   /** Fits the correction to all trials so far. Trials without a mapping do not contribute. */
   readonly learn: (
     trials: readonly TrialOf<Candidate>[],
@@ -38,7 +40,7 @@ export interface Predictor {
 export function predictorFor(calibration?: Calibration, machine: Target = nativeTarget()): Predictor {
   const target = modelTarget(machine, calibration);
   let correction: Correction = NO_CORRECTION;
-  let models = new Map<Mapping, (schedule: Schedule) => Prediction | undefined>();
+  let models = new Map<Mapping, ReturnType<typeof createModel>>();
   const terms = new Map<Mapping, ReturnType<typeof createTerms>>();
   const termsFor = (mapping: Mapping): ReturnType<typeof createTerms> => {
     const made = terms.get(mapping) ?? createTerms(mapping, target);
@@ -46,10 +48,10 @@ export function predictorFor(calibration?: Calibration, machine: Target = native
     return made;
   };
   return {
-    predict: (mapping, schedule) => {
+    predict: (mapping, schedule, code) => {
       const model = models.get(mapping) ?? createModel(mapping, target, { correction });
       models.set(mapping, model);
-      return model(schedule);
+      return model(schedule, code);
     },
     learn: (trials, mappingOf) => {
       const observations = trials.flatMap(({ candidate, measurement }): Observation[] => {

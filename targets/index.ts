@@ -27,7 +27,7 @@ export {
   writesVectorRows,
 } from "./features.ts";
 export { capabilityOf, gpuTargetNamed, gpuTargetOf, isGpu } from "./gpu.ts";
-export { ATS, oclocDevice } from "./intel-gpus.ts";
+export { ATS, oclocDevice, THREAD_REGISTERS } from "./intel-gpus.ts";
 export { LANE_TARGETS, laneTarget } from "./lanes.ts";
 export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
 export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";

@@ -7,13 +7,15 @@
  * A `core` is one vector engine with its matrix engine, if it has one.
  */
 
-import type { Target } from "../abstraction/machine.ts";
+import type { Figure, Target } from "../abstraction/machine.ts";
 import { assumed, gpuOfEngines, KIB, MIB } from "./engines.ts";
 import { GEN9 } from "./intel.ts";
 
 const GUIDE = "Intel oneAPI GPU Optimization Guide, Xe GPU Architecture";
 const TABLES = "Intel Graphics Compiler, scheduler tables";
 const XE_THREADS = 8;
+/** Registers of a thread where an engine holds as many threads as its target says. With twice as many registers it holds half as many. */
+export const THREAD_REGISTERS: Figure = { value: 128, source: GUIDE };
 const XE_LOAD = { value: 45, source: `${TABLES}: first level 45 cycles` };
 
 export const DG2 = gpuOfEngines({

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { KernelLanguage } from "../abstraction/kernel.ts";
+import { findOcloc } from "../runtime/ocloc.ts";
 import { languagesFor, usableIntrinsics } from "../session/choose.ts";
 import { firstThatCompiles } from "../session/offline.ts";
 import { rankOf } from "../session/rank.ts";
@@ -72,6 +73,23 @@ describe("a command line for a machine that is predicted only", () => {
       expect(readFileSync(to, "utf8")).toContain(word);
     },
     60_000,
+  );
+
+  it.skipIf(findOcloc() === undefined)(
+    "tells what was counted in the code of kernels that were compiled offline",
+    async () => {
+      const words = "tune matmul --m 64 --n 64 --k 64 --dtype f16 --target dg2 --model-only";
+      const { code, out, err } = await commandLine(words);
+      expect({ code, err }).toMatchObject({ code: 0 });
+      expect(out).toContain("instructions of a step are counted in the code that the offline compiler made");
+      expect(out).toMatch(/ us +\d+ products, \d+ sends, \d+ others +opencl\.dpas\.8x8\.f32\.f16/);
+      const { candidates } = JSON.parse((await commandLine(`${words} --json --time 30`)).out);
+      expect(candidates[0].counted).toEqual({
+        ...{ instructions: expect.any(Number), sends: expect.any(Number), products: expect.any(Number) },
+        ...{ registers: 128, estimatedMicroseconds: expect.any(Number) },
+      });
+    },
+    120_000,
   );
 
   it("is refused for a language that it does not have, with those that it has", async () => {
