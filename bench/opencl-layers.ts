@@ -32,7 +32,7 @@ const { values } = readOptions({
 });
 
 const threads = Number(values.threads);
-const openCl = await localOpenCl();
+const openCl = await localOpenCl(threads);
 if ("status" in openCl) throw new EnvironmentError(openCl);
 const layers = layersNamed(values.ops);
 

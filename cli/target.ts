@@ -38,10 +38,11 @@ export const TARGET_OPTION = [
 ] as const;
 
 /**
- * @param otherwise a hint on what the command can do without a GPU
+ * @param options.otherwise a hint on what the command can do without a GPU
+ * @param options.threads threads that run a kernel
  * @throws EnvironmentError for `cuda` when there is no GPU, UsageError for an unknown name
  */
-export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> {
+export async function readTarget(name = "cpu", { otherwise = "", threads = 1 } = {}): Promise<Target> {
   if (name === "cpu") return nativeTarget();
   if (name === "cuda") {
     // Completion works without it.
@@ -52,7 +53,7 @@ export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> 
   }
   if (name === "opencl") {
     const { localOpenCl } = await import("../session/workplace.ts");
-    const found = await localOpenCl();
+    const found = await localOpenCl(threads);
     if ("status" in found) throw new EnvironmentError(found);
     return found;
   }

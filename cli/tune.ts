@@ -131,10 +131,10 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   const remark = given.quiet ? (): void => undefined : say;
   // 1. The computation, the machine and the instructions.
   const parameters = readParameters(command);
-  const machine = await readTarget(
-    given.target,
-    "; or rank for one by name with the model alone: --target h100 --model-only",
-  );
+  const machine = await readTarget(given.target, {
+    otherwise: "; or rank for one by name with the model alone: --target h100 --model-only",
+    ...(given.threads !== undefined && { threads: given.threads }),
+  });
   const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
   const isJudged = given.emulate === true || isElsewhere(machine);

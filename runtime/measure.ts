@@ -57,6 +57,8 @@ export interface MeasureOptions {
   readonly fileBytes?: number;
   /** The most bytes that a kernel may print. */
   readonly outputBytes?: number;
+  /** Environment variables of the process that runs kernels, in addition to the usual ones. */
+  readonly variables?: Readonly<Record<string, string>>;
 }
 
 /** Options for measuring kernels one after another when only the fastest matter. */
@@ -133,6 +135,7 @@ const DEFAULTS = {
   memoryBytes: 2 ** 30,
   fileBytes: 0,
   outputBytes: 2 ** 20,
+  variables: {},
 } as const satisfies Settings;
 
 /**
@@ -346,8 +349,8 @@ class LocalRunner implements Runner {
     { onVerdict, signal = new AbortController().signal }: Listening = {},
   ): Promise<ReadonlyMap<number, Heard>> {
     const { threads, stopping } = this.place;
-    const { stepSeconds, outputBytes, ...timing } = { ...this.settings, ...definedOnly(options) };
-    const limits = { stepSeconds, outputBytes, signal: AbortSignal.any([signal, stopping.signal]) };
+    const { stepSeconds, outputBytes, variables, ...timing } = { ...this.settings, ...definedOnly(options) };
+    const limits = { stepSeconds, outputBytes, variables, signal: AbortSignal.any([signal, stopping.signal]) };
     const once = async (
       harness: string,
       cpus: readonly number[],

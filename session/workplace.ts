@@ -21,7 +21,7 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import { coresOf } from "../runtime/cores.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
 import { checkProcessors, createRunner, type Runner } from "../runtime/measure.ts";
-import { findOpenClCpu } from "../runtime/opencl-device.ts";
+import { findOpenClCpu, openClVariables } from "../runtime/opencl-device.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { following, isDoneBefore, type Until } from "../runtime/until.ts";
@@ -142,7 +142,7 @@ export async function openWorkplace(
     ? { status: "ready" as const, runner }
     : await createRunner({
         threads,
-        ...(machine.isa.includes(OPENCL_ISA) && OPENCL_LIMITS),
+        ...(machine.isa.includes(OPENCL_ISA) && { ...OPENCL_LIMITS, variables: openClVariables(threads) }),
         ...(onWait ? { onWait } : {}),
       });
   return made.status === "environment" ? made : cpuWorkplace(made.runner, machine, runner === undefined);
@@ -314,9 +314,9 @@ export async function localGpu(): Promise<Target | EnvironmentProblem> {
   return "status" in gpus ? gpus : gpuTargetOf(gpus[0]);
 }
 
-/** The CPU of this machine as an OpenCL device, named after the device; or what is missing. */
-export async function localOpenCl(): Promise<Target | EnvironmentProblem> {
-  const device = await findOpenClCpu();
+/** The CPU of this machine as an OpenCL device for kernels of so many threads, named after the device; or what is missing. */
+export async function localOpenCl(threads = 1): Promise<Target | EnvironmentProblem> {
+  const device = await findOpenClCpu(threads);
   if ("status" in device) return device;
   const cpu = nativeTarget();
   const isa = openClFeatures(device.name, cpu.isa);

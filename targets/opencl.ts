@@ -9,9 +9,10 @@ const OPENCL_VNNI = "opencl_vnni";
 
 /** The features of this machine's processor as an OpenCL device of this name. PoCL tells by it for which CPU it compiles. */
 export function openClFeatures(device: string, isa: readonly string[]): string[] {
-  const isWide = /^pthread-(skylake-avx512|cascadelake|cooperlake|icelake|tigerlake|sapphirerapids|znver[4-9])/.test(
-    device,
-  );
+  const isWide =
+    /^(?:basic|pthread)-(skylake-avx512|cascadelake|cooperlake|icelake|tigerlake|sapphirerapids|znver[4-9])/.test(
+      device,
+    );
   return [OPENCL_ISA, ...(isWide && isa.includes("avx512_vnni") ? [OPENCL_VNNI] : [])];
 }
 

@@ -144,7 +144,7 @@ describe("the time of kernels under emulation", () => {
 
 describe("kernels to judge", () => {
   it("are refused when they are of two languages", async () => {
-    const machine = await readTarget("dg2", "");
+    const machine = await readTarget("dg2");
     const intrinsics = [...usableIntrinsics(machine, "cm"), ...usableIntrinsics(machine, "opencl")];
     const computation = operator("matmul", "u8s8", { m: 9, n: 18, k: 20 });
     await expect(judgeByModel({ computation }, { machine, intrinsics, database: ":memory:" })).rejects.toThrow(

@@ -291,6 +291,7 @@ describe("a CPU as an OpenCL device", () => {
   it("has dot products of bytes where PoCL compiles for AVX-512 and the CPU has VNNI", () => {
     const isa = ["avx2", "avx512_vnni"];
     expect(openClFeatures("pthread-skylake-avx512-AMD EPYC", isa)).toEqual([OPENCL_ISA, "opencl_vnni"]);
+    expect(openClFeatures("basic-skylake-avx512-AMD EPYC", isa)).toEqual([OPENCL_ISA, "opencl_vnni"]);
     expect(openClFeatures("pthread-znver3-AMD EPYC", isa)).toEqual([OPENCL_ISA]);
     expect(openClFeatures("pthread-skylake-avx512-Xeon", ["avx2"])).toEqual([OPENCL_ISA]);
   });
