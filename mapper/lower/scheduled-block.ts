@@ -25,6 +25,7 @@ import type { Part, Placed, Tiles } from "./packed-tiles.ts";
 import type { Known, Parts } from "./scheduled-edges.ts";
 import { countOf } from "./scheduled-parts.ts";
 import { ScheduledStores } from "./scheduled-stores.ts";
+import { fetchingStored } from "./stored-lines.ts";
 
 /** A zero register that is stored to the tiles of empty blocks during the steps of a summed loop. */
 interface Zeros {
@@ -75,9 +76,10 @@ export abstract class ScheduledBlock extends ScheduledStores {
       (of) => this.nest(summed, of, tiles, false, step),
       (of) => this.edges(summed, of, tiles, step),
     );
-    const all = shareFetched(sums, this.operands.regions, this.dimensions, (d) => this.blocksIn(d), parts);
+    const fetched = shareFetched(sums, this.operands.regions, this.dimensions, (d) => this.blocksIn(d), parts);
     const kept = tiles.last === true ? [] : move("store");
     const stored = tiles.last === false ? kept : when(tiles.last, this.storeBlock(parts, blocked, counter), kept);
+    const all = tiles.last === true ? fetchingStored(fetched, stored, this.computation) : fetched;
     const { conditions } = this;
     if (conditions && this.leavesOut) {
       const worked = conditions.keepsOut ? conditions.worked(this.stretchIn(parts), all) : all;
