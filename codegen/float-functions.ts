@@ -20,9 +20,13 @@ export const isVectorFunction = (name: string): name is VectorFunction =>
 /** In an order in which each function calls only earlier ones. */
 export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Code }[] = [
   {
-    name: "power_of_two",
-    text: code`static inline float power_of_two(int32_t n) { /* from 2^-126 to 2^127 */
-  uint32_t bits = (uint32_t)(n + 127) << 23; float f; memcpy(&f, &bits, 4); return f;
+    name: "multiply_add",
+    text: code`static inline float multiply_add(float a, float b, float c) { /* rounded once where the processor can */
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
 }`,
   },
   {
@@ -30,17 +34,20 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
     text: code`static inline float exp_float(float x) { /* 2^n * e^r: beyond the range of floats infinity or 0, NaN of NaN */
   float c = x > 89.0f ? 89.0f : x;
   c = c < -104.0f ? -104.0f : c;
-  const float t = c * 1.44269504f + 12582912.0f, n = t - 12582912.0f; /* to the nearest whole number */
-  int32_t k; memcpy(&k, &t, 4); k -= 0x4b400000;
-  const float r = (c - n * 0.693359375f) - n * -2.12194440e-4f;
+  /* 1.5 * 2^23 + k has the whole number k in its last bits: here n + 254, and half of n + 254. Shifted into the exponent they are powers of two. */
+  const float t = multiply_add(c, 1.44269504f, 12583166.0f), h = multiply_add(c, 0.72134752f, 12583039.0f), n = t - 12583166.0f;
+  uint32_t whole, half; memcpy(&whole, &t, 4); memcpy(&half, &h, 4);
+  const uint32_t first = half << 23, second = (whole - half) << 23;
+  float a, b; memcpy(&a, &first, 4); memcpy(&b, &second, 4);
+  const float r = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, c));
   float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  return x == x ? p * power_of_two(k >> 1) * power_of_two(k - (k >> 1)) : x;
+  p = multiply_add(p, r, 1.3981999507e-3f);
+  p = multiply_add(p, r, 8.3334519073e-3f);
+  p = multiply_add(p, r, 4.1665795894e-2f);
+  p = multiply_add(p, r, 1.6666665459e-1f);
+  p = multiply_add(p, r, 5.0000001201e-1f);
+  p = multiply_add(p, r * r, r) + 1.0f;
+  return p * a * b;
 }`,
   },
   {
@@ -56,14 +63,14 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
   m = low ? m + m - 1.0f : m - 1.0f;
   const float z = m * m;
   float p = 7.0376836292e-2f;
-  p = p * m - 1.1514610310e-1f;
-  p = p * m + 1.1676998740e-1f;
-  p = p * m - 1.2420140846e-1f;
-  p = p * m + 1.4249322787e-1f;
-  p = p * m - 1.6668057665e-1f;
-  p = p * m + 2.0000714765e-1f;
-  p = p * m - 2.4999993993e-1f;
-  p = p * m + 3.3333331174e-1f;
+  p = multiply_add(p, m, -1.1514610310e-1f);
+  p = multiply_add(p, m, 1.1676998740e-1f);
+  p = multiply_add(p, m, -1.2420140846e-1f);
+  p = multiply_add(p, m, 1.4249322787e-1f);
+  p = multiply_add(p, m, -1.6668057665e-1f);
+  p = multiply_add(p, m, 2.0000714765e-1f);
+  p = multiply_add(p, m, -2.4999993993e-1f);
+  p = multiply_add(p, m, 3.3333331174e-1f);
   p = m * z * p + -2.12194440e-4f * e - 0.5f * z;
   const float value = m + p + 0.693359375f * e;
   const float infinity = __builtin_inff();
@@ -75,10 +82,10 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
     text: code`static inline float tanh_float(float x) {
   const float size = x < 0 ? -x : x, z = x * x;
   float p = -5.70498872745e-3f;
-  p = p * z + 2.06390887954e-2f;
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
+  p = multiply_add(p, z, 2.06390887954e-2f);
+  p = multiply_add(p, z, -5.37397155531e-2f);
+  p = multiply_add(p, z, 1.33314422036e-1f);
+  p = multiply_add(p, z, -3.33332819422e-1f);
   const float near = p * z * x + x;
   const float far = 1.0f - 2.0f / (exp_float(size + size) + 1.0f);
   return size < 0.625f ? near : x < 0 ? -far : far;
@@ -89,32 +96,32 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
     text: code`static inline float erf_float(float x) {
   const float size = x < 0 ? -x : x, z = x * x;
   float p = 7.853861353153693e-5f;
-  p = p * z - 8.010193625184903e-4f;
-  p = p * z + 5.188327685732524e-3f;
-  p = p * z - 2.685381193529856e-2f;
-  p = p * z + 1.128358514861418e-1f;
-  p = p * z - 3.761262582423300e-1f;
-  p = p * z + 1.128379165726710f;
+  p = multiply_add(p, z, -8.010193625184903e-4f);
+  p = multiply_add(p, z, 5.188327685732524e-3f);
+  p = multiply_add(p, z, -2.685381193529856e-2f);
+  p = multiply_add(p, z, 1.128358514861418e-1f);
+  p = multiply_add(p, z, -3.761262582423300e-1f);
+  p = multiply_add(p, z, 1.128379165726710f);
   const float near = x * p;
   /* Of 1 - erf, which is below half a unit from 4 on. */
   const float s = size < 4.0f ? size : 4.0f, q = 1.0f / (s < 1.0f ? 1.0f : s), y = q * q;
   float a = 2.326819970068386e-2f;
-  a = a * y - 1.387039388740657e-1f;
-  a = a * y + 3.687424674597105e-1f;
-  a = a * y - 5.824733027278666e-1f;
-  a = a * y + 6.210004621745983e-1f;
-  a = a * y - 4.944515323274145e-1f;
-  a = a * y + 3.404879937665872e-1f;
-  a = a * y - 2.741127028184656e-1f;
-  a = a * y + 5.638259427386472e-1f;
+  a = multiply_add(a, y, -1.387039388740657e-1f);
+  a = multiply_add(a, y, 3.687424674597105e-1f);
+  a = multiply_add(a, y, -5.824733027278666e-1f);
+  a = multiply_add(a, y, 6.210004621745983e-1f);
+  a = multiply_add(a, y, -4.944515323274145e-1f);
+  a = multiply_add(a, y, 3.404879937665872e-1f);
+  a = multiply_add(a, y, -2.741127028184656e-1f);
+  a = multiply_add(a, y, 5.638259427386472e-1f);
   float b = -1.047766399936249e+1f;
-  b = b * y + 1.297719955372516e+1f;
-  b = b * y - 7.495518717768503f;
-  b = b * y + 2.921019019210786f;
-  b = b * y - 1.015265279202700f;
-  b = b * y + 4.218463358204948e-1f;
-  b = b * y - 2.820767439740514e-1f;
-  b = b * y + 5.641895067754075e-1f;
+  b = multiply_add(b, y, 1.297719955372516e+1f);
+  b = multiply_add(b, y, -7.495518717768503f);
+  b = multiply_add(b, y, 2.921019019210786f);
+  b = multiply_add(b, y, -1.015265279202700f);
+  b = multiply_add(b, y, 4.218463358204948e-1f);
+  b = multiply_add(b, y, -2.820767439740514e-1f);
+  b = multiply_add(b, y, 5.641895067754075e-1f);
   const float far = 1.0f - exp_float(-s * s) * q * (s < 2.0f ? a : b);
   return size < 1.0f || x != x ? near : x < 0 ? -far : far;
 }`,
