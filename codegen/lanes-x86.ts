@@ -7,7 +7,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
+import { type DType, isInteger } from "../abstraction/dtype.ts";
 import {
   type Access,
   axesIn,
@@ -23,7 +23,6 @@ import {
   code,
   hexadecimal,
   join,
-  list,
   NOTHING,
   type SourceText,
   skeleton,
@@ -59,7 +58,7 @@ export function x86Source(
   const phases = roundsOf(nest.body).flatMap((round) =>
     round.phases.map((phase) => {
       const lines = printStatements(phase, writer);
-      const streamed = skeleton(lines).includes("stream_lanes(") ? [code`_mm_sfence();`] : [];
+      const streamed = /\bstream_\w+\(/.test(skeleton(lines)) ? [code`_mm_sfence();`] : [];
       const dealt = phase.some(isDealt);
       return [...(dealt ? [] : [code`if (part != 0) return;`]), ...lines, ...streamed];
     }),
@@ -94,21 +93,23 @@ export class LaneExpressions extends CExpressions {
     const found = registerIn(this.nest, e);
     if (!found) return super.element(e, dtype, extents);
     const { file, register, lane } = found;
-    const { lanes: width } = this.vectors.format(file.dtype);
+    const { lanes: width, called } = this.vectors.format(file.dtype);
     const parts = Math.ceil(file.lanes / width);
     const part = (i: number): Code => code`${registerName(file.name, register, i, parts)}`;
     const at = this.index(lane, extents);
-    if (parts === 1) return code`lane_of(${part(0)}, ${at})`;
-    if (lane.kind === "number") return code`lane_of(${part(Math.floor(lane.value / width))}, ${lane.value % width})`;
+    const laneOf = (of: Code, n: Code): Code =>
+      called === "lanes" ? code`lane_of(${of}, ${n})` : code`lane_of_${called}(${of}, ${n})`;
+    if (parts === 1) return laneOf(part(0), at);
+    if (lane.kind === "number") return laneOf(part(Math.floor(lane.value / width)), code`${lane.value % width}`);
     const last = parts - 1;
     const choices = Array.from({ length: last }, (_, i) => code`(${at}) < ${(i + 1) * width} ? ${part(i)} : `);
-    return code`lane_of(${join(choices)}${part(last)}, (${at}) % ${width})`;
+    return laneOf(code`${join(choices)}${part(last)}`, code`(${at}) % ${width}`);
   }
 }
 
 export class X86Lanes extends VectorExpressions {
   private readonly streaming: boolean;
-  private readonly vectors: X86Vectors;
+  protected readonly vectors: X86Vectors;
   protected override readonly masksLoads = true;
 
   constructor(c: CExpressions, nest: LoopNest, streaming: boolean, vectors: X86Vectors = AVX512) {
@@ -152,7 +153,7 @@ export class X86Lanes extends VectorExpressions {
     return this.vectors.format(dtype).lanes;
   }
 
-  private call(name: VectorFunction, dtype: DType, ...args: readonly Code[]): Code {
+  protected call(name: VectorFunction, dtype: DType, ...args: readonly Code[]): Code {
     return this.vectors.call(name, this.vectors.format(dtype), args);
   }
 
@@ -166,7 +167,8 @@ export class X86Lanes extends VectorExpressions {
 
   protected shifted(at: LaneAccess, by: number): Code {
     const { name, next, shift } = this.partAt(at, by);
-    return shift === 0 ? code`${name}` : code`lanes_from<${shift}>(${name}, ${next})`;
+    if (shift === 0) return code`${name}`;
+    return code`${this.vectors.format(at.file.dtype).called}_from<${shift}>(${name}, ${next})`;
   }
 
   protected broadcast({ file, register, lane }: LaneAccess, context: LaneContext): Code {
@@ -185,15 +187,15 @@ export class X86Lanes extends VectorExpressions {
     return this.call("permutexvar", at.file.dtype, this.indices(at.lane, context), code`${this.partAt(at, 0).name}`);
   }
 
-  /** A 32-bit index for each lane. */
+  /** An index for each lane, of 32 bits or of the lane's. */
   private indices(e: Expr, { axis, dtype, extents }: LaneContext): Code {
-    const { lanes, indices } = this.vectors.format(dtype);
+    const { lanes } = this.vectors.format(dtype);
     const used = extents[axis] ?? lanes;
     const each = Array.from({ length: lanes }, (_, l) =>
       // Unused lanes repeat the last used one.
       this.c.index(substitute(e, new Map([[axis, number(Math.min(l, used - 1))]]), "index"), extents),
     );
-    return code`${indices}_setr_epi32(${list(each)})`;
+    return this.vectors.listed(each, this.vectors.format(dtype));
   }
 
   /** The address of an element. */
@@ -219,7 +221,7 @@ export class X86Lanes extends VectorExpressions {
     // A 3x3 filter of stride 2 with 256 x 256 outputs takes 27 us; with gathers it takes 72 us (one core of a Xeon,
     // 2026-11-22).
     if (place.stride === 2 && mask === undefined)
-      return code`even_lanes(${this.pointer(place.tensor, this.c.index(place.first, context.extents))})`;
+      return code`even_${this.vectors.format(dtype).called}(${this.pointer(place.tensor, this.c.index(place.first, context.extents))})`;
     const { base, order } = this.gathered(place, context);
     const size = code`${this.vectors.format(dtype).bytes}`;
     if (mask === undefined) return this.call("i32gather", dtype, order, base, size);
@@ -240,7 +242,7 @@ export class X86Lanes extends VectorExpressions {
     if (place.stride === 1) {
       const to = this.pointer(place.tensor, this.c.index(place.first, context.extents));
       if (mask !== undefined) return code`${guard}${this.call("mask_storeu", dtype, to, mask, value)};`;
-      if (this.streaming && this.isWhole(place.tensor)) return code`${guard}stream_lanes(${to}, ${value});`;
+      if (this.streaming && this.isWhole(place.tensor)) return code`${guard}stream_${this.vectors.format(dtype).called}(${to}, ${value});`;
       return code`${guard}${this.call("storeu", dtype, to, value)};`;
     }
     const { base, order } = this.gathered(place, context);
@@ -271,7 +273,7 @@ export class X86Lanes extends VectorExpressions {
       const written = this.call("mask_mov", file.dtype, code`${name}`, one, this.splat(scalar, file.dtype));
       return code`${name} = ${written};`;
     };
-    if (lane.kind === "number") return [write(Math.floor(lane.value / lanes), hexadecimal(1 << (lane.value % lanes)))];
+    if (lane.kind === "number") return [write(Math.floor(lane.value / lanes), hexadecimal(2 ** (lane.value % lanes)))];
     const inPart = (part: number): Code =>
       code`only_lane(${this.c.index(binary("-", lane, number(part * lanes)), context.extents)})`;
     const writes = Array.from({ length: parts }, (_, part) => write(part, inPart(part)));
@@ -281,7 +283,8 @@ export class X86Lanes extends VectorExpressions {
   protected operation(op: LaneOperation, args: readonly Code[], dtype: DType): Code {
     const call = (name: VectorFunction, ...given: readonly Code[]): Code => this.call(name, dtype, ...given);
     const [a = NOTHING, b = NOTHING, c = NOTHING] = args;
-    const integer = dtype === "s32";
+    const integer = isInteger(dtype);
+    const { called } = this.vectors.format(dtype);
     switch (op) {
       case "+":
         return call("add", a, b);
@@ -302,9 +305,9 @@ export class X86Lanes extends VectorExpressions {
           ? call("sub", this.vectors.zero, a)
           : call("xor", a, this.splat(dtype === "f64" ? code`-0.0` : code`-0.0f`, dtype));
       case "max":
-        return code`most_lanes(${a}, ${b})`;
+        return code`most_${called}(${a}, ${b})`;
       case "min":
-        return code`least_lanes(${a}, ${b})`;
+        return code`least_${called}(${a}, ${b})`;
       case "square":
         return call(integer ? "mullo" : "mul", a, a);
       case "abs":
@@ -317,8 +320,9 @@ export class X86Lanes extends VectorExpressions {
   }
 
   protected convert(text: Code, from: DType, to: DType): Code {
-    if (from === "s32" && to === "f32") return code`${this.vectors.toFloat}(${text})`;
-    if (from === "f32" && to === "s32") return code`${this.vectors.toInteger}(${text})`;
+    const { toFloat, toInteger } = this.vectors;
+    if (from === "s32" && to === "f32" && toFloat) return code`${toFloat}(${text})`;
+    if (from === "f32" && to === "s32" && toInteger) return code`${toInteger}(${text})`;
     throw new Error(`internal: lanes do not convert ${from} to ${to}`);
   }
 
@@ -334,7 +338,7 @@ export class X86Lanes extends VectorExpressions {
     const texts: Code[] = [];
     for (const e of tested(conditions, axis, extents)) {
       if (testsElements(e)) texts.push(this.maskOfElements(e, context));
-      else if (axesIn(e).every((name) => name === axis)) known &= tableOf(e, axis, lanes);
+      else if (axesIn(e).every((name) => name === axis)) known = (known & tableOf(e, axis, lanes)) >>> 0;
       else texts.push(maskOf(this.c, e, context, lanes));
     }
     if (known !== all) texts.push(hexadecimal(known));

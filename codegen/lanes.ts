@@ -4,7 +4,7 @@
  *
  *     generateLanes("c++", computation, nest, { lines: ["design SBM"] })               language, what, how, lines for its reader; a Kernel
  *
- * The kernel's interface is abstraction/kernel.ts. Lanes compute in f32, f64 and s32.
+ * The kernel's interface is abstraction/kernel.ts. Lanes compute in f32, f64 and s32, those of x86 also in s16 and f16.
  */
 
 import { type Computation, outputOf } from "../abstraction/computation.ts";
@@ -25,6 +25,8 @@ import { cmSource } from "./lanes-cm.ts";
 import { openClLanes, syclLanes } from "./lanes-subgroup.ts";
 import { type X86Options, x86Source } from "./lanes-x86.ts";
 import { NarrowLanes } from "./narrow-lanes-avx512.ts";
+import { HALVES_512, WordLanes, type WordType, wordVectors } from "./word-lanes.ts";
+import { AVX512 } from "./x86-vectors.ts";
 
 export type LaneLanguage = Kernel["language"];
 
@@ -42,13 +44,13 @@ export function generateLanes(
   notes: SourceNotes,
   options: LaneOptions = {},
 ): Kernel {
-  const strange = nest.vectors?.find((v) => v.dtype !== "f32" && v.dtype !== "f64" && v.dtype !== "s32");
+  const words = wordTypeOf(nest);
+  const held = nest.vectors?.filter((v) => v.dtype !== "f32" && v.dtype !== "f64" && v.dtype !== "s32");
+  const strange = held?.find((v) => language !== "c++" || v.dtype !== words);
   if (strange)
     throw new UsageError(
-      `${computation.name}: lanes compute in f32, f64 and s32; ${strange.name} is ${strange.dtype}`,
-      {
-        hint: "for example --dtype f32",
-      },
+      `${computation.name}: lanes of ${language === "c++" ? "x86 compute in f32, f64, s32, s16 and f16" : `${language} compute in f32, f64 and s32`}; ${strange.name} is ${strange.dtype}`,
+      { hint: "for example --dtype f32" },
     );
   const whole = { ...nest, body: [...clearing(computation, nest), ...nest.body] };
   const comments = printNest(nest).split("\n");
@@ -59,7 +61,10 @@ export function generateLanes(
       return {
         ...common,
         source: x86Of(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
-        features: compilerFeatures([options.vectors?.feature ?? "avx512f", ...(options.dots ? [DOT_FEATURE] : [])]),
+        features: compilerFeatures([
+          ...(words === "f16" ? [HALVES_512.feature] : []),
+          ...[options.vectors?.feature ?? "avx512f", ...(options.dots ? [DOT_FEATURE] : [])],
+        ]),
       };
     case "cuda":
       return { ...common, ...cudaSource(computation, whole, notes, comments, options), features: [] };
@@ -74,7 +79,18 @@ export function generateLanes(
   }
 }
 
-/** Elements of less than 32 bits are held in 32-bit lanes, for which only AVX-512 is supported here. */
+/** The 16-bit type in which all vectors of a nest compute; undefined for wider ones. */
+function wordTypeOf({ vectors = [] }: LoopNest): WordType | undefined {
+  const [first] = vectors;
+  const { dtype } = first ?? {};
+  if (dtype !== "s16" && dtype !== "f16") return undefined;
+  return vectors.every((v) => v.dtype === dtype) ? dtype : undefined;
+}
+
+/**
+ * Lanes hold 16-bit elements in 16 bits where they compute in them. Otherwise elements of less than 32 bits are held in
+ * 32-bit lanes, for which only AVX-512 is supported here.
+ */
 function x86Of(
   c: CExpressions,
   nest: LoopNest,
@@ -82,6 +98,12 @@ function x86Of(
   comments: readonly string[],
   options: X86Options,
 ): SourceText {
+  const words = wordTypeOf(nest);
+  if (words !== undefined) {
+    const vectors = wordVectors(words, options.vectors ?? AVX512, c.computation.name);
+    const writer = new WordLanes(c, nest, options.streaming ?? false, vectors);
+    return x86Source(c, nest, notes, comments, { ...options, vectors }, writer);
+  }
   const narrow = nest.body.some((s) => readsNarrow(s, c));
   if (narrow && options.vectors?.feature === "avx2")
     throw new UsageError(`${c.computation.name}: lanes of AVX2 hold f32, f64 and s32, and nothing narrower`);

@@ -7,8 +7,7 @@
  */
 
 import { affineForm } from "../abstraction/affine.ts";
-import type { DType } from "../abstraction/dtype.ts";
-import { isInteger } from "../abstraction/dtype.ts";
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import {
   type Access,
   axesIn,
@@ -269,12 +268,14 @@ export abstract class VectorExpressions extends LanePrinter {
   }
 
   protected checkType(own: DType, e: Expr, { dtype }: LaneContext): void {
-    if (own !== "f32" && own !== "f64" && own !== "s32")
-      throw new Error(`internal: lanes compute in f32, f64 and s32, not in ${own}: ${printExpr(e)}`);
-    if ((own === "f64") !== (dtype === "f64"))
-      throw new Error(`internal: lanes of 4 and of 8 bytes meet in ${printExpr(e)}`);
+    if (!COMPUTED.has(own)) throw new Error(`internal: lanes do not compute in ${own}: ${printExpr(e)}`);
+    if (bytesOf(own) !== bytesOf(dtype))
+      throw new Error(`internal: lanes of ${bytesOf(own)} and of ${bytesOf(dtype)} bytes meet in ${printExpr(e)}`);
   }
 }
+
+/** The types in which some language computes; codegen/lanes.ts refuses those of other languages. */
+const COMPUTED: ReadonlySet<DType> = new Set(["f32", "f64", "s32", "s16", "f16"]);
 
 /** The vector operations that a language supplies. */
 export type LaneOperation =
@@ -283,7 +284,7 @@ export type LaneOperation =
   | ("negate" | "min" | "max" | "square" | "abs" | "round");
 
 export function outsideIsZero(text: Code): boolean {
-  return /^0(\.0f?)?$/.test(skeleton(text));
+  return /^(\(uint16_t\))?0(\.0f?)?$/.test(skeleton(text));
 }
 
 function isZero(e: Expr): boolean {

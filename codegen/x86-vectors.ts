@@ -1,5 +1,6 @@
 /**
- * @file The two x86 vector instruction sets for lanes: register contents and operation names.
+ * @file The two x86 vector instruction sets for lanes of 32 and 64 bits: register contents and operation names. Lanes of
+ * 16 bits: word-lanes.ts.
  *
  *     AVX512.call("maskz_loadu", F32, [mask, from])      _mm512_maskz_loadu_ps(mask, from)
  *     AVX2.call("maskz_loadu", F32, [mask, from])        maskz_loadu_lanes(mask, from)      no such instruction: avx2-helpers.ts
@@ -15,13 +16,15 @@ import { avx2HelpersFor } from "./avx2-helpers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 
 export interface Format {
-  readonly register: "__m512" | "__m512d" | "__m512i" | "__m256" | "__m256d" | "__m256i";
+  readonly register: "__m512" | "__m512d" | "__m512i" | "__m512h" | "__m256" | "__m256d" | "__m256i";
   readonly lanes: number;
   /** Suffix of intrinsics: `_mm512_add_ps`. */
-  readonly suffix: "ps" | "pd" | "epi32";
-  /** The prefix for a vector of 32-bit indices, one per lane. */
+  readonly suffix: "ps" | "pd" | "epi32" | "epi16" | "ph";
+  /** The prefix for a vector of indices, one per lane. */
   readonly indices: "_mm512" | "_mm256" | "_mm";
-  readonly bytes: 4 | 8;
+  readonly bytes: 2 | 4 | 8;
+  /** What helpers call the lanes: `lanes_from`, `most_lanes`. Those of 16 bits have helpers of their own. */
+  readonly called: "lanes" | "words" | "halves";
 }
 
 type Arithmetic = "add" | "sub" | "mul" | "mullo" | "div" | "fmadd" | "fnmadd" | "fmsub" | "xor" | "abs" | "roundscale";
@@ -38,17 +41,19 @@ export const x86Vectors = ({ name }: VectorRegisters): X86Vectors => (name === "
 
 export interface X86Vectors {
   /** The required feature of the machine (targets/x86.ts). */
-  readonly feature: "avx512f" | "avx2";
+  readonly feature: "avx512f" | "avx2" | "avx512_fp16";
   format(dtype: DType): Format;
   call(name: VectorFunction, format: Format, args: readonly Code[]): Code;
   /** Broadcasts one lane. */
   spread(lane: number, format: Format, register: Code): Code;
   /** The mask of lanes for which a comparison holds. */
   compared(op: CompareOp, format: Format, left: Code, right: Code): Code;
+  /** The vector of these elements, the first in lane 0: integers, which serve as indices of {@link call permutexvar}. */
+  listed(each: readonly Code[], format: Format): Code;
   readonly zero: Code;
   /** Conversions between integers and f32. Callers keep values within the range of s32. */
-  readonly toFloat: "_mm512_cvtepi32_ps" | "_mm256_cvtepi32_ps";
-  readonly toInteger: "_mm512_cvttps_epi32" | "_mm256_cvttps_epi32";
+  readonly toFloat?: "_mm512_cvtepi32_ps" | "_mm256_cvtepi32_ps";
+  readonly toInteger?: "_mm512_cvttps_epi32" | "_mm256_cvttps_epi32";
   helpers(text: readonly Code[]): Code[];
 }
 
@@ -68,7 +73,7 @@ function formatIn(formats: Formats, dtype: DType, narrow: boolean): Format {
 }
 
 /** Ordered comparisons, so that NaN is equal to nothing. */
-const FLOATS_COMPARED = {
+export const FLOATS_COMPARED = {
   "<": "_CMP_LT_OQ",
   "<=": "_CMP_LE_OQ",
   ">": "_CMP_GT_OQ",
@@ -76,7 +81,7 @@ const FLOATS_COMPARED = {
   "==": "_CMP_EQ_OQ",
   "!=": "_CMP_NEQ_UQ",
 } as const satisfies Record<CompareOp, string>;
-const INTEGERS_COMPARED = {
+export const INTEGERS_COMPARED = {
   "<": "_MM_CMPINT_LT",
   "<=": "_MM_CMPINT_LE",
   ">": "_MM_CMPINT_NLE",
@@ -86,9 +91,9 @@ const INTEGERS_COMPARED = {
 } as const satisfies Record<CompareOp, string>;
 
 const WIDE: Formats = {
-  f32: { register: "__m512", lanes: 16, suffix: "ps", indices: "_mm512", bytes: 4 },
-  f64: { register: "__m512d", lanes: 8, suffix: "pd", indices: "_mm256", bytes: 8 },
-  s32: { register: "__m512i", lanes: 16, suffix: "epi32", indices: "_mm512", bytes: 4 },
+  f32: { register: "__m512", lanes: 16, suffix: "ps", indices: "_mm512", bytes: 4, called: "lanes" },
+  f64: { register: "__m512d", lanes: 8, suffix: "pd", indices: "_mm256", bytes: 8, called: "lanes" },
+  s32: { register: "__m512i", lanes: 16, suffix: "epi32", indices: "_mm512", bytes: 4, called: "lanes" },
 };
 
 export const AVX512: X86Vectors = {
@@ -109,6 +114,7 @@ export const AVX512: X86Vectors = {
     suffix === "epi32"
       ? code`_mm512_cmp_epi32_mask(${left}, ${right}, ${INTEGERS_COMPARED[op]})`
       : code`_mm512_cmp_${suffix}_mask(${left}, ${right}, ${FLOATS_COMPARED[op]})`,
+  listed: (each, { indices }) => code`${indices}_setr_epi32(${list(each)})`,
   zero: code`_mm512_setzero_si512()`,
   toFloat: "_mm512_cvtepi32_ps",
   toInteger: "_mm512_cvttps_epi32",
@@ -116,9 +122,9 @@ export const AVX512: X86Vectors = {
 };
 
 const NARROW: Formats = {
-  f32: { register: "__m256", lanes: 8, suffix: "ps", indices: "_mm256", bytes: 4 },
-  f64: { register: "__m256d", lanes: 4, suffix: "pd", indices: "_mm", bytes: 8 },
-  s32: { register: "__m256i", lanes: 8, suffix: "epi32", indices: "_mm256", bytes: 4 },
+  f32: { register: "__m256", lanes: 8, suffix: "ps", indices: "_mm256", bytes: 4, called: "lanes" },
+  f64: { register: "__m256d", lanes: 4, suffix: "pd", indices: "_mm", bytes: 8, called: "lanes" },
+  s32: { register: "__m256i", lanes: 8, suffix: "epi32", indices: "_mm256", bytes: 4, called: "lanes" },
 };
 
 /** Operations for which AVX2 and FMA have an instruction, on all lane types or only on floats. */
@@ -141,6 +147,7 @@ export const AVX2: X86Vectors = {
     suffix === "epi32"
       ? code`compared_lanes<${INTEGERS_COMPARED[op]}>(${left}, ${right})`
       : code`compared_lanes<${FLOATS_COMPARED[op]}>(${left}, ${right})`,
+  listed: (each, { indices }) => code`${indices}_setr_epi32(${list(each)})`,
   zero: code`_mm256_setzero_si256()`,
   toFloat: "_mm256_cvtepi32_ps",
   toInteger: "_mm256_cvttps_epi32",

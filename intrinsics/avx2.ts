@@ -180,6 +180,31 @@ export const avx2Vpmulld = defineIntrinsic({
   source: "Intel SDM vol. 2, PMULLD (VEX.256), PADDD",
 });
 
+/** Products and sums of s16 keep their low 16 bits. For lanes. */
+export const avx2Vpmullw = defineIntrinsic({
+  name: "avx2.vpmullw",
+  family: "mullw",
+  isa: "avx2",
+  language: "c++",
+  summary: "Sixteen products of s16 added to a sum of s16, lane by lane.",
+  compute: "c[i] += a[i] * b[i]",
+  extents: { i: 16 },
+  operands: {
+    a: { dtype: "s16", storage: "ymm[i]", ...BYTES },
+    b: { dtype: "s16", storage: "ymm[i]", ...BYTES },
+    c: { dtype: "s16", storage: "ymm[i]", ...BYTES, store: "_mm256_storeu_si256((__m256i*)({ptr}), {reg});" },
+  },
+  prelude: "#include <immintrin.h>\n",
+  emit: "{c} = _mm256_add_epi16({c}, _mm256_mullo_epi16({a}, {b}));",
+  cost: {
+    issueCycles: 0.83,
+    latencyCycles: 6,
+    source: "LLVM's scheduling model of Sapphire Rapids: one operation of two ports, and an addition of three",
+  },
+  mnemonic: "vpmullw",
+  source: "Intel SDM vol. 2, PMULLW (VEX.256), PADDW",
+});
+
 export const AVX2: readonly Intrinsic[] = [
   avx2FmaF32,
   avx2FmaF32Broadcast,

@@ -256,6 +256,31 @@ export const avx512Vpmulld = defineIntrinsic({
   source: "Intel SDM vol. 2, PMULLD (EVEX.512), PADDD",
 });
 
+/** Products and sums of s16 keep their low 16 bits. For lanes. */
+export const avx512Vpmullw = defineIntrinsic({
+  name: "avx512.vpmullw",
+  family: "mullw",
+  isa: "avx512f",
+  language: "c++",
+  summary: "Thirty-two products of s16 added to a sum of s16, lane by lane.",
+  compute: "c[i] += a[i] * b[i]",
+  extents: { i: 32 },
+  operands: {
+    a: { dtype: "s16", storage: "zmm[i]", ...S32 },
+    b: { dtype: "s16", storage: "zmm[i]", ...S32 },
+    c: { dtype: "s16", storage: "zmm[i]", ...S32, store: "_mm512_storeu_si512({ptr}, {reg});" },
+  },
+  prelude: "#include <immintrin.h>\n",
+  emit: "{c} = _mm512_add_epi16({c}, _mm512_mullo_epi16({a}, {b}));",
+  cost: {
+    issueCycles: 1,
+    latencyCycles: 6,
+    source: "LLVM's scheduling model of Sapphire Rapids: one operation of either vector port, and an addition",
+  },
+  mnemonic: "vpmullw",
+  source: "Intel SDM vol. 2, PMULLW (EVEX.512), PADDW",
+});
+
 export const AVX512_FMA: readonly Intrinsic[] = [
   avx512FmaF32,
   avx512FmaF32Broadcast,

@@ -14,8 +14,8 @@ import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { AMX } from "./amx.ts";
 import { ARM } from "./arm.ts";
-import { AVX2, avx2Vpmulld } from "./avx2.ts";
-import { AVX512_FMA, avx512FmaBf16, avx512Vpmulld } from "./avx512.ts";
+import { AVX2, avx2Vpmulld, avx2Vpmullw } from "./avx2.ts";
+import { AVX512_FMA, avx512FmaBf16, avx512Vpmulld, avx512Vpmullw } from "./avx512.ts";
 import { AVX512_DOT, avx512Vpdpwssd } from "./avx512-dot.ts";
 import { AVX512_INNER } from "./avx512-inner.ts";
 import { CM } from "./cm.ts";
@@ -59,7 +59,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
 
 /** Integer products for lanes only; mappings have better instructions. */
-const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld];
+const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld, avx512Vpmullw, avx2Vpmullw];
 
 /** The rows to choose from: the table, then the instructions that the user registered. */
 export function knownIntrinsics(): readonly Intrinsic[] {

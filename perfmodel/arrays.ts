@@ -19,7 +19,7 @@ import { operandAccesses } from "../mapper/space-time/problem.ts";
 import { type Inverse, inverseOf } from "../mapper/space-time/reverse.ts";
 import { dot, extentOfRow } from "../mapper/space-time/vector.ts";
 import { laneCosts } from "../targets/lanes.ts";
-import { REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
+import { leastLaneBytes, REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { Costs } from "./correct.ts";
 import { LOADS_SHOWING, NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
@@ -27,6 +27,10 @@ import type { ModelTarget } from "./target.ts";
 const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
 /** VPMULLD is two operations on port 0, and an addition follows. Source: LLVM's scheduling model of Sapphire Rapids. */
 const INTEGER_CYCLES = 1.5;
+/** VPMULLW and VPADDW, each on either vector port. Source: LLVM's scheduling model of Sapphire Rapids. */
+const WORD_CYCLES = 1;
+/** A shift of words by an odd number: VALIGNQ and VPALIGNR, or two of the first. Source: the same. */
+const WORD_SHIFT = { issueCycles: 2, latencyCycles: 4 };
 /** A sum of integers waits only for the addition. */
 const ADDITION_LATENCY = 1;
 /** A masked move of values that enter at a border, on either of two ports. */
@@ -141,16 +145,17 @@ export function arrayCosts(
   const { steps } = design;
   const { inputs } = operandAccesses(sum);
   const inverse = inverseOf([...array.spaceTime.allocation, ...array.spaceTime.schedule]);
+  const words = leastLaneBytes(vectors) === 2;
   const integer = isInteger(outputOf(sum).dtype) && !array.dot;
   const joined = array.dot ? stepsJoined(sum, s.transform, steps, array.dot.terms) : steps;
-  const shift = vectors.bytes < ZMM.bytes ? YMM_SHIFT : SHIFT;
+  const shift = vectors.bytes < ZMM.bytes ? YMM_SHIFT : words ? WORD_SHIFT : SHIFT;
   const issued: Issued[] = [];
-  let multiplyAdds = joined * copies * (integer ? INTEGER_CYCLES : FMA.issueCycles);
+  let multiplyAdds = joined * copies * (integer ? (words ? WORD_CYCLES : INTEGER_CYCLES) : FMA.issueCycles);
   let [stores, chain] = [0, 0];
   for (const [i, flow] of design.flows.entries()) {
     const read = inputs[i];
     if (flow.role === "input" && read) {
-      issued.push(inputIssues(array, s, flow, read, inverse, shift.issueCycles));
+      issued.push(inputIssues(array, s, flow, read, inverse, shift.issueCycles, words));
       continue;
     }
     const dependences = flow.variables.flatMap((v) => v.dependences);
@@ -165,7 +170,7 @@ export function arrayCosts(
     const whole = array.joined.length > 0 ? 2 : 1;
     const each = TAKEN_OUT_CYCLES + (whole > 1 && across === 0 ? ADDED_OUT_CYCLES : 0);
     stores += leaving === 1 ? copies * whole : leaving * copies * each;
-    const [shuffles, others] = conversionsOf(outputOf(sum).dtype)?.store ?? [0, 0];
+    const [shuffles, others] = (words ? undefined : conversionsOf(outputOf(sum).dtype))?.store ?? [0, 0];
     issued.push({
       shifts: steps * copies * (moved + across) * shift.issueCycles,
       others: 0,
@@ -202,12 +207,13 @@ function inputIssues(
   read: Access,
   inverse: Inverse | undefined,
   shiftCycles: number,
+  words: boolean,
 ): Issued {
   const { steps } = array.design;
   const copies = array.beside.reduce((n, l) => n * l.extent, 1);
   const own = copiesOf(array, read, copies);
   const dtype = tensorOf(array.sum, read.tensor).dtype;
-  const conversion = conversionsOf(dtype);
+  const conversion = words ? undefined : conversionsOf(dtype);
   const moves = flow.variables.flatMap((v) => v.dependences).filter((d) => d.steps > 0 && d.hop.some((x) => x !== 0));
   const isPassed = s.inputs === "passed" && moves.length > 0;
   const stride = strideOf(array, read, inverse);

@@ -23,11 +23,10 @@ import type { Prediction } from "../abstraction/trial.ts";
 import type { SourceNotes } from "../codegen/cpp-frame.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { x86Vectors } from "../codegen/x86-vectors.ts";
-import { avx2Vpmulld } from "../intrinsics/avx2.ts";
-import { avx512Vpmulld } from "../intrinsics/avx512.ts";
 import { usesDots } from "../mapper/space-time/dots.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
+import { wordTypeOf } from "../mapper/space-time/lower-computation.ts";
 import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
 import { isForm, recurrentUnder } from "../mapper/space-time/recurrent.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
@@ -36,14 +35,14 @@ import { arraySeconds } from "../perfmodel/arrays.ts";
 import { recurrentSeconds } from "../perfmodel/recurrent.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
-import { type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
+import { leastLaneBytes, type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
 import { DOT_FEATURE } from "../targets/x86-dots.ts";
 import { type ArraySpaceOfDesigns, type ArraySpaceOptions, arraySpaceOf } from "../tuner/array-candidates.ts";
 import { type RecurrentSpace, recurrentSpace } from "../tuner/recurrent-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { declaredAs } from "./declared.ts";
-import { checkLanes, floatLanes, registersOf } from "./lane-space.ts";
+import { checkLanes, floatLanes, registersOf, windowLanes } from "./lane-space.ts";
 import { VERSION } from "./version.ts";
 
 export interface SessionArrays {
@@ -56,18 +55,19 @@ export interface SessionArrays {
 /** Number of schedules a search begins with. */
 const MOST_PROMISING = 16;
 
-/** The multiply-add that lanes use to sum values of a computation's type. Narrow elements use the 32-bit one. */
+/** The multiply-add that lanes use to sum values of a computation's type. Narrow elements use the 32-bit one, unless all are of one 16-bit type. */
 export function multiplyAddOf(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   const { dtype } = outputOf(partsOf(computation).sum);
   if (dtype === "f64") return floatLanes(dtype, intrinsics);
+  const words = wordTypeOf(computation);
+  const ofWords = words && windowLanes(words, intrinsics);
+  if (ofWords) return ofWords;
   const f32 = floatLanes("f32", intrinsics);
   if (!f32) return undefined;
-  const onYmm = registersOf(f32) === YMM;
+  const onYmm = registersOf(f32).name === YMM.name;
   // Narrow elements are widened by AVX-512 instructions only.
   if (onYmm && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4)) return undefined;
-  // These multiplies are in no table of mappable instructions. They are offered where the float multiply-add is.
-  if (isInteger(dtype)) return bytesOf(dtype) > 4 ? undefined : onYmm ? avx2Vpmulld : avx512Vpmulld;
-  return f32;
+  return isInteger(dtype) ? windowLanes("s32", intrinsics) : f32;
 }
 
 /** Selects the designs a search chooses from. */
@@ -184,10 +184,12 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
   checkLanes(computation, schedule.lanes, intrinsic);
   if (schedule.streaming && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4))
     throw refuse("of types narrower than 32 bits nothing is stored around the caches");
+  const words = leastLaneBytes(registersOf(intrinsic)) === 2;
+  if (words && !wordTypeOf(computation)) throw refuse(`${name} adds 16 bits, and not all tensors are of one such type`);
   const placed = placeArray(computation, schedule);
   if (!placed.ok) throw refuse(placed.refusal.because);
   if (placed.array.dot && registersOf(intrinsic) !== ZMM) throw refuse("dot products of lanes are of AVX-512");
-  const nest = lowerPlaced(computation, placed.array, schedule.inputs);
+  const nest = lowerPlaced(computation, placed.array, schedule.inputs, words);
   const dot = usesDots(nest) ? placed.array.dot : undefined;
   const long = tooLongToWrite(nest);
   if (long !== undefined) throw refuse(long);

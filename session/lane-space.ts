@@ -8,7 +8,7 @@ import {
   type LaneSchedule,
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
@@ -18,6 +18,8 @@ import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { x86Vectors } from "../codegen/x86-vectors.ts";
+import { avx2Vpmulld, avx2Vpmullw } from "../intrinsics/avx2.ts";
+import { avx512Vpmulld, avx512Vpmullw } from "../intrinsics/avx512.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
@@ -25,7 +27,7 @@ import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { type LaneRefusal, tapsOf } from "../mapper/space-time/taps.ts";
 import { residentWarps, warpTile } from "../mapper/space-time/warp-tile.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
-import { type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
+import { leastLaneBytes, type VectorRegisters, YMM, YMM_WORDS, ZMM, ZMM_WORDS } from "../targets/x86.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { type LaneSpace, type LaneSpaceOptions, laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
@@ -102,16 +104,34 @@ export function floatLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intr
   return named("avx512") ?? named("avx2");
 }
 
-/** The vector registers that a multiply-add works on. */
-export function registersOf({ operands }: Intrinsic): VectorRegisters {
-  return operands.some((o) => o.file === YMM.name) ? YMM : ZMM;
+/** The multiply-add that windows use: one product a lane, of the output's type. */
+export function windowLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
+  if (!isInteger(dtype)) return floatLanes(dtype, intrinsics);
+  // These multiplies are in no table of mappable instructions. They are offered where the float multiply-add is.
+  const f32 = floatLanes("f32", intrinsics);
+  if (!f32 || (dtype !== "s32" && dtype !== "s16")) return undefined;
+  const onYmm = registersOf(f32).name === YMM.name;
+  if (dtype === "s16") return onYmm ? avx2Vpmullw : avx512Vpmullw;
+  return onYmm ? avx2Vpmulld : avx512Vpmulld;
 }
 
-/** @throws UsageError for more lanes than a warp or a CPU register has. Narrow elements take 32-bit lanes */
+/** The vector registers that a multiply-add works on, with lanes of 16 bits where it adds them. */
+export function registersOf({ operands }: Intrinsic): VectorRegisters {
+  const onYmm = operands.some((o) => o.file === YMM.name);
+  const [result] = operands;
+  if (result && bytesOf(result.dtype) === 2) return onYmm ? YMM_WORDS : ZMM_WORDS;
+  return onYmm ? YMM : ZMM;
+}
+
+/**
+ * @throws UsageError for more lanes than a warp or a CPU register has. Narrow elements take 32-bit lanes, unless the
+ * multiply-add is of 16 bits
+ */
 export function checkLanes(computation: Computation, lanes: number, intrinsic: Intrinsic): void {
   const onWarps = intrinsic.language === "cuda";
-  const { bytes, feature } = registersOf(intrinsic);
-  const most = onWarps ? WARP : bytes / Math.max(4, bytesOf(outputOf(partsOf(computation).sum).dtype));
+  const vectors = registersOf(intrinsic);
+  const { bytes, feature } = vectors;
+  const most = onWarps ? WARP : bytes / Math.max(leastLaneBytes(vectors), bytesOf(outputOf(partsOf(computation).sum).dtype));
   const what = onWarps ? "a warp" : `a register of ${feature === "avx2" ? "AVX2" : "AVX-512"}`;
   if (lanes > most) throw new UsageError(`${computation.name}: ${lanes} lanes, but ${what} has ${most}`);
 }

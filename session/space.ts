@@ -31,13 +31,13 @@ import { gridSessionSpace } from "./grid-space.ts";
 import { generate } from "./kernel.ts";
 import {
   besideWarps,
-  floatLanes,
   generateDesign,
   laneCandidates,
   registersOf,
   scaledEstimate,
   slides,
   vectorSpace,
+  windowLanes,
 } from "./lane-space.ts";
 import { predictorFor } from "./predict.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
@@ -138,7 +138,7 @@ function isWide(computation: Computation): boolean {
 
 /** The multiply-add that lanes use: one product a lane, of the output's type. */
 function laneInstruction(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
-  return floatLanes(outputOf(computation).dtype, intrinsics);
+  return windowLanes(outputOf(computation).dtype, intrinsics);
 }
 
 /** Whether the result is a list of reasons rather than a space. */

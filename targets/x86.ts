@@ -102,8 +102,15 @@ export const YMM = {
   source: "Intel SDM vol. 1, section 14; AVX-512VL has 32",
 } as const satisfies RegisterClass;
 
+/** The same registers with lanes of 16 bits, where narrow elements otherwise lie in lanes of 32. */
+export const ZMM_WORDS = { ...ZMM, laneBytes: 2 } as const;
+export const YMM_WORDS = { ...YMM, laneBytes: 2 } as const;
+
 /** Register classes that hold lanes. */
-export type VectorRegisters = typeof ZMM | typeof YMM;
+export type VectorRegisters = typeof ZMM | typeof YMM | typeof ZMM_WORDS | typeof YMM_WORDS;
+
+/** Bytes of the narrowest lane. */
+export const leastLaneBytes = (vectors: VectorRegisters): 2 | 4 => ("laneBytes" in vectors ? vectors.laneBytes : 4);
 
 const REGISTERS: readonly RegisterClass[] = [
   ZMM,

@@ -21,7 +21,7 @@ import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
 import { type ArrayCosts, arrayCosts, arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
-import { type VectorRegisters, ZMM } from "../targets/x86.ts";
+import { leastLaneBytes, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
 
 export interface ArraySpaceOptions {
@@ -66,8 +66,6 @@ const MOST_WIDENED = 24;
 const LONGEST_BLOCK = 600;
 /** Number of a dataflow's designs that are checked for one short enough to be generated. */
 const MOST_TRIED = 16;
-/** Narrower elements lie in lanes of 32 bits. */
-const LEAST_LANE_BYTES = 4;
 
 /**
  * The space, or why lanes have no design for a computation. Each step examines one design. When told to stop, it returns the designs priced by
@@ -78,7 +76,7 @@ export function* arraySpaceOf(
   { threads, target, vectors = ZMM, mixed, hasDots = false }: ArraySpaceOptions,
 ): Steps<ArraySpaceOfDesigns | LaneRefusal> {
   const { sum } = partsOf(computation);
-  const lanes = vectors.bytes / Math.max(LEAST_LANE_BYTES, bytesOf(outputOf(sum).dtype));
+  const lanes = vectors.bytes / Math.max(leastLaneBytes(vectors), bytesOf(outputOf(sum).dtype));
   const designs = yield* arrayDesigns(computation, lanes, mixed);
   if ("rule" in designs) return designs;
   const ways = ARRAY_INPUTS.filter((inputs) => inputs !== "dots" || hasDots);

@@ -27,20 +27,29 @@ import { heldAs, lowerComputation } from "./lower-computation.ts";
 
 type Loop = Extract<Statement, { kind: "loop" }>;
 
-/** Lowers a design. @throws Error if {@link placeArray} refuses the schedule */
-export function lowerArray(computation: Computation, schedule: ArraySchedule): LoopNest {
+/**
+ * Lowers a design.
+ * @param words whether lanes hold 16 bits; see {@link wordTypeOf}
+ * @throws Error if {@link placeArray} refuses the schedule
+ */
+export function lowerArray(computation: Computation, schedule: ArraySchedule, words = false): LoopNest {
   const placed = placeArray(computation, schedule);
   if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
-  return lowerPlaced(computation, placed.array, schedule.inputs);
+  return lowerPlaced(computation, placed.array, schedule.inputs, words);
 }
 
-export function lowerPlaced(computation: Computation, array: LaneArray, inputs: ArraySchedule["inputs"]): LoopNest {
+export function lowerPlaced(
+  computation: Computation,
+  array: LaneArray,
+  inputs: ArraySchedule["inputs"],
+  words = false,
+): LoopNest {
   const { sum, space, spaceTime, beside } = array;
   const kept = keptOutside(array);
   const nest = lowerComputation(sum, space, spaceTime, {
-    ...{ coalesced: true, wide: true, loaded: inputs !== "passed", parallel: kept },
+    ...{ coalesced: true, wide: !words, loaded: inputs !== "passed", parallel: kept },
   });
-  const { spine, inner } = taken(storing(nest.body, computation), new Set(kept), new Set(space.dropped));
+  const { spine, inner } = taken(words ? nest.body : storing(nest.body, computation), new Set(kept), new Set(space.dropped));
   const plain: OnLanes = { body: inner, vectors: nest.vectors ?? [] };
   const wide = sideBySide(plain, beside);
   const dotted = array.dot ? withDots(wide, array.dot.terms) : wide;

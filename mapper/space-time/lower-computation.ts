@@ -7,6 +7,7 @@
  */
 
 import type { Computation } from "../../abstraction/computation.ts";
+import { isRecurrent } from "../../abstraction/dependence.ts";
 import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -53,6 +54,17 @@ export interface FlowOptions {
 export function heldAs(dtype: DType): DType {
   if (bytesOf(dtype) >= 4) return dtype;
   return isInteger(dtype) ? "s32" : "f32";
+}
+
+/**
+ * The 16-bit type in which lanes can form a sum without widening it: that of everything the sum reads and stores.
+ * Products and sums of s16 keep their low bits; those of f16 are rounded each.
+ */
+export function wordTypeOf({ tensors, epilogue, time, equation }: Computation): "s16" | "f16" | undefined {
+  const types = new Set(Object.values(tensors).map((t) => t.dtype));
+  const [only] = types;
+  if (types.size !== 1 || epilogue || time || isRecurrent(equation)) return undefined;
+  return only === "s16" || only === "f16" ? only : undefined;
 }
 
 /** The flows of a computation, with every operand passed on along its reuse. */

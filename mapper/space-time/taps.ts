@@ -23,6 +23,7 @@ import {
   printExpr,
   substitute,
 } from "../../abstraction/expression.ts";
+import type { DType } from "../../abstraction/dtype.ts";
 import { rowMajor } from "../../abstraction/layout.ts";
 
 /** One neighbour and its factor. */
@@ -73,6 +74,9 @@ export const refusal = (rule: LaneRefusal["rule"], because: string): LaneRefusal
 export type TapVerdict =
   | { readonly ok: true; readonly sum: TapSum }
   | { readonly ok: false; readonly refusal: LaneRefusal };
+
+/** Types of windows, whose data, weights and sums are all of one type. Sums of integers keep their low bits. */
+const WINDOW_TYPES: ReadonlySet<DType> = new Set(["f32", "f64", "s32", "s16", "f16"]);
 
 /** The most taps. Longer sums would make too long a program and suit an instruction for products. */
 const MOST_TAPS = 2048;
@@ -135,8 +139,8 @@ function analyse(computation: Computation, rolled: readonly string[]): TapSum {
   for (const t of [output, input])
     if (printExpr(t.storage) !== printExpr(rowMajor(t.dims)))
       throw new Refused("layout", `${t.name} is not stored row by row, so ${laneAxis} is not contiguous`);
-  if (output.dtype !== "f32" && output.dtype !== "f64")
-    throw new Refused("type", `lanes compute f32 and f64; ${output.name} is ${output.dtype}`);
+  if (!WINDOW_TYPES.has(output.dtype))
+    throw new Refused("type", `lanes compute ${[...WINDOW_TYPES].join(", ")}; ${output.name} is ${output.dtype}`);
   for (const t of Object.values(computation.tensors))
     if (t.dtype !== output.dtype)
       throw new Refused("type", `${t.name} is ${t.dtype} and ${output.name} is ${output.dtype}`);
