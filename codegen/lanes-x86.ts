@@ -18,15 +18,7 @@ import {
   testsElements,
 } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import {
-  type Code,
-  code,
-  hexadecimal,
-  join,
-  NOTHING,
-  type SourceText,
-  skeleton,
-} from "../abstraction/source-text.ts";
+import { type Code, code, hexadecimal, join, NOTHING, type SourceText, skeleton } from "../abstraction/source-text.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
@@ -242,7 +234,8 @@ export class X86Lanes extends VectorExpressions {
     if (place.stride === 1) {
       const to = this.pointer(place.tensor, this.c.index(place.first, context.extents));
       if (mask !== undefined) return code`${guard}${this.call("mask_storeu", dtype, to, mask, value)};`;
-      if (this.streaming && this.isWhole(place.tensor)) return code`${guard}stream_${this.vectors.format(dtype).called}(${to}, ${value});`;
+      if (this.streaming && this.isWhole(place.tensor))
+        return code`${guard}stream_${this.vectors.format(dtype).called}(${to}, ${value});`;
       return code`${guard}${this.call("storeu", dtype, to, value)};`;
     }
     const { base, order } = this.gathered(place, context);

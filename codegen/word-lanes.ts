@@ -42,7 +42,11 @@ const OF_HALVES: ReadonlySet<VectorFunction> = new Set([
 ]);
 
 /** Vectors of one 16-bit type in the registers of other vectors. */
-function vectorsOf(dtype: WordType, own: Format, isOwn: ReadonlySet<VectorFunction>): Omit<X86Vectors, "feature" | "zero" | "compared" | "helpers"> {
+function vectorsOf(
+  dtype: WordType,
+  own: Format,
+  isOwn: ReadonlySet<VectorFunction>,
+): Omit<X86Vectors, "feature" | "zero" | "compared" | "helpers"> {
   return {
     format: (of) => {
       if (of !== dtype) throw new Error(`internal: lanes of ${dtype} hold no ${of}`);
@@ -120,7 +124,8 @@ export class WordLanes extends X86Lanes {
   protected override store(place: LanePlace, where: readonly Expr[], value: Code, context: LaneContext): Code {
     if (place.stride === 1) return super.store(place, where, value, context);
     const { called } = this.vectors.format(context.dtype);
-    const mask = this.mask([...where, ...place.varying], context, true) ?? hexadecimal(2 ** this.width(context.dtype) - 1);
+    const mask =
+      this.mask([...where, ...place.varying], context, true) ?? hexadecimal(2 ** this.width(context.dtype) - 1);
     const at = this.eachLane(context, (on) => this.c.index(on(place.at), context.extents));
     const to = this.c.tensor(place.tensor);
     return code`${this.guard(place.uniform, context)}scatter_${called}(${to}, ${mask}, ${value}, ${list(at)});`;

@@ -131,7 +131,9 @@ export function checkLanes(computation: Computation, lanes: number, intrinsic: I
   const onWarps = intrinsic.language === "cuda";
   const vectors = registersOf(intrinsic);
   const { bytes, feature } = vectors;
-  const most = onWarps ? WARP : bytes / Math.max(leastLaneBytes(vectors), bytesOf(outputOf(partsOf(computation).sum).dtype));
+  const most = onWarps
+    ? WARP
+    : bytes / Math.max(leastLaneBytes(vectors), bytesOf(outputOf(partsOf(computation).sum).dtype));
   const what = onWarps ? "a warp" : `a register of ${feature === "avx2" ? "AVX2" : "AVX-512"}`;
   if (lanes > most) throw new UsageError(`${computation.name}: ${lanes} lanes, but ${what} has ${most}`);
 }

@@ -107,6 +107,8 @@ export const WORDS: DrawnKind = {
         ? lowerArray(computation, candidate.schedule, true)
         : lowerLanes(computation, candidate.schedule);
     const said = `${computationKey(computation)} by ${JSON.stringify(candidate)}`;
-    return [{ status: "nest", said, computation, inputs: smallInputs(computation, randomInteger(random, 1, 1e9)), nest }];
+    return [
+      { status: "nest", said, computation, inputs: smallInputs(computation, randomInteger(random, 1, 1e9)), nest },
+    ];
   },
 };

@@ -12,7 +12,7 @@
 import { readFileSync } from "node:fs";
 import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import { printExpr } from "../../abstraction/expression.ts";
-import type { Kernel } from "../../abstraction/kernel.ts";
+import { C_TYPES, type Kernel } from "../../abstraction/kernel.ts";
 import { code, commentText, stringLiteral, trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
 import { shiftAt, type Tap, type TapSum, tapsOf } from "../../mapper/space-time/taps.ts";
@@ -49,7 +49,7 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
     const [z, y, x] = pad(shiftsOf(t), 0);
     return { z: z ?? 0, y: y ?? 0, x: x ?? 0, weight: weights[k] ?? 0 };
   });
-  const dtype = sum.output.dtype === "f64" ? "double" : "float";
+  const { dtype } = sum.output;
   const at = (z: string, y: string, x: string): string => `in[((${z}) * ${inH} + (${y})) * ${inW}L + (${x})]`;
   // A full window becomes loops, as written by hand; a sparse one becomes a sum.
   const extent = reach.map(([min, max]) => max - min + 1);
@@ -68,7 +68,7 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
     return [Math.max(0, -min), Math.min([D, H, W][d] ?? 1, ([inD, inH, inW][d] ?? 1) - max)] as const;
   });
   const source = readFileSync(new URL("./loops.cpp", import.meta.url), "utf8")
-    .replaceAll("@T", dtype)
+    .replaceAll("@T", dtype === "f16" ? "_Float16" : C_TYPES[dtype])
     .replaceAll("@D", String(D))
     .replaceAll("@H", String(H))
     .replaceAll("@W", String(W))

@@ -49,7 +49,11 @@ export function lowerPlaced(
   const nest = lowerComputation(sum, space, spaceTime, {
     ...{ coalesced: true, wide: !words, loaded: inputs !== "passed", parallel: kept },
   });
-  const { spine, inner } = taken(words ? nest.body : storing(nest.body, computation), new Set(kept), new Set(space.dropped));
+  const { spine, inner } = taken(
+    words ? nest.body : storing(nest.body, computation),
+    new Set(kept),
+    new Set(space.dropped),
+  );
   const plain: OnLanes = { body: inner, vectors: nest.vectors ?? [] };
   const wide = sideBySide(plain, beside);
   const dotted = array.dot ? withDots(wide, array.dot.terms) : wide;

@@ -11,6 +11,7 @@
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
 import { type Computation, extentsOf, outputOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import type { DType } from "../../abstraction/dtype.ts";
 import {
   type Access,
   accessesIn,
@@ -23,7 +24,6 @@ import {
   printExpr,
   substitute,
 } from "../../abstraction/expression.ts";
-import type { DType } from "../../abstraction/dtype.ts";
 import { rowMajor } from "../../abstraction/layout.ts";
 
 /** One neighbour and its factor. */
