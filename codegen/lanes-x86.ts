@@ -277,7 +277,6 @@ export class X86Lanes extends VectorExpressions {
     const call = (name: VectorFunction, ...given: readonly Code[]): Code => this.call(name, dtype, ...given);
     const [a = NOTHING, b = NOTHING, c = NOTHING] = args;
     const integer = isInteger(dtype);
-    const { called } = this.vectors.format(dtype);
     switch (op) {
       case "+":
         return call("add", a, b);
@@ -298,9 +297,8 @@ export class X86Lanes extends VectorExpressions {
           ? call("sub", this.vectors.zero, a)
           : call("xor", a, this.splat(dtype === "f64" ? code`-0.0` : code`-0.0f`, dtype));
       case "max":
-        return code`most_${called}(${a}, ${b})`;
       case "min":
-        return code`least_${called}(${a}, ${b})`;
+        return code`${op === "max" ? "most" : "least"}_${this.vectors.format(dtype).called}(${a}, ${b})`;
       case "square":
         return call(integer ? "mullo" : "mul", a, a);
       case "abs":

@@ -207,7 +207,7 @@ describe("designs of a window", () => {
 });
 
 describe("taps", () => {
-  const refusalOf = (equation: string, extents: Record<string, number>, dtype: "f32" | "s32" = "f32"): string => {
+  const refusalOf = (equation: string, extents: Record<string, number>, dtype: "f32" | "s8" = "f32"): string => {
     const names = [...new Set([...equation.matchAll(/\b([a-z]+)\[/g)].map((m) => m[1] ?? ""))].slice(1);
     const computation = defineComputation({
       equation,
@@ -242,8 +242,10 @@ describe("taps", () => {
     expect(refusalOf(equation, extents)).toContain(because);
   });
 
-  it("refuse integers, and name the dataflow left for a wide window", () => {
-    expect(refusalOf("o[i] += x[i+r] * k[r]", { i: 8, r: 3 }, "s32")).toContain("type: lanes compute f32 and f64");
+  it("refuse bytes, and name the dataflow left for a wide window", () => {
+    expect(refusalOf("o[i] += x[i+r] * k[r]", { i: 8, r: 3 }, "s8")).toContain(
+      "type: lanes compute f32, f64, s32, s16, f16",
+    );
     const verdict = tapsOf(make("conv1d-single", { l: 64, r: 17 }));
     expect(verdict.ok && laneScheduleProblem(verdict.sum, schedule({ dataflow: "SBM" }))?.because).toBe(
       "schedule: a window of 17 columns leaves none of 16 lanes whole; load the data instead (FBS-load)",

@@ -434,7 +434,7 @@ describe("wrong arguments", () => {
     ["conv1d --show XYZ", 'no design "XYZ"'],
     ["conv1d --loops p,z", 'no loop "z"'],
     ["conv1d --loops p", "an array needs two loops"],
-    ["conv1d --dtype u8s8 --emit cpp", "lanes compute in f32, f64 and s32"],
+    ["conv1d --dtype u8s8 --emit cpp", "lanes of x86 compute in f32, f64, s32, s16 and f16"],
     ['"y[i,j] = y[i-1,j] + x[i,j]" --i 64 --j 8 --emit cpp', "i_tile does"],
     ["conv1d --emit fortran", "--emit is cm, cuda, cpp, opencl, sycl"],
     ["conv1d --to x.cu", "it needs --emit"],

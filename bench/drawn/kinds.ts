@@ -6,10 +6,11 @@ import type { DrawnKind } from "./drawn.ts";
 import { RECURRENT } from "./recurrent.ts";
 import { PLANE_STEPS, STEPS, WARP_STEP_KERNELS, WARP_STEPS } from "./steps.ts";
 import { SUBGROUP_KERNELS, SWEEPS, WARP_KERNELS, WINDOWS } from "./windows.ts";
+import { WORDS } from "./words.ts";
 
 export const DRAWN_KINDS: readonly DrawnKind[] = [
   ...[ARRAYS, REGISTER_FORMS, WINDOWS, SWEEPS, STEPS, WARP_STEPS, RECURRENT],
-  ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS, PLANE_STEPS],
+  ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS, PLANE_STEPS, WORDS],
 ];
 
 /** The random numbers of a kind's candidates at a place, independent of earlier draws. */

@@ -68,7 +68,10 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
     return [Math.max(0, -min), Math.min([D, H, W][d] ?? 1, ([inD, inH, inW][d] ?? 1) - max)] as const;
   });
   const source = readFileSync(new URL("./loops.cpp", import.meta.url), "utf8")
-    .replaceAll("@T", dtype === "f16" ? "_Float16" : C_TYPES[dtype])
+    .replaceAll(
+      "@T",
+      dtype === "f16" ? "_Float16" : dtype === "s16" ? "short" : dtype === "s32" ? "int" : C_TYPES[dtype],
+    )
     .replaceAll("@D", String(D))
     .replaceAll("@H", String(H))
     .replaceAll("@W", String(W))
