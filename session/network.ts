@@ -33,6 +33,7 @@ import { kernelFor, kernelOfRecord } from "./kernel.ts";
 import { chainKernel, loopsKernel } from "./plain-loops.ts";
 import { chainThreadsKernel } from "./plain-threads.ts";
 import { rankOf } from "./rank.ts";
+import { storedCalibration } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
 export interface OpenNetwork {
@@ -127,8 +128,9 @@ export function recordedKernel(
 export function chooseKernel({ computation, multiplyAdds }: Task, records?: Records, threads = 1): Choice {
   const recorded = records && recordedKernel(computation, records, { threads, onGpu: false });
   if (recorded) return recorded;
-  const ranked =
-    multiplyAdds > 0 ? rankOf(computation, { count: 1, kinds: "mappings", threads }, UNTUNED_DRAWS) : undefined;
+  const calibration = records && storedCalibration(records.db, records.environment)?.calibration;
+  const wanted = { count: 1, kinds: "mappings", threads, calibration } as const;
+  const ranked = multiplyAdds > 0 ? rankOf(computation, wanted, UNTUNED_DRAWS) : undefined;
   const first = ranked && !("refused" in ranked) ? ranked[0] : undefined;
   const kernel = first && attempt(() => kernelFor(computation, first.candidate));
   if (first && kernel) {

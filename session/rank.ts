@@ -12,6 +12,7 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished, inSlices, type Step, type Steps } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
+import type { Calibration } from "../perfmodel/calibrate.ts";
 import { following } from "../runtime/until.ts";
 import { isPredictedOnly, nativeTarget } from "../targets/index.ts";
 import { chooseSpace, usableIntrinsics } from "./choose.ts";
@@ -57,8 +58,13 @@ export function rankByModel(computation: Computation, options: RankOptions = {})
   return rankOf(computation, options, MODEL_DRAWS);
 }
 
-/** The same with the given number of draws. */
-export const rankOf = (computation: Computation, options: RankOptions, draws: number): Ranking =>
+/** Rates measured on the machine in place of the reference machine's. */
+interface Calibrated {
+  readonly calibration?: Calibration | undefined;
+}
+
+/** The same with the given number of draws, and with this machine's rates where they are known. */
+export const rankOf = (computation: Computation, options: RankOptions & Calibrated, draws: number): Ranking =>
   finished(rankInSteps(computation, options, draws));
 
 /** What ends a ranking early. */
@@ -92,11 +98,15 @@ export async function rankByModelInTime(
   }
 }
 
-function* rankInSteps(computation: Computation, options: RankOptions, draws = MODEL_DRAWS): Steps<Ranking> {
-  const { seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
+function* rankInSteps(
+  computation: Computation,
+  options: RankOptions & Calibrated,
+  draws = MODEL_DRAWS,
+): Steps<Ranking> {
+  const { seed = 1, count = 10, kinds = "all", machine = nativeTarget(), calibration } = options;
   const threads = options.threads ?? enginesOf(machine);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
-  const found = yield* chooseSpace(computation, offered, { machine, threads, seed, kinds });
+  const found = yield* chooseSpace(computation, offered, { machine, threads, seed, kinds, calibration });
   if ("refused" in found) return found;
   const { space } = found;
   const random = seededRandom(seed);
