@@ -119,6 +119,8 @@ export interface LaneSchedule {
    * block along the row reads again stay in registers. When left out, every column is loaded by itself.
    */
   readonly lines?: LineUse | undefined;
+  /** Planes of a block: outputs along the outermost axis that has neighbours, if it is not that of the rows; 1 when left out. */
+  readonly planes?: number | undefined;
   readonly threads: number;
 }
 

@@ -138,6 +138,8 @@ export type Statement =
       readonly equation: Equation;
       /** An element to prefetch. A prefetch changes no value and may lie outside its tensor. */
       readonly prefetch?: Access;
+      /** Whether the line is used so late that it waits in the second-level cache, not in the first. */
+      readonly isDistant?: boolean;
       /**
        * The equation holds for each value of this axis. A lane moves these elements at once, so they are contiguous and all inside or all outside.
        */

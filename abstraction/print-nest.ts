@@ -57,7 +57,7 @@ export function printHead(s: Statement): string {
     case "when":
       return `when ${printExpr(s.condition)}`;
     case "scalar": {
-      const prefetch = s.prefetch ? `   (prefetch ${printAccess(s.prefetch)})` : "";
+      const prefetch = s.prefetch ? `   (prefetch ${printAccess(s.prefetch)}${s.isDistant ? ", distant" : ""})` : "";
       const together = s.together ? `   (${s.together.name} in 0..${s.together.extent} at once)` : "";
       return printEquation(s.equation) + prefetch + together;
     }

@@ -21,6 +21,13 @@ template <class T> static inline void prefetch_from(const T* tensor, long at) {
 }`,
   },
   {
+    name: "prefetch_distant",
+    text: code`/* Into the second-level cache. */
+template <class T> static inline void prefetch_distant(const T* tensor, long at) {
+  _mm_prefetch((const char*)((uintptr_t)tensor + sizeof(T) * at), _MM_HINT_T1);
+}`,
+  },
+  {
     name: "lanes_below",
     text: code`/* A mask of the first n lanes. */
 static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }`,

@@ -135,10 +135,11 @@ export class X86Lanes extends VectorExpressions {
     return turnedRows(loop, this.c, extents);
   }
 
-  protected override prefetched({ tensor, index }: Access, extents: Extents): Code[] {
+  protected override prefetched({ tensor, index }: Access, isDistant: boolean, extents: Extents): Code[] {
     // A prefetch of a line outside the tensor is harmless, so nothing is tested.
     const { at } = this.c.place({ kind: "access", tensor, index }, extents);
-    return [code`prefetch_from(${this.c.tensor(tensor)}, ${at});`];
+    const helper = isDistant ? code`prefetch_distant` : code`prefetch_from`;
+    return [code`${helper}(${this.c.tensor(tensor)}, ${at});`];
   }
 
   protected width(dtype: DType): number {

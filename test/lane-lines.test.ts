@@ -55,6 +55,22 @@ describe("a window whose rows are lines in registers", () => {
     expect(inner).not.toContain("maskz");
   });
 
+  it("reads the planes between them once for all planes of a block, and says how far ahead it prefetches", () => {
+    const grid = make("3d7pt", { d: 6, h: 10, w: 64 });
+    const loads = (changes: Partial<LaneSchedule>): number => {
+      const source = sourceOf(grid, { vectors: 1, lines: undefined, ...changes });
+      const bodies = source.split(/for \(long \w+ = 0;[^{]*\{/).map((text) => text.slice(0, text.indexOf("}")));
+      return Math.max(...bodies.map((body) => body.match(/_mm512_loadu_ps/g)?.length ?? 0));
+    };
+    // Two rows of a star: the planes before and behind, and rows j-1 to j+2 with both neighbours of j and j+1 between.
+    expect([loads({}), loads({ planes: 2 })]).toEqual([2 * 2 + 8, 2 * 2 + 2 * 8]);
+    const distances = [2048, 8192].map((prefetchBytes) => sourceOf(grid, { prefetchBytes }));
+    expect(distances.map((s) => [s.includes("prefetch_from("), s.includes("prefetch_distant(")])).toEqual([
+      [true, false],
+      [false, true],
+    ]);
+  });
+
   it("loads every second column by itself, where loads and shifts are mixed", () => {
     const line = make("conv1d-single", { l: 1000, r: 5 });
     const source = sourceOf(line, { rows: 1, vectors: 2, lines: "mixed" });
@@ -77,6 +93,10 @@ describe("a window whose rows are lines in registers", () => {
       because(make("conv2d-single", { h: 12, w: 128, r: 3, s: 1 }), {}),
       because(line, { rows: 1 }),
       because(line, { rows: 1, lines: "mixed" }),
+      because(image, { planes: 2 }),
+      because(make("3d7pt", { d: 6, h: 10, w: 64 }), { planes: 0 }),
+      because(make("3d7pt", { d: 6, h: 10, w: 64 }), { planes: 2, dataflow: "SBM", lines: undefined }),
+      because(make("3d7pt", { d: 6, h: 10, w: 64 }), { planes: 2, borders: "guarded", lines: undefined }),
     ]).toMatchInlineSnapshot(`
       [
         undefined,
@@ -86,6 +106,10 @@ describe("a window whose rows are lines in registers", () => {
         "schedule: a window of one column reads no other line",
         "schedule: blocks of the only axis are dealt to threads, so that none carries lines to the next",
         undefined,
+        "schedule: 2 planes, but nothing moves along an axis beside rows and columns",
+        "schedule: planes must be a positive integer, got 0",
+        "schedule: 2 planes share data that lanes load (FBS-load), not SBM",
+        "schedule: 2 planes belong to blocks without tests, and borders are guarded",
       ]
     `);
     expect(() => sourceOf(image, { lanes: 8 })).toThrow(
@@ -129,6 +153,13 @@ const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] 
   ["a filter beside a signal", make("conv1d-single", { l: 40, r: 31 }), { rows: 1, vectors: 4, lines: "loaded" }],
   ["a star, streamed and prefetched", make("2d9pt", { h: 17, w: 208 }), { streaming: true, prefetchBytes: 512 }],
   ["a grid of doubles", make("3d7pt", { d: 5, h: 10, w: 37 }, "f64"), { lanes: 8, strip: 4, vectors: 1 }],
+  [
+    "planes, one left over, prefetched into the second level",
+    make("3d7pt", { d: 7, h: 9, w: 48 }),
+    { planes: 2, vectors: 1, streaming: true, prefetchBytes: 8192 },
+  ],
+  ["a box of planes, without lines", make("3d27pt", { d: 6, h: 11, w: 50 }), { planes: 3, lines: undefined, strip: 2 }],
+  ["planes with weights in registers", make("3d7pt", { d: 5, h: 7, w: 40 }), { planes: 2, weights: "registers" }],
 ];
 
 describe("windows in lines, interpreted", () => {

@@ -12,9 +12,9 @@ import { LANE_DATAFLOWS, type LaneSchedule, LINE_USES } from "../../abstraction/
 import { WARP } from "../../abstraction/intrinsic.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import type { TapSum } from "../space-time/taps.ts";
-import { sweptAxis } from "../space-time/window-sweep.ts";
+import { planeAxis, sweptAxis } from "../space-time/window-sweep.ts";
 import type { Decision, Listed } from "./decision.ts";
-import { AT_ONCE, linesProblem, movesAtOnce, stripsOf } from "./lanes.ts";
+import { AT_ONCE, linesProblem, movesAtOnce, planesProblem, stripsOf } from "./lanes.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
 import type { Decisions } from "./schedules.ts";
 
@@ -114,10 +114,11 @@ const streaming: Searched<"streaming"> = {
 const prefetchBytes: Searched<"prefetchBytes"> = {
   name: "prefetchBytes",
   label: "prefetch",
-  summary: "Prefetch distance of input data in bytes; 0 leaves prefetching to the hardware.",
+  summary:
+    "Prefetch distance of input data in bytes; 0 leaves prefetching to the hardware. Lines that are 4096 bytes ahead or more wait in the second-level cache.",
   example: "2048 bytes ahead",
   schema: natural,
-  values: () => [0, 512, 2048],
+  values: () => [0, 512, 2048, 8192],
   print: (bytes) => (bytes === 0 ? "left to the hardware" : `${bytes} bytes ahead`),
 };
 
@@ -207,6 +208,17 @@ const lines: Searched<"lines"> = {
   print: (use) => use,
 };
 
+const planes: Searched<"planes"> = {
+  name: "planes",
+  summary:
+    "Planes of a 3-D grid that a block computes together. They share the planes that they both read, which then come from the second-level cache once for all of them.",
+  example: "2",
+  schema: positive.optional(),
+  values: (context) => (ofWarps(context) || planeAxis(context.sum) === undefined ? [undefined] : [undefined, 2]),
+  worthTrying: ({ sum }, schedule) => planesProblem(sum, schedule) === undefined,
+  print: (count) => count?.toString(),
+};
+
 const { name, summary, example, schema } = MAPPED_DECISIONS.threads;
 const threads: LaneDecision<"threads"> = {
   ...{ name, summary, example, schema },
@@ -235,6 +247,7 @@ export const LANE_DECISIONS: Decisions<LaneSchedule, LaneContext> & {
     sweep,
     ahead,
     lines,
+    planes,
     threads,
   },
 };

@@ -21,9 +21,9 @@ import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest
 import { laneScheduleProblem } from "../schedule/lanes.ts";
 import { type TapSum, tapsOf } from "./taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign, type WindowPlacement } from "./window.ts";
-import { type Block, BlockWriter, type Origin } from "./window-block.ts";
+import { type Block, BlockWriter, type Origin, type Tall } from "./window-block.ts";
 import { LineWriter } from "./window-lines.ts";
-import { lowerSweep } from "./window-sweep.ts";
+import { lowerSweep, planeAxis } from "./window-sweep.ts";
 
 /**
  * Lowers a sum of taps.
@@ -95,32 +95,60 @@ class WindowLoops {
       for (const span of edges(rows, this.extent(rowAxis)))
         body.push(...this.piece([...planes, this.over(rowAxis, span)], (at) => this.guarded(at)));
 
-    // 3. The interior in blocks of rows, and the rows left over.
-    if (rowAxis === undefined || !rows) body.push(...this.interior(planes, [], 1));
-    else {
-      const { rows: tall, strip } = this.schedule;
-      const count = Math.floor((rows.to - rows.from) / tall);
-      const left = (rows.to - rows.from) % tall;
-      const strips = strip > 0 && count % strip === 0 ? count / strip : 1;
-      if (count > 0) {
-        const [whole, inner] = [
-          axisLoop(this.write.names.fresh(`${rowAxis}_strip`), strips),
-          axisLoop(this.write.names.fresh(`${rowAxis}_block`), count / strips),
-        ];
-        const block = binary("+", binary("*", axis(whole.name), number(count / strips)), axis(inner.name));
-        const at = scaled(strips > 1 ? block : axis(inner.name), tall, rows.from);
-        body.push(...this.interior([...planes, { ...inner, axis: rowAxis, at }], strips > 1 ? [whole] : [], tall));
-      }
-      if (left > 0) {
-        const last = {
-          ...axisLoop(this.write.names.fresh(`${rowAxis}_block`), 1),
-          axis: rowAxis,
-          at: number(rows.to - left),
-        };
-        body.push(...this.interior([...planes, last], [], left));
-      }
-    }
+    // 3. The interior in blocks of rows and planes, and what is left over.
+    for (const { around, deep } of this.planeBlocks(outer)) body.push(...this.rowBlocks(around, deep, rows));
     return this.wrapped(body);
+  }
+
+  /** The outer axes of the interior, with the planes of a block; planes left over are blocks of one. */
+  private planeBlocks(outer: readonly string[]): readonly { around: readonly Around[]; deep: number }[] {
+    const { planes = 1 } = this.schedule;
+    const across = planeAxis(this.sum)?.name;
+    if (across === undefined || planes === 1)
+      return [{ around: outer.map((a) => this.over(a, this.inside(a))), deep: 1 }];
+    const { from, to } = this.inside(across);
+    const count = Math.floor((to - from) / planes);
+    const middle = from + count * planes;
+    const { name } = axisLoop(this.write.names.fresh(`${across}_block`), count);
+    const blocks = { name, extent: count, axis: across, at: scaled(axis(name), planes, from) };
+    return [
+      { deep: planes, of: blocks },
+      { deep: 1, of: this.over(across, { from: middle, to }) },
+    ]
+      .filter(({ of }) => of.extent > 0)
+      .map(({ deep, of }) => ({
+        ...{ deep, around: outer.map((a) => (a === across ? of : this.over(a, this.inside(a)))) },
+      }));
+  }
+
+  /** Blocks of the rows of some planes, and blocks of the rows left over. */
+  private rowBlocks(planes: readonly Around[], deep: number, rows: Span | undefined): readonly Statement[] {
+    const { rowAxis } = this.sum;
+    if (rowAxis === undefined || !rows) return this.interior(planes, [], { rows: 1, planes: deep });
+    const { rows: tall, strip } = this.schedule;
+    const count = Math.floor((rows.to - rows.from) / tall);
+    const left = (rows.to - rows.from) % tall;
+    const strips = strip > 0 && count % strip === 0 ? count / strip : 1;
+    const body: Statement[] = [];
+    if (count > 0) {
+      const [whole, inner] = [
+        axisLoop(this.write.names.fresh(`${rowAxis}_strip`), strips),
+        axisLoop(this.write.names.fresh(`${rowAxis}_block`), count / strips),
+      ];
+      const block = binary("+", binary("*", axis(whole.name), number(count / strips)), axis(inner.name));
+      const at = scaled(strips > 1 ? block : axis(inner.name), tall, rows.from);
+      const around = [...planes, { ...inner, axis: rowAxis, at }];
+      body.push(...this.interior(around, strips > 1 ? [whole] : [], { rows: tall, planes: deep }));
+    }
+    if (left > 0) {
+      const last = {
+        ...axisLoop(this.write.names.fresh(`${rowAxis}_block`), 1),
+        axis: rowAxis,
+        at: number(rows.to - left),
+      };
+      body.push(...this.interior([...planes, last], [], { rows: left, planes: deep }));
+    }
+    return body;
   }
 
   /** A single kind of block for all outputs. */
@@ -140,7 +168,7 @@ class WindowLoops {
     const places: Origin = new Map(around.map((a) => [a.axis, a.at]));
     return around.reduceRight<readonly Statement[]>(
       (inner, { name, extent }) => [loop(name, extent, inner, "parallel")],
-      this.write.block(places, { rows, vectors, interior: false }),
+      this.write.block(places, { rows, planes: 1, vectors, interior: false }),
     );
   }
 
@@ -187,7 +215,7 @@ class WindowLoops {
     );
   }
 
-  private interior(around: readonly Around[], strips: readonly NamedLoop[], tall: number): readonly Statement[] {
+  private interior(around: readonly Around[], strips: readonly NamedLoop[], tall: Tall): readonly Statement[] {
     const pieces = this.piece(around, (at) => this.columns(at, tall, around.length === 0));
     return strips.reduceRight((inner, { name, extent }) => [loop(name, extent, inner)], pieces);
   }
@@ -210,7 +238,7 @@ class WindowLoops {
   }
 
   /** All lane blocks of one block of rows: guarded at the left, whole blocks, single vectors, guarded at the right. */
-  private columns(at: Origin, tall: number, outermost: boolean): readonly Statement[] {
+  private columns(at: Origin, tall: Tall, outermost: boolean): readonly Statement[] {
     const mode = outermost ? "parallel" : "serial";
     if (this.lines) return this.lines.columns(at, tall, mode);
     const { laneAxis } = this.sum;
@@ -237,14 +265,14 @@ class WindowLoops {
               mode,
             ),
           ];
-    const single = { rows: tall, vectors: 1 };
+    const single = { ...tall, vectors: 1 };
     return [
       ...(blocks > 0 || singles > 0 ? this.write.loadWeights(at) : []),
       ...over(Math.ceil(Math.min(first, extent) / this.placement.outputs), this.placement.outputs, 0, {
         ...single,
         interior: false,
       }),
-      ...over(blocks, wide, first, { rows: tall, vectors, interior: true }),
+      ...over(blocks, wide, first, { ...tall, vectors, interior: true }),
       ...over(singles, this.placement.outputs, middle, { ...single, interior: true }),
       ...over(
         first >= extent ? 0 : Math.ceil((extent - right) / this.placement.outputs),
@@ -264,7 +292,7 @@ class WindowLoops {
     const name = this.write.names.fresh(`${laneAxis}_block`);
     const here = new Map([...at, [laneAxis, scaled(axis(name), this.placement.outputs, 0)]]);
     const count = Math.ceil(this.extent(laneAxis) / this.placement.outputs);
-    return [loop(name, count, this.write.block(here, { rows: 1, vectors: 1, interior: false }))];
+    return [loop(name, count, this.write.block(here, { rows: 1, planes: 1, vectors: 1, interior: false }))];
   }
 }
 

@@ -65,7 +65,7 @@ const MOST_DEPTH = 64;
  * leave less open than warps.
  */
 const NEUTRAL_OF_WARPS = {
-  ...{ rolled: [], weights: "memory", prefetchBytes: 0, lines: undefined },
+  ...{ rolled: [], weights: "memory", prefetchBytes: 0, lines: undefined, planes: undefined },
 } as const satisfies Partial<LaneSchedule>;
 const NEUTRAL = {
   ...NEUTRAL_OF_WARPS,

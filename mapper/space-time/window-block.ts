@@ -26,17 +26,36 @@ import {
 } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { FreshNames } from "../lower/names.ts";
+import { DISTANT_BYTES } from "../schedule/lanes.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 import type { WindowPlacement } from "./window.ts";
+import { planeAxis, type SweptAxis } from "./window-sweep.ts";
 
 /** The origin of a block: for each spatial axis, the index of its first row or output. */
 export type Origin = ReadonlyMap<string, Expr>;
 
 export interface Block {
   readonly rows: number;
+  readonly planes: number;
   readonly vectors: number;
   /** Whether weights are in vectors, and stores may be streaming. */
   readonly interior: boolean;
+}
+
+export type Tall = Pick<Block, "rows" | "planes">;
+
+/** A row of outputs of a block. */
+export interface OutputRow {
+  readonly row: number;
+  readonly plane: number;
+  /** Its place among the rows of the block. */
+  readonly index: number;
+}
+
+export function outputRows({ rows, planes }: Tall): readonly OutputRow[] {
+  return Array.from({ length: rows * planes }, (_, index) => ({
+    ...{ row: index % rows, plane: Math.floor(index / rows), index },
+  }));
 }
 
 type File = "A" | "W" | "X";
@@ -51,11 +70,13 @@ export class BlockWriter {
   /** Distinct factors that are kept in vectors, by their text. */
   private readonly weights: ReadonlyMap<string, Expr>;
   private readonly used = new Map<string, number>();
+  private readonly planes: SweptAxis | undefined;
 
   constructor(sum: TapSum, schedule: LaneSchedule, placement: WindowPlacement) {
     this.sum = sum;
     this.schedule = schedule;
     this.placement = placement;
+    this.planes = planeAxis(sum);
     this.names = new FreshNames(sum.computation);
     this.lane = this.names.fresh("lane");
     const factors = sum.taps.flatMap((t) => (t.factor ? [[printExpr(t.factor), t.factor] as const] : []));
@@ -86,26 +107,26 @@ export class BlockWriter {
   private loadingBlock(at: Origin, block: Block): readonly Statement[] {
     const { rolled, computation } = this.sum;
     const { outputs } = this.placement;
-    const sums = Array.from({ length: rolled.length > 0 ? block.rows * block.vectors : 0 }, (_, a) =>
+    const sums = Array.from({ length: rolled.length > 0 ? block.rows * block.planes * block.vectors : 0 }, (_, a) =>
       this.assign("A", a, "=", number(0)),
     );
     const begun = new Set(sums.keys());
     const body: Statement[] = [];
     if (block.interior && rolled.length > 0) body.push(...this.weightLoads(at));
-    for (const { tap, uses, row } of this.loads(block.rows)) {
+    for (const { tap, uses, row } of this.loads(block)) {
       for (let v = 0; v < block.vectors; v++)
         body.push(this.assign("X", v, "=", this.read(this.shiftOf(tap, row), at, v * outputs)));
       for (const use of uses)
         for (let v = 0; v < block.vectors; v++) {
-          const a = use.row * block.vectors + v;
+          const a = use.row.index * block.vectors + v;
           const op = begun.has(a) ? "+=" : "=";
           begun.add(a);
           body.push(this.assign("A", a, op, this.times(this.vector("X", v), use.tap, at, block)));
         }
     }
     const stores: Statement[] = [];
-    for (let row = 0; row < block.rows; row++)
-      for (let v = 0; v < block.vectors; v++) stores.push(this.store(row * block.vectors + v, at, row, v, block));
+    for (const row of outputRows(block))
+      for (let v = 0; v < block.vectors; v++) stores.push(this.store(row.index * block.vectors + v, at, row, v, block));
     if (rolled.length === 0) return [this.onLanes([...body, ...stores])];
     const window = rolled.reduceRight<Statement>(
       (inner, name) => loop(name, computation.axes.find((a) => a.name === name)?.extent ?? 1, [inner]),
@@ -126,7 +147,7 @@ export class BlockWriter {
       // 1. The rows that the block needs, aligned as lanes need them at the first column.
       const held = new Map<string, number>();
       for (const tap of this.sum.taps)
-        for (let row = 0; row < block.rows; row++) {
+        for (const row of outputRows(block)) {
           const key = this.rowKey(tap, row);
           if (held.has(key)) continue;
           const x = held.size * block.vectors + v;
@@ -135,8 +156,8 @@ export class BlockWriter {
           yield this.assign("X", x, "=", this.read(shift, at, v * outputs));
         }
       // 2. One step for each column; columns without a tap are skipped.
-      for (let row = 0; row < block.rows; row++) {
-        const z = row * block.vectors + v;
+      for (const row of outputRows(block)) {
+        const z = row.index * block.vectors + v;
         let begun = false;
         let before = 0;
         for (const step of [...columns.keys()].sort((a, b) => a - b)) {
@@ -154,10 +175,10 @@ export class BlockWriter {
   }
 
   /** The distinct loads of a block, in memory order, with the output rows and taps that each serves. */
-  protected loads(rows: number): readonly Load[] {
+  protected loads(block: Tall): readonly Load[] {
     const found = new Map<string, Load>();
     for (const tap of this.sum.taps)
-      for (let row = 0; row < rows; row++) {
+      for (const row of outputRows(block)) {
         const key = `${this.rowKey(tap, row)};${printExpr(tap.shift.at(-1) ?? number(0))}`;
         const known = found.get(key);
         if (known) known.uses.push({ row, tap });
@@ -167,15 +188,18 @@ export class BlockWriter {
   }
 
   /** The input row that a tap reads for an output row of the block. */
-  protected rowKey(tap: Tap, row: number): string {
+  protected rowKey(tap: Tap, row: OutputRow): string {
     return this.shiftOf(tap, row)
       .slice(0, -1)
       .map((e) => printExpr(e))
       .join();
   }
 
-  protected shiftOf(tap: Tap, row: number): Expr[] {
-    return tap.shift.map((s, d) => (d === this.sum.rowDimension ? binary("+", s, number(row)) : s));
+  protected shiftOf(tap: Tap, { row, plane }: OutputRow): Expr[] {
+    return tap.shift.map((s, d) => {
+      if (d === this.sum.rowDimension) return binary("+", s, number(row));
+      return d === this.planes?.dimension ? binary("+", s, number(plane)) : s;
+    });
   }
 
   // ---- leaves -------------------------------------------------------------------------------------------------------------------
@@ -215,7 +239,7 @@ export class BlockWriter {
     return [...this.weights.values()].map((factor, w) => this.assign("W", w, "=", substitute(factor, at, "value")));
   }
 
-  protected store(sum: number, at: Origin, row: number, v: number, block: Block): Statement {
+  protected store(sum: number, at: Origin, row: OutputRow, v: number, block: Block): Statement {
     const { laneAxis, output, computation, input, rowAxis, shifts } = this.sum;
     const { lanes, prefetchBytes } = this.schedule;
     const { outputs, lastLane } = this.placement;
@@ -223,7 +247,8 @@ export class BlockWriter {
       const name = e.kind === "axis" ? e.name : "";
       const base = at.get(name) ?? axis(name);
       if (name === laneAxis) return plus(plus(base, number(v * outputs - lastLane)), axis(this.lane));
-      return name === rowAxis ? plus(base, number(row)) : base;
+      if (name === rowAxis) return plus(base, number(row.row));
+      return name === this.planes?.name ? plus(base, number(row.plane)) : base;
     });
     const whole = [
       ...(lastLane > 0 ? [compare(">=", axis(this.lane), number(lastLane))] : []),
@@ -242,15 +267,15 @@ export class BlockWriter {
       input.name,
       next.index.map((e) => substitute(e, onFirst, "index")),
     );
-    return { ...statement, prefetch };
+    return { ...statement, prefetch, ...(prefetchBytes >= DISTANT_BYTES && { isDistant: true }) };
   }
 }
 
 /** A vector of data, and its uses. */
 export interface Load {
   readonly tap: Tap;
-  readonly row: number;
-  readonly uses: { readonly row: number; readonly tap: Tap }[];
+  readonly row: OutputRow;
+  readonly uses: { readonly row: OutputRow; readonly tap: Tap }[];
 }
 
 /** A sum with constants folded: `(4*b + 1) + 2` is `4*b + 3`. */

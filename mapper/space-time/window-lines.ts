@@ -18,7 +18,8 @@ import { extentsOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, binary, number, printExpr } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { shiftAt, type TapSum } from "./taps.ts";
-import { type Block, BlockWriter, groupBy, type Load, type Origin } from "./window-block.ts";
+import { type Block, BlockWriter, groupBy, type Load, type Origin, outputRows, type Tall } from "./window-block.ts";
+import { planeAxis } from "./window-sweep.ts";
 
 /** A row of data that a block reads. */
 export interface LineRow {
@@ -36,14 +37,18 @@ function lineRow(columns: ReadonlySet<number>, lanes: number): LineRow {
 }
 
 /** The rows of data that a block of `rows` rows reads. */
-export function lineRows({ taps, rowDimension }: TapSum, { rows, lanes }: LaneSchedule): readonly LineRow[] {
+export function lineRows(sum: TapSum, { rows, planes = 1, lanes }: LaneSchedule): readonly LineRow[] {
   const columns = new Map<string, Set<number>>();
-  for (const tap of taps) {
+  const across = planeAxis(sum)?.dimension;
+  for (const tap of sum.taps) {
     const last = tap.shift.length - 1;
-    for (let row = 0; row < rows; row++) {
+    for (const { row, plane } of outputRows({ rows, planes })) {
       const key = tap.shift
         .slice(0, -1)
-        .map((e, d) => (d === rowDimension ? shiftAt(tap, d) + row : printExpr(e)))
+        .map((e, d) => {
+          if (d === sum.rowDimension) return shiftAt(tap, d) + row;
+          return d === across ? shiftAt(tap, d) + plane : printExpr(e);
+        })
         .join();
       columns.set(key, (columns.get(key) ?? new Set()).add(shiftAt(tap, last)));
     }
@@ -83,10 +88,10 @@ export class LineWriter extends BlockWriter {
   }
 
   /**
-   * The blocks of `tall` rows: those whose lines are all inside, single vectors, and those at the ends of the rows.
+   * The blocks of so many rows and planes: those whose lines are all inside, single vectors, and those at the ends of the rows.
    * @param mode how the loops over blocks run
    */
-  columns(at: Origin, tall: number, mode: "parallel" | "serial"): readonly Statement[] {
+  columns(at: Origin, tall: Tall, mode: "parallel" | "serial"): readonly Statement[] {
     const { sum, isCarried } = this;
     const { lanes, vectors } = this.schedule;
     const { first, kept } = lineRow(new Set(sum.shifts.at(-1)), lanes);
@@ -101,7 +106,7 @@ export class LineWriter extends BlockWriter {
     const over = (count: number, wide: number, from: number, interior: boolean): readonly Statement[] => {
       const here = binary("+", binary("*", axis(name), number(wide * lanes)), number(from * lanes));
       const places: Origin = new Map([...at, [sum.laneAxis, here]]);
-      const block = { rows: tall, vectors: wide, interior };
+      const block = { ...tall, vectors: wide, interior };
       const body = count > 0 ? this.lineBlock(places, block, count === 1 ? from : undefined) : [];
       return count > 0 ? [loop(name, count, [this.onLanes(body)], mode)] : [];
     };
@@ -116,7 +121,7 @@ export class LineWriter extends BlockWriter {
   }
 
   /** The lines that the first block along the rows finds in registers. */
-  private firstLines(at: Origin, tall: number): Statement[] {
+  private firstLines(at: Origin, tall: Tall): Statement[] {
     const start: Origin = new Map([...at, [this.sum.laneAxis, number(0)]]);
     return this.rowsOf(tall).flatMap((row) => this.linesOf(start, row, 0, row.kept, 0));
   }
@@ -126,14 +131,14 @@ export class LineWriter extends BlockWriter {
     const body: Statement[] = [];
     const begun = new Set<number>();
     const each = Array.from({ length: block.vectors }, (_, v) => v);
-    for (const row of this.rowsOf(block.rows)) {
+    for (const row of this.rowsOf(block)) {
       if (row.kept > 0)
         body.push(...this.linesOf(at, row, this.isCarried ? row.kept : 0, row.kept + block.vectors, known));
       for (const load of row.loads) {
         for (const v of each) body.push(this.assign("X", v, "=", this.dataOf(load, row, at, v)));
         for (const use of load.uses)
           for (const v of each) {
-            const a = use.row * block.vectors + v;
+            const a = use.row.index * block.vectors + v;
             const op = begun.has(a) ? "+=" : "=";
             begun.add(a);
             const product = this.times(this.vector("X", v), use.tap, at, { ...block, interior: true });
@@ -144,8 +149,8 @@ export class LineWriter extends BlockWriter {
         for (let part = 0; part < row.kept; part++)
           body.push(this.lined(row, part, this.line(row, part + block.vectors)));
     }
-    for (let row = 0; row < block.rows; row++)
-      for (const v of each) body.push(this.store(row * block.vectors + v, at, row, v, block));
+    for (const row of outputRows(block))
+      for (const v of each) body.push(this.store(row.index * block.vectors + v, at, row, v, block));
     return body;
   }
 
@@ -159,7 +164,7 @@ export class LineWriter extends BlockWriter {
   }
 
   /** The rows of data of a block, in the order of memory. */
-  private rowsOf(tall: number): readonly Row[] {
+  private rowsOf(tall: Tall): readonly Row[] {
     const rows = groupBy(this.loads(tall), ({ tap, row }) => this.rowKey(tap, row));
     let registers = 0;
     return [...rows.values()].map((loads): Row => {

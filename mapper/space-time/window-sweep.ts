@@ -55,6 +55,12 @@ export function sweptAxis({ follows, shifts, taps, laneAxis }: TapSum): SweptAxi
   return { name, dimension, least, reach: most - least + 1 };
 }
 
+/** The axis of the planes of a block: the outermost one that has shifts, if the rows of a block are along another. */
+export function planeAxis(sum: TapSum): SweptAxis | undefined {
+  const swept = sum.rowAxis === undefined ? undefined : sweptAxis(sum);
+  return swept?.name === sum.rowAxis ? undefined : swept;
+}
+
 /** A load of one step of a sweep: part of an input row, with as many elements as a lane has outputs. */
 export interface Piece {
   /** A tap that reads the row for an output row of the block. */
