@@ -55,7 +55,10 @@ describe("the space of lane kernels", () => {
   it("streams outputs that only memory holds, not those a cache holds", () => {
     const [, large] = spaceOf("2d5pt", { h: 8192, w: 8192 });
     const [, small] = spaceOf("2d5pt", { h: 512, w: 512 });
-    expect(rankLanes(large, 1)[0]?.streaming).toBe(true);
+    // 16 MB in all, half of the third-level cache.
+    const [, half] = spaceOf("3d7pt", { d: 128, h: 128, w: 128 });
+    expect(rankLanes(large, 1)[0]).toMatchObject({ streaming: true, prefetchBytes: 8192 });
+    expect(rankLanes(half, 1)[0]?.streaming).toBe(true);
     expect(rankLanes(small, 1)[0]?.streaming).toBe(false);
   });
 

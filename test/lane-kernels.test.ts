@@ -31,44 +31,44 @@ type Subject = keyof typeof SUBJECTS;
 
 const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>> = {
   "conv1d-single": {
-    candidates: 216,
+    candidates: 288,
     cm: "81cca46f30dbc909",
     cpp: "f8c2606dc755ddd5",
     cuda: "942d0d1811fb7bd9",
-    keys: "bc57fa5f7c4fa69d",
-    lined: "e9b3ff00e986da16",
-    nests: "53cb994ff58b9269",
-    seconds: "c5839976f6018030",
+    keys: "7878e63749b20d01",
+    lined: "d711f9eeb313ef13",
+    nests: "52fc8731fe87bc8c",
+    seconds: "3f35b7c55ae758fd",
   },
   "conv2d-single": {
-    candidates: 930,
-    cm: "90b9104fb15d7a1c",
-    cpp: "6e9535e1472b9acc",
-    cuda: "567e2ef8d6c3b05e",
-    keys: "4b2c0055a43e4166",
-    lined: "ed51e144bc4f9b34",
-    nests: "c4a835579d15d935",
-    seconds: "1ce0c527965b184b",
+    candidates: 1240,
+    cm: "91f9f3ee8814432f",
+    cpp: "22a3d7436e68b8e9",
+    cuda: "31f2a8bf2de47bcd",
+    keys: "14f51dcc45bcdbff",
+    lined: "b6c5a67a1170ec49",
+    nests: "c329a5f277f392e9",
+    seconds: "97c79cb43e3f4093",
   },
   "2d9pt": {
-    candidates: 636,
-    cm: "c9b72734b47bde15",
-    cpp: "e966365464e1da1d",
-    cuda: "9caaf18a0b3e26c5",
-    keys: "9505d468124ca00d",
-    lined: "199d301dc904d0a0",
-    nests: "569f15057b2fb403",
-    seconds: "4e16dd9e2a188f6a",
+    candidates: 848,
+    cm: "ca8d5382e47ee366",
+    cpp: "b7d5ff9b604ee9d3",
+    cuda: "4d68a4928971dcf5",
+    keys: "d1967d84eebab3f1",
+    lined: "5bbec88f3d156830",
+    nests: "96e0bf340309e1d4",
+    seconds: "a152430e9c8abce8",
   },
   "3d7pt": {
-    candidates: 1320,
+    candidates: 1760,
     cm: "3e390cf59d509549",
     cpp: "e326b4d4b57de154",
     cuda: "e66bb1e73a5b53e8",
-    keys: "f29aca041a29db12",
-    lined: "c1363ba228506c3b",
-    nests: "4f02aa90c4dee3b9",
-    seconds: "666f12813a42d54f",
+    keys: "ca0800e196f9ab79",
+    lined: "e4e68c4dd17a1356",
+    nests: "49588c9b18bbaa79",
+    seconds: "89bea11eca28d7e3",
   },
 };
 
@@ -95,7 +95,7 @@ function digest(texts: Iterable<string>): string {
 function digestsOf(subject: Subject): Readonly<Record<string, string | number>> {
   const { computation, space } = spaceOf(subject);
   const [all, lined] = [false, true].map((isLined) =>
-    [...space.all()].filter((s) => (s.lines !== undefined) === isLined),
+    [...space.all()].filter((s) => (s.lines !== undefined || s.planes !== undefined) === isLined),
   ) as [LaneSchedule[], LaneSchedule[]]; // two
   const of = (dataflow: LaneSchedule["dataflow"], count: number, fetching = false): LaneSchedule[] =>
     some(

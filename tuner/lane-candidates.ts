@@ -11,7 +11,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { pick, type Random } from "../abstraction/random.ts";
 import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
-import { laneScheduleProblem, stripsOf, writtenInAll } from "../mapper/schedule/lanes.ts";
+import { laneScheduleProblem, productsOf, stripsOf, writtenInAll } from "../mapper/schedule/lanes.ts";
 import { type LaneRefusal, rollable, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
 import { lineRegisters, lineRows } from "../mapper/space-time/window-lines.ts";
@@ -44,6 +44,13 @@ const LONGEST_OUTPUT = 3000;
  * with its comment. For seven windows of 5 to 400 taps the model's best kernels have 220 to 792; longer ones had up to 7,172 lines (2026-11-23).
  */
 const LONGEST_IN_ALL = 1024;
+/**
+ * The same for windows of so many taps whose rows come as lines, since their blocks compile faster: 1296 multiply-adds of a 9x9 filter in 2.9 s, as long as 324 of them. 4 rows x 4
+ * vectors then take 1.6 ms, 2 x 2 1.9, and 1.44 are bound by the products (1024 x 1024, a Zen 4, 2026-11-23).
+ */
+const MOST_LINE_TAPS = 100;
+const LONGEST_LINES = 1300;
+const LINES_IN_ALL = 3000;
 
 /** The space, or why lanes cannot compute it. */
 export function laneSpace(computation: Computation, options: LaneSpaceOptions): LaneSpace | LaneRefusal {
@@ -68,14 +75,20 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
     for (const dataflow of choices.dataflow.values(context))
       for (const { own, factors } of sums.values())
         for (const rows of choices.rows.values(context))
-          for (const [vectors, lines] of pairsOf(choices.vectors.values(context), choices.lines.values(context))) {
+          for (const [vectors, lines, planes] of triplesOf(
+            choices.vectors.values(context),
+            choices.lines.values(context),
+            choices.planes.values(context),
+          )) {
             const block: LaneSchedule = {
               ...{ dataflow, lanes, rows, vectors, rolled: own.rolled, weights: "memory", streaming: false },
               ...{ prefetchBytes: 0, strip: 0, borders: "peeled", threads: options.threads },
               ...(lines !== undefined && { lines }),
+              ...(planes !== undefined && { planes }),
             };
             if (!isWorthwhile(own, block)) continue;
-            const held = rows * vectors + vectors + (lines ? lineRegisters(lineRows(own, block), block) : 0);
+            const held =
+              rows * (planes ?? 1) * vectors + vectors + (lines ? lineRegisters(lineRows(own, block), block) : 0);
             // Overlapping blocks store unaligned, so they cannot use streaming stores.
             const streams = choices.streaming
               .values(context)
@@ -126,10 +139,10 @@ export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
   return best.slice(0, count);
 }
 
-const blockOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.vectors, s.rolled, s.lines].join();
+const blockOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.vectors, s.rolled, s.lines, s.planes].join();
 
-function pairsOf<A, B>(first: readonly A[], second: readonly B[]): (readonly [A, B])[] {
-  return first.flatMap((a) => second.map((b) => [a, b] as const));
+function triplesOf<A, B, C>(first: readonly A[], second: readonly B[], third: readonly C[]): (readonly [A, B, C])[] {
+  return first.flatMap((a) => second.flatMap((b) => third.map((c) => [a, b, c] as const)));
 }
 
 /** Loops to keep: none, or the innermost summed axis. With more, every multiply-add would load a vector. */
@@ -144,9 +157,11 @@ const factorsOf = (sum: TapSum): number => new Set(sum.taps.map((t) => canonical
 /** Whether a schedule fits and does not merely rename another block. */
 function isWorthwhile(sum: TapSum, s: LaneSchedule): boolean {
   if (WINDOW_DESIGNS[s.dataflow].data === "held" && sum.columns === 1) return false;
-  const outputs = s.rows * s.vectors;
-  const longest = outputs === 1 ? LONGEST_OUTPUT : LONGEST_BLOCK;
-  if (sum.taps.length * outputs > longest || (outputs > 1 && writtenInAll(sum, s) > LONGEST_IN_ALL)) return false;
+  const single = s.rows * s.vectors * (s.planes ?? 1) === 1;
+  const isLong = s.lines === undefined || sum.taps.length > MOST_LINE_TAPS;
+  const [longest, inAll] = isLong ? [LONGEST_BLOCK, LONGEST_IN_ALL] : [LONGEST_LINES, LINES_IN_ALL];
+  if (productsOf(sum, s) > (single ? LONGEST_OUTPUT : longest)) return false;
+  if (!single && writtenInAll(sum, s) > inAll) return false;
   return laneScheduleProblem(sum, s) === undefined;
 }
 
