@@ -10,6 +10,9 @@
  * Ratios are medians over neighbouring batches; above 1 automap is faster. "gcc" is the faster of two forms of the same
  * loops (peers/loops.ts). OpenCV's and Halide's columns need libopencv-imgproc-dev and libhalide14-0-dev. Bandwidth
  * counts each input and output once, beside a copy of as many bytes measured just before.
+ *
+ * No kernel that multiplies each tap is faster than the bound of its case: the greater of the copy's time and of the
+ * products' at the calibrated rate of multiply-adds on whole vectors.
  */
 
 import { appendFileSync, writeFileSync } from "node:fs";
@@ -36,6 +39,7 @@ import { interpretCompiled } from "../runtime/reference-program.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import type { Reference } from "../runtime/verify.ts";
 import { calibrateMachine } from "../session/calibrate.ts";
+import { ZMM } from "../targets/x86.ts";
 import { laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
 import { readOptions } from "./options.ts";
 import { HALIDE_SCHEDULES, halideKernel } from "./peers/halide.ts";
@@ -89,6 +93,8 @@ interface Row {
   readonly schedule: LaneSchedule;
   readonly ours: Measurement;
   readonly copy: number;
+  /** Seconds of the products alone. */
+  readonly products: number;
   readonly peers: readonly {
     readonly name: string;
     readonly measured: Measurement;
@@ -163,14 +169,15 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
       schedule: best.schedule,
       ours,
       copy,
+      products: productSeconds(computation),
       peers: others.map((m, i) => ({ name: ready[i]?.name ?? "?", measured: m, ratio: ratioOf(m, ours) })),
     };
     appendFileSync(
       jsonl,
-      `${JSON.stringify({ id, type: values.type, threads, bytes, operations: row.operations, tried: tried.length, schedule: best.schedule, automap: brief(ours), copyMicroseconds: copy * 1e6, peers: row.peers.map((p) => ({ name: p.name, ratio: p.ratio, ...brief(p.measured) })) })}\n`,
+      `${JSON.stringify({ id, type: values.type, threads, bytes, operations: row.operations, tried: tried.length, schedule: best.schedule, automap: brief(ours), copyMicroseconds: copy * 1e6, productMicroseconds: row.products * 1e6, peers: row.peers.map((p) => ({ name: p.name, ratio: p.ratio, ...brief(p.measured) })) })}\n`,
     );
     console.error(
-      `${id.padEnd(13)} ${text(ours)}  copy ${(copy * 1e6).toFixed(0)}  ${row.peers.map((p) => `${p.name} ${text(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${printLaneSchedule(best.schedule)}`,
+      `${id.padEnd(13)} ${text(ours)}  copy ${(copy * 1e6).toFixed(0)}  products ${(row.products * 1e6).toFixed(0)}  ${row.peers.map((p) => `${p.name} ${text(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${printLaneSchedule(best.schedule)}`,
     );
     return row;
   } finally {
@@ -274,6 +281,16 @@ function operationsOf(computation: Computation): number {
   return verdict.ok ? 2 * verdict.sum.taps.length * elementCount(outputOf(computation)) : 0;
 }
 
+/** Seconds of a multiply-add for each tap of each output, on whole vectors, all threads busy. */
+function productSeconds(computation: Computation): number {
+  const bytes = bytesOf(outputOf(computation).dtype);
+  const issue = target.timings[`avx512.fma.${values.type}`]?.issueCycles;
+  if (issue === undefined) throw new Error(`internal: multiply-adds of ${values.type} are not calibrated`);
+  return (((operationsOf(computation) / 2) * bytes) / ZMM.bytes) * (issue / target.clockHz.value / threads);
+}
+
+const boundOf = (row: Row): number => Math.max(row.copy, row.products);
+
 function secondsOf(m: Measurement | undefined): number {
   return m?.status === "ok" ? m.median : Number.POSITIVE_INFINITY;
 }
@@ -307,10 +324,10 @@ function against(peer: string, row: Row): number | undefined {
   return ratios.length === 0 ? undefined : Math.min(...ratios);
 }
 
-/** Time of the faster compiler's loops over that of a copy of the case's bytes. */
-function copyAgainst({ copy, peers }: Row): number[] {
+/** Time of the faster compiler's loops over some seconds. */
+function loopsAgainst({ peers }: Row, seconds: number): number[] {
   const loops = peers.filter((p) => p.name.startsWith("gcc")).map((p) => secondsOf(p.measured));
-  return [Math.min(...loops) / copy].filter(Number.isFinite);
+  return [Math.min(...loops) / seconds].filter(Number.isFinite);
 }
 
 function geomean(ratios: readonly number[]): string {
@@ -326,15 +343,16 @@ function report(): string {
     .map((name) => `${name.slice("gcc, ".length)} alone ${geomean(rows.flatMap((r) => against(name, r) ?? []))}x`);
   const atCopy = (r: Row): boolean => r.copy >= 0.9 * secondsOf(r.ours);
   const [bound, free] = [rows.filter(atCopy), rows.filter((r) => !atCopy(r))];
+  const copies = rows.filter((r) => r.copy >= r.products);
   return [
     "# Lane kernels beside the compiler's loops",
     "",
-    `${cpus()[0]?.model.trim()}, ${values.type}, ${threads} thread${threads === 1 ? "" : "s"}; one process, batches in turns, the call before has just used the data; microseconds a call, median and half the 95 % interval; in parentheses the ratio peer / automap. gcc is \`g++ -O3 -march=native\`. GB/s counts every input and output once; copy is the fastest copy of as many output elements, measured just before.`,
+    `${cpus()[0]?.model.trim()}, ${values.type}, ${threads} thread${threads === 1 ? "" : "s"}; one process, batches in turns, the call before has just used the data; microseconds a call, median and half the 95 % interval; in parentheses the ratio peer / automap. gcc is \`g++ -O3 -march=native\`. GB/s counts every input and output once; copy is the fastest copy of as many output elements, measured just before. bound is the greater of the copy's time and that of a multiply-add for each tap of each output, on whole vectors, at the calibrated rate.`,
     "",
     `    node dist/bench/stencils.js ${process.argv.slice(2).join(" ")}`,
     "",
-    `| case | automap | GFLOP/s | GB/s | of the copy's | ${names.join(" | ")} | schedule |`,
-    `|---|---|---|---|---|${names.map(() => "---|").join("")}---|`,
+    `| case | automap | bound | GFLOP/s | GB/s | of the copy's | ${names.join(" | ")} | schedule |`,
+    `|---|---|---|---|---|---|${names.map(() => "---|").join("")}---|`,
     ...rows.map((r) => {
       const seconds = secondsOf(r.ours);
       const cells = names.map((name) => {
@@ -342,12 +360,14 @@ function report(): string {
         return p ? `${text(p.measured)}${p.ratio === undefined ? "" : ` (${p.ratio.toFixed(2)})`}` : "";
       });
       const rate = (amount: number): string => (amount / seconds / 1e9).toFixed(1);
-      return `| ${r.id} | ${text(r.ours)} | ${rate(r.operations)} | ${rate(r.bytes)} | ${((100 * r.copy) / seconds).toFixed(0)} % | ${cells.join(" | ")} | ${printLaneSchedule(r.schedule)} |`;
+      return `| ${r.id} | ${text(r.ours)} | ${(boundOf(r) * 1e6).toFixed(0)} (${r.products > r.copy ? "products" : "copy"}) | ${rate(r.operations)} | ${rate(r.bytes)} | ${((100 * r.copy) / seconds).toFixed(0)} % | ${cells.join(" | ")} | ${printLaneSchedule(r.schedule)} |`;
     }),
     "",
     `Against the faster form of the compiler's loops: ${geomean(loops)}x by geomean of ${loops.length} (${forms.join(", ")}); against OpenCV ${geomean(opencv)}x of ${opencv.length}; against Halide by the fastest of its schedules ${geomean(halide)}x of ${halide.length}.`,
     "",
-    `${bound.length} of ${rows.length} cases run at 90 % of the copy's rate or more. There automap is ${geomean(bound.flatMap((r) => against("gcc", r) ?? []))}x as fast as the faster form of the compiler's loops, and the copy that was measured would be ${geomean(bound.flatMap(copyAgainst))}x. In the other ${free.length} it is ${geomean(free.flatMap((r) => against("gcc", r) ?? []))}x.`,
+    `At its bound in every case automap would be ${geomean(rows.flatMap((r) => loopsAgainst(r, boundOf(r))))}x as fast as the faster form of the compiler's loops; it is at ${geomean(rows.map((r) => secondsOf(r.ours) / boundOf(r)))}x the bounds' times. Where the copy is the bound (${copies.length} cases), ${copies.filter(atCopy).length} run at 90 % of it or more.`,
+    "",
+    `${bound.length} of ${rows.length} cases run at 90 % of the copy's rate or more. There automap is ${geomean(bound.flatMap((r) => against("gcc", r) ?? []))}x as fast as the faster form of the compiler's loops, and the copy that was measured would be ${geomean(bound.flatMap((r) => loopsAgainst(r, r.copy)))}x. In the other ${free.length} it is ${geomean(free.flatMap((r) => against("gcc", r) ?? []))}x.`,
     "",
   ].join("\n");
 }
