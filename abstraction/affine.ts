@@ -215,6 +215,26 @@ export function evaluateIndex(e: Expr, point: Extents): number {
   }
 }
 
+/** The values of an index at every point of a box, last axis fastest: one pass over the box for each part of the index. */
+export function valuesOver(e: Expr, axes: readonly string[], extents: Extents): Float64Array {
+  const points = axes.reduce((product, name) => product * extentOf(name, extents), 1);
+  const values = (part: Expr): Float64Array => {
+    const all = new Float64Array(points);
+    if (part.kind === "number") return all.fill(part.value);
+    if (part.kind === "axis") {
+      const inner = axes.slice(axes.indexOf(part.name) + 1).reduce((n, name) => n * extentOf(name, extents), 1);
+      const extent = extentOf(part.name, extents);
+      return all.map((_, at) => Math.floor(at / inner) % extent);
+    }
+    if (part.kind === "negate") return values(part.value).map((value) => -value);
+    if (part.kind !== "binary") throw new Error(`internal: "${part.kind}" cannot stand in a formula`);
+    const { op } = part;
+    const [left, right] = [values(part.left), values(part.right)];
+    return all.map((_, at) => integerOp(op, left[at] ?? 0, right[at] ?? 0));
+  };
+  return values(e);
+}
+
 /** Every point of a box, last axis fastest. */
 export function* pointsOf(axes: readonly string[], extents: Extents): Generator<Record<string, number>> {
   const point: Record<string, number> = {};

@@ -13,7 +13,7 @@
  * element holds which logical element; an axis in it that the operand lacks is a broadcast.
  */
 
-import { boundsOf, type Extents, evaluateIndex, offendingPart, pointsOf } from "./affine.ts";
+import { boundsOf, type Extents, offendingPart, valuesOver } from "./affine.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { UsageError } from "./error.ts";
@@ -379,20 +379,16 @@ function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
   const extents: Extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
   const subject = JSON.stringify([operand.storage, axes, axes.map((name) => extents[name])]);
   if (rightStorages.has(subject)) return;
+  const places = valuesOver(operand.storage, axes, extents);
+  const elements = valuesOver(logical, axes, extents);
+  const puts = `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts`;
   const holder = new Map<number, number>();
-  for (const point of pointsOf(axes, extents)) {
-    const place = evaluateIndex(operand.storage, point);
-    const element = evaluateIndex(logical, point);
+  for (const [at, place] of places.entries()) {
+    const element = elements[at] ?? 0;
     const before = holder.get(place);
-    if (place < 0)
-      throw new UsageError(
-        `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts element ${element} in place ${place}`,
-      );
-    if (before !== undefined && before !== element) {
-      throw new UsageError(
-        `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts elements ${before} and ${element} in place ${place}`,
-      );
-    }
+    if (place < 0) throw new UsageError(`${puts} element ${element} in place ${place}`);
+    if (before !== undefined && before !== element)
+      throw new UsageError(`${puts} elements ${before} and ${element} in place ${place}`);
     holder.set(place, element);
   }
   rightStorages.add(subject);

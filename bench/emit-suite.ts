@@ -17,7 +17,8 @@ import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.t
 import { packageFiles, packageName } from "../package/index.ts";
 import { indent, table } from "../report/text.ts";
 import { runChild } from "../runtime/child.ts";
-import { portableSubject, writePackage } from "../session/emit.ts";
+import { portableSubject } from "../session/emit.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
 import { readOptions, wordOf } from "./options.ts";

@@ -27,7 +27,7 @@ import { runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { type CudaDevice, findCudaDevice } from "../runtime/run/cuda-device.ts";
-import { writePackage } from "../session/emit.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { gpuEnvironment } from "../session/environment.ts";
 import { gpuChoicesOf } from "../session/gpu-network.ts";
 import { type Choice, inHalfOnGpu, networkSubject, openGraph } from "../session/network.ts";

@@ -29,7 +29,7 @@ import {
   showTrial,
   type TrialRecord,
 } from "../db/index.ts";
-import { everyIntrinsic, intrinsicsNamed } from "../intrinsics/index.ts";
+import { intrinsicNamed, intrinsicsNamed } from "../intrinsics/index.ts";
 import { type EmitSubject, packageFiles } from "../package/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { findCompiler } from "../runtime/compiler.ts";
@@ -41,11 +41,11 @@ import {
   provePackage,
   sealedPackage,
   subjectOf,
-  writePackage,
 } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { declareOption } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
@@ -290,7 +290,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
     for (const computation of computations) {
       const trusted = compiler && {
         environment: environmentOf({ compiler }),
-        intrinsics: everyIntrinsic(),
+        intrinsics: intrinsicNamed,
         policy: given.trust,
       };
       const intrinsic = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);

@@ -1,7 +1,6 @@
 /** @file Selects a kernel for each task of a network from the records that are valid here. */
 
 import { existsSync } from "node:fs";
-import type { z } from "zod";
 import type { Target } from "../abstraction/machine.ts";
 import { openDatabase } from "../db/index.ts";
 import type { Program } from "../network/program.ts";
@@ -10,18 +9,6 @@ import { environmentOf } from "../session/environment.ts";
 import { gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-network.ts";
 import { choicesOf, inRecordedForms, type Records } from "../session/network.ts";
 import type { ChosenNetwork } from "../session/network-report.ts";
-import { checkThreads } from "../session/workplace.ts";
-import { nativeTarget } from "../targets/index.ts";
-import { gpuOf, type modelOptions } from "./network-model.ts";
-
-/** The GPU that is requested, or none. @throws UsageError, before a model is read, when the machine has fewer threads than requested */
-export async function machineOf(
-  given: z.infer<typeof modelOptions> & { readonly threads: number },
-): Promise<Target | undefined> {
-  const gpu = await gpuOf(given);
-  checkThreads(gpu ?? nativeTarget(), given.threads);
-  return gpu;
-}
 
 export interface ChoiceOptions {
   /** Path of the database, which need not exist. */

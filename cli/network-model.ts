@@ -10,10 +10,13 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
+import type { Graph } from "../network/graph.ts";
+import type { LowerOptions } from "../network/lower.ts";
 import { MODELS } from "../network/models/index.ts";
 import { readOnnx, readTensor } from "../network/onnx/read.ts";
-import { gpuForNetworks } from "../session/gpu-network.ts";
-import { inBrainFloatsOnCpu, inHalfOnGpu, type OpenNetwork, openGraph } from "../session/network.ts";
+import type { OpenNetwork } from "../session/network.ts";
+import { checkThreads } from "../session/threads.ts";
+import { nativeTarget } from "../targets/index.ts";
 
 export const modelOptions = z.object({
   target: z.string().min(1, "--target must name a machine").default("native"),
@@ -42,8 +45,14 @@ export function addModel(command: Command): Command {
     .option("--constant <name=file>", "a tensor (.pb) for an input that is always the same, such as a shape", collect);
 }
 
-/** @throws UsageError when there is no such network, or it is not supported */
-export function openModel(word: string, { dim, constant }: z.infer<typeof modelOptions>): OpenNetwork {
+/** A network as it was read, with the sizes and constants given for it. */
+interface ReadModel {
+  readonly graph: Graph;
+  readonly options: LowerOptions;
+}
+
+/** @throws UsageError when there is no such network, or the file is none */
+function readModel(word: string, { dim, constant }: z.infer<typeof modelOptions>): ReadModel {
   const pairs = (words: readonly string[], option: string): (readonly [string, string])[] =>
     words.map((given) => {
       const [, name = "", value = ""] = /^([^=]+)=(.+)$/.exec(given) ?? [];
@@ -57,10 +66,10 @@ export function openModel(word: string, { dim, constant }: z.infer<typeof modelO
     throw new UsageError(`there is no network "${word}"`, {
       hint: `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
     });
-  if (!build) return openGraph(readOnnx(word), { dims, constants });
+  if (!build) return { graph: readOnnx(word), options: { dims, constants } };
   // Built-in networks leave one dimension open. It is 1 unless given.
   const { batch = 1, ...others } = dims;
-  return openGraph(build({ batch }), { dims: others, constants });
+  return { graph: build({ batch }), options: { dims: others, constants } };
 }
 
 function sizeOf(name: string, text: string): number {
@@ -81,7 +90,7 @@ export function targetWords({ target, dtype, dim, constant }: z.infer<typeof mod
 }
 
 /** The requested GPU; undefined for this machine's CPU. @throws UsageError for a type that the machine does not compute in */
-export async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<Target | undefined> {
+async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<Target | undefined> {
   if (target === "native") {
     if (dtype === "f16")
       throw new UsageError("--dtype f16: networks on a CPU compute in f32 or bf16", {
@@ -93,12 +102,33 @@ export async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Pr
     throw new UsageError(`--dtype ${dtype}: networks on a GPU compute in f16, with sums in f32`, {
       hint: "leave --dtype out",
     });
-  return gpuForNetworks(target);
+  return (await import("../session/gpu-network.ts")).gpuForNetworks(target);
 }
 
-/** The network prepared for the CPU or for a GPU. */
-export function openOn(word: string, given: z.infer<typeof modelOptions>, gpu: Target | undefined): OpenNetwork {
-  const opened = openModel(word, given);
-  if (gpu) return inHalfOnGpu(opened);
-  return given.dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
+/** A network prepared for the CPU or for a GPU. */
+export interface OpenedFor {
+  /** As the command line names it. */
+  readonly model: string;
+  readonly gpu: Target | undefined;
+  readonly opened: OpenNetwork;
+}
+
+/**
+ * Checks what is cheap to check, reads the model, and only then loads what prepares it.
+ * @param check runs before the model is read
+ * @throws UsageError when there is no such network, it is not supported, or the machine has fewer threads than requested
+ */
+export async function openFor(
+  model: string,
+  given: z.infer<typeof modelOptions> & { readonly threads: number },
+  check = (): void => undefined,
+): Promise<OpenedFor> {
+  const gpu = await gpuOf(given);
+  checkThreads(gpu ?? nativeTarget(), given.threads);
+  check();
+  const { graph, options } = readModel(model, given);
+  const { inBrainFloatsOnCpu, inHalfOnGpu, openGraph } = await import("../session/network.ts");
+  const plain = openGraph(graph, options);
+  const opened = gpu ? inHalfOnGpu(plain) : given.dtype === "bf16" ? inBrainFloatsOnCpu(plain) : plain;
+  return { model, gpu, opened };
 }

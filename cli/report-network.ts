@@ -7,8 +7,8 @@
 import type { z } from "zod";
 import { networkPage } from "../report/network-page.ts";
 import { gatherNetworkReport } from "../session/network-report.ts";
-import { chosenFor, machineOf } from "./network-choices.ts";
-import { type modelOptions, openOn } from "./network-model.ts";
+import { chosenFor } from "./network-choices.ts";
+import { type modelOptions, openFor } from "./network-model.ts";
 import { withDatabase } from "./with-database.ts";
 
 export interface NetworkReportOptions extends z.infer<typeof modelOptions> {
@@ -22,8 +22,7 @@ export interface NetworkReportOptions extends z.infer<typeof modelOptions> {
 export async function networkReport(given: NetworkReportOptions): Promise<string> {
   // A missing database is reported before the network is read.
   withDatabase(given.db, () => undefined);
-  const gpu = await machineOf(given);
-  const opened = openOn(given.network, given, gpu);
+  const { gpu, opened } = await openFor(given.network, given);
   const chosen = await chosenFor(opened.program, given, gpu);
   return withDatabase(given.db, (db) => {
     const { environment } = chosen;

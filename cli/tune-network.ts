@@ -8,19 +8,14 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
-import { labelOfTask } from "../session/network-report.ts";
-import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
-import { checkThreads } from "../session/workplace.ts";
-import { nativeTarget } from "../targets/index.ts";
-import { addModel, EXACT, gpuOf, modelOptions, openOn, targetWords } from "./network-model.ts";
+import { addModel, EXACT, modelOptions, openFor } from "./network-model.ts";
 import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
-import { unansweredText } from "./tune-outcome.ts";
+import { addJson, documentOf, type ExitCode, say } from "./output.ts";
 
 /** A choice, not a measurement: the first trials of the 16 tasks of ResNet-18 that are sums of products take about a minute. */
 const DEFAULT_NETWORK_SECONDS = 300;
 
-const options = modelOptions.extend({
+export const tuneNetworkOptions = modelOptions.extend({
   time: positiveInteger("--time").default(DEFAULT_NETWORK_SECONDS),
   seed: wholeNumber("--seed").optional(),
   threads: positiveInteger("--threads").default(1),
@@ -31,7 +26,7 @@ const options = modelOptions.extend({
   json: z.boolean().optional(),
 });
 
-const schema = documentOf({
+export const tuneNetworkSchema = documentOf({
   network: z.string(),
   seconds: z.number().meta({ description: "of all tuned steps, each by its best kernel" }),
   tasks: z.array(
@@ -49,7 +44,7 @@ const schema = documentOf({
 });
 
 export function registerTuneNetwork(command: Command, finish: (code: ExitCode) => void): void {
-  addJson(addModel(command), schema)
+  addJson(addModel(command), tuneNetworkSchema)
     .option("--time <seconds>", `seconds for all tasks together (default ${DEFAULT_NETWORK_SECONDS})`)
     .option("--seed <n>", "seed of the searches (default 1)")
     .option("--threads <n>", "threads of each kernel (default 1)")
@@ -61,87 +56,12 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
       "after",
       "\nExamples:\n  automap tune-network resnet18 --time 120\n  automap tune-network model.onnx --dim batch=1 --time 600\n  automap tune-network resnet18 --target cuda --dtype f16 --dim batch=16\n\nA network that was tuned before goes on from its records. Ctrl-C ends it; what was found is kept.",
     )
-    .action(async (model: string, raw: unknown) => finish(await run(model, parseOptions(options, raw))));
-}
-
-async function run(model: string, given: z.infer<typeof options>): Promise<ExitCode> {
-  // Cheap checks run before a model is read.
-  const gpu = await gpuOf(given);
-  checkThreads(gpu ?? nativeTarget(), given.threads);
-  const notice = checkDatabase(given.db);
-  if (notice !== undefined) say(notice);
-  const { program } = openOn(model, given, gpu);
-  const stop = new AbortController();
-  const onInterrupt = (): void => stop.abort();
-  process.once("SIGINT", onInterrupt);
-  let problem: Share["outcome"] | undefined;
-  try {
-    const tasks = await tuneNetwork(program, {
-      ...{
-        seconds: given.time,
-        threads: given.threads,
-        database: given.db,
-        equal: given.equalShares,
-        transfer: given.transfer,
-        exact: given.exact,
-        signal: stop.signal,
-      },
-      ...(gpu && { machine: gpu }),
-      ...(given.seed !== undefined && { seed: given.seed }),
-      onShare: (share) => {
-        say(progressText(share));
-        if (share.outcome.status === "environment") problem = share.outcome;
-      },
-    });
-    if (problem?.status === "environment") {
-      say(`automap: ${problem.problem.what}\n  ${problem.problem.why}\n  ${problem.problem.remedy}`);
-      return EXIT.environment;
-    }
-    const seconds = tasks
-      .filter(({ used }) => used)
-      .reduce((sum, each) => sum + (each.seconds ?? 0) * each.task.steps.length, 0);
-    sayLeftOut(tasks);
-    if (given.json)
-      printJson(schema, {
-        ...{ network: program.name, seconds },
-        tasks: tasks.map(({ task, searched, used, beaten, seconds: each, failed }) => ({
-          task: labelOfTask(task),
-          nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
-          ...{ times: task.steps.length, searched, used, beaten, ...(each !== undefined && { seconds: each }) },
-          ...(failed !== undefined && { failed }),
-        })),
+    .action(async (model: string, raw: unknown) => {
+      const given = parseOptions(tuneNetworkOptions, raw);
+      const opened = await openFor(model, given, () => {
+        const notice = checkDatabase(given.db);
+        if (notice !== undefined) say(notice);
       });
-    else {
-      print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
-      const threads = `${given.threads === 1 ? "" : ` --threads ${given.threads}`}${given.exact ? " --exact" : ""}`;
-      print(
-        `write it   automap network emit ${model} --to DIR --prove${targetWords(given)}${threads} --db ${given.db}`,
-      );
-    }
-    if (stop.signal.aborted) return EXIT.interrupted;
-    return tasks.some(({ failed }) => failed !== undefined) ? EXIT.failed : EXIT.ok;
-  } finally {
-    process.off("SIGINT", onInterrupt);
-  }
-}
-
-function progressText({ task, place, of, seconds, secondsLeft, outcome }: Share): string {
-  const time = seconds === undefined ? "no kernel" : `${(seconds * 1e6).toFixed(1)} us`;
-  return `task ${place} of ${of}, ${task.steps.length} times: ${time}${whyNone(outcome)}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
-}
-
-/** Why a search has no kernel, where that is known. */
-function whyNone(outcome: Share["outcome"]): string {
-  if (outcome.status === "failed") return `; its search failed: ${outcome.because}`;
-  return "unanswered" in outcome && outcome.unanswered ? `; ${unansweredText(outcome.unanswered)}` : "";
-}
-
-/** Names the tasks that the time did not reach. */
-function sayLeftOut(tasks: readonly TunedTask[]): void {
-  const left = tasks.filter(({ searched, beaten }) => !searched && !beaten);
-  if (left.length === 0) return;
-  const lines = left.map(({ task }) => `  ${task.steps.length} times   ${labelOfTask(task)}`);
-  say(
-    `${left.length} of ${tasks.length} tasks got no time; --time with more seconds reaches them\n${lines.join("\n")}`,
-  );
+      finish(await (await import("./tune-network-run.ts")).tuneOpened(opened, given));
+    });
 }

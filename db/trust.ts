@@ -48,8 +48,8 @@ export interface World {
   readonly environment: Environment;
   /** GPUs of this machine, with which records from GPUs are compared. */
   readonly devices?: readonly Environment[] | undefined;
-  /** Instructions as declared now. Left out, declarations are not compared. */
-  readonly intrinsics?: readonly Intrinsic[];
+  /** Instructions as declared now, or what finds one by its name. Left out, declarations are not compared. */
+  readonly intrinsics?: readonly Intrinsic[] | ((name: string) => Intrinsic | undefined);
 }
 
 /** The world in which records are to be used, and how much of it must agree. */
@@ -77,10 +77,15 @@ export function differencesOf(
   const found: Difference[] = environmentDifferences(trial.environment, hereOf(trial.environment, world));
   const { declaration, intrinsic } = trial;
   if (intrinsics === undefined || declaration === undefined) return found;
-  const here = intrinsics.find((i) => i.name === intrinsic);
-  const hash = here && declarationHash(here);
+  const hash = declarationHere(intrinsics, intrinsic);
   if (hash !== declaration) found.push({ field: "declaration", recorded: declaration, here: hash });
   return found;
+}
+
+/** The hash of an instruction's declaration in this world; undefined where it has none of that name. */
+function declarationHere(intrinsics: NonNullable<World["intrinsics"]>, name: string): string | undefined {
+  const here = typeof intrinsics === "function" ? intrinsics(name) : intrinsics.find((i) => i.name === name);
+  return here && declarationHash(here);
 }
 
 /** The environment with which a record is compared: for a GPU's record the GPU here, if there is one. */
@@ -120,9 +125,10 @@ export function trustedBy(
   const trusted = all.filter((there) =>
     environmentDifferences(there, hereOf(there, trust)).every((d) => !fields.includes(d.field)),
   );
-  const now = new Map((intrinsics ?? []).map((i) => [i.name, declarationHash(i)]));
   const changed =
-    intrinsics === undefined ? [] : declarationsIn(db).filter(([name, declaration]) => now.get(name) !== declaration);
+    intrinsics === undefined
+      ? []
+      : declarationsIn(db).filter(([name, declaration]) => declarationHere(intrinsics, name) !== declaration);
   // Conditions that hold for every row are left out.
   return {
     ...(trusted.length === all.length

@@ -32,7 +32,7 @@ import { PORTABLE } from "./portable.ts";
 import { SVE } from "./sve.ts";
 import { SYCL_ROWS } from "./sycl.ts";
 import { VIRTUAL } from "./virtual.ts";
-import { everyWgmma, WGMMA, wgmmaNamed } from "./wgmma.ts";
+import { WGMMA, wgmmaNamed } from "./wgmma.ts";
 import { WMMA } from "./wmma.ts";
 
 /** The rows of each file of this folder. */
@@ -61,14 +61,11 @@ export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).
 /** Integer products for lanes only; mappings have better instructions. */
 const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld, avx512Vpmullw, avx2Vpmullw];
 
+const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY].map((row) => [row.name, row]));
+
 /** The rows to choose from: the table, then the instructions that the user registered. */
 export function knownIntrinsics(): readonly Intrinsic[] {
   return [...INTRINSICS, ...ownIntrinsics()];
-}
-
-/** Every row that a record may name: those to choose from, integer products for lanes, and unlisted widths of wgmma. */
-export function everyIntrinsic(): readonly Intrinsic[] {
-  return [...new Set([...knownIntrinsics(), ...LANES_ONLY, ...everyWgmma()])];
 }
 
 /** The CPU instructions of the table that a machine supports. Plain C++ is not among them, because no machine lists it as a feature. */
@@ -80,8 +77,7 @@ export function instructionsOf({ isa }: { readonly isa: readonly string[] }): In
  * The instruction with this name, including integer products for lanes, which no mapping uses, and widths of `wgmma` that the table does not list.
  */
 export function intrinsicNamed(name: string): Intrinsic | undefined {
-  const row = [...INTRINSICS, ...LANES_ONLY].find((r) => r.name === name);
-  return row ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);
+  return BY_NAME.get(name) ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);
 }
 
 /**

@@ -188,11 +188,6 @@ export function searchedWgmma(): readonly Intrinsic[] {
   );
 }
 
-/** All rows that there are. */
-export function everyWgmma(): readonly Intrinsic[] {
-  return WGMMA_FORMS.flatMap((form) => wgmmaWidths(form).map((n) => knownRow(form, n)));
-}
-
 const NAME = /^wgmma\.m64n(\d+)k\d+\.(\w+)\.(\w+)$/;
 
 /** The row of this name, listed or not; undefined where there is no such instruction. */

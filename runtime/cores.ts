@@ -12,6 +12,7 @@
 
 import { setMaxListeners } from "node:events";
 import { setTimeout } from "node:timers/promises";
+import { UsageError } from "../abstraction/error.ts";
 import { type Lock, LockError, tryLock, untilFree } from "./lock.ts";
 import { type Core, coresHere, processorsOf } from "./processor.ts";
 
@@ -232,4 +233,14 @@ class Sharing implements Cores {
       await lock?.release();
     }
   }
+}
+
+/** @throws UsageError if there are fewer processors than threads */
+export function checkProcessors(threads: number, processors: number): void {
+  if (!Number.isSafeInteger(threads) || threads < 1)
+    throw new UsageError(`threads must be a positive integer, got ${threads}`);
+  if (threads > processors)
+    throw new UsageError(`threads ${threads}: this process may use ${processors} processors`, {
+      hint: `ask for at most ${processors}`,
+    });
 }

@@ -15,12 +15,12 @@ import { mkdir, mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
-import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement, Surroundings } from "../abstraction/trial.ts";
 import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
 import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler, stoppedBy } from "./compiler.ts";
-import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
+import { type CoreOptions, type Cores, checkProcessors, coresOf } from "./cores.ts";
 import type { ArmTools } from "./cross.ts";
 import { drawnReference } from "./drawn-reference.ts";
 import { onThisMachine } from "./environment.ts";
@@ -151,16 +151,6 @@ export async function createRunner(
     if (error instanceof EnvironmentError) return error.problem;
     throw error;
   }
-}
-
-/** @throws UsageError if there are fewer processors than threads */
-export function checkProcessors(threads: number, processors: number): void {
-  if (!Number.isSafeInteger(threads) || threads < 1)
-    throw new UsageError(`threads must be a positive integer, got ${threads}`);
-  if (threads > processors)
-    throw new UsageError(`threads ${threads}: this process may use ${processors} processors`, {
-      hint: `ask for at most ${processors}`,
-    });
 }
 
 async function makeRunner(

@@ -8,7 +8,7 @@
 import { isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { type Database, type Environment, queryTrials, shortId } from "../db/index.ts";
-import { everyIntrinsic } from "../intrinsics/index.ts";
+import { intrinsicNamed } from "../intrinsics/index.ts";
 import { keyOfStep, type MappedShare, mappedShare } from "../network/mapped-share.ts";
 import type { Program } from "../network/program.ts";
 import { type Task, totalsOf } from "../network/tasks.ts";
@@ -117,8 +117,7 @@ const brief = (label: string): string =>
 const estimatesOf = (db: Database, environment: Environment): ModelTarget =>
   modelTarget(nativeTarget(), storedCalibration(db, environment)?.calibration);
 
-const trustedIn = (environment: Environment) =>
-  ({ environment, intrinsics: everyIntrinsic(), policy: "exact" }) as const;
+const trustedIn = (environment: Environment) => ({ environment, intrinsics: intrinsicNamed, policy: "exact" }) as const;
 
 /** By what plain loops are estimated. */
 interface Estimating {

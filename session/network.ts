@@ -13,7 +13,7 @@ import { attempt } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { best, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
-import { everyIntrinsic } from "../intrinsics/index.ts";
+import { intrinsicNamed } from "../intrinsics/index.ts";
 import { inBrainFloats } from "../network/brain-float.ts";
 import { chainsOf, type StepChain } from "../network/chains.ts";
 import { fuse } from "../network/fuse.ts";
@@ -93,7 +93,7 @@ function bestRecord(
   { db, environment }: Records,
   { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
 ): TrialRecord | undefined {
-  const trusted = { environment, intrinsics: everyIntrinsic(), policy: "exact" } as const;
+  const trusted = { environment, intrinsics: intrinsicNamed, policy: "exact" } as const;
   return best(db, { computation, trusted, threads }).find((t) => isOnGpu(t.candidate) === onGpu);
 }
 

@@ -10,7 +10,7 @@
 import { availableParallelism } from "node:os";
 import { setTimeout } from "node:timers/promises";
 import { type Computation, pointCount } from "../abstraction/computation.ts";
-import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -18,9 +18,8 @@ import type { Measurement } from "../abstraction/trial.ts";
 import type { Database, Environment } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
-import { coresOf } from "../runtime/cores.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
-import { checkProcessors, createRunner, type Runner } from "../runtime/measure.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
 import { findOpenClCpu, openClVariables } from "../runtime/opencl-device.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
@@ -39,6 +38,7 @@ import { CutShort } from "../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
 import { calibratedMachine, takeOverRates } from "./gpu-rates.ts";
 import { calibrationFor } from "./predict.ts";
+import { checkThreads } from "./threads.ts";
 
 export interface Workplace {
   readonly status: "open";
@@ -99,18 +99,6 @@ export interface WorkplaceOptions {
   readonly runner?: Runner | CudaRunner | undefined;
   /** Called with what is waited for: another search that measures or compiles. */
   readonly onWait?: ((text: string) => void) | undefined;
-}
-
-/** @throws UsageError when more threads are requested than the machine has, or more than one for a GPU */
-export function checkThreads(machine: Target, threads: number, processors = coresOf({}).processors): void {
-  if (isGpu(machine) || isPredictedOnly(machine)) {
-    if (threads !== 1)
-      throw new UsageError(`threads ${threads}: a kernel for ${machine.name} is launched by one thread`, {
-        hint: "leave --threads out: blocks and warps are the schedule's to decide",
-      });
-    return;
-  }
-  checkProcessors(threads, processors);
 }
 
 /** Why no kernels can be measured for a machine, whatever is installed here. */

@@ -9,7 +9,8 @@ import { type Computation, defineComputation } from "../abstraction/computation.
 import { packageFiles } from "../package/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
-import { type Proof, provePackage, writePackage } from "../session/emit.ts";
+import { type Proof, provePackage } from "../session/emit.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
 import { computationOf, requireCompiler, subjectFor } from "./support/packages.ts";
 

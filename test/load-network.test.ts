@@ -11,8 +11,8 @@ import { GraphBuilder } from "../network/builder.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
-import { writePackage } from "../session/emit.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { buildNetwork } from "../session/prove-network.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-load-network-"));

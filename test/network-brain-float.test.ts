@@ -13,8 +13,8 @@ import { SeededLayers } from "../network/models/layers.ts";
 import { runNetwork } from "../network/run.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { writePackage } from "../session/emit.ts";
 import { inBrainFloatsOnCpu, networkSubject, openGraph } from "../session/network.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-bf16-"));

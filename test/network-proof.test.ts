@@ -10,8 +10,8 @@ import type { ElementType } from "../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { differenceAsRead } from "../session/as-read.ts";
-import { writePackage } from "../session/emit.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { drawInputs, proveNetwork } from "../session/prove-network.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-proof-"));

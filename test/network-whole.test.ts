@@ -12,9 +12,9 @@ import { runNetwork } from "../network/run.ts";
 import type { ElementType } from "../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { writePackage } from "../session/emit.ts";
 import { loadNetwork } from "../session/load-network.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 
 const [S32, F32, U8, S64, BOOL] = [6, 1, 2, 7, 9];

@@ -21,8 +21,9 @@ import {
 } from "../db/index.ts";
 import { packageFiles, packageName } from "../package/index.ts";
 import { csvCell } from "../report/csv.ts";
-import { subjectOf, writePackage } from "../session/emit.ts";
+import { subjectOf } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { commandLine } from "./support/command-line.ts";
 import { recordOnGpu } from "./support/cuda-packages.ts";
 import { MACHINE, newTrial, trial, workshop } from "./support/database.ts";

@@ -34,7 +34,6 @@ import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style }
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
 import type { Here } from "./here.ts";
-import { remeasurer } from "./remeasure.ts";
 
 const exportOptions = queryOptions.extend({ output: z.string().min(1).optional() });
 const importOptions = fileOptions.extend({ strict: z.boolean().optional() });
@@ -213,6 +212,8 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
 
     async function measureAgain(count: number): Promise<Remeasured[]> {
       const world = await here();
+      // What compiles and measures is loaded only for this.
+      const { remeasurer } = await import("./remeasure.ts");
       const measuring = await remeasurer(say);
       try {
         const filter = { trusted: { ...world, policy: "exact" as const } };

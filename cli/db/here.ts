@@ -5,7 +5,7 @@
 
 import { UsageError } from "../../abstraction/error.ts";
 import { type Difference, POLICIES, type Policy, type World } from "../../db/index.ts";
-import { everyIntrinsic } from "../../intrinsics/index.ts";
+import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
 import { findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { environmentOf, gpuEnvironment } from "../../session/environment.ts";
@@ -22,7 +22,7 @@ export async function thisMachine(): Promise<World> {
   return {
     environment: environmentOf({ compiler: compiler.status === "found" ? compiler : NO_COMPILER }),
     devices: "status" in device ? [] : [gpuEnvironment(device, gpuTargetOf(device))],
-    intrinsics: everyIntrinsic(),
+    intrinsics: intrinsicNamed,
   };
 }
 

@@ -1,0 +1,60 @@
+/** @file Options of `automap network`, and the documents that its subcommands print. */
+
+import { z } from "zod";
+import { DEFAULT_DATABASE } from "../db/index.ts";
+import { modelOptions } from "./network-model.ts";
+import { positiveInteger } from "./options.ts";
+import { documentOf } from "./output.ts";
+
+export const commonOptions = modelOptions.extend({
+  threads: positiveInteger("--threads").default(1),
+  exact: z.boolean().default(false),
+  db: z.string().min(1).default(DEFAULT_DATABASE),
+  json: z.boolean().optional(),
+});
+export const emitOptions = commonOptions.extend({
+  to: z.string({ error: "network emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
+  name: z.string().optional(),
+  prove: z.boolean().default(false),
+  force: z.boolean().default(false),
+});
+
+export const operatorsSchema = documentOf({
+  opsets: z.strictObject({ least: z.int(), most: z.int() }),
+  operators: z.array(z.strictObject({ summary: z.string(), names: z.array(z.string()) })),
+});
+export const showSchema = documentOf({
+  network: z.string(),
+  nodes: z.int(),
+  steps: z.int(),
+  calls: z.int().meta({ description: "of kernels: steps that share their rows are computed by one call" }),
+  multiplyAdds: z.number(),
+  parameters: z.number(),
+  operators: z.strictObject({
+    counted: z.int().meta({ description: "as AMOS's Table 2 counts them; docs/networks.md has the rule" }),
+    mapped: z.int().meta({ description: "of these computed by an instruction" }),
+  }),
+  tasks: z.array(
+    z.strictObject({
+      task: z.string(),
+      nodes: z
+        .array(z.string())
+        .meta({ description: "the first node of each step, or of each call for several steps" }),
+      ops: z.array(z.string()),
+      multiplyAdds: z.number().meta({ description: "of one step; 0 where no products are summed" }),
+      kind: z.enum(["record", "model", "loops"]).meta({ description: "where its kernel comes from" }),
+      kernel: z.string().meta({ description: "instruction and mapping, or why there is none" }),
+      record: z.string().optional(),
+      seconds: z.number().optional(),
+    }),
+  ),
+});
+export const emitSchema = documentOf({
+  folder: z.string(),
+  name: z.string(),
+  files: z.array(z.string()),
+  steps: z.int(),
+  arenaBytes: z.int(),
+  weightBytes: z.int(),
+  proof: z.string().optional(),
+});

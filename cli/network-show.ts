@@ -1,0 +1,116 @@
+/** @file `automap network show|operators`: a network's tasks with what computes them, and the operators that networks may contain. */
+
+import type { z } from "zod";
+import { printEquation } from "../abstraction/equation.ts";
+import { equationsOf } from "../abstraction/row-chain.ts";
+import type { StepChain } from "../network/chains.ts";
+import { OPSETS } from "../network/onnx/read.ts";
+import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
+import type { Program, Step } from "../network/program.ts";
+import { totalsOf } from "../network/tasks.ts";
+import type { NetworkKernel } from "../package/network/index.ts";
+import { table, WIDTH } from "../report/text.ts";
+import { type Choice, chainsIn } from "../session/network.ts";
+import { type ChosenNetwork, labelOfTask, shareOf } from "../session/network-report.ts";
+import { chosenFor } from "./network-choices.ts";
+import { type commonOptions, operatorsSchema, showSchema } from "./network-documents.ts";
+import { type OpenedFor, targetWords } from "./network-model.ts";
+import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+
+export function operators(json: boolean): ExitCode {
+  const rows = NETWORK_OPERATOR_GROUPS.map(({ summary, names }) => ({ summary, names: [...names] }));
+  if (json) printJson(operatorsSchema, { opsets: OPSETS, operators: rows });
+  else
+    print(
+      table(
+        rows.map(({ summary, names }) => [summary, names.join(" ")]),
+        WIDTH,
+      ),
+    );
+  return EXIT.ok;
+}
+
+const kernelText = (choice: Choice): string =>
+  choice.kind === "loops"
+    ? `${choice.kernel?.kernel.language === "cuda" ? "threads" : "plain loops"}: ${choice.because}`
+    : choice.place;
+
+export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typeof commonOptions>): Promise<ExitCode> {
+  const { program, choices } = await chosenFor(opened.program, given, gpu);
+  const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
+  const { counted, mapped, instructions } = shareOf(opened, { program, choices });
+  const computed = computedIn(program, choices, chainsIn(program, choices, given.threads, gpu));
+  const calls = computed.reduce((sum, { nodes }) => sum + nodes.length, 0);
+  if (given.json) {
+    printJson(showSchema, {
+      network: program.name,
+      ...{ nodes: program.nodes, steps: program.steps.length, calls, multiplyAdds, parameters },
+      operators: { counted, mapped },
+      tasks: computed,
+    });
+    return EXIT.ok;
+  }
+  print(
+    `${program.name}: ${program.nodes} nodes in ${program.steps.length} steps, ${calls} calls of ${computed.length} kernels; ${(multiplyAdds / 1e9).toFixed(3)} G multiply-adds, ${(parameters / 1e6).toFixed(2)} M parameters`,
+  );
+  const by = instructions.map(([name, operators]) => `${operators} onto ${name}`).join(", ");
+  print(`${mapped} of ${counted} operators are mapped onto instructions${by === "" ? "" : `: ${by}`}\n`);
+  const rows = computed.map((one) => [
+    String(one.nodes.length),
+    one.ops.join(" "),
+    one.multiplyAdds === 0 ? "" : `${(one.multiplyAdds / 1e6).toFixed(1)} M`,
+    one.seconds !== undefined ? `${(one.seconds * 1e6).toFixed(1)} us` : one.kind === "model" ? "not tuned" : "",
+    one.kernel,
+  ]);
+  print(table([["times", "nodes", "multiply-adds", "", "computed by"], ...rows]));
+  const untuned = [...choices].filter(([task, choice]) => task.multiplyAdds > 0 && choice.kind !== "record").length;
+  if (untuned > 0)
+    print(
+      style(
+        "dim",
+        `\n${untuned} tasks are not tuned here: automap tune-network ${model}${targetWords(given)} --time 60`,
+      ),
+    );
+  return EXIT.ok;
+}
+
+/** What computes a network's steps, in the order of the first of each. */
+function computedIn(
+  program: Program,
+  choices: ChosenNetwork["choices"],
+  chains: readonly (StepChain & NetworkKernel)[],
+): z.infer<typeof showSchema>["tasks"] {
+  const inChains = new Set(chains.flatMap(({ steps }) => steps));
+  const first = new Map(program.steps.map((step, place) => [step, place] as const));
+  const alone = [...choices].flatMap(([task, choice]) => {
+    const steps = task.steps.filter((step) => !inChains.has(step));
+    const row = {
+      task: labelOfTask(task),
+      nodes: steps.map(({ nodes }) => nodes[0] ?? ""),
+      ops: [...(steps[0]?.ops ?? [])],
+      multiplyAdds: task.multiplyAdds,
+      ...{ kind: choice.kind, kernel: kernelText(choice) },
+      ...(choice.kind === "record" && { record: choice.id, seconds: choice.seconds }),
+    };
+    return steps.length > 0 ? [{ steps, row }] : [];
+  });
+  const together = [...new Set(chains.map(({ kernel }) => kernel))].map((kernel) => {
+    const same = chains.filter((one) => one.kernel === kernel);
+    const steps = same[0]?.steps ?? [];
+    const row = {
+      task: equationsOf(same[0]?.chain ?? { parts: [] })
+        .map(printEquation)
+        .join("; "),
+      nodes: same.map((one) => one.steps[0]?.nodes[0] ?? ""),
+      ops: [...new Set(steps.flatMap(({ ops }) => ops))],
+      multiplyAdds: 0,
+      ...{
+        kind: "loops" as const,
+        kernel: `${kernel.language === "cuda" ? "threads" : "plain loops"}: ${steps.length} steps row by row`,
+      },
+    };
+    return { steps, row };
+  });
+  const placeOf = ([step]: readonly Step[]): number => (step && first.get(step)) ?? 0;
+  return [...alone, ...together].sort((a, b) => placeOf(a.steps) - placeOf(b.steps)).map(({ row }) => row);
+}

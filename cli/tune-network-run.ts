@@ -1,0 +1,88 @@
+/** @file The searches of `automap tune-network`: told as they end, stopped by Ctrl-C, summed up. */
+
+import type { z } from "zod";
+import { labelOfTask } from "../session/network-report.ts";
+import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
+import { type OpenedFor, targetWords } from "./network-model.ts";
+import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { type tuneNetworkOptions, tuneNetworkSchema } from "./tune-network.ts";
+import { unansweredText } from "./tune-outcome.ts";
+
+export async function tuneOpened(
+  { model, gpu, opened: { program } }: OpenedFor,
+  given: z.infer<typeof tuneNetworkOptions>,
+): Promise<ExitCode> {
+  const stop = new AbortController();
+  const onInterrupt = (): void => stop.abort();
+  process.once("SIGINT", onInterrupt);
+  let problem: Share["outcome"] | undefined;
+  try {
+    const tasks = await tuneNetwork(program, {
+      ...{
+        seconds: given.time,
+        threads: given.threads,
+        database: given.db,
+        equal: given.equalShares,
+        transfer: given.transfer,
+        exact: given.exact,
+        signal: stop.signal,
+      },
+      ...(gpu && { machine: gpu }),
+      ...(given.seed !== undefined && { seed: given.seed }),
+      onShare: (share) => {
+        say(progressText(share));
+        if (share.outcome.status === "environment") problem = share.outcome;
+      },
+    });
+    if (problem?.status === "environment") {
+      say(`automap: ${problem.problem.what}\n  ${problem.problem.why}\n  ${problem.problem.remedy}`);
+      return EXIT.environment;
+    }
+    const seconds = tasks
+      .filter(({ used }) => used)
+      .reduce((sum, each) => sum + (each.seconds ?? 0) * each.task.steps.length, 0);
+    sayLeftOut(tasks);
+    if (given.json)
+      printJson(tuneNetworkSchema, {
+        ...{ network: program.name, seconds },
+        tasks: tasks.map(({ task, searched, used, beaten, seconds: each, failed }) => ({
+          task: labelOfTask(task),
+          nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
+          ...{ times: task.steps.length, searched, used, beaten, ...(each !== undefined && { seconds: each }) },
+          ...(failed !== undefined && { failed }),
+        })),
+      });
+    else {
+      print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
+      const threads = `${given.threads === 1 ? "" : ` --threads ${given.threads}`}${given.exact ? " --exact" : ""}`;
+      print(
+        `write it   automap network emit ${model} --to DIR --prove${targetWords(given)}${threads} --db ${given.db}`,
+      );
+    }
+    if (stop.signal.aborted) return EXIT.interrupted;
+    return tasks.some(({ failed }) => failed !== undefined) ? EXIT.failed : EXIT.ok;
+  } finally {
+    process.off("SIGINT", onInterrupt);
+  }
+}
+
+function progressText({ task, place, of, seconds, secondsLeft, outcome }: Share): string {
+  const time = seconds === undefined ? "no kernel" : `${(seconds * 1e6).toFixed(1)} us`;
+  return `task ${place} of ${of}, ${task.steps.length} times: ${time}${whyNone(outcome)}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
+}
+
+/** Why a search has no kernel, where that is known. */
+function whyNone(outcome: Share["outcome"]): string {
+  if (outcome.status === "failed") return `; its search failed: ${outcome.because}`;
+  return "unanswered" in outcome && outcome.unanswered ? `; ${unansweredText(outcome.unanswered)}` : "";
+}
+
+/** Names the tasks that the time did not reach. */
+function sayLeftOut(tasks: readonly TunedTask[]): void {
+  const left = tasks.filter(({ searched, beaten }) => !searched && !beaten);
+  if (left.length === 0) return;
+  const lines = left.map(({ task }) => `  ${task.steps.length} times   ${labelOfTask(task)}`);
+  say(
+    `${left.length} of ${tasks.length} tasks got no time; --time with more seconds reaches them\n${lines.join("\n")}`,
+  );
+}
