@@ -1,9 +1,9 @@
-/** @file Options of `automap network`, and the documents that its subcommands print. */
+/** @file Options of `automap network` and `automap tune-network`, and the documents that they print. */
 
 import { z } from "zod";
 import { DEFAULT_DATABASE } from "../db/index.ts";
 import { modelOptions } from "./network-model.ts";
-import { positiveInteger } from "./options.ts";
+import { positiveInteger, wholeNumber } from "./options.ts";
 import { documentOf } from "./output.ts";
 
 export const commonOptions = modelOptions.extend({
@@ -57,4 +57,35 @@ export const emitSchema = documentOf({
   arenaBytes: z.int(),
   weightBytes: z.int(),
   proof: z.string().optional(),
+});
+
+/** A choice, not a measurement: the first trials of the 16 tasks of ResNet-18 that are sums of products take about a minute. */
+export const DEFAULT_NETWORK_SECONDS = 300;
+
+export const tuneNetworkOptions = modelOptions.extend({
+  time: positiveInteger("--time").default(DEFAULT_NETWORK_SECONDS),
+  seed: wholeNumber("--seed").optional(),
+  threads: positiveInteger("--threads").default(1),
+  transfer: z.boolean().default(true),
+  exact: z.boolean().default(false),
+  equalShares: z.boolean().default(false),
+  db: z.string().min(1).default(DEFAULT_DATABASE),
+  json: z.boolean().optional(),
+});
+
+export const tuneNetworkSchema = documentOf({
+  network: z.string(),
+  seconds: z.number().meta({ description: "of all tuned steps, each by its best kernel" }),
+  tasks: z.array(
+    z.strictObject({
+      task: z.string(),
+      nodes: z.array(z.string()).meta({ description: "the first node of each step" }),
+      times: z.int(),
+      searched: z.boolean().meta({ description: "false where the time ended before its turn, or it needed none" }),
+      used: z.boolean().meta({ description: "whether it belongs to the fastest form of its steps" }),
+      beaten: z.boolean().meta({ description: "another form of its steps is faster than it could be" }),
+      seconds: z.number().optional().meta({ description: "of one call of its best kernel" }),
+      failed: z.string().optional().meta({ description: "the error that ended its search" }),
+    }),
+  ),
 });

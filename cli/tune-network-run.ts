@@ -3,9 +3,9 @@
 import type { z } from "zod";
 import { labelOfTask } from "../session/network-report.ts";
 import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
+import { type tuneNetworkOptions, tuneNetworkSchema } from "./network-documents.ts";
 import { type OpenedFor, targetWords } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
-import { type tuneNetworkOptions, tuneNetworkSchema } from "./tune-network.ts";
 import { unansweredText } from "./tune-outcome.ts";
 
 export async function tuneOpened(

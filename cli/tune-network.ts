@@ -6,42 +6,11 @@
  */
 
 import type { Command } from "commander";
-import { z } from "zod";
 import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
-import { addModel, EXACT, modelOptions, openFor } from "./network-model.ts";
-import { parseOptions, positiveInteger, wholeNumber } from "./options.ts";
-import { addJson, documentOf, type ExitCode, say } from "./output.ts";
-
-/** A choice, not a measurement: the first trials of the 16 tasks of ResNet-18 that are sums of products take about a minute. */
-const DEFAULT_NETWORK_SECONDS = 300;
-
-export const tuneNetworkOptions = modelOptions.extend({
-  time: positiveInteger("--time").default(DEFAULT_NETWORK_SECONDS),
-  seed: wholeNumber("--seed").optional(),
-  threads: positiveInteger("--threads").default(1),
-  transfer: z.boolean().default(true),
-  exact: z.boolean().default(false),
-  equalShares: z.boolean().default(false),
-  db: z.string().min(1).default(DEFAULT_DATABASE),
-  json: z.boolean().optional(),
-});
-
-export const tuneNetworkSchema = documentOf({
-  network: z.string(),
-  seconds: z.number().meta({ description: "of all tuned steps, each by its best kernel" }),
-  tasks: z.array(
-    z.strictObject({
-      task: z.string(),
-      nodes: z.array(z.string()).meta({ description: "the first node of each step" }),
-      times: z.int(),
-      searched: z.boolean().meta({ description: "false where the time ended before its turn, or it needed none" }),
-      used: z.boolean().meta({ description: "whether it belongs to the fastest form of its steps" }),
-      beaten: z.boolean().meta({ description: "another form of its steps is faster than it could be" }),
-      seconds: z.number().optional().meta({ description: "of one call of its best kernel" }),
-      failed: z.string().optional().meta({ description: "the error that ended its search" }),
-    }),
-  ),
-});
+import { DEFAULT_NETWORK_SECONDS, tuneNetworkOptions, tuneNetworkSchema } from "./network-documents.ts";
+import { addModel, EXACT, openFor } from "./network-model.ts";
+import { parseOptions } from "./options.ts";
+import { addJson, type ExitCode, say } from "./output.ts";
 
 export function registerTuneNetwork(command: Command, finish: (code: ExitCode) => void): void {
   addJson(addModel(command), tuneNetworkSchema)

@@ -13,7 +13,7 @@ import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { memoisedPair } from "../abstraction/memoised.ts";
-import { visible } from "../abstraction/text.ts";
+import { shellWord, visible } from "../abstraction/text.ts";
 import { databaseOption } from "./default.ts";
 import { DatabaseError, explained, isBusy } from "./error.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
@@ -64,7 +64,7 @@ export function openDatabase(
   checkNames(options, { readonly: true, existing: true, patience: true, key: true }, "openDatabase");
   const { readonly = false, patience = PATIENCE } = options;
   const seals = sealsOf(options.key);
-  const latest = Math.max(...migrations.map((m) => m.version));
+  const latest = latestOf(migrations);
   checkPath(path, readonly, options.existing ?? readonly);
   // A reader creates these files but cannot remove them, so only a writer may create them.
   const leavesLog = readonly && path !== ":memory:" && !existsSync(`${path}-wal`);
@@ -250,7 +250,7 @@ function checkSchema(sqlite: Sqlite.Database, path: string, version: number, mig
   const made = madeBy(migrations, version);
   const isTable = (sql: string | undefined): boolean => sql?.startsWith("CREATE TABLE") === true;
   // A newer schema is unknown, except that only tables are read.
-  const isNewer = version > Math.max(...migrations.map((m) => m.version));
+  const isNewer = version > latestOf(migrations);
   const differs = ([name, sql]: readonly [string, string]): boolean =>
     held.get(name) !== sql && (isTable(sql) || held.has(name));
   const wrong = isNewer
@@ -285,6 +285,8 @@ const madeBy = memoisedPair((migrations: readonly Migration[], version: number):
   }
 });
 
+const latestOf = (migrations: readonly Migration[]): number => Math.max(...migrations.map((m) => m.version));
+
 /** Runs the missing migrations in one transaction. @returns the path of the backup, if the file held anything */
 function migrate(
   sqlite: Sqlite.Database,
@@ -292,6 +294,7 @@ function migrate(
   from: number,
   migrations: readonly Migration[],
 ): string | undefined {
+  checkRoom(sqlite, path, from, migrations);
   const backup = from === 0 ? undefined : backUp(sqlite, path, from);
   // Tables are rebuilt under other names, so references may dangle until the end, where they are checked.
   sqlite.pragma("foreign_keys = OFF");
@@ -310,6 +313,38 @@ function migrate(
     })
     .immediate();
   return backup;
+}
+
+/**
+ * Checks that nothing of the user's own has a name that the migrations need. A view of theirs is replaced, and the backup keeps it.
+ * @throws UsageError naming what is in the way
+ */
+function checkRoom(sqlite: Sqlite.Database, path: string, from: number, migrations: readonly Migration[]): void {
+  const now = madeBy(migrations, from);
+  const coming = [...madeBy(migrations, Number.POSITIVE_INFINITY)].filter(([name]) => !now.has(name));
+  // SQLite ignores the case of names.
+  const needed = new Map(coming.map(([name, sql]) => [name.replace(/ of .*/, "").toLowerCase(), sql]));
+  const found = sqlite
+    .prepare<[], { type: string; name: string }>(
+      "SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'index', 'view') AND sql IS NOT NULL ORDER BY name",
+    )
+    .all();
+  const isOurs = ({ name }: { name: string }): boolean =>
+    [...now.keys()].some((key) => key.replace(/ of .*/, "") === name);
+  const inTheWay = found.find((one) => {
+    const sql = needed.get(one.name.toLowerCase());
+    return sql !== undefined && !isOurs(one) && !(one.type === "view" && sql.startsWith("CREATE VIEW"));
+  });
+  if (!inTheWay) return;
+  const { type, name } = inTheWay;
+  const mine = `${type === "index" ? "an index" : `a ${type}`} "${name}"`;
+  const change = type === "table" ? `ALTER TABLE ${name} RENAME TO my_${name}` : `DROP ${type.toUpperCase()} ${name}`;
+  throw new UsageError(
+    `${path} holds ${mine} that automap did not make, and schema ${latestOf(migrations)} needs its name`,
+    {
+      hint: `${type === "table" ? "rename it" : "make it again under another name"}: sqlite3 ${shellWord(path)} "${change}"`,
+    },
+  );
 }
 
 /** Copies `automap.db` of schema 1 to `automap.v1-backup.db`, synced to disk before anything changes. */

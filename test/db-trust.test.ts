@@ -1,7 +1,8 @@
 /** @file When a record is trusted: differing environments, changed declarations, files of every released schema. */
 
-import { copyFileSync, readFileSync } from "node:fs";
+import { copyFileSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { declarationHash } from "../db/identity.ts";
@@ -24,8 +25,8 @@ import {
 } from "../db/index.ts";
 import { openDatabase as openAt } from "../db/open.ts";
 import { MIGRATIONS, SCHEMA_VERSION } from "../db/schema.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
-import { MACHINE, measured, newTrial, trial, VNNI, workshop } from "./support/database.ts";
+import { INTRINSICS, intrinsicNamed } from "../intrinsics/index.ts";
+import { MACHINE, measured, newTrial, toldIn, trial, VNNI, workshop } from "./support/database.ts";
 
 let shop: ReturnType<typeof workshop>;
 let db: Database;
@@ -88,6 +89,10 @@ describe("a record of another environment", () => {
     expect(differencesOf(showTrial(db, id), HERE).map((d) => d.field)).toEqual(["declaration"]);
     const used = (policy: Policy): string[] => best(db, { trusted: { ...HERE, policy } }).map((t) => t.id);
     expect([used("exact"), used("isa"), used("any")]).toEqual([[own], [own], [id]]);
+    // By name, as commands do, which build no more declarations than records ask for.
+    const named: World = { environment: MACHINE, intrinsics: intrinsicNamed };
+    expect(differencesOf(showTrial(db, id), named)).toEqual(differencesOf(showTrial(db, id), HERE));
+    expect(best(db, { trusted: { ...named, policy: "isa" } }).map((t) => t.id)).toEqual([own]);
     const gone: World = { environment: MACHINE, intrinsics: [] };
     expect(differencesOf(showTrial(db, own), gone)).toMatchObject([{ field: "declaration", here: undefined }]);
   });
@@ -161,6 +166,65 @@ describe("the fastest of many trials", () => {
       for (const limit of [1, 7, 20, 500])
         expect(queryTrials(db, { ...filter, limit }).map((t) => t.id)).toEqual(all.slice(0, limit));
     }
+  });
+});
+
+describe("a file of schema 8 that a user added to", () => {
+  const frozen = join(import.meta.dirname, "fixtures/schema-8.sqlite");
+  const added = (sql: string): string => {
+    const path = shop.path("mine.db");
+    copyFileSync(frozen, path);
+    const file = new Sqlite(path);
+    file.exec(sql);
+    file.close();
+    return path;
+  };
+
+  it.each([
+    [
+      "CREATE TABLE searches (text)",
+      'a table "searches"',
+      'rename it: sqlite3 .* "ALTER TABLE searches RENAME TO my_searches"',
+    ],
+    [
+      "CREATE TABLE Failures (text)",
+      'a table "Failures"',
+      'rename it: sqlite3 .* "ALTER TABLE Failures RENAME TO my_Failures"',
+    ],
+    [
+      "CREATE INDEX instructions ON trials (at)",
+      'an index "instructions"',
+      'make it again under another name: sqlite3 .* "DROP INDEX instructions"',
+    ],
+  ])("%s: is not migrated, and says how to make room", (sql, what, remedy) => {
+    const path = added(sql);
+    expect(toldIn(shop, () => openDatabase(path))).toMatch(
+      new RegExp(`holds ${what} that automap did not make, and schema 9 needs its name\n  ${remedy}`),
+    );
+    expect(readdirSync(shop.path(".")).filter((name) => name.includes("backup"))).toEqual([]);
+    // A reader needs no migration.
+    const reader = openDatabase(path, { readonly: true });
+    expect([reader.version, queryTrials(reader).length]).toEqual([8, 4]);
+    reader.close();
+  });
+
+  it("is migrated once it has made room, and keeps what the user added", () => {
+    const path = added("CREATE TABLE searches (text); INSERT INTO searches VALUES ('mine')");
+    const file = new Sqlite(path);
+    file.exec("ALTER TABLE searches RENAME TO my_searches");
+    file.close();
+    const db = openDatabase(path);
+    expect(db.sqlite.prepare("SELECT text FROM my_searches").pluck().all()).toEqual(["mine"]);
+    expect(db.sqlite.prepare("SELECT count(*) FROM searches").pluck().get()).toBe(1);
+    db.close();
+  });
+
+  it("has its view of that name replaced, and the backup keeps it", () => {
+    const path = added("CREATE VIEW searches AS SELECT 'mine' AS text");
+    openDatabase(path).close();
+    const backup = new Sqlite(shop.path("mine.v8-backup.db"), { readonly: true });
+    expect(backup.prepare("SELECT text FROM searches").pluck().all()).toEqual(["mine"]);
+    backup.close();
   });
 });
 
