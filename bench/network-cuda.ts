@@ -8,10 +8,12 @@
  * `--seconds 0` skips the search: kernels come from the database or the model. Samples of both sides alternate in one
  * process; above 1 automap is faster. A network's time is that of one CUDA graph among repetitions, a step's that of
  * one launch. bench/peers/torch-network.py has PyTorch's forms and reads our weights. Exit code 4: a step is wrong.
+ *
+ * `--stage search`, `build` and `time` do one part each, with packages in the folder `--work`: several builds may run at once, timing is alone.
  */
 
 import { spawn } from "node:child_process";
-import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -21,7 +23,7 @@ import { EnvironmentError, reasonOf } from "../abstraction/error.ts";
 import { openDatabase } from "../db/index.ts";
 import { MODELS } from "../network/models/index.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
-import type { Program } from "../network/program.ts";
+import type { Task } from "../network/tasks.ts";
 import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
@@ -30,7 +32,7 @@ import { type CudaDevice, findCudaDevice } from "../runtime/run/cuda-device.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { gpuEnvironment } from "../session/environment.ts";
 import { gpuChoicesOf } from "../session/gpu-network.ts";
-import { type Choice, inHalfOnGpu, networkSubject, openGraph } from "../session/network.ts";
+import { type Choice, inHalfOnGpu, networkSubject, type OpenNetwork, openGraph } from "../session/network.ts";
 import { buildNetwork, drawInputs, proveNetwork } from "../session/prove-network.ts";
 import { tuneNetwork } from "../session/tune-network.ts";
 import { gpuTargetOf } from "../targets/index.ts";
@@ -49,6 +51,10 @@ const { values } = readOptions({
     db: { type: "string", default: "networks.db" },
     /** Batches at which steps are compared with their equations: `first`, `all` or `none`. */
     prove: { type: "string", default: "first" },
+    /** `all`, `search`, `build` or `time`. */
+    stage: { type: "string", default: "all" },
+    /** Folder of the packages between stages; a temporary one without stages. */
+    work: { type: "string" },
     /** PyTorch's forms, separated by semicolons. */
     forms: { type: "string", default: FORMS },
     /** Limit of PyTorch for a network at one batch. */
@@ -73,6 +79,17 @@ const answer = z.union([
   z.object({ kind: z.literal("form"), form: z.string(), failed: z.string() }),
 ]);
 
+/** What is known of a network before it is timed. */
+const facts = z.object({
+  ...{ package: z.string(), arena: z.number(), weights: z.number(), building: z.number() },
+  proof: z.string().optional(),
+  program: z.string(),
+  inputs: z.array(z.string()),
+  outputs: z.array(z.string()),
+  steps: z.array(z.object({ kernel: z.string(), record: z.number().optional() })),
+});
+type Facts = z.infer<typeof facts>;
+
 if (values.report !== undefined) console.log(report(rowsIn(values.report)));
 else await run();
 
@@ -81,89 +98,147 @@ function rowsIn(path: string): NetworkRow[] {
   return lines.filter((text) => text !== "").map((text) => networkRow.parse(JSON.parse(text)));
 }
 
+/** A network at one batch, and the folder of its package. */
+interface Job {
+  readonly name: string;
+  readonly batch: number;
+  readonly proves: boolean;
+  readonly folder: string;
+  readonly device: CudaDevice;
+  readonly compiler: Compiler;
+}
+
 async function run(): Promise<void> {
   const device = await findCudaDevice();
   if ("status" in device) throw new EnvironmentError(device);
   const compiler = await findCompiler();
   if (compiler.status === "environment") throw new EnvironmentError(compiler);
   const when = wordOf("prove", values.prove, ["first", "all", "none"]);
-  for (const name of values.networks.split(","))
-    for (const [i, batch] of values.batches.split(",").map(Number).entries()) {
-      const proves = when === "all" || (when === "first" && i === 0);
-      try {
-        const row = await measured({ name, batch, proves, device, compiler });
-        appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
-        console.error(report([row]));
-      } catch (error) {
-        // The remaining networks still run.
-        process.exitCode = 1;
-        console.error(`${name}@${batch}: ${reasonOf(error)}`);
+  const stage = wordOf("stage", values.stage, ["all", "search", "build", "time"]);
+  const work = values.work ?? mkdtempSync(join(tmpdir(), "automap-networks-gpu-"));
+  try {
+    for (const name of values.networks.split(","))
+      for (const [i, batch] of values.batches.split(",").map(Number).entries()) {
+        const proves = when === "all" || (when === "first" && i === 0);
+        const folder = join(work, `${wordOf("networks", name, Object.keys(MODELS))}-${batch}`);
+        mkdirSync(folder, { recursive: true });
+        try {
+          await passThrough({ name, batch, proves, folder, device, compiler }, stage);
+        } catch (error) {
+          // The remaining networks still run.
+          process.exitCode = 1;
+          console.error(`${name}@${batch}: ${reasonOf(error)}`);
+        }
       }
-    }
-  writeFileSync(`${values.out}.md`, report(rowsIn(`${values.out}.jsonl`)));
+  } finally {
+    if (values.work === undefined) rmSync(work, { recursive: true, force: true });
+  }
+  if (stage === "all" || stage === "time") writeFileSync(`${values.out}.md`, report(rowsIn(`${values.out}.jsonl`)));
 }
 
-/** A network at one batch. */
-async function measured({
-  name,
-  batch,
-  proves,
-  device,
-  compiler,
-}: {
-  readonly name: string;
-  readonly batch: number;
-  readonly proves: boolean;
-  readonly device: CudaDevice;
-  readonly compiler: Compiler;
-}): Promise<NetworkRow> {
+async function passThrough(job: Job, stage: "all" | "search" | "build" | "time"): Promise<void> {
+  if (stage === "all" || stage === "search") await search(job);
+  if (stage === "all" || stage === "build") await build(job);
+  if (stage === "search" || stage === "build") return;
+  const row = await timed(job);
+  appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
+  console.error(report([row]));
+}
+
+function openedFor({ name, batch }: Job): OpenNetwork {
+  const model = MODELS[name];
+  if (!model) throw new Error(`internal: no network ${name}`);
+  return inHalfOnGpu(openGraph(model({ batch })));
+}
+
+function searchedFile({ folder }: Job): string {
+  return join(folder, "searched");
+}
+
+/** Of all searches so far. */
+function searchedSeconds(job: Job): number {
+  return existsSync(searchedFile(job)) ? Number(readFileSync(searchedFile(job), "utf8")) : 0;
+}
+
+async function search(job: Job): Promise<void> {
+  if (Number(values.seconds) <= 0) return;
+  const { name, batch } = job;
+  const { program } = openedFor(job);
+  const begun = Date.now();
+  await tuneNetwork(program, {
+    ...{ seconds: Number(values.seconds), seed: Number(values.seed), machine: gpuTargetOf(job.device) },
+    ...{ database: values.db, transfer: true },
+    onShare: ({ task, place, of, seconds, secondsLeft }) =>
+      console.error(
+        `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${microseconds(seconds)} us, ${secondsLeft.toFixed(0)} s left`,
+      ),
+  });
+  writeFileSync(searchedFile(job), String(searchedSeconds(job) + (Date.now() - begun) / 1000));
+}
+
+/** Writes and builds the package, with all that its timing needs. */
+async function build(job: Job): Promise<void> {
+  const { name, batch, proves, folder, device, compiler } = job;
   const machine = gpuTargetOf(device);
-  const environment = gpuEnvironment(device, machine);
-  const build = MODELS[wordOf("networks", name, Object.keys(MODELS))];
-  if (!build) throw new Error(`internal: no network ${name}`);
-  const opened = inHalfOnGpu(openGraph(build({ batch })));
+  const opened = openedFor(job);
   const { program } = opened;
   const begun = Date.now();
   const spent = (): number => (Date.now() - begun) / 1000;
-  if (Number(values.seconds) > 0)
-    await tuneNetwork(program, {
-      ...{ seconds: Number(values.seconds), seed: Number(values.seed), machine, database: values.db, transfer: true },
-      onShare: ({ task, place, of, seconds, secondsLeft }) =>
-        console.error(
-          `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${microseconds(seconds)} us, ${secondsLeft.toFixed(0)} s left`,
-        ),
-    });
-  const searched = spent();
   const db = openDatabase(values.db);
-  const choices = gpuChoicesOf(program, machine, { db, environment });
+  const choices = gpuChoicesOf(program, machine, { db, environment: gpuEnvironment(device, machine) });
   db.close();
-  const chosen = spent() - searched;
+  const chosen = spent();
   const subject = networkSubject(program, choices, { gpu: machine });
-  const folder = mkdtempSync(join(tmpdir(), "automap-network-gpu-"));
-  try {
-    writePackage(folder, networkFiles(subject));
-    const parts = partsOfNetwork(subject);
-    const builder = { command: [device.nvcc.path] };
-    const problem = proves ? undefined : await buildNetwork(folder, parts, builder, shareCores());
-    if (problem !== undefined) throw new Error(`${name} does not compile\n${problem}`);
-    const proof = proves ? await proveNetwork(folder, parts, compiler, { builder }) : undefined;
-    const built = spent() - searched - chosen;
-    if (proof?.status === "wrong") process.exitCode = 4;
-    console.error(
-      `${name}@${batch} searched ${searched.toFixed(1)} s, chosen ${chosen.toFixed(1)} s, built${proves ? " and proved" : ""} ${built.toFixed(1)} s`,
-    );
-    const steps = await stepsOf(folder, parts, program, choices);
-    writeFileSync(join(folder, "model.onnx"), onnxBytes(opened.graph));
-    const peers = await besidePyTorch(folder, subject.name);
-    return {
-      ...{ network: name, batch, device: device.name, driver: device.driver, nvcc: device.nvcc.version },
-      ...{ seconds: searched, building: built },
-      ...(proof && { proof: "said" in proof ? `${proof.status}: ${proof.said}` : proof.status }),
-      ...{ arena: parts.memory.bytes, weights: parts.weights.length, steps, ...peers },
-    };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  writePackage(join(folder, "package"), networkFiles(subject), true);
+  const at = join(folder, "package");
+  const parts = partsOfNetwork(subject);
+  const builder = { command: [device.nvcc.path] };
+  const problem = proves ? undefined : await buildNetwork(at, parts, builder, shareCores());
+  if (problem !== undefined) throw new Error(`${name} does not compile\n${problem}`);
+  const proof = proves ? await proveNetwork(at, parts, compiler, { builder }) : undefined;
+  if (proof?.status === "wrong") process.exitCode = 4;
+  const building = spent() - chosen;
+  console.error(
+    `${name}@${batch} chosen ${chosen.toFixed(1)} s, built${proves ? " and proved" : ""} ${building.toFixed(1)} s`,
+  );
+  writeFileSync(join(folder, "model.onnx"), onnxBytes(opened.graph));
+  const inputs = drawInputs(program, 1).bytes.map((bytes, i) => {
+    const file = join(folder, `input_${i}.bin`);
+    writeFileSync(file, bytes);
+    return file;
+  });
+  const known: Facts = {
+    ...{ package: subject.name, arena: parts.memory.bytes, weights: parts.weights.length, building, inputs },
+    ...(proof && { proof: "said" in proof ? `${proof.status}: ${proof.said}` : proof.status }),
+    program: join(at, networkBuildOf(parts).main.output),
+    outputs: program.outputs.map((_, i) => join(folder, `output_${i}.bin`)),
+    steps: kernelsOf(parts, choices),
+  };
+  writeFileSync(join(folder, "facts.json"), JSON.stringify(known));
+}
+
+/** Where the kernel of each step comes from. */
+function kernelsOf({ subject: { program }, steps }: NetworkParts, choices: ReadonlyMap<Task, Choice>): Facts["steps"] {
+  const byStep = new Map([...choices].flatMap(([task, choice]) => task.steps.map((step) => [step, choice] as const)));
+  return program.steps.map((step, i) => {
+    if (steps[i]?.kernel === undefined) return { kernel: "with the last step of its rows" };
+    const choice = byStep.get(step);
+    const kernel = choice && "place" in choice ? `${choice.kind}: ${choice.place}` : "threads";
+    return { kernel, ...(choice?.kind === "record" && { record: choice.seconds }) };
+  });
+}
+
+async function timed(job: Job): Promise<NetworkRow> {
+  const { name, batch, folder, device } = job;
+  const known = facts.parse(JSON.parse(readFileSync(join(folder, "facts.json"), "utf8")));
+  const steps = await stepsOf(known);
+  const peers = await besidePyTorch(folder, known.package);
+  return {
+    ...{ network: name, batch, device: device.name, driver: device.driver, nvcc: device.nvcc.version },
+    ...{ seconds: searchedSeconds(job), building: known.building },
+    ...(known.proof !== undefined && { proof: known.proof }),
+    ...{ arena: known.arena, weights: known.weights, steps, ...peers },
+  };
 }
 
 function microseconds(seconds: number | undefined): string {
@@ -171,37 +246,15 @@ function microseconds(seconds: number | undefined): string {
 }
 
 /** Times each step by itself with the package's own program. */
-async function stepsOf(
-  folder: string,
-  parts: NetworkParts,
-  program: Program,
-  choices: ReadonlyMap<unknown, Choice>,
-): Promise<NetworkRow["steps"]> {
-  const work = join(folder, "work");
-  mkdirSync(work);
-  const inputs = drawInputs(program, 1).bytes.map((bytes, i) => {
-    const file = join(work, `input_${i}.bin`);
-    writeFileSync(file, bytes);
-    return file;
-  });
-  const outputs = program.outputs.map((_, i) => join(work, `output_${i}.bin`));
-  const command = [join(folder, networkBuildOf(parts).main.output), "--steps", "1", ...inputs, ...outputs];
-  const ran = await runChild(command, { timeLimitMs: RUN_LIMIT_MS });
+async function stepsOf({ program, inputs, outputs, steps }: Facts): Promise<NetworkRow["steps"]> {
+  const ran = await runChild([program, "--steps", "1", ...inputs, ...outputs], { timeLimitMs: RUN_LIMIT_MS });
   if (ran.status !== "ok") throw new Error(`the network's program: ${ran.status}\n${ran.stderr}`);
-  const kinds = [...choices.entries()].flatMap(([task, choice]) =>
-    (task as { readonly steps: Program["steps"] }).steps.map((step) => [step.nodes[0] ?? "", choice] as const),
-  );
-  const byNode = new Map(kinds);
   return ran.stdout
     .trim()
     .split("\n")
     .map((line, i) => {
       const [seconds = "", ...words] = line.split(" ");
-      if (parts.steps[i]?.kernel === undefined)
-        return { name: words.join(" "), seconds: 0, kernel: "with the last step of its rows" };
-      const choice = byNode.get(words[0] ?? "");
-      const kernel = choice && "place" in choice ? `${choice.kind}: ${choice.place}` : "threads";
-      const record = choice?.kind === "record" ? choice.seconds : undefined;
+      const { kernel = "", record } = steps[i] ?? {};
       return { name: words.join(" "), seconds: Number(seconds), kernel, ...(record !== undefined && { record }) };
     });
 }
@@ -212,7 +265,7 @@ async function besidePyTorch(folder: string, name: string): Promise<Pick<Network
   const request = join(folder, "request.json");
   const asked = {
     model: join(folder, "model.onnx"),
-    package: folder,
+    package: join(folder, "package"),
     name,
     forms: values.forms.split(";").filter((form) => form !== ""),
   };

@@ -1,6 +1,7 @@
 """A network of automap on a GPU beside the same network in PyTorch, in one process, samples in turns.
 
 usage: torch-network.py REQUEST.json        {"model": "x.onnx", "package": "folder", "name": "resnet18", "forms": [...], "rounds": 30, "seconds": 0.02}
+With "warm": true it only prepares the forms.
 
 The model is read by the package `onnx` and its nodes become calls of PyTorch in half precision, images in channels_last; weights are the model's. Forms:
 
@@ -278,6 +279,12 @@ def main():
     exact = Net(nodes_of(), dict(constants), torch.float32, "cuda").eval()(*inputs_of(torch.float32))
     half = inputs_of(torch.float16)
     tell(kind="library", torch=torch.__version__, cudnn=torch.backends.cudnn.version(), gpu=torch.cuda.get_device_name())
+
+    # Fills the caches of PyTorch's compilers, for a process that times later.
+    if request.get("warm"):
+        for name in request["forms"]:
+            form_of(name, [last(x) for x in half])
+        return
 
     # 1. Ours, by the package's own module.
     sys.path.insert(0, request["package"])
