@@ -5,11 +5,11 @@
  *
  * The steps stay what they are, each with its equation and its output, so a proof still checks every one of them. A chain grows from a sum:
  * backwards over the element-wise steps that make what it reads, forwards over the steps that read what it makes, as long as their indices
- * allow it (abstraction/row-chain.ts). It ends at the first other step that reads one of its values, because it is computed where its last
+ * allow it (abstraction/row-chain.ts). On a GPU, element-wise steps without a sum are chains too. A chain ends at the first other step that reads one of its values, because it is computed where its last
  * step stands.
  */
 
-import { outputOf, type Tensor } from "../abstraction/computation.ts";
+import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { rowMajor, storageText } from "../abstraction/layout.ts";
 import { type ChainPart, KEPT, placedInRows, type RowChain, type Rows, rowsOf } from "../abstraction/row-chain.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
@@ -30,14 +30,27 @@ export interface ChainOptions {
   readonly threads?: number;
   /** Whether a step may be computed in a chain; all may by default. */
   readonly isFree?: (step: Step) => boolean;
+  /** Whether steps that sum nothing may be a chain, with rows of one element: worth a launch each on a GPU. */
+  readonly withoutSums?: boolean;
 }
 
 /** Elements that the rows of a chain's values may have together: 64 KiB of f32, which stay in the caches of a core. */
 const MOST_IN_CACHE = 16_384;
 
 /** The chains of a program. No step is part of two. */
-export function chainsOf(program: Program, { threads = 1, isFree = () => true }: ChainOptions = {}): StepChain[] {
-  return new Chains(program, threads, isFree).all();
+export function chainsOf(
+  program: Program,
+  { threads = 1, isFree = () => true, withoutSums = false }: ChainOptions = {},
+): StepChain[] {
+  const chains = new Chains(program, threads, isFree);
+  return [...chains.all(rowsOf), ...(withoutSums ? chains.all(elementsOf) : [])];
+}
+
+/** The elements of a step that sums nothing, as rows. */
+function elementsOf(computation: Computation): Rows | undefined {
+  const rows = { rows: elementCount(outputOf(computation)), columns: 1 };
+  const placed = computation.equation.op === "=" ? placedInRows(computation, rows) : undefined;
+  return placed && "makes" in placed ? rows : undefined;
 }
 
 /** A step as part of a chain. */
@@ -62,9 +75,10 @@ class Chains {
     this.given = new Set(outputs.map(({ value }) => rootOf(value)));
   }
 
-  all(): StepChain[] {
+  /** @param rowsIn the rows of a chain that begins around a step */
+  all(rowsIn: (computation: Computation) => Rows | undefined): StepChain[] {
     return this.steps.flatMap((step, place) => {
-      const rows = rowsOf(step.computation);
+      const rows = rowsIn(step.computation);
       if (!rows || rows.rows < this.threads || !this.mayJoin(step)) return [];
       const members = this.around(place, rows);
       if (members.length < 2) return [];
@@ -87,9 +101,9 @@ class Chains {
     return [];
   }
 
-  /** A sum, and the element-wise steps that what it reads is made by. */
-  private before(sum: number, rows: Rows): ReadonlySet<number> {
-    const found = new Set([sum]);
+  /** A step, a sum as a rule, and the element-wise steps that what it reads is made by. */
+  private before(anchor: number, rows: Rows): ReadonlySet<number> {
+    const found = new Set([anchor]);
     // A set is walked in the order in which it grows.
     for (const place of found)
       for (const value of Object.values(this.steps[place]?.reads ?? {})) {

@@ -22,7 +22,7 @@ import { inHalf } from "../network/half.ts";
 import { channelsLast } from "../network/layout.ts";
 import { type LowerOptions, lowerGraph } from "../network/lower.ts";
 import { readOnnx } from "../network/onnx/read.ts";
-import type { Program } from "../network/program.ts";
+import type { Program, Step } from "../network/program.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
@@ -196,7 +196,8 @@ export function chainsIn(
     [...choices].flatMap(([{ steps }, choice]) => (choice.kind === "loops" && choice.kernel ? steps : [])),
   );
   const kernels = new Map<string, Kernel | undefined>();
-  return chainsOf(program, { threads, isFree: (step) => free.has(step) }).flatMap((one) => {
+  const options = { threads, isFree: (step: Step) => free.has(step), withoutSums: gpu !== undefined };
+  return chainsOf(program, options).flatMap((one) => {
     const key = JSON.stringify(one.chain);
     if (!kernels.has(key))
       kernels.set(
