@@ -7,7 +7,7 @@ import {
   type LaneCandidate,
   type LaneSchedule,
 } from "../abstraction/candidate.ts";
-import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { type Computation, extentsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -174,8 +174,9 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
       ...(onWarps && computation.time && residentOf(computation, schedule)),
     },
   );
-  // A time step may contain no product and sum that a multiply-add computes.
-  return { ...kernel, promises: computation.time ? undefined : intrinsic.mnemonic };
+  // A time step, and a window of one tap, may contain no product and sum that a multiply-add computes.
+  const isPromised = !computation.time && tapsIn(computation, schedule) > 1;
+  return { ...kernel, promises: isPromised ? intrinsic.mnemonic : undefined };
 }
 
 /**
@@ -186,6 +187,13 @@ function residentOf(computation: Computation, schedule: LaneSchedule): { readonl
   const steps = stepsOf(computation);
   if (!isSteps(steps)) return undefined;
   return { resident: residentWarps(warpTile(steps, schedule), bytesOf(outputOf(computation).dtype)) };
+}
+
+/** The number of taps of a window, those of loops that are kept included. */
+function tapsIn(computation: Computation, { rolled }: LaneSchedule): number {
+  const verdict = tapsOf(computation, rolled);
+  const extents = extentsOf(computation);
+  return verdict.ok ? rolled.reduce((n, name) => n * (extents[name] ?? 1), verdict.sum.taps.length) : 0;
 }
 
 /** Why a schedule cannot compute it. */

@@ -92,6 +92,13 @@ describe("lanes of 16 bits", () => {
     expect(windowOf("f16", "avx512.fma.f16").features).toContain("avx512fp16");
   });
 
+  it("promise no multiply-add for a window of one tap, which has nothing to add", () => {
+    const schedule = { ...WINDOW, rows: 1 };
+    const promised = (r: number): string | undefined =>
+      generateDesign(image("f16", { r, s: 1 }), { kind: "lanes", intrinsic: "avx512.fma.f16", schedule }).promises;
+    expect([promised(1), promised(2)]).toEqual([undefined, "vfmadd132ph"]);
+  });
+
   it("add the low 16 bits of products of s16, as the equation does", () => {
     const computation = image("s16");
     const alternating = (tensor: string, x: number): Float64Array =>
