@@ -15,6 +15,7 @@ import { generateLanes } from "../codegen/lanes.ts";
 import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
 import { runChild } from "../runtime/child.ts";
 import { emulationFolder } from "../runtime/emulation.ts";
+import { reducedLayers } from "./support/resnet-layers.ts";
 import { inFull } from "./support/slow.ts";
 import { integerInputs } from "./support/space-time.ts";
 import { disagreements, kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
@@ -37,29 +38,11 @@ const COMPUTATIONS = [
   operator("conv2d", "u8s8", { c: 4, h: 7, w: 9, k: 17, r: 3, s: 3, pad: 1 }),
 ];
 
-/** The convolutions of ResNet-18 with fewer channels and rows: channels, rows, kernels, taps a side, stride, padding, types. */
-const LAYERS = [
-  [3, 28, 8, 7, 2, 3, "u8s8"],
-  [16, 7, 24, 3, 2, 1, "bf16"],
-  [8, 14, 8, 3, 1, 1, "f16"],
-  [8, 14, 8, 1, 1, 0, "bf16"],
-  [8, 14, 16, 3, 2, 1, "u8s8"],
-  [8, 14, 16, 1, 2, 0, "f16"],
-  [16, 7, 16, 3, 1, 1, "s8"],
-  [16, 7, 24, 1, 2, 0, "u8s8"],
-  [24, 7, 24, 3, 1, 1, "f16"],
-  [24, 7, 40, 3, 2, 1, "bf16"],
-  [24, 7, 40, 1, 2, 0, "u8s8"],
-  [40, 7, 40, 3, 1, 1, "s8"],
-] as const;
-
 const ofFamily = (rows: ReturnType<typeof rowsOf>, family: string) => rows.filter((row) => row.family === family);
 
 describe.each(DEVICES)("thread groups of %s", (_, isa) => {
   it("equal the equation in layers of ResNet-18, and in every type", async () => {
-    const layers = LAYERS.slice(0, inFull(12, 2)).map(([c, h, k, r, stride, pad, types]) =>
-      operator("conv2d", types, { c, h, w: h, k, r, s: r, stride, pad }),
-    );
+    const layers = reducedLayers().slice(0, inFull(12, 2));
     const types = inFull(["s8", "u8s8", "f16", "bf16", ...TF32[isa]], ["s8", ...TF32[isa]]);
     const others = types.flatMap((type) => [
       operator("matmul", type, { m: 9, n: 33, k: 41 }),

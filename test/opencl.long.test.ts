@@ -13,6 +13,7 @@ import { problemOf } from "../session/offline.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { localOpenCl } from "../session/workplace.ts";
 import { OPENCL_ISA } from "../targets/index.ts";
+import { reducedLayers } from "./support/resnet-layers.ts";
 import { inFull } from "./support/slow.ts";
 import { disagreements, kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
 
@@ -39,6 +40,11 @@ describe.each(DEVICES)("sub-groups of %s", (device, isa) => {
     const made = COMPUTATIONS.flatMap((computation) => kernelsOf(computation, rowsOf(isa), DRAWN));
     expect(await disagreements(made)).toEqual([]);
   }, 120_000);
+
+  it("equal the equation in the layers of ResNet-18 by name", async () => {
+    const layers = reducedLayers().slice(0, inFull(12, 1));
+    expect(await disagreements(layers.flatMap((c) => kernelsOf(c, rowsOf(isa), inFull(2, 1))))).toEqual([]);
+  }, 300_000);
 
   it.skipIf(findOcloc() === undefined)(
     "are compiled by ocloc with as many DPAS as their source has",

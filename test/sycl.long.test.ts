@@ -10,6 +10,7 @@ import { describe, expect, it } from "vitest";
 import { findProgram, runChild } from "../runtime/child.ts";
 import { complaint } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
+import { reducedLayers } from "./support/resnet-layers.ts";
 import { inFull } from "./support/slow.ts";
 import { disagreements, kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
 
@@ -43,6 +44,11 @@ describe.each(DEVICES)("sub-groups of %s", (_, isa) => {
   it("equal the equation by joint matrices", async () => {
     expect(await disagreements(COMPUTATIONS.flatMap((c) => kernelsOf(c, joint, DRAWN)))).toEqual([]);
   }, 120_000);
+
+  it("equal the equation in the layers of ResNet-18 by name", async () => {
+    const layers = reducedLayers().slice(0, inFull(12, 1));
+    expect(await disagreements(layers.flatMap((c) => kernelsOf(c, joint, inFull(2, 1))))).toEqual([]);
+  }, 300_000);
 
   it("equal the equation by multiply-adds of lanes", async () => {
     const all = [...PLAIN, ...COMPUTATIONS.slice(0, inFull(6, 2))];
