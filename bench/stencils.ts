@@ -236,12 +236,15 @@ async function exactReference(computation: Computation, runner: Runner): Promise
   };
 }
 
-/** The fastest known copy: memcpy, or our own loads with non-temporal stores. */
+/** Columns of a copy in rows. All cases have a multiple of so many outputs. */
+const COPIED_COLUMNS = 8192;
+
+/** The fastest known copy: memcpy, or our own loads with non-temporal stores, of one row or several at once. */
 async function copySeconds(elements: number, runner: Runner): Promise<number> {
   const computation = defineComputation({
     name: "copy",
-    equation: "out[i] = in[i]",
-    extents: { i: elements },
+    equation: "out[i,j] = in[i,j]",
+    extents: { i: elements / COPIED_COLUMNS, j: COPIED_COLUMNS },
     tensors: { in: values.type === "f64" ? "f64" : "f32" },
   });
   const reference = await exactReference(computation, runner);
@@ -249,8 +252,8 @@ async function copySeconds(elements: number, runner: Runner): Promise<number> {
     ...{ dataflow: "FBS-load", lanes: values.type === "f64" ? 8 : 16, rows: 1, vectors: 4, rolled: [] },
     ...{ weights: "memory", borders: "peeled", strip: 0, threads },
   };
-  const streamed = [512, 2048].map((prefetchBytes) =>
-    kernelOf(computation, { ...plain, streaming: true, prefetchBytes }),
+  const streamed = [1, 4].flatMap((rows) =>
+    [512, 2048, 8192].map((prefetchBytes) => kernelOf(computation, { ...plain, rows, streaming: true, prefetchBytes })),
   );
   const [first] = streamed;
   if (!first) throw new Error("internal: no copy");
