@@ -84,7 +84,7 @@ function emitted(graph: Graph, name: string): { at: string; parts: NetworkParts 
 
 /** Steps that are computed with a later one of their rows. */
 const TOGETHER: Readonly<Record<string, number>> = {
-  ...{ "a residual block": 3, "moves alone": 0, norms: 10 },
+  ...{ "a residual block": 3, "moves alone": 1, norms: 10 },
   "heads of attention": 12,
 };
 
