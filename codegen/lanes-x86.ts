@@ -138,8 +138,7 @@ export class X86Lanes extends VectorExpressions {
   protected override prefetched({ tensor, index }: Access, isDistant: boolean, extents: Extents): Code[] {
     // A prefetch of a line outside the tensor is harmless, so nothing is tested.
     const { at } = this.c.place({ kind: "access", tensor, index }, extents);
-    const helper = isDistant ? code`prefetch_distant` : code`prefetch_from`;
-    return [code`${helper}(${this.c.tensor(tensor)}, ${at});`];
+    return [code`${isDistant ? code`prefetch_distant` : code`prefetch_from`}(${this.c.tensor(tensor)}, ${at});`];
   }
 
   protected width(dtype: DType): number {
