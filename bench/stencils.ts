@@ -102,6 +102,9 @@ interface Row {
   }[];
 }
 
+/** Columns of a copy in rows. All cases have a multiple of so many outputs. */
+const COPIED_COLUMNS = 8192;
+
 const rows: Row[] = [];
 for (const side of values.sizes.split(",").map(Number))
   for (const name of values.cases.split(",")) {
@@ -235,9 +238,6 @@ async function exactReference(computation: Computation, runner: Runner): Promise
     ],
   };
 }
-
-/** Columns of a copy in rows. All cases have a multiple of so many outputs. */
-const COPIED_COLUMNS = 8192;
 
 /** The fastest known copy: memcpy, or our own loads with non-temporal stores, of one row or several at once. */
 async function copySeconds(elements: number, runner: Runner): Promise<number> {
