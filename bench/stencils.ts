@@ -292,7 +292,9 @@ function productSeconds(computation: Computation): number {
   return (((operationsOf(computation) / 2) * bytes) / ZMM.bytes) * (issue / target.clockHz.value / threads);
 }
 
-const boundOf = (row: Row): number => Math.max(row.copy, row.products);
+function boundOf({ copy, products }: Row): number {
+  return Math.max(copy, products);
+}
 
 function secondsOf(m: Measurement | undefined): number {
   return m?.status === "ok" ? m.median : Number.POSITIVE_INFINITY;
