@@ -7,9 +7,9 @@
  *
  *     o[b0,b1,m,n] += ..,   t[b,i,h,d] = o[b,h,i,d]    ->   o[b0,m,b1,n] += ..
  *
- * A move has one read at affine indices inside its input: Transpose, Slice, Split, with reshapes that keep the indices affine. It goes only when
+ * A move has one read at affine indices inside its input: Transpose, Slice, Split, Expand, with reshapes that keep the indices affine. It goes only when
  * all its readers can take it, and stays where it would cost a product more than it costs itself. Kernels copy what they read often into the
- * order of their instruction, so another order of a matrix costs them no more than the move. A product that reads each element less than
+ * order of their instruction, so another order of a matrix costs them no more than the move. A product that reads each element fewer than
  * {@link COPIED_FROM} times reads it in place, and a result is stored as it is computed: what lies side by side must then stay so. Nor may
  * elements of different matrices of a batch come to lie side by side.
  */
@@ -236,10 +236,16 @@ function inWriter(move: Move, steps: readonly Step[], given: ReadonlySet<Value>)
   if (!writer || given.has(root) || multiplyAddsOf(writer.computation) === 0) return undefined;
   if (steps.some(({ reads }) => reads !== move.step.reads && Object.values(reads).some((v) => rootOf(v) === root)))
     return undefined;
-  const order = orderOf(move, shapeOf(outputOf(writer.computation)));
-  const made = order && attempt(() => inOrder(writer.computation, order));
+  const stored = shapeOf(outputOf(writer.computation));
+  const order = orderOf(move, stored);
+  if (!order) return undefined;
+  // An image's storage follows from the places of its dimensions, so writer and readers must agree on them.
+  const { output } = move.step;
+  const turned = order.map((d) => stored[d] ?? 1);
+  if (output.shape.length === 4 && !isSameShape(turned, output.shape)) return undefined;
+  const made = attempt(() => inOrder(writer.computation, order));
   if (!made) return undefined;
-  return new Map([[writer, withNodesOf(move, { ...writer, computation: made, output: move.step.output })]]);
+  return new Map([[writer, withNodesOf(move, { ...writer, computation: made, output })]]);
 }
 
 /** The dimensions of a result in the order in which a move puts them, of which the last stays; those of one element come first. */
@@ -251,10 +257,11 @@ function orderOf({ shape, made, read, target }: Move, stored: readonly number[])
     to.map((d) => stored[d] ?? 1),
   );
   if (!isSame || elementsIn(made) !== elementsIn(shape)) return undefined;
-  const order = target.flatMap((name) => {
+  // A move that cuts one dimension and repeats another may make as many elements: each must be read whole.
+  const order = target.flatMap((name, place) => {
     const at = from.findIndex((d) => {
       const e = read.index[d];
-      return e?.kind === "axis" && e.name === name;
+      return e?.kind === "axis" && e.name === name && shape[d] === made[place];
     });
     return to[at] ?? [];
   });

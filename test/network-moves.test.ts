@@ -111,6 +111,27 @@ describe("moves beside products", () => {
       ["MatMul", "Split", "Concat"],
     ],
     [
+      "a part of a result is moved and repeated, so that there are as many elements",
+      (net) => {
+        const product = net.node("MatMul", [net.input("y", [4, 20]), net.input("x", [20, 20])]);
+        const top = net.node("Slice", [product, net.whole("starts", [0]), net.whole("ends", [2])]);
+        const twice = net.node("Expand", [top, net.whole("twice", [2, 2, 20])]);
+        return net.node("ReduceMax", [twice, net.whole("axis", [1])], { keepdims: 0 });
+      },
+      ["MatMul", "Expand Slice", "ReduceMax"],
+    ],
+    [
+      "an image would have its dimension of one element elsewhere than its readers have",
+      (net) => {
+        const filters = (name: string, shape: readonly number[]): string =>
+          net.constant(name, shape, new Float32Array(shape.reduce((n, size) => n * size, 1)).fill(1));
+        const image = net.node("Conv", [net.input("image", [1, 3, 1, 20]), filters("first", [16, 3, 1, 1])]);
+        const moved = net.node("Transpose", [image], { perm: [0, 1, 3, 2] });
+        return net.node("Conv", [moved, filters("second", [16, 16, 3, 1])], { pads: [1, 0, 1, 0] });
+      },
+      ["Conv", "Transpose", "Conv"],
+    ],
+    [
       "the user and another step read a result as it was",
       (net) =>
         ["a", "b"].flatMap((name) => {
