@@ -294,7 +294,8 @@ function migrate(
   from: number,
   migrations: readonly Migration[],
 ): string | undefined {
-  checkRoom(sqlite, path, from, migrations);
+  // Another process may be migrating the file: its version and what it holds must be of one moment.
+  sqlite.transaction(() => checkRoom(sqlite, path, recognise(sqlite, path), migrations)).deferred();
   const backup = from === 0 ? undefined : backUp(sqlite, path, from);
   // Tables are rebuilt under other names, so references may dangle until the end, where they are checked.
   sqlite.pragma("foreign_keys = OFF");

@@ -199,7 +199,7 @@ describe("a file of schema 8 that a user added to", () => {
   ])("%s: is not migrated, and says how to make room", (sql, what, remedy) => {
     const path = added(sql);
     expect(toldIn(shop, () => openDatabase(path))).toMatch(
-      new RegExp(`holds ${what} that automap did not make, and schema 9 needs its name\n  ${remedy}`),
+      new RegExp(`holds ${what} that automap did not make, and schema ${SCHEMA_VERSION} needs its name\n  ${remedy}`),
     );
     expect(readdirSync(shop.path(".")).filter((name) => name.includes("backup"))).toEqual([]);
     // A reader needs no migration.
