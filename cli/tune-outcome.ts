@@ -103,6 +103,9 @@ export const judgedSchema = documentOf({
 /** The document of a search, of a ranking (--model-only), or of kernels for a machine that is not available. */
 export const tuneSchema = z.union([searchSchema, rankSchema, judgedSchema]);
 
+/** Milliseconds. A timer takes no more. */
+const LONGEST_TIMER = 2 ** 31 - 1;
+
 /** The candidates that the model ranks highest, without measurement. */
 export async function rank(
   computation: Computation,
@@ -111,7 +114,8 @@ export async function rank(
   signal: AbortSignal,
 ): Promise<ExitCode> {
   const compile = offlineCompiler(choice.machine, choice.intrinsics[0]?.language);
-  const late = given.time === undefined ? [] : [AbortSignal.timeout(1000 * given.time)];
+  const late =
+    compile && given.time !== undefined ? [AbortSignal.timeout(Math.min(1000 * given.time, LONGEST_TIMER))] : [];
   const found = await rankByModelInTime(computation, {
     ...choice,
     signal,
@@ -135,7 +139,8 @@ export async function rank(
   }
   if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given, 0);
   const until = AbortSignal.any([signal, ...late]);
-  if (compile && !until.aborted) say("compiling kernels offline, whose instructions are counted: some seconds");
+  if (compile && !until.aborted && !given.quiet)
+    say("compiling kernels offline, whose instructions are counted: some seconds");
   const counting = compile && (await rankCounted(computation, ranked, choice.machine, { compile, signal: until }));
   const shown = (counting?.ranking ?? ranked).slice(0, SHOWN);
   if (given.json) {

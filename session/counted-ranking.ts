@@ -5,7 +5,8 @@
  *     ranking[0]?.compiled?.code?.loops          { executions 1792, instructions 117, sends 26, products 3 } ...
  *
  * Nothing can be measured, so compiled code takes the place of measurements: candidates are compiled some at a time, the model's correction is
- * fitted to what their counted instructions predict, and chooses the next ones. What spills or lacks its products is dropped.
+ * fitted to what their counted instructions predict, and chooses the next ones. What spills or lacks its products is dropped. An estimate is too low as a
+ * rule, so what could not be counted stands behind what was.
  */
 
 import { availableParallelism } from "node:os";
@@ -36,7 +37,7 @@ export interface Ranked extends Expected {
 }
 
 export interface CountedRanking {
-  /** Compiled kernels, shortest predicted time first, and behind them candidates that were not compiled. */
+  /** Counted kernels, shortest predicted time first; behind them those that could not be counted, then candidates that were not compiled. */
   readonly ranking: readonly Ranked[];
   readonly dropped: readonly { readonly expected: Expected; readonly why: string }[];
 }
@@ -89,6 +90,9 @@ export async function rankCounted(
       throw error;
     });
     if (!built) return undefined;
+    // The compiler itself may fail, as one that does not know the machine does.
+    if (built.status === "compile-failed")
+      return { ...expected, compiled: { kernel, code: { uncounted: built.log }, estimated: prediction } };
     const why = problemOf(kernel, built);
     if (built.status !== "compiled" || why !== undefined) return why ?? built.status;
     const code = countedCode(kernel, built.functions);
@@ -112,13 +116,18 @@ export async function rankCounted(
       else if (typeof ranked === "string") dropped.push({ expected: tried.expected, why: ranked });
       else {
         compiled.push(ranked);
-        if (tried.costs) observations.push({ costs: tried.costs, measuredSeconds: ranked.prediction.seconds });
+        if (tried.costs && isCounted(ranked))
+          observations.push({ costs: tried.costs, measuredSeconds: ranked.prediction.seconds });
       }
     }
   }
-  compiled.sort((a, b) => a.prediction.seconds - b.prediction.seconds);
+  compiled.sort((a, b) => Number(isCounted(b)) - Number(isCounted(a)) || a.prediction.seconds - b.prediction.seconds);
   const others = waiting.map(({ expected }) => expected).sort((a, b) => a.prediction.seconds - b.prediction.seconds);
   return { ranking: [...compiled, ...others], dropped };
+}
+
+function isCounted({ compiled }: Ranked): boolean {
+  return compiled !== undefined && !("uncounted" in compiled.code);
 }
 
 /** The parts of a candidate's estimated time; undefined for a design on lanes. */
