@@ -371,6 +371,9 @@ function checkTemplates({ name, operands, emit }: Intrinsic): void {
 /** Formulas already found valid, with the extents of their axes; instructions of different widths and types share them. */
 const rightStorages = new Set<string>();
 
+/** Elements and copies of an operand whose places are looked at, at most: more than any instruction has. */
+const MOST_PLACES = 2 ** 24;
+
 /** Checks that no two logical elements share a place and no copy of a broadcast overlaps another element. */
 function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
   if (operand.storage === undefined) return;
@@ -379,6 +382,11 @@ function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
   const extents: Extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
   const subject = JSON.stringify([operand.storage, axes, axes.map((name) => extents[name])]);
   if (rightStorages.has(subject)) return;
+  const count = axes.reduce((product, name) => product * (extents[name] ?? 1), 1);
+  if (count > MOST_PLACES)
+    throw new UsageError(
+      `${intrinsic.name}: ${operand.name} has ${count} elements with its copies, more than the ${MOST_PLACES} whose storage is checked`,
+    );
   const places = valuesOver(operand.storage, axes, extents);
   const elements = valuesOver(logical, axes, extents);
   const puts = `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts`;

@@ -134,6 +134,12 @@ describe("a declaration is refused", () => {
     );
   });
 
+  it("when it has more elements than anything would hold", () => {
+    expect(complaint({ extents: { m: 1, n: 2 ** 16, k: 2 ** 9 } })).toMatch(
+      /^toy\.dot: \w has 33554432 elements with its copies, more than the 16777216 whose storage is checked$/,
+    );
+  });
+
   it("when a copy of a broadcast lands on another element", () => {
     const a = { dtype: "u8", storage: "reg[n + k]" } as const;
     expect(complaint({ operands: { ...toy.operands, a } })).toMatchInlineSnapshot(
