@@ -18,9 +18,9 @@ import type { Value } from "../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
-import { writePackage } from "../session/package-folder.ts";
 import { environmentOf } from "../session/environment.ts";
 import { type Choice, choicesOf, inRecordedForms, networkSubject } from "../session/network.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { buildNetwork } from "../session/prove-network.ts";
 import type { OnnxArray } from "./peers/onnxruntime.ts";
 

@@ -19,7 +19,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { EnvironmentError, reasonOf } from "../abstraction/error.ts";
+import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import { openDatabase } from "../db/index.ts";
 import { MODELS } from "../network/models/index.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
@@ -29,10 +29,10 @@ import { runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { type CudaDevice, findCudaDevice } from "../runtime/run/cuda-device.ts";
-import { writePackage } from "../session/package-folder.ts";
 import { gpuEnvironment } from "../session/environment.ts";
 import { gpuChoicesOf } from "../session/gpu-network.ts";
 import { type Choice, inHalfOnGpu, networkSubject, type OpenNetwork, openGraph } from "../session/network.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { buildNetwork, drawInputs, proveNetwork } from "../session/prove-network.ts";
 import { tuneNetwork } from "../session/tune-network.ts";
 import { gpuTargetOf } from "../targets/index.ts";
@@ -115,12 +115,15 @@ async function run(): Promise<void> {
   if (compiler.status === "environment") throw new EnvironmentError(compiler);
   const when = wordOf("prove", values.prove, ["first", "all", "none"]);
   const stage = wordOf("stage", values.stage, ["all", "search", "build", "time"]);
+  if (stage !== "all" && values.work === undefined)
+    throw new UsageError(`--stage ${stage} needs --work`, { hint: "the folder that the next stage reads" });
+  const names = values.networks.split(",").map((name) => wordOf("networks", name, Object.keys(MODELS)));
   const work = values.work ?? mkdtempSync(join(tmpdir(), "automap-networks-gpu-"));
   try {
-    for (const name of values.networks.split(","))
+    for (const name of names)
       for (const [i, batch] of values.batches.split(",").map(Number).entries()) {
         const proves = when === "all" || (when === "first" && i === 0);
-        const folder = join(work, `${wordOf("networks", name, Object.keys(MODELS))}-${batch}`);
+        const folder = join(work, `${name}-${batch}`);
         mkdirSync(folder, { recursive: true });
         try {
           await passThrough({ name, batch, proves, folder, device, compiler }, stage);
@@ -182,6 +185,8 @@ async function build(job: Job): Promise<void> {
   const machine = gpuTargetOf(device);
   const opened = openedFor(job);
   const { program } = opened;
+  // What a build before left would be timed if this one failed.
+  rmSync(join(folder, "facts.json"), { force: true });
   const begun = Date.now();
   const spent = (): number => (Date.now() - begun) / 1000;
   const db = openDatabase(values.db);

@@ -101,9 +101,8 @@ async function judgedAll(): Promise<string[]> {
   // Kinds share the jobs; with fewer jobs than kinds, they run one after another.
   const each = Math.max(1, Math.floor(jobs / KINDS.length));
   const lines: string[] = [];
-  const all = KINDS.map(async ({ dtype, lanes }, k) => {
-    const end =
-      jobs >= KINDS.length ? until : performance.now() + ((k + 1) * 1000 * Number(values.seconds)) / KINDS.length;
+  const ofKind = async ({ dtype, lanes }: (typeof KINDS)[number], k: number): Promise<void> => {
+    const end = jobs >= KINDS.length ? until : performance.now() + (1000 * Number(values.seconds)) / KINDS.length;
     const tallies = await Promise.all(
       Array.from({ length: each }, (_, j) => judged(dtype, lanes, end, Number(values.seed) * 1000 + 100 * k + j)),
     );
@@ -112,8 +111,9 @@ async function judgedAll(): Promise<string[]> {
     if (wrong.length > 0) process.exitCode = 4;
     for (const text of wrong) console.error(`WRONG ${text}`);
     lines.push(`| ${dtype}, ${lanes} lanes | ${right} | ${wrong.length} | ${refused} |`);
-  });
-  await Promise.all(all);
+  };
+  if (jobs >= KINDS.length) await Promise.all(KINDS.map(ofKind));
+  else for (const [k, kind] of KINDS.entries()) await ofKind(kind, k);
   return lines.toSorted();
 }
 
@@ -199,7 +199,7 @@ const page = [
   "",
   `${cpus()[0]?.model ?? "unknown processor"}, ${new Date().toISOString().slice(0, 10)}.`,
   "",
-  `    node dist/bench/word-lanes.js --seconds ${values.seconds} --jobs ${values.jobs} --seed ${values.seed} --cases ${values.cases} --size ${values.size}`,
+  `    node dist/bench/word-lanes.js --seconds ${values.seconds} --jobs ${values.jobs} --seed ${values.seed} --cases "${values.cases}" --size ${values.size} --designs ${values.designs}`,
   "",
   "Random windows and designs by their transforms, compiled and run between guard pages on random and on extreme inputs, every element compared:",
   "",
