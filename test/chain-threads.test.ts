@@ -68,11 +68,11 @@ describe("a chain of equations on a GPU", () => {
     GRAPHS.flatMap(
       ([name, graph]) =>
         [
-          [name, inFloats(graph), 5],
-          [`${name}, in f16`, inHalves(graph), 2],
+          [name, inFloats(graph), 1e-5],
+          [`${name}, in f16`, inHalves(graph), 4e-3],
         ] as const,
     ),
-  )("is free of races and gives what its steps give: %s", async (_, program, digits) => {
+  )("is free of races and gives what its steps give: %s", async (_, program, share) => {
     const [one, another] = chainsOf(program, { withoutSums: true });
     if (!one || another || one.steps.length !== program.steps.length) throw new Error("one chain is expected");
     const { chain } = one;
@@ -83,6 +83,7 @@ describe("a chain of equations on a GPU", () => {
       const zeros = new Float64Array(value.shape.reduce((product, extent) => product * extent, 1));
       return [name, value.constant ? Float64Array.from(value.constant) : (held.get(rootOf(value)) ?? zeros)];
     });
+    const most = Array.from(wanted).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
     const shapes = shapesOf(chain);
     expect(shapes.length).toBeGreaterThan(0);
     for (const [i, shape] of shapes.entries()) {
@@ -91,12 +92,13 @@ describe("a chain of equations on a GPU", () => {
       const got = interpretNest(nest, computation, { ...Object.fromEntries(read), kept: Int32Array.of(0) }, 1, order);
       expect(got.length).toBe(wanted.length);
       const about = `${JSON.stringify(shape)}\n${printNest(nest)}`;
-      for (let e = 0; e < got.length; e++) expect(got[e], about).toBeCloseTo(wanted[e] ?? Number.NaN, digits);
+      for (const [e, element] of got.entries())
+        expect(Math.abs(element - (wanted[e] ?? Number.NaN)), about).toBeLessThan(share * most);
       expect(chainSeconds(chain, shape, TARGET)).toBeGreaterThan(0);
     }
   });
 
-  it("prints every shape, with all that neighbours move at once proved", () => {
+  it("prints every shape with an output for each step", () => {
     for (const [, graph] of GRAPHS)
       for (const program of [inFloats(graph), inHalves(graph)]) {
         const [one] = chainsOf(program, { withoutSums: true });

@@ -7,8 +7,8 @@ import { afterAll, expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { writePackage } from "../session/package-folder.ts";
 import { choicesOf, networkSubject, openGraph } from "../session/network.ts";
+import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-workspaces-"));
