@@ -3,10 +3,10 @@
  *
  *     max, exp(x - max), sum, quotient      4 steps, one kernel; max, exp and sum stay in the cache of a core
  *
- * The steps stay what they are, each with its equation and its output, so a proof still checks every one of them. A chain grows from a sum:
- * backwards over the element-wise steps that make what it reads, forwards over the steps that read what it makes, as long as their indices
- * allow it (abstraction/row-chain.ts). On a GPU, element-wise steps without a sum are chains too. A chain ends at the first other step that reads one of its values, because it is computed where its last
- * step stands.
+ * The steps stay what they are, each with its equation and its output, so a proof still checks every one of them. A chain grows from a sum,
+ * or on a GPU from an element-wise step: backwards over the element-wise steps that make what it reads, forwards over the steps that read what
+ * it makes, as long as their indices allow it (abstraction/row-chain.ts). It ends at the first other step that reads one of its values, because
+ * it is computed where its last step stands.
  */
 
 import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";

@@ -30,7 +30,7 @@ const GOOD_SHARE = 0.25;
 const MEASURED_SHARE = 0.25;
 const INHERITED_SHARE = 0.5;
 /**
- * Written instructions for which the expectation grows by its own length. Models see many schedules as equal, and rank the longest first by the
+ * Written instructions with which the expectation doubles. Models see many schedules as equal, and rank the longest first by the
  * little that loops cost; in a search of conv2d u8s8 those took up to 2.7 times the expected time and three times the compiler's.
  */
 const CODE_DOUBLES = 4096;

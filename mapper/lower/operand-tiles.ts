@@ -42,7 +42,8 @@ export class OperandTiles {
   /**
    * Orders the instruction's tiles as a kernel loads them: outer loops first, then the steps of a block, of which the
    * summed ones come first. Tiles in another order look like jumps to a processor's prefetcher: a product of 49 x 512 by
-   * 512 x 1024 with blocks of 5 x 5 x 5 took 510 us instead of 614 with its factors in memory (Zen 4, 2026-11-23).
+   * 512 x 1024 with blocks of 5 x 5 x 5 took 510 us instead of 614 with its factors in memory (Zen 4, busy, in turns,
+   * 2026-11-23).
    */
   layout(
     own: readonly LoopDimension[],
