@@ -7,10 +7,11 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { counted, table } from "../report/text.ts";
+import { counted } from "../report/text.ts";
 import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
 import { parseOptions } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson } from "./output.ts";
+import { printFitted } from "./terminal.ts";
 
 const options = z.object({ json: z.boolean().optional() });
 
@@ -60,7 +61,8 @@ async function show(json: boolean): Promise<ExitCode> {
       const { count, bytes, inUse, lastUsed } = totalOf(entries);
       return [what, String(count), sizeText(bytes), String(inUse), lastUsed?.slice(0, 10) ?? "", folder];
     });
-    print(table([["what", "entries", "size", "in use", "last used", "folder"], ...rows]));
+    const head = ["what", "entries", "size", "in use", "last used", "folder"];
+    printFitted([head, ...rows], ["last used", "in use", "entries"]);
     print(`\nat most ${sizeText(limits.bytes)} and ${limits.days} days in each folder`);
   }
   return EXIT.ok;

@@ -20,12 +20,13 @@ import {
   type TrialRecord,
 } from "../db/index.ts";
 import { junit } from "../report/junit.ts";
-import { indent, printTime, table } from "../report/text.ts";
+import { indent, printTime } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
 import { readOperator } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, type PartsOf, print, printJson, say, style } from "./output.ts";
+import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
@@ -149,7 +150,8 @@ const WORDS: Readonly<Record<Finding["verdict"], string>> = {
 };
 
 function describe({ findings, compared }: Checked, given: Options, failed: (f: Finding) => boolean): string {
-  const rows = findings.map((finding) => {
+  const head = ["", "workload", "baseline", "now", "change", "environment differs in"];
+  const told = findings.map((finding) => {
     const { verdict, before, after, change } = finding;
     const word = WORDS[verdict];
     return [
@@ -161,12 +163,16 @@ function describe({ findings, compared }: Checked, given: Options, failed: (f: F
       finding.changed.join(", "),
     ];
   });
+  const rows = [head, ...told];
+  const isElsewhere = findings.some(({ changed }) => changed.length > 0);
   const count = (verdict: Finding["verdict"]): number => findings.filter((f) => f.verdict === verdict).length;
   const bad = findings.filter(failed).length;
   return [
-    table([["", "workload", "baseline", "now", "change", "environment differs in"], ...rows]),
+    fitted(isElsewhere ? rows : rows.map((row) => row.slice(0, -1))),
     "",
-    `${compared} compared: ${count("slower")} slower by more than ${(100 * given.maxRegression).toFixed(1)} %, ${count("failing")} failing now, ${count("faster")} faster, ${count("same")} the same; ${count("missing")} missing, ${count("new")} new`,
+    wrapped(
+      `${compared} compared: ${count("slower")} slower by more than ${(100 * given.maxRegression).toFixed(1)} %, ${count("failing")} failing now, ${count("faster")} faster, ${count("same")} the same; ${count("missing")} missing, ${count("new")} new`,
+    ),
     bad > 0
       ? style("red", `not accepted: ${bad}`)
       : compared > 0

@@ -16,6 +16,7 @@ import { chosenFor } from "./network-choices.ts";
 import { type commonOptions, operatorsSchema, showSchema } from "./network-documents.ts";
 import { type OpenedFor, targetWords } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { fitted, wrapped } from "./terminal.ts";
 
 export function operators(json: boolean): ExitCode {
   const rows = NETWORK_OPERATOR_GROUPS.map(({ summary, names }) => ({ summary, names: [...names] }));
@@ -51,10 +52,12 @@ export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typ
     return EXIT.ok;
   }
   print(
-    `${program.name}: ${program.nodes} nodes in ${program.steps.length} steps, ${calls} calls of ${computed.length} kernels; ${(multiplyAdds / 1e9).toFixed(3)} G multiply-adds, ${(parameters / 1e6).toFixed(2)} M parameters`,
+    wrapped(
+      `${program.name}: ${program.nodes} nodes in ${program.steps.length} steps, ${calls} calls of ${computed.length} kernels; ${(multiplyAdds / 1e9).toFixed(3)} G multiply-adds, ${(parameters / 1e6).toFixed(2)} M parameters`,
+    ),
   );
   const by = instructions.map(([name, operators]) => `${operators} onto ${name}`).join(", ");
-  print(`${mapped} of ${counted} operators are mapped onto instructions${by === "" ? "" : `: ${by}`}\n`);
+  print(`${wrapped(`${mapped} of ${counted} operators are mapped onto instructions${by === "" ? "" : `: ${by}`}`)}\n`);
   const rows = computed.map((one) => [
     String(one.nodes.length),
     one.ops.join(" "),
@@ -62,7 +65,7 @@ export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typ
     one.seconds !== undefined ? `${(one.seconds * 1e6).toFixed(1)} us` : one.kind === "model" ? "not tuned" : "",
     one.kernel,
   ]);
-  print(table([["times", "nodes", "multiply-adds", "", "computed by"], ...rows]));
+  print(fitted([["times", "nodes", "multiply-adds", "", "computed by"], ...rows]));
   const untuned = [...choices].filter(([task, choice]) => task.multiplyAdds > 0 && choice.kind !== "record").length;
   if (untuned > 0)
     print(

@@ -18,7 +18,7 @@ import {
   shortId,
 } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
-import { counted, indent, printTime, table } from "../report/text.ts";
+import { counted, indent, printTime } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
@@ -35,6 +35,7 @@ import {
   say,
   style,
 } from "./output.ts";
+import { fitted, printFitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
@@ -96,7 +97,7 @@ async function replay(run: string | undefined, given: Options): Promise<ExitCode
     if (run === undefined) return list(db, given);
     const replayed = await replayRun(db, run);
     if (given.json) printJson(replayedSchema, replayDocument(replayed));
-    else print(describe(replayed, given.db));
+    else print(describeReplay(replayed, given.db));
     return replayed.divergence ? EXIT.failed : EXIT.ok;
   });
 }
@@ -122,14 +123,18 @@ function list(db: Database, given: Options): ExitCode {
       new Date(run.started).toISOString().slice(0, 16),
     ]);
     const head = ["run", ...WORKLOAD_COLUMNS, "strategy", "seed", "trials", "status", "at (UTC)"];
-    print(table(withoutEmptyColumns([head, ...rows])));
+    printFitted(withoutEmptyColumns([head, ...rows]), SPARED);
   }
   return EXIT.ok;
 }
 
+/** Columns left out on a narrow terminal, in this order. */
+const SPARED = ["at (UTC)", "types", "seed", "strategy", "layout", "epilogue", "name"];
+
 // ---- One of them
 
-function describe(replayed: Replay, file: string): string {
+/** What a replay showed, as text. @param file the database, for the commands to paste */
+export function describeReplay(replayed: Replay, file: string): string {
   const { run, trials, known, best, divergence, assumed } = replayed;
   let lowest = Number.POSITIVE_INFINITY;
   const rows = trials.flatMap((trial, i) => {
@@ -143,16 +148,20 @@ function describe(replayed: Replay, file: string): string {
   });
   const own = trials.length - known;
   return [
-    `${style("bold", `run ${run.id}`)}   ${labelOf(run.workload)}   seed ${run.seed}   strategy ${String(run.options["strategy"])}`,
+    wrapped(
+      `${style("bold", `run ${run.id}`)}   ${labelOf(run.workload)}   seed ${run.seed}   strategy ${String(run.options["strategy"])}`,
+    ),
     "",
-    indent(table(rows)),
+    indent(fitted(rows, 2)),
     "",
-    `${counted(trials.length, "trial")} gone through: ${own} of this run, ${known} it knew from earlier runs; ${ending(replayed.status)}`,
-    ...(best ? [`best  ${printTime(secondsOf(best) ?? 0)}  ${candidateText(best.candidate)}`] : []),
-    ...assumed.map((what) => `not recorded, so assumed: ${what}`),
+    wrapped(
+      `${counted(trials.length, "trial")} gone through: ${own} of this run, ${known} it knew from earlier runs; ${ending(replayed.status)}`,
+    ),
+    ...(best ? [fitted([["best", printTime(secondsOf(best) ?? 0), candidateText(best.candidate)]])] : []),
+    ...assumed.map((what) => wrapped(`not recorded, so assumed: ${what}`)),
     divergence
-      ? style("red", `diverges at trial ${divergence.trial}: ${divergence.because}`)
-      : style("green", "bit for bit: the same candidates in the same order, each with the same prediction"),
+      ? wrapped(style("red", `diverges at trial ${divergence.trial}: ${divergence.because}`))
+      : wrapped(style("green", "bit for bit: the same candidates in the same order, each with the same prediction")),
     ...(divergence ? [`the record   automap db query --sort at${databaseOption(file)}`] : []),
   ].join("\n");
 }

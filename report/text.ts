@@ -15,17 +15,117 @@ export const WIDTH = 100;
  * @param wrap if given, the last column is wrapped so that no line is longer
  */
 export function table(rows: readonly (readonly string[])[], wrap?: number): string {
-  const columns = Math.max(0, ...rows.map((r) => r.length));
-  const widths = Array.from({ length: columns }, (_, j) => Math.max(...rows.map((r) => shown(r[j] ?? ""))));
-  const before = widths.slice(0, -1).reduce((sum, w) => sum + w + 2, 0);
+  const widths = widthsOf(rows);
+  const last = widths.length - 1;
+  const room = wrap === undefined ? undefined : wrap - lengthOf([...widths.slice(0, -1), 0]);
   return rows
-    .flatMap((r) => {
-      const cells = Array.from({ length: columns - 1 }, (_, j) => pad(r[j] ?? "", widths[j] ?? 0));
-      const last = r[columns - 1] ?? "";
-      const parts = wrap === undefined ? [last] : breakWords(last, wrap - before);
-      return parts.map((part, i) => (i === 0 ? [...cells, part].join("  ") : " ".repeat(before) + part).trimEnd());
-    })
+    .flatMap((r) =>
+      beside(
+        widths.map((_, j) => (j === last && room !== undefined ? breakWords(r[j] ?? "", room) : [r[j] ?? ""])),
+        widths,
+      ),
+    )
     .join("\n");
+}
+
+/** A column is not made narrower than this: the digits of a short id, or a time. */
+const NARROWEST = 12;
+
+/**
+ * The same within `width`: columns become narrower, and their cells are broken before words, or within words where that is not enough. A line
+ * is longer than `width` only if columns of 12 characters are too wide for it. Cells may also have lines of their own.
+ */
+export function tableWithin(rows: readonly (readonly string[])[], width: number): string {
+  const widths = narrowed(rows, width);
+  return rows
+    .flatMap((r) =>
+      beside(
+        widths.map((w, j) => linesWithin(r[j] ?? "", w)),
+        widths,
+      ),
+    )
+    .join("\n");
+}
+
+/** Widths of columns that fill `width` at most: in proportion as long as all words stay whole, then the widest give way. */
+function narrowed(rows: readonly (readonly string[])[], width: number): number[] {
+  const lines = rows.flatMap((r) => {
+    const cells = r.map((cell) => cell.split("\n"));
+    return Array.from({ length: tallest(cells) }, (_, i) => cells.map((parts) => parts[i] ?? ""));
+  });
+  const whole = widthsOf(lines);
+  if (lengthOf(whole) <= width) return whole;
+  const words = whole.map((_, j) =>
+    widestOf(
+      lines.flatMap((line) => (line[j] ?? "").split(/\s+/)),
+      NARROWEST,
+    ),
+  );
+  const widths = [...whole];
+  const wide = (j: number): number => widths[j] ?? 0;
+  const kept = (j: number): number => wide(j) / (whole[j] ?? 1);
+  const narrow = (least: readonly number[], rank: (j: number) => number): void => {
+    while (lengthOf(widths) > width) {
+      const free = widths.flatMap((w, j) => (w > (least[j] ?? 0) ? [j] : []));
+      const [next] = free.sort((a, b) => rank(b) - rank(a));
+      if (next === undefined) return;
+      widths[next] = wide(next) - 1;
+    }
+  };
+  narrow(words, kept);
+  narrow(
+    whole.map(() => NARROWEST),
+    wide,
+  );
+  return widths;
+}
+
+function widthsOf(rows: readonly (readonly string[])[]): number[] {
+  const columns = rows.reduce((most, r) => Math.max(most, r.length), 0);
+  return Array.from({ length: columns }, (_, j) => widestOf(rows.map((r) => r[j] ?? "")));
+}
+
+const widestOf = (texts: readonly string[], least = 0): number =>
+  texts.reduce((most, text) => Math.max(most, shown(text)), least);
+
+/** The length of a line of such columns. */
+const lengthOf = (widths: readonly number[]): number => widths.reduce((sum, w) => sum + w, 2 * (widths.length - 1));
+
+/** The lines of a row. A cell may have several. */
+function beside(cells: readonly (readonly string[])[], widths: readonly number[]): string[] {
+  return Array.from({ length: tallest(cells) }, (_, i) =>
+    cells
+      .map((lines, j) => pad(lines[i] ?? "", widths[j] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+const tallest = (cells: readonly (readonly string[])[]): number => Math.max(1, ...cells.map(({ length }) => length));
+
+/** The lines of a text. A line longer than `width` is broken before a word, or within a word that is longer itself. */
+function linesWithin(text: string, width: number): string[] {
+  return text.split("\n").flatMap((line) => {
+    if (shown(line) <= width) return [line];
+    const lines: string[] = [];
+    for (const word of line.match(/\s*\S+/g) ?? []) {
+      const last = lines.at(-1);
+      if (last !== undefined && shown(last) + shown(word) <= width) lines[lines.length - 1] = last + word;
+      else lines.push(...piecesOf(last === undefined ? word : word.trimStart(), width));
+    }
+    return lines;
+  });
+}
+
+/** A word in pieces of `width` characters. */
+function piecesOf(word: string, width: number): string[] {
+  const pieces = [""];
+  for (const [character] of word.matchAll(CHARACTERS)) {
+    const last = pieces.at(-1) ?? "";
+    if (shown(last) + shown(character) <= width) pieces[pieces.length - 1] = last + character;
+    else pieces.push(character);
+  }
+  return pieces;
 }
 
 /** Breaks a sentence at `width` characters, never within parentheses. A longer word gets its own line. */
@@ -48,6 +148,7 @@ function shown(text: string): number {
   return text.replaceAll(MARKS, "").length;
 }
 const MARKS = new RegExp(`${MARKED[0]}\\w*${MARKED[1]}`, "gu");
+const CHARACTERS = new RegExp(`${MARKS.source}|.`, "gsu");
 
 function pad(text: string, width: number): string {
   return text + " ".repeat(Math.max(0, width - shown(text)));

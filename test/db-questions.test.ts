@@ -105,8 +105,8 @@ describe("automap db compare", () => {
       workload                                             a                      b                      b - a (95 %)
       conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32  80 us avx512.vpdpbusd  40 us avx512.vpdpbusd  -40 us (-52 us to -28 us)  b is faster, 50.0 %
 
-      both    1 computation
-      tried   1 candidate by both, which take 1.040 of a's time in b (median); 4 by a only, 1 by b only
+      both   1 computation
+      tried  1 candidate by both, which take 1.040 of a's time in b (median); 4 by a only, 1 by b only
       "
     `);
   });

@@ -10,8 +10,9 @@
 
 import { z } from "zod";
 import { type Database, queryTrials, shortId, type TrialFilter, type TrialRecord } from "../../db/index.ts";
-import { table, WIDTH } from "../../report/text.ts";
+import { tableWithin, WIDTH } from "../../report/text.ts";
 import { documentOf, print, printJson, say } from "../output.ts";
+import { roomOn } from "../terminal.ts";
 
 export const failuresDocument = documentOf({
   failures: z.array(
@@ -53,7 +54,8 @@ export function printFailures(db: Database, filter: TrialFilter, json: boolean):
     const instructions = others.length === 0 ? first : `${first} and ${others.length} more`;
     return [String(trials.length), status, shortId(trials[0]?.id ?? ""), instructions, reason];
   });
-  print(table([["count", "status", "latest", "instructions", "reason"], ...rows], WIDTH));
+  const head = ["count", "status", "latest", "instructions", "reason"];
+  print(tableWithin([head, ...rows], Math.min(WIDTH, roomOn())));
 }
 
 /** Reasons with the most failures first; within each, the latest trial first. */

@@ -26,11 +26,12 @@ import {
   shortId,
   verifyDatabase,
 } from "../../db/index.ts";
-import { counted, printTime, table } from "../../report/text.ts";
+import { counted, printTime } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
 import { checkWritable, writeLines } from "../files.ts";
 import { parseOptions, wholeNumber } from "../options.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "../output.ts";
+import { fitted } from "../terminal.ts";
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
 import type { Here } from "./here.ts";
@@ -202,11 +203,11 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
       });
     else {
       const rows = Object.entries(checked).map(([name, count]) => countOf(name, count));
-      if (problems.length > 0) print(table(problems.map(({ what, why }) => [what, why])));
+      if (problems.length > 0) print(fitted(problems.map(({ what, why }) => [what, why])));
       print(
         `${given.db}: ${rows.join(", ")}; ${problems.length === 0 ? "whole" : style("red", counted(problems.length, "problem"))}`,
       );
-      if (again.length > 0) print(table(again.map(rowOf)));
+      if (again.length > 0) print(fitted(again.map(rowOf)));
     }
     return problems.length === 0 && moved.length === 0 ? EXIT.ok : EXIT.verification;
 

@@ -4,8 +4,9 @@ import { z } from "zod";
 import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, wordsOf } from "../../db/index.ts";
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
-import { printTime, table } from "../../report/text.ts";
-import { columnsOf, partOf, print, say } from "../output.ts";
+import { printTime } from "../../report/text.ts";
+import { partOf, say } from "../output.ts";
+import { printFitted } from "../terminal.ts";
 
 const id = z.string().meta({ description: "hash of its facts: 32 hexadecimal digits" });
 const interval = z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" });
@@ -157,10 +158,7 @@ export function printTrials(
     ];
   });
   const whole = withoutEmptyColumns([[...head, ...(more ? [more.title] : [])], ...rows]);
-  const columns = process.stdout.isTTY ? columnsOf(process.stdout) : undefined;
-  const { rows: fitting, left } = columns === undefined ? { rows: whole, left: [] } : fitted(whole, columns);
-  print(table(fitting));
-  if (left.length > 0) say(`automap: no room on ${columns} columns for ${left.join(", ")}; --json has everything`);
+  printFitted(whole, SPARED);
 }
 
 /** Columns dropped on a narrow terminal, in this order. `db show` prints them for each record. */
@@ -176,25 +174,6 @@ const SPARED: readonly string[] = [
   "instruction",
   "name",
 ];
-
-/** Drops the columns for which the terminal has no room. @returns their titles too */
-function fitted(rows: readonly string[][], width: number): { readonly rows: string[][]; readonly left: string[] } {
-  const left: string[] = [];
-  const [head = []] = rows;
-  const keep = (): string[][] => rows.map((row) => row.filter((_, column) => !left.includes(head[column] ?? "")));
-  for (const title of SPARED) {
-    if (
-      Math.max(
-        ...table(keep())
-          .split("\n")
-          .map((line) => line.length),
-      ) <= width
-    )
-      break;
-    if (head.includes(title)) left.push(title);
-  }
-  return { rows: keep(), left };
-}
 
 /** Titles of {@link workloadCells}. */
 export const WORKLOAD_COLUMNS = ["name", "workload", "shape", "types", "layout", "epilogue"] as const;

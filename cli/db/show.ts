@@ -24,10 +24,11 @@ import {
 } from "../../db/index.ts";
 import { candidateRows } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
-import { indent, percent, printClock, printTime, table } from "../../report/text.ts";
+import { indent, percent, printClock, printTime } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
 import { documentOf, print, printJson, say, style } from "../output.ts";
+import { fitted, wrapped } from "../terminal.ts";
 import { printDifference } from "./here.ts";
 import {
   details,
@@ -72,7 +73,9 @@ function describe(db: Database, trial: TrialRecord, world: World): string {
   const { compiler } = environment;
   const words = wordsOf(workload);
   return [
-    `${style("bold", `trial ${id}`)}   ${new Date(at).toISOString()}${run === undefined ? "" : `   run ${shortId(run)}`}`,
+    wrapped(
+      `${style("bold", `trial ${id}`)}   ${new Date(at).toISOString()}${run === undefined ? "" : `   run ${shortId(run)}`}`,
+    ),
     section("workload", [
       ["label", labelOf(workload)],
       ["name", workload.name ?? ""],
@@ -107,13 +110,14 @@ function describe(db: Database, trial: TrialRecord, world: World): string {
     section("measured", measuredRows(measurement)),
     ...(prediction === undefined ? [] : [section("predicted", predictedRows(prediction, measurement))]),
     section("proof", proofRows(trial, world, problem)),
-    `mapping\n${indent(drawn(trial))}`,
+    `mapping\n${indent(fitted([[drawn(trial)]], 2))}`,
     style("dim", `every sample: automap db show ${shortId(id)} --json${databaseOption(db.path)}`),
   ].join("\n\n");
 }
 
 function section(title: string, rows: readonly (readonly string[])[]): string {
-  return `${title}\n${indent(table(rows.filter(([, text]) => text !== "")))}`;
+  const told = rows.filter(([, text]) => text !== "");
+  return `${title}\n${indent(fitted(told, 2))}`;
 }
 
 function finalsText({ finals }: TrialRecord): string {
@@ -135,7 +139,7 @@ function measuredRows(measurement: Measurement): string[][] {
   if (measurement.status !== "ok")
     return [
       ["status", style("red", measurement.status)],
-      ["log", measurement.log.trimEnd().replaceAll("\n", `\n${" ".repeat(8)}`)],
+      ["log", measurement.log.trimEnd()],
     ];
   const { median, interval, samples, lostTo } = measurement;
   return [
@@ -188,9 +192,7 @@ function proofRows(trial: TrialRecord, world: World, problem: string | undefined
     ],
     [
       "here",
-      differences.length === 0
-        ? "this machine is the record's world"
-        : differences.map(printDifference).join("\n        "),
+      differences.length === 0 ? "this machine is the record's world" : differences.map(printDifference).join("\n"),
     ],
   ];
 }
@@ -243,7 +245,7 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
   const share = `${(100 * Math.abs(right.median / left.median - 1)).toFixed(1)} %`;
   print(
     [
-      table([row("a", a, left), row("b", b, right)]),
+      fitted([row("a", a, left), row("b", b, right)]),
       "",
       verdict === "tie"
         ? "tie: the intervals overlap"

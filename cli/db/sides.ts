@@ -18,9 +18,10 @@ import {
   showRun,
   type TrialRecord,
 } from "../../db/index.ts";
-import { counted, printTime, table } from "../../report/text.ts";
+import { counted, printTime } from "../../report/text.ts";
 import { compareTimes, median, summariseDifference } from "../../runtime/statistics.ts";
 import { documentOf, print, printJson, say } from "../output.ts";
+import { fitted } from "../terminal.ts";
 import { microseconds, summarise, summarySchema } from "./records.ts";
 import { differing, pairDocument, pairSchema } from "./show.ts";
 
@@ -167,22 +168,25 @@ function describe(
       verdict === "tie" ? "tie" : `${verdict} is faster, ${share}`,
     ];
   });
-  const listed = (name: string, trials: readonly Timed[]): string[] =>
-    trials.length === 0 ? [] : [`only ${name}  ${trials.map(({ workload }) => labelOf(workload)).join("; ")}`];
+  const listed = (name: string, trials: readonly Timed[]): string[][] =>
+    trials.length === 0 ? [] : [[`only ${name}`, trials.map(({ workload }) => labelOf(workload)).join("; ")]];
   return [
-    table([
+    fitted([
       ["a", a.label],
       ["b", b.label],
     ]),
-    ...(rows.length === 0 ? [] : ["", table([["workload", "a", "b", "b - a (95 %)", ""], ...rows])]),
+    ...(rows.length === 0 ? [] : ["", fitted([["workload", "a", "b", "b - a (95 %)", ""], ...rows])]),
     "",
-    `both    ${counted(both.length, "computation")}`,
-    ...listed("a", only[0]),
-    ...listed("b", only[1]),
-    ...(candidates
-      ? [
-          `tried   ${counted(candidates.both, "candidate")} by both${candidates.ratio === null ? "" : `, which take ${candidates.ratio.toFixed(3)} of a's time in b (median)`}; ${candidates.onlyA} by a only, ${candidates.onlyB} by b only`,
-        ]
-      : []),
+    fitted([
+      ["both", counted(both.length, "computation")],
+      ...listed("a", only[0]),
+      ...listed("b", only[1]),
+      ...(candidates ? [["tried", triedText(candidates)]] : []),
+    ]),
   ].join("\n");
+}
+
+function triedText({ both, onlyA, onlyB, ratio }: Shared): string {
+  const times = ratio === null ? "" : `, which take ${ratio.toFixed(3)} of a's time in b (median)`;
+  return `${counted(both, "candidate")} by both${times}; ${onlyA} by a only, ${onlyB} by b only`;
 }
