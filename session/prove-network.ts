@@ -123,7 +123,8 @@ async function runOn(
 
 /**
  * Draws inputs in the range of normalised images, -2 to 2. Narrow integers span their range. Indices of tables count from either end of the
- * smallest table that they are read for; other integers lie below 128.
+ * smallest table that they are read for. Other integers lie between 0 and 127, those of s64 between -128 and 127, since their quotients are rounded
+ * towards 0.
  */
 export function drawInputs(
   { inputs, steps }: Program,
@@ -134,7 +135,7 @@ export function drawInputs(
   const bytes = inputs.map((value) => {
     const dtype = heldAs(value.type);
     const rows = smallestTable(value, steps, new Map());
-    const indices = rows === undefined ? [0, 127] : [-rows, rows - 1];
+    const indices = rows === undefined ? [value.type === "s64" ? -128 : 0, 127] : [-rows, rows - 1];
     const [least = 0, most = 0] = isInteger(dtype) && bytesOfType(dtype) < 4 ? rangeOf(dtype) : indices;
     const drawn = Float64Array.from({ length: elementsOf(value.shape, value.name) }, () =>
       value.type === "bool"

@@ -28,6 +28,7 @@ describe("inputs drawn for a proof", () => {
     ["u8", 0, 255],
     ["s8", -128, 127],
     ["s32", 0, 127],
+    ["s64", -128, 127],
     ["bool", 0, 1],
   ] as const)("of %s cover %d to %d, including both ends", (type, least, most) => {
     const values = drawn(type);
