@@ -6,9 +6,12 @@
 import { describe, expect, it } from "vitest";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { KERNEL_LANGUAGES, type KernelLanguage } from "../abstraction/kernel.ts";
-import { intrinsicNamed } from "../intrinsics/index.ts";
+import { withoutDoubles } from "../codegen/subgroup.ts";
+import { INTRINSICS, intrinsicNamed } from "../intrinsics/index.ts";
 import { kernelInLanguage } from "../session/languages.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
+import { MALI_G76 } from "../targets/mali-gpus.ts";
+import { sourceOf } from "./support/source.ts";
 import { disagreements, kernelsOf, type Made, operator } from "./support/subgroup-kernels.ts";
 
 const EXTENSIONS = { "c++": "cpp", cuda: "cu", cm: "cm", opencl: "cl", sycl: "sycl.cpp" } as const;
@@ -81,6 +84,15 @@ describe("a language that cannot express a candidate", () => {
     expect(said("opencl.dpas.8x16.f32.f16", "f16", "res[m,n] = exp(out[m,n])", "cm", "dpas.8x16.f32.f16")).toBe(
       "cm: dpas.8x16.f32.f16: CM: no documented function computes exp as exactly as the equation says",
     );
+  });
+
+  it("is OpenCL C with doubles for a Mali, which has none although its emulation does", () => {
+    const rows = INTRINSICS.filter(({ isa }) => MALI_G76.isa.includes(isa));
+    expect(rows.map(({ name }) => name)).toContain("mali.arm_dot");
+    for (const row of rows) {
+      expect(() => withoutDoubles(sourceOf("double sum;"), row), row.name).toThrow("computes in double precision");
+      expect(() => withoutDoubles(sourceOf("float sum; /* not double */"), row), row.name).not.toThrow();
+    }
   });
 
   it("is SYCL for DG2 where a result is rounded twice, but not SYCL for PVC", () => {
