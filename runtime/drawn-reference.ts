@@ -38,7 +38,15 @@ import type { SetFiles } from "./harness/run.ts";
 import { largestInput } from "./largest-input.ts";
 import { onFreeCores, type ProgramOptions, programFlags, RUN_LIMIT_MS, tooLong } from "./reference-program.ts";
 import { sharedAxis } from "./reference-source.ts";
-import { liesRowMajor, type Reference, type ReferenceSet, tellsApart, toMemory, unverifiable } from "./verify.ts";
+import {
+  liesRowMajor,
+  type Reference,
+  type ReferenceSet,
+  tellsApart,
+  toMemory,
+  unverifiable,
+  whyLeftOut,
+} from "./verify.ts";
 
 /**
  * The number of input and output elements from which files pay. Fewer elements are drawn in the time that the program
@@ -104,10 +112,7 @@ export async function drawnReference(
   if (sets.length === 0 && time) throw unverifiable(computation.name, time.steps);
   const leftOut = SETS.filter((name) => !sets.some((set) => set.name === name)).map((name) => ({
     name,
-    because:
-      name === "exact" && !rule.integral
-        ? "steps by fractions make no whole numbers of whole numbers"
-        : `rounding of ${time?.steps} steps may differ by as much as the answers do`,
+    because: whyLeftOut(time?.steps ?? 0, name === "exact" && !rule.integral ? "fractions" : "rounding"),
   }));
   return { computation, sets, checked: undefined, ...(leftOut.length > 0 && { leftOut }) };
 }

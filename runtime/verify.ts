@@ -110,13 +110,13 @@ export async function referenceFor(
   const leftOut: { name: ReferenceSet["name"]; because: string }[] = [];
   for (const name of names) {
     if (time && name === "exact" && bound?.integral === false) {
-      leftOut.push({ name, because: "steps by fractions make no whole numbers of whole numbers" });
+      leftOut.push({ name, because: whyLeftOut(time.steps, "fractions") });
       continue;
     }
     const { inputs, expected, tolerance } = await drawSet(computation, name, seed, options, bound, evaluate);
     // The tolerance of a sum is a small share of the result, but time steps may amplify rounding errors beyond it.
     if (time && !tells(expected, tolerance)) {
-      leftOut.push({ name, because: `rounding of ${time.steps} steps may differ by as much as the answers do` });
+      leftOut.push({ name, because: whyLeftOut(time.steps, "rounding") });
       continue;
     }
     const random = seededRandom(seed);
@@ -139,6 +139,13 @@ export async function referenceFor(
   if (memoryElements(output) === elementCount(output)) return { ...reference, checked: undefined };
   const everywhere = toMemory(output, new Float64Array(elementCount(output)).fill(1), () => 0);
   return { ...reference, checked: Uint8Array.from(everywhere) };
+}
+
+/** The reason why a set is left out for time steps: they make fractions of integers, or rounding would hide wrong results. */
+export function whyLeftOut(steps: number, cause: "fractions" | "rounding"): string {
+  return cause === "fractions"
+    ? "steps by fractions make no whole numbers of whole numbers"
+    : `rounding of ${steps} steps may differ by as much as the answers do`;
 }
 
 /** The error if no inputs can distinguish wrong results of time steps from right ones. */
