@@ -146,6 +146,14 @@ describe("a ranking by counted instructions", () => {
     expect(first.compiled.estimated.seconds).not.toBe(first.prediction.seconds);
   });
 
+  it("keeps what the compiler failed on, behind what was counted", async () => {
+    const compile = (k: Kernel): Promise<IntelBuild> =>
+      Promise.resolve(k.source === liked ? { status: "compile-failed", log: "no such device" } : built(k, 400));
+    const { ranking, dropped } = await rankCounted(product, found, machine, { compile, most: 8 });
+    expect([ranking.length, dropped]).toEqual([30, []]);
+    expect(ranking.flatMap(({ compiled }, i) => (compiled?.kernel.source === liked ? [i] : []))).toEqual([7]);
+  });
+
   it("learns from what is counted which candidates to compile next", async () => {
     const isPadded = ({ candidate: c }: Expected): boolean => JSON.stringify(c).includes("padded");
     const compiledOf = async (slow: (expected: Expected) => boolean): Promise<Expected[]> => {
