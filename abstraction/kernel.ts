@@ -132,6 +132,8 @@ export interface Kernel {
   readonly promises: string | undefined;
   /** The output first, then inputs in the order the equation reads them. */
   readonly arguments: readonly KernelArgument[];
+  /** C++ only: the constants that preparing packs into the workspace; any of them when left out. */
+  readonly packs?: readonly string[];
   /** CM only: the functions to launch, in order. */
   readonly launches?: readonly Launch[];
   /** CM only: bytes of a buffer that kernels share and that begins zeroed; none when left out. */

@@ -205,6 +205,12 @@ export function argumentsOf(
   }));
 }
 
+/** The constants that are read before the first call, to be packed. */
+export function packedConstants({ tensors }: Computation, nest: LoopNest): string[] {
+  const { memory } = namedIn(nest.prepare, nest);
+  return Object.keys(tensors).filter((name) => memory.has(name));
+}
+
 function phaseFunction(number: number, body: readonly Code[]): Code {
   return lines([
     code`static void phase_${number}(void* workspace, void* const* tensors, int part, int parts) {`,

@@ -19,7 +19,7 @@ import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
 import { allOf, type Place } from "./c-expressions.ts";
 import { CppWriter } from "./cpp.ts";
 import { CppExpressions } from "./cpp-expressions.ts";
-import { argumentsOf, type Several, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, packedConstants, type Several, type SourceNotes } from "./cpp-frame.ts";
 
 /** Loops without instructions. */
 interface Loops {
@@ -45,6 +45,7 @@ export function generateLoops(
     features,
     promises: undefined,
     arguments: argumentsOf(computation, several?.written),
+    packs: packedConstants(computation, loops.nest),
   };
 }
 

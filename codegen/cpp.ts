@@ -21,7 +21,7 @@ import { declareRegister, isNumbered, preludeOf } from "../targets/registers.ts"
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { CppExpressions } from "./cpp-expressions.ts";
-import { argumentsOf, cppSource, openLoop, type Several, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, cppSource, openLoop, packedConstants, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
@@ -55,6 +55,7 @@ export function generateCpp(
     features,
     promises: intrinsic.mnemonic,
     arguments: argumentsOf(computation),
+    packs: packedConstants(computation, nest),
   };
 }
 

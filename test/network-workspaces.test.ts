@@ -1,22 +1,24 @@
-/** Steps that multiply by the same weights share what is packed of them; others have their own. */
+/** Steps share the workspace of their kernel where they read the weights that it packs, or where it packs none. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";
+import type { Task } from "../network/tasks.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { choicesOf, networkSubject, openGraph } from "../session/network.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { type Choice, networkSubject, type OpenNetwork, openGraph, tunedTasks } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
+import { rankOf } from "../session/rank.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-workspaces-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-it("the steps of a recurrent network pack their matrix once", async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
+/** Three products, of which the first and the last read the same matrix. */
+function repeated(): OpenNetwork {
   const net = new GraphBuilder("repeated");
   const matrix = (name: string, by: number): string =>
     net.constant(
@@ -27,15 +29,44 @@ it("the steps of a recurrent network pack their matrix once", async () => {
   const [u, v] = [matrix("u", 5), matrix("v", 7)];
   const times = (x: string, w: string): string => net.node("Relu", [net.node("MatMul", [x, w])]);
   net.output(times(times(times(net.input("x", [4, 32]), u), v), u));
-  const opened = openGraph(net.graph);
-  const subject = networkSubject(opened.program, choicesOf(opened.program));
+  return openGraph(net.graph);
+}
+
+/** The workspace of each step, once the library has computed what the model says. */
+async function provedWorkspaces(opened: OpenNetwork, choices: ReadonlyMap<Task, Choice>): Promise<readonly number[]> {
+  const found = await findCompiler();
+  if (found.status === "environment") throw new Error(found.what);
+  const subject = networkSubject(opened.program, choices);
   const parts = partsOfNetwork(subject);
-  expect(parts.steps.map(({ kernel, workspace }) => ({ kernel, workspace }))).toEqual([
-    { kernel: 0, workspace: 0 },
-    { kernel: 0, workspace: 1 },
-    { kernel: 0, workspace: 0 },
-  ]);
-  writePackage(folder, networkFiles(subject));
-  const proof = await proveNetwork(folder, parts, found, { asRead: opened.plain });
+  expect(parts.steps.map(({ kernel }) => kernel)).toEqual([0, 0, 0]);
+  const own = mkdtempSync(join(folder, "net-"));
+  writePackage(own, networkFiles(subject));
+  const proof = await proveNetwork(own, parts, found, { asRead: opened.plain });
   expect(proof.status).toBe("right");
+  return parts.steps.map(({ workspace }) => workspace);
+}
+
+/** Kernels that copy the images that they read, and pack their matrix or read it in place. */
+function choicesWith(b: "tiled" | "in-place", { program }: OpenNetwork): ReadonlyMap<Task, Choice> {
+  return new Map(
+    tunedTasks(program).map((task) => {
+      const ranking = rankOf(task.computation, { count: 1, kinds: "mappings" }, 20);
+      const candidate = "refused" in ranking ? undefined : ranking[0]?.candidate;
+      if (!candidate || candidate.kind !== undefined) throw new Error("nothing maps");
+      const { within: _, ...schedule } = candidate.schedule;
+      const placed = { ...schedule, placement: { a: "padded", b } } as const;
+      const kernel = kernelFor(task.computation, { ...candidate, schedule: placed });
+      return [task, { kind: "model", kernel: { kernel, provenance: [] }, place: "", expected: 1 }] as const;
+    }),
+  );
+}
+
+it("the steps of a recurrent network pack their matrix once", async () => {
+  const opened = repeated();
+  expect(await provedWorkspaces(opened, choicesWith("tiled", opened))).toEqual([0, 1, 0]);
+});
+
+it("steps whose kernel packs no weights share the copies of their images", async () => {
+  const opened = repeated();
+  expect(await provedWorkspaces(opened, choicesWith("in-place", opened))).toEqual([0, 0, 0]);
 });

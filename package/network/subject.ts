@@ -154,7 +154,7 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
   );
   return {
     subject: { ...subject, name },
-    steps: withWorkspaces(steps),
+    steps: withWorkspaces(steps, [...kernels.values()]),
     kernels: [...kernels.values()],
     weights: weights.bytes(),
     memory,
@@ -164,15 +164,21 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
 }
 
 /**
- * The steps with the memory that each uses. A kernel packs nothing but weights, so steps with the same kernel and the same weights share what it
- * packs: the matrix that each step of a recurrent network multiplies by stays in a cache.
+ * The steps with the memory that each uses. What a kernel keeps from one call to the next are the weights that it packs, so steps with the same kernel
+ * share a workspace where these are the same, or where it packs none: the matrix that each step of a recurrent network multiplies by stays in a
+ * cache, as does the memory that equal layers pack their images in.
  */
-function withWorkspaces(steps: readonly Omit<PlacedStep, "workspace">[]): readonly PlacedStep[] {
+function withWorkspaces(
+  steps: readonly Omit<PlacedStep, "workspace">[],
+  kernels: readonly EmitSubject[],
+): readonly PlacedStep[] {
   const first = new Map<string, number>();
-  const weightsAt = (places: readonly Place[]): unknown =>
-    places.map((place) => (place.kind === "weights" ? place.offset : null));
   return steps.map((step, i) => {
-    const packed = JSON.stringify([step.kernel ?? `none of ${i}`, weightsAt(step.places), weightsAt(step.kept)]);
+    const { packs, arguments: tensors } = (step.kernel === undefined ? undefined : kernels[step.kernel]?.tuned) ?? {};
+    const isPacked = (place: number): boolean => !packs || packs.includes(tensors?.[place]?.tensor ?? "");
+    const packedAt = (places: readonly Place[]): unknown =>
+      places.map((place, at) => (place.kind === "weights" && isPacked(at) ? place.offset : null));
+    const packed = JSON.stringify([step.kernel ?? `none of ${i}`, packedAt(step.places), packedAt(step.kept)]);
     const workspace = first.get(packed) ?? i;
     first.set(packed, workspace);
     return { ...step, workspace };
