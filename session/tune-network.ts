@@ -12,7 +12,8 @@
  * measures on the device, which serves one search at a time.
  *
  * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
- * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. Gains count only for forms in use.
+ * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. The gain of a form that is not in use
+ * is how much faster than the form in use it may become.
  */
 
 import { availableParallelism } from "node:os";
@@ -21,6 +22,7 @@ import { reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
+import type { Form } from "../network/forms.ts";
 import type { Program } from "../network/program.ts";
 import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../network/tasks.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
@@ -201,9 +203,11 @@ async function tuneOn(
   const searching = new Set<State>();
   await sideBySide(beside, async (goesOn) => {
     while (!equal && goesOn() && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
-      const used = [...field.inUse()];
-      const total = used.reduce((sum, state) => sum + field.secondsOf(state) * state.task.steps.length, 0);
-      const [next] = used
+      const total = [...field.inUse()].reduce(
+        (sum, state) => sum + field.secondsOf(state) * state.task.steps.length,
+        0,
+      );
+      const [next] = states
         .filter((state) => state.searched && !state.over && !searching.has(state))
         .map((state) => ({ state, gain: field.gainOf(state) }))
         .filter(({ gain }) => gain > LEAST_GAIN * total)
@@ -310,10 +314,27 @@ class Field {
     return slowest < (expectedSeconds(task.computation, this.costs.threads) ?? Number.POSITIVE_INFINITY);
   }
 
-  /** Seconds of the network's time that another share may save. */
+  /** Seconds of the network's time that another share may save: in steps of its own, and in those that have it as a form. */
   gainOf(state: State): number {
     const { task, fruitless } = state;
-    return (task.steps.length * Math.max(0, this.secondsOf(state) - this.leastSecondsOf(task))) / 2 ** fruitless;
+    const least = this.leastSecondsOf(task);
+    const weights = levelOfWeights(this.program, this.costs.target);
+    const secondsIn = (form: Form, costs: FormCosts): number =>
+      secondsOfForm(form, costs, weights) ?? Number.POSITIVE_INFINITY;
+    const hoped: FormCosts = {
+      ...this.costs,
+      secondsOf: (computation) => (this.stateOf(computation) === state ? least : this.costs.secondsOf(computation)),
+    };
+    let [gain, steps] = [0, task.steps.length];
+    for (const [, forms] of this.forms) {
+      const own = forms.find((form) => form.some((step) => task.steps.includes(step)));
+      if (!own) continue;
+      steps--;
+      const now = Math.min(...forms.map((form) => secondsIn(form, this.costs)));
+      const then = secondsIn(own, hoped);
+      gain += now === Number.POSITIVE_INFINITY ? this.secondsOf(state) - least : Math.max(0, now - then);
+    }
+    return (gain + steps * Math.max(0, this.secondsOf(state) - least)) / 2 ** fruitless;
   }
 
   /** Seconds of a task's best kernel, or what it is taken to need while none works. */

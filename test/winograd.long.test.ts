@@ -334,4 +334,18 @@ describe("the form chosen for a step", () => {
     await tuneNetwork(program, { ...options, search: search(1e-4), exact: true });
     expect(names).not.toContain("products");
   });
+
+  it("is searched on while it may become the fastest", async () => {
+    type Search = NonNullable<TuneNetworkOptions["search"]>;
+    let searches = 0;
+    const search: Search = ({ computation }) => {
+      // The first kernels of the products are slower than those of the equation, the later ones faster.
+      const median = isProducts(computation) ? (searches++ === 0 ? 2e-2 : 1e-3) : 1e-2;
+      const best = { measurement: { status: "ok", median } };
+      return Promise.resolve({ status: "time-spent", computation, best } as unknown as Awaited<ReturnType<Search>>);
+    };
+    const tasks = await tuneNetwork(program, { seconds: 600, database: ":memory:", search });
+    const products = tasks.find(({ task }) => isProducts(task.computation));
+    expect([products?.used, products?.seconds]).toEqual([true, 1e-3]);
+  });
 });
