@@ -272,8 +272,6 @@ ${
     ? code`  if (plan->chosen == ${upper}_TUNED) {
     plan->pool = new (std::nothrow) Pool;
     if (!plan->pool) return ${name}_destroy(plan), ${upper}_NO_MEMORY;
-    plan->pool->code = &plan->code;
-    plan->pool->workspace = plan->workspace;
     if (!plan->pool->start()) return ${name}_destroy(plan), ${upper}_NO_THREAD;
   }
 `
@@ -309,17 +307,18 @@ function runText({ name, upper, parameters, places, pooled }: Library): Code {
   if (${nulls(parameters.filter((p) => p.role !== "constant"))}) return ${upper}_NULL;
   if (!plan->prepared) return ${upper}_NOT_PREPARED;
   void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? code`plan->${p.name}` : code`(void*)${p.name}`)))}};
-  const int phases = plan->code.phases();
 ${
   pooled
     ? code`  if (plan->pool) {
-    plan->pool->tensors = tensors;
-    for (int phase = 0; phase < phases; phase++) plan->pool->run(phase);
+    plan->pool->begin();
+    plan->pool->run(plan->code, plan->workspace, tensors);
+    plan->pool->end();
     return ${upper}_OK;
   }
 `
     : NOTHING
-}  for (int phase = 0; phase < phases; phase++) plan->code.run(plan->workspace, tensors, phase, 0, 1);
+}  const int phases = plan->code.phases();
+  for (int phase = 0; phase < phases; phase++) plan->code.run(plan->workspace, tensors, phase, 0, 1);
   return ${upper}_OK;
 }
 
@@ -329,7 +328,7 @@ ${
 function endText({ name, upper, constants, pooled }: Library): Code {
   return code`extern "C" void ${name}_destroy(${name}_plan* plan) {
   if (!plan) return;
-${pooled ? code`  delete plan->pool;\n` : NOTHING}${join(constants.map((p) => code`  free(plan->${p.name});\n`))}  free(plan->workspace);
+${pooled ? code`  Pool::destroy(plan->pool);\n` : NOTHING}${join(constants.map((p) => code`  free(plan->${p.name});\n`))}  free(plan->workspace);
   free(plan);
 }
 

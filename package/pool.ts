@@ -1,58 +1,121 @@
 /**
- * @file The thread pool of a C library: each thread runs one part of every phase of a kernel.
+ * @file The thread pool of a C library: each phase of a kernel has THREADS parts, which the caller and the pool's threads run.
  *
- *     pool->code = &code, pool->workspace = ..., pool->tensors = ...;
- *     for (int phase = 0; phase < phases; phase++) pool->run(phase);
+ *     pool->begin();
+ *     pool->run(code, workspace, tensors);       as often as wanted: all phases of one kernel
+ *     pool->end();
  *
- * What includes it has a `struct Code` of a kernel's functions and a constant THREADS, 2 or more.
+ * Between begin and end the threads spin for the next phase, since waking one takes longer (50 to 150 us on a virtual machine)
+ * than many steps of a network. What includes it has a `struct Code` of a kernel's functions and a constant THREADS, 2 or more.
  */
 
 import { code } from "../abstraction/source-text.ts";
 
-/** Threads that wait for the parts of a phase. They spin briefly before they sleep. */
+/**
+ * A thread runs its own part of each phase. The caller takes a part that no thread has begun when its own is done, so a call is never slower than
+ * one thread by more than the wake-up, where other programs have the processors or a fork left the threads behind.
+ */
 export const POOL = code`
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>
+#include <unistd.h>
 
 namespace {
+/* How long a thread spins without giving up its processor, and how long it waits within a call before it sleeps. */
+constexpr std::chrono::microseconds SPIN{50}, WITHIN_CALL{2000};
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* Waits until done() for at most limit(). Returns whether it is done. */
+template <class Done, class Limit> bool spin_until(Done done, Limit limit) {
+  const auto begun = std::chrono::steady_clock::now();
+  for (unsigned count = 1; !done(); count++) {
+    relax();
+    if (count % 32) continue;
+    const auto waited = std::chrono::steady_clock::now() - begun;
+    if (waited > limit()) return false;
+    if (waited > SPIN) std::this_thread::yield();
+  }
+  return true;
+}
+
 struct Pool {
-  std::thread helpers[THREADS - 1];
-  std::mutex mutex;
-  std::condition_variable wake;
-  std::atomic<long> turn{0};
-  std::atomic<int> left{0};
-  std::atomic<bool> ending{false};
+  typedef unsigned long long Turn;
+  /* The last turn in which somebody took this part. */
+  struct alignas(64) Part { std::atomic<Turn> taken{0}; };
+  Part parts[THREADS];
+  /* Phases begun, and parts of the last one that have not ended. */
+  alignas(64) std::atomic<Turn> turn{0};
+  std::atomic<bool> within{false}, asleep{false}, ending{false};
   const Code* code = nullptr;
   void* workspace = nullptr;
   void* const* tensors = nullptr;
   int phase = 0;
+  alignas(64) std::atomic<int> left{0};
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::thread helpers[THREADS - 1];
+  /* The threads exist in this process only, not in those that it forks. */
+  const pid_t owner = getpid();
+  bool forked = false;
 
+  bool take(int part, Turn now) {
+    Turn before = parts[part].taken.load(std::memory_order_relaxed);
+    return before < now && parts[part].taken.compare_exchange_strong(before, now, std::memory_order_relaxed);
+  }
   void help(int part) {
-    for (long seen = 0;; seen++) {
-      for (int spin = 0; turn.load(std::memory_order_acquire) == seen && spin < 20000; spin++) {}
-      if (turn.load(std::memory_order_acquire) == seen) {
+    for (Turn seen = 0;;) {
+      const auto begun = [&] { return turn.load(std::memory_order_acquire) != seen; };
+      const auto limit = [&] { return within.load(std::memory_order_relaxed) ? WITHIN_CALL : SPIN; };
+      if (!spin_until(begun, limit)) {
         std::unique_lock<std::mutex> lock(mutex);
-        wake.wait(lock, [&] { return turn.load(std::memory_order_acquire) != seen; });
+        asleep.store(true);
+        wake.wait(lock, [&] { return turn.load() != seen; });
       }
-      if (ending) return;
+      if (ending.load(std::memory_order_relaxed)) return;
+      seen = turn.load(std::memory_order_acquire);
+      if (!take(part, seen)) continue;
       code->run(workspace, tensors, phase, part, THREADS);
       left.fetch_sub(1, std::memory_order_release);
     }
   }
   void next() {
-    { std::lock_guard<std::mutex> lock(mutex); turn.fetch_add(1, std::memory_order_release); }
+    /* A thread says that it sleeps before it looks at the turn for the last time, and this looks the other way round. */
+    turn.store(turn.load(std::memory_order_relaxed) + 1);
+    if (forked || !asleep.load() || !asleep.exchange(false)) return;
+    { std::lock_guard<std::mutex> lock(mutex); }
     wake.notify_all();
   }
-  void run(int which) {
-    phase = which;
-    left.store(THREADS - 1, std::memory_order_relaxed);
-    next();
-    code->run(workspace, tensors, phase, 0, THREADS);
-    while (left.load(std::memory_order_acquire) > 0) std::this_thread::yield();
+  void begin() {
+    forked = getpid() != owner;
+    within.store(true, std::memory_order_relaxed);
+  }
+  void end() { within.store(false, std::memory_order_relaxed); }
+  void run(const Code& kernel, void* memory, void* const* arguments) {
+    code = &kernel, workspace = memory, tensors = arguments;
+    const int phases = kernel.phases();
+    for (phase = 0; phase < phases; phase++) {
+      left.store(THREADS - 1, std::memory_order_relaxed);
+      next();
+      kernel.run(memory, arguments, phase, 0, THREADS);
+      for (int part = 1; part < THREADS; part++)
+        if (take(part, turn.load(std::memory_order_relaxed))) {
+          kernel.run(memory, arguments, phase, part, THREADS);
+          left.fetch_sub(1, std::memory_order_relaxed);
+        }
+      spin_until([&] { return left.load(std::memory_order_acquire) == 0; }, [] { return std::chrono::nanoseconds::max(); });
+    }
   }
   bool start() {
     try {
@@ -62,8 +125,12 @@ struct Pool {
       return false;
     }
   }
+  /* In a forked process the memory is left: there is no thread to join. */
+  static void destroy(Pool* pool) {
+    if (pool && pool->owner == getpid()) delete pool;
+  }
   ~Pool() {
-    ending = true;
+    ending.store(true);
     next();
     for (std::thread& helper : helpers) if (helper.joinable()) helper.join();
   }

@@ -52,7 +52,9 @@ export function networkHeader(parts: NetworkParts): SourceText {
     "",
     `Values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
     ...(threads > 1
-      ? [`A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own.`]
+      ? [
+          `A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own, which spin until the call ends and then sleep.`,
+        ]
       : []),
     ...(parametersOf(parts).some((p) => isWide(p) && !p.isOutput)
       ? [
@@ -313,17 +315,16 @@ ${lines(
     void* tensors[MOST];
     collect(net, steps[i], tensors);
     const double started = net->times ? now() : 0;
-    const int phases = code.phases();
 ${
   isPooled(parts)
-    ? code`    net->pool->code = &code, net->pool->workspace = net->workspaces[i], net->pool->tensors = tensors;
-    for (int phase = 0; phase < phases; phase++) net->pool->run(phase);
+    ? code`    net->pool->run(code, net->workspaces[i], tensors);
 `
-    : code`    for (int phase = 0; phase < phases; phase++) code.run(net->workspaces[i], tensors, phase, 0, 1);
+    : code`    const int phases = code.phases();
+    for (int phase = 0; phase < phases; phase++) code.run(net->workspaces[i], tensors, phase, 0, 1);
 `
 }    if (net->times) net->seconds[i] += now() - started;
   }
-${lines(copies.map(({ to, from, bytes }) => code`  memmove(net->outputs[${to}], placed(net, Place${placeText(from)}), ${bytes});`))}
+${isPooled(parts) ? code`  net->pool->end();\n` : NOTHING}${lines(copies.map(({ to, from, bytes }) => code`  memmove(net->outputs[${to}], placed(net, Place${placeText(from)}), ${bytes});`))}
 ${join(wide.flatMap((p, i) => (p.isOutput ? [code`  narrowed(${p.name}, net->wide[${i}], ${countOf(p)}UL);\n`] : [])))}  return ${upper}_OK;
 }
 
@@ -335,7 +336,7 @@ function endText(parts: NetworkParts): Code {
   const { name } = wordsOf(parts);
   return code`extern "C" void ${name}_destroy(${name}_net* net) {
   if (!net) return;
-${isPooled(parts) ? code`  delete net->pool;\n` : NOTHING}  free(net->arena);
+${isPooled(parts) ? code`  Pool::destroy(net->pool);\n` : NOTHING}  free(net->arena);
   free(net);
 }
 
