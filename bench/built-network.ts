@@ -23,6 +23,7 @@ import { type Choice, choicesOf, inRecordedForms, networkSubject } from "../sess
 import { writePackage } from "../session/package-folder.ts";
 import { buildNetwork } from "../session/prove-network.ts";
 import type { OnnxArray } from "./peers/onnxruntime.ts";
+import { atRest } from "./rest.ts";
 
 /** Length of a batch: it makes as many calls as fit. */
 const BATCH_SECONDS = 0.03;
@@ -69,7 +70,10 @@ function drawn({ type, shape, name }: Value, random: () => number): OnnxArray {
   throw new UsageError(`the input ${name} holds ${type}; inputs are drawn in f32, s32, s64 and bool`);
 }
 
-/** Seconds a call, by batch. The two sides alternate, and so does the one that begins. */
+/**
+ * Seconds a call, by batch. The two sides alternate, and so does the one that begins. Before a batch the other side's threads come to rest, and
+ * one call, which is not timed, wakes those of this side.
+ */
 export async function inTurns(
   ours: () => unknown,
   theirs: () => unknown,
@@ -79,6 +83,8 @@ export async function inTurns(
   const samples: [number[], number[]] = [[], []];
   const calls = [1, 1];
   const timed = async (side: 0 | 1): Promise<number> => {
+    await atRest();
+    await sides[side]();
     const begun = performance.now();
     for (let call = 0; call < (calls[side] ?? 1); call++) await sides[side]();
     return (performance.now() - begun) / 1000 / (calls[side] ?? 1);

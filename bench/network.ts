@@ -91,7 +91,7 @@ function pageOf(): string {
   const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
   return `# Networks beside ONNX Runtime
 
-${cpus()[0]?.model.trim()}, batch 1, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, ${batches} batches in turns; medians.
+${cpus()[0]?.model.trim()}, batch 1, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, ${batches} batches in turns, each after a rest; medians.
 
     node dist/bench/network.js ${process.argv.slice(2).join(" ")}
 

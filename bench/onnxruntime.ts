@@ -23,6 +23,7 @@ import { load } from "../session/load.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { readOptions } from "./options.ts";
 import { loadOnnxRuntime, onnxOverhead, onnxPeer } from "./peers/onnxruntime.ts";
+import { atRest } from "./rest.ts";
 import { layersNamed } from "./suite.ts";
 
 const { values } = readOptions({
@@ -48,7 +49,7 @@ const overhead = summarise(await sampled([idle.run]).then(([s]) => s ?? []), 1);
 const lines = [
   "# automap beside ONNX Runtime",
   "",
-  `${cpus()[0]?.model.trim()}, ${threads} thread${threads === 1 ? "" : "s"}; one Node process, ${BATCHES} batches in turns, warm caches; microseconds a call, median.`,
+  `${cpus()[0]?.model.trim()}, ${threads} thread${threads === 1 ? "" : "s"}; one Node process, ${BATCHES} batches in turns, each after a rest, warm caches; microseconds a call, median.`,
   `A call of an ONNX Runtime session that copies one number takes ${(overhead.median * 1e6).toFixed(1)} us; it is part of its times.`,
   "",
   `    node dist/bench/onnxruntime.js ${process.argv.slice(2).join(" ")}`,
@@ -114,7 +115,7 @@ async function compare(ours: Computation, theirs: Computation, params: Readonly<
   }
 }
 
-/** Seconds a call by batch, with the runs in turns. */
+/** Seconds a call by batch, with the runs in turns. Before a batch the threads of the last one come to rest. */
 async function sampled(runs: readonly (() => Promise<void>)[]): Promise<number[][]> {
   const calls: number[] = [];
   for (const run of runs) {
@@ -126,6 +127,8 @@ async function sampled(runs: readonly (() => Promise<void>)[]): Promise<number[]
   const samples: number[][] = runs.map(() => []);
   for (let batch = 0; batch < BATCHES; batch++)
     for (const [i, run] of runs.entries()) {
+      await atRest();
+      await run();
       const start = performance.now();
       for (let call = 0; call < (calls[i] ?? 1); call++) await run();
       samples[i]?.push((performance.now() - start) / 1000 / (calls[i] ?? 1));
