@@ -22,7 +22,7 @@ import { isInteger } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { accessesIn, type Expr } from "../abstraction/expression.ts";
+import { accessesIn } from "../abstraction/expression.ts";
 import { apart, axisName, type Code, code, lines, list, NOTHING, type SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { type BoundRule, boundRule } from "./error-bound.ts";
@@ -39,7 +39,8 @@ import {
   THREADS,
 } from "./reference-cuda-parts.ts";
 import { cudaStepsSource } from "./reference-cuda-steps.ts";
-import { printIndex, printValue, readName } from "./reference-expressions.ts";
+import { printIndex } from "./reference-expressions.ts";
+import { INTERVALS, printEnds } from "./reference-intervals.ts";
 import { dataName, declareTensor, harnessText, placeName } from "./reference-source.ts";
 
 /** Sets of inputs as `draw` of harness/cuda-elements.h makes them. */
@@ -50,11 +51,7 @@ export function setsOf(computation: Computation): readonly ("exact" | (typeof IN
   return isInteger(targetOf(computation).dtype) ? INEXACT_SETS : ["exact", ...INEXACT_SETS];
 }
 
-/**
- * The reference of a computation.
- * @throws UsageError if an epilogue is not monotone in the sum, since the bounds of an interval then do not bound what
- * lies between
- */
+/** The reference of a computation. @throws UsageError for a recurrence, and if several points meet in one element */
 export function cudaReferenceSource(computation: Computation): SourceText {
   if (computation.time) return cudaStepsSource(computation, computation.time);
   const { sum, epilogue, beside } = partsOf(computation);
@@ -65,10 +62,6 @@ export function cudaReferenceSource(computation: Computation): SourceText {
   if (!writesApart(sum))
     throw new UsageError(
       `${computation.name}: several points meet in one element of the output: it has no reference on a device yet`,
-    );
-  if (epilogue && !isMonotone(epilogue.equation.value, target.name))
-    throw new UsageError(
-      `${computation.name}: its epilogue is not monotone in ${target.name}, so it has no reference on a device yet`,
     );
   const rule = boundRule(sum);
   const tensors = Object.values(computation.tensors);
@@ -100,7 +93,7 @@ export function cudaReferenceSource(computation: Computation): SourceText {
     foldStruct("Sum", sum, sum.equation.value, number, target.dtype, false),
     ...(rule ? [foldStruct("Size", sum, rule.magnitude.equation.value, "double", "f64", true)] : []),
     placeStruct(output),
-    ...(epilogue ? [epilogueStruct(epilogue, target)] : []),
+    ...(epilogue ? [INTERVALS, epilogueStruct(epilogue, target)] : []),
     ...beside.map((other, i) => besideKernel(other, output, i)),
     code`__global__ void bounds(${list(parameters)}) {`,
     code`  const Int point = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
@@ -145,24 +138,23 @@ function toleranceLines(rule: BoundRule, kept: readonly Axis[]): Code[] {
   ];
 }
 
-/** A struct with the epilogue's result for a sum, `at(i, j)`, and its address, `place(i, j)`. */
+/** A struct with the interval of the epilogue's result for that of a sum, `at(i, j)`, and its address, `place(i, j)`. */
 function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
   const { target, value, where } = epilogue.equation;
   const output = targetOf(epilogue);
   const dtypes = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
   const others = inputsOf(epilogue).filter((t) => t.name !== sum.name);
-  const unused = list(sum.dims.map((_, d) => code`Int i${d}`));
   const axes = parametersOf(epilogue.axes);
-  const type = isInteger(sum.dtype) ? "Int" : "double";
   const data = dataName(sum.name);
   const place = list(target.index.map((e) => printIndex(e)));
+  const ends = printEnds(value, dtypes, output.dtype, { tensor: sum.name, ends: code`${data}` });
   return lines([
     code`struct Result {`,
     ...others.map((t) => declareTensor(t, 0, held(t, false))),
-    code`  ${type} ${data};`,
-    code`  AUTOMAP_FUNCTION ${type} ${readName(sum.name)}(${unused}) const { return ${data}; }`,
-    code`  AUTOMAP_FUNCTION double at(${axes}) const {`,
-    code`    return double(${output.dtype}::wrap(${printValue(value, dtypes, output.dtype)}));`,
+    code`  Ends ${data};`,
+    code`  AUTOMAP_FUNCTION Ends at(${axes}) const {`,
+    code`    const Ends ends = ${ends};`,
+    code`    return {double(${output.dtype}::wrap(ends.low)), double(${output.dtype}::wrap(ends.high))};`,
     code`  }`,
     code`  AUTOMAP_FUNCTION Int place(${axes}) const {`,
     ...(where === undefined ? [] : [code`    if (!${printIndex(where)}) return -1;`]),
@@ -172,47 +164,12 @@ function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
   ]);
 }
 
-/** Applies the epilogue to both ends of the interval of a sum. */
+/** The interval of the epilogue's result for that of a sum. */
 function epilogueLines(sum: Tensor, element: Code): Code[] {
-  const type = isInteger(sum.dtype) ? "Int" : "double";
-  const through = (name: "first" | "second", value: "least" | "greatest"): Code[] => [
-    code`  result_of.${dataName(sum.name)} = ${type}(${sum.dtype}::wrap(${value}));`,
-    code`  const double ${name} = result_of.at(${element});`,
-  ];
+  const { dtype } = sum;
   return [
-    ...through("first", "least"),
-    ...through("second", "greatest"),
-    code`  least = first < second ? first : second;`,
-    code`  greatest = first < second ? second : first;`,
+    code`  result_of.${dataName(sum.name)} = {double(${dtype}::wrap(least)), double(${dtype}::wrap(greatest))};`,
+    code`  const Ends result = result_of.at(${element});`,
+    code`  least = result.low, greatest = result.high;`,
   ];
-}
-
-/**
- * Whether a value is monotone in a tensor's element, which it reads only once. Then the ends of an interval map to its
- * ends.
- */
-function isMonotone(value: Expr, tensor: string): boolean {
-  const reads = (e: Expr): boolean => accessesIn(e).some((a) => a.tensor === tensor);
-  const along = (e: Expr): boolean => {
-    switch (e.kind) {
-      case "access":
-      case "number":
-      case "axis":
-        return true;
-      case "cast":
-        // Wrapping an integer is not monotone; clamping and rounding are.
-        return (e.saturate || !isInteger(e.dtype)) && along(e.value);
-      case "negate":
-        return along(e.value);
-      case "binary":
-        if (e.op === "%" || (e.op === "/" && reads(e.right))) return false;
-        return !(reads(e.left) && reads(e.right)) && along(reads(e.left) ? e.left : e.right);
-      case "call":
-        if (e.fn === "abs" || e.fn === "square" || e.fn === "pow") return false;
-        return e.args.filter(reads).length <= 1 && e.args.every(along);
-      default:
-        return false;
-    }
-  };
-  return !reads(value) || along(value);
 }
