@@ -112,30 +112,28 @@ export function saturate(dtype: DType, x: number): number {
   return Math.min(format.max, Math.max(format.min, Math.trunc(x))) + 0;
 }
 
+/** The bits of a double: its sign and exponent are in the first word. */
+const BITS = new DataView(new ArrayBuffer(8));
+
 /**
- * Rounds to nearest, ties to even, with subnormals and overflow to infinity.
+ * Rounds to nearest, ties to even, with subnormals and overflow to infinity. Adding 1.5 * 2^52 spacings leaves no digits below one spacing: the
+ * addition rounds, and the subtraction is exact.
  * Rounding a double that is itself the rounded sum or product of two values of the type is innocuous:
  * 53 significand bits are at least twice the type's plus two (Figueroa 1995).
  */
 function roundFloat({ fractionBits, minExponent, max }: FloatFormat, x: number): number {
   if (!Number.isFinite(x) || x === 0) return x;
-  // Small integers are representable in every float type.
-  if (Math.abs(x) <= 2 ** (fractionBits + 1) && Number.isInteger(x)) return x;
-  // 1. The spacing of the type's values around x is a power of two.
-  const exponent = Math.max(Math.floor(Math.log2(Math.abs(x))), minExponent);
-  // log2 may be off by one at a power of two. There both spacings give the same result, unless x is just below the
-  // power.
-  const corrected =
-    Math.abs(x) >= 2 ** (exponent + 1)
-      ? exponent + 1
-      : Math.abs(x) < 2 ** exponent && exponent > minExponent
-        ? exponent - 1
-        : exponent;
-  const spacing = 2 ** (corrected - fractionBits);
-  // 2. Count spacings, rounding half to even.
-  const count = x / spacing;
-  const rounded = roundHalfEven(count) * spacing;
-  // Values that round beyond the largest finite value become infinite.
+  // What rounds beyond the largest finite value becomes infinite.
+  if (Math.abs(x) > 2 * max) return Math.sign(x) * Number.POSITIVE_INFINITY;
+  // 1. The spacing of the type's values around x is 2^(exponent - fractionBits).
+  BITS.setFloat64(0, x);
+  const exponent = Math.max(((BITS.getUint32(0) >>> 20) & 0x7ff) - 1023, minExponent);
+  // 2. A double with that exponent plus 52, and the fraction of 1.5.
+  BITS.setUint32(0, ((exponent - fractionBits + 52 + 1023) << 20) | 0x80000);
+  BITS.setUint32(4, 0);
+  const large = BITS.getFloat64(0);
+  const rounded = x + large - large;
+  if (rounded === 0) return x < 0 ? -0 : 0;
   return Math.abs(rounded) > max ? Math.sign(x) * Number.POSITIVE_INFINITY : rounded;
 }
 

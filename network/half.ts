@@ -16,7 +16,7 @@ import {
   type TensorSpec,
   targetOf,
 } from "../abstraction/computation.ts";
-import { rangeOf, wrap } from "../abstraction/dtype.ts";
+import { rangeOf, wrapperOf } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { access, accessesIn, axis, type Expr, readsInIndex, rewrite } from "../abstraction/expression.ts";
@@ -104,9 +104,10 @@ type Elements = NonNullable<Value["constant"]>;
 /** Constants rounded to a narrow type. @throws UsageError when one exceeds its range */
 export function rounded(type: NarrowTypes["type"], name: string, elements: Elements): Elements {
   const made = numbersFor(type, elements.length, "a constant in half precision");
+  const narrow = wrapperOf(type);
   for (let i = 0; i < made.length; i++) {
     const element = elements[i] ?? 0;
-    const half = wrap(type, element);
+    const half = narrow(element);
     if (Number.isFinite(element) && !Number.isFinite(half))
       throw new UsageError(`${name}: ${element} is beyond what ${type} holds, which ends at ${rangeOf(type)[1]}`, {
         hint: "divide these constants, and multiply what is made of them by the same number",
