@@ -9,7 +9,8 @@
  * process; above 1 automap is faster. A network's time is that of one CUDA graph among repetitions, a step's that of
  * one launch. bench/peers/torch-network.py has PyTorch's forms and reads our weights. Exit code 4: a step is wrong.
  *
- * `--stage search`, `build` and `time` do one part each, with packages in the folder `--work`: several builds may run at once, timing is alone.
+ * `--stage search`, `build` and `time` do one part each, with packages in the folder `--work`: several searches or builds may run at once, as a
+ * process enumerates and prints kernels on one core only; timing is alone. Without `--forms` nothing but the steps is timed.
  */
 
 import { spawn } from "node:child_process";
@@ -48,6 +49,8 @@ const { values } = readOptions({
     /** Limit of each search for a network at one batch; 0 for no search. */
     seconds: { type: "string", default: "200" },
     seed: { type: "string", default: "1" },
+    /** Concurrent searches within a network; by default as many as the processors allow. */
+    beside: { type: "string" },
     db: { type: "string", default: "networks.db" },
     /** Batches at which steps are compared with their equations: `first`, `all` or `none`. */
     prove: { type: "string", default: "first" },
@@ -68,6 +71,8 @@ const { values } = readOptions({
 
 const SAMPLE_SECONDS = 0.01;
 const RUN_LIMIT_MS = 120_000;
+/** Shares that run when the time of a search is up end after so many seconds, with what they have measured. */
+const GRACE_SECONDS = 5;
 
 const answer = z.union([
   z.object({ kind: z.literal("library"), torch: z.string(), cudnn: z.number(), gpu: z.string() }),
@@ -168,13 +173,18 @@ async function search(job: Job): Promise<void> {
   const { name, batch } = job;
   const { program } = openedFor(job);
   const begun = Date.now();
+  const seconds = Number(values.seconds);
   await tuneNetwork(program, {
-    ...{ seconds: Number(values.seconds), seed: Number(values.seed), machine: gpuTargetOf(job.device) },
-    ...{ database: values.db, transfer: true },
-    onShare: ({ task, place, of, seconds, secondsLeft }) =>
+    ...{ seconds, seed: Number(values.seed), machine: gpuTargetOf(job.device) },
+    ...{ database: values.db, transfer: true, signal: AbortSignal.timeout(1000 * (seconds + GRACE_SECONDS)) },
+    ...(values.beside !== undefined && { beside: Number(values.beside) }),
+    onShare: ({ task, place, of, seconds, outcome, secondsLeft }) => {
+      const trials = "trials" in outcome ? `, ${outcome.trials.length} trials` : "";
+      const failed = outcome.status === "failed" ? `, ${outcome.because}` : trials;
       console.error(
-        `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${microseconds(seconds)} us, ${secondsLeft.toFixed(0)} s left`,
-      ),
+        `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${microseconds(seconds)} us, ${secondsLeft.toFixed(0)} s left${failed}`,
+      );
+    },
   });
   writeFileSync(searchedFile(job), String(searchedSeconds(job) + (Date.now() - begun) / 1000));
 }
@@ -237,7 +247,8 @@ async function timed(job: Job): Promise<NetworkRow> {
   const { name, batch, folder, device } = job;
   const known = facts.parse(JSON.parse(readFileSync(join(folder, "facts.json"), "utf8")));
   const steps = await stepsOf(known);
-  const peers = await besidePyTorch(folder, known.package);
+  const peers: Awaited<ReturnType<typeof besidePyTorch>> =
+    values.forms === "" ? { forms: [] } : await besidePyTorch(folder, known.package);
   return {
     ...{ network: name, batch, device: device.name, driver: device.driver, nvcc: device.nvcc.version },
     ...{ seconds: searchedSeconds(job), building: known.building },
