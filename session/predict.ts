@@ -36,10 +36,17 @@ export interface Predictor {
   ) => void;
 }
 
-/** A machine's model, by default this machine's. Without a calibration it uses the reference machine's rates. */
-export function predictorFor(calibration?: Calibration, machine: Target = nativeTarget()): Predictor {
+/**
+ * A machine's model, by default this machine's. Without a calibration it uses the reference machine's rates.
+ * @param prior the correction before any trial, from which those of trials start
+ */
+export function predictorFor(
+  calibration?: Calibration,
+  machine: Target = nativeTarget(),
+  prior: Correction = NO_CORRECTION,
+): Predictor {
   const target = modelTarget(machine, calibration);
-  let correction: Correction = NO_CORRECTION;
+  let correction = prior;
   let models = new Map<Mapping, ReturnType<typeof createModel>>();
   const terms = new Map<Mapping, ReturnType<typeof createTerms>>();
   const termsFor = (mapping: Mapping): ReturnType<typeof createTerms> => {
@@ -60,7 +67,7 @@ export function predictorFor(calibration?: Calibration, machine: Target = native
         const costs = mapping && termsFor(mapping)(candidate.schedule);
         return costs ? [{ costs, measuredSeconds: measurement.median }] : [];
       });
-      correction = fitCorrection(observations);
+      correction = fitCorrection(observations, prior);
       models = new Map();
     },
   };

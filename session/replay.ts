@@ -25,6 +25,7 @@ import {
   trialsOf,
 } from "../db/index.ts";
 import { instructionsOf } from "../intrinsics/index.ts";
+import type { Correction } from "../perfmodel/correct.ts";
 import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { type SearchResult, search, type TrialStore, type TuneEvent } from "../tuner/search.ts";
@@ -36,7 +37,7 @@ import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { isRefusals, sessionSpace } from "./space.ts";
-import { seededBy } from "./transfer.ts";
+import { carriedFrom, seededBy } from "./transfer.ts";
 
 /** The first decision that differs from the record. */
 export interface Divergence {
@@ -67,6 +68,14 @@ export interface Replay {
 /** Upper limit for candidates a round; no search proposes more. */
 const MOST_BATCH = 1024;
 
+const correctionSchema: z.ZodType<Correction> = z.object({
+  scale: z.number(),
+  overlap: z.number(),
+  weights: z.record(z.string(), z.number()),
+  ridge: z.number(),
+  observations: z.number(),
+});
+
 /** Options that a run records. Older runs recorded fewer. */
 const optionsSchema = z.looseObject({
   strategy: z.string(),
@@ -79,7 +88,8 @@ const optionsSchema = z.looseObject({
   batch: z.number().int().positive().max(MOST_BATCH).optional(),
   // Enumeration steps made within the time limit.
   enumerationCut: z.number().int().positive().optional(),
-  // Records of similar computations whose schedules were tried first.
+  // What records of similar computations taught the model, and those whose schedules were tried first.
+  prior: correctionSchema.optional(),
   transferred: z.array(z.string()).optional(),
 });
 const budgetSchema = z.looseObject({ trials: z.number().int().positive().optional() });
@@ -100,6 +110,7 @@ export async function replayRun(
     kinds,
     batch,
     enumerationCut,
+    prior,
     transferred = [],
   } = readPart(optionsSchema, run, "options");
   const target = recordedTarget(run);
@@ -138,10 +149,11 @@ export async function replayRun(
     threads,
     seed: run.seed,
     kinds,
+    prior,
   });
   const found = finished(enumeration, enumerationCut);
   if (isRefusals(found)) return nothingMaps(run, own, assumed, found);
-  const seeds = transferred.flatMap((id) => attempt(() => showTrial(db, id).candidate) ?? []);
+  const seeds = transferred.flatMap((id) => attempt(() => carriedFrom(showTrial(db, id), found)) ?? []);
   if (seeds.length < transferred.length)
     assumed.push("schedules of near computations: some of their records are not here");
   const space = seededBy(found, seeds);

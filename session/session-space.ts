@@ -1,12 +1,13 @@
 /** @file The interface of a session to candidates of any kind, and the reasons it gets when there are none. */
 
-import type { Candidate, CandidateKinds } from "../abstraction/candidate.ts";
+import type { Candidate, CandidateKinds, MappedCandidate } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
+import type { Correction } from "../perfmodel/correct.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 
@@ -17,6 +18,8 @@ export interface SessionSpace extends SearchSpace<Candidate> {
   /** Undefined for a lane design. */
   mappingOf(candidate: Candidate): Mapping | undefined;
   kernelOf(candidate: Candidate): Kernel;
+  /** A candidate of a similar computation, with its mapping, as one of this space; undefined where it has none. Left out on a GPU. */
+  carried?(candidate: MappedCandidate, from: Mapping): MappedCandidate | undefined;
   predict(candidate: Candidate): Prediction | undefined;
   /** Corrects the model by all trials so far. */
   learn(trials: readonly TrialOf<Candidate>[]): void;
@@ -30,6 +33,8 @@ export interface SessionSpaceOptions {
   readonly machine?: Target;
   readonly threads: number;
   readonly seed: number;
+  /** What similar computations taught the model; nothing by default. Not used on a GPU. */
+  readonly prior?: Correction | undefined;
   readonly kinds?: CandidateKinds;
   /** Selects the mappings to search; all by default. */
   readonly keeps?: ((mapping: Mapping) => boolean) | undefined;

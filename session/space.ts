@@ -47,12 +47,12 @@ export function* sessionSpace(
   computation: Computation,
   options: SessionSpaceOptions,
 ): Steps<SessionSpace | readonly Reason[]> {
-  const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps } = options;
+  const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps, prior } = options;
   if (isGpu(machine)) {
     const mapped = kinds === "lanes" ? [] : yield* gridSessionSpace(computation, { machine, intrinsics, seed, keeps });
     return kinds === "mappings" ? mapped : besideWarps(computation, mapped, { machine, intrinsics });
   }
-  const predictor = predictorFor(calibration, machine);
+  const predictor = predictorFor(calibration, machine, prior);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
   const target = modelTarget(machine, calibration);
   const near = target.memory[0]?.bytes;
@@ -100,6 +100,7 @@ export function* sessionSpace(
       if (!found) throw new Error(`internal: ${c.intrinsic} is not of this space`);
       return found;
     },
+    ...(!isRefusals(mapped) && { carried: (c, from) => mapped.carried(c, from) }),
     kernelOf: (c) => {
       if (isArray(c)) return generateArray(computation, c);
       if (c.kind === "lanes") return generateDesign(computation, c);

@@ -1,97 +1,174 @@
 /**
- * @file Transfer from records of similar computations: their fastest schedules, where these are valid for this computation.
+ * @file Transfer from records of similar computations on this machine. They correct the model before the first trial, and their fastest schedules,
+ * carried over to other extents, are tried first.
  *
- *     conv2d c 64 h 56 k 64, bias, relu             block k 2, q 14; ...   968 us     recorded
- *     conv2d c 64 h 56 k 64, bias, add, relu        block k 2, q 14; ...              measured first
+ *     conv2d c 64 h 56 k 64             block k 2, q 14; ...      968 us     recorded
+ *     conv2d c 256 h 14 k 512           block k 2, q 14; ...                 measured first
+ *     conv2d c 512 h 7 k 512            block k 2, q 7; ...                  measured first
  */
 
-import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
-import { type Computation, computationKey, extentsOf } from "../abstraction/computation.ts";
+import { candidateKey, canonicalJson, type MappedCandidate } from "../abstraction/candidate.ts";
+import { type Computation, computationKey, extentsOf, inputsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
+import { attempt } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { computationOf, type Database, type Environment, queryTrials, type TrialRecord } from "../db/index.ts";
-import { scheduleProblem } from "../mapper/schedule/mapped.ts";
+import { apply, type Correction, type Costs, fit as fitCorrection } from "../perfmodel/correct.ts";
+import { createTerms } from "../perfmodel/model.ts";
+import type { ModelTarget } from "../perfmodel/target.ts";
+import { distanceIn } from "../tuner/space.ts";
 import { secondsOf } from "../tuner/trials.ts";
+import { mappingOf } from "./recorded.ts";
+import { groupBy } from "./report-trials.ts";
 import type { SessionSpace } from "./session-space.ts";
 
 /** Transferred schedules to try. A choice rather than a tuned value: half of a round of eight. */
 const MOST_TRANSFERRED = 4;
-/** Records looked at of each computation. One measured again in finals counts twice. */
-const TOP = 6;
-/** Schedules taken of each computation: those of the same one differ little. */
-const EACH = 2;
-/** How much slower than the fastest of its computation a schedule may be. A short search may have found one good schedule only, or none. */
+/** Computations whose records are used, and records of each, the fastest first. Reading and modelling one takes about 2 ms. */
+const COMPUTATIONS = 8;
+const TOP = 24;
+/** How much slower than the fastest of its computation a schedule to try may be. A short search may have found one good schedule only, or none. */
 const SLOWER = 1.2;
 /** Distance of another equation, such as one with a stride: that of sizes four times as large. */
 const EQUATION_APART = 2;
+/** Schedules to try are at least so many decisions apart, where there are enough of them. */
+const APART = 1;
 
 interface Sought {
   readonly computation: Computation;
   readonly environment: Environment;
   readonly threads: number;
+  readonly intrinsics: readonly Intrinsic[];
 }
 
-/** Records made here of other computations, the most similar first, whose schedules are valid for this one; each schedule once. */
-export function nearRecords(
+/** A record of a similar computation that the model understands. */
+export interface NearTrial {
+  readonly trial: TrialRecord;
+  readonly candidate: MappedCandidate;
+  /** Its mapping in its own computation. */
+  readonly mapping: Mapping;
+  readonly costs: Costs;
+  readonly seconds: number;
+  /** Key of its computation. */
+  readonly of: string;
+}
+
+/** Records made here of the most similar other computations, the most similar and then the fastest first. */
+export function nearTrials(
   db: Database,
-  { computation, environment, threads }: Sought,
-  space: SessionSpace,
-): readonly TrialRecord[] {
-  const trusted = { environment, intrinsics: space.intrinsics, policy: "exact" } as const;
+  { computation, environment, threads, intrinsics }: Sought,
+  target: ModelTarget,
+): readonly NearTrial[] {
+  const conditions = { threads, trusted: { environment, intrinsics, policy: "exact" }, status: "ok" } as const;
   const own = computationKey(computation);
-  const least = new Map<string, number>();
-  const near = queryTrials(db, { threads, trusted, status: "ok", top: TOP })
-    .flatMap((trial) => {
-      const other = computationOf(trial.workload);
-      const of = computationKey(other);
-      const seconds = secondsOf(trial);
-      if (trial.provenance !== "here" || of === own || seconds === undefined) return [];
-      const distance = distanceBetween(computation, other);
-      if (distance === undefined) return [];
-      least.set(of, Math.min(seconds, least.get(of) ?? seconds));
-      return [{ trial, of, seconds, distance }];
-    })
-    .filter(({ of, seconds }) => seconds <= SLOWER * (least.get(of) ?? seconds))
-    .sort((a, b) => a.distance - b.distance || a.seconds - b.seconds);
-  const fitting = new Map<string, TrialRecord>();
-  const taken = new Map<string, number>();
-  for (const { trial, of } of near) {
-    if (fitting.size === MOST_TRANSFERRED) break;
-    const [key, times] = [candidateKey(trial.candidate), taken.get(of) ?? 0];
-    if (times === EACH || fitting.has(key) || !fits(trial.candidate, space)) continue;
-    fitting.set(key, trial);
-    taken.set(of, times + 1);
+  const others = new Map<string, { readonly other: Computation; readonly distance: number }>();
+  for (const { workload } of queryTrials(db, { ...conditions, top: 1 })) {
+    const other = computationOf(workload);
+    const [key, distance] = [computationKey(other), distanceBetween(computation, other)];
+    if (key !== own && distance !== undefined) others.set(key, { other, distance });
   }
-  return [...fitting.values()];
+  const nearest = [...others.values()].sort((a, b) => a.distance - b.distance).slice(0, COMPUTATIONS);
+  return nearest.flatMap(({ other }) => {
+    const model = modelOf(other, target);
+    return queryTrials(db, { ...conditions, computation: other, top: TOP }).flatMap((trial) => {
+      const { candidate } = trial;
+      const seconds = secondsOf(trial);
+      if (trial.provenance !== "here" || candidate.kind !== undefined || seconds === undefined) return [];
+      const modelled = model(candidate);
+      return modelled ? [{ trial, candidate, ...modelled, seconds, of: computationKey(other) }] : [];
+    });
+  });
+}
+
+/** The mapping of each candidate of a computation with the model's parts of its time; undefined where either is no longer valid. */
+function modelOf(
+  computation: Computation,
+  target: ModelTarget,
+): (candidate: MappedCandidate) => Pick<NearTrial, "mapping" | "costs"> | undefined {
+  const known = new Map<string, { mapping: Mapping; terms: ReturnType<typeof createTerms> } | undefined>();
+  return (candidate) => {
+    const { schedule, ...mapped } = candidate;
+    const key = canonicalJson(mapped);
+    if (!known.has(key)) {
+      const mapping = attempt(() => mappingOf(computation, candidate));
+      known.set(key, mapping && { mapping, terms: createTerms(mapping, target) });
+    }
+    const found = known.get(key);
+    const costs = found?.terms(schedule);
+    return found && costs && { mapping: found.mapping, costs };
+  };
+}
+
+/** What similar computations teach the model; undefined when there are none. */
+export function priorOf(near: readonly NearTrial[]): Correction | undefined {
+  if (near.length === 0) return undefined;
+  return fitCorrection(near.map(({ costs, seconds }) => ({ costs, measuredSeconds: seconds })));
+}
+
+/** A schedule to try, with the record it comes from. */
+export interface Transferred {
+  readonly id: string;
+  readonly candidate: MappedCandidate;
+}
+
+/**
+ * The schedules to try first. Each is expected to take what the model predicts for it here, times its measured over its predicted time there;
+ * the latter relative to the median of its computation, since a computation may be slow as a whole.
+ */
+export function transferredTo(
+  space: SessionSpace,
+  near: readonly NearTrial[],
+  prior: Correction,
+): readonly Transferred[] {
+  const expected = new Map<string, Transferred & { readonly seconds: number }>();
+  for (const trials of groupBy(near, ({ of }) => of)) {
+    const least = Math.min(...trials.map(({ seconds }) => seconds));
+    const ratioOf = ({ seconds, costs }: NearTrial): number => seconds / apply(prior, costs);
+    const ratios = trials.map(ratioOf).sort((a, b) => a - b);
+    const middle = ratios[ratios.length >> 1] ?? 1;
+    for (const one of trials) {
+      const candidate = one.seconds <= SLOWER * least ? space.carried?.(one.candidate, one.mapping) : undefined;
+      const predicted = candidate && space.predict(candidate)?.seconds;
+      if (!candidate || predicted === undefined) continue;
+      const [key, seconds] = [candidateKey(candidate), (predicted * ratioOf(one)) / middle];
+      // The nearest record of a schedule counts.
+      if (!expected.has(key)) expected.set(key, { id: one.trial.id, candidate, seconds });
+    }
+  }
+  const ranked = [...expected.values()].sort((a, b) => a.seconds - b.seconds);
+  const chosen: Transferred[] = [];
+  for (const one of ranked) {
+    if (chosen.length === MOST_TRANSFERRED) break;
+    if (chosen.every((other) => distanceIn(space, one.candidate, other.candidate) >= APART)) chosen.push(one);
+  }
+  return [...chosen, ...ranked.filter((one) => !chosen.includes(one))].slice(0, MOST_TRANSFERRED);
+}
+
+/**
+ * The schedule of a record of another computation as a search in this space would try it first; undefined when it has none.
+ * @throws UsageError when the record's mapping is no longer valid
+ */
+export function carriedFrom({ workload, candidate }: TrialRecord, space: SessionSpace): MappedCandidate | undefined {
+  return candidate.kind === undefined
+    ? space.carried?.(candidate, mappingOf(computationOf(workload), candidate))
+    : undefined;
 }
 
 /** The space with candidates that a guided strategy measures first, in turns with those that the model prefers. */
-export function seededBy(space: SessionSpace, candidates: readonly Candidate[]): SessionSpace {
+export function seededBy(space: SessionSpace, candidates: readonly MappedCandidate[]): SessionSpace {
   return { ...space, transferred: candidates };
 }
 
-/** Distance between sizes, in doublings summed over all axes; undefined when the axes differ. */
+/** Distance between sizes, in doublings summed over all axes; undefined when the axes or the types of inputs differ. */
 function distanceBetween(a: Computation, b: Computation): number | undefined {
   const [own, other] = [extentsOf(a), extentsOf(b)];
   const names = Object.keys(own);
   if (names.length !== Object.keys(other).length || !names.every((name) => Object.hasOwn(other, name)))
     return undefined;
+  const typesOf = (of: Computation): Map<string, string> => new Map(inputsOf(of).map((t) => [t.name, t.dtype]));
+  const types = typesOf(b);
+  if ([...typesOf(a)].some(([name, dtype]) => (types.get(name) ?? dtype) !== dtype)) return undefined;
   const doublings = names.reduce((sum, name) => sum + Math.abs(Math.log2((own[name] ?? 1) / (other[name] ?? 1))), 0);
   return doublings + (printEquation(a.equation) === printEquation(b.equation) ? 0 : EQUATION_APART);
-}
-
-/** Whether a mapping of the space has this schedule. */
-function fits(candidate: Candidate, space: SessionSpace): boolean {
-  if (candidate.kind !== undefined) return false;
-  const mapping = mappingIn(space, candidate);
-  return mapping !== undefined && scheduleProblem(mapping, candidate.schedule) === undefined;
-}
-
-function mappingIn(space: SessionSpace, candidate: Candidate): Mapping | undefined {
-  try {
-    return space.mappingOf(candidate);
-  } catch {
-    // A space throws when given a candidate of another.
-    return undefined;
-  }
 }

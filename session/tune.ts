@@ -33,6 +33,8 @@ import {
   WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
+import type { Correction } from "../perfmodel/correct.ts";
+import { modelTarget } from "../perfmodel/target.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { following, isDoneBefore } from "../runtime/until.ts";
@@ -50,7 +52,7 @@ import { all, measuredInTime } from "./measured-in-time.ts";
 import { checkMemory } from "./memory.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { storeIn } from "./store.ts";
-import { nearRecords, seededBy } from "./transfer.ts";
+import { nearTrials, priorOf, seededBy, transferredTo } from "./transfer.ts";
 import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
 
 export interface TuneSubject {
@@ -216,8 +218,8 @@ interface Prepared {
   readonly chosen: readonly Intrinsic[];
   readonly space: SessionSpace;
   readonly bench: Bench;
-  /** Records of similar computations whose schedules are measured first; undefined when transfer was not requested. */
-  readonly transferred: readonly string[] | undefined;
+  /** What records of similar computations taught the model, and the records whose schedules are tried first. */
+  readonly learnt: { readonly prior: Correction; readonly transferred: readonly string[] } | undefined;
   /** Where the enumeration of the space was cut short, and after how many of its steps. */
   readonly cut: Sliced<unknown>["cut"];
 }
@@ -248,7 +250,13 @@ async function prepare(
   const drawnInTime = isDoneBefore(drawing, answers.late);
   drawnInTime.catch(() => undefined);
   phase("enumerating");
-  const enumeration = chooseSpace(computation, offered, { calibration, machine: target, threads, seed, kinds, keeps });
+  const near =
+    options.transfer && !isGpu(machine)
+      ? nearTrials(db, { computation, environment, threads, intrinsics: offered }, modelTarget(target, calibration))
+      : [];
+  const prior = priorOf(near);
+  const wanted = { calibration, machine: target, threads, seed, kinds, keeps, prior };
+  const enumeration = chooseSpace(computation, offered, wanted);
   const shareEnds = started + 1000 * ENUMERATION_SHARE * (options.within ?? Number.POSITIVE_INFINITY);
   const enumerationEnds = Math.max(shareEnds, Date.now() + LEAST_ENUMERATION_MS);
   const { value: found, cut } = await inSlices(enumeration, {
@@ -262,11 +270,11 @@ async function prepare(
       `enumeration was cut short by the time: ${cut.at.done} of ${cut.at.of} ${cut.at.what} were looked at; --time with more seconds looks at more`,
     );
   const { chosen, before } = found;
-  const near = options.transfer ? nearRecords(db, { computation, environment, threads }, found.space) : undefined;
-  const space = near
+  const transferred = prior && transferredTo(found.space, near, prior);
+  const space = transferred
     ? seededBy(
         found.space,
-        near.map(({ candidate }) => candidate),
+        transferred.map(({ candidate }) => candidate),
       )
     : found.space;
   const isAllPlain = chosen.every(isPlain);
@@ -288,7 +296,7 @@ async function prepare(
     chosen,
     space,
     bench,
-    transferred: near?.map(({ id }) => id),
+    learnt: prior && transferred && { prior, transferred: transferred.map(({ id }) => id) },
     cut: cut && { at: cut.at, after: Math.max(1, cut.after - before) },
   };
 }
@@ -361,7 +369,7 @@ async function searchPrepared(
 
 /** Everything that determines what a search does: `automap replay` makes the same decisions again from it. */
 function replayOptions(
-  { threads, kinds, place, offered, chosen, bench, transferred, cut }: Prepared,
+  { threads, kinds, place, offered, chosen, bench, learnt, cut }: Prepared,
   given: { readonly strategy: Strategy; readonly machine: Target; readonly earlyStop: boolean },
 ): NewRun["options"] {
   return {
@@ -373,7 +381,7 @@ function replayOptions(
     kinds,
     target: recordOf(given.machine),
     ...(place.batch === undefined ? {} : { batch: place.batch }),
-    ...(transferred && { transferred }),
+    ...learnt,
     ...(cut && { enumerationCut: cut.after }),
     ...(bench.leftOut && { unchecked: bench.leftOut }),
   };

@@ -52,7 +52,7 @@ function* rounds<C>(search: Search<C>, options: Options): Generator<readonly C[]
   for (let others = transferred; ; ) {
     const bred = breed(search, options, population);
     population = bred.population;
-    const round = inTurns(handOut(search, options, bred.seen), others).slice(0, search.batch);
+    const round = inTurns(others, handOut(search, options, bred.seen)).slice(0, search.batch);
     others = others.filter((one) => !round.includes(one));
     yield round;
   }

@@ -24,7 +24,13 @@ import { pickWeighted, type Random } from "../abstraction/random.ts";
 import type { Step, Steps } from "../abstraction/steps.ts";
 import { mappingsInSteps, validMappings } from "../mapper/match/enumerate.ts";
 import { formsOf } from "../mapper/match/phases.ts";
-import { crossSchedules, mutateSchedule, type ScheduleKind, scheduleDistance } from "../mapper/schedule/schedules.ts";
+import {
+  carriedSchedule,
+  crossSchedules,
+  mutateSchedule,
+  type ScheduleKind,
+  scheduleDistance,
+} from "../mapper/schedule/schedules.ts";
 import type { SearchSpace } from "./space.ts";
 
 /** Mappings predicted to take more than this many times the shortest are left out. */
@@ -215,6 +221,17 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
       for (const schedule of this.how.all(context)) yield this.candidate(context, schedule);
   }
 
+  /**
+   * A candidate of a similar computation as one of this space: the mapping of the same loops with the same tensors, and its schedule carried over.
+   * Undefined when this space has no such mapping, or the schedule is not legal for it.
+   * @param from the mapping of the candidate
+   */
+  carried({ schedule }: K, from: Mapping): K | undefined {
+    const found = this.ranked.find(({ context }) => isAlike(context.mapping, from));
+    const carried = found && carriedSchedule<ScheduleOf<K>, C>(this.how.schedules, found.context, schedule);
+    return found && carried && this.candidate(found.context, carried);
+  }
+
   distance(a: K, b: K): number {
     const apart = mappingText(a) === mappingText(b) ? 0 : MAPPING_APART;
     return apart + scheduleDistance<ScheduleOf<K>, C>(this.how.schedules, this.contextOf(a), a.schedule, b.schedule);
@@ -229,6 +246,18 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
     const named = { ...namesOf(mapping), schedule };
     return (label === undefined ? named : { kind: label, ...named }) as K; // the schedule is of the kind of the label
   }
+}
+
+/** Whether two mappings of similar computations feed the same loops and tensors to the same instruction. */
+function isAlike(a: Mapping, b: Mapping): boolean {
+  if (a.intrinsic.name !== b.intrinsic.name || a.computation.rewriting?.kind !== b.computation.rewriting?.kind) return false;
+  const same = Object.entries(a.binding).every(([operand, bound]) => {
+    const other = b.binding[operand];
+    if (other === undefined) return false;
+    if (bound.kind === "access" && other.kind === "access") return bound.tensor === other.tensor;
+    return printExpr(bound) === printExpr(other);
+  });
+  return same && canonicalJson(a.matching) === canonicalJson(b.matching);
 }
 
 type Names = Pick<ScheduledCandidate, "intrinsic" | "matching" | "operands" | "rewriting">;

@@ -82,6 +82,15 @@ export const block: Decision<Block, MappedContext, Schedule> = {
       },
     },
   ],
+  carry: ({ mapping }, schedule) => {
+    const dimensions = dimensionsUnder(mapping, schedule);
+    return Object.fromEntries(
+      Object.entries(schedule.block).flatMap(([name, size]) => {
+        const d = dimensions.find((one) => one.name === name);
+        return d ? [[name, Math.max(1, ...sizesOf(d).filter((own) => own <= size))]] : [];
+      }),
+    );
+  },
   // Blocks of 1 are left out.
   tidy: (_, schedule) =>
     Object.fromEntries(

@@ -51,6 +51,11 @@ interface Described<V, C, S> {
   tidy?(context: C, schedule: S): V | undefined;
   /** Distance between two schedules in this decision. When left out: 0 for equal values, 1 for others. */
   distance?(context: C, a: S, b: S): number;
+  /**
+   * The value nearest to that of a schedule made for other extents; undefined when the value is omitted. When left out,
+   * the value is taken as it is. Earlier decisions of the schedule have been carried over.
+   */
+  carry?(context: C, schedule: S): V | undefined;
   /** Another decision whose value must come from the same parent in crossover, because the values belong together. */
   readonly goesWith?: keyof S & string;
 }

@@ -47,6 +47,13 @@ export const placement: Decision<Placements, MappedContext, Schedule> = {
       },
     },
   ],
+  carry: ({ mapping }, schedule) =>
+    Object.fromEntries(
+      placementsOf(mapping, schedule).flatMap(({ operand, open }) => {
+        const place = open.find((one) => one === schedule.placement[operand]) ?? open[0];
+        return place === undefined ? [] : [[operand, place]];
+      }),
+    ),
   distance: (_, a, b) => pairsApart(a.placement, b.placement),
 };
 

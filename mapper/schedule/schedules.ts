@@ -239,6 +239,18 @@ export function crossSchedules<S extends object, C>(
   return isCandidate(kind, context, mixed) ? mixed : a;
 }
 
+/**
+ * A schedule made for other extents, carried over to this mapping: block sizes are cut to the steps there are, inputs
+ * get a place they may have. Undefined when the result is illegal, or not worth trying.
+ */
+export function carriedSchedule<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): S | undefined {
+  let carried = schedule;
+  for (const d of listOf(kind.decisions))
+    if (d.carry) carried = withValue(carried, d.name, d.carry(seenBy(kind, context, carried), carried));
+  carried = tidied(kind, context, carried);
+  return isCandidate(kind, context, carried) ? carried : undefined;
+}
+
 /** Every legal schedule, for kinds whose decisions can all be listed. */
 export function* allSchedules<S extends object, C>(kind: ScheduleKind<S, C>, context: C): Generator<S> {
   const decisions = listOf(kind.decisions);

@@ -37,6 +37,7 @@ export const spread: Decision<Spread, MappedContext, Schedule> = {
       apply: ({ mapping }, schedule, random) => respread(mapping, schedule, random),
     },
   ],
+  carry: ({ mapping }, schedule) => schedule.spread?.filter((name) => spreadable(mapping).has(name)),
   tidy: (_, schedule) => (schedule.spread && schedule.spread.length > 0 ? schedule.spread : undefined),
   distance: (_, a, b) => (a.spread?.join() === b.spread?.join() ? 0 : 1),
 };
