@@ -1,20 +1,22 @@
 /** The decisions about loops in a search: each distinguishes candidates, and unrolling stays within its limit. */
 import { expect, test } from "vitest";
 import type { MappedCandidate } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { plainSchedule } from "../mapper/schedule/mapped.ts";
+import { plainSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
 
-const computation = instantiate(operatorNamed("conv2d"), {
-  parameters: { c: 64, k: 64, h: 14, w: 14, r: 3, s: 3, pad: 1 },
-  types: parseDataTypes("u8s8"),
-});
+const conv = (parameters: Readonly<Record<string, number>>): Computation =>
+  instantiate(operatorNamed("conv2d"), {
+    parameters: { c: 64, k: 64, h: 14, w: 14, r: 3, s: 3, pad: 1, ...parameters },
+    types: parseDataTypes("u8s8"),
+  });
 
-function space(): CandidateSpace {
+function space(computation = conv({})): CandidateSpace {
   const found = finished(candidateSpace(computation, intrinsicsNamed("avx512.vpdpbusd"), () => 1, 1, 1, 48 * 1024));
   if (!("random" in found)) throw new Error(found[0]?.because);
   return found;
@@ -68,4 +70,33 @@ test("the code of a candidate is as long as its block has steps", () => {
   const name = reduced?.name ?? "";
   const longer = { ...plain, schedule: { ...plain.schedule, block: { [name]: 3 } } };
   expect([plain, longer].map((c) => candidates.codeSize(c))).toEqual([1, 3]);
+});
+
+test("a schedule is carried over to other sizes: unchanged to its own, legal in others, blocks cut to the steps there are", () => {
+  const candidates = space();
+  const others = [
+    { h: 7, w: 7 },
+    { k: 128, c: 16, stride: 2 },
+    { h: 56, w: 9, r: 1, s: 1, pad: 0 },
+  ].map((p) => space(conv(p)));
+  const random = seededRandom(6);
+  let carriedOver = 0;
+  for (let i = 0; i < 60; i++) {
+    const candidate = candidates.random(random);
+    const mapping = candidates.mappingOf(candidate);
+    expect(candidates.carried(candidate, mapping)).toEqual(candidate);
+    for (const other of others) {
+      const carried = other.carried(candidate, mapping);
+      if (carried === undefined) continue;
+      carriedOver++;
+      expect(scheduleProblem(other.mappingOf(carried), carried.schedule)).toBeUndefined();
+      for (const [name, size] of Object.entries(carried.schedule.block))
+        expect(size).toBeLessThanOrEqual(candidate.schedule.block[name] ?? 1);
+    }
+  }
+  expect(carriedOver).toBeGreaterThan(120);
+  const wide = candidates.all().next().value;
+  if (!wide) throw new Error("no candidate");
+  const inRows = { ...wide, schedule: { ...wide.schedule, block: { q: 14 } } };
+  expect(others[0]?.carried(inRows, candidates.mappingOf(wide))?.schedule.block).toEqual({ q: 7 });
 });

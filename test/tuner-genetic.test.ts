@@ -68,8 +68,8 @@ describe("the genetic strategy", () => {
     const keys = async (space: SearchSpace<Point>): Promise<string[]> =>
       (await fakeTune({ ...run, space })).result.trials.map(({ key }) => key);
     const seeded = await keys({ ...grid, transferred });
-    expect([seeded[1], seeded[3]]).toEqual(transferred.map((point) => grid.key(point)));
-    expect([seeded[0], seeded[2]].map((key) => transferred.some((point) => grid.key(point) === key))).toEqual([
+    expect([seeded[0], seeded[2]]).toEqual(transferred.map((point) => grid.key(point)));
+    expect([seeded[1], seeded[3]].map((key) => transferred.some((point) => grid.key(point) === key))).toEqual([
       false,
       false,
     ]);

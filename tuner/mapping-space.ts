@@ -250,7 +250,8 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
 
 /** Whether two mappings of similar computations feed the same loops and tensors to the same instruction. */
 function isAlike(a: Mapping, b: Mapping): boolean {
-  if (a.intrinsic.name !== b.intrinsic.name || a.computation.rewriting?.kind !== b.computation.rewriting?.kind) return false;
+  if (a.intrinsic.name !== b.intrinsic.name || a.computation.rewriting?.kind !== b.computation.rewriting?.kind)
+    return false;
   const same = Object.entries(a.binding).every(([operand, bound]) => {
     const other = b.binding[operand];
     if (other === undefined) return false;
