@@ -12,8 +12,8 @@
 import { code } from "../abstraction/source-text.ts";
 
 /**
- * A thread runs its own part of each phase. The caller takes a part that no thread has begun when its own is done, so a call is never slower than
- * one thread by more than the wake-up, where other programs have the processors or a fork left the threads behind.
+ * A thread runs its own part of each phase, and then the parts that no thread has begun. So a call ends soon where other programs have the
+ * processors, where there are fewer of these than threads, and where a fork left the threads behind.
  */
 export const POOL = code`
 #include <atomic>
@@ -48,6 +48,12 @@ template <class Done, class Limit> bool spin_until(Done done, Limit limit) {
     if (waited > SPIN) std::this_thread::yield();
   }
   return true;
+}
+
+/* Processors that this process may use, at most THREADS. */
+inline int processors() {
+  const int known = (int)std::thread::hardware_concurrency();
+  return known > 0 && known < THREADS ? known : THREADS;
 }
 
 struct Pool {
@@ -85,9 +91,12 @@ struct Pool {
       }
       if (ending.load(std::memory_order_relaxed)) return;
       seen = turn.load(std::memory_order_acquire);
-      if (!take(part, seen)) continue;
-      code->run(workspace, tensors, phase, part, THREADS);
-      left.fetch_sub(1, std::memory_order_release);
+      for (int i = 0; i < THREADS - 1; i++) {
+        const int next = 1 + (part - 1 + i) % (THREADS - 1);
+        if (!take(next, seen)) continue;
+        code->run(workspace, tensors, phase, next, THREADS);
+        left.fetch_sub(1, std::memory_order_release);
+      }
     }
   }
   void next() {
@@ -117,9 +126,10 @@ struct Pool {
       spin_until([&] { return left.load(std::memory_order_acquire) == 0; }, [] { return std::chrono::nanoseconds::max(); });
     }
   }
-  bool start() {
+  /* With fewer threads than THREADS each takes several parts. */
+  bool start(int threads = processors()) {
     try {
-      for (int i = 0; i < THREADS - 1; i++) helpers[i] = std::thread([this, i] { help(i + 1); });
+      for (int i = 0; i < threads - 1; i++) helpers[i] = std::thread([this, i] { help(i + 1); });
       return true;
     } catch (const std::system_error&) {
       return false;

@@ -85,7 +85,7 @@ int main(int, char** words) {
     sched_setaffinity(0, sizeof set, &set);
   }
   Pool* pool = new Pool;
-  if (!pool->start()) return puts("no threads"), 1;
+  if (!pool->start(!strcmp(words[1], "fewer") ? 2 : !strcmp(words[1], "none") ? 1 : THREADS)) return puts("no threads"), 1;
   if (!strcmp(words[1], "asleep")) {
     called(pool, 10, none);
     while (!asleep()) usleep(1000);
@@ -122,6 +122,8 @@ beforeAll(() => {
 it.each([
   ["by threads that spin and threads that sleep", "many"],
   ["by four threads on one processor", "one"],
+  ["by two threads that take four parts", "fewer"],
+  ["by the caller alone", "none"],
   ["by threads that slept until then", "asleep"],
   ["by the caller alone in a forked process, which ends like any other", "forked"],
 ])("runs every part once, after the phase before: %s", (_, word) => {

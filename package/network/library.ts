@@ -53,7 +53,7 @@ export function networkHeader(parts: NetworkParts): SourceText {
     `Values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
     ...(threads > 1
       ? [
-          `A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own, which spin until the call ends and then sleep.`,
+          `A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own, which spin until the call ends and then sleep; on fewer where the process may use fewer processors.`,
         ]
       : []),
     ...(parametersOf(parts).some((p) => isWide(p) && !p.isOutput)
