@@ -55,9 +55,11 @@ import {
 const LARGE_ELEMENTS = 2 ** 22;
 /**
  * The number of points from which the program pays, however few the elements. It computes 3 G points a second and
- * processor, where a bound for each element of a float is computed as well, 0.24 G (Zen 4, 2026-11-23).
+ * processor, as verify.ts does for integers, and takes about a second to compile. For floats verify.ts also computes
+ * a bound for each element, at 0.24 G: 4.5 s for 118 M points that the program takes 1.5 s for, or 0.15 s once it is
+ * compiled (two processors of a busy Zen 4, 2026-11-23).
  */
-const LARGE_POINTS = 2 ** 28;
+const LARGE_POINTS = { integers: 2 ** 28, floats: 2 ** 25 } as const;
 
 const SETS = ["exact", "random", "extreme"] as const;
 /** Candidates for the largest integer of an exact set. The first for which every sum is exact is taken. */
@@ -128,7 +130,8 @@ function ruleOfDrawn(
   const { equation, epilogue, time } = computation;
   const tensors = Object.values(computation.tensors);
   const elements = tensors.reduce((sum, t) => sum + elementCount(t), 0);
-  if (elements < least && pointCount(computation) < LARGE_POINTS) return undefined;
+  const large = LARGE_POINTS[isInteger(targetOf(computation).dtype) ? "integers" : "floats"];
+  if (elements < least && pointCount(computation) < large) return undefined;
   if (epilogue || (equation.op !== "+=" && equation.op !== "=")) return undefined;
   const isStored = time ? liesRowMajor : (t: Tensor): boolean => memoryElements(t) === elementCount(t);
   if (!tensors.every(isStored)) return undefined;

@@ -59,10 +59,11 @@ describe("the time that expected results may take", () => {
     expect(needsLonger(huge, { limit: Number.POSITIVE_INFINITY })).toBeUndefined();
   });
 
-  it("is estimated by the sums: fewer for integers, which have no bounds, and by the processors", () => {
-    const seconds = (dtype: string, processors: number): number =>
-      secondsOfReference(computationOf("conv2d", dtype), processors) ?? 0;
+  it("is estimated by the sums: fewer for integers, and for floats that one bound is drawn for, and by the processors", () => {
+    const seconds = (dtype: string, processors: number, c = 8): number =>
+      secondsOfReference(computationOf("conv2d", dtype, { c }), processors) ?? 0;
     expect(seconds("u8s8", 1)).toBeLessThan(seconds("f32", 1) / 6);
+    expect(seconds("f32", 1, 64)).toBeLessThan(8 * seconds("f32", 1, 8));
     expect(seconds("f32", 2)).toBe(seconds("f32", 1) / 2);
     const steps = { equation: "u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1]", extents: { t: 9, i: 50 } };
     expect(secondsOfReference(defineComputation({ ...steps, tensors: { u: "f32" } }), 1)).toBeUndefined();
