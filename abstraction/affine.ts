@@ -5,7 +5,18 @@
  *     boundsOf(p*2 + r - 1, { p: 28, r: 3 })  =  [-1, 55]
  */
 
-import { axis, binary, borderOp, compareOp, type Expr, extentOfBorder, integerOp, number, walk } from "./expression.ts";
+import {
+  axesIn,
+  axis,
+  binary,
+  borderOp,
+  compareOp,
+  type Expr,
+  extentOfBorder,
+  integerOp,
+  number,
+  walk,
+} from "./expression.ts";
 
 /** Extent by name of an axis or parameter. */
 export type Extents = Readonly<Record<string, number>>;
@@ -188,6 +199,17 @@ export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max:
     default:
       return op satisfies never;
   }
+}
+
+/** The increment of an index per step of a name; undefined if it varies. */
+export function strideIn(index: Expr, name: string): number | undefined {
+  if (!axesIn(index).includes(name)) return 0;
+  const form = affineForm(index);
+  if (form) return form.terms.get(name) ?? 0;
+  if (index.kind !== "binary" || (index.op !== "+" && index.op !== "-")) return undefined;
+  const [left, right] = [strideIn(index.left, name), strideIn(index.right, name)];
+  if (left === undefined || right === undefined) return undefined;
+  return index.op === "+" ? left + right : left - right;
 }
 
 /** The value of an index, or the truth (1 or 0) of a condition, at one point. */

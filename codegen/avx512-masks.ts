@@ -4,12 +4,11 @@
  *     lane < 12*b - 104      lanes_below(12 * b - 104)            lane == t      only_lane(t)            lane%2 == 0      0x5555
  */
 
-import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
+import { affineForm, evaluateIndex, strideIn } from "../abstraction/affine.ts";
 import { axesIn, binary, type CompareOp, type Expr, MIRRORED, number, substitute } from "../abstraction/expression.ts";
 import { type Code, code, join } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import type { LaneContext } from "./lane-printer.ts";
-import { strideIn } from "./lane-statement.ts";
 
 /** The mask of a condition that depends on the lane and on loop counters. */
 export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: number): Code {

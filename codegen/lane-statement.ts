@@ -6,7 +6,7 @@
  *     pinnedLane(lane == t+1)                                     t+1
  */
 
-import { affineForm, boundsOf, type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import { boundsOf, type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import {
@@ -164,17 +164,6 @@ export function pinnedLane(e: Expr, lane: string): Expr | undefined {
   if (factor !== 1 && factor !== -1) return undefined;
   const rest = substitute(binary("-", e.left, e.right), new Map([[lane, number(0)]]), "index");
   return factor === 1 ? binary("-", number(0), rest) : rest;
-}
-
-/** The increment of an index per step of a name; undefined if it varies. */
-export function strideIn(index: Expr, name: string): number | undefined {
-  if (!axesIn(index).includes(name)) return 0;
-  const form = affineForm(index);
-  if (form) return form.terms.get(name) ?? 0;
-  if (index.kind !== "binary" || (index.op !== "+" && index.op !== "-")) return undefined;
-  const [left, right] = [strideIn(index.left, name), strideIn(index.right, name)];
-  if (left === undefined || right === undefined) return undefined;
-  return index.op === "+" ? left + right : left - right;
 }
 
 /**

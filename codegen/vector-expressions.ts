@@ -6,7 +6,7 @@
  * More lanes than a register holds take several registers, `Z0_0`, `Z0_1`. A language supplies shifts, loads and masks.
  */
 
-import { affineForm } from "../abstraction/affine.ts";
+import { affineForm, strideIn } from "../abstraction/affine.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import {
   type Access,
@@ -35,7 +35,6 @@ import {
   registerIn,
   registerName,
   split,
-  strideIn,
 } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 

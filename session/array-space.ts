@@ -33,6 +33,7 @@ import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
 import { arraySeconds } from "../perfmodel/arrays.ts";
 import { recurrentSeconds } from "../perfmodel/recurrent.ts";
+import { scatteredSeconds } from "../perfmodel/scattered.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { leastLaneBytes, type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
@@ -130,7 +131,12 @@ export function arrayExpectation(
     return isForm(form) ? recurrentSeconds(form, schedule, target) : undefined;
   }
   const placed = placeArray(computation, schedule);
-  return placed.ok ? arraySeconds(placed.array, schedule, target, vectors) : undefined;
+  if (!placed.ok) return undefined;
+  const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
+  return (
+    arraySeconds(placed.array, schedule, target, vectors) +
+    scatteredSeconds(nest, computation, schedule.threads, target)
+  );
 }
 
 function candidatesOf(
@@ -150,6 +156,7 @@ function candidatesOf(
     *all() {
       for (const schedule of arrays.all()) yield wrap(schedule);
     },
+    codeSize: (c) => arrays.codeSize?.(c.schedule) ?? 0,
   };
 }
 

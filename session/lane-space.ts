@@ -79,6 +79,7 @@ export function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpa
     *all() {
       for (const schedule of lanes.all()) yield wrap(schedule);
     },
+    codeSize: (c) => lanes.codeSize?.(c.schedule) ?? 0,
   };
 }
 

@@ -18,8 +18,9 @@ import { MOST_UNROLLED_STEPS } from "../mapper/space-time/lower.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
-import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
+import { tooLongToWrite, vectorsWritten } from "../mapper/space-time/written-length.ts";
 import { type ArrayCosts, arrayCosts, arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
+import { scatteredSeconds } from "../perfmodel/scattered.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { leastLaneBytes, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
@@ -46,7 +47,10 @@ export interface ArraySpaceOfDesigns extends SearchSpace<ArraySchedule> {
   /** Number of schedules, including those too long to be generated. */
   readonly size: number;
   readonly designs: ArrayDesigns;
-  /** Schedules by predicted time, shortest first. Only this list contains those too long to be generated. */
+  /**
+   * Schedules by predicted time, shortest first, without what only their nests tell ({@link scatteredSeconds}). Only this list contains
+   * those too long to be generated.
+   */
   readonly ranked: readonly PricedArray[];
   /** The best of each dataflow, the most promising first. */
   bestOfEach(): readonly PricedArray[];
@@ -109,15 +113,18 @@ export function* arraySpaceOf(
   const ranked = byTime([...single, ...wide]);
   if (ranked.length === 0)
     return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };
-  return new ArrayCandidates(designs, ranked, costsOf, secondsOf, isWritten);
+  return new ArrayCandidates(designs, ranked, costsOf, secondsOf, asWritten);
 
-  /**
-   * Whether a schedule is short enough to be generated. Counting its terms lowers the design, which takes milliseconds, so only drawn schedules
-   * are checked.
-   */
-  function isWritten(schedule: ArraySchedule): boolean {
+  /** What the nest of a schedule tells. Lowering a design takes milliseconds, so only drawn schedules are examined. */
+  function asWritten(schedule: ArraySchedule): Written | undefined {
     const placed = placeArray(computation, schedule);
-    return placed.ok && tooLongToWrite(lowerPlaced(computation, placed.array, schedule.inputs)) === undefined;
+    if (!placed.ok) return undefined;
+    const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
+    return {
+      isTooLong: tooLongToWrite(nest) !== undefined,
+      size: vectorsWritten(nest.body),
+      scatteredSeconds: scatteredSeconds(nest, computation, schedule.threads, target),
+    };
   }
 
   function costsOf(schedule: ArraySchedule): ArrayCosts | undefined {
@@ -174,6 +181,13 @@ export function bestOfEach({ ranked }: Pick<ArraySpaceOfDesigns, "ranked">): Pri
   return ranked.filter(({ design }) => !seen.has(design.dataflow) && seen.add(design.dataflow));
 }
 
+interface Written {
+  /** Whether it is too long to be generated. */
+  readonly isTooLong: boolean;
+  readonly size: number;
+  readonly scatteredSeconds: number;
+}
+
 class ArrayCandidates implements ArraySpaceOfDesigns {
   readonly size: number;
   readonly designs: ArrayDesigns;
@@ -181,17 +195,17 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
   readonly costs: (schedule: ArraySchedule) => ArrayCosts | undefined;
   private readonly estimate: (schedule: ArraySchedule) => number | undefined;
   private readonly known: ReadonlyMap<string, number>;
-  private readonly judge: (schedule: ArraySchedule) => boolean;
-  private readonly written = new Map<string, boolean>();
+  private readonly write: (schedule: ArraySchedule) => Written | undefined;
+  private readonly written = new Map<string, Written | undefined>();
 
   constructor(
     designs: ArrayDesigns,
     ranked: readonly PricedArray[],
     costs: (schedule: ArraySchedule) => ArrayCosts | undefined,
     estimate: (schedule: ArraySchedule) => number | undefined,
-    judge: (schedule: ArraySchedule) => boolean,
+    write: (schedule: ArraySchedule) => Written | undefined,
   ) {
-    this.judge = judge;
+    this.write = write;
     this.size = ranked.length;
     this.designs = designs;
     this.ranked = ranked;
@@ -205,7 +219,12 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
   }
 
   expectedSeconds(schedule: ArraySchedule): number {
-    return this.known.get(this.key(schedule)) ?? this.estimate(schedule) ?? Number.POSITIVE_INFINITY;
+    const seconds = this.known.get(this.key(schedule)) ?? this.estimate(schedule) ?? Number.POSITIVE_INFINITY;
+    return seconds + (this.asWritten(schedule)?.scatteredSeconds ?? 0);
+  }
+
+  codeSize(schedule: ArraySchedule): number {
+    return this.asWritten(schedule)?.size ?? 0;
   }
 
   random(random: Random): ArraySchedule {
@@ -246,12 +265,13 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
   }
 
   private isWritten(schedule: ArraySchedule): boolean {
+    return this.asWritten(schedule)?.isTooLong === false;
+  }
+
+  private asWritten(schedule: ArraySchedule): Written | undefined {
     const key = this.key(schedule);
-    const known = this.written.get(key);
-    if (known !== undefined) return known;
-    const is = this.judge(schedule);
-    this.written.set(key, is);
-    return is;
+    if (!this.written.has(key)) this.written.set(key, this.write(schedule));
+    return this.written.get(key);
   }
 
   private drawn(random: Random, from: readonly PricedArray[]): ArraySchedule | undefined {

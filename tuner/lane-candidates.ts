@@ -102,12 +102,20 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
           }
   if (schedules.length === 0)
     return { rule: "length", because: `length: no block of ${sum.taps.length} taps fits ${registers} registers` };
-  return new ScheduleSpace(schedules, (s) => {
-    const own = sums.get(s.rolled.join())?.own;
-    if (!own) return Number.POSITIVE_INFINITY;
-    const placed = placeWindow(WINDOW_DESIGNS[s.dataflow], s.lanes, own.columns);
-    return placed.ok ? laneSeconds(own, s, placed.placement, options.target) : Number.POSITIVE_INFINITY;
-  });
+  const sumOf = (s: LaneSchedule): TapSum | undefined => sums.get(s.rolled.join())?.own;
+  return new ScheduleSpace(
+    schedules,
+    (s) => {
+      const own = sumOf(s);
+      if (!own) return Number.POSITIVE_INFINITY;
+      const placed = placeWindow(WINDOW_DESIGNS[s.dataflow], s.lanes, own.columns);
+      return placed.ok ? laneSeconds(own, s, placed.placement, options.target) : Number.POSITIVE_INFINITY;
+    },
+    (s) => {
+      const own = sumOf(s);
+      return own ? writtenInAll(own, s) : 0;
+    },
+  );
 }
 
 /**
@@ -173,8 +181,15 @@ export class ScheduleSpace implements LaneSpace {
   private readonly keys: ReadonlySet<string>;
   private readonly estimate: (s: LaneSchedule) => number;
   private readonly known = new Map<string, number>();
+  readonly codeSize: (s: LaneSchedule) => number;
 
-  constructor(schedules: readonly LaneSchedule[], estimate: (s: LaneSchedule) => number) {
+  /** @param written instructions written for a schedule; without it, all are taken to be as long */
+  constructor(
+    schedules: readonly LaneSchedule[],
+    estimate: (s: LaneSchedule) => number,
+    written: (s: LaneSchedule) => number = () => 0,
+  ) {
+    this.codeSize = written;
     this.schedules = schedules;
     this.size = schedules.length;
     this.keys = new Set(schedules.map(canonicalJson));

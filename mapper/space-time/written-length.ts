@@ -9,8 +9,8 @@
  * A term is a name, a number or an operation.
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
-import { axesIn, binary, childrenOf, type Expr } from "../../abstraction/expression.ts";
+import { strideIn } from "../../abstraction/affine.ts";
+import { binary, childrenOf, type Expr } from "../../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 
 /** The loop over lanes around a statement. */
@@ -54,15 +54,15 @@ function termsIn(e: Expr, lanes: Lanes | undefined): number {
   const own = 1 + childrenOf(e).reduce((sum, part) => sum + termsIn(part, lanes), 0);
   if (lanes === undefined || (e.kind !== "compare" && e.kind !== "access")) return own;
   const parts = e.kind === "compare" ? [binary("-", e.left, e.right)] : e.index;
-  const each = parts.some((part) => !isInRow(part, lanes.axis));
+  const each = parts.some((part) => Math.abs(strideIn(part, lanes.axis) ?? lanes.extent) > 1);
   return each ? own * lanes.extent : own;
 }
 
-/** Whether an index changes by 1, -1 or 0 from lane to lane. */
-function isInRow(e: Expr, lane: string): boolean {
-  if (!axesIn(e).includes(lane)) return true;
-  const form = affineForm(e);
-  if (form) return Math.abs(form.terms.get(lane) ?? 0) <= 1;
-  // A part that does not depend on the lane shifts all lanes alike, even if it divides.
-  return e.kind === "binary" && (e.op === "+" || e.op === "-") && isInRow(e.left, lane) && isInRow(e.right, lane);
+/** Statements on whole vectors as they are written out: about as many instructions. */
+export function vectorsWritten(body: readonly Statement[]): number {
+  return body.reduce((sum, s) => {
+    if (s.kind === "when") return sum + vectorsWritten([...s.body, ...s.otherwise]);
+    if (s.kind !== "loop") return sum + 1;
+    return sum + vectorsWritten(s.body) * (s.mode === "unrolled" ? s.extent : 1);
+  }, 0);
 }
