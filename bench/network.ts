@@ -11,7 +11,8 @@
  *
  * Kernels come from the database, untuned steps from `automap network emit`'s defaults. Weights are seeded. Above 1,
  * automap is faster. A network that fails is reported, and the others go on. A step's time is its median
- * in place in the network, in calls that time every step; `record` is its kernel's time alone, with warm caches.
+ * in place in the network, in calls that time every step; `record` is its kernel's time alone, as its record says: with warm caches, or where
+ * a star follows with its data in no cache.
  */
 
 import { appendFileSync, rmSync, writeFileSync } from "node:fs";
@@ -107,6 +108,8 @@ interface StepRow {
   readonly multiplyAdds: number;
   /** Seconds of its kernel alone; undefined where none was tuned. */
   readonly record: number | undefined;
+  /** Whether that was with its data in no cache. */
+  readonly flushed: boolean;
 }
 
 async function compared(network: string) {
@@ -189,9 +192,10 @@ async function stepsOf(
   const rows = net.steps().map(({ name }, i): StepRow => {
     const step = program.steps[i];
     const known = step && tasks.get(step);
-    const record = known?.choice.kind === "record" ? known.choice.seconds : undefined;
+    const record = known?.choice.kind === "record" ? known.choice : undefined;
     const seconds = summarise(samples[i] ?? [], 1).median;
-    return { name, seconds, multiplyAdds: known?.task.multiplyAdds ?? 0, record };
+    const alone = { record: record?.seconds, flushed: record?.cache === "flushed" };
+    return { name, seconds, multiplyAdds: known?.task.multiplyAdds ?? 0, ...alone };
   });
   net.close();
   return rows;
@@ -209,9 +213,11 @@ function sectionOf(row: Awaited<ReturnType<typeof compared>>): string {
 
 automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.${left}
 
+A record with a star was measured with its data in no cache, the others with warm caches.
+
 | step | us | record, us | GFLOP/s |
 |---|---|---|---|
-${timed.map((step) => `| ${step.name} | ${us(step.seconds)} | ${us(step.record)} | ${rate(step)} |`).join("\n")}
+${timed.map((step) => `| ${step.name} | ${us(step.seconds)} | ${us(step.record)}${step.flushed ? "*" : ""} | ${rate(step)} |`).join("\n")}
 | all | ${us(row.steps.reduce((sum, { seconds }) => sum + seconds, 0))} | ${us(row.steps.reduce((sum, { record = 0 }) => sum + record, 0))} | |
 `;
 }

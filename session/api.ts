@@ -68,6 +68,7 @@ const tuneOptions = z.strictObject({
   keeps: callback.optional(),
   strategy: z.looseObject({ name: z.string() }, { error: "must be a strategy: one of STRATEGIES" }).optional(),
   transfer: z.boolean().optional(),
+  cache: z.enum(["warm", "flushed"]).optional(),
   earlyStop: z.boolean().optional(),
   finals: z.boolean().optional(),
   database: z.string().min(1, { error: "must name a file, or :memory:" }).optional(),

@@ -64,6 +64,8 @@ export interface Finished {
   readonly run: string;
   readonly space: Pick<SessionSpace, "kernelOf" | "mappingOf">;
   readonly threads: number;
+  /** State of the caches in which its kernels are measured. */
+  readonly cache: Conditions["cache"];
   readonly kinds: CandidateKinds;
   /** Instructions that the search could choose from. */
   readonly offered: readonly Intrinsic[];
@@ -134,7 +136,7 @@ export async function decide(
 /** The record `db best` names, of this search or an earlier one, with the time measured then. */
 function fastestKnown(own: readonly Entrant[], search: Finished): Pick<Decided, "winner"> {
   const { computation } = search.workload;
-  for (const record of recordedBest(search)) {
+  for (const record of recordedBest(search).filter((t) => t.conditions.cache === search.cache)) {
     const key = candidateKey(record.candidate);
     const entrant =
       own.find(({ trial }) => trial.key === key) ??
@@ -185,8 +187,8 @@ function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): 
 }
 
 /**
- * Records that a search of these instructions may end with: measured here, in this world, with warm caches. @param decided whether only records
- * of finals count
+ * Records of these instructions that were measured here, in this world, in any state of the caches. @param decided whether only records of finals
+ * count
  */
 function recordedBest(search: Finished, decided = false): readonly TrialRecord[] {
   const { db, workload, environment, offered, threads, kinds } = search;
@@ -196,16 +198,16 @@ function recordedBest(search: Finished, decided = false): readonly TrialRecord[]
     threads,
     trusted: { environment, intrinsics: offered, policy: "exact" },
   } as const;
-  return best(db, filter, { kinds, decided }).filter((t) => t.provenance === "here" && t.conditions.cache === "warm");
+  return best(db, filter, { kinds, decided }).filter((t) => t.provenance === "here");
 }
 
 function finalOf(
   { candidate, prediction, measurement, at }: TrialOf<Candidate>,
   finals: Finals,
-  { workload, environment, run, threads, offered }: Finished,
+  { workload, environment, run, threads, cache, offered }: Finished,
 ): NewTrial {
   const intrinsic = offered.find((i) => i.name === candidate.intrinsic);
-  const conditions: Conditions = { threads, cache: "warm" };
+  const conditions: Conditions = { threads, cache };
   return {
     workload,
     environment,

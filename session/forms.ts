@@ -17,10 +17,10 @@ import {
   type Tensor,
 } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import type { Database, Environment } from "../db/index.ts";
+import type { Conditions, Database, Environment } from "../db/index.ts";
 import { type Form, formsOf, inForms } from "../network/forms.ts";
 import type { Program, Step } from "../network/program.ts";
-import { multiplyAddsOf } from "../network/tasks.ts";
+import { multiplyAddsOf, type Task } from "../network/tasks.ts";
 import { type MemoryLevel, type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { rankOf } from "./rank.ts";
@@ -28,8 +28,10 @@ import { storedCalibration } from "./recorded.ts";
 
 /** The costs that decide between forms. */
 export interface FormCosts {
-  /** Seconds of the best kernel, measured by itself with warm caches; undefined when none is known. */
+  /** Seconds of the best kernel, measured by itself; undefined when none is known. */
   readonly secondsOf: (computation: Computation) => number | undefined;
+  /** Whether that was with its data in no cache; otherwise with warm caches, the default. */
+  readonly isFlushed?: (computation: Computation) => boolean;
   readonly target: ModelTarget;
   /** Threads of each kernel; 1 by default. Data movement is divided among them too. */
   readonly threads?: number;
@@ -115,15 +117,15 @@ export function inBestForms(program: Program, forms: Forms, costs: FormCosts): P
 /** Expected seconds of one run of a form within the network; undefined when one of its products has no kernel. */
 export function secondsOfForm(
   form: Form,
-  { secondsOf, target, threads = 1 }: FormCosts,
+  { secondsOf, isFlushed = () => false, target, threads = 1 }: FormCosts,
   weightsLevel: MemoryLevel,
 ): number | undefined {
   let sum = 0;
   for (const { computation } of form) {
-    const measured =
-      multiplyAddsOf(computation) > 0 ? secondsOf(computation) : movedSeconds(computation, target) / threads;
+    const isProduct = multiplyAddsOf(computation) > 0;
+    const measured = isProduct ? secondsOf(computation) : movedSeconds(computation, target) / threads;
     if (measured === undefined) return undefined;
-    sum += measured + coldSeconds(computation, target, weightsLevel);
+    sum += measured + (isProduct && isFlushed(computation) ? 0 : coldSeconds(computation, target, weightsLevel));
   }
   return sum;
 }
@@ -157,6 +159,26 @@ function levelHolding(bytes: number, { memory }: ModelTarget): MemoryLevel {
   const level = memory.find((m) => m.bytes === undefined || m.bytes >= bytes) ?? memory.at(-1);
   if (!level) throw new Error("internal: a machine without memory");
   return level;
+}
+
+/**
+ * Data of so many times a core's own caches come from further away in the network too. Steps of 1.7 times those of a Zen 4 took as long in ShuffleNet
+ * as with warm caches, and twice as long with flushed ones; those of 3 times took 1.5 to 2.3 times as long in MobileNet (2026-11-23).
+ */
+const FURTHER_AWAY = 2;
+
+/**
+ * The state of the caches in which a task's kernels are measured: flushed where its data come from beyond a core's own caches. Warm where no weights are
+ * read, or where several steps read the same ones, which stay where the step before left them.
+ */
+export function cacheOfTask({ computation, steps }: Task, { memory }: ModelTarget): Conditions["cache"] {
+  const own = memory[1]?.bytes ?? Number.POSITIVE_INFINITY;
+  const inputs = inputsOf(computation);
+  const bytes = [outputOf(computation), ...inputs].reduce((sum, tensor) => sum + bytesIn(tensor), 0);
+  const weights = inputs.filter((tensor) => tensor.constant);
+  const read = new Set(steps.map(({ reads }) => weights.map(({ name }) => reads[name]?.name).join()));
+  const isReadAgain = steps.length > 1 && read.size === 1;
+  return bytes > FURTHER_AWAY * own && weights.length > 0 && !isReadAgain ? "flushed" : "warm";
 }
 
 /** The memory level that holds the weights of all steps together. */

@@ -12,7 +12,7 @@ import { type Computation, computationKey } from "../abstraction/computation.ts"
 import { attempt } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { best, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
+import { best, type Conditions, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { inBrainFloats } from "../network/brain-float.ts";
 import { chainsOf, type StepChain } from "../network/chains.ts";
@@ -28,7 +28,7 @@ import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { capabilityOf, nativeTarget } from "../targets/index.ts";
-import { formsIn, inBestForms, targetOfForms } from "./forms.ts";
+import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
 import { chainKernel, loopsKernel } from "./plain-loops.ts";
 import { chainThreadsKernel } from "./plain-threads.ts";
@@ -71,6 +71,8 @@ export type Choice =
       readonly kernel: NetworkKernel;
       readonly id: string;
       readonly seconds: number;
+      /** State of the caches in which it was measured. */
+      readonly cache: Conditions["cache"];
       readonly place: string;
     }
   /** `expected` is the predicted time of a call in seconds. */
@@ -87,23 +89,38 @@ export interface Records {
 /** Candidates that the model ranks for a step that was never tuned. */
 const UNTUNED_DRAWS = 100;
 
-/** The fastest kernel of a computation measured here. @param onGpu whether GPU kernels or CPU kernels are meant */
+/**
+ * The fastest kernel of a computation measured here: with flushed caches if it was, because that comes nearer to its time in the network, unless the
+ * other one alone was decided in finals.
+ * @param onGpu whether GPU kernels or CPU kernels are meant
+ */
 function bestRecord(
   computation: Computation,
   { db, environment }: Records,
   { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
 ): TrialRecord | undefined {
   const trusted = { environment, intrinsics: intrinsicNamed, policy: "exact" } as const;
-  return best(db, { computation, trusted, threads }).find((t) => isOnGpu(t.candidate) === onGpu);
+  const found = best(db, { computation, trusted, threads }).filter((t) => isOnGpu(t.candidate) === onGpu);
+  const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
+    found.find(({ conditions }) => conditions.cache === cache),
+  );
+  return flushed && (flushed.finals || !warm?.finals) ? flushed : (warm ?? flushed);
 }
 
 /** The program with each step in the form that is fastest by the records. @param exact whether each step must be computed as its equation says */
 export function inRecordedForms(program: Program, records: Records, threads = 1, exact = false): Program {
-  const secondsOf = (computation: Computation): number | undefined => {
-    const measurement = bestRecord(computation, records, { threads, onGpu: false })?.measurement;
-    return measurement?.status === "ok" ? measurement.median : undefined;
+  const recordOf = (computation: Computation): TrialRecord | undefined =>
+    bestRecord(computation, records, { threads, onGpu: false });
+  const costs: FormCosts = {
+    secondsOf: (computation) => {
+      const measurement = recordOf(computation)?.measurement;
+      return measurement?.status === "ok" ? measurement.median : undefined;
+    },
+    isFlushed: (computation) => recordOf(computation)?.conditions.cache === "flushed",
+    target: targetOfForms(records),
+    threads,
   };
-  return inBestForms(program, formsIn(program, exact), { secondsOf, target: targetOfForms(records), threads });
+  return inBestForms(program, formsIn(program, exact), costs);
 }
 
 /** The fastest measured kernel, if any. @param onGpu whether GPU kernels or CPU kernels are meant */
@@ -121,7 +138,7 @@ export function recordedKernel(
       kernel: kernelOfRecord(trial, { chained: true }),
       provenance: [`record    ${id}`, `made by   automap ${VERSION}`],
     },
-    ...{ id, seconds: trial.measurement.median, place: placeOf(trial.candidate) },
+    ...{ id, seconds: trial.measurement.median, cache: trial.conditions.cache, place: placeOf(trial.candidate) },
   };
 }
 

@@ -86,6 +86,8 @@ const optionsSchema = z.looseObject({
   kinds: z.enum(CANDIDATE_KINDS).default("mappings"),
   // Candidates a round, where that depends on the machine.
   batch: z.number().int().positive().max(MOST_BATCH).optional(),
+  // Recorded where kernels were measured with flushed caches.
+  cache: z.enum(["warm", "flushed"]).default("warm"),
   // Enumeration steps made within the time limit.
   enumerationCut: z.number().int().positive().optional(),
   // What records of similar computations taught the model, and those whose schedules were tried first.
@@ -110,6 +112,7 @@ export async function replayRun(
     kinds,
     batch,
     enumerationCut,
+    cache,
     prior,
     transferred = [],
   } = readPart(optionsSchema, run, "options");
@@ -124,7 +127,7 @@ export async function replayRun(
 
   // 2. The recorded measurements: its own trials are the machine's answers, and those of earlier runs were known at the start.
   const recorded = trialsOf(db, { computation }, run.environment)
-    .filter((t) => t.conditions.threads === threads)
+    .filter((t) => t.conditions.threads === threads && t.conditions.cache === cache)
     .filter((t) => t.run === run.id || t.at < run.started);
   const own = recorded.filter((t) => t.run === run.id);
   // A search knows the measurements made on its machine. For an imported run these are the measurements imported with it.

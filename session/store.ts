@@ -1,11 +1,11 @@
 /**
  * @file The database as a search uses it: earlier measurements made here are known, and each new trial is recorded.
  *
- *     storeIn(db, { workload, environment, run, space, threads: 1 }).known(key)?.measurement
+ *     storeIn(db, { workload, environment, run, space, threads: 1, cache: "warm" }).known(key)?.measurement
  */
 
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
-import { type Database, type Environment, recordTrial, trialsOf, type Workload } from "../db/index.ts";
+import { type Conditions, type Database, type Environment, recordTrial, trialsOf, type Workload } from "../db/index.ts";
 import type { TrialStore } from "../tuner/search.ts";
 import type { SessionSpace } from "./session-space.ts";
 
@@ -16,13 +16,17 @@ interface Searched {
   readonly run: string;
   readonly space: SessionSpace;
   readonly threads: number;
+  readonly cache: Conditions["cache"];
 }
 
 /** The database as the search uses it: it knows the measurements made in exactly this world. */
-export function storeIn(db: Database, { workload, environment, run, space, threads }: Searched): TrialStore<Candidate> {
+export function storeIn(
+  db: Database,
+  { workload, environment, run, space, threads, cache }: Searched,
+): TrialStore<Candidate> {
   // An imported record is a claim, and its kernel is not run without consent.
   const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
-    (t) => t.conditions.threads === threads && t.provenance === "here",
+    (t) => t.conditions.threads === threads && t.conditions.cache === cache && t.provenance === "here",
   );
   const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
   return {
@@ -31,7 +35,7 @@ export function storeIn(db: Database, { workload, environment, run, space, threa
     record: (trial) => {
       const intrinsic = space.intrinsicOf(trial.candidate);
       const { candidate, prediction, measurement, at } = trial;
-      const conditions = { threads, cache: "warm" as const };
+      const conditions = { threads, cache };
       const made = { candidate, prediction, measurement, at };
       recordTrial(db, { workload, environment, run, intrinsic, trial: made, conditions });
     },

@@ -20,7 +20,7 @@ import { availableParallelism } from "node:os";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
+import { type Conditions, DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Form } from "../network/forms.ts";
 import type { Program } from "../network/program.ts";
@@ -31,6 +31,7 @@ import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { environmentOf } from "./environment.ts";
 import {
+  cacheOfTask,
   expectedSeconds,
   type FormCosts,
   type Forms,
@@ -106,6 +107,8 @@ export interface TunedTask {
 interface State {
   readonly task: Task;
   readonly place: number;
+  /** State of the caches in which its kernels are measured. */
+  readonly cache: Conditions["cache"];
   searched: boolean;
   beaten: boolean;
   best: number | undefined;
@@ -174,7 +177,8 @@ async function tuneOn(
   const tasks = tasksOf({ ...program, steps: every }).filter(isTuned);
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const states = tasks.map((task, i): State => {
-    return { task, place: i + 1, searched: false, beaten: false, best: undefined, fruitless: 0, over: false };
+    const cache = machine && isGpu(machine) ? "warm" : cacheOfTask(task, target);
+    return { task, place: i + 1, cache, searched: false, beaten: false, best: undefined, fruitless: 0, over: false };
   });
   const field = new Field(program, forms, states, { target, threads });
   const each = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / Math.ceil(tasks.length / beside));
@@ -282,11 +286,15 @@ class Field {
   private readonly states: ReadonlyMap<string, State>;
   private readonly costs: FormCosts;
 
-  constructor(program: Program, forms: Forms, states: readonly State[], rates: Omit<FormCosts, "secondsOf">) {
+  constructor(program: Program, forms: Forms, states: readonly State[], rates: Pick<FormCosts, "target" | "threads">) {
     this.program = program;
     this.forms = forms;
     this.states = new Map(states.map((state) => [computationKey(state.task.computation), state]));
-    this.costs = { secondsOf: (computation) => this.stateOf(computation)?.best, ...rates };
+    this.costs = {
+      secondsOf: (computation) => this.stateOf(computation)?.best,
+      isFlushed: (computation) => this.stateOf(computation)?.cache === "flushed",
+      ...rates,
+    };
   }
 
   /** Whether it belongs to a form other than a step's own equation. */
@@ -384,14 +392,14 @@ async function share(
   { database, seed, threads = 1, machine, transfer = true, signal, onShare, onNotice }: TuneNetworkOptions,
   { of, left, search }: SharedPlace,
 ): Promise<void> {
-  const { task, place, best: before } = state;
+  const { task, place, cache, best: before } = state;
   const { computation, operator } = task;
   const outcome = await search(
     { computation, ...(operator && { parameters: operator.parameters }) },
     {
       within: seconds,
       ...(trials !== undefined && { trials, finals: false }),
-      ...{ threads, transfer },
+      ...{ threads, transfer, cache },
       // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
       // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
       kinds: "mappings",

@@ -24,6 +24,7 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import { inSlices, type Sliced, type Step } from "../abstraction/steps.ts";
 import {
   beginRun,
+  type Conditions,
   type Database,
   DEFAULT_DATABASE,
   type Environment,
@@ -87,6 +88,11 @@ export interface TuneComputationOptions {
   readonly seed?: number;
   /** Threads of a kernel; 1 by default. */
   readonly threads?: number;
+  /**
+   * State of the caches before each call of a kernel: warm (the default), with what the call before left there, or flushed. Records of one state are
+   * unknown to searches in the other. Not used on a GPU.
+   */
+  readonly cache?: Conditions["cache"];
   /** Which candidates to search: mappings onto instructions, space-time designs on lanes, or both (the default). */
   readonly kinds?: CandidateKinds;
   /**
@@ -246,7 +252,7 @@ async function prepare(
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const target = place.machineIn(db);
   // Inputs are drawn by separate programs while enumeration runs. Their errors are reported where they are awaited.
-  const drawing = place.bench(computation, { fixed, announce, late: answers.late });
+  const drawing = place.bench(computation, { fixed, cache: cacheOf(options), announce, late: answers.late });
   const drawnInTime = isDoneBefore(drawing, answers.late);
   drawnInTime.catch(() => undefined);
   phase("enumerating");
@@ -311,7 +317,9 @@ async function searchPrepared(
   const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
   if (!strategy) throw new Error("internal: no strategies");
   const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
-  const recorded = replayOptions(prepared, { strategy, machine, earlyStop: options.earlyStop ?? true });
+  const recorded = replayOptions(prepared, {
+    ...{ strategy, machine, earlyStop: options.earlyStop ?? true, cache: cacheOf(options) },
+  });
   const run = beginRun(db, { workload, environment, seed, options: recorded, budget, started });
   const stop = options.signal ?? new AbortController().signal;
   const left = secondsLeft(budget.seconds, options.within, started);
@@ -319,7 +327,8 @@ async function searchPrepared(
   const rounds = batch === undefined || options.within !== undefined ? time : new AbortController().signal;
   const phase = (name: TunePhase, of: number): void => options.onEvent?.({ kind: "phase", phase: name, of });
   const inTime = measuredInTime(space, bench, { time: rounds, stop, phase });
-  const store = storeIn(db, { workload, environment, run, space, threads });
+  const cache = cacheOf(options);
+  const store = storeIn(db, { workload, environment, run, space, threads, cache });
   const late = following(stop, FINALS_AFTER_STOP_MS);
   try {
     const result = await search<Candidate>({
@@ -339,7 +348,8 @@ async function searchPrepared(
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
     // The contenders are measured in alternating batches, which decides ties and corrects measurements made at a bad moment.
-    const finished = { db, workload, environment, run, space, threads, kinds, offered, finals: options.finals ?? true };
+    const { finals = true } = options;
+    const finished = { db, workload, environment, run, space, threads, cache, kinds, offered, finals };
     phase("deciding", result.contenders.length);
     const decided = await decide(result.contenders, finished, bench, Date.now, late.signal);
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
@@ -370,12 +380,18 @@ async function searchPrepared(
 /** Everything that determines what a search does: `automap replay` makes the same decisions again from it. */
 function replayOptions(
   { threads, kinds, place, offered, chosen, bench, learnt, cut }: Prepared,
-  given: { readonly strategy: Strategy; readonly machine: Target; readonly earlyStop: boolean },
+  given: {
+    readonly strategy: Strategy;
+    readonly machine: Target;
+    readonly earlyStop: boolean;
+    readonly cache: Conditions["cache"];
+  },
 ): NewRun["options"] {
   return {
     strategy: given.strategy.name,
     threads,
     earlyStop: given.earlyStop,
+    ...(given.cache !== "warm" && { cache: given.cache }),
     intrinsics: chosen.map((i) => i.name),
     offered: offered.map((i) => i.name),
     kinds,
@@ -386,6 +402,9 @@ function replayOptions(
     ...(bench.leftOut && { unchecked: bench.leftOut }),
   };
 }
+
+const cacheOf = ({ cache = "warm", machine }: TuneComputationOptions): Conditions["cache"] =>
+  machine && isGpu(machine) ? "warm" : cache;
 
 /** Seconds left; when none are, the search still has time for one kernel. */
 function secondsLeft(seconds: number, within: number | undefined, started: number): number {

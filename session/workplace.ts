@@ -15,7 +15,7 @@ import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import type { Database, Environment } from "../db/index.ts";
+import type { Conditions, Database, Environment } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
@@ -69,6 +69,8 @@ export interface Workplace {
 export interface BenchOptions {
   /** Values of tensors that the operator itself fixes. */
   readonly fixed?: Inputs | undefined;
+  /** State of the caches before each call of a kernel; warm when left out. Not used on a GPU. */
+  readonly cache?: Conditions["cache"];
   readonly announce: (text: string) => void;
   /** Aborted when the expected results take too long. On a GPU they are computed beside the first kernels. */
   readonly late?: AbortSignal | undefined;
@@ -151,7 +153,7 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
     checkPromises: () => {
       if (isOwn) requireDisassembler();
     },
-    bench: async (computation, { fixed, announce, late }) => {
+    bench: async (computation, { fixed, cache = "warm", announce, late }) => {
       if (pointCount(computation) > LARGE_POINTS)
         announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
       const reference = await runner.reference(computation, INPUT_SEED, { ...(fixed && { fixed }), signal: late });
@@ -181,13 +183,13 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
               until && AbortSignal.any([until.time, until.stop]),
             );
             if (!inTime && !(until?.needsOne && (await isDoneBefore(compiled[0], until.stop)))) return;
-            yield* raceUntil(runner, inTime ? kernels : kernels.slice(0, 1), reference, until);
+            yield* raceUntil(runner, inTime ? kernels : kernels.slice(0, 1), reference, cache, until);
           } finally {
             ended.abort();
             [compiling, ended] = [new Map(), new AbortController()];
           }
         },
-        compare: (kernels) => runner.compareKernels(kernels, reference),
+        compare: (kernels) => runner.compareKernels(kernels, reference, { cache }),
       };
     },
     waited: () => runner.cores.waited(),
@@ -200,9 +202,11 @@ async function* raceUntil(
   runner: Runner,
   kernels: readonly Kernel[],
   reference: Reference,
+  cache: Conditions["cache"],
   until: Until | undefined,
 ): AsyncGenerator<Measurement> {
-  if (!until) return yield* runner.race(kernels, reference, TRIAL);
+  const timing = { ...TRIAL, cache };
+  if (!until) return yield* runner.race(kernels, reference, timing);
   const [stop, time] = [following(until.stop, PATIENCE_MS), following(until.time, PATIENCE_MS)];
   const late = new AbortController();
   // A search without a result waits for its first one, whatever the time.
@@ -213,7 +217,7 @@ async function* raceUntil(
   time.signal.addEventListener("abort", look);
   try {
     const signal = AbortSignal.any([stop.signal, late.signal]);
-    for await (const answer of runner.race(kernels, reference, { ...TRIAL, goal: until.goal, signal })) {
+    for await (const answer of runner.race(kernels, reference, { ...timing, goal: until.goal, signal })) {
       yield answer;
       isAnswered = true;
       look();

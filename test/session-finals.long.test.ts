@@ -195,6 +195,7 @@ describe("the end of a search", () => {
       run: first.run.id,
       space: { kernelOf: (c: Candidate) => kernelFor(matmul, c), mappingOf: () => undefined },
       threads: 1,
+      cache: "warm" as const,
       kinds: "all" as const,
       offered: usableIntrinsics(),
     };
