@@ -8,6 +8,7 @@
 import {
   axesIn,
   axis,
+  type BinaryOp,
   binary,
   borderOp,
   compareOp,
@@ -241,20 +242,31 @@ export function evaluateIndex(e: Expr, point: Extents): number {
 export function valuesOver(e: Expr, axes: readonly string[], extents: Extents): Float64Array {
   const points = axes.reduce((product, name) => product * extentOf(name, extents), 1);
   const values = (part: Expr): Float64Array => {
-    const all = new Float64Array(points);
-    if (part.kind === "number") return all.fill(part.value);
+    if (part.kind === "number") return new Float64Array(points).fill(part.value);
     if (part.kind === "axis") {
       const inner = axes.slice(axes.indexOf(part.name) + 1).reduce((n, name) => n * extentOf(name, extents), 1);
-      const extent = extentOf(part.name, extents);
-      return all.map((_, at) => Math.floor(at / inner) % extent);
+      return placesOf(new Float64Array(points), inner, extentOf(part.name, extents));
     }
-    if (part.kind === "negate") return values(part.value).map((value) => -value);
+    if (part.kind === "negate") return combined("-", new Float64Array(points), values(part.value));
     if (part.kind !== "binary") throw new Error(`internal: "${part.kind}" cannot stand in a formula`);
-    const { op } = part;
-    const [left, right] = [values(part.left), values(part.right)];
-    return all.map((_, at) => integerOp(op, left[at] ?? 0, right[at] ?? 0));
+    const { op, left, right } = part;
+    return combined(op, values(left), right.kind === "number" ? right.value : values(right));
   };
   return values(e);
+}
+
+/** Fills `all` with the value of an axis at every point. @param inner points between two values of the axis */
+function placesOf(all: Float64Array, inner: number, extent: number): Float64Array {
+  for (let at = 0, value = 0; at < all.length; at += inner, value = (value + 1) % extent)
+    all.fill(value, at, at + inner);
+  return all;
+}
+
+/** `left op right`, written over `left`. */
+function combined(op: BinaryOp, left: Float64Array, right: Float64Array | number): Float64Array {
+  for (let at = 0; at < left.length; at++)
+    left[at] = integerOp(op, left[at] ?? 0, typeof right === "number" ? right : (right[at] ?? 0));
+  return left;
 }
 
 /** Every point of a box, last axis fastest. */

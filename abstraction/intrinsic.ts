@@ -124,7 +124,7 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly source: string;
 }
 
-/** Text of a row of the table, which is printed unescaped. Only {@link defineIntrinsic} makes it. */
+/** Text of a row of the table, which is printed unescaped. Only {@link defineIntrinsic} and {@link tableRow} make it. */
 export type RowText = string & { readonly [ofRow]: true };
 declare const ofRow: unique symbol;
 
@@ -148,7 +148,7 @@ export interface Operand {
   readonly clear: RowText | undefined;
 }
 
-/** A checked declaration with its equation and storage formulas parsed. Made by `defineIntrinsic`. */
+/** A checked declaration with its equation and storage formulas parsed. Made by `defineIntrinsic` and `tableRow`. */
 export interface Intrinsic {
   /** How users and records name it. */
   readonly name: string;
@@ -213,6 +213,55 @@ const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride", "space", "by", 
  * @throws UsageError naming the row and the rule
  */
 export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>): Intrinsic {
+  return { ...factsOf(spec), ...formulasOf(spec) };
+}
+
+/**
+ * A row of the table of instructions: as {@link defineIntrinsic}, but its equation and formulas are read and checked when one of them is first asked
+ * for. A command loads the whole table and uses a few of its rows. The tests read every row.
+ */
+export function tableRow<const E extends string>(spec: IntrinsicSpec<E>): Intrinsic {
+  let formulas: Formulas | undefined;
+  const read = (): Formulas => {
+    formulas ??= formulasOf(spec);
+    return formulas;
+  };
+  return {
+    ...factsOf(spec),
+    get computation() {
+      return read().computation;
+    },
+    get operands() {
+      return read().operands;
+    },
+  };
+}
+
+/** What a declaration says in its notation. */
+type Formulas = Pick<Intrinsic, "computation" | "operands">;
+
+/** What a declaration says in plain words and code. */
+const factsOf = (spec: IntrinsicSpec): Omit<Intrinsic, keyof Formulas> => ({
+  name: spec.name,
+  family: spec.family,
+  isa: spec.isa,
+  features: [spec.isa, ...(spec.features ?? [])],
+  language: spec.language,
+  scope: spec.scope ?? "thread",
+  summary: spec.summary,
+  emit: rowText(spec.emit),
+  asynchronous: spec.asynchronous && asynchronousText(spec.asynchronous),
+  prelude: rowText(spec.prelude),
+  setup: rowText(spec.setup),
+  subnormals: spec.subnormals ?? "kept",
+  cost: spec.cost,
+  mnemonic: spec.mnemonic,
+  source: spec.source,
+  declaration: spec,
+});
+
+/** Reads and checks the equation and the operands. @throws UsageError naming the row and the rule */
+function formulasOf(spec: IntrinsicSpec): Formulas {
   const given: Readonly<Record<string, OperandSpec>> = spec.operands;
   const computation = defineComputation({
     name: spec.name,
@@ -251,32 +300,12 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
       clear: rowText(operand.clear),
     };
   });
-  const intrinsic: Intrinsic = {
-    name: spec.name,
-    family: spec.family,
-    isa: spec.isa,
-    features: [spec.isa, ...(spec.features ?? [])],
-    language: spec.language,
-    scope: spec.scope ?? "thread",
-    summary: spec.summary,
-    computation,
-    operands,
-    emit: rowText(spec.emit),
-    asynchronous: spec.asynchronous && asynchronousText(spec.asynchronous),
-    prelude: rowText(spec.prelude),
-    setup: rowText(spec.setup),
-    subnormals: spec.subnormals ?? "kept",
-    cost: spec.cost,
-    mnemonic: spec.mnemonic,
-    source: spec.source,
-    declaration: spec,
-  };
-  checkTemplates(intrinsic);
+  checkTemplates(spec.name, operands, spec.emit);
   for (const operand of operands) {
-    checkStorage(intrinsic, operand);
-    if (operand.turned) checkStorage(intrinsic, { ...operand, storage: operand.turned });
+    checkStorage(spec.name, computation, operand);
+    if (operand.turned) checkStorage(spec.name, computation, { ...operand, storage: operand.turned });
   }
-  return intrinsic;
+  return { computation, operands };
 }
 
 /** A declaration is code of this program, or of a program that registers its own instruction. */
@@ -352,7 +381,7 @@ function parseTurned(text: string, file: string, subject: string): Expr {
   return turned.storage;
 }
 
-function checkTemplates({ name, operands, emit }: Intrinsic): void {
+function checkTemplates(name: string, operands: readonly Operand[], emit: string): void {
   const names = operands.map((o) => o.name);
   const check = (template: string | undefined, known: readonly string[], what: string): void => {
     for (const [, word] of template?.matchAll(BRACES) ?? []) {
@@ -371,33 +400,37 @@ function checkTemplates({ name, operands, emit }: Intrinsic): void {
 /** Formulas already found valid, with the extents of their axes; instructions of different widths and types share them. */
 const rightStorages = new Set<string>();
 
-/** Elements and copies of an operand whose places are looked at, at most: more than any instruction has. */
+/** Bound on the elements, copies and places of an operand: more than any instruction has. */
 const MOST_PLACES = 2 ** 24;
 
 /** Checks that no two logical elements share a place and no copy of a broadcast overlaps another element. */
-function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
+function checkStorage(name: string, computation: Computation, operand: Operand): void {
   if (operand.storage === undefined) return;
   const logical = rowMajor(operand.dims);
   const axes = [...operand.dims.map((d) => d.name), ...operand.broadcast];
-  const extents: Extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
-  const subject = JSON.stringify([operand.storage, axes, axes.map((name) => extents[name])]);
+  const extents: Extents = { ...extentsOf(computation), ...sizesOf(operand) };
+  const subject = JSON.stringify([operand.storage, axes, axes.map((axis) => extents[axis])]);
   if (rightStorages.has(subject)) return;
-  const count = axes.reduce((product, name) => product * (extents[name] ?? 1), 1);
+  const count = axes.reduce((product, axis) => product * (extents[axis] ?? 1), 1);
   if (count > MOST_PLACES)
     throw new UsageError(
-      `${intrinsic.name}: ${operand.name} has ${count} elements with its copies, more than the ${MOST_PLACES} whose storage is checked`,
+      `${name}: ${operand.name} has ${count} elements with its copies, more than the ${MOST_PLACES} whose storage is checked`,
     );
   const places = valuesOver(operand.storage, axes, extents);
   const elements = valuesOver(logical, axes, extents);
-  const puts = `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts`;
-  const holder = new Map<number, number>();
-  for (const [at, place] of places.entries()) {
-    const element = elements[at] ?? 0;
-    const before = holder.get(place);
+  const puts = `${name}: storage ${printStorage(operand)} of ${operand.name} puts`;
+  const most = places.reduce((found, place) => Math.max(found, place), 0);
+  if (most >= MOST_PLACES)
+    throw new UsageError(`${puts} an element in place ${most}; the last place that is checked is ${MOST_PLACES - 1}`);
+  // One more than the element that a place holds; 0 for a free place.
+  const holder = new Int32Array(most + 1);
+  for (let at = 0; at < places.length; at++) {
+    const [place, element] = [places[at] ?? 0, elements[at] ?? 0];
     if (place < 0) throw new UsageError(`${puts} element ${element} in place ${place}`);
-    if (before !== undefined && before !== element)
-      throw new UsageError(`${puts} elements ${before} and ${element} in place ${place}`);
-    holder.set(place, element);
+    const held = holder[place] ?? 0;
+    if (held !== 0 && held !== element + 1)
+      throw new UsageError(`${puts} elements ${held - 1} and ${element} in place ${place}`);
+    holder[place] = element + 1;
   }
   rightStorages.add(subject);
 }

@@ -9,7 +9,7 @@
  * operand and would move stores past it.
  */
 
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 
 const PRELUDE = `#include <immintrin.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ const cost = {
     "98 % of one issue every 16 cycles; latency from Intel's optimisation manual, not measured",
 };
 
-export const tdpbssd = defineIntrinsic({
+export const tdpbssd = tableRow({
   ...common,
   name: "amx.tdpbssd",
   isa: "amx_int8",
@@ -63,7 +63,7 @@ export const tdpbssd = defineIntrinsic({
   source: "Intel SDM vol. 2, TDPBSSD",
 });
 
-export const tdpbsud = defineIntrinsic({
+export const tdpbsud = tableRow({
   ...common,
   name: "amx.tdpbsud",
   isa: "amx_int8",
@@ -81,7 +81,7 @@ export const tdpbsud = defineIntrinsic({
   source: "Intel SDM vol. 2, TDPBSUD",
 });
 
-export const tdpbusd = defineIntrinsic({
+export const tdpbusd = tableRow({
   ...common,
   name: "amx.tdpbusd",
   isa: "amx_int8",
@@ -99,7 +99,7 @@ export const tdpbusd = defineIntrinsic({
   source: "Intel SDM vol. 2, TDPBUSD",
 });
 
-export const tdpbuud = defineIntrinsic({
+export const tdpbuud = tableRow({
   ...common,
   name: "amx.tdpbuud",
   isa: "amx_int8",
@@ -118,7 +118,7 @@ export const tdpbuud = defineIntrinsic({
 });
 
 /** Pairs of k are summed in f32. Subnormal inputs count as zero and subnormal results are flushed. */
-export const tdpbf16ps = defineIntrinsic({
+export const tdpbf16ps = tableRow({
   ...common,
   name: "amx.tdpbf16ps",
   isa: "amx_bf16",

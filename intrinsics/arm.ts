@@ -10,7 +10,7 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 
 const MANUAL = "Arm Architecture Reference Manual for A-profile";
 const GUIDES = "Arm's software optimisation guides of Cortex-A76 and Neoverse N1, two vector pipes";
@@ -86,7 +86,7 @@ function dotRows({ name, family, isa, a, b, sum, each, lane, mnemonic = name, fo
   const word = { s8: "s32", u8: "u32", bf16: "u32" } as const;
   const kn = `c[n] += ${sum}(a[k]) * ${sum}(b[k,n])`;
   return [
-    defineIntrinsic({
+    tableRow({
       ...common,
       name: `arm.${name}`,
       summary: `Four dot products of ${some} ${types}, lane by lane.`,
@@ -98,7 +98,7 @@ function dotRows({ name, family, isa, a, b, sum, each, lane, mnemonic = name, fo
       mnemonic: name,
       source: `${MANUAL}, ${name.toUpperCase()} (vector)`,
     }),
-    defineIntrinsic({
+    tableRow({
       ...common,
       name: `arm.${name}.broadcast`,
       summary: `Four dot products of ${some} ${types}, the left ${some} common to all lanes.`,
@@ -118,7 +118,7 @@ function dotRows({ name, family, isa, a, b, sum, each, lane, mnemonic = name, fo
       mnemonic: name,
       source: `${MANUAL}, ${name.toUpperCase()} (vector); LD1R`,
     }),
-    defineIntrinsic({
+    tableRow({
       ...common,
       name: `arm.${name}.lane`,
       summary: `Four dot products of ${4 * p} ${types}, ${some} at a time, the left ones common to all lanes.`,
@@ -175,7 +175,7 @@ const MIXED = {
   source: `${MANUAL}, SDOT (vector, by element), EOR, SUB; exact, since sums of s32 wrap`,
 } as const;
 
-export const sdotMixed = defineIntrinsic({
+export const sdotMixed = tableRow({
   ...MIXED,
   name: "arm.sdot.u8s8.broadcast",
   summary: "Four dot products of four u8 with four s8 by way of signed ones, the left four common to all lanes.",
@@ -192,7 +192,7 @@ export const sdotMixed = defineIntrinsic({
   cost: cost(3, 2),
 });
 
-export const sdotMixedLane = defineIntrinsic({
+export const sdotMixedLane = tableRow({
   ...MIXED,
   name: "arm.sdot.u8s8.lane",
   summary:
@@ -225,7 +225,7 @@ const PRODUCTS: readonly MatrixProduct[] = [
 
 function matrixRow([name, a, b, sum, emit]: MatrixProduct): Intrinsic {
   const k = 8 / bytesOf(a);
-  return defineIntrinsic({
+  return tableRow({
     name: `arm.${name}`,
     family: name === "bfmmla" ? "bfmmla" : "mmla",
     isa: name === "bfmmla" ? "bf16" : "i8mm",
@@ -270,7 +270,7 @@ function multiplyAddRows({ dtype, lanes, k, file, lane }: MultiplyAdd): Intrinsi
   } as const;
   const vector = operand(dtype, "v[n]");
   return [
-    defineIntrinsic({
+    tableRow({
       ...common,
       name: `arm.fmla.${dtype}`,
       summary: `${NUMBERS[lanes]} ${dtype} multiply-adds, lane by lane.`,
@@ -281,7 +281,7 @@ function multiplyAddRows({ dtype, lanes, k, file, lane }: MultiplyAdd): Intrinsi
       cost: cost(1, 2),
       source: `${MANUAL}, FMLA (vector)`,
     }),
-    defineIntrinsic({
+    tableRow({
       ...common,
       name: `arm.fmla.${dtype}.broadcast`,
       summary: `${NUMBERS[lanes]} ${dtype} multiply-adds with one factor common to all lanes.`,
@@ -296,7 +296,7 @@ function multiplyAddRows({ dtype, lanes, k, file, lane }: MultiplyAdd): Intrinsi
       cost: cost(1, 2),
       source: `${MANUAL}, FMLA (vector); LD1R`,
     }),
-    defineIntrinsic({
+    tableRow({
       ...common,
       name: `arm.fmla.${dtype}.lane`,
       summary: `${NUMBERS[lanes]} sums of ${k} ${dtype} products, the left factors common to all lanes.`,

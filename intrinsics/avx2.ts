@@ -7,7 +7,7 @@
  * `ymm[n]` for an `a[]` without axes says that every lane holds the one element.
  */
 
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 
@@ -23,7 +23,7 @@ const F32 = { load: "{reg} = _mm256_loadu_ps((const float*)({ptr}));" };
 const F64 = { load: "{reg} = _mm256_loadu_pd((const double*)({ptr}));" };
 const BYTES = { load: "{reg} = _mm256_loadu_si256((const __m256i*)({ptr}));" };
 
-export const avx2FmaF32 = defineIntrinsic({
+export const avx2FmaF32 = tableRow({
   name: "avx2.fma.f32",
   family: "fma",
   isa: "fma",
@@ -42,7 +42,7 @@ export const avx2FmaF32 = defineIntrinsic({
   source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (VEX.256)",
 });
 
-export const avx2FmaF32Broadcast = defineIntrinsic({
+export const avx2FmaF32Broadcast = tableRow({
   name: "avx2.fma.f32.broadcast",
   family: "fma",
   isa: "fma",
@@ -61,7 +61,7 @@ export const avx2FmaF32Broadcast = defineIntrinsic({
   source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (VEX.256); VBROADCASTSS",
 });
 
-export const avx2FmaF64 = defineIntrinsic({
+export const avx2FmaF64 = tableRow({
   name: "avx2.fma.f64",
   family: "fma",
   isa: "fma",
@@ -80,7 +80,7 @@ export const avx2FmaF64 = defineIntrinsic({
   source: "Intel SDM vol. 2, VFMADD132PD/VFMADD213PD/VFMADD231PD (VEX.256)",
 });
 
-export const avx2FmaF64Broadcast = defineIntrinsic({
+export const avx2FmaF64Broadcast = tableRow({
   name: "avx2.fma.f64.broadcast",
   family: "fma",
   isa: "fma",
@@ -100,7 +100,7 @@ export const avx2FmaF64Broadcast = defineIntrinsic({
 });
 
 /** The four bytes of `a` go to every lane; `b` holds four consecutive k side by side. */
-export const avxVnniVpdpbusd = defineIntrinsic({
+export const avxVnniVpdpbusd = tableRow({
   name: "avxvnni.vpdpbusd",
   family: "vnni",
   isa: "avx_vnni",
@@ -118,7 +118,7 @@ export const avxVnniVpdpbusd = defineIntrinsic({
   source: "Intel SDM vol. 2, VPDPBUSD (VEX.256.66.0F38.W0 50)",
 });
 
-export const avxVnniVpdpbusdLanes = defineIntrinsic({
+export const avxVnniVpdpbusdLanes = tableRow({
   name: "avxvnni.vpdpbusd.lanes",
   family: "vnni",
   isa: "avx_vnni",
@@ -137,7 +137,7 @@ export const avxVnniVpdpbusdLanes = defineIntrinsic({
 });
 
 /** The sum of the four products and the old value is clamped once, not after each product. */
-export const avxVnniVpdpbusds = defineIntrinsic({
+export const avxVnniVpdpbusds = tableRow({
   name: "avxvnni.vpdpbusds",
   family: "vnni",
   isa: "avx_vnni",
@@ -156,7 +156,7 @@ export const avxVnniVpdpbusds = defineIntrinsic({
 });
 
 /** Like avx512.vpmulld: integer product for designs on lanes, used by no mapping. */
-export const avx2Vpmulld = defineIntrinsic({
+export const avx2Vpmulld = tableRow({
   name: "avx2.vpmulld",
   family: "mulld",
   isa: "avx2",
@@ -181,7 +181,7 @@ export const avx2Vpmulld = defineIntrinsic({
 });
 
 /** Products and sums of s16 keep their low 16 bits. For lanes. */
-export const avx2Vpmullw = defineIntrinsic({
+export const avx2Vpmullw = tableRow({
   name: "avx2.vpmullw",
   family: "mullw",
   isa: "avx2",

@@ -6,7 +6,7 @@
  *     avx512.vpdpbusds          c[n] sat+= ...                       the sum clamps once, at the end
  */
 
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 
 /**
  * Inline assembly, because g++ 12 copies every accumulator of `_mm512_dpbusd_epi32` to the stack once about twenty are live. Measured 2026-11-21, 28
@@ -52,7 +52,7 @@ const BYTES = { load: "{reg} = _mm512_loadu_si512({ptr});" };
 const BYTES_256 = { load: "{reg} = _mm256_loadu_si256((const __m256i*)({ptr}));" };
 
 /** The four bytes of `a` go to every lane; `b` holds four consecutive k side by side. The products fit in 32 bits, so their order does not matter. */
-const avx512Vpdpbusd = defineIntrinsic({
+const avx512Vpdpbusd = tableRow({
   name: "avx512.vpdpbusd",
   family: "vnni",
   isa: "avx512_vnni",
@@ -72,7 +72,7 @@ const avx512Vpdpbusd = defineIntrinsic({
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50)",
 });
 
-const avx512VpdpbusdLanes = defineIntrinsic({
+const avx512VpdpbusdLanes = tableRow({
   name: "avx512.vpdpbusd.lanes",
   family: "vnni",
   isa: "avx512_vnni",
@@ -93,7 +93,7 @@ const avx512VpdpbusdLanes = defineIntrinsic({
 });
 
 /** The sum of the four products and the old value is clamped once, not after each product. */
-const avx512Vpdpbusds = defineIntrinsic({
+const avx512Vpdpbusds = tableRow({
   name: "avx512.vpdpbusds",
   family: "vnni",
   isa: "avx512_vnni",
@@ -113,7 +113,7 @@ const avx512Vpdpbusds = defineIntrinsic({
   source: "Intel SDM vol. 2, VPDPBUSDS (EVEX.512.66.0F38.W0 51)",
 });
 
-const avx512VpdpbusdsLanes = defineIntrinsic({
+const avx512VpdpbusdsLanes = tableRow({
   name: "avx512.vpdpbusds.lanes",
   family: "vnni",
   isa: "avx512_vnni",
@@ -134,7 +134,7 @@ const avx512VpdpbusdsLanes = defineIntrinsic({
 });
 
 /** Half the width, for tails and for CPUs that run 256 bits faster; needs AVX512VL, which every CPU with AVX512-VNNI has. */
-const avx512Vpdpbusd256 = defineIntrinsic({
+const avx512Vpdpbusd256 = tableRow({
   name: "avx512.vpdpbusd.256",
   family: "vnni",
   isa: "avx512_vnni",
@@ -152,7 +152,7 @@ const avx512Vpdpbusd256 = defineIntrinsic({
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
 });
 
-const avx512Vpdpbusd256Lanes = defineIntrinsic({
+const avx512Vpdpbusd256Lanes = tableRow({
   name: "avx512.vpdpbusd.256.lanes",
   family: "vnni",
   isa: "avx512_vnni",
@@ -171,7 +171,7 @@ const avx512Vpdpbusd256Lanes = defineIntrinsic({
 });
 
 /** Two bf16 products per lane, added to f32: the odd k first, each by a fused multiply-add, round to nearest even, MXCSR ignored. */
-const avx512Vdpbf16ps = defineIntrinsic({
+const avx512Vdpbf16ps = tableRow({
   name: "avx512.vdpbf16ps",
   family: "bf16",
   isa: "avx512_bf16",
@@ -195,7 +195,7 @@ const avx512Vdpbf16ps = defineIntrinsic({
   source: "Intel SDM vol. 2, VDPBF16PS: subnormal inputs are zero, subnormal results are flushed",
 });
 
-const avx512Vdpbf16psLanes = defineIntrinsic({
+const avx512Vdpbf16psLanes = tableRow({
   name: "avx512.vdpbf16ps.lanes",
   family: "bf16",
   isa: "avx512_bf16",
@@ -216,7 +216,7 @@ const avx512Vdpbf16psLanes = defineIntrinsic({
 });
 
 /** For depthwise convolutions of bytes. The upper word of a u8 is zero, so a dot product of two words computes a single product. */
-export const avx512Vpdpwssd = defineIntrinsic({
+export const avx512Vpdpwssd = tableRow({
   name: "avx512.vpdpwssd.u8s8",
   family: "vnni",
   isa: "avx512_vnni",

@@ -7,7 +7,7 @@
  * broadcasts one factor needs the other one turned first.
  */
 
-import { type Cost, defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 
@@ -45,7 +45,7 @@ const F32 = { dtype: "f32", storage: "zmm[k]", load: "{reg} = _mm512_loadu_ps({p
 const BF16 = { dtype: "bf16", storage: "zmm[k]", load: "{reg} = (__m512bh)_mm512_loadu_si512({ptr});" } as const;
 
 export const AVX512_INNER: readonly Intrinsic[] = [
-  defineIntrinsic({
+  tableRow({
     name: "avx512.fma.f32.inner",
     family: "fma",
     isa: "avx512f",
@@ -60,7 +60,7 @@ export const AVX512_INNER: readonly Intrinsic[] = [
     mnemonic: "vfmadd132ps",
     source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512)",
   }),
-  defineIntrinsic({
+  tableRow({
     name: "avx512.vdpbf16ps.inner",
     family: "bf16",
     isa: "avx512_bf16",

@@ -5,7 +5,7 @@
  *     avx512.fma.f32.broadcast    c[i] += a[] * b[i]       one element to every lane
  */
 
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 
@@ -35,7 +35,7 @@ const F64 = { load: "{reg} = _mm512_loadu_pd({ptr});" };
 const S32 = { load: "{reg} = _mm512_loadu_si512({ptr});" };
 const F16 = { load: "{reg} = _mm512_loadu_ph({ptr});" };
 const BF16_256 = { load: "{reg} = (__m256bh)_mm256_loadu_si256((const __m256i*)({ptr}));" };
-const avx512FmaF32 = defineIntrinsic({
+const avx512FmaF32 = tableRow({
   name: "avx512.fma.f32",
   family: "fma",
   isa: "avx512f",
@@ -55,7 +55,7 @@ const avx512FmaF32 = defineIntrinsic({
   source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512)",
 });
 
-const avx512FmaF32Broadcast = defineIntrinsic({
+const avx512FmaF32Broadcast = tableRow({
   name: "avx512.fma.f32.broadcast",
   family: "fma",
   isa: "avx512f",
@@ -76,7 +76,7 @@ const avx512FmaF32Broadcast = defineIntrinsic({
 });
 
 /** Four groups of a grouped convolution at once: channel 4*i + c of a pixel goes to the four lanes of group i. */
-const avx512FmaF32Groups4 = defineIntrinsic({
+const avx512FmaF32Groups4 = tableRow({
   name: "avx512.fma.f32.groups4",
   family: "fma",
   isa: "avx512f",
@@ -101,7 +101,7 @@ const avx512FmaF32Groups4 = defineIntrinsic({
 });
 
 /** Two groups of eight channels. */
-const avx512FmaF32Groups8 = defineIntrinsic({
+const avx512FmaF32Groups8 = tableRow({
   name: "avx512.fma.f32.groups8",
   family: "fma",
   isa: "avx512f",
@@ -125,7 +125,7 @@ const avx512FmaF32Groups8 = defineIntrinsic({
   source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512); VBROADCASTSS",
 });
 
-const avx512FmaF64 = defineIntrinsic({
+const avx512FmaF64 = tableRow({
   name: "avx512.fma.f64",
   family: "fma",
   isa: "avx512f",
@@ -144,7 +144,7 @@ const avx512FmaF64 = defineIntrinsic({
   source: "Intel SDM vol. 2, VFMADD132PD/VFMADD213PD/VFMADD231PD (EVEX.512)",
 });
 
-const avx512FmaF64Broadcast = defineIntrinsic({
+const avx512FmaF64Broadcast = tableRow({
   name: "avx512.fma.f64.broadcast",
   family: "fma",
   isa: "avx512f",
@@ -164,7 +164,7 @@ const avx512FmaF64Broadcast = defineIntrinsic({
 });
 
 /** f16 times f16 into f16: the sum overflows beyond 65504 and keeps 11 significant bits. */
-const avx512FmaF16 = defineIntrinsic({
+const avx512FmaF16 = tableRow({
   name: "avx512.fma.f16",
   family: "fma",
   isa: "avx512_fp16",
@@ -183,7 +183,7 @@ const avx512FmaF16 = defineIntrinsic({
   source: "Intel SDM vol. 2, VFMADD132PH/VFMADD213PH/VFMADD231PH (AVX512-FP16)",
 });
 
-const avx512FmaF16Broadcast = defineIntrinsic({
+const avx512FmaF16Broadcast = tableRow({
   name: "avx512.fma.f16.broadcast",
   family: "fma",
   isa: "avx512_fp16",
@@ -208,7 +208,7 @@ function widened(halves: string): string {
 }
 
 /** For depthwise convolutions of bf16: factors are widened, then multiplied and added in f32, where each product is exact. */
-export const avx512FmaBf16 = defineIntrinsic({
+export const avx512FmaBf16 = tableRow({
   name: "avx512.fma.bf16",
   family: "fma",
   isa: "avx512f",
@@ -232,7 +232,7 @@ export const avx512FmaBf16 = defineIntrinsic({
  * Integer product for designs on lanes, which add the products separately. No mapping uses it, because the dot products of bytes and words do more in
  * one instruction.
  */
-export const avx512Vpmulld = defineIntrinsic({
+export const avx512Vpmulld = tableRow({
   name: "avx512.vpmulld",
   family: "mulld",
   isa: "avx512f",
@@ -257,7 +257,7 @@ export const avx512Vpmulld = defineIntrinsic({
 });
 
 /** Products and sums of s16 keep their low 16 bits. For lanes. */
-export const avx512Vpmullw = defineIntrinsic({
+export const avx512Vpmullw = tableRow({
   name: "avx512.vpmullw",
   family: "mullw",
   isa: "avx512f",

@@ -6,7 +6,7 @@
  *     cm.dp4a.8.s32.u8s8      c[n] += s32(a[n,k]) * s32(b[n,k])      {c} = cm_dp4a<int>({c}, {a}, {b});      Xe: four bytes a lane
  */
 
-import { type Cost, defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
 import { CM_TILES, loadRows, storeRows } from "./cm-tiles.ts";
@@ -51,7 +51,7 @@ template <typename T> _GENX_ inline void write_lanes_slm(uint at, vector<T, 16> 
 const ROW = { dtype: "f32", storage: "grf[n]", load: "{reg} = read_lanes{by}<float>({ptr});" } as const;
 const SUMS = { ...ROW, store: "write_lanes{by}<float>({ptr}, {reg});" } as const;
 
-export const cmFmaF32 = defineIntrinsic({
+export const cmFmaF32 = tableRow({
   name: "cm.fma.f32",
   family: "fma",
   isa: "gen9",
@@ -67,7 +67,7 @@ export const cmFmaF32 = defineIntrinsic({
   source: "CM language specification, vector operators",
 });
 
-export const cmFmaF32Broadcast = defineIntrinsic({
+export const cmFmaF32Broadcast = tableRow({
   name: "cm.fma.f32.broadcast",
   family: "fma",
   isa: "gen9",
@@ -87,7 +87,7 @@ export const cmFmaF32Broadcast = defineIntrinsic({
   source: "CM language specification, vector operators; a scalar assigned to a vector fills it",
 });
 
-export const cmFmaF16 = defineIntrinsic({
+export const cmFmaF16 = tableRow({
   name: "cm.fma.f16",
   family: "fma",
   isa: "gen9",
@@ -106,7 +106,7 @@ export const cmFmaF16 = defineIntrinsic({
 });
 
 /** `r` counts the four copies of a group's sum; a mapping that does not use them pads it. */
-export const cmDp4 = defineIntrinsic({
+export const cmDp4 = tableRow({
   name: "cm.dp4",
   family: "dot",
   isa: "gen9",
@@ -128,7 +128,7 @@ export const cmDp4 = defineIntrinsic({
 function cmFmaRows(lanes: 8 | 16, shared: boolean): Intrinsic {
   const rows = { dtype: "f32", storage: "grf[n]", load: loadRows("float") } as const;
   const compute: string = `c[n] += a[${shared ? "" : "n"}] * b[n]`;
-  return defineIntrinsic({
+  return tableRow({
     name: `cm.fma.${lanes}.f32${shared ? ".broadcast" : ""}`,
     family: "fma",
     isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
@@ -167,7 +167,7 @@ function cmDp4a(lanes: 8 | 16, a: "u8" | "s8", b: "u8" | "s8", shared: boolean):
     load: `{reg} = load_rows{by}<${dtype === "u8" ? "uint" : "int"}, {rows}>({ptr}, ${one ? "4)(0)" : "{stride})"};`,
   });
   const compute: string = `c[n] += s32(a[${shared ? "k" : "n,k"}]) * s32(b[${shared ? "k,n" : "n,k"}])`;
-  return defineIntrinsic({
+  return tableRow({
     name: `cm.dp4a.${lanes}.s32.${a === b ? a : a + b}${shared ? ".broadcast" : ""}`,
     family: "dot",
     isa: lanes === 8 ? "xe_hpg" : "xe_hpc",

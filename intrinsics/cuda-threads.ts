@@ -7,7 +7,7 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
@@ -41,7 +41,7 @@ const WIDENED: Readonly<Partial<Record<DType, { readonly call: string; readonly 
 /** Products of 16-bit floats are exact in f32, so rounding once or twice gives the same result. */
 function narrowFma(dtype: "f16" | "bf16"): Intrinsic {
   const { call = "", prelude = "" } = WIDENED[dtype] ?? {};
-  return defineIntrinsic({
+  return tableRow({
     name: `thread.fma.f32.${dtype}`,
     family: "fma",
     isa: "sm_70",
@@ -61,7 +61,7 @@ function narrowFma(dtype: "f16" | "bf16"): Intrinsic {
 export const THREADS: readonly Intrinsic[] = [
   narrowFma("f16"),
   narrowFma("bf16"),
-  defineIntrinsic({
+  tableRow({
     name: "thread.fma.f32",
     family: "fma",
     isa: "sm_70",
@@ -75,7 +75,7 @@ export const THREADS: readonly Intrinsic[] = [
     mnemonic: "FFMA",
     source: "CUDA Math API, fmaf",
   }),
-  defineIntrinsic({
+  tableRow({
     name: "thread.mad.s32.s8",
     family: "fma",
     isa: "sm_70",

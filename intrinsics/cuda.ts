@@ -9,7 +9,7 @@
  */
 
 import { UsageError } from "../abstraction/error.ts";
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
@@ -51,7 +51,7 @@ export function shuffle(direction: ShuffleDirection, delta: number, dtype: "f32"
   if (direction === "xor" && !Number.isInteger(Math.log2(delta)))
     throw new UsageError(`shuffle.xor: delta must be a power of two, got ${delta}`);
   const type = { f32: "float", s32: "int", f64: "double" }[dtype];
-  return defineIntrinsic({
+  return tableRow({
     name: dtype === "f32" ? `shuffle.${direction}.${delta}` : `shuffle.${direction}.${delta}.${dtype}`,
     family: "shuffle",
     isa: "sm_70",
@@ -73,7 +73,7 @@ export function shuffle(direction: ShuffleDirection, delta: number, dtype: "f32"
   });
 }
 
-export const cudaFmaF32 = defineIntrinsic({
+export const cudaFmaF32 = tableRow({
   name: "cuda.fma.f32",
   family: "fma",
   isa: "sm_70",
@@ -92,7 +92,7 @@ export const cudaFmaF32 = defineIntrinsic({
   source: "CUDA Math API, fmaf",
 });
 
-export const cudaFmaF32Broadcast = defineIntrinsic({
+export const cudaFmaF32Broadcast = tableRow({
   name: "cuda.fma.f32.broadcast",
   family: "fma",
   isa: "sm_70",
@@ -111,7 +111,7 @@ export const cudaFmaF32Broadcast = defineIntrinsic({
   source: "CUDA Math API, fmaf",
 });
 
-export const cudaFmaF64 = defineIntrinsic({
+export const cudaFmaF64 = tableRow({
   name: "cuda.fma.f64",
   family: "fma",
   isa: "sm_70",
@@ -129,7 +129,7 @@ export const cudaFmaF64 = defineIntrinsic({
   source: "CUDA Math API, fma",
 });
 
-export const dp4aS8 = defineIntrinsic({
+export const dp4aS8 = tableRow({
   name: "dp4a.s32.s8",
   family: "dp4a",
   isa: "sm_61",
@@ -147,7 +147,7 @@ export const dp4aS8 = defineIntrinsic({
   source: "CUDA Math API, __dp4a(int, int, int); PTX ISA, dp4a.s32.s32",
 });
 
-export const dp4aS8Broadcast = defineIntrinsic({
+export const dp4aS8Broadcast = tableRow({
   name: "dp4a.s32.s8.broadcast",
   family: "dp4a",
   isa: "sm_61",
@@ -165,7 +165,7 @@ export const dp4aS8Broadcast = defineIntrinsic({
   source: "CUDA Math API, __dp4a(int, int, int); PTX ISA, dp4a.s32.s32",
 });
 
-export const dp4aU8 = defineIntrinsic({
+export const dp4aU8 = tableRow({
   name: "dp4a.u32.u8",
   family: "dp4a",
   isa: "sm_61",
@@ -184,7 +184,7 @@ export const dp4aU8 = defineIntrinsic({
 });
 
 /** CUDA has no function for mixed signs, but the instruction supports them. */
-export const dp4aU8S8 = defineIntrinsic({
+export const dp4aU8S8 = tableRow({
   name: "dp4a.s32.u8s8",
   family: "dp4a",
   isa: "sm_61",

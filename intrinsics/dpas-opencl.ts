@@ -9,7 +9,7 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
 
 /** Type names in the extension. */
@@ -140,7 +140,7 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
     type === "tf32_rows" ? tf32Rows(lanes) : loadsOf(lanes, type),
   );
   const isOneByte = b.perDword === 1;
-  return defineIntrinsic({
+  return tableRow({
     name: `opencl.dpas.8x${lanes}.${sum}.${factors}`,
     family: "dpas",
     isa: lanes === 8 ? "xe_hpg" : "xe_hpc",

@@ -9,7 +9,7 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { type Cost, defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { CM_TILES, loadRows, storeRows } from "./cm-tiles.ts";
 
 export interface Precision {
@@ -41,7 +41,7 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
   const sums = sum === "s32" ? "int" : "float";
   const k = 8 * a.perDword;
   const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
-  return defineIntrinsic({
+  return tableRow({
     name: `dpas.8x${lanes}.${sum}.${factors}`,
     family: "dpas",
     isa: lanes === 8 ? "xe_hpg" : "xe_hpc",

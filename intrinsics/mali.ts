@@ -4,7 +4,7 @@
  *     mali.arm_dot      c[] += s32(a[k]) * s32(b[k])      {c} += arm_dot({a}, {b});
  */
 
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 
 const CHAR4 = { dtype: "s8", storage: "reg[k]", load: "{reg} = vload4(0, ({space} const char*)({ptr}));" } as const;
 const UCHAR4 = { dtype: "u8", storage: "reg[k]", load: "{reg} = vload4(0, ({space} const uchar*)({ptr}));" } as const;
@@ -21,7 +21,7 @@ const UINT = {
   store: "*({space} uint*)({ptr}) = {reg};",
 } as const;
 
-export const armDot = defineIntrinsic({
+export const armDot = tableRow({
   name: "mali.arm_dot",
   family: "dot",
   isa: "cl_arm_integer_dot_product_int8",
@@ -34,7 +34,7 @@ export const armDot = defineIntrinsic({
   source: "OpenCL extension cl_arm_integer_dot_product_int8, int arm_dot(char4, char4)",
 });
 
-export const armDotUnsigned = defineIntrinsic({
+export const armDotUnsigned = tableRow({
   name: "mali.arm_dot.u8",
   family: "dot",
   isa: "cl_arm_integer_dot_product_int8",
@@ -47,7 +47,7 @@ export const armDotUnsigned = defineIntrinsic({
   source: "OpenCL extension cl_arm_integer_dot_product_int8, uint arm_dot(uchar4, uchar4)",
 });
 
-export const armDotAccumulate = defineIntrinsic({
+export const armDotAccumulate = tableRow({
   name: "mali.arm_dot_acc",
   family: "dot",
   isa: "cl_arm_integer_dot_product_accumulate_int8",
@@ -60,7 +60,7 @@ export const armDotAccumulate = defineIntrinsic({
   source: "OpenCL extension cl_arm_integer_dot_product_accumulate_int8, int arm_dot_acc(char4, char4, int)",
 });
 
-export const armDotAccumulateSaturate = defineIntrinsic({
+export const armDotAccumulateSaturate = tableRow({
   name: "mali.arm_dot_acc_sat",
   family: "dot",
   isa: "cl_arm_integer_dot_product_accumulate_saturate_int8",

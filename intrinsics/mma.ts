@@ -8,7 +8,7 @@
  * tile holds the lanes' registers one after another, so that a lane loads its own with one vector access.
  */
 
-import { defineIntrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { matrixCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
@@ -74,7 +74,7 @@ function mma({ name, isa, compute, k, operands, timed, ...form }: Row) {
   const fn = name.replaceAll(".", "_");
   const extents = { m: 16, n: 8, k };
   const cost = timed && matrixCost(nvidiaTarget("h200"), "mma", operands.a.dtype, extents);
-  return defineIntrinsic({
+  return tableRow({
     name,
     family: "mma",
     isa,

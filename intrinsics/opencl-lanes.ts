@@ -7,7 +7,7 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
 
@@ -63,7 +63,7 @@ const side = (shared: boolean): string => (shared ? ", one factor common to all 
 /** @param shared whether all lanes share one factor */
 function floats(lanes: Lanes, cost: Cost, shared: boolean): Intrinsic {
   const compute: string = `c[n] += a[${shared ? "" : "n"}] * b[n]`;
-  return defineIntrinsic({
+  return tableRow({
     name: `${lanes.named}.fma.f32${suffix(shared)}`,
     family: "lanes",
     isa: lanes.isa,
@@ -86,7 +86,7 @@ function floats(lanes: Lanes, cost: Cost, shared: boolean): Intrinsic {
 /** Products of bytes, each a product of 24 bits. */
 function bytes(lanes: Lanes, cost: Cost, a: "u8" | "s8", b: "u8" | "s8", shared: boolean): Intrinsic {
   const compute: string = `c[n] += s32(a[${shared ? "" : "n"}]) * s32(b[n])`;
-  return defineIntrinsic({
+  return tableRow({
     name: `${lanes.named}.mad.s32.${a === b ? a : a + b}${suffix(shared)}`,
     family: "lanes",
     isa: lanes.isa,
@@ -117,7 +117,7 @@ const MIXED =
 function dots(lanes: Lanes, a: "u8" | "s8", shared: boolean): Intrinsic {
   const isMixed = a === "u8";
   const compute: string = `c[n] += s32(a[${shared ? "k" : "n,k"}]) * s32(b[${shared ? "k,n" : "n,k"}])`;
-  return defineIntrinsic({
+  return tableRow({
     name: `${lanes.named}.dot.s32.${isMixed ? "u8s8" : "s8"}${suffix(shared)}`,
     family: "lanes",
     isa: lanes.isa,

@@ -7,7 +7,7 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { OPENCL_ISA } from "../targets/opencl.ts";
 
 const LANES = 16;
@@ -38,7 +38,7 @@ function multiplyAdd(sum: "f32" | "s32", a: Type, b: Type, shared: boolean): Int
   const [left, right] = isFloat ? ["a", "b"] : ["s32(a", "s32(b"];
   const close = isFloat ? "" : ")";
   const compute: string = `c[n] += ${left}[${shared ? "" : "n"}]${close} * ${right}[n]${close}`;
-  return defineIntrinsic({
+  return tableRow({
     name: `opencl.${isFloat ? "fma" : "mad"}.${sum}${factors}${shared ? ".broadcast" : ""}`,
     family: "opencl",
     isa: OPENCL_ISA,
@@ -93,7 +93,7 @@ function dot(shared: boolean): Intrinsic {
       : "{reg} = *({space} const sixty_four_bytes*)({ptr});",
   });
   const compute: string = `c[n] += s32(a[${shared ? "k" : "n,k"}]) * s32(b[${shared ? "k,n" : "n,k"}])`;
-  return defineIntrinsic({
+  return tableRow({
     name: `opencl.vpdpbusd${shared ? ".broadcast" : ""}`,
     family: "opencl",
     isa: "opencl_vnni",

@@ -14,7 +14,7 @@
  */
 
 import { bytesOf, DTYPES, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
-import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { PORTABLE_ISA } from "../targets/portable.ts";
 import { BOUNDS, DOT_BF16, DOT_BYTES, FORMATS, LANES } from "./portable-prelude.ts";
@@ -135,7 +135,7 @@ function productsOf(dtype: DType): Intrinsic[] {
   const count = lanesOf(dtype);
   const some = WORDS[count] ?? String(count);
   return [
-    defineIntrinsic({
+    tableRow({
       ...COMMON,
       prelude: preludeOf(dtype),
       name: `portable.mla.${dtype}.broadcast`,
@@ -146,7 +146,7 @@ function productsOf(dtype: DType): Intrinsic[] {
       emit: addProduct(dtype, count),
       cost: costOf(dtype, "product"),
     }),
-    defineIntrinsic({
+    tableRow({
       ...COMMON,
       prelude: preludeOf(dtype),
       name: `portable.mla.${dtype}`,
@@ -157,7 +157,7 @@ function productsOf(dtype: DType): Intrinsic[] {
       emit: addProduct(dtype, count),
       cost: costOf(dtype, "product"),
     }),
-    defineIntrinsic({
+    tableRow({
       ...COMMON,
       prelude: preludeOf(dtype),
       name: `portable.scalar.${dtype}`,
@@ -168,7 +168,7 @@ function productsOf(dtype: DType): Intrinsic[] {
       emit: addProduct(dtype, 1),
       cost: costOf(dtype, "scalar"),
     }),
-    defineIntrinsic({
+    tableRow({
       ...COMMON,
       prelude: preludeOf(dtype),
       name: `portable.inner.${dtype}`,
@@ -193,7 +193,7 @@ function unaryOf(dtype: DType): Intrinsic[] {
   const some = WORDS[count] ?? String(count);
   const unary = { a: sideBySide(dtype, count), c: result(dtype, count) };
   return [
-    defineIntrinsic({
+    tableRow({
       ...COMMON,
       prelude: preludeOf(dtype),
       name: `portable.add.${dtype}`,
@@ -205,7 +205,7 @@ function unaryOf(dtype: DType): Intrinsic[] {
       cost: costOf(dtype, "sum"),
     }),
     ...(["max", "min"] as const).map((op) =>
-      defineIntrinsic({
+      tableRow({
         ...COMMON,
         prelude: isInteger(dtype) ? LANES : FOREIGN.has(dtype) ? FORMATS : BOUNDS,
         name: `portable.${op}.${dtype}`,
@@ -222,7 +222,7 @@ function unaryOf(dtype: DType): Intrinsic[] {
       }),
     ),
     // An assignment cannot be padded, but one lane always fits.
-    defineIntrinsic({
+    tableRow({
       ...COMMON,
       prelude: preludeOf(dtype),
       name: `portable.copy.${dtype}`,
@@ -283,7 +283,7 @@ function dotRows({ a, b, sum, emit, pair, prelude }: Pair): Intrinsic[] {
     cost: costOf(a, "narrow"),
   } as const;
   return [
-    defineIntrinsic({
+    tableRow({
       ...shared,
       name: `portable.dot.${sum}.${types}.broadcast`,
       summary: `Four dot products of two, ${a} times ${b}, the left pair common to all lanes.`,
@@ -294,7 +294,7 @@ function dotRows({ a, b, sum, emit, pair, prelude }: Pair): Intrinsic[] {
         c: result(sum, 4),
       },
     }),
-    defineIntrinsic({
+    tableRow({
       ...shared,
       name: `portable.dot.${sum}.${types}`,
       summary: `Four dot products of two, ${a} times ${b}, lane by lane.`,
@@ -331,14 +331,14 @@ function wideningRows({ from, sum }: Widening): Intrinsic[] {
   } as const;
   const some = WORDS[count] ?? String(count);
   return [
-    defineIntrinsic({
+    tableRow({
       ...shared,
       name: `portable.mla.${sum}.${from}.broadcast`,
       summary: `${some} ${from} products summed in ${sum}, one factor common to all lanes.`,
       compute: `c[n] += ${sum}(a[]) * ${sum}(b[n])`,
       operands: { a: common(from, count), b: sideBySide(from, count), c: result(sum, count) },
     }),
-    defineIntrinsic({
+    tableRow({
       ...shared,
       name: `portable.mla.${sum}.${from}`,
       summary: `${some} ${from} products summed in ${sum}, lane by lane.`,

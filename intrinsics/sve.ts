@@ -8,7 +8,7 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { SVE_BITS, type SveBits } from "../targets/arm.ts";
 
 const MANUAL = "Arm Architecture Reference Manual Supplement, the Scalable Vector Extension";
@@ -112,7 +112,7 @@ function laneRow(
   const compute: string = `c[n] += ${cast("a[k]")} * ${cast("b[k,n]")}`;
   const get = (i: number): string => `svget${steps}_${b}({b}, ${i})`;
   const lines = Array.from({ length: steps }, (_, i) => `{c} = ${instruction}({c}, ${get(i)}, {a}, ${i});`);
-  return defineIntrinsic({
+  return tableRow({
     name: `sve${bits}.${name}`,
     family,
     isa: `sve${bits}`,
@@ -139,7 +139,7 @@ function laneRow(
 function halfRow(bits: SveBits): Intrinsic {
   const n = lanesIn(bits, "f16");
   const step = (i: number): string => `{c} = svmla_lane_f16({c}, svget4_f16({b}, ${i}), {a}, ${i});`;
-  return defineIntrinsic({
+  return tableRow({
     name: `sve${bits}.fmla.f16`,
     family: "fma",
     isa: `sve${bits}`,
@@ -183,7 +183,7 @@ const PRODUCTS: readonly MatrixProduct[] = [
 function matrixRow(bits: SveBits, [name, a, b, sum, emit]: MatrixProduct): Intrinsic {
   const k = 8 / bytesOf(a);
   const n = bits / 64;
-  return defineIntrinsic({
+  return tableRow({
     name: `sve${bits}.${name}`,
     family: a === "bf16" ? "bfmmla" : "mmla",
     isa: `sve${bits}`,

@@ -8,7 +8,7 @@
  */
 
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
 import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
@@ -64,7 +64,7 @@ function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, share
   const float = isPlain ? "" : "(float)";
   // Unsigned, because overflow of a signed sum is undefined.
   const sumOfIntegers = "{c} = (int32_t)((uint32_t){c} + (uint32_t)((int32_t){a} * (int32_t){b}));";
-  return defineIntrinsic({
+  return tableRow({
     name: `sycl${gen9 ? ".gen9" : ""}.fma.${lanes}.${sum}${factors}${shared ? ".broadcast" : ""}`,
     family: "sycl",
     isa: gen9 ? "gen9" : ISA[lanes],
@@ -112,7 +112,7 @@ function joint(lanes: Lanes, a: Precision, b: Precision): Intrinsic {
   const k = 8 * a.perDword;
   const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
   const type = MEMORY[sum];
-  return defineIntrinsic({
+  return tableRow({
     name: `sycl.joint.8x${lanes}x${k}.${sum}.${factors}`,
     family: "joint_matrix",
     isa: ISA[lanes],

@@ -7,11 +7,11 @@
  * Only the interpreter runs them; storage is row-major. AMOS declares them in f16; here they are f32, so that plain f32 operators map.
  */
 
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 
 const paper = { language: "none", isa: "virtual" } as const;
 
-export const axpy = defineIntrinsic({
+export const axpy = tableRow({
   ...paper,
   name: "virtual.axpy",
   family: "axpy",
@@ -27,7 +27,7 @@ export const axpy = defineIntrinsic({
   source: "AMOS (ISCA 2022), section 7.5 and its code, tenet/axpy.py: vector length 4",
 });
 
-export const gemv = defineIntrinsic({
+export const gemv = tableRow({
   ...paper,
   name: "virtual.gemv",
   family: "gemv",
@@ -44,7 +44,7 @@ export const gemv = defineIntrinsic({
     "AMOS (ISCA 2022), section 7.5 counts mappings onto a GEMV unit but released none: the form and the sizes are ours",
 });
 
-export const conv = defineIntrinsic({
+export const conv = tableRow({
   ...paper,
   name: "virtual.conv",
   family: "conv",
@@ -60,7 +60,7 @@ export const conv = defineIntrinsic({
   source: "AMOS (ISCA 2022), section 7.5 and its code, tenet/conv2d.py: sizes 16x4x4x16x1x1",
 });
 
-export const toy = defineIntrinsic({
+export const toy = tableRow({
   ...paper,
   name: "toy.2x2x2",
   family: "toy",

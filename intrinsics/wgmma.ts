@@ -12,7 +12,7 @@
  */
 
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { matrixCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
@@ -135,7 +135,7 @@ export function wgmma(form: WgmmaForm, n: number): Intrinsic {
   const fn = `wgmma_${sums}_${factors}`;
   const extents = { m: ROWS, n, k };
   const cost = matrixCost(nvidiaTarget("h100"), "wgmma", factors, extents);
-  return defineIntrinsic({
+  return tableRow({
     name: `wgmma.m${ROWS}n${n}k${k}.${sums}.${factors}`,
     family: "wgmma",
     isa: "sm_90a",

@@ -8,7 +8,7 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 
 const PRELUDE = `#include <mma.h>
 #include <cuda_fp16.h>
@@ -64,7 +64,7 @@ function wmma(
   sums: Sums,
   factors: Factors,
 ): Intrinsic {
-  return defineIntrinsic({
+  return tableRow({
     name: `wmma.m${m}n${n}k${k}.${sums.dtype}.${factors.dtype}`,
     family: "wmma",
     isa,

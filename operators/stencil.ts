@@ -10,6 +10,7 @@
  */
 
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
+import type { Expr } from "../abstraction/expression.ts";
 import { parseExpr } from "../abstraction/parse.ts";
 import { defineOperator, type Operator } from "./operator.ts";
 
@@ -168,11 +169,16 @@ export function pointsOfStencil(stencil: Stencil): number[][] {
   return Array.from(pointsOf(axes, extents), (point) => Object.values(point)).filter((at) => takesPart(stencil, at));
 }
 
+/** The conditions of {@link WHERE} by their texts, read once. */
+const CONDITIONS: ReadonlyMap<string, Expr> = new Map(
+  Object.values(WHERE).flatMap((shapes) => Object.values(shapes).map((text) => [text, parseExpr(text)])),
+);
+
 function takesPart({ dimensions, radius, shape }: Stencil, place: readonly number[]): boolean {
-  const where = WHERE[dimensions][shape];
-  if (where === undefined) return true;
+  const condition = CONDITIONS.get(WHERE[dimensions][shape] ?? "");
+  if (condition === undefined) return true;
   const point = Object.fromEntries(WINDOW_AXES[dimensions].map((axis, d) => [axis, place[d] ?? 0]));
-  return evaluateIndex(parseExpr(where), { ...point, radius }) === 1;
+  return evaluateIndex(condition, { ...point, radius }) === 1;
 }
 
 /** One addition for every point after the first and one product for every distinct coefficient, because equal coefficients are factored out. */

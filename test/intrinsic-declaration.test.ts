@@ -11,10 +11,12 @@ import {
   operandOf,
   printStorage,
   registerElements,
+  tableRow,
 } from "../abstraction/intrinsic.ts";
 import { tileElements, tileOffset, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
 import { code } from "../abstraction/source-text.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
+import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { textOf } from "./support/source.ts";
 
 const EQUATION = "c[m,n] += s32(a[m,k]) * s32(b[k,n])";
@@ -140,6 +142,12 @@ describe("a declaration is refused", () => {
     );
   });
 
+  it("when an element lies further on than any register reaches", () => {
+    expect(withB({ storage: "reg[100000000*n + k]" })).toBe(
+      "toy.dot: storage reg[100000000*n + k] of b puts an element in place 300000001; the last place that is checked is 16777215",
+    );
+  });
+
   it("when a copy of a broadcast lands on another element", () => {
     const a = { dtype: "u8", storage: "reg[n + k]" } as const;
     expect(complaint({ operands: { ...toy.operands, a } })).toMatchInlineSnapshot(
@@ -194,5 +202,20 @@ describe("a declaration is refused", () => {
         c[m,n] += a[m,k] * s32(b[k,n])
                   ^^^^^^^^^^^^^^^^^^^^"
     `);
+  });
+});
+
+describe("the table of instructions", () => {
+  it("is read row by row, when a formula is first asked for", () => {
+    const wrong = tableRow({ ...toy, operands: { ...toy.operands, b: { dtype: "s8", storage: "reg[n + k]" } } });
+    expect(wrong.summary).toBe(toy.summary);
+    expect(() => wrong.operands).toThrow("puts elements 1 and 4 in place 1");
+    const row = tableRow(toy);
+    expect(row).toEqual(defineIntrinsic(toy));
+    expect(row.operands).toBe(row.operands);
+  });
+
+  it("has consistent rows, also of widths that it does not list", () => {
+    for (const { operands } of [...INTRINSICS, ...searchedWgmma()]) expect(operands.length).toBeGreaterThan(1);
   });
 });
