@@ -11,10 +11,11 @@ import { REFUSALS, refusalOf } from "../mapper/space-time/validity.ts";
 import { printMatrix } from "../mapper/space-time/vector.ts";
 import { round } from "../perfmodel/design.ts";
 import { figure } from "../report/draw-array.ts";
-import { indent, percent, table, WIDTH } from "../report/text.ts";
+import { indent, percent } from "../report/text.ts";
 import type { ArraySubject } from "../session/array-subject.ts";
 import { SHOWN, type Timing } from "../session/systolic.ts";
 import { documentOf, type PartsOf, partOf, style, type Told } from "./output.ts";
+import { fitted, fittedSparing, worded, wrapped } from "./terminal.ts";
 
 const rows = z.array(z.array(z.int()));
 const designParts = {
@@ -105,11 +106,13 @@ export function describe(
   const lines = [
     ...head(subject),
     "",
-    `${style("bold", `${designs.length} designs`)} in ${classes} ${classes === 1 ? "class" : "classes"} of dataflow, of ${count.candidates} transforms with entries up to ${bound} (${count.valid} of full rank, ${count.unimodular} unimodular)`,
+    wrapped(
+      `${style("bold", `${designs.length} designs`)} in ${classes} ${classes === 1 ? "class" : "classes"} of dataflow, of ${count.candidates} transforms with entries up to ${bound} (${count.valid} of full rank, ${count.unimodular} unimodular)`,
+    ),
   ];
   if (fitting.length < designs.length)
     lines.push(`${designs.length - fitting.length} refused: more than ${registers} registers`);
-  lines.push("", indent(table([HEADER, ...rows.map((d) => row(d, timed))])));
+  lines.push("", indent(fittedSparing([HEADER, ...rows.map((d) => row(d, timed))], SPARED, 2)));
   const splits = new Map(
     rows.flatMap(({ split: s }) => (s ? [[s.loop + s.factor, { ...s, columns: columnsOf(problem, s) }] as const] : [])),
   );
@@ -127,7 +130,7 @@ export function describe(
       printMatrix([...t.allocation, ...t.schedule]),
       refusalOf(problem, t)?.because ?? "singular",
     ]);
-    lines.push("", "refused", indent(table(reasons, WIDTH - 2)));
+    lines.push("", "refused", indent(worded(reasons, 2)));
     if (shown.length < refused.length)
       lines.push(indent(style("dim", `... ${refused.length - shown.length} more (--all)`)));
   } else if (count.valid < count.candidates)
@@ -143,7 +146,7 @@ export function head({ name, equation, loops, problem }: ArraySubject): string[]
     ["loops", loops],
     ["reuse", printReuse(problem)],
   ];
-  return [table(rows)];
+  return [fitted(rows)];
 }
 
 const HEADER = [
@@ -158,6 +161,9 @@ const HEADER = [
   "coalesced",
   "cycles",
 ];
+
+/** Columns that are left out where there is no room for them, in this order. */
+const SPARED = ["coalesced", "registers", "outturn", "steps", "dataflow"];
 
 function columnsOf({ loops }: DesignSet["problem"], { loop, outer, phase }: LoopSplit): string[] {
   return [...loops.map((l) => (l.name === loop ? outer : l.name)), phase];

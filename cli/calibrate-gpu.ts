@@ -6,9 +6,10 @@ import type { Environment } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { Measured } from "../perfmodel/calibrate.ts";
 import type { GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
-import { indent, table } from "../report/text.ts";
+import { indent } from "../report/text.ts";
 import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate-gpu.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import { fitted } from "./terminal.ts";
 
 /** Fields that the documents of all machines share. */
 export const calibratedParts = {
@@ -55,7 +56,7 @@ function describe({ calibration, environment, machine, measured }: Calibrated, t
     return `${(perSecond / 1e12).toFixed(1)} T operations/s`;
   };
   const section = (title: string, rows: readonly (readonly string[])[]): string =>
-    `${style("bold", title)}\n${indent(table(rows))}`;
+    `${style("bold", title)}\n${indent(fitted(rows, 2))}`;
   return [
     `${environment.cpu}   ${measured ? "measured now" : "measured before; --force measures again"}`,
     section("the machine", [

@@ -14,7 +14,7 @@ import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { CalibratedIntrinsic, Calibration, Measured } from "../perfmodel/calibrate.ts";
 import type { MemoryLevel } from "../perfmodel/target.ts";
-import { indent, table } from "../report/text.ts";
+import { indent } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
 import { contradictionText } from "../session/contradiction.ts";
 import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
@@ -23,6 +23,7 @@ import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { parseOptions } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { GPU_NAMES, readTarget } from "./target.ts";
+import { fitted } from "./terminal.ts";
 
 const options = z.object({
   target: z.string().optional(),
@@ -116,7 +117,7 @@ function describe(outcome: Calibrated, file: string): string {
   ]);
   const assumed = otherFigures(outcome).filter(([, { source }]) => !source.startsWith("calibrated"));
   const section = (title: string, rows: readonly (readonly string[])[]): string =>
-    `${style("bold", title)}\n${indent(table(rows))}`;
+    `${style("bold", title)}\n${indent(fitted(rows, 2))}`;
   return [
     `${calibration.machine}   clock ${(clock / 1e9).toFixed(2)} GHz (spread ${spread(calibration.clockHz)})   ${measured ? "measured now" : "measured before; --force measures again"}`,
     section("memory, one core", [["level", "data", "", "bytes/cycle", "GB/s", "spread"], ...memory]),

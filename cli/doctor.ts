@@ -5,7 +5,6 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { DEFAULT_DATABASE } from "../db/index.ts";
-import { table, WIDTH } from "../report/text.ts";
 import { examineMachine } from "../runtime/doctor.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { examineCalibration } from "../session/calibrate.ts";
@@ -13,6 +12,7 @@ import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
 import { examineNatives } from "../session/natives.ts";
 import { parseOptions } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { worded } from "./terminal.ts";
 
 const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
 
@@ -50,7 +50,7 @@ async function examine({ db, json }: z.infer<typeof options>): Promise<ExitCode>
       [f.subject, f.status === "ok" ? style("green", "ok") : f.status, f.detail],
       ...(f.remedy === undefined ? [] : [["", "", `${f.why}: ${f.remedy}`]]),
     ]);
-    print(table(rows, WIDTH));
+    print(worded(rows));
   }
   return findings.some((f) => f.status === "missing") ? EXIT.environment : EXIT.ok;
 }

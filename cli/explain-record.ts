@@ -24,12 +24,13 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Costs } from "../perfmodel/correct.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
-import { indent, printClock, printTime, table } from "../report/text.ts";
+import { indent, printClock, printTime } from "../report/text.ts";
 import { contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
+import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
 export const recordSchema = documentOf({
@@ -91,9 +92,9 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
       ? `${printTime(measurement.median)}, 95 % within ${printTime(measurement.interval[0])} to ${printTime(measurement.interval[1])}`
       : measurement.status;
   return [
-    `${style("bold", `trial ${shortId(id)}`)}   ${labelOf(workload)}   ${environment.cpu}`,
+    wrapped(`${style("bold", `trial ${shortId(id)}`)}   ${labelOf(workload)}   ${environment.cpu}`),
     "",
-    table([
+    fitted([
       ...candidateRows(candidate),
       ["measured", measured],
       ...(conditions.clock ? [["clock", printClock(conditions.clock)]] : []),
@@ -103,7 +104,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
     explained.status === "designs"
       ? describeDesigns(explained)
       : explained.status === "unknown"
-        ? `the model cannot explain it: ${explained.because}`
+        ? wrapped(`the model cannot explain it: ${explained.because}`)
         : [
             `the model now, uncorrected, ${ratesText(explained, path)}`,
             indent(explainPrediction(explained.prediction, explained.costs)),

@@ -38,6 +38,7 @@ import {
 import { parseOptions, readParameters } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { readComputation, readIntrinsics } from "./subject.ts";
+import { sentenceRoom } from "./terminal.ts";
 
 const options = mappingOptions.extend({
   id: z.string().optional(),
@@ -170,7 +171,7 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
         verdict: "refused",
         refusal: refusalDocument(refusal, intrinsic),
       });
-    else print(drawRefusal(refusal, computation, intrinsic, judged));
+    else print(drawRefusal(refusal, computation, intrinsic, judged, sentenceRoom()));
     return EXIT.nothingMaps;
   }
   const { mapping } = explained;

@@ -4,12 +4,13 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { printEquation } from "../abstraction/equation.ts";
 import { type Intrinsic, type IntrinsicSpec, printStorage, registerElements } from "../abstraction/intrinsic.ts";
-import { indent, table, WIDTH } from "../report/text.ts";
+import { indent } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
 import { parseOptions, wholeNumber } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
+import { fitted, printFitted, worded } from "./terminal.ts";
 
 const options = z.object({
   json: z.boolean().optional(),
@@ -88,7 +89,7 @@ function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
     i.family,
     `${i.isa}${runsOn(machine, i) ? "*" : ""}`,
   ]);
-  print(table([["instruction", "extents", "equation", "family", "needs"], ...rows]));
+  printFitted([["instruction", "extents", "equation", "family", "needs"], ...rows], ["family"]);
   print(style("dim", "\n* this machine has it; one declaration, whole: automap intrinsic show amx.tdpbusd"));
   return EXIT.ok;
 }
@@ -119,11 +120,11 @@ function describe(i: Intrinsic): string {
     ["source", i.source],
   ];
   return [
-    table([[style("bold", i.name), i.summary]], WIDTH),
+    worded([[style("bold", i.name), i.summary]]),
     indent(`${printEquation(i.computation.equation)}     ${sizes(i)}`),
-    indent(table(operands)),
+    indent(fitted(operands, 2)),
     indent(`emits   ${i.emit.replaceAll("\n", `\n${" ".repeat(10)}`)}`),
-    indent(table(facts, WIDTH - 2)),
+    indent(worded(facts, 2)),
   ].join("\n");
 }
 
@@ -145,7 +146,7 @@ async function check(intrinsics: readonly Intrinsic[], given: z.infer<typeof opt
       `${r.cases} cases`,
       r.status === "skipped" ? `missing: ${r.missing ?? "?"}` : (r.detail ?? ""),
     ]);
-    print(table(rows, WIDTH));
+    print(worded(rows));
     print(
       `\n${results.length - differing.length - skipped.length} agree with their equation, ${differing.length} differ, ${skipped.length} skipped`,
     );

@@ -18,11 +18,12 @@ import { formsOf, rewrittenAs } from "../mapper/match/phases.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
-import { indent, percent, table, WIDTH } from "../report/text.ts";
+import { indent, percent } from "../report/text.ts";
 import { declareOption } from "./declare.ts";
 import { parseOptions, readParameters } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
+import { fitted, worded } from "./terminal.ts";
 
 /** Mappings listed for one instruction unless --all is given. */
 const SHOWN = 12;
@@ -213,7 +214,7 @@ function describeSet(set: MappingSet, { why, all }: Options, explain: (intrinsic
     `${style("bold", count)} ${looked} (rule ${set.rule}${set.strict ? ", strict" : ""}), least waste first`,
     "",
   );
-  lines.push(indent(table([["id", "matching", "operands", "waste", "calls"], ...shown.map(mappingRow)])));
+  lines.push(indent(fitted([["id", "matching", "operands", "waste", "calls"], ...shown.map(mappingRow)], 2)));
   if (shown.length < valid.length) lines.push(indent(style("dim", `... ${valid.length - shown.length} more (--all)`)));
   if (why) lines.push("", ...describeRefusals(refused));
   else if (refused.length > 0)
@@ -248,7 +249,7 @@ function mappingRow(mapping: Mapping): string[] {
 function describeRefusals(refused: readonly Refusal[]): string[] {
   const matched = refused.some((r) => Object.keys(r.matching).length > 0);
   const rows = refused.map((r) => [r.rule, ...(matched ? [printMatching(r.matching)] : []), sentence(r)]);
-  return ["refused, most hopeful first", indent(table(rows, WIDTH - 2))];
+  return ["refused, most hopeful first", indent(worded(rows, 2))];
 }
 
 function sentence({ because, hint }: Refusal): string {
@@ -274,12 +275,12 @@ function describeSurvey(
       best.id,
       printMatching(best.matching),
     ]);
-    lines.push("", indent(table([["instruction", "mappings", "waste", "id", "best matching"], ...rows], WIDTH - 2)));
+    lines.push("", indent(worded([["instruction", "mappings", "waste", "id", "best matching"], ...rows], 2)));
   }
   if (able.length === 0 || all) {
     const byHope = unable.toSorted((a, b) => RULES.indexOf(a.hope.rule) - RULES.indexOf(b.hope.rule));
     const rows = byHope.map(({ set, hope }) => [set.intrinsic.name, hope.rule, sentence(hope)]);
-    if (rows.length > 0) lines.push("", "refused, most hopeful first", indent(table(rows, WIDTH - 2)));
+    if (rows.length > 0) lines.push("", "refused, most hopeful first", indent(worded(rows, 2)));
   } else if (unable.length > 0) lines.push(indent(style("dim", `... ${unable.length} cannot (--all)`)));
   if (why)
     for (const s of sets.filter((s) => s.refused.length > 0))

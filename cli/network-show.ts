@@ -9,25 +9,18 @@ import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
 import type { Program, Step } from "../network/program.ts";
 import { totalsOf } from "../network/tasks.ts";
 import type { NetworkKernel } from "../package/network/index.ts";
-import { table, WIDTH } from "../report/text.ts";
 import { type Choice, chainsIn } from "../session/network.ts";
 import { type ChosenNetwork, labelOfTask, shareOf } from "../session/network-report.ts";
 import { chosenFor } from "./network-choices.ts";
 import { type commonOptions, operatorsSchema, showSchema } from "./network-documents.ts";
 import { type OpenedFor, targetWords } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
-import { fitted, wrapped } from "./terminal.ts";
+import { fitted, worded, wrapped } from "./terminal.ts";
 
 export function operators(json: boolean): ExitCode {
   const rows = NETWORK_OPERATOR_GROUPS.map(({ summary, names }) => ({ summary, names: [...names] }));
   if (json) printJson(operatorsSchema, { opsets: OPSETS, operators: rows });
-  else
-    print(
-      table(
-        rows.map(({ summary, names }) => [summary, names.join(" ")]),
-        WIDTH,
-      ),
-    );
+  else print(worded(rows.map(({ summary, names }) => [summary, names.join(" ")])));
   return EXIT.ok;
 }
 

@@ -9,10 +9,11 @@ import { usefulPoints } from "../abstraction/condition.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { indent, table, WIDTH } from "../report/text.ts";
+import { indent } from "../report/text.ts";
 import { parseOptions, readParameters } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 import { readComputation } from "./subject.ts";
+import { fitted, worded } from "./terminal.ts";
 
 const listOptions = z.object({ json: z.boolean().optional() });
 const showOptions = z.object({
@@ -77,7 +78,7 @@ function list(json: boolean): ExitCode {
     return EXIT.ok;
   }
   const rows = OPERATORS.map((o) => [o.name, o.aliases.join(" "), o.summary]);
-  print(table([["operator", "alias", "what"], ...rows], WIDTH));
+  print(worded([["operator", "alias", "what"], ...rows]));
   print(style("dim", "\nequation, parameters and tensors of one: automap operator show conv2d"));
   return EXIT.ok;
 }
@@ -120,14 +121,19 @@ function show(name: string, command: Command, given: z.infer<typeof showOptions>
       indent(equationText(computation)),
       "",
       "parameters",
-      indent(table([["", "default", ""], ...parameters])),
+      indent(worded([["", "default", ""], ...parameters], 2)),
       "",
       "axes",
-      indent(table(axes.map((a) => [a.axis, String(a.extent), a.kind === "spatial" ? "kept" : "summed"]))),
+      indent(
+        fitted(
+          axes.map((a) => [a.axis, String(a.extent), a.kind === "spatial" ? "kept" : "summed"]),
+          2,
+        ),
+      ),
       "",
       "tensors",
       indent(
-        table(
+        fitted(
           tensors.map((t) => [
             t.tensor,
             t.dtype,
@@ -135,6 +141,7 @@ function show(name: string, command: Command, given: z.infer<typeof showOptions>
             `element at ${t.storage}`,
             t.constant ? "constant" : "",
           ]),
+          2,
         ),
       ),
       "",

@@ -129,7 +129,7 @@ export function reportError(error: unknown): ExitCode {
     // Long lists are wrapped. Lines that are underlined or are commands to paste are not.
     const lines = error.explain().split("\n");
     say(
-      `automap: ${lines.map((l) => (l.startsWith("  known: ") ? indent(table([[l.trim()]], WIDTH - 2)) : l)).join("\n")}`,
+      `automap: ${lines.map((l) => (l.startsWith("  known: ") ? indent(table([[l.trim()]], Math.min(WIDTH, columnsOf(process.stderr) ?? WIDTH) - 2)) : l)).join("\n")}`,
     );
     return EXIT.usage;
   }

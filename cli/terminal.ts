@@ -8,7 +8,7 @@
  *     56 w 56 k 64
  */
 
-import { table, tableWithin } from "../report/text.ts";
+import { table, tableWithin, WIDTH } from "../report/text.ts";
 import { columnsOf, print, say } from "./output.ts";
 
 /** Columns of the terminal on stdout; undefined for a pipe, a file, and a terminal that reports none. */
@@ -26,6 +26,20 @@ export function fitted(rows: readonly (readonly string[])[], inset = 0): string 
   return tableWithin(rows, roomOn(inset));
 }
 
+/**
+ * A table whose last column holds sentences. They are wrapped at {@link WIDTH} columns in a pipe or a file as well; on a narrower terminal every
+ * column gives way. @param inset spaces that will stand before each line
+ */
+export function worded(rows: readonly (readonly string[])[], inset = 0): string {
+  const room = sentenceRoom(inset);
+  return room < WIDTH - inset ? tableWithin(rows, room) : table(rows, room);
+}
+
+/** The longest line of a sentence: {@link WIDTH} columns, or those of a narrower terminal. @param inset spaces that will stand before it */
+export function sentenceRoom(inset = 0): number {
+  return Math.min(roomOn(), WIDTH) - inset;
+}
+
 /** A sentence, broken where the terminal is too narrow. A command to paste should not be. */
 export function wrapped(sentence: string): string {
   return fitted([[sentence]]);
@@ -36,10 +50,21 @@ export function wrapped(sentence: string): string {
  * @param spared titles of columns that may be left out, in this order
  */
 export function printFitted(rows: readonly (readonly string[])[], spared: readonly string[]): void {
-  const columns = columnsHere();
-  const left = columns === undefined ? [] : leftOut(rows, spared, columns);
+  const left = leftOut(rows, spared, roomOn());
   print(fitted(without(rows, left)));
-  if (left.length > 0) say(`automap: no room on ${columns} columns for ${left.join(", ")}; --json has everything`);
+  sayLeftOut(left);
+}
+
+/** The same table as a text to print. The columns that are left out are named at once. @param inset spaces that will stand before each line */
+export function fittedSparing(rows: readonly (readonly string[])[], spared: readonly string[], inset = 0): string {
+  const left = leftOut(rows, spared, roomOn(inset));
+  sayLeftOut(left);
+  return fitted(without(rows, left), inset);
+}
+
+function sayLeftOut(left: readonly string[]): void {
+  if (left.length > 0)
+    say(`automap: no room on ${columnsHere()} columns for ${left.join(", ")}; --json has everything`);
 }
 
 function leftOut(rows: readonly (readonly string[])[], spared: readonly string[], columns: number): string[] {

@@ -11,10 +11,11 @@ import { LANGUAGES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, databaseOption, shortId } from "../db/index.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
-import { counted, indent, printTime, table } from "../report/text.ts";
+import { counted, indent, printTime } from "../report/text.ts";
 import { type JudgedKernel, judgeByModel } from "../session/judge.ts";
 import { writeKernel } from "./files.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { fitted } from "./terminal.ts";
 import type { TuneWords } from "./tune.ts";
 import { conclude, judgedSchema, whyUnanswered } from "./tune-outcome.ts";
 
@@ -93,6 +94,6 @@ function judgedText(judged: readonly JudgedKernel[], machine: Target, emulator: 
   return [
     `predicted by the model with the rates of ${machine.name}, run under ${emulator}; nothing was timed`,
     "",
-    indent(table(rows)),
+    indent(fitted(rows, 2)),
   ].join("\n");
 }

@@ -10,7 +10,7 @@ import { operationsOf } from "../abstraction/time.ts";
 import { databaseOption } from "../db/index.ts";
 import type { CountedLoop } from "../perfmodel/counted-code.ts";
 import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
-import { counted, indent, percent, printTime, table } from "../report/text.ts";
+import { counted, indent, percent, printTime } from "../report/text.ts";
 import type { Unanswered } from "../session/answers-in-time.ts";
 import { mainLoop } from "../session/counted-code.ts";
 import { COUNTED_POOL, offlineCompiler, type Ranked, rankCounted } from "../session/counted-ranking.ts";
@@ -23,6 +23,7 @@ import { TUNE_STATUSES } from "../tuner/search.ts";
 import { declareOption } from "./declare.ts";
 import { writeKernel, writeOutput } from "./files.ts";
 import { documentOf, EXIT, type ExitCode, type PartsOf, partOf, print, printJson, say, style } from "./output.ts";
+import { fitted } from "./terminal.ts";
 import type { TuneWords } from "./tune.ts";
 
 type Found = Extract<TuneOutcome, { best: unknown }>;
@@ -204,7 +205,7 @@ function rankedText(ranked: readonly Ranked[], machine: Target): string {
   const rates = hasRates ? machine.name : "the reference machine";
   const head = `predicted by the model with the rates of ${rates}, nothing measured`;
   const by = isCounted ? ["instructions of a step are counted in the code that the offline compiler made"] : [];
-  return [head, ...by, "", indent(table(rows))].join("\n");
+  return [head, ...by, "", indent(fitted(rows, 2))].join("\n");
 }
 
 function rowOf({ candidate }: Expected): string[] {
@@ -225,7 +226,14 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
   switch (outcome.status) {
     case "nothing-maps": {
       say("nothing maps; the reasons, most hopeful first");
-      say(indent(table(outcome.refused.map((r) => [r.rule, r.because, r.hint === undefined ? "" : `(${r.hint})`]))));
+      say(
+        indent(
+          fitted(
+            outcome.refused.map((r) => [r.rule, r.because, r.hint === undefined ? "" : `(${r.hint})`]),
+            2,
+          ),
+        ),
+      );
       return EXIT.nothingMaps;
     }
     case "environment": {
@@ -294,7 +302,7 @@ function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWord
   return [
     `${style("bold", printTime(measurement.median))} a call (95 % interval ${printTime(low)} to ${printTime(high)}), ${(operationsOf(outcome.computation) / measurement.median / 1e9).toFixed(0)} G operations/s`,
     "",
-    table([
+    fitted([
       ...candidateRows(candidate),
       ...(mapping ? [["waste", `${(100 * mapping.waste).toFixed(1)} %   (mapping ${mapping.id})`]] : []),
       [

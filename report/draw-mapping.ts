@@ -79,15 +79,19 @@ export function drawMapping(mapping: Mapping): string {
   ].join("\n");
 }
 
-/** Why a match is refused: rule, reason, the matrices with the entry that disagrees, and a counterexample. */
+/**
+ * Why a match is refused: rule, reason, the matrices with the entry that disagrees, and a counterexample.
+ * @param width columns at which its sentences are wrapped
+ */
 export function drawRefusal(
   refusal: Refusal,
   computation: Computation,
   intrinsic: Intrinsic,
   judged?: { readonly matrices: AccessMatrices; readonly binding: Binding },
+  width: number = WIDTH,
 ): string {
-  const lines = [`refused: ${refusal.rule}`, indent(table([[refusal.because]], WIDTH - 2))];
-  if (refusal.hint !== undefined) lines.push(indent(table([[refusal.hint]], WIDTH - 2)));
+  const lines = [`refused: ${refusal.rule}`, indent(table([[refusal.because]], width - 2))];
+  if (refusal.hint !== undefined) lines.push(indent(table([[refusal.hint]], width - 2)));
   lines.push("", drawSubjects(computation, intrinsic));
   if (Object.keys(refusal.matching).length > 0) lines.push("", `matching   ${printMatching(refusal.matching)}`);
   if (refusal.place) lines.push(`row ${refusal.place.row}, column ${refusal.place.column} disagree`);

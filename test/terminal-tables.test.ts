@@ -103,6 +103,14 @@ describe("tables on a terminal of 80 columns", () => {
     ["db compare of instructions", () => `db compare --intrinsic vnni --intrinsic amx --db ${FILE}`],
     ["db failures", () => `db failures --db ${FILE}`],
     ["network show", () => `network show ${MODEL} --db ${shop.path("none.db")}`],
+    ["network operators", () => "network operators"],
+    ["operator list", () => "operator list"],
+    ["operator show", () => "operator show conv2d --layout NHWC"],
+    ["intrinsic show", () => "intrinsic show amx.tdpbusd"],
+    ["map", () => "map matmul --intrinsic wmma.m16n16k16.f32.f16 --why"],
+    ["map to several instructions", () => "map matmul --intrinsic wmma"],
+    ["explain of a record", () => `explain ${ids[0]} --db ${FILE}`],
+    ["tune --model-only", () => "tune matmul --m 64 --n 64 --k 64 --target neoverse-n1 --model-only"],
   ])("break what is too long and keep all of it: %s", async (_, line) => {
     const piped = await commandLine(line());
     expect(widest(withoutCommands(piped.out)), piped.err).toBeGreaterThan(80);
@@ -118,6 +126,7 @@ describe("tables on a terminal of 80 columns", () => {
     ["db query", () => `db query --db ${FILE}`, () => ids[0] ?? ""],
     ["replay", () => `replay --db ${FILE}`, () => runs[0] ?? ""],
     ["cache show", () => "cache show", () => "calibrations"],
+    ["systolic", () => "systolic conv1d", () => "FSM"],
   ])("leave columns out first, and name them: %s", async (_, line, whole) => {
     expect(widest((await commandLine(line())).out)).toBeGreaterThan(80);
     onTerminal(80);

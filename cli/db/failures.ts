@@ -10,9 +10,9 @@
 
 import { z } from "zod";
 import { type Database, queryTrials, shortId, type TrialFilter, type TrialRecord } from "../../db/index.ts";
-import { tableWithin, WIDTH } from "../../report/text.ts";
+import { tableWithin } from "../../report/text.ts";
 import { documentOf, print, printJson, say } from "../output.ts";
-import { roomOn } from "../terminal.ts";
+import { sentenceRoom } from "../terminal.ts";
 
 export const failuresDocument = documentOf({
   failures: z.array(
@@ -55,7 +55,7 @@ export function printFailures(db: Database, filter: TrialFilter, json: boolean):
     return [String(trials.length), status, shortId(trials[0]?.id ?? ""), instructions, reason];
   });
   const head = ["count", "status", "latest", "instructions", "reason"];
-  print(tableWithin([head, ...rows], Math.min(WIDTH, roomOn())));
+  print(tableWithin([head, ...rows], sentenceRoom()));
 }
 
 /** Reasons with the most failures first; within each, the latest trial first. */
