@@ -12,6 +12,7 @@ import {
   existsSync,
   openSync,
   readFileSync,
+  readSync,
   renameSync,
   rmSync,
   statSync,
@@ -22,16 +23,36 @@ import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
 import { CM_HOST_HEAD, cmHost } from "../codegen/cm-host.ts";
 
-/** @throws EnvironmentError when a file named by an option cannot be written, so that no search is run in vain */
+/**
+ * Checks a file before the work for it starts.
+ * @throws EnvironmentError when a file named by an option cannot be written, so that no search is run in vain
+ * @throws UsageError for a directory, and for a database, whose records would be lost
+ */
 export function checkWritable(option: string, file: string): void {
   try {
     const found = statSync(file, { throwIfNoEntry: false });
     if (found?.isDirectory()) throw new UsageError(`${option} ${file} is a directory`, { hint: "name a file in it" });
+    if (found?.isFile() && isDatabase(file))
+      throw new UsageError(`${option} ${file} is a database: its records would be lost`, { hint: "name another file" });
     accessSync(found ? file : `${dirname(file)}/.`, constants.W_OK);
   } catch (error) {
     if (error instanceof UsageError) throw error;
     throw cannotWrite(option, file, error, "its result would be lost");
   }
+}
+
+/** First bytes of every SQLite file (sqlite.org/fileformat.html). */
+const DATABASE_HEAD = Buffer.from("SQLite format 3\0");
+
+function isDatabase(file: string): boolean {
+  const head = Buffer.alloc(DATABASE_HEAD.length);
+  const handle = openSync(file, "r");
+  try {
+    readSync(handle, head, 0, head.length, 0);
+  } finally {
+    closeSync(handle);
+  }
+  return head.equals(DATABASE_HEAD);
 }
 
 /** Writes a whole file, or none if the disk is full or the process is killed. @throws EnvironmentError when it cannot be written */

@@ -92,6 +92,10 @@ function unknownWord(name: string, names: readonly string[], command: Command): 
   const options = optionsOf(command);
   const subject = command.args[0]?.includes("[") ? "axis of the equation" : `parameter of ${command.args[0]}`;
   const near = nearest(name, options);
+  if (options.includes(name))
+    return new UsageError(`--${name} stands behind --, where no options are read`, {
+      hint: "leave out the -- before it",
+    });
   return new UsageError(`--${name} is no option of automap ${command.name()} and no ${subject}`, {
     hint: suggestion(name, near === undefined ? names : options, "--"),
   });

@@ -20,6 +20,8 @@ interface CommandFile {
   readonly summary: string;
   /** Returns the function that adds the command's options, help and action. */
   readonly load: () => Promise<Register>;
+  /** Set when the command has commands of its own. */
+  readonly isGroup?: boolean;
   /** Set when the command reads no instructions and therefore takes no user declarations. */
   readonly needsNone?: boolean;
 }
@@ -39,6 +41,7 @@ const COMMANDS: readonly CommandFile[] = [
     name: "network",
     summary: "show a network's tasks and how they are computed; write it as one C library; list operators",
     load: async () => (await import("./network.ts")).registerNetwork,
+    isGroup: true,
   },
   {
     name: "map",
@@ -65,11 +68,13 @@ const COMMANDS: readonly CommandFile[] = [
     name: "intrinsic",
     summary: "list, show and check instructions",
     load: async () => (await import("./intrinsic.ts")).registerIntrinsic,
+    isGroup: true,
   },
   {
     name: "operator",
     summary: "list and show operators",
     load: async () => (await import("./operator.ts")).registerOperator,
+    isGroup: true,
     needsNone: true,
   },
   {
@@ -82,6 +87,7 @@ const COMMANDS: readonly CommandFile[] = [
     name: "db",
     summary: "query recorded trials; export, import, merge, verify and prune them",
     load: async () => (await import("./db.ts")).registerDb,
+    isGroup: true,
   },
   {
     name: "report",
@@ -107,6 +113,7 @@ const COMMANDS: readonly CommandFile[] = [
     name: "cache",
     summary: "show or clear what is kept between searches: compiled kernels and the rates of this machine",
     load: async () => (await import("./cache.ts")).registerCache,
+    isGroup: true,
     needsNone: true,
   },
   {
@@ -183,8 +190,33 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
     (await load())(command, finish);
     if (!needsNone) (await import("./declare.ts")).addDeclarations(command);
   }
+  await checkFirst(words, names);
   pointToHelp(program, "automap");
   return program;
+}
+
+/** @throws UsageError when the command is not the first word, is written in capitals, or belongs to another command */
+async function checkFirst([first, ...rest]: readonly string[], names: readonly string[]): Promise<void> {
+  if (first === undefined || names.includes(first) || /^(help|completion|-h|--help|-V|--version)$/.test(first)) return;
+  const what = `unknown ${first.startsWith("-") ? "option" : "command"} "${first}"`;
+  const later = rest.find((word) => names.includes(word));
+  if (later !== undefined) throw new UsageError(what, { hint: `the command comes first: automap ${later}` });
+  const small = first.toLowerCase();
+  if (names.includes(small)) throw new UsageError(what, { hint: `did you mean ${small}?` });
+  const within = (await Promise.all(COMMANDS.filter(({ isGroup }) => isGroup).map(groupOf))).filter((group) =>
+    group.commands.some((command) => command.name() === first),
+  );
+  if (within.length > 0)
+    throw new UsageError(what, {
+      hint: `did you mean ${within.map((group) => `automap ${group.name()} ${first}`).join(", ")}?`,
+    });
+}
+
+/** A command that has commands of its own. */
+async function groupOf({ name, load }: CommandFile): Promise<Command> {
+  const group = new Command(name);
+  (await load())(group, () => undefined);
+  return group;
 }
 
 /** Rewraps the paragraphs of help that are wider than the given width. Examples stay lines to paste. */

@@ -108,7 +108,6 @@ describe("tables on a terminal of 80 columns", () => {
     ["operator show", () => "operator show conv2d --layout NHWC"],
     ["intrinsic show", () => "intrinsic show amx.tdpbusd"],
     ["map", () => "map matmul --intrinsic wmma.m16n16k16.f32.f16 --why"],
-    ["map to several instructions", () => "map matmul --intrinsic wmma"],
     ["explain of a record", () => `explain ${ids[0]} --db ${FILE}`],
     ["tune --model-only", () => "tune matmul --m 64 --n 64 --k 64 --target neoverse-n1 --model-only"],
   ])("break what is too long and keep all of it: %s", async (_, line) => {
