@@ -29,6 +29,8 @@ import { sharedCalibration } from "./shared-calibration.ts";
 export interface Predictor {
   /** @param code the counted instructions of its compiled code */
   readonly predict: (mapping: Mapping, schedule: Schedule, code?: CountedCode) => Prediction | undefined;
+  /** Sets the correction before any trial, none when left out, from which those of trials start. */
+  readonly startFrom: (prior?: Correction) => void;
   /** Fits the correction to all trials so far. Trials without a mapping do not contribute. */
   readonly learn: (
     trials: readonly TrialOf<Candidate>[],
@@ -36,16 +38,10 @@ export interface Predictor {
   ) => void;
 }
 
-/**
- * A machine's model, by default this machine's. Without a calibration it uses the reference machine's rates.
- * @param prior the correction before any trial, from which those of trials start
- */
-export function predictorFor(
-  calibration?: Calibration,
-  machine: Target = nativeTarget(),
-  prior: Correction = NO_CORRECTION,
-): Predictor {
+/** A machine's model, by default this machine's. Without a calibration it uses the reference machine's rates. */
+export function predictorFor(calibration?: Calibration, machine: Target = nativeTarget()): Predictor {
   const target = modelTarget(machine, calibration);
+  let prior = NO_CORRECTION;
   let correction = prior;
   let models = new Map<Mapping, ReturnType<typeof createModel>>();
   const terms = new Map<Mapping, ReturnType<typeof createTerms>>();
@@ -59,6 +55,11 @@ export function predictorFor(
       const model = models.get(mapping) ?? createModel(mapping, target, { correction });
       models.set(mapping, model);
       return model(schedule, code);
+    },
+    startFrom: (given = NO_CORRECTION) => {
+      prior = given;
+      correction = given;
+      models = new Map();
     },
     learn: (trials, mappingOf) => {
       const observations = trials.flatMap(({ candidate, measurement }): Observation[] => {

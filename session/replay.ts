@@ -152,10 +152,10 @@ export async function replayRun(
     threads,
     seed: run.seed,
     kinds,
-    prior,
   });
   const found = finished(enumeration, enumerationCut);
   if (isRefusals(found)) return nothingMaps(run, own, assumed, found);
+  found.startFrom?.(prior);
   const seeds = transferred.flatMap((id) => attempt(() => carriedFrom(showTrial(db, id), found)) ?? []);
   if (seeds.length < transferred.length)
     assumed.push("schedules of near computations: some of their records are not here");

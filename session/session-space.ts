@@ -21,6 +21,8 @@ export interface SessionSpace extends SearchSpace<Candidate> {
   /** A candidate of a similar computation, with its mapping, as one of this space; undefined where it has none. Left out on a GPU. */
   carried?(candidate: MappedCandidate, from: Mapping): MappedCandidate | undefined;
   predict(candidate: Candidate): Prediction | undefined;
+  /** Corrects the model before any trial, by nothing when left out; corrections by trials start from there. Left out on a GPU. */
+  startFrom?(prior?: Correction): void;
   /** Corrects the model by all trials so far. */
   learn(trials: readonly TrialOf<Candidate>[]): void;
 }
@@ -33,8 +35,6 @@ export interface SessionSpaceOptions {
   readonly machine?: Target;
   readonly threads: number;
   readonly seed: number;
-  /** What similar computations taught the model; nothing by default. Not used on a GPU. */
-  readonly prior?: Correction | undefined;
   readonly kinds?: CandidateKinds;
   /** Selects the mappings to search; all by default. */
   readonly keeps?: ((mapping: Mapping) => boolean) | undefined;

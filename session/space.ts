@@ -47,12 +47,12 @@ export function* sessionSpace(
   computation: Computation,
   options: SessionSpaceOptions,
 ): Steps<SessionSpace | readonly Reason[]> {
-  const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps, prior } = options;
+  const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps } = options;
   if (isGpu(machine)) {
     const mapped = kinds === "lanes" ? [] : yield* gridSessionSpace(computation, { machine, intrinsics, seed, keeps });
     return kinds === "mappings" ? mapped : besideWarps(computation, mapped, { machine, intrinsics });
   }
-  const predictor = predictorFor(calibration, machine, prior);
+  const predictor = predictorFor(calibration, machine);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
   const target = modelTarget(machine, calibration);
   const near = target.memory[0]?.bytes;
@@ -82,11 +82,8 @@ export function* sessionSpace(
   const estimate = scaledEstimate(lanes && !("rule" in lanes) ? lanes : undefined);
   const mappingOf = (c: Candidate): Mapping | undefined =>
     c.kind !== undefined || isRefusals(mapped) ? undefined : mapped.mappingOf(c);
-  const used = [
-    ...(isRefusals(mapped) ? [] : mapped.ranked.map((m) => m.context.mapping.intrinsic)),
-    ...(windows && multiplyAdd ? [multiplyAdd] : []),
-    ...(arrays ? [arrays.intrinsic] : []),
-  ];
+  const onLanes = [windows && multiplyAdd, arrays?.intrinsic].filter((i) => i !== undefined);
+  const used = isRefusals(mapped) ? onLanes : [...mapped.ranked.map((m) => m.context.mapping.intrinsic), ...onLanes];
   return {
     ...joinedSpace<MappedCandidate, LaneCandidate | ArrayCandidate>(
       isRefusals(mapped) ? emptySpace<MappedCandidate>() : mapped,
@@ -116,10 +113,13 @@ export function* sessionSpace(
       if (isArray(c)) return arrays?.predict(c.schedule);
       return c.kind === "lanes" ? estimate.predict(c.schedule) : undefined;
     },
+    startFrom: (prior) => {
+      predictor.startFrom(prior);
+      for (const designs of [estimate, arrays]) designs?.learn([]);
+    },
     learn: (trials) => {
       predictor.learn(trials, mappingOf);
-      estimate.learn(trials);
-      arrays?.learn(trials);
+      for (const designs of [estimate, arrays]) designs?.learn(trials);
     },
   };
 }

@@ -13,7 +13,14 @@ import { printEquation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { computationOf, type Database, type Environment, queryTrials, type TrialRecord } from "../db/index.ts";
+import {
+  type Conditions,
+  computationOf,
+  type Database,
+  type Environment,
+  queryTrials,
+  type TrialRecord,
+} from "../db/index.ts";
 import { apply, type Correction, type Costs, fit as fitCorrection } from "../perfmodel/correct.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
@@ -39,6 +46,7 @@ interface Sought {
   readonly computation: Computation;
   readonly environment: Environment;
   readonly threads: number;
+  readonly cache: Conditions["cache"];
   readonly intrinsics: readonly Intrinsic[];
 }
 
@@ -54,10 +62,13 @@ export interface NearTrial {
   readonly of: string;
 }
 
-/** Records made here of the most similar other computations, the most similar and then the fastest first. */
+/**
+ * Records made here of the most similar other computations, the most similar and then the fastest first: those measured with caches in the same state,
+ * or all if there are none.
+ */
 export function nearTrials(
   db: Database,
-  { computation, environment, threads, intrinsics }: Sought,
+  { computation, environment, threads, cache, intrinsics }: Sought,
   target: ModelTarget,
 ): readonly NearTrial[] {
   const conditions = { threads, trusted: { environment, intrinsics, policy: "exact" }, status: "ok" } as const;
@@ -69,7 +80,7 @@ export function nearTrials(
     if (key !== own && distance !== undefined) others.set(key, { other, distance });
   }
   const nearest = [...others.values()].sort((a, b) => a.distance - b.distance).slice(0, COMPUTATIONS);
-  return nearest.flatMap(({ other }) => {
+  const near = nearest.flatMap(({ other }) => {
     const model = modelOf(other, target);
     return queryTrials(db, { ...conditions, computation: other, top: TOP }).flatMap((trial) => {
       const { candidate } = trial;
@@ -79,6 +90,8 @@ export function nearTrials(
       return modelled ? [{ trial, candidate, ...modelled, seconds, of: computationKey(other) }] : [];
     });
   });
+  const alike = near.filter(({ trial }) => trial.conditions.cache === cache);
+  return alike.length > 0 ? alike : near;
 }
 
 /** The mapping of each candidate of a computation with the model's parts of its time; undefined where either is no longer valid. */

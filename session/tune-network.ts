@@ -43,6 +43,7 @@ import {
   targetOfForms,
 } from "./forms.ts";
 import { calibrationFor } from "./predict.ts";
+import { Preparations } from "./prepared-space.ts";
 import { type TuneOutcome, tuneComputation } from "./tune.ts";
 
 export interface TuneNetworkOptions {
@@ -364,11 +365,15 @@ class Field {
   }
 }
 
-/** A search function whose searches share one runner. None of them closes it. */
+/** Tasks whose spaces, inputs and expected results stay in memory for their next shares: 50 MB each for large layers. */
+const KEPT = 8;
+
+/** A search function whose searches share one runner, and what they prepared. None of them closes the runner. */
 function searchOn(runner: Runner | CudaRunner | undefined): typeof tuneComputation {
   // The runner is a class: overrides must precede its prototype's members.
   const shared = runner && (Object.create(runner, { close: { value: () => Promise.resolve() } }) as typeof runner);
-  return (subject, options) => tuneComputation(subject, { ...options, ...(shared && { runner: shared }) });
+  const kept = shared && !("device" in shared) ? new Preparations(KEPT) : undefined;
+  return (subject, options) => tuneComputation(subject, { ...options, ...(shared && { runner: shared }) }, kept);
 }
 
 const workOf = ({ multiplyAdds, steps }: Task): number => multiplyAdds * steps.length;

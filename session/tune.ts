@@ -21,7 +21,7 @@ import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { inSlices, type Sliced, type Step } from "../abstraction/steps.ts";
+import { inSlices, type Sliced, type Step, type Steps } from "../abstraction/steps.ts";
 import {
   beginRun,
   type Conditions,
@@ -34,8 +34,6 @@ import {
   WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
-import type { Correction } from "../perfmodel/correct.ts";
-import { modelTarget } from "../perfmodel/target.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { following, isDoneBefore } from "../runtime/until.ts";
@@ -51,9 +49,9 @@ import { checkKnown } from "./declared.ts";
 import { decide, type TunedKernel } from "./finals.ts";
 import { all, measuredInTime } from "./measured-in-time.ts";
 import { checkMemory } from "./memory.ts";
+import { type Learnt, type Preparations, taughtBy } from "./prepared-space.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { storeIn } from "./store.ts";
-import { nearTrials, priorOf, seededBy, transferredTo } from "./transfer.ts";
 import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
 
 export interface TuneSubject {
@@ -159,12 +157,14 @@ const LEAST_ENUMERATION_MS = 1000;
 
 /**
  * Searches for the fastest kernel of a computation on this machine. If the machine fails during the search, measurements made so far are kept.
+ * @param kept preparations of earlier searches with the same options, runner and `fixed`; this search adds its own
  * @throws UsageError when the file is not an automap database, the name is invalid, an instruction is not registered, or more threads are
  * requested than there are processors
  */
 export async function tuneComputation(
   subject: TuneSubject,
   options: TuneComputationOptions = {},
+  kept?: Preparations,
 ): Promise<TuneOutcome> {
   if (subject.name !== undefined && !WORKLOAD_NAME.test(subject.name))
     throw new UsageError(`"${subject.name}" is no name for a workload`, {
@@ -181,7 +181,7 @@ export async function tuneComputation(
     const place = await openWorkplace(machine, { threads, runner, onWait: onNotice });
     if (place.status === "environment") return { status: "environment", problem: place };
     try {
-      return await tuneAt(place, subject, options);
+      return await tuneAt(place, subject, options, kept);
     } finally {
       await place.close();
     }
@@ -191,7 +191,12 @@ export async function tuneComputation(
   }
 }
 
-async function tuneAt(place: Workplace, subject: TuneSubject, options: TuneComputationOptions): Promise<TuneOutcome> {
+async function tuneAt(
+  place: Workplace,
+  subject: TuneSubject,
+  options: TuneComputationOptions,
+  kept?: Preparations,
+): Promise<TuneOutcome> {
   const db = openDatabase(options.database ?? DEFAULT_DATABASE);
   try {
     const started = Date.now();
@@ -199,7 +204,7 @@ async function tuneAt(place: Workplace, subject: TuneSubject, options: TuneCompu
       ...{ status, computation: subject.computation, best: undefined, trials: [], failed: {} },
       ...{ seconds: (Date.now() - started) / 1000, waitedSeconds: place.waited(), database: db.path },
     });
-    const preparing = prepare(db, place, subject, options);
+    const preparing = prepare(db, place, subject, options, kept);
     if (!(await isDoneBefore(preparing, options.signal))) return untried("interrupted");
     const prepared = await preparing;
     if ("refused" in prepared) return { status: "nothing-maps", ...prepared };
@@ -225,7 +230,7 @@ interface Prepared {
   readonly space: SessionSpace;
   readonly bench: Bench;
   /** What records of similar computations taught the model, and the records whose schedules are tried first. */
-  readonly learnt: { readonly prior: Correction; readonly transferred: readonly string[] } | undefined;
+  readonly learnt: Learnt | undefined;
   /** Where the enumeration of the space was cut short, and after how many of its steps. */
   readonly cut: Sliced<unknown>["cut"];
 }
@@ -236,6 +241,7 @@ async function prepare(
   place: Workplace,
   { computation, parameters = {}, fixed, name }: TuneSubject,
   options: TuneComputationOptions,
+  kept?: Preparations,
 ): Promise<Prepared | { readonly refused: readonly Reason[] } | { readonly unanswered: Unanswered }> {
   const { threads = 1, seed = 1, kinds = "all", keeps, machine = nativeTarget() } = options;
   const started = Date.now();
@@ -251,38 +257,25 @@ async function prepare(
   const doubted = announceContradiction(db, environment, machine, announce);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const target = place.machineIn(db);
+  const cache = cacheOf(options);
+  const known = kept?.of(computation);
   // Inputs are drawn by separate programs while enumeration runs. Their errors are reported where they are awaited.
-  const drawing = place.bench(computation, { fixed, cache: cacheOf(options), announce, late: answers.late });
+  const drawing = known
+    ? Promise.resolve(known.bench)
+    : place.bench(computation, { fixed, cache, announce, late: answers.late });
   const drawnInTime = isDoneBefore(drawing, answers.late);
   drawnInTime.catch(() => undefined);
   phase("enumerating");
-  const near =
-    options.transfer && !isGpu(machine)
-      ? nearTrials(db, { computation, environment, threads, intrinsics: offered }, modelTarget(target, calibration))
-      : [];
-  const prior = priorOf(near);
-  const wanted = { calibration, machine: target, threads, seed, kinds, keeps, prior };
-  const enumeration = chooseSpace(computation, offered, wanted);
-  const shareEnds = started + 1000 * ENUMERATION_SHARE * (options.within ?? Number.POSITIVE_INFINITY);
-  const enumerationEnds = Math.max(shareEnds, Date.now() + LEAST_ENUMERATION_MS);
-  const { value: found, cut } = await inSlices(enumeration, {
-    isEnough: () => Date.now() > enumerationEnds,
-    signal: options.signal,
-    onSlice: (at) => options.onEvent?.({ kind: "enumerated", at }),
-  });
+  const wanted = { calibration, machine: target, threads, seed, kinds, keeps };
+  const { value: found, cut } = known?.found
+    ? { value: known.found, cut: undefined }
+    : await enumerated(chooseSpace(computation, offered, wanted), started, options);
   if ("refused" in found) return found;
-  if (cut)
-    announce(
-      `enumeration was cut short by the time: ${cut.at.done} of ${cut.at.of} ${cut.at.what} were looked at; --time with more seconds looks at more`,
-    );
   const { chosen, before } = found;
-  const transferred = prior && transferredTo(found.space, near, prior);
-  const space = transferred
-    ? seededBy(
-        found.space,
-        transferred.map(({ candidate }) => candidate),
-      )
-    : found.space;
+  found.space.startFrom?.();
+  const { space, learnt } = options.transfer
+    ? taughtBy(db, found.space, { computation, environment, threads, cache, offered, machine: target, calibration })
+    : { space: found.space };
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain))
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
@@ -290,6 +283,7 @@ async function prepare(
   phase("drawing");
   if (!(await drawnInTime)) return { unanswered: { limit: answers.limit } };
   const bench = await drawing;
+  kept?.keep(computation, { found: cut ? undefined : found, bench });
   const workload: Workload = { computation, parameters, name };
   return {
     started,
@@ -302,9 +296,28 @@ async function prepare(
     chosen,
     space,
     bench,
-    learnt: prior && transferred && { prior, transferred: transferred.map(({ id }) => id) },
+    learnt,
     cut: cut && { at: cut.at, after: Math.max(1, cut.after - before) },
   };
+}
+
+/** The enumerated space, or why nothing maps; and where the time cut enumeration short. */
+async function enumerated<T>(
+  enumeration: Steps<T>,
+  started: number,
+  { within = Number.POSITIVE_INFINITY, signal, onEvent, onNotice }: TuneComputationOptions,
+): Promise<Sliced<T>> {
+  const ends = Math.max(started + 1000 * ENUMERATION_SHARE * within, Date.now() + LEAST_ENUMERATION_MS);
+  const { value, cut } = await inSlices(enumeration, {
+    isEnough: () => Date.now() > ends,
+    signal,
+    onSlice: (at) => onEvent?.({ kind: "enumerated", at }),
+  });
+  if (cut)
+    onNotice?.(
+      `enumeration was cut short by the time: ${cut.at.done} of ${cut.at.of} ${cut.at.what} were looked at; --time with more seconds looks at more`,
+    );
+  return { value, cut };
 }
 
 async function searchPrepared(

@@ -1,0 +1,64 @@
+/** @file What a search leaves for the next of the same computation on the same runner: its space, its inputs and expected results. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, it } from "vitest";
+import { openDatabase, runsIn } from "../db/index.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import { createRunner } from "../runtime/measure.ts";
+import { Preparations } from "../session/prepared-space.ts";
+import { replayRun } from "../session/replay.ts";
+import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../session/tune.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-prepared-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const product = (m: number) =>
+  instantiate(operatorNamed("matmul"), { parameters: { m, n: 32, k: 16 }, types: parseDataTypes("f32") });
+
+function keysOf(outcome: TuneOutcome): readonly string[] {
+  if (!("trials" in outcome)) throw new Error(outcome.status);
+  return outcome.trials.map(({ key }) => key);
+}
+
+it("the next search of a computation goes on where the last ended, as one that prepares anew, and replays", async () => {
+  const made = await createRunner({ threads: 1 });
+  if (made.status !== "ready") throw new Error(made.what);
+  const { runner } = made;
+  const shared = Object.create(runner, { close: { value: () => Promise.resolve() } }) as typeof runner; // as tune-network has it
+  const kept = new Preparations(1);
+  const searched = async (trials: number, m: number, given?: Preparations) => {
+    let steps = 0;
+    const options: TuneComputationOptions = {
+      ...{ trials, runner: shared, finals: false, earlyStop: false, transfer: true, database: join(folder, "kept.db") },
+      onEvent: ({ kind }) => {
+        if (kind === "enumerated") steps++;
+      },
+    };
+    return { keys: keysOf(await tuneComputation({ computation: product(m) }, options, given)), steps };
+  };
+  try {
+    const first = await searched(3, 8, kept);
+    const next = await searched(12, 8, kept);
+    const anew = await searched(12, 8);
+    expect([first.steps > 0, next.steps, anew.steps > 0]).toEqual([true, 0, true]);
+    expect(next.keys.slice(0, 3)).toEqual(first.keys);
+    expect(next.keys).toHaveLength(12);
+    expect(anew.keys).toEqual(next.keys);
+
+    // Another computation takes its place, and learns from it.
+    await searched(3, 16, kept);
+    expect((await searched(3, 8, kept)).steps).toBeGreaterThan(0);
+    const db = openDatabase(join(folder, "kept.db"), { readonly: true });
+    try {
+      for (const { run } of runsIn(db))
+        expect(await replayRun(db, run.id)).toMatchObject({ divergence: undefined, assumed: [] });
+    } finally {
+      db.close();
+    }
+  } finally {
+    await runner.close();
+  }
+});
