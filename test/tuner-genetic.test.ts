@@ -113,6 +113,21 @@ describe("the genetic strategy", () => {
     expect(await best(convinced, space)).toEqual(seeds.map(() => 0));
   });
 
+  it("explores no candidates that are expected to take far longer than the best, while there are others", async () => {
+    const predict = (point: Point) => predicts(point.packed === 1 ? 1000 : secondsAt(point));
+    const run = { ...base, predict, strategy: genetic, strategyOptions: { explore: 1, different: 0 } };
+    const results = await Promise.all(seeds.map((seed) => fakeTune({ ...run, seed, budget: { trials: 24 } })));
+    const packed = results.flatMap(({ result }) => result.trials.filter(({ candidate }) => candidate.packed === 1));
+    expect(packed).toEqual([]);
+    const all = await fakeTune({
+      ...run,
+      space: { ...grid, random: () => ({ ...OPTIMUM, packed: 1 }) },
+      seed: 1,
+      budget: { trials: 24 },
+    });
+    expect(all.result.trials.some(({ candidate }) => candidate.packed === 1)).toBe(true);
+  });
+
   it("doubts neighbours of failures, and so leaves a failing region that the model prefers", async () => {
     const answer = (p: Point): Measurement => (p.packed === 1 ? failed("missing-instruction") : works(p));
     const failures = async (doubt: number): Promise<number> => {

@@ -26,6 +26,12 @@ type Options = OptionValues<typeof OPTIONS>;
 
 /** The most different candidates are chosen from this fraction of the bred ones, the best. */
 const GOOD_SHARE = 0.25;
+/**
+ * Random candidates of a round are expected to take at most this many times the least, as long as such are found. Of designs on lanes
+ * that were drawn blindly, kernels of 150 ms to seconds used up searches whose best takes 2 ms, while the model's error is a factor of two
+ * or three (conv1 of ResNet in f32, a Zen 4, 2026-11-23).
+ */
+const EXPLORED_SPREAD = 8;
 /** Shares of the first population: the best measured, and what the round before bred; the rest is random. */
 const MEASURED_SHARE = 0.25;
 const INHERITED_SHARE = 0.5;
@@ -175,10 +181,14 @@ function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<strin
     .filter((candidate) => !best.includes(candidate));
   const round = [...best, ...mostDifferent(search, good, best, Math.min(different, batch - best.length))];
 
-  // 3. random ones, also to fill the round; candidates that the model can predict come first
-  const taken = new Set(round.map((candidate) => search.space.key(candidate)));
-  const isNew = (candidate: C, key: string): boolean => !taken.has(key) && expected(candidate) !== undefined;
-  round.push(...drawUntried(search, batch - round.length, isNew));
+  // 3. random ones, also to fill the round; candidates that the model can predict, and not as far too slow, come first
+  const least = ranked.reduce((min, candidate) => Math.min(min, expected(candidate) ?? min), Number.POSITIVE_INFINITY);
+  for (const within of [EXPLORED_SPREAD * least, Number.POSITIVE_INFINITY]) {
+    const taken = new Set(round.map((candidate) => search.space.key(candidate)));
+    const isWorthwhile = (candidate: C, key: string): boolean =>
+      !taken.has(key) && (expected(candidate) ?? Number.NaN) <= within;
+    round.push(...drawUntried(search, batch - round.length, isWorthwhile, within === Number.POSITIVE_INFINITY));
+  }
   return round.length > 0 ? round : drawUntried(search, batch);
 }
 

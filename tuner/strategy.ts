@@ -92,11 +92,15 @@ const FRUITLESS_DRAWS = 1000;
 /** An exhausted space of at most this size is listed to find the remaining candidates. */
 const LISTABLE = 100_000;
 
-/** Random untried candidates, each once; fewer when there are no more. */
+/**
+ * Random untried candidates, each once; fewer when there are no more.
+ * @param lists whether a small space is gone through where draws find too few
+ */
 export function drawUntried<C>(
   search: Search<C>,
   count: number,
   accept: (candidate: C, key: string) => boolean = () => true,
+  lists = true,
 ): C[] {
   const { space, random } = search;
   const drawn = new Map<string, C>();
@@ -108,7 +112,7 @@ export function drawUntried<C>(
   };
   for (let fruitless = 0; drawn.size < count && fruitless < FRUITLESS_DRAWS; )
     fruitless = take(space.random(random)) ? 0 : fruitless + 1;
-  if (drawn.size < count && space.size !== undefined && space.size <= LISTABLE)
+  if (lists && drawn.size < count && space.size !== undefined && space.size <= LISTABLE)
     for (const candidate of space.all()) {
       take(candidate);
       if (drawn.size === count) break;
