@@ -45,6 +45,10 @@ const PLAIN = { streaming: false, prefetchBytes: 0, strip: 0, threads: 1 } as co
 function onVectors(computation: Computation, random: Random): LaneSchedule {
   const columns: Partial<LaneSchedule> =
     random() < 0.4 ? { dataflow: "FBS-load", borders: "peeled", rolled: [], lines: pick(random, LINE_USES) } : {};
+  const deep: Partial<LaneSchedule> =
+    computation.equation.target.index.length === 3 && random() < 0.5
+      ? { dataflow: "FBS-load", borders: "peeled", planes: pick(random, [2, 2, 3]) }
+      : {};
   return {
     ...PLAIN,
     dataflow: pick(random, LANE_DATAFLOWS),
@@ -53,9 +57,9 @@ function onVectors(computation: Computation, random: Random): LaneSchedule {
     vectors: randomInteger(random, 1, 3),
     rolled: rollable(computation).filter(() => random() < 0.3),
     weights: pick(random, ["registers", "memory"]),
-    prefetchBytes: pick(random, [0, 256]),
+    prefetchBytes: pick(random, [0, 256, 8192]),
     borders: pick(random, ["peeled", "guarded"]),
-    ...columns,
+    ...{ ...columns, ...deep },
   };
 }
 
