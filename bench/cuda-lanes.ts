@@ -4,6 +4,7 @@
  *
  *     npm run build
  *     node dist/bench/cuda-lanes.js --out lanes.jsonl       filters 2 to 20, fifteen stencils, f32 and f64: 49 searches
+ *     node dist/bench/cuda-lanes.js --cases "filter 5:f32,filter 5:f16"          pairs of f16 beside f32
  *     node dist/bench/cuda-lanes.js --cases "filter 9:f32,3d7pt:f64" --seconds 6
  *     node dist/bench/cuda-lanes.js --report lanes.jsonl > lanes.md      a table, beside hand-picked kernels on an H200
  *
@@ -27,7 +28,7 @@ import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { COPY, copies } from "./device-copies.ts";
-import { laneCase, recordedLanes } from "./lane-cases.ts";
+import { type CaseType, laneCase, recordedLanes } from "./lane-cases.ts";
 import { readOptions } from "./options.ts";
 
 const filters = Array.from({ length: 19 }, (_, i) => `filter ${i + 2}:f32`);
@@ -85,7 +86,7 @@ async function run(): Promise<void> {
   write({ kind: "device", ...runner.device });
   const cases = values.cases.split(",").map((text) => {
     const [name = "", type] = text.split(":");
-    const dtype = type === "f64" ? "f64" : "f32";
+    const dtype = type === "f64" || type === "f16" ? type : "f32";
     return { name, dtype, computation: laneCase(name, Number(values.side), Number(values.cube), dtype) } as const;
   });
   const sizes = [...new Set(cases.map((c) => elementCount(outputOf(c.computation)) * bytesOf(c.dtype)))];
@@ -100,7 +101,7 @@ async function run(): Promise<void> {
   await runner.close();
 }
 
-async function searched(name: string, dtype: "f32" | "f64", computation: Computation): Promise<Found> {
+async function searched(name: string, dtype: CaseType, computation: Computation): Promise<Found> {
   const begun = Date.now();
   const machine = nvidiaTarget(values.target);
   const seconds = Number(values.seconds);

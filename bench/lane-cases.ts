@@ -17,23 +17,26 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 
+/** The type of data, weights and sums. */
+export type CaseType = "f16" | "f32" | "f64";
+
 /** A filter with zero padding and a result as large as the image. Even filters reach one further up and left. */
-export function filterOf(k: number, side: number, dtype: "f32" | "f64" = "f32"): Computation {
+export function filterOf(k: number, side: number, dtype: CaseType = "f32"): Computation {
   const before = Math.floor(k / 2);
   return defineComputation({
     name: "filter",
     equation: `out[p,q] += in[p+r-${before},q+s-${before}] * w[r,s]`,
     extents: { p: side, q: side, r: k, s: k },
-    tensors: { in: { dtype, shape: [side, side] }, w: { dtype, constant: true } },
+    tensors: { in: { dtype, shape: [side, side] }, w: { dtype, constant: true }, out: { dtype } },
   });
 }
 
 /** The case named `filter 9` or after a stencil. 2-D cases have a square, 3-D ones a cube. */
-export function laneCase(name: string, side: number, cube: number, dtype: "f32" | "f64" = "f32"): Computation {
+export function laneCase(name: string, side: number, cube: number, dtype: CaseType = "f32"): Computation {
   const k = /^filter (\d+)$/.exec(name)?.[1];
   if (k !== undefined) return filterOf(Number(k), side, dtype);
   const parameters = name.startsWith("2d") ? { h: side, w: side } : { d: cube, h: cube, w: cube };
-  return instantiate(operatorNamed(name), { parameters, types: parseDataTypes(dtype) });
+  return instantiate(operatorNamed(name), { parameters, types: parseDataTypes(`${dtype}->${dtype}`) });
 }
 
 /** One vector of each row on 32 lanes, every access tested. */

@@ -17,11 +17,12 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { apart, axisName, type Code, code, Name, skeleton, tensorName } from "../abstraction/source-text.ts";
 import type { SourceNotes } from "./cpp-frame.ts";
-import { deviceCode } from "./cuda-helpers.ts";
+import { deviceCode, forDevice } from "./cuda-helpers.ts";
 import { type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
 import { FOLDS, foldFunction } from "./lane-threads.ts";
 import { CudaLanes } from "./lanes-cuda.ts";
+import { HalfLanes } from "./lanes-halves.ts";
 import { namedIn } from "./named.ts";
 import { printStatements, roundsOf } from "./walk.ts";
 import { ALL_LANES } from "./warp-expressions.ts";
@@ -54,7 +55,8 @@ export function cudaSource(
   const kernel = (name: string, body: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
     // The printer sees only this kernel's statements, since other kernels of the call run at other times.
     const own = { ...nest, prepare: [], body };
-    const printer = new CudaLanes(computation, own, new Set(held.map((t) => t.name)), aligned);
+    const Printer = nest.vectors?.some((v) => v.dtype === "f16") ? HalfLanes : CudaLanes;
+    const printer = new Printer(computation, own, new Set(held.map((t) => t.name)), aligned);
     const made = kernelOf(new Name("local", name), computation, nest, body, held, warps, printer);
     return resident === undefined ? made : { ...made, beside: Math.max(1, Math.floor((resident * QUARTERS) / warps)) };
   };
@@ -74,10 +76,11 @@ export function cudaSource(
   const run = [...known.values()];
   const bodies = [...prepare, ...run].flatMap((k) => k.body);
   const text = skeleton(bodies);
+  const { device, portable, replaced } = deviceCode(bodies);
   return cudaProgram(computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: [...foldsIn(text), ...deviceCode(bodies).portable],
-    ...{ replaced: new Set(), aligned },
+    prelude: [...foldsIn(text), ...forDevice(device), ...portable],
+    ...{ replaced: device.length > 0 ? replaced : new Set(), aligned },
     ...{ constants, prepare, run, rounds },
   });
 }

@@ -64,6 +64,17 @@ const pixelsCopy = (rank: number): Code => {
   return code`asm volatile("cp.async.bulk.tensor.${rank}d.${INTO}.im2col.mbarrier::complete_tx::bytes [%0], [%1, {${operands(3, rank)}}], [%2], {${operands(3 + rank, rank - 2)}};" :: ${given} : "memory");`;
 };
 
+/** An instruction on pairs of f16. */
+function pairs(name: string, operation: "fma" | "mul" | "add"): DeviceFunction {
+  const parameters = (["a", "b", "c"] as const).slice(0, operation === "fma" ? 3 : 2);
+  const text = code`static __device__ inline uint32_t ${identifier(name)}(${list(parameters.map((p) => code`uint32_t ${p}`))}) {
+  uint32_t y;
+  asm("${identifier(operation)}.rn.f16x2 ${list(["y", ...parameters].map((_, i) => code`%${i}`))};" : "=r"(y) : ${list(parameters.map((p) => code`"r"(${p})`))});
+  return y;
+}`;
+  return { name, text };
+}
+
 /** In an order in which each function calls only earlier ones. */
 const DEVICE: readonly DeviceFunction[] = [
   {
@@ -297,6 +308,23 @@ template <class T> static __device__ inline T held(T place) {
     feature: "sm_80",
     text: code`static __device__ inline uint16_t to_bf16(float f) { uint16_t x; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(x) : "f"(f)); return x; }`,
   },
+  // Pairs of f16 in a word: half2. Each result is rounded once.
+  {
+    name: "spread_half",
+    text: code`static __device__ inline uint32_t spread_half(uint16_t x) { uint32_t y; asm("mov.b32 %0, {%1, %1};" : "=r"(y) : "h"(x)); return y; }`,
+  },
+  {
+    name: "joined_halves",
+    text: code`/* Two elements of two pairs, by their bytes. */
+template <unsigned BYTES> static __device__ inline uint32_t joined_halves(uint32_t a, uint32_t b) {
+  uint32_t y;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "n"(BYTES));
+  return y;
+}`,
+  },
+  pairs("fma_halves", "fma"),
+  pairs("multiplied_halves", "mul"),
+  pairs("added_halves", "add"),
 ];
 
 /** Functions for both GPU and CPU. */

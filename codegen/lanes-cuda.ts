@@ -27,7 +27,7 @@ import { WarpExpressions } from "./warp-expressions.ts";
  * Scalar expressions of one thread. A product that is added becomes one instruction, and constants may be in constant
  * memory.
  */
-class ThreadExpressions extends WarpExpressions {
+export class ThreadExpressions extends WarpExpressions {
   private readonly constants: ReadonlySet<string>;
 
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>) {
@@ -56,10 +56,18 @@ export class CudaLanes extends LaneThreads {
   /** Registers for elements of a vector load that no value reads. They are omitted. */
   private readonly unread = new Set<string>();
   protected override readonly laneFence = code`__syncwarp();`;
+  /** Neighbouring elements that a register holds. */
+  protected readonly perRegister: number = 1;
 
   /** @param aligned receives the alignment in bytes that vector accesses require of tensors */
-  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Map<string, number>) {
-    super(new ThreadExpressions(computation, nest, constants), nest);
+  constructor(
+    computation: Computation,
+    nest: LoopNest,
+    constants: ReadonlySet<string>,
+    aligned: Map<string, number>,
+    c = new ThreadExpressions(computation, nest, constants),
+  ) {
+    super(c, nest);
     this.aligned = aligned;
     const all = equationsIn([...nest.prepare, ...nest.body]);
     this.read = new Set(all.flatMap(({ value }) => accessesIn(value)).map(registerText));
@@ -86,8 +94,8 @@ export class CudaLanes extends LaneThreads {
     this.requireTogether(memory, name, count, { ...extents, [name]: count });
     const dtype = this.dtypeOf(memory.tensor);
     this.aligned.set(memory.tensor, Math.max(this.aligned.get(memory.tensor) ?? 1, count * bytesOf(dtype)));
-    const type = pieceType(dtype, count);
-    const places = Array.from({ length: count }, (_, i) => i);
+    const type = this.pieceOf(dtype, count);
+    const places = Array.from({ length: count / this.perRegister }, (_, i) => i * this.perRegister);
     const place = this.c.placeWhere(at(memory, 0), conjunction(where), extents);
     const guards = [...this.beyond(loop.axis, loop.extent), ...place.guards];
     const element = code`${this.c.tensor(memory.tensor)}[${place.at}]`;
@@ -96,16 +104,26 @@ export class CudaLanes extends LaneThreads {
       return writtenPiece(code`*(${type}*)&${element}`, values, guards);
     }
     const registers = places.map((i) => {
-      const to = at(target, i);
-      if (this.read.has(registerText(to))) return this.c.ownRegister(to) ?? first;
-      this.unread.add(registerText(to));
+      const held = Array.from({ length: this.perRegister }, (_, n) => registerText(at(target, i + n)));
+      if (held.some((to) => this.read.has(to))) return this.c.ownRegister(at(target, i)) ?? first;
+      for (const to of held) this.unread.add(to);
       return undefined;
     });
     const loaded = {
       ...{ from: code`*(const ${type}*)&${element}`, guards },
-      outside: this.c.outside(memory.tensor, dtype),
+      outside: this.outsideOf(memory.tensor, dtype),
     };
     return readPiece(memory.tensor, type, loaded, registers);
+  }
+
+  /** The type of `count` elements that move at once. */
+  protected pieceOf(dtype: DType, count: number): Code {
+    return pieceType(dtype, count);
+  }
+
+  /** What a register holds for elements outside of a tensor. */
+  protected outsideOf(tensor: string, dtype: DType): Code {
+    return this.c.outside(tensor, dtype);
   }
 
   /** @throws Error unless neighbours are contiguous, aligned, and all inside their tensor or all outside */

@@ -4,11 +4,12 @@
  *
  *     generateLanes("c++", computation, nest, { lines: ["design SBM"] })               language, what, how, lines for its reader; a Kernel
  *
- * The kernel's interface is abstraction/kernel.ts. Lanes compute in f32, f64 and s32, those of x86 also in s16 and f16.
+ * The kernel's interface is abstraction/kernel.ts. Lanes compute in f32, f64 and s32, those of x86 also in s16 and f16,
+ * and those of CUDA in pairs of f16.
  */
 
 import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { accessesOf, type Equation, identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
@@ -46,10 +47,12 @@ export function generateLanes(
 ): Kernel {
   const words = wordTypeOf(nest);
   const held = nest.vectors?.filter((v) => v.dtype !== "f32" && v.dtype !== "f64" && v.dtype !== "s32");
-  const strange = held?.find((v) => language !== "c++" || v.dtype !== words);
+  const isHeld = (dtype: DType): boolean =>
+    dtype === words && (language === "c++" || (language === "cuda" && dtype === "f16"));
+  const strange = held?.find((v) => !isHeld(v.dtype));
   if (strange)
     throw new UsageError(
-      `${computation.name}: lanes of ${language === "c++" ? "x86 compute in f32, f64, s32, s16 and f16" : `${language} compute in f32, f64 and s32`}; ${strange.name} is ${strange.dtype}`,
+      `${computation.name}: lanes of ${language === "c++" ? "x86 compute in f32, f64, s32, s16 and f16" : `${language} compute in f32, f64${language === "cuda" ? ", s32 and f16" : " and s32"}`}; ${strange.name} is ${strange.dtype}`,
       { hint: "for example --dtype f32" },
     );
   const whole = { ...nest, body: [...clearing(computation, nest), ...nest.body] };

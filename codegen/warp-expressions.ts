@@ -10,10 +10,10 @@ import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.t
 import type { DType } from "../abstraction/dtype.ts";
 import { type Access, type Expr, isSame, number, printAccess } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, keyOf, list, type Name } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
-import { registerIn, registerName, tested } from "./lane-statement.ts";
+import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { PlainExpressions } from "./plain-expressions.ts";
 
 /** The mask of all lanes of a warp. */
@@ -24,6 +24,11 @@ export type Shuffle = "up" | "down" | "xor" | "from";
 interface PlaceText {
   readonly at: Code;
   readonly guards: readonly Code[];
+}
+
+/** A register that an access names, and its variable. */
+export interface LaneRegister extends LaneAccess {
+  readonly name: Name;
 }
 
 /** The context of a statement on lanes. */
@@ -70,7 +75,7 @@ export class WarpExpressions extends PlainExpressions {
     return tested(conditions, this.lane ?? "", extents).map((e) => this.condition(e, extents));
   }
 
-  registerOf(access: Access): { file: VectorFile; name: Name; lane: Expr } | undefined {
+  registerOf(access: Access): LaneRegister | undefined {
     if (!this.nest.vectors?.some((v) => v.name === access.tensor)) return undefined;
     // A vector access counts registers from a first one.
     const [register, ...lane] = access.index;

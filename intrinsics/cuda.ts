@@ -129,6 +129,26 @@ export const cudaFmaF64 = tableRow({
   source: "CUDA Math API, fma",
 });
 
+/** half2: two f16 in each lane. For lanes. */
+export const cudaFmaF16 = tableRow({
+  name: "cuda.fma.f16",
+  family: "hfma2",
+  isa: "sm_70",
+  language: "cuda",
+  scope: "warp",
+  summary: "Two f16 multiply-adds in each lane, each rounded once.",
+  compute: "c[l,k] += a[l,k] * b[l,k]",
+  extents: { l: 32, k: 2 },
+  operands: {
+    a: { dtype: "f16", storage: "lane[2*l + k]", load: load("unsigned") },
+    b: { dtype: "f16", storage: "lane[2*l + k]", load: load("unsigned") },
+    c: { dtype: "f16", storage: "lane[2*l + k]", load: load("unsigned"), store: store("unsigned") },
+  },
+  emit: '{ unsigned& sum = {c}; asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"({a}), "r"({b})); }',
+  cost: FMA_COST,
+  source: "PTX ISA, fma.rn.f16x2",
+});
+
 export const dp4aS8 = tableRow({
   name: "dp4a.s32.s8",
   family: "dp4a",

@@ -19,7 +19,7 @@ import { AVX512_FMA, avx512FmaBf16, avx512Vpmulld, avx512Vpmullw } from "./avx51
 import { AVX512_DOT, avx512Vpdpwssd } from "./avx512-dot.ts";
 import { AVX512_INNER } from "./avx512-inner.ts";
 import { CM } from "./cm.ts";
-import { CUDA } from "./cuda.ts";
+import { CUDA, cudaFmaF16 } from "./cuda.ts";
 import { THREADS } from "./cuda-threads.ts";
 import { DPAS } from "./dpas.ts";
 import { DPAS_OPENCL } from "./dpas-opencl.ts";
@@ -58,8 +58,8 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
 /** The table: the rows of all files of this folder. */
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
 
-/** Integer products for lanes only; mappings have better instructions. */
-const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld, avx512Vpmullw, avx2Vpmullw];
+/** Products for lanes only; mappings have better instructions. */
+const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld, avx512Vpmullw, avx2Vpmullw, cudaFmaF16];
 
 const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY].map((row) => [row.name, row]));
 
@@ -74,7 +74,7 @@ export function instructionsOf({ isa }: { readonly isa: readonly string[] }): In
 }
 
 /**
- * The instruction with this name, including integer products for lanes, which no mapping uses, and widths of `wgmma` that the table does not list.
+ * The instruction with this name, including products for lanes only, which no mapping uses, and widths of `wgmma` that the table does not list.
  */
 export function intrinsicNamed(name: string): Intrinsic | undefined {
   return BY_NAME.get(name) ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);

@@ -14,7 +14,7 @@ import { WARP } from "../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { shiftAt, type TapSum } from "../mapper/space-time/taps.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
-import { isTested, piecesOf, sweptAxis } from "../mapper/space-time/window-sweep.ts";
+import { dividedPairs, isTested, piecesOf, sweptAxis } from "../mapper/space-time/window-sweep.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { readsOf } from "./lanes.ts";
 
@@ -168,13 +168,15 @@ function sweepWork(sum: TapSum, s: LaneSchedule): Work {
   const read = new Set(keys.map((key) => key.slice(0, key.lastIndexOf(",")))).size;
   const sums = rows * each;
   const moves = swept && ahead < reach ? ((reach - 1) * sums * steps) / ahead : 0;
+  // Others are counted by elements. Two of two bytes take one instruction, and each pair that is put together one more.
+  const joins = bytesOf(sum.output.dtype) < WORD_BYTES ? 2 * dividedPairs(sum, s) * steps : 0;
   const warps = Math.min(QUARTER_WARPS, Math.floor(QUARTER_REGISTERS / (sweepRegisters(sum, s) + OTHER_REGISTERS)));
   return {
     outputs: WARP * sums * length,
     multiplyAdds: (sum.taps.length * steps - left) * sums,
     loads: pieces * steps,
     shuffles: 0,
-    others: moves + ((2 * tested.length + sum.taps.length / 2) * steps) / ahead,
+    others: moves + joins + ((2 * tested.length + sum.taps.length / 2) * steps) / ahead,
     lines: (pieces * steps + rows * length) * each,
     written: ahead * (sum.taps.length * sums + pieces * LOAD_INSTRUCTIONS),
     passes: steps / ahead,

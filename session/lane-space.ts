@@ -20,6 +20,7 @@ import { generateLanes } from "../codegen/lanes.ts";
 import { x86Vectors } from "../codegen/x86-vectors.ts";
 import { avx2Vpmulld, avx2Vpmullw } from "../intrinsics/avx2.ts";
 import { avx512Vpmulld, avx512Vpmullw } from "../intrinsics/avx512.ts";
+import { cudaFmaF16 } from "../intrinsics/cuda.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
@@ -114,6 +115,12 @@ export function windowLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Int
   const onYmm = registersOf(f32).name === YMM.name;
   if (dtype === "s16") return onYmm ? avx2Vpmullw : avx512Vpmullw;
   return onYmm ? avx2Vpmulld : avx512Vpmulld;
+}
+
+/** The multiply-add of the lanes of a warp. That of f16 is in no table, and is offered where that of f32 is. */
+function warpLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
+  const found = intrinsics.find((i) => i.name === `cuda.fma.${dtype === "f16" ? "f32" : dtype}`);
+  return found && dtype === "f16" ? cudaFmaF16 : found;
 }
 
 /** The vector registers that a multiply-add works on, with lanes of 16 bits where it adds them. */
@@ -217,7 +224,7 @@ export function besideWarps(
   // As on a CPU: without a sliding window no value can be reused by a neighbour, and an instruction is faster.
   if (space && !slides(computation)) return space;
   const lanes = (computation.time ? warpStepSpace : warpSpace)(computation, machine);
-  const multiplyAdd = intrinsics.find((i) => i.name === `cuda.fma.${outputOf(computation).dtype}`);
+  const multiplyAdd = warpLanes(outputOf(computation).dtype, intrinsics);
   if ("rule" in lanes || !multiplyAdd) {
     if (space) return space;
     const because = "rule" in lanes ? lanes.because : "no multiply-add of a lane of this type to choose from";

@@ -8,6 +8,7 @@
 
 import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
@@ -30,6 +31,9 @@ const MOST_REGISTERS = 200;
 /** Sums of a thread, in addition to the rows that are held. */
 const MOST_SUMS = 32;
 
+/** Whether lanes compute neighbouring outputs two by two, so that each needs several. */
+const inPairs = ({ output }: TapSum): boolean => bytesOf(output.dtype) === 2;
+
 /** Lanes of several outputs, and those that sweep, in blocks that fit the registers of a thread. */
 function sweeps(sum: TapSum): LaneSchedule[] {
   const context = { sum, rollings: [[]], lanes: [WARP], threads: 1 };
@@ -38,7 +42,7 @@ function sweeps(sum: TapSum): LaneSchedule[] {
     for (const each of LANE_DECISIONS.each.values(context))
       for (const rows of ROWS)
         for (const ahead of sweep === undefined ? [undefined] : LANE_DECISIONS.ahead.values(context)) {
-          if (each === undefined && sweep === undefined) continue;
+          if (each === undefined && (sweep === undefined || inPairs(sum))) continue;
           const schedule: LaneSchedule = {
             ...{ dataflow: "FBS-load", lanes: WARP, rows, vectors: 1, rolled: [], weights: "memory", streaming: false },
             ...{ prefetchBytes: 0, strip: 0, borders: "guarded", threads: 1 },
@@ -63,7 +67,7 @@ export function warpSpace(computation: Computation, target: Target): LaneSpace |
     }),
   );
   const schedules: LaneSchedule[] = [];
-  for (const own of sums.values())
+  for (const own of inPairs(verdict.sum) ? [] : sums.values())
     for (const dataflow of LANE_DATAFLOWS)
       for (const rows of ROWS)
         for (const vectors of VECTORS) {

@@ -15,7 +15,7 @@ import { ADVERSE_ORDERS, type ThreadOrder } from "../../runtime/emulated-kernel.
 import { type Drawn, type DrawnKernel, type DrawnKind, type Refused, smallInputs } from "./drawn.ts";
 
 /** A window of any position and size, sometimes dilated or sparse. */
-export function randomWindow(random: Random, columns = randomInteger(random, 1, 50)): Computation {
+export function randomWindow(random: Random, columns = randomInteger(random, 1, 50), inHalves = false): Computation {
   const rank = pick(random, [1, 2, 2, 3]);
   const [names, taps] = [["i", "j", "k"].slice(-rank), ["r", "s", "t"].slice(-rank)];
   const sizes = names.map((_, d) => (d === rank - 1 ? columns : randomInteger(random, 1, 8)));
@@ -28,7 +28,7 @@ export function randomWindow(random: Random, columns = randomInteger(random, 1, 
   });
   const where = pick(random, ["", "", ` where ${taps[0]} == 0 or ${taps.at(-1)} == 1`, ` where ${taps[0]} != 1`]);
   const shape = sizes.map((size, d) => size + (d === rank - 1 ? pick(random, [0, 0, 4]) : randomInteger(random, 0, 2)));
-  const dtype = pick(random, ["f32", "f32", "f64"] as const);
+  const dtype = inHalves ? "f16" : pick(random, ["f32", "f32", "f64"] as const);
   return defineComputation({
     name: "window",
     equation: `out[${names}] += in[${index}] * w[${taps}]${where}`,
@@ -106,8 +106,15 @@ const BOTH_WAYS: readonly ThreadOrder[] = [
 
 /** A window as a compiled kernel of a language. */
 export function drawWindowKernel(random: Random, language: LaneLanguage): readonly (DrawnKernel | Refused)[] {
-  const computation = randomWindow(random, randomInteger(random, 1, 24) * pick(random, [1, 4]));
-  const schedule = onWarps(random, language === "cuda" ? [32] : [16, 32]);
+  const inHalves = language === "cuda" && random() < 0.4;
+  const computation = randomWindow(
+    random,
+    randomInteger(random, 1, 24) * pick(random, inHalves ? [4, 8] : [1, 4]),
+    inHalves,
+  );
+  const plain = onWarps(random, language === "cuda" ? [32] : [16, 32]);
+  const pairs = { dataflow: "FBS-load", vectors: 1, each: pick(random, [2, 4, 8]) } as const;
+  const schedule: LaneSchedule = inHalves && random() < 0.9 ? { ...plain, ...pairs } : plain;
   const because = problemOf(computation, schedule);
   if (because !== undefined) return [refused(because)];
   const said = `${language} ${computationKey(computation)} by ${JSON.stringify(schedule)}`;

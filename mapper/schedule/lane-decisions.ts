@@ -14,7 +14,7 @@ import { identifier } from "../../abstraction/schema.ts";
 import type { TapSum } from "../space-time/taps.ts";
 import { planeAxis, sweptAxis } from "../space-time/window-sweep.ts";
 import type { Decision, Listed } from "./decision.ts";
-import { AT_ONCE, linesProblem, movesAtOnce, planesProblem, stripsOf } from "./lanes.ts";
+import { linesProblem, movedAtOnce, planesProblem, stripsOf } from "./lanes.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
 import type { Decisions } from "./schedules.ts";
 
@@ -171,7 +171,7 @@ const each: Searched<"each"> = {
   example: "4",
   schema: positive.optional(),
   values: (context) => {
-    const several = AT_ONCE.filter((n) => n > 1 && movesAtOnce(context.sum, n));
+    const several = movedAtOnce(context.sum).filter((n) => n > 1);
     return ofWarps(context) ? [undefined, ...several] : [undefined];
   },
   print: (outputs) => outputs?.toString(),

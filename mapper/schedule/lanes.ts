@@ -112,14 +112,16 @@ export function planesProblem(sum: TapSum, { planes = 1, borders, dataflow }: La
   return undefined;
 }
 
-/** Numbers of elements that a lane can move at once. */
+/** Numbers of elements that a lane can move at once, of four bytes or more; and of fewer bytes. */
 export const AT_ONCE = [1, 2, 4] as const;
+const NARROW_AT_ONCE = [...AT_ONCE, 8] as const;
 /** Most bytes that a lane moves at once. */
 export const MOST_BYTES = 16;
 
-/** Whether a lane can move this many elements of the output at once. */
-export function movesAtOnce({ output }: Pick<TapSum, "output">, each: number): boolean {
-  return AT_ONCE.some((n) => n === each) && each * bytesOf(output.dtype) <= MOST_BYTES;
+/** Numbers of elements of the output that a lane can move at once. */
+export function movedAtOnce({ output }: Pick<TapSum, "output">): readonly number[] {
+  const bytes = bytesOf(output.dtype);
+  return (bytes < 4 ? NARROW_AT_ONCE : AT_ONCE).filter((n) => n * bytes <= MOST_BYTES);
 }
 
 /** Why lanes cannot have several outputs each, or cannot sweep along an axis. */
@@ -145,9 +147,10 @@ function sweepProblem(
     return refuse(
       "lanes of several outputs, and lanes that sweep, read weights from memory, and neither stream, prefetch nor go in strips",
     );
-  if (each !== undefined && !movesAtOnce({ output }, each))
+  const moved = movedAtOnce({ output });
+  if (each !== undefined && !moved.includes(each))
     return refuse(
-      `a lane moves ${AT_ONCE.join(", ")} elements at once, ${MOST_BYTES} bytes at most; got ${each} of ${output.dtype}`,
+      `a lane moves ${moved.join(", ")} elements at once, ${MOST_BYTES} bytes at most; got ${each} of ${output.dtype}`,
     );
   const uneven = [input, output].find((t) => (t.dims.at(-1)?.extent ?? 1) % (each ?? 1) !== 0);
   if (uneven)

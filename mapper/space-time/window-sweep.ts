@@ -84,6 +84,22 @@ export function piecesOf(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): 
   return pieces;
 }
 
+/**
+ * Pairs of neighbouring elements that begin at an odd column, and so lie in two registers of two elements each, in a
+ * step of a block.
+ */
+export function dividedPairs(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): number {
+  const swept = sweep === undefined ? undefined : sweptAxis(sum)?.dimension;
+  const divided = new Set<string>();
+  for (const tap of sum.taps)
+    for (let row = 0; row < rows; row++)
+      for (let e = 0; e < each; e += 2) {
+        const column = shiftAt(tap, sum.shifts.length - 1) + e;
+        if (column % 2 !== 0) divided.add(pieceKey(sum, tap, row, column, swept));
+      }
+  return divided.size;
+}
+
 /** A key for a piece. Shifts along the swept axis do not matter, since they are loaded at different steps. */
 function pieceKey(sum: TapSum, tap: Tap, row: number, at: number, swept: number | undefined): string {
   const places = sum.shifts.slice(0, -1).map((_, d) => {

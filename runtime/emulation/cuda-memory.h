@@ -170,4 +170,41 @@ static inline uint16_t to_bf16(float f) {
   return f == f ? (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16) : 0x7fff;
 }
 
+/* Pairs of f16 in a word: half2. Products and sums of doubles are rounded once more, to f16. */
+namespace emulation {
+static inline _Float16 half_at(uint32_t pair, int i) {
+  const uint16_t bits = (uint16_t)(pair >> 16 * i);
+  _Float16 h;
+  memcpy(&h, &bits, 2);
+  return h;
+}
+template <class F> static inline uint32_t each_half(F f) {
+  uint32_t pair = 0;
+  for (int i = 0; i < 2; i++) {
+    const _Float16 h = (_Float16)f(i);
+    uint16_t bits;
+    memcpy(&bits, &h, 2);
+    pair |= (uint32_t)bits << 16 * i;
+  }
+  return pair;
+}
+}  // namespace emulation
+static inline uint32_t spread_half(uint16_t x) { return x * 0x10001u; }
+template <unsigned BYTES> static inline uint32_t joined_halves(uint32_t a, uint32_t b) {
+  const uint64_t all = (uint64_t)b << 32 | a;
+  uint32_t y = 0;
+  for (int i = 0; i < 4; i++) y |= (uint32_t)(all >> 8 * (BYTES >> 4 * i & 7) & 255) << 8 * i;
+  return y;
+}
+static inline uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
+  using emulation::half_at;
+  return emulation::each_half([&](int i) { return (double)half_at(a, i) * (double)half_at(b, i) + (double)half_at(c, i); });
+}
+static inline uint32_t multiplied_halves(uint32_t a, uint32_t b) {
+  return emulation::each_half([&](int i) { return (double)emulation::half_at(a, i) * (double)emulation::half_at(b, i); });
+}
+static inline uint32_t added_halves(uint32_t a, uint32_t b) {
+  return emulation::each_half([&](int i) { return (double)emulation::half_at(a, i) + (double)emulation::half_at(b, i); });
+}
+
 #endif
