@@ -21,18 +21,11 @@ import { dot, extentOfRow } from "../mapper/space-time/vector.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { leastLaneBytes, REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { Costs } from "./correct.ts";
+import { ADDITION_LATENCY, multiplyAddCycles, WORD_SHIFT } from "./lane-operations.ts";
 import { LOADS_SHOWING, NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
 
 const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
-/** VPMULLD is two operations on port 0, and an addition follows. Source: LLVM's scheduling model of Sapphire Rapids. */
-const INTEGER_CYCLES = 1.5;
-/** VPMULLW and VPADDW, each on either vector port. Source: LLVM's scheduling model of Sapphire Rapids. */
-const WORD_CYCLES = 1;
-/** A shift of words by an odd number: VALIGNQ and VPALIGNR, or two of the first. Source: the same. */
-const WORD_SHIFT = { issueCycles: 2, latencyCycles: 4 };
-/** A sum of integers waits only for the addition. */
-const ADDITION_LATENCY = 1;
 /** A masked move of values that enter at a border, on either of two ports. */
 const BLEND_CYCLES = 0.5;
 /**
@@ -150,7 +143,8 @@ export function arrayCosts(
   const joined = array.dot ? stepsJoined(sum, s.transform, steps, array.dot.terms) : steps;
   const shift = vectors.bytes < ZMM.bytes ? YMM_SHIFT : words ? WORD_SHIFT : SHIFT;
   const issued: Issued[] = [];
-  let multiplyAdds = joined * copies * (integer ? (words ? WORD_CYCLES : INTEGER_CYCLES) : FMA.issueCycles);
+  let multiplyAdds =
+    joined * copies * ((integer ? multiplyAddCycles(words ? "s16" : "s32") : undefined) ?? FMA.issueCycles);
   let [stores, chain] = [0, 0];
   for (const [i, flow] of design.flows.entries()) {
     const read = inputs[i];

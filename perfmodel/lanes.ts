@@ -7,7 +7,7 @@
 
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
+import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { DISTANT_BYTES } from "../mapper/schedule/lanes.ts";
@@ -18,6 +18,7 @@ import { isLoadedBeside, lineRows } from "../mapper/space-time/window-lines.ts";
 import { planeAxis } from "../mapper/space-time/window-sweep.ts";
 import { REFERENCE_CPU, ZMM } from "../targets/x86.ts";
 import { L1_WAYS, SET_BYTES } from "./footprint.ts";
+import { ADDITION_LATENCY, multiplyAddCycles, shiftCycles } from "./lane-operations.ts";
 import type { MemoryLevel, ModelTarget } from "./target.ts";
 
 /** Multiply-adds on 512-bit vectors, where they are not calibrated. */
@@ -87,27 +88,31 @@ function blockCycles(
   target: ModelTarget,
   { rows, places }: Reads,
 ): number {
-  const { issueCycles, latencyCycles } = target.timings[`avx512.fma.${sum.output.dtype}`] ?? FMA;
+  const { dtype } = sum.output;
+  const { issueCycles, latencyCycles } = target.timings[`avx512.fma.${dtype}`] ?? FMA;
+  // Operations of a multiply-add and of a shift, in those of one instruction.
+  const operations = (multiplyAddCycles(dtype) ?? FMA.issueCycles) / FMA.issueCycles;
+  const ofShift = (shiftCycles(dtype) ?? SHUFFLE_CYCLES) / SHUFFLE_CYCLES;
   const extents = extentsOf(sum.computation);
   const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
   const vectors = outputRowsOf(s) * s.vectors;
   const fmas = repeats * sum.taps.length * vectors;
   // Unaligned vectors as long as a cache line straddle two lines; of half that length, every second one does.
-  const crossing = Math.min(1, (s.lanes * bytesOf(sum.output.dtype)) / ZMM.bytes);
+  const crossing = Math.min(1, (s.lanes * bytesOf(dtype)) / ZMM.bytes);
   const straddling = crossing * (1 - 1 / sum.columns);
   const lined = s.lines === undefined ? undefined : lineWork(sum, s, crossing);
   const plainLoads = data === "loaded" ? repeats * places * s.vectors * (1 + straddling) : rows * s.vectors * 2;
   const weightLoads = s.weights === "registers" ? (repeats > 1 ? fmas / vectors : 0) : fmas / s.vectors;
   const moving = (sumHop === 0 ? 0 : outputRowsOf(s)) + (data === "loaded" || dataHop === 0 ? 0 : rows);
-  const shuffles = lined?.shifts ?? (sum.columns - 1) * s.vectors * moving;
+  const shuffles = ofShift * (lined?.shifts ?? (sum.columns - 1) * s.vectors * moving);
   const loads = ((lined?.loads ?? plainLoads) + weightLoads) / target.loadsPerCycle.value;
   const slowest = Math.max(
-    fmas * issueCycles,
-    ((fmas + shuffles) * (issueCycles + SHUFFLE_CYCLES)) / PORTS,
+    fmas * operations * issueCycles,
+    ((fmas * operations + shuffles) * (issueCycles + SHUFFLE_CYCLES)) / PORTS,
     shuffles * SHUFFLE_CYCLES,
     loads,
     vectors / target.storesPerCycle.value,
-    ((latencyCycles * fmas) / vectors) * FMA.issueCycles,
+    (((isInteger(dtype) ? ADDITION_LATENCY : latencyCycles) * fmas) / vectors) * FMA.issueCycles,
   );
   return slowest + (lined ? 0 : LOADS_SHOWING * Math.min(loads, slowest));
 }

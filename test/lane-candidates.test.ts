@@ -1,6 +1,7 @@
 /** @file The space of lane kernels: its candidates, mutations that stay in it, and the model's preferences. */
 
 import { describe, expect, it } from "vitest";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -12,6 +13,7 @@ import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { targetOf } from "../targets/index.ts";
+import { ZMM, ZMM_WORDS } from "../targets/x86.ts";
 import { type LaneSpace, laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
 
 const target = modelTarget(targetOf({ name: "a test", isa: [], levels: [], source: "none" }));
@@ -68,6 +70,26 @@ describe("the space of lane kernels", () => {
     expect(best?.dataflow).toBe("FBS-load");
     expect(best && best.rows * best.vectors).toBeGreaterThanOrEqual(8);
     expect(rankLanes(space, 12)).toHaveLength(12);
+  });
+
+  it("expects two operations of a multiply-add of s16, and three of s32, where arithmetic binds", () => {
+    const schedule: Omit<LaneSchedule, "lanes"> = {
+      ...{ dataflow: "FBS-load", rows: 4, vectors: 2, rolled: [], weights: "registers", streaming: false },
+      ...{ prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+    };
+    const [words, singles, integers] = [
+      ["s16->s16", ZMM_WORDS, 32] as const,
+      ["f32", ZMM, 16] as const,
+      ["s32->s32", ZMM, 16] as const,
+    ].map(([types, vectors, lanes]) => {
+      const parameters = { h: 128, w: 128, r: 9, s: 9 };
+      const computation = instantiate(operatorNamed("conv2d-single"), { parameters, types: parseDataTypes(types) });
+      const space = laneSpace(computation, { threads: 1, target, vectors });
+      return "because" in space ? Number.NaN : space.expectedSeconds({ ...schedule, lanes });
+    });
+    // Of s16, half as many vectors. With one operation they would take half the time.
+    expect(words && singles && words / singles).toBeGreaterThan(0.8);
+    expect(integers && singles && integers / singles).toBeGreaterThan(2);
   });
 
   it("expects strips to pay whose planes fit half of the second-level cache, and higher ones where more fits", () => {

@@ -1,0 +1,26 @@
+/**
+ * @file What a multiply-add and a shift of a vector cost where they are not one instruction: integers, and lanes of 16
+ * bits. Windows and designs by their transforms share these figures.
+ */
+
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
+
+/** VPMULLD is two operations on port 0, and an addition follows. Source: LLVM's scheduling model of Sapphire Rapids. */
+const INTEGER_CYCLES = 1.5;
+/** VPMULLW and VPADDW, each on either vector port. Source: LLVM's scheduling model of Sapphire Rapids. */
+const WORD_CYCLES = 1;
+/** A shift of words by an odd number: VALIGNQ and VPALIGNR, or two of the first. Source: the same. */
+export const WORD_SHIFT = { issueCycles: 2, latencyCycles: 4 };
+/** A sum of integers waits only for the addition. */
+export const ADDITION_LATENCY = 1;
+
+/** Cycles of a multiply-add on lanes of a type; undefined for those of one instruction. */
+export function multiplyAddCycles(dtype: DType): number | undefined {
+  if (!isInteger(dtype)) return undefined;
+  return bytesOf(dtype) === 2 ? WORD_CYCLES : INTEGER_CYCLES;
+}
+
+/** Cycles of a shift of whole vectors on lanes of a type; undefined for those of one instruction. */
+export function shiftCycles(dtype: DType): number | undefined {
+  return bytesOf(dtype) === 2 ? WORD_SHIFT.issueCycles : undefined;
+}
