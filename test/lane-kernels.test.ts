@@ -33,7 +33,7 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
   "conv1d-single": {
     candidates: 288,
     cm: "81cca46f30dbc909",
-    cpp: "f8c2606dc755ddd5",
+    cpp: "93183aa79a7efe0b",
     cuda: "942d0d1811fb7bd9",
     keys: "7878e63749b20d01",
     lined: "d711f9eeb313ef13",
@@ -43,7 +43,7 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
   "conv2d-single": {
     candidates: 1240,
     cm: "91f9f3ee8814432f",
-    cpp: "22a3d7436e68b8e9",
+    cpp: "db2be0395493293c",
     cuda: "31f2a8bf2de47bcd",
     keys: "14f51dcc45bcdbff",
     lined: "b6c5a67a1170ec49",
@@ -53,7 +53,7 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
   "2d9pt": {
     candidates: 848,
     cm: "ca8d5382e47ee366",
-    cpp: "b7d5ff9b604ee9d3",
+    cpp: "32119dd93618d1f4",
     cuda: "4d68a4928971dcf5",
     keys: "d1967d84eebab3f1",
     lined: "5bbec88f3d156830",
@@ -63,11 +63,11 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
   "3d7pt": {
     candidates: 1760,
     cm: "3e390cf59d509549",
-    cpp: "e326b4d4b57de154",
+    cpp: "6eb39ad9b283cd55",
     cuda: "e66bb1e73a5b53e8",
     keys: "ca0800e196f9ab79",
-    lined: "e4e68c4dd17a1356",
-    nests: "49588c9b18bbaa79",
+    lined: "7358bddabb56d0cc",
+    nests: "08d3ed38cad8b242",
     seconds: "89bea11eca28d7e3",
   },
 };

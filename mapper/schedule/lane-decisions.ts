@@ -214,7 +214,7 @@ const planes: Searched<"planes"> = {
     "Planes of a 3-D grid that a block computes together. They share the planes that they both read, which then come from the second-level cache once for all of them.",
   example: "2",
   schema: positive.optional(),
-  values: (context) => (ofWarps(context) || planeAxis(context.sum) === undefined ? [undefined] : [undefined, 2]),
+  values: (context) => (ofWarps(context) || planeAxis(context.sum) === undefined ? [undefined] : [undefined, 2, 3, 4]),
   worthTrying: ({ sum }, schedule) => planesProblem(sum, schedule) === undefined,
   print: (count) => count?.toString(),
 };
