@@ -42,8 +42,15 @@ export const LOADS_SHOWING = 0.3;
 const CROSSED = 0.65;
 /** Fraction of the smaller of arithmetic and transfers that does not overlap with the larger. */
 export const NOT_OVERLAPPED = 0.15;
-/** Rows of a power-of-two length share sets of the first-level cache. When they outnumber its ways they evict one another. */
-const CROWDED = 1.1;
+/**
+ * Rows of a power-of-two length share sets of the first-level cache. Where they fill its ways, they evict the lines that the
+ * next block reads again at its beginning: the cost, by vectors of a block. Of 2d5pt over 8192 columns, 8 rows x 1 vector
+ * take 1.5 times as long as 4 x 2, and 8 x 2 take 1.15; of 3d7pt, 4 planes x 2 rows x 2 vectors take 1.25 times as long as
+ * 4 x 1 x 2 (a Zen 4, 2026-11-23).
+ */
+const CROWDED = 0.4;
+/** Cost of the ends of a block, by its vectors: 2d5pt in 4 rows x 4 vectors takes 0.92 of 4 x 2 (a Zen 4, 2026-11-23). */
+const ENDS = 0.15;
 /** Fraction of a plane that is read again when it has left the second-level cache before the next step uses it. */
 const PLANE_READ_AGAIN = 0.3;
 /** Fraction of the second-level cache that the planes of a window may fill. */
@@ -57,8 +64,11 @@ const UNPREFETCHED = 1.05;
  * cache of 32 MB takes 1268 us with plain stores, as from memory, and 380 us with streaming ones (a Zen 4, 2026-11-23).
  */
 const RESIDENT_SHARE = 1 / 2;
-/** Fraction of the first-level cache that the rows of a block may fill and still be there for the next block of rows. */
-const ROWS_SHARE = 1 / 2;
+/**
+ * Fraction of the first-level cache that the rows of a block may fill and still be there for the next block of rows: 3d7pt
+ * in 4 planes x 1 row, whose rows are 28 KB, runs at 0.97 times the pace of 3 planes (512^3, a Zen 4, 2026-11-23).
+ */
+const ROWS_SHARE = 7 / 8;
 /** Fraction of the time of rows that come from the second-level cache again, which distant prefetching leaves, and without it. */
 const REFILL_SHOWING = { distant: 0.5, near: 1 } as const;
 /** Each row of a block is a separate memory stream, in and out. This is the cost of each stream beyond the first two. */
@@ -71,14 +81,16 @@ const USUAL_L2_BYTES = 2 ** 20;
 export function laneSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlacement, target: ModelTarget): number {
   const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
   const reads = readsOf(sum, s);
-  const crowded = pitch % SET_BYTES === 0 && reads.rows > L1_WAYS ? CROWDED : 1;
+  const inSet = reads.rows / (SET_BYTES / greatestDivisor(pitch, SET_BYTES));
+  const crowded = inSet >= L1_WAYS && s.lines !== "carried" ? CROWDED : 0;
+  const ends = 1 + (crowded + ENDS) / s.vectors;
   const outputs = outputRowsOf(s) * s.vectors * placement.outputs;
   const block = blockCycles(sum, s, placement, target, reads);
-  const compute = (block * crowded * elementCount(sum.output)) / outputs;
+  const compute = (block * elementCount(sum.output)) / outputs;
   const memory = transferCycles(sum, s, target);
   const refill = refillCycles(sum, s, target, reads);
   const cycles = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory) + refill;
-  return cycles / target.clockHz.value / s.threads;
+  return (cycles * ends) / target.clockHz.value / s.threads;
 }
 
 function blockCycles(
@@ -179,6 +191,10 @@ function refillCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget, reads: 
   const isDistant = s.prefetchBytes >= DISTANT_BYTES && levelOf(sum, s, target)?.bytes === undefined;
   const bytes = again * elementCount(sum.output) * bytesOf(sum.output.dtype);
   return (REFILL_SHOWING[isDistant ? "distant" : "near"] * bytes) / l2.readBytesPerCycle.value;
+}
+
+function greatestDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestDivisor(b, a % b);
 }
 
 /** Rows of outputs of a block, in all its planes. */

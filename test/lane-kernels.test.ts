@@ -36,9 +36,9 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cpp: "93183aa79a7efe0b",
     cuda: "942d0d1811fb7bd9",
     keys: "7878e63749b20d01",
-    lined: "d711f9eeb313ef13",
+    lined: "96ee838012d72427",
     nests: "52fc8731fe87bc8c",
-    seconds: "3f35b7c55ae758fd",
+    seconds: "c6d40f724cc38059",
   },
   "conv2d-single": {
     candidates: 1240,
@@ -46,9 +46,9 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cpp: "db2be0395493293c",
     cuda: "31f2a8bf2de47bcd",
     keys: "14f51dcc45bcdbff",
-    lined: "b6c5a67a1170ec49",
+    lined: "2eee580f404f2445",
     nests: "c329a5f277f392e9",
-    seconds: "97c79cb43e3f4093",
+    seconds: "d37299f5812f8bc5",
   },
   "2d9pt": {
     candidates: 848,
@@ -56,9 +56,9 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cpp: "32119dd93618d1f4",
     cuda: "4d68a4928971dcf5",
     keys: "d1967d84eebab3f1",
-    lined: "5bbec88f3d156830",
+    lined: "bdf56000b09b6bf7",
     nests: "96e0bf340309e1d4",
-    seconds: "a152430e9c8abce8",
+    seconds: "55c2152e2434ba90",
   },
   "3d7pt": {
     candidates: 1760,
@@ -66,9 +66,9 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cpp: "6eb39ad9b283cd55",
     cuda: "e66bb1e73a5b53e8",
     keys: "ca0800e196f9ab79",
-    lined: "7358bddabb56d0cc",
+    lined: "937e3b6eceb7d970",
     nests: "08d3ed38cad8b242",
-    seconds: "89bea11eca28d7e3",
+    seconds: "fd2b465c711f6d3a",
   },
 };
 

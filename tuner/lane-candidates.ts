@@ -118,37 +118,48 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
   );
 }
 
+/** A form may be so many times slower by prediction than the best, and be tried: whether rows come as lines is predicted badly. */
+const OTHER_FORM = 1.25;
+
 /**
- * The most promising schedules: a third by prediction alone, then the best of every other block, and variants of the best in their use of
- * memory.
+ * The most promising schedules: a third are the best of each number of rows and planes; a third are their other forms, with
+ * lines or without, and the best of other shapes; the rest are variants of the best in their use of memory. Predictions of
+ * one shape often tie exactly.
  */
 export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
   const ranked = [...space.all()]
     .map((schedule) => ({ schedule, seconds: space.expectedSeconds(schedule) }))
     .sort((a, b) => a.seconds - b.seconds);
-  const best = ranked.slice(0, Math.ceil(count / 3)).map((r) => r.schedule);
-  const blocks = new Set(best.map(blockOf));
-  const others = ranked.filter(({ schedule }) => {
-    const isNew = !blocks.has(blockOf(schedule));
-    blocks.add(blockOf(schedule));
-    return isNew;
-  });
-  // Whether rows come as lines matters less to the model than to the kernel where memory binds: of both, in turns.
-  const [lined, plain] = [true, false].map((isLined) =>
-    others.map((r) => r.schedule).filter((s) => (s.lines !== undefined) === isLined),
-  );
-  const mixed = others.flatMap((_, i) => [...(plain?.slice(i, i + 1) ?? []), ...(lined?.slice(i, i + 1) ?? [])]);
-  best.push(...mixed.slice(0, Math.ceil(count / 3)));
+  const limit = OTHER_FORM * (ranked[0]?.seconds ?? 0);
+  const schedules = ranked.map((r) => r.schedule);
+  const third = Math.ceil(count / 3);
+  // 1. The best of each height.
+  const best = distinct(schedules, heightOf).slice(0, third);
+  // 2. Their other forms, then the best of other shapes.
+  const near = schedules.slice(0, ranked.filter((r) => r.seconds <= limit).length);
+  const forms = distinct(near, (s) => `${shapeOf(s)} ${s.lines !== undefined}`);
+  const otherForms = best.flatMap((s) => forms.filter((other) => shapeOf(other) === shapeOf(s)));
+  const others = [...new Set([...otherForms, ...distinct(schedules, shapeOf)])].filter((s) => !best.includes(s));
+  best.push(...others.slice(0, third));
+  // 3. Predictions are least reliable for prefetching, streaming stores, and which columns come from lines.
   const [first] = best;
-  // Predictions are least reliable for prefetching and streaming stores.
-  const alike = ranked.filter(
-    ({ schedule }) => first && blockOf(schedule) === blockOf(first) && !best.includes(schedule),
-  );
-  best.push(...alike.slice(0, Math.max(0, count - best.length)).map((r) => r.schedule));
+  const alike = schedules.filter((s) => first && shapeOf(s) === shapeOf(first) && !best.includes(s));
+  best.push(...alike.slice(0, Math.max(0, count - best.length)));
   return best.slice(0, count);
 }
 
-const blockOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.vectors, s.rolled, s.lines, s.planes].join();
+/** The part of a schedule that says how many outputs of other rows a block has. */
+const heightOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.planes].join();
+
+/** The part that says how many outputs a block has. */
+const shapeOf = (s: LaneSchedule): string => [heightOf(s), s.vectors, s.rolled].join();
+
+/** The first schedule of each kind. */
+function distinct(schedules: readonly LaneSchedule[], kindOf: (s: LaneSchedule) => string): LaneSchedule[] {
+  const kinds = new Map<string, LaneSchedule>();
+  for (const s of schedules) if (!kinds.has(kindOf(s))) kinds.set(kindOf(s), s);
+  return [...kinds.values()];
+}
 
 function triplesOf<A, B, C>(first: readonly A[], second: readonly B[], third: readonly C[]): (readonly [A, B, C])[] {
   return first.flatMap((a) => second.flatMap((b) => third.map((c) => [a, b, c] as const)));
