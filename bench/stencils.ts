@@ -226,12 +226,7 @@ function kernelOf(computation: Computation, schedule: LaneSchedule): Kernel {
  */
 async function exactReference(computation: Computation, runner: Runner): Promise<Reference> {
   const random = seededRandom(1);
-  const inputs = Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      smallIntegers(elementCount(t), random),
-    ]),
-  );
+  const inputs = Object.fromEntries(inputsOf(computation).map((t) => [t.name, smallIntegers(elementCount(t), random)]));
   const expected = await interpretCompiled(computation, inputs, { compiler: runner.compiler, workdir: runner.workdir });
   return {
     computation,

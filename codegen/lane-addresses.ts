@@ -11,7 +11,7 @@
 import { type AffineForm, affineForm, type Extents } from "../abstraction/affine.ts";
 import { accessesOf } from "../abstraction/equation.ts";
 import { type Access, axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
-import { type Code, code, type Name, tensorName } from "../abstraction/source-text.ts";
+import { type Code, code, type Name, skeleton, tensorName } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
@@ -45,8 +45,23 @@ export class LaneAddresses {
     }
   }
 
-  /** The pointer that an address of a tensor is counted from, and how far it is from there; undefined if there is none. */
-  of(tensor: string, at: Expr): { readonly base: Name; readonly offset: number } | undefined {
+  /** A pointer and the address of an element counted from it. */
+  parts(tensor: string, at: Expr, extents: Extents): { readonly base: Code; readonly offset: Code } {
+    const { base, offset } = this.counted(tensor, at) ?? {};
+    if (base === undefined) return { base: this.c.tensor(tensor), offset: this.c.index(at, extents) };
+    return { base: code`${base}`, offset: code`${offset ?? 0}` };
+  }
+
+  /** The address of an element. */
+  at(tensor: string, at: Expr, extents: Extents): Code {
+    const { base, offset } = this.parts(tensor, at, extents);
+    const text = skeleton(offset);
+    if (text === "0") return base;
+    return /^-\d+$/.test(text) ? code`${base} - ${Number(text.slice(1))}` : code`${base} + ${offset}`;
+  }
+
+  /** The declared pointer that an address is counted from, and how far it is from there; undefined if there is none. */
+  private counted(tensor: string, at: Expr): { readonly base: Name; readonly offset: number } | undefined {
     if (this.bases.size === 0) return undefined;
     const form = affineForm(at);
     const base = form && this.bases.get(keyOf(tensor, form));

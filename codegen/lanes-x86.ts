@@ -104,11 +104,10 @@ export class X86Lanes extends VectorExpressions {
   private readonly streaming: boolean;
   protected readonly vectors: X86Vectors;
   protected override readonly masksLoads = true;
-  private readonly addresses: LaneAddresses;
+  protected readonly addresses = new LaneAddresses(this.c, (access) => registerIn(this.nest, access) !== undefined);
 
   constructor(c: CExpressions, nest: LoopNest, streaming: boolean, vectors: X86Vectors = AVX512) {
     super(c, nest);
-    this.addresses = new LaneAddresses(c, (access) => registerIn(nest, access) !== undefined);
     this.streaming = streaming;
     this.vectors = vectors;
   }
@@ -138,12 +137,10 @@ export class X86Lanes extends VectorExpressions {
     return turnedRows(loop, this.c, extents);
   }
 
-  protected override prefetched({ tensor, index }: Access, isDistant: boolean, extents: Extents): Code[] {
+  protected override prefetched(access: Access, isDistant: boolean, extents: Extents): Code[] {
     // A prefetch of a line outside the tensor is harmless, so nothing is tested.
-    const { at } = this.c.placeOf({ kind: "access", tensor, index }, extents);
-    const { base = this.c.tensor(tensor), offset } = this.addresses.of(tensor, at) ?? {};
-    const from = offset === undefined ? this.c.index(at, extents) : code`${offset}`;
-    return [code`${isDistant ? code`prefetch_distant` : code`prefetch_from`}(${base}, ${from});`];
+    const { base, offset } = this.addresses.parts(access.tensor, this.c.placeOf(access, extents).at, extents);
+    return [code`${isDistant ? code`prefetch_distant` : code`prefetch_from`}(${base}, ${offset});`];
   }
 
   protected width(dtype: DType): number {
@@ -199,14 +196,6 @@ export class X86Lanes extends VectorExpressions {
     return this.addresses.around(loop, extents, () => super.lanes(loop, extents));
   }
 
-  /** The address of an element. */
-  protected address(tensor: string, first: Expr, extents: Extents): Code {
-    const { base = this.c.tensor(tensor), offset } = this.addresses.of(tensor, first) ?? {};
-    const at = offset === undefined ? this.c.index(first, extents) : code`${Math.abs(offset)}`;
-    if (skeleton(at) === "0") return code`${base}`;
-    return (offset ?? 0) < 0 ? code`${base} - ${at}` : code`${base} + ${at}`;
-  }
-
   /** The test before a statement that applies to all lanes. */
   protected guard(uniform: readonly Expr[], { extents }: LaneContext): Code {
     return uniform.length === 0 ? NOTHING : code`if (${allOf(uniform.map((g) => this.c.condition(g, extents)))}) `;
@@ -217,7 +206,7 @@ export class X86Lanes extends VectorExpressions {
     const mask = this.mask(place.varying, context, true);
     const outside = this.c.outside(place.tensor, dtype);
     if (place.stride === 1) {
-      const from = this.address(place.tensor, place.first, context.extents);
+      const from = this.addresses.at(place.tensor, place.first, context.extents);
       if (mask === undefined) return this.call("loadu", dtype, from);
       if (outsideIsZero(outside)) return this.call("maskz_loadu", dtype, mask, from);
       return this.call("mask_loadu", dtype, this.splat(outside, dtype), mask, from);
@@ -225,7 +214,7 @@ export class X86Lanes extends VectorExpressions {
     // A 3x3 filter of stride 2 with 256 x 256 outputs takes 27 us; with gathers it takes 72 us (one core of a Xeon,
     // 2026-11-22).
     if (place.stride === 2 && mask === undefined)
-      return code`even_${this.vectors.format(dtype).called}(${this.address(place.tensor, place.first, context.extents)})`;
+      return code`even_${this.vectors.format(dtype).called}(${this.addresses.at(place.tensor, place.first, context.extents)})`;
     const { base, order } = this.gathered(place, context);
     const size = code`${this.vectors.format(dtype).bytes}`;
     if (mask === undefined) return this.call("i32gather", dtype, order, base, size);
@@ -236,7 +225,7 @@ export class X86Lanes extends VectorExpressions {
   private gathered({ tensor, at, first, stride }: LanePlace, context: LaneContext): { base: Code; order: Code } {
     if (stride === undefined) return { base: this.c.tensor(tensor), order: this.indices(at, context) };
     const steps = binary("*", { kind: "axis", name: context.axis }, number(stride));
-    return { base: this.address(tensor, first, context.extents), order: this.indices(steps, context) };
+    return { base: this.addresses.at(tensor, first, context.extents), order: this.indices(steps, context) };
   }
 
   protected store(place: LanePlace, where: readonly Expr[], value: Code, context: LaneContext): Code {
@@ -244,7 +233,7 @@ export class X86Lanes extends VectorExpressions {
     const mask = this.mask([...where, ...place.varying], context, true);
     const guard = this.guard(place.uniform, context);
     if (place.stride === 1) {
-      const to = this.address(place.tensor, place.first, context.extents);
+      const to = this.addresses.at(place.tensor, place.first, context.extents);
       if (mask !== undefined) return code`${guard}${this.call("mask_storeu", dtype, to, mask, value)};`;
       if (this.streaming && this.isWhole(place.tensor))
         return code`${guard}stream_${this.vectors.format(dtype).called}(${to}, ${value});`;

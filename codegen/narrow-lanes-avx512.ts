@@ -71,7 +71,7 @@ export class NarrowLanes extends Avx512Rows {
     };
     if (!first || !places.every(isNext) || places.some((p) => p.uniform.length + p.varying.length > 0))
       return undefined;
-    const from = this.address(first.tensor, first.first, context.extents);
+    const from = this.addresses.at(first.tensor, first.first, context.extents);
     return { dtype: this.dtypeOf(first.tensor), stride: first.stride, from };
   }
 

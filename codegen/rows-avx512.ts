@@ -198,7 +198,7 @@ export class Avx512Rows extends X86Lanes {
   protected override load(place: LanePlace, context: LaneContext): Code {
     const { dtype } = context;
     if (bytesOf(dtype) === 4) return super.load(place, context);
-    const from = this.address(place.tensor, place.first, context.extents);
+    const from = this.addresses.at(place.tensor, place.first, context.extents);
     const mask = this.mask(place.varying, context, true);
     const bytes = bytesOf(dtype) === 1;
     const loaded = bytes
@@ -248,7 +248,7 @@ export class Avx512Rows extends X86Lanes {
   protected override store(place: LanePlace, where: readonly Expr[], value: Code, context: LaneContext): Code {
     const { dtype } = context;
     if (bytesOf(dtype) === 4) return super.store(place, where, value, context);
-    const to = this.address(place.tensor, place.first, context.extents);
+    const to = this.addresses.at(place.tensor, place.first, context.extents);
     const mask = this.mask([...where, ...place.varying], context, true);
     const [vector, bits, suffix] =
       bytesOf(dtype) === 1 ? (["_mm", 128, "epi8"] as const) : (["_mm256", 256, "epi16"] as const);

@@ -139,7 +139,10 @@ export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
   const near = schedules.slice(0, ranked.filter((r) => r.seconds <= limit).length);
   const forms = distinct(near, (s) => `${shapeOf(s)} ${s.lines !== undefined}`);
   const otherForms = best.flatMap((s) => forms.filter((other) => shapeOf(other) === shapeOf(s)));
-  const others = [...new Set([...otherForms, ...distinct(schedules, shapeOf)])].filter((s) => !best.includes(s));
+  const opposite = schedules.filter((s) => (s.lines === undefined) !== (best[0]?.lines === undefined)).slice(0, 1);
+  const others = [...new Set([...opposite, ...otherForms, ...distinct(schedules, shapeOf)])].filter(
+    (s) => !best.includes(s),
+  );
   best.push(...others.slice(0, third));
   // 3. Predictions are least reliable for prefetching, streaming stores, and which columns come from lines.
   const [first] = best;
