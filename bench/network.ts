@@ -8,6 +8,7 @@
  *     node dist/bench/network.js --threads 2 --onnxruntime /opt/ort/node_modules/onnxruntime-node --out networks
  *     node dist/bench/network.js --networks model.onnx --db networks.db          a file, all of whose sizes are known
  *     node dist/bench/network.js --networks all --tune 60 --db networks.db      all, each tuned for a minute first
+ *     node dist/bench/network.js --networks all --batch 16 --batches 8 --tune 120 --db networks.db
  *
  * Kernels come from the database, untuned steps from `automap network emit`'s defaults. Weights are seeded. Above 1,
  * automap is faster. A network that fails is reported, and the others go on. A step's time is its median
@@ -17,7 +18,7 @@
 
 import { appendFileSync, rmSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { EnvironmentError, reasonOf } from "../abstraction/error.ts";
+import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import { MODELS } from "../network/models/index.ts";
 import { bytesOfFile, readOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
@@ -37,6 +38,9 @@ const { values } = readOptions({
   options: {
     networks: { type: "string", default: "resnet18" },
     threads: { type: "string", default: "1" },
+    /** Images, or sequences of tokens, of a call; in a file they are known. */
+    batch: { type: "string", default: "1" },
+    /** Turns of each side. */
     batches: { type: "string", default: "40" },
     /** Of the factors of products: f32 or bf16. ONNX Runtime computes in f32. */
     dtype: { type: "string", default: "f32" },
@@ -49,14 +53,16 @@ const { values } = readOptions({
   },
 });
 const dtype = wordOf("dtype", values.dtype, ["f32", "bf16"]);
-const [threads, batches] = [Number(values.threads), Number(values.batches)];
+const [threads, batch, batches] = [Number(values.threads), Number(values.batch), Number(values.batches)];
+if (!Number.isSafeInteger(batch) || batch < 1) throw new UsageError(`--batch ${values.batch}: a batch is 1 or more`);
 /** Relative to the largest output: sums of thousands of products in another order. */
 const TOLERANCE = 1e-4;
 /** For networks in u8: a value halfway between two integers may be rounded to either. */
 const ROUNDED_TOLERANCE = 0.1;
 /** For factors with eight bits of precision, through the layers of a network. */
 const BRAIN_FLOAT_TOLERANCE = 0.05;
-const PROFILED_CALLS = 50;
+/** Calls that time every step: as many of these as take no longer than so many seconds, three at least. */
+const PROFILED = { calls: 50, seconds: 10, least: 3 } as const;
 
 /** A model of a file, all of whose sizes are known. */
 const isFile = (name: string): boolean => name.endsWith(".onnx");
@@ -92,7 +98,7 @@ function pageOf(): string {
   const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
   return `# Networks beside ONNX Runtime
 
-${cpus()[0]?.model.trim()}, batch 1, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, ${batches} batches in turns, each after a rest; medians.
+${cpus()[0]?.model.trim()}, batch ${batch}, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, ${batches} batches in turns, each after a rest; medians.
 
     node dist/bench/network.js ${process.argv.slice(2).join(" ")}
 
@@ -113,7 +119,8 @@ interface StepRow {
 }
 
 async function compared(network: string) {
-  const graph = isFile(network) ? readOnnx(network) : MODELS[network]?.();
+  if (isFile(network) && batch !== 1) throw new UsageError(`--batch ${batch}: the sizes of ${network} are known`);
+  const graph = isFile(network) ? readOnnx(network) : MODELS[network]?.({ batch });
   if (!graph) throw new Error(`internal: ${network} was checked`);
   const opened = openGraph(graph);
   const { program: direct } = dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
@@ -143,7 +150,7 @@ async function compared(network: string) {
     const [own, other] = [summarise(a, 1), summarise(b, 1)];
     const ratio = summariseRatio(b, a, 1);
     return {
-      ...{ network, threads, automap: own.median, onnxruntime: other.median, ratio: ratio.median, difference },
+      ...{ network, threads, batch, automap: own.median, onnxruntime: other.median, ratio: ratio.median, difference },
       ...(tuning > 0 && { tasks: tasks.length, without }),
       ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, { program, choices }) },
     };
@@ -180,7 +187,10 @@ async function stepsOf(
   const net = await loadNetwork(folder, { times: true });
   net.run(inputs);
   const samples = net.steps().map((): number[] => []);
-  for (let call = 0; call < PROFILED_CALLS; call++) {
+  const begun = performance.now();
+  const isOver = (calls: number): boolean =>
+    calls === PROFILED.calls || (calls >= PROFILED.least && performance.now() - begun > 1000 * PROFILED.seconds);
+  for (let call = 0; !isOver(call); call++) {
     const before = net.steps();
     net.run(inputs);
     for (const [i, { seconds }] of net.steps().entries()) samples[i]?.push(seconds - (before[i]?.seconds ?? 0));
