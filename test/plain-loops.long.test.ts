@@ -136,6 +136,34 @@ for parallel rest in 0..42
       y[rest,j] = 2 * x[rest-2,j-3]`);
   });
 
+  it("go by pieces of a row where a choice ends along it", () => {
+    const joined = defineComputation({
+      name: "joined",
+      equation: "y[n,c] = max(select(c < 3, a[n,c], select(c < 7, b[n,c-3], d[n,c-7])), 0)",
+      extents: { n: 4, c: 9 },
+      tensors: {
+        y: { dtype: "f32" },
+        a: { dtype: "f32", shape: [4, 3] },
+        b: { dtype: "f32", shape: [4, 4] },
+        d: { dtype: "f32", shape: [4, 2] },
+      },
+    });
+    const { nest, inside } = lowerLoops(joined);
+    expect(printNest(nest)).toMatchInlineSnapshot(`
+      "for parallel rest in 0..4
+        for c in 0..min(9, 3)
+          y[rest,c] = max(a[rest,c], 0)
+        for c in max(0, 3)..min(9, 7)
+          y[rest,c] = max(b[rest,c-3], 0)
+        for c in max(0, 3, 7)..9
+          y[rest,c] = max(d[rest,c-7], 0)"
+    `);
+    // Three reads and three stores.
+    expect(inside.size).toBe(6);
+    const inputs = randomInputs(seededRandom(3), joined);
+    expect(interpretNest(nest, joined, inputs)).toEqual(interpret(joined, inputs));
+  });
+
   it("refuse computations that they would get wrong", () => {
     const refused = (equation: string): string | undefined =>
       loopsRefused(defineComputation({ equation, extents: { i: 4, j: 3 }, tensors: { x: "s16" } }));

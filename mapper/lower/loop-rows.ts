@@ -102,6 +102,12 @@ export class RowLoops {
     return axesIn(e).some((name) => own.some((a) => a.name === name));
   }
 
+  /** The first step of the row at which an index reaches a limit; undefined if that cannot be expressed. */
+  stepReaching(e: Expr, limit: number): Expr | undefined {
+    const form = this.alongRow(e);
+    return form && form.factor > 0 ? upwards(binary("-", number(limit), form.others), form.factor) : undefined;
+  }
+
   /** Where a read is inside its tensor; undefined if that cannot be expressed by the ends of a row. */
   cutAt(read: Access): Cut | undefined {
     const { dims } = tensorOf(this.computation, read.tensor);

@@ -13,7 +13,7 @@
  * combined at the end.
  */
 
-import { boundsOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf } from "../../abstraction/affine.ts";
 import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
@@ -26,6 +26,7 @@ import {
   accessesIn,
   and,
   axis,
+  binary,
   type Expr,
   isSame,
   number,
@@ -74,6 +75,8 @@ class Lowering {
   private readonly rows: RowLoops;
   private readonly sums: Scratch;
   private readonly inside = new Set<Access>();
+  /** What holds at the piece of a row that is being lowered. */
+  private readonly known: Known[] = [];
 
   constructor(computation: Computation) {
     this.computation = computation;
@@ -112,22 +115,60 @@ class Lowering {
   /**
    * Stores elements that are not sums. A read outside its tensor gives the identity, for a whole row or at its ends.
    */
-  private rowsStored(value: Expr): Statement[] {
+  private rowsStored(value: Expr, piece: Piece = { from: [], to: [] }): Statement[] {
     if (value.kind === "select" && !testsElements(value.condition) && !this.rows.growsAlongRow(value.condition)) {
       const condition = substitute(value.condition, this.rows.places, "index");
-      const [body, otherwise] = [this.rowsStored(value.whenTrue), this.rowsStored(value.whenFalse)];
+      const [body, otherwise] = [this.rowsStored(value.whenTrue, piece), this.rowsStored(value.whenFalse, piece)];
       return [{ kind: "when", condition, body, otherwise }];
     }
+    const pieces = this.rowsOfPieces(value, piece);
+    if (pieces) return pieces;
     const outside = accessesIn(value).filter((read) => !this.isInside(read));
     const [read, another] = outside;
     const cut = read && !another ? this.rows.cutAt(read) : undefined;
-    if (!read || !cut) return this.rows.overRow([this.stored(value)]);
+    if (!read || !cut) return this.rows.overRow([this.stored(value)], piece);
     const filled = rewrite(value, (e) => (isSame(e, read) ? number(this.identity) : e), "value");
     const stored = this.stored(value, read);
-    const rows = this.rows.overRow([stored], cut);
-    const fill = this.rows.overRow([this.stored(filled)]);
+    const rows = this.rows.overRow([stored], { from: [...piece.from, ...cut.from], to: [...piece.to, ...cut.to] });
+    const fill = this.rows.overRow([this.stored(filled)], piece);
     const isWhole = cut.from.length + cut.to.length === 0;
     return [...(isWhole ? [] : fill), ...onlyWhere(cut.conditions, rows, isWhole ? fill : [])];
+  }
+
+  /**
+   * A row in two pieces, before and from where an index reaches a limit: select(i < 24, x0[i], x1[i-24]) reads x0 and then x1. Undefined where
+   * no choice of the value ends like that.
+   */
+  private rowsOfPieces(value: Expr, { from, to }: Piece): Statement[] | undefined {
+    let found: Extract<Expr, { kind: "select" }> | undefined;
+    let at: Expr | undefined;
+    rewrite(
+      value,
+      (e) => {
+        const split = e.kind === "select" ? limitOf(e.condition) : undefined;
+        const step = split && this.rows.growsAlongRow(split.index) && this.rows.stepReaching(split.index, split.limit);
+        if (e.kind === "select" && step) [found, at] = [e, step];
+        return e;
+      },
+      "value",
+    );
+    const [chosen, step] = [found, at];
+    const split = chosen && limitOf(chosen.condition);
+    if (!chosen || !step || !split) return undefined;
+    const { index, limit } = split;
+    const lowered = (branch: Expr, known: Known, piece: Piece): Statement[] => {
+      this.known.push(known);
+      const rows = this.rowsStored(
+        rewrite(value, (e) => (isSame(e, chosen) ? branch : e), "value"),
+        piece,
+      );
+      this.known.pop();
+      return rows;
+    };
+    return [
+      ...lowered(chosen.whenTrue, { index, most: limit - 1 }, { from, to: [...to, step] }),
+      ...lowered(chosen.whenFalse, { index, least: limit }, { from: [...from, step], to }),
+    ];
   }
 
   /** Sums of neighbouring elements. */
@@ -205,7 +246,13 @@ class Lowering {
     const { dims } = tensorOf(this.computation, tensor);
     const extents = extentsOf(this.computation);
     return index.every((e, d) => {
-      const [min, max] = boundsOf(e, extents);
+      let [min, max] = boundsOf(e, extents);
+      for (const { index: bounded, least, most } of this.known) {
+        const apart = distanceBetween(e, bounded);
+        if (apart === undefined) continue;
+        if (least !== undefined) min = Math.max(min, least + apart);
+        if (most !== undefined) max = Math.min(max, most + apart);
+      }
       return min >= 0 && max < (dims[d]?.extent ?? 0);
     });
   }
@@ -259,6 +306,28 @@ class Lowering {
     // The identity of a narrower type differs from that of the sum.
     return value.kind === "access" && tensorOf(this.computation, value.tensor).dtype === dtype;
   }
+}
+
+/** The steps of a row between the largest of the first and the least of the last. */
+type Piece = Pick<Cut, "from" | "to">;
+
+/** Bounds of an index. */
+interface Known {
+  readonly index: Expr;
+  readonly least?: number;
+  readonly most?: number;
+}
+
+/** `index < limit` */
+function limitOf(condition: Expr): { readonly index: Expr; readonly limit: number } | undefined {
+  if (condition.kind !== "compare" || condition.op !== "<" || condition.right.kind !== "number") return undefined;
+  return { index: condition.left, limit: condition.right.value };
+}
+
+/** What must be added to the second of two indices to give the first; undefined unless that is one number. */
+function distanceBetween(a: Expr, b: Expr): number | undefined {
+  const form = affineForm(binary("-", a, b));
+  return form && [...form.terms.values()].every((c) => c === 0) ? form.constant : undefined;
 }
 
 function onlyWhere(
