@@ -12,7 +12,7 @@
 import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { rowMajor, storageText } from "../abstraction/layout.ts";
 import { type ChainPart, KEPT, placedInRows, type RowChain, type Rows, rowsOf } from "../abstraction/row-chain.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
+import { beginOf, type Program, rootOf, type Step } from "./program.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
@@ -202,7 +202,7 @@ class Names {
     const elements = value.constant ?? rootOf(value);
     const number = this.numbers.get(elements) ?? this.numbers.size;
     this.numbers.set(elements, number);
-    const key = `${number} ${tensor.dtype} ${storageText(tensor)}`;
+    const key = `${number} ${beginOf(value)} ${tensor.dtype} ${storageText(tensor)}`;
     const known = this.inputs.get(key);
     if (known !== undefined) return known;
     const name = `x${this.inputs.size}`;

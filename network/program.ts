@@ -43,3 +43,19 @@ export function rootOf(value: Value): Value {
   while (root.of) root = root.of;
   return root;
 }
+
+/** The first of its root's elements that a value shows. */
+export function beginOf(value: Value): number {
+  let begin = 0;
+  for (let shown: Value | undefined = value; shown; shown = shown.of) begin += shown.from ?? 0;
+  return begin;
+}
+
+/** The elements that a value shows, of those of its root. */
+export function shownOf<T extends ArrayLike<number>>(elements: T, value: Value): T | Float64Array {
+  const count = value.shape.reduce((product, size) => product * size, 1);
+  const begin = beginOf(value);
+  return count === elements.length
+    ? elements
+    : Float64Array.from({ length: count }, (_, i) => elements[begin + i] ?? 0);
+}

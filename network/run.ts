@@ -7,7 +7,7 @@
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
+import { type Program, rootOf, type Step, shownOf } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
 
 /** Computes one step: the interpreter, or a program compiled for it. */
@@ -40,9 +40,10 @@ export async function runNetwork(
     held.set(value, elements);
   }
   const elementsAt = (value: Value): ArrayLike<number> => {
-    const elements = value.constant ?? held.get(rootOf(value));
+    if (value.constant) return value.constant;
+    const elements = held.get(rootOf(value));
     if (!elements) throw new Error(`internal: ${value.name} is read before it is computed`);
-    return elements;
+    return shownOf(elements, value);
   };
   const lastReader = new Map<Value, Step>();
   for (const step of program.steps) for (const value of Object.values(step.reads)) lastReader.set(rootOf(value), step);

@@ -28,6 +28,8 @@ export interface Value {
   readonly constant?: NumberArray;
   /** The value whose elements it shows under another shape; both lie row-major. */
   readonly of?: Value;
+  /** The first of these elements, where it shows only a part of them. */
+  readonly from?: number;
   /** The numbers that s64 elements may be where they are known only when the network runs. */
   readonly range?: Range;
 }

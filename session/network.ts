@@ -23,6 +23,7 @@ import { channelsLast } from "../network/layout.ts";
 import { type LowerOptions, lowerGraph } from "../network/lower.ts";
 import { readOnnx } from "../network/onnx/read.ts";
 import type { Program, Step } from "../network/program.ts";
+import { stacked } from "../network/stack.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
@@ -54,9 +55,9 @@ export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork
   return { graph, plain, program: channelsLast(fuse(plain)) };
 }
 
-/** The network for a GPU: values in f16, sums in f32, and the channels of images and filters innermost. */
+/** The network for a GPU: values in f16, sums in f32, channels of images and filters innermost, and products of one value as one step. */
 export function inHalfOnGpu({ graph, plain }: OpenNetwork): OpenNetwork {
-  return { graph, plain, program: channelsLast(inHalf(fuse(plain)), true) };
+  return { graph, plain, program: stacked(channelsLast(inHalf(fuse(plain)), true)) };
 }
 
 /** The network for a CPU in bf16: factors of products in bf16, all else in f32. */

@@ -17,7 +17,7 @@ import { elementCount, outputOf, type Tensor } from "../abstraction/computation.
 import { bytesOf as bytesOfType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { accessesIn, type Expr, extentOfBorder } from "../abstraction/expression.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
-import { type Program, rootOf, type Step } from "../network/program.ts";
+import { type Program, rootOf, type Step, shownOf } from "../network/program.ts";
 import { elementsOf, heldAs, type Value } from "../network/value.ts";
 import { borderBytes, borderElements, type NetworkParts, networkBuildOf } from "../package/network/index.ts";
 import { decodeElement } from "../runtime/bytes.ts";
@@ -276,7 +276,7 @@ function elementsAt(value: Value, values: ReadonlyMap<Value, Float64Array>): Flo
   if (value.constant) return Float64Array.from(value.constant);
   const elements = values.get(rootOf(value));
   if (!elements) throw new Error(`internal: ${value.name} was not computed`);
-  return elements;
+  return shownOf(elements, value);
 }
 
 /** The logical elements of a step's output, read from memory in its storage order. */

@@ -13,7 +13,7 @@ import { storageText } from "../../abstraction/layout.ts";
 import { KEPT } from "../../abstraction/row-chain.ts";
 import type { StepChain } from "../../network/chains.ts";
 import { type MemoryPlan, planMemory } from "../../network/memory.ts";
-import { type Program, rootOf } from "../../network/program.ts";
+import { beginOf, type Program, rootOf } from "../../network/program.ts";
 import { describeValue, elementsOf, heldAs, type Value } from "../../network/value.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
 import { liesRowMajor, toMemory } from "../../runtime/verify.ts";
@@ -111,7 +111,7 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
     if (output !== undefined) return { kind: "output", number: output };
     const offset = plan.offsets.get(root);
     if (offset === undefined) throw new Error(`internal: ${value.name} has no place`);
-    return { kind: "arena", offset };
+    return { kind: "arena", offset: offset + beginOf(value) * bytesOf(heldAs(value.type)) };
   };
   const kernels = new Map<string, EmitSubject>();
   const numbers = new Map<string, number>();

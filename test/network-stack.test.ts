@@ -1,0 +1,86 @@
+/** @file Products of one value by several constants are one step on a GPU. */
+
+import { describe, expect, it } from "vitest";
+import { equationText, outputOf } from "../abstraction/computation.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { GraphBuilder } from "../network/builder.ts";
+import type { Graph } from "../network/graph.ts";
+import { inHalf } from "../network/half.ts";
+import { planMemory } from "../network/memory.ts";
+import { bertBase } from "../network/models/bert.ts";
+import { beginOf, type Program, rootOf } from "../network/program.ts";
+import { runNetwork } from "../network/run.ts";
+import { stacked } from "../network/stack.ts";
+import { openGraph } from "../session/network.ts";
+
+const halfOf = (graph: Graph): Program => inHalf(openGraph(graph).program);
+
+const built = (build: (net: GraphBuilder) => readonly string[]): Program => {
+  const net = new GraphBuilder("stacked");
+  for (const output of build(net)) net.output(output);
+  return halfOf(net.graph);
+};
+
+const textsOf = ({ steps }: Program): string[] =>
+  steps.map(({ nodes, computation }) => `${nodes.join(" ")}: ${equationText(computation)}`);
+
+const weights = (net: GraphBuilder, name: string, seed: number): string => {
+  const random = seededRandom(seed);
+  return net.constant(
+    name,
+    [8, 16],
+    Float32Array.from({ length: 128 }, () => random() - 0.5),
+  );
+};
+
+describe("products of one value", () => {
+  it("are one step: query, key and value of attention, whose readers stay as they are", async () => {
+    const before = halfOf(bertBase({ tokens: 16, layers: 2, hidden: 32, heads: 2, vocabulary: 40 }));
+    const after = stacked(before);
+    expect(after.steps.length).toBe(before.steps.length - 4);
+    const [one] = after.steps.filter(({ nodes }) => nodes.includes("layer1.attention.key"));
+    expect(
+      one && [textsOf({ ...after, steps: [one] }), outputOf(one.computation).dims.map((d) => d.extent)],
+    ).toMatchInlineSnapshot(`
+        [
+          [
+            "layer1.attention.query add36 layer1.attention.key add40 layer1.attention.value add44: out[s,m,n] += f32(a[m,k]) * f32(b[s,k,n]); res[s,m,n] = f16(out[s,m,n] + e0[s,n])",
+          ],
+          [
+            3,
+            16,
+            32,
+          ],
+        ]
+      `);
+    const readers = after.steps.filter(({ reads }) =>
+      Object.values(reads).some((value) => rootOf(value) === one?.output),
+    );
+    expect(readers.map(({ nodes, reads }) => [nodes[0], Object.values(reads).map(beginOf)])).toEqual([
+      ["layer1.attention.scores", [0, 512]],
+      ["layer1.attention.weighted", [0, 1024]],
+    ]);
+    const random = seededRandom(2);
+    const inputs = Object.fromEntries(
+      before.inputs.map(({ name, shape }) => {
+        const most = name === "kinds" ? 2 : 40;
+        return [name, Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => Math.floor(most * random()))];
+      }),
+    );
+    const [expected, found] = [await runNetwork(before, inputs), await runNetwork(after, inputs)];
+    expect([...found.values()].map((x) => Array.from(x))).toEqual([...expected.values()].map((x) => Array.from(x)));
+    expect(planMemory(after).offsets.has(one?.output ?? before.outputs[0]?.value)).toBe(true);
+  });
+
+  it("stay apart when they read other values, are asked for, or differ in shape", () => {
+    const program = built((net) => {
+      const [x, y] = [net.input("x", [4, 8]), net.input("y", [4, 8])];
+      const first = net.node("MatMul", [x, weights(net, "a", 1)], {}, "first");
+      const second = net.node("MatMul", [y, weights(net, "b", 2)], {}, "second");
+      const given = net.node("MatMul", [x, weights(net, "c", 3)], {}, "given");
+      const narrow = net.node("MatMul", [x, net.constant("d", [8, 8], new Float32Array(64).fill(1))], {}, "narrow");
+      return [net.node("Concat", [first, second, narrow], { axis: 1 }), given];
+    });
+    expect(stacked(program)).toBe(program);
+  });
+});
