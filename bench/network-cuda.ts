@@ -49,6 +49,8 @@ const { values } = readOptions({
     /** Limit of each search for a network at one batch; 0 for no search. */
     seconds: { type: "string", default: "200" },
     seed: { type: "string", default: "1" },
+    /** Part of the names of the nodes to search for; all by default. */
+    only: { type: "string", default: "" },
     /** Concurrent searches within a network; by default as many as the processors allow. */
     beside: { type: "string" },
     db: { type: "string", default: "networks.db" },
@@ -171,7 +173,10 @@ function searchedSeconds(job: Job): number {
 async function search(job: Job): Promise<void> {
   if (Number(values.seconds) <= 0) return;
   const { name, batch } = job;
-  const { program } = openedFor(job);
+  const { program: whole } = openedFor(job);
+  const names = values.only.split(",");
+  const steps = whole.steps.filter(({ nodes }) => nodes.some((node) => names.some((name) => node.includes(name))));
+  const program = { ...whole, steps };
   const begun = Date.now();
   const seconds = Number(values.seconds);
   await tuneNetwork(program, {

@@ -14,6 +14,7 @@ import type {
 } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { accessesIn } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -203,11 +204,19 @@ export function generateOnGpu(choice: GpuChoice, { chained = false }: InStream =
 }
 
 /**
- * Products of matrix instructions over a window lose more than they gain: on an H100 the first convolution of ResNet-18 took 6.7 us for 4.9 and its others
- * up to 0.6 us more, as their inputs are then read as memory that changes. Other steps gain 0.1 to 0.3 us (bench/results/networks-h100.md).
+ * Products of matrix instructions over a window, and those that add another value to their sums, lose more than they gain, as what they read is then
+ * memory that changes: no load of a summand precedes the store before it. On an H100 the first convolution of ResNet-18 took 6.7 us for 4.9 and its
+ * others up to 0.6 us more; BERT's product that adds what attention read took 10.3 us for 7.0 at batch 16, the last convolutions of ResNet-50's
+ * blocks 13.5 for 11.2. Other steps gain 0.1 to 0.3 us (bench/results/networks-h100.md).
  */
 function gainsByBeginningEarly({ kind, context }: GpuChoice): boolean {
+  if (kind !== "grid") return true;
   const { computation } = context.mapping;
   const extents = extentsOf(computation);
-  return kind !== "grid" || windowsOf(computation).every(([, reduce]) => extents[reduce] === 1);
+  const { epilogue, tensors } = computation;
+  const added = epilogue ? accessesIn(epilogue.equation.value) : [];
+  return (
+    windowsOf(computation).every(([, reduce]) => extents[reduce] === 1) &&
+    added.every(({ tensor }) => tensor === epilogue?.sum.name || tensors[tensor]?.constant === true)
+  );
 }
