@@ -79,12 +79,7 @@ export function explained(error: unknown, path: string, doing: string): unknown 
         error,
       );
     case "SQLITE_FULL":
-      return new DatabaseError(
-        "full",
-        `${path}: no space left on the device while ${doing}`,
-        "nothing of it was written; free some space and run the same command again",
-        error,
-      );
+      return fullDisk(path, doing, error);
     case "SQLITE_BUSY":
     case "SQLITE_LOCKED":
       return new DatabaseError(
@@ -96,8 +91,18 @@ export function explained(error: unknown, path: string, doing: string): unknown 
     case "SQLITE_CORRUPT":
       return new DatabaseError("damaged", said, `save what can be read: sqlite3 ${path} .recover`, error);
     case "SQLITE_IOERR":
+      // The -shm file could not grow: the first write to a full disk.
+      if (error.code === "SQLITE_IOERR_SHMSIZE") return fullDisk(path, doing, error);
       return new DatabaseError("io", said, "the disk refused; what was committed before is in the file", error);
     default:
       return error;
   }
 }
+
+const fullDisk = (path: string, doing: string, error: unknown): DatabaseError =>
+  new DatabaseError(
+    "full",
+    `${path}: no space left on the device while ${doing}`,
+    "nothing of it was written; free some space and run the same command again",
+    error,
+  );

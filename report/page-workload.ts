@@ -16,12 +16,13 @@ import { type Series, swatch } from "./series.ts";
 import { count, instant, percent, printClock, printInterval, printTime } from "./text.ts";
 
 export function subjectSection(subject: Subject, index: number, series: Series): Markup {
-  const { name, subject: what, shape, types, layout, epilogue, threads, equation, dtype } = subject;
+  const { name, subject: what, shape, types, layout, besides, epilogue, threads, equation, dtype } = subject;
   const words = [shape, types, layout, epilogue, count(threads, "thread")].filter((word) => word !== "");
   const { best, failures, refusals } = subject;
   return html`<article id="w${index}">
 <h3>${swatch(series, dtype)}${name === undefined ? "" : `${name}: `}${what} <small>${words.join(", ")}</small></h3>
 ${equation === what ? undefined : html`<p><code>${equation}</code></p>`}
+${besides === "" ? undefined : html`<p><code>${besides}</code></p>`}
 ${convergencePart(subject, series.of(dtype))}
 ${best ? bestPart(best, series.of(dtype)) : html`<p>Every trial failed.</p>`}
 ${decisionsPart(subject, series.of(dtype))}

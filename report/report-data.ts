@@ -44,6 +44,8 @@ export interface Subject {
   readonly dtype: string;
   /** `NHWC`, or by tensor `in=NHWC,w=KRSC`; empty when all layouts are the defaults. */
   readonly layout: string;
+  /** Types, shapes and storage of an equation's tensors where the other words do not give them; too long for a table. */
+  readonly besides: string;
   /** A name or an equation; empty without one. */
   readonly epilogue: string;
   readonly equation: string;

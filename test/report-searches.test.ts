@@ -3,13 +3,14 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { openDatabase } from "../db/index.ts";
+import { defineComputation } from "../abstraction/computation.ts";
+import { openDatabase, recordTrial, type Workload } from "../db/index.ts";
 import { trialsCsv } from "../report/downloads.ts";
 import { reportPage } from "../report/page.ts";
 import type { ReportData, Subject } from "../report/report-data.ts";
 import { gatherReport } from "../session/report.ts";
 import { commandLine } from "./support/command-line.ts";
-import { workshop } from "./support/database.ts";
+import { measured, newTrial, trial, workshop } from "./support/database.ts";
 import { recordSearches } from "./support/searches.ts";
 
 const shop = workshop();
@@ -143,5 +144,30 @@ describe("the data of a page", () => {
     const trials = subject.trials.map((t) => ({ ...t, decisions: [["=1+1", '@x","y']] as const }));
     const csv = trialsCsv({ ...data, subjects: [{ ...subject, name: "=cmd()", trials }] });
     expect(csv.split(/[,\r\n]/).filter((cell) => /^"?[=+@\t]/.test(cell))).toEqual([]);
+  });
+});
+
+describe("a workload that only its tensors tell apart", () => {
+  it("has their storage in its own section, and no column of formulas in the overview", () => {
+    const constant: Workload = {
+      computation: defineComputation({
+        equation: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
+        extents: { m: 64, n: 32, k: 16 },
+        tensors: { a: "u8", b: { dtype: "s8", constant: true } },
+      }),
+    };
+    const file = shop.path("constant.db");
+    const db = openDatabase(file);
+    recordTrial(db, newTrial(1, { workload: constant, trial: trial(measured(10), 1) }));
+    const told = gatherReport(db, {}, 1);
+    db.close();
+    const storage = "c:s32[64,32]@m*32+n a:u8[64,16]@m*16+k b:s8[16,32]@k*32+n constant";
+    expect(told.subjects.map(({ layout, besides }) => ({ layout, besides }))).toEqual([
+      { layout: "", besides: storage },
+    ]);
+    const [overview = "", section = ""] = reportPage(told).split("<article");
+    expect(overview).not.toContain("@m*32+n");
+    expect(section).toContain(`<p><code>${storage}</code></p>`);
+    expect(trialsCsv(told)).toContain(storage);
   });
 });
