@@ -1,0 +1,68 @@
+/** @file Databases that several processes create at the same moment, and one that a full disk does not let begin. */
+
+import { spawn } from "node:child_process";
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import Sqlite from "better-sqlite3";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { DatabaseError, explained } from "../db/error.ts";
+import { newTrial, workshop } from "./support/database.ts";
+import { compileProgram } from "./support/program.ts";
+
+const shop = workshop();
+const PROGRAM = `node_modules/.cache/automap-together-${process.pid}`;
+const PROCESSES = 4;
+const ROUNDS = 3;
+
+beforeAll(() => {
+  compileProgram(PROGRAM, ["db/index.ts"]);
+  // Each waits for the same instant, opens the file, and writes a record of its own.
+  writeFileSync(
+    join(PROGRAM, "main.js"),
+    `import { beginRun, openDatabase } from "./db/index.js";
+const [file, at, seed, given] = process.argv.slice(2);
+while (Date.now() < Number(at));
+const db = openDatabase(file);
+const { workload, environment } = JSON.parse(given);
+beginRun(db, { workload, environment, seed: Number(seed), options: {}, budget: {}, started: Number(seed) });
+db.close();
+`,
+  );
+});
+afterAll(() => {
+  rmSync(PROGRAM, { recursive: true, force: true });
+  shop.remove();
+});
+
+/** What a process said and its exit code. */
+function ended(file: string, at: number, seed: number): Promise<string> {
+  const { workload, environment } = newTrial(1);
+  const given = JSON.stringify({ workload, environment });
+  const child = spawn(process.execPath, [join(PROGRAM, "main.js"), file, String(at), String(seed), given]);
+  let said = "";
+  child.stderr.on("data", (data) => {
+    said += String(data);
+  });
+  return new Promise((resolve) => child.on("close", (code) => resolve(`${code}${said}`)));
+}
+
+describe("a database", () => {
+  it("is created by several processes at once, and holds what each wrote", async () => {
+    for (let round = 0; round < ROUNDS; round++) {
+      const file = shop.path(`together ${round}.db`);
+      const at = Date.now() + 1500;
+      const all = await Promise.all(Array.from({ length: PROCESSES }, (_, seed) => ended(file, at, seed + 1)));
+      expect(all).toEqual(Array.from({ length: PROCESSES }, () => "0"));
+      const db = new Sqlite(file, { readonly: true });
+      expect(db.prepare("select count(*) as written from runs").get()).toEqual({ written: PROCESSES });
+      db.close();
+    }
+  });
+
+  it("that cannot be begun for want of room says that the disk is full", () => {
+    const error = new Sqlite.SqliteError("disk I/O error", "SQLITE_IOERR_SHMSIZE");
+    const told = explained(error, "a.db", "opening it");
+    expect(told).toBeInstanceOf(DatabaseError);
+    expect(String(told)).toContain("a.db: no space left on the device while opening it");
+  });
+});
