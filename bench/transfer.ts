@@ -58,7 +58,7 @@ const known = new Map(
 );
 const rows: Row[] = [];
 for (const layer of layersOf(values.networks.split(","))) {
-  const row = known.get(computationKey(layer.computation)) ?? (await compared(layer));
+  const row = known.get(keyOf(layer)) ?? (await compared(layer));
   rows.push(row);
   console.error(lineOf(row));
 }
@@ -97,6 +97,11 @@ function layersOf(words: readonly string[]): readonly Task[] {
   return [...layers.values()].slice(0, asked);
 }
 
+/** A finished row counts for these searches of this layer only. */
+function keyOf({ computation }: Task): string {
+  return JSON.stringify([computationKey(computation), budget, seed, values.percent]);
+}
+
 async function compared(task: Task): Promise<Row> {
   const searches = new Map<boolean, readonly number[]>();
   for (const transfer of [true, false]) searches.set(transfer, await searched(task, transfer));
@@ -107,7 +112,7 @@ async function compared(task: Task): Promise<Row> {
     return { trials: trials.length, best: Math.min(...trials), ...(at >= 0 && { needed: at + 1 }) };
   };
   const row = {
-    ...{ layer: task.steps[0]?.nodes[0] ?? "", key: computationKey(task.computation) },
+    ...{ layer: task.steps[0]?.nodes[0] ?? "", key: keyOf(task) },
     ...{ with: told(true), without: told(false) },
   };
   appendFileSync(file, `${JSON.stringify(row)}\n`);

@@ -21,6 +21,7 @@ export const POOL = code`
 #include <condition_variable>
 #include <mutex>
 #include <new>
+#include <sched.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -52,7 +53,12 @@ template <class Done, class Limit> bool spin_until(Done done, Limit limit) {
 
 /* Processors that this process may use, at most THREADS. */
 inline int processors() {
+#ifdef __linux__
+  cpu_set_t set;
+  const int known = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+#else
   const int known = (int)std::thread::hardware_concurrency();
+#endif
   return known > 0 && known < THREADS ? known : THREADS;
 }
 
@@ -86,8 +92,7 @@ struct Pool {
       const auto limit = [&] { return within.load(std::memory_order_relaxed) ? WITHIN_CALL : SPIN; };
       if (!spin_until(begun, limit)) {
         std::unique_lock<std::mutex> lock(mutex);
-        asleep.store(true);
-        wake.wait(lock, [&] { return turn.load() != seen; });
+        wake.wait(lock, [&] { asleep.store(true); return turn.load() != seen; });
       }
       if (ending.load(std::memory_order_relaxed)) return;
       seen = turn.load(std::memory_order_acquire);
@@ -100,7 +105,7 @@ struct Pool {
     }
   }
   void next() {
-    /* A thread says that it sleeps before it looks at the turn for the last time, and this looks the other way round. */
+    /* Each time before a thread looks at the turn and sleeps it says so, and this looks the other way round. */
     turn.store(turn.load(std::memory_order_relaxed) + 1);
     if (forked || !asleep.load() || !asleep.exchange(false)) return;
     { std::lock_guard<std::mutex> lock(mutex); }
@@ -142,6 +147,8 @@ struct Pool {
   ~Pool() {
     ending.store(true);
     next();
+    { std::lock_guard<std::mutex> lock(mutex); }
+    wake.notify_all();
     for (std::thread& helper : helpers) if (helper.joinable()) helper.join();
   }
 };

@@ -91,8 +91,8 @@ export interface Records {
 const UNTUNED_DRAWS = 100;
 
 /**
- * The fastest kernel of a computation measured here: with flushed caches if it was, because that comes nearer to its time in the network, unless the
- * other one alone was decided in finals.
+ * The fastest kernel of a computation, of those measured here if there are any: with flushed caches if it was, because that comes nearer to its time
+ * in the network, unless the other one alone was decided in finals.
  * @param onGpu whether GPU kernels or CPU kernels are meant
  */
 function bestRecord(
@@ -102,8 +102,9 @@ function bestRecord(
 ): TrialRecord | undefined {
   const trusted = { environment, intrinsics: intrinsicNamed, policy: "exact" } as const;
   const found = best(db, { computation, trusted, threads }).filter((t) => isOnGpu(t.candidate) === onGpu);
+  const here = found.filter(({ provenance }) => provenance === "here");
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
-    found.find(({ conditions }) => conditions.cache === cache),
+    (here.length > 0 ? here : found).find(({ conditions }) => conditions.cache === cache),
   );
   return flushed && (flushed.finals || !warm?.finals) ? flushed : (warm ?? flushed);
 }

@@ -309,7 +309,7 @@ ${lines(
     return code`${widens}  net->${p.isOutput ? "outputs" : "inputs"}[${p.number}] = ${memory};`;
   }),
 )}
-  for (int i = 0; i < STEPS; i++) {
+${isPooled(parts) ? code`  net->pool->begin();\n` : NOTHING}  for (int i = 0; i < STEPS; i++) {
     if (steps[i].code < 0) continue;
     const Code& code = codes[steps[i].code];
     void* tensors[MOST];
