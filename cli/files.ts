@@ -19,7 +19,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, extname } from "node:path";
-import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
+import { attempt, EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
 import { CM_HOST_HEAD, cmHost } from "../codegen/cm-host.ts";
 
@@ -44,9 +44,11 @@ export function checkWritable(option: string, file: string): void {
 /** First bytes of every SQLite file (sqlite.org/fileformat.html). */
 const DATABASE_HEAD = Buffer.from("SQLite format 3\0");
 
+/** A file that cannot be read may still be replaced, and is taken for no database. */
 function isDatabase(file: string): boolean {
   const head = Buffer.alloc(DATABASE_HEAD.length);
-  const handle = openSync(file, "r");
+  const handle = attempt(() => openSync(file, "r"));
+  if (handle === undefined) return false;
   try {
     readSync(handle, head, 0, head.length, 0);
   } finally {

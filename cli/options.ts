@@ -58,7 +58,7 @@ export function readParameters(command: Command): Record<string, number> {
     const word = words[i] ?? "";
     const [, name, attached] = /^--([A-Za-z_][\w-]*)(?:=(.*))?$/.exec(word) ?? [];
     if (name === undefined) throw unexpected(word, command, "extents are given as --c 64; an equation goes in quotes");
-    if (names && !names.includes(name)) throw unknownWord(name, names, command);
+    if (names && !names.includes(name)) throw unknownWord(name, names, command, attached !== undefined);
     const text = attached ?? words[++i];
     if (text === undefined) throw new UsageError(`--${name} needs a value, for example --${name} 64`);
     const isConstant = constants.includes(name) && /^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(text);
@@ -88,10 +88,12 @@ function namesOf(subject: string): readonly string[] | undefined {
   return attempt(() => subject.split(";").flatMap((text) => axesOf(parseEquation(text))));
 }
 
-function unknownWord(name: string, names: readonly string[], command: Command): UsageError {
+function unknownWord(name: string, names: readonly string[], command: Command, isAttached: boolean): UsageError {
   const options = optionsOf(command);
   const subject = command.args[0]?.includes("[") ? "axis of the equation" : `parameter of ${command.args[0]}`;
   const near = nearest(name, options);
+  if (options.includes(name) && isAttached)
+    return new UsageError(`--${name} takes no value`, { hint: "leave out the = and what follows it" });
   if (options.includes(name))
     return new UsageError(`--${name} stands behind --, where no options are read`, {
       hint: "leave out the -- before it",

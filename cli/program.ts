@@ -136,7 +136,9 @@ export async function run(words: readonly string[]): Promise<ExitCode> {
   };
   try {
     if (words[0] === "completion" && words[1] === "--of") return await offer(words.slice(2));
-    await (await programFor(words, finish)).parseAsync(words, { from: "user" });
+    const program = await programFor(words, finish);
+    await checkFirst(words, namesOfCommands());
+    await program.parseAsync(words, { from: "user" });
     return code;
   } catch (error) {
     return reportError(error);
@@ -181,7 +183,7 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
       ].join("\n"),
     );
   const [asked] = words.filter((word) => !word.startsWith("-") && word !== "help");
-  const names = COMMANDS.map(({ name }) => name);
+  const names = namesOfCommands();
   if (words[0] === "help" && asked !== undefined && !names.includes(asked))
     throw new UsageError(`unknown command "${asked}"`, { hint: suggestion(asked, names) });
   for (const { name, summary, load, needsNone = false } of COMMANDS) {
@@ -190,9 +192,12 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
     (await load())(command, finish);
     if (!needsNone) (await import("./declare.ts")).addDeclarations(command);
   }
-  await checkFirst(words, names);
   pointToHelp(program, "automap");
   return program;
+}
+
+function namesOfCommands(): readonly string[] {
+  return COMMANDS.map(({ name }) => name);
 }
 
 /** @throws UsageError when the command is not the first word, is written in capitals, or belongs to another command */

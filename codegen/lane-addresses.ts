@@ -1,11 +1,11 @@
 /**
  * @file Addresses of a block on lanes, counted from one pointer for each tensor.
  *
- *     auto* const in_at = in + ((i_block * 3) * 512 + j_block) * 512 + (k_block * 64);
- *     X0 = _mm512_loadu_ps(in_at + 262656);
+ *     auto* const in_at1 = in + ((i_block * 3) * 512 + j_block) * 512 + (k_block * 64);
+ *     X0 = _mm512_loadu_ps(in_at1 + 262656);
  *
  * g++ 12 otherwise makes a counter of its own for most rows of a block, more than there are registers. Blocks of 3 planes
- * x 4 vectors of a 3-D stencil of 7 points take 1.19 times as long without (512^3, a Zen 4, 2026-11-23).
+ * x 4 vectors of a 3-D stencil of 7 points take 1.19 times as long without (512^3, a busy Zen 4, 2026-11-23).
  */
 
 import { type AffineForm, affineForm, type Extents } from "../abstraction/affine.ts";

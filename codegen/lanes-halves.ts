@@ -14,7 +14,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { type Access, type Expr, isSame } from "../abstraction/expression.ts";
+import { type Access, axis, type Expr, isSame } from "../abstraction/expression.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal } from "../abstraction/source-text.ts";
 import { pieceType } from "./cuda-copies.ts";
@@ -85,13 +85,14 @@ export class HalfLanes extends CudaLanes {
   private unpaired(equation: Equation): UsageError {
     return new UsageError(
       `${this.c.computation.name}: lanes of cuda compute f16 two by two, and ${printEquation(equation)} stands alone`,
-      { hint: "give each lane 2, 4 or 8 outputs" },
+      { hint: "give each lane of a window 2, 4 or 8 outputs, or compute in --dtype f32" },
     );
   }
 
   /** Two statements on neighbouring registers as one. */
   private both(first: Equation, second: Equation, loop: Loop, extents: Extents): Code {
     const [one, two] = [dataOf(first), dataOf(second)];
+    if (!one || !two) throw this.unpaired(first);
     const alike = one.factor === two.factor || (one.factor && two.factor && isSame(one.factor, two.factor));
     const [a, b] = [this.register(first.target), this.register(second.target)];
     if (!a || !b || a.file !== b.file || a.register % PAIR !== 0 || b.register !== a.register + 1)
@@ -100,7 +101,8 @@ export class HalfLanes extends CudaLanes {
     this.c.begin({ lane: loop.axis });
     const sum = this.named(a);
     const [low, high] = [one, two].map(({ data }) => (data.kind === "access" ? this.register(data) : undefined));
-    if (!low || !high) throw this.unpaired(first);
+    const isOwn = ({ lane }: LaneAccess): boolean => isSame(lane, axis(loop.axis));
+    if (!low || !high || ![a, b, low, high].every(isOwn)) throw this.unpaired(first);
     const data = this.joined(low, high);
     const weight = one.factor && code`spread_half(${this.c.value(one.factor, "f16", extents)})`;
     return code`${sum} = ${this.combined(first, sum, data, weight)};`;
@@ -129,9 +131,9 @@ export class HalfLanes extends CudaLanes {
   }
 }
 
-/** `data * factor`, or data alone. */
-function dataOf({ value }: Equation): { readonly data: Expr; readonly factor?: Expr } {
+/** `data * factor`, or data alone; undefined for any other value. */
+function dataOf({ value }: Equation): { readonly data: Expr; readonly factor?: Expr } | undefined {
   if (value.kind !== "binary") return { data: value };
-  if (value.op !== "*") throw new Error(`internal: lanes of f16 multiply and add, and do not compute ${value.op}`);
+  if (value.op !== "*") return undefined;
   return { data: value.left, factor: value.right };
 }

@@ -132,7 +132,7 @@ export const cudaFmaF64 = tableRow({
 /** half2: two f16 in each lane. For lanes. */
 export const cudaFmaF16 = tableRow({
   name: "cuda.fma.f16",
-  family: "hfma2",
+  family: "fma",
   isa: "sm_70",
   language: "cuda",
   scope: "warp",
@@ -144,7 +144,12 @@ export const cudaFmaF16 = tableRow({
     b: { dtype: "f16", storage: "lane[2*l + k]", load: load("unsigned") },
     c: { dtype: "f16", storage: "lane[2*l + k]", load: load("unsigned"), store: store("unsigned") },
   },
-  emit: '{ unsigned& sum = {c}; asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"({a}), "r"({b})); }',
+  emit: "{c} = fma_halves({a}, {b}, {c});",
+  prelude: `__device__ inline unsigned fma_halves(unsigned a, unsigned b, unsigned c) {
+  asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
+  return c;
+}
+`,
   cost: FMA_COST,
   source: "PTX ISA, fma.rn.f16x2",
 });

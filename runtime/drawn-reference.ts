@@ -57,7 +57,7 @@ const LARGE_ELEMENTS = 2 ** 22;
  * The number of points from which the program pays, however few the elements. It computes 3 G points a second and
  * processor, as verify.ts does for integers, and takes about a second to compile. For floats verify.ts also computes
  * a bound for each element, at 0.24 G: 4.5 s for 118 M points that the program takes 1.5 s for, or 0.15 s once it is
- * compiled (two processors of a busy Zen 4, 2026-11-23).
+ * compiled (two processors of a busy Zen 4, 2026-11-23). The program knows one bound for all elements.
  */
 const LARGE_POINTS = { integers: 2 ** 28, floats: 2 ** 25 } as const;
 

@@ -39,9 +39,10 @@ import {
   THREADS,
 } from "./reference-cuda-parts.ts";
 import { cudaStepsSource } from "./reference-cuda-steps.ts";
-import { printIndex } from "./reference-expressions.ts";
+import { printIndex, printValue, readName } from "./reference-expressions.ts";
 import { INTERVALS, printEnds } from "./reference-intervals.ts";
 import { dataName, declareTensor, harnessText, placeName } from "./reference-source.ts";
+import { callsLibrary } from "./size.ts";
 
 /** Sets of inputs as `draw` of harness/cuda-elements.h makes them. */
 export const INEXACT_SETS = ["random", "extreme"] as const;
@@ -138,7 +139,10 @@ function toleranceLines(rule: BoundRule, kept: readonly Axis[]): Code[] {
   ];
 }
 
-/** A struct with the interval of the epilogue's result for that of a sum, `at(i, j)`, and its address, `place(i, j)`. */
+/**
+ * A struct with the interval of the epilogue's result for that of a sum, `at(i, j)`, and its address, `place(i, j)`. Where the sum is known exactly, so
+ * is the result, also one that wraps.
+ */
 function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
   const { target, value, where } = epilogue.equation;
   const output = targetOf(epilogue);
@@ -148,11 +152,22 @@ function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
   const data = dataName(sum.name);
   const place = list(target.index.map((e) => printIndex(e)));
   const ends = printEnds(value, dtypes, output.dtype, { tensor: sum.name, ends: code`${data}` });
+  const type = isInteger(sum.dtype) ? "Int" : "double";
+  const unused = list(sum.dims.map((_, d) => code`Int i${d}`));
+  const exactly = [
+    code`    if (${data}.low == ${data}.high) {`,
+    code`      const double result = double(${output.dtype}::wrap(${printValue(value, dtypes, output.dtype)}));`,
+    code`      if (!is_nan(result)) return {result, result};`,
+    code`    }`,
+  ];
   return lines([
     code`struct Result {`,
     ...others.map((t) => declareTensor(t, 0, held(t, false))),
     code`  Ends ${data};`,
+    code`  ${type} known;`,
+    code`  AUTOMAP_FUNCTION ${type} ${readName(sum.name)}(${unused}) const { return known; }`,
     code`  AUTOMAP_FUNCTION Ends at(${axes}) const {`,
+    ...(callsLibrary(value) ? [] : exactly),
     code`    const Ends ends = ${ends};`,
     code`    return {double(${output.dtype}::wrap(ends.low)), double(${output.dtype}::wrap(ends.high))};`,
     code`  }`,
@@ -167,7 +182,9 @@ function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
 /** The interval of the epilogue's result for that of a sum. */
 function epilogueLines(sum: Tensor, element: Code): Code[] {
   const { dtype } = sum;
+  const type = isInteger(dtype) ? "Int" : "double";
   return [
+    code`  result_of.known = ${type}(${dtype}::wrap(least));`,
     code`  result_of.${dataName(sum.name)} = {double(${dtype}::wrap(least)), double(${dtype}::wrap(greatest))};`,
     code`  const Ends result = result_of.at(${element});`,
     code`  least = result.low, greatest = result.high;`,

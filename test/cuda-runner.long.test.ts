@@ -232,9 +232,16 @@ describe("the reference on the device", () => {
       tensors: { a: "f16", b: "f16" },
     }),
     defineComputation({
-      name: "wrapping",
+      name: "remainders",
       equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
       epilogue: "c[i,j] = out[i,j] * out[i,j] % 7 - s32(round(f32(out[i,j]) / 2))",
+      extents: { i: 5, j: 6, k: 7 },
+      tensors: { a: "s8", b: "s8" },
+    }),
+    defineComputation({
+      name: "wrapping",
+      equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
+      epilogue: "c[i,j] = (out[i,j] * 3 + 1) * 1500000001 + 7",
       extents: { i: 5, j: 6, k: 7 },
       tensors: { a: "s8", b: "s8" },
     }),

@@ -164,6 +164,18 @@ for parallel rest in 0..42
     expect(interpretNest(nest, joined, inputs)).toEqual(interpret(joined, inputs));
   });
 
+  it("have few pieces of a row, however many choices it has", () => {
+    const rowsOf = (limit: (term: number) => number): number => {
+      const terms = Array.from({ length: 20 }, (_, i) => `select(c < ${limit(i)}, a[n,c], b[n,c])`);
+      const equation = `y[n,c] = ${terms.join(" + ")}`;
+      const tensors = { a: { dtype: "f32", shape: [2, 64] }, b: { dtype: "f32", shape: [2, 64] } } as const;
+      const { nest } = lowerLoops(defineComputation({ equation, extents: { n: 2, c: 64 }, tensors }));
+      return printNest(nest).match(/y\[/g)?.length ?? 0;
+    };
+    expect(rowsOf(() => 5)).toBe(2);
+    expect(rowsOf((term) => 3 * term + 1)).toBeLessThanOrEqual(2 ** 8);
+  });
+
   it("refuse computations that they would get wrong", () => {
     const refused = (equation: string): string | undefined =>
       loopsRefused(defineComputation({ equation, extents: { i: 4, j: 3 }, tensors: { x: "s16" } }));

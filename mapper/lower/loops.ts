@@ -41,6 +41,9 @@ import { type Cut, type Row, RowLoops } from "./loop-rows.ts";
 import { FreshNames } from "./names.ts";
 import { combine, halvings } from "./partial-sums.ts";
 
+/** Limits that a row is cut at, one within the other: each doubles the text where choices of one row differ. */
+const MOST_CUTS = 8;
+
 /**
  * The nest of plain loops, and the reads in it that are inside their tensors although their indices alone do not show
  * it.
@@ -140,6 +143,7 @@ class Lowering {
    * no choice of the value ends like that.
    */
   private rowsOfPieces(value: Expr, { from, to }: Piece): Statement[] | undefined {
+    if (this.known.length >= MOST_CUTS) return undefined;
     let found: Extract<Expr, { kind: "select" }> | undefined;
     let at: Expr | undefined;
     rewrite(
@@ -156,18 +160,17 @@ class Lowering {
     const split = chosen && limitOf(chosen.condition);
     if (!chosen || !step || !split) return undefined;
     const { index, limit } = split;
-    const lowered = (branch: Expr, known: Known, piece: Piece): Statement[] => {
+    const { condition } = chosen;
+    const lowered = (branch: "whenTrue" | "whenFalse", known: Known, piece: Piece): Statement[] => {
       this.known.push(known);
-      const rows = this.rowsStored(
-        rewrite(value, (e) => (isSame(e, chosen) ? branch : e), "value"),
-        piece,
-      );
+      const decided = (e: Expr): Expr => (e.kind === "select" && isSame(e.condition, condition) ? e[branch] : e);
+      const rows = this.rowsStored(rewrite(value, decided, "value"), piece);
       this.known.pop();
       return rows;
     };
     return [
-      ...lowered(chosen.whenTrue, { index, most: limit - 1 }, { from, to: [...to, step] }),
-      ...lowered(chosen.whenFalse, { index, least: limit }, { from: [...from, step], to }),
+      ...lowered("whenTrue", { index, most: limit - 1 }, { from, to: [...to, step] }),
+      ...lowered("whenFalse", { index, least: limit }, { from: [...from, step], to }),
     ];
   }
 
