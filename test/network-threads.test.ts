@@ -10,7 +10,7 @@ function runFunction(threads: number): string {
   net.output(net.node("Relu", [net.input("x", [4, 32])]));
   const { program } = openGraph(net.graph);
   const source = String(networkFiles(networkSubject(program, new Map(), { threads })).get("rectifier.cpp"));
-  const [, run = ""] = /extern "C" int rectifier_run\(([^]*?)^}/m.exec(source) ?? [];
+  const [, run = ""] = /extern "C" int rectifier_run\(([\s\S]*?)^}/m.exec(source) ?? [];
   return run;
 }
 
