@@ -12,7 +12,7 @@
  */
 
 import { readFileSync } from "node:fs";
-import { mkdir, mkdtemp, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import {
   type Computation,
@@ -21,16 +21,17 @@ import {
   memoryElements,
   outputOf,
   pointCount,
-  type Tensor,
   targetOf,
 } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
-import { type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
 import { comparesElements, type Expr, readsIndices, walk } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { decodeElements, encodeElements } from "./bytes.ts";
 import { explainRun, runChild } from "./child.ts";
 import { compileSource } from "./compiler.ts";
+import { isFinishedByProgram } from "./drawn-epilogue.ts";
 import { drawnSource } from "./drawn-source.ts";
 import { toolProblem } from "./environment.ts";
 import { type BoundRule, boundRule } from "./error-bound.ts";
@@ -39,6 +40,7 @@ import { largestInput } from "./largest-input.ts";
 import { onFreeCores, type ProgramOptions, programFlags, RUN_LIMIT_MS, tooLong } from "./reference-program.ts";
 import { sharedAxis } from "./reference-source.ts";
 import {
+  checkedIn,
   liesRowMajor,
   type Reference,
   type ReferenceSet,
@@ -66,6 +68,8 @@ const SETS = ["exact", "random", "extreme"] as const;
 const WHOLE = [3, 2, 1] as const;
 /** The largest fraction of a random set; `draw` of harness/drawn.h. */
 const FRACTIONS = 1;
+/** An epilogue's factors are below 2 and its terms about as large as sums, so a few of them stay within 16 times a sum. */
+const ROOM_OF_EPILOGUE = 16;
 
 export interface DrawnOptions extends ProgramOptions {
   /** The folder for the files. The caller deletes them. */
@@ -81,7 +85,7 @@ export function isDrawnByProgram(computation: Computation, fixed: Inputs = {}): 
   return ruleOfDrawn(computation, LARGE_ELEMENTS, fixedOf(fixed)) !== undefined;
 }
 
-/** Undefined if a computation is small, or does not consist of products and sums of integers or of floats. */
+/** Undefined if a computation is small, or does not consist of products and sums, with an epilogue that never turns. */
 export async function drawnReference(
   computation: Computation,
   seed: number,
@@ -92,11 +96,11 @@ export async function drawnReference(
   if (!rule) return undefined;
   if (rule === "exact") {
     const wanted = (["random", "extreme"] as const).map((name) => ({ name, largest: 0, within: 0 }));
-    const stored = await storedSets(computation, seed, wanted, options);
-    return { computation, sets: stored.map(({ set }) => set), checked: undefined };
+    return referenceOf(computation, await storedSets(computation, seed, wanted, options));
   }
   const { time } = computation;
-  const exact = largestExact(computation, rule, fixed);
+  const { sum } = partsOf(computation);
+  const exact = largestExact(sum, rule, fixed);
   // A single bound for all elements can hide a missing term of a long sum. So without an exact set, verify.ts is used,
   // which bounds each element.
   if (!time && exact === undefined) return undefined;
@@ -105,18 +109,30 @@ export async function drawnReference(
     if (name === "exact" && exact !== undefined) return [{ name, largest: exact, within: 0 }];
     const largest =
       name === "extreme" ? largestThatFits(computation, rule, fixed) : name === "exact" ? WHOLE[0] : FRACTIONS;
-    const size = sizeOfAll(computation, rule, name, sizesOf(computation, largest, fixed));
+    const size = sizeOfAll(sum, rule, name, sizesOf(sum, name, largest, fixed));
     const within = (rule.chain + rule.operations + 1) * (rule.epsilon * size + rule.smallest);
     return [{ name, largest, within }];
   });
-  const stored = await storedSets(computation, seed, wanted, options);
+  return referenceOf(computation, await storedSets(computation, seed, wanted, options), rule.integral);
+}
+
+/** @param integral whether steps in time make integers of integers */
+function referenceOf(
+  computation: Computation,
+  stored: readonly Stored[] | undefined,
+  integral = true,
+): Reference | undefined {
+  if (!stored) return undefined;
+  const { time } = computation;
   const sets = stored.filter(({ tells }) => !time || tells).map(({ set }) => set);
-  if (sets.length === 0 && time) throw unverifiable(computation.name, time.steps);
+  const reference = { computation, sets, checked: checkedIn(outputOf(computation)) };
+  if (!time) return reference;
+  if (sets.length === 0) throw unverifiable(computation.name, time.steps);
   const leftOut = SETS.filter((name) => !sets.some((set) => set.name === name)).map((name) => ({
     name,
-    because: whyLeftOut(time?.steps ?? 0, name === "exact" && !rule.integral ? "fractions" : "rounding"),
+    because: whyLeftOut(time.steps, name === "exact" && !integral ? "fractions" : "rounding"),
   }));
-  return { computation, sets, checked: undefined, ...(leftOut.length > 0 && { leftOut }) };
+  return { ...reference, ...(leftOut.length > 0 && { leftOut }) };
 }
 
 type Rule = Omit<BoundRule, "chain"> & { readonly chain: number };
@@ -127,24 +143,25 @@ function ruleOfDrawn(
   least: number,
   fixed: ReadonlyMap<string, Fixed>,
 ): Rule | "exact" | undefined {
-  const { equation, epilogue, time } = computation;
-  const tensors = Object.values(computation.tensors);
-  const elements = tensors.reduce((sum, t) => sum + elementCount(t), 0);
+  const { time } = computation;
+  const { sum } = partsOf(computation);
+  const { equation } = sum;
+  const tensors = Object.values(sum.tensors);
+  const elements = Object.values(computation.tensors).reduce((all, t) => all + elementCount(t), 0);
   const large = LARGE_POINTS[isInteger(targetOf(computation).dtype) ? "integers" : "floats"];
   if (elements < least && pointCount(computation) < large) return undefined;
-  if (epilogue || (equation.op !== "+=" && equation.op !== "=")) return undefined;
-  const isStored = time ? liesRowMajor : (t: Tensor): boolean => memoryElements(t) === elementCount(t);
-  if (!tensors.every(isStored)) return undefined;
-  if (time ? inputsOf(computation).length > 1 || fixed.size > 0 : isRecurrent(equation) || !sharedAxis(computation))
+  if (equation.op !== "+=" && equation.op !== "=") return undefined;
+  if (time && !tensors.every(liesRowMajor)) return undefined;
+  if (time ? inputsOf(computation).length > 1 || fixed.size > 0 : isRecurrent(equation) || !sharedAxis(sum))
     return undefined;
   if (time && !sharedAxis(time.step)) return undefined;
   if (readsIndices(equation.value)) return undefined;
   if ([...walk(equation.value)].some((e) => e.kind === "compare" && comparesElements(e))) return undefined;
-  if (!time && tensors.every(({ dtype }) => isInteger(dtype)))
-    return isOfIntegers(equation.value) ? "exact" : undefined;
-  const types: readonly DType[] = time ? ["f32", "f64"] : ["f32", "f64", "bf16", "f16"];
-  if (!tensors.every(({ dtype }) => types.includes(dtype))) return undefined;
-  const rule = boundRule(computation);
+  const isExact = !time && tensors.every(({ dtype }) => isInteger(dtype));
+  if (!isFinishedByProgram(computation, isExact)) return undefined;
+  if (isExact) return isOfIntegers(equation.value) ? "exact" : undefined;
+  if (time && !tensors.every(({ dtype }) => dtype === "f32" || dtype === "f64")) return undefined;
+  const rule = boundRule(sum);
   if (!rule || typeof rule.chain !== "number") return undefined;
   if (time ? !rule.growth : largestValue(equation.value, () => 1) === undefined) return undefined;
   return { ...rule, chain: rule.chain };
@@ -187,9 +204,16 @@ function fixedOf(inputs: Inputs): ReadonlyMap<string, Fixed> {
 type Sizes = (tensor: string) => number;
 
 const sizesOf =
-  ({ tensors }: Computation, drawn: number, fixed: ReadonlyMap<string, Fixed>): Sizes =>
-  (tensor) =>
-    fixed.get(tensor)?.largest ?? Math.min(drawn, rangeOf(tensors[tensor]?.dtype ?? "f64")[1]);
+  ({ tensors }: Computation, name: ReferenceSet["name"], drawn: number, fixed: ReadonlyMap<string, Fixed>): Sizes =>
+  (tensor) => {
+    const { dtype = "f64" } = tensors[tensor] ?? {};
+    const [least, most] = rangeOf(dtype);
+    // Integers are drawn from their whole range, except in an exact set.
+    return (
+      fixed.get(tensor)?.largest ??
+      (isInteger(dtype) && name !== "exact" ? Math.max(-least, most) : Math.min(drawn, most))
+    );
+  };
 
 /** The largest integer with which all sums are exact in their type; undefined if there is none. */
 function largestExact(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number | undefined {
@@ -197,7 +221,8 @@ function largestExact(computation: Computation, rule: Rule, fixed: ReadonlyMap<s
   const grain = computation.time ? 1 : grainOf(computation.equation.value, fixed);
   if (grain === undefined) return undefined;
   return WHOLE.find(
-    (largest) => sizeOfAll(computation, rule, "exact", sizesOf(computation, largest, fixed)) <= grain * rule.exactBelow,
+    (largest) =>
+      sizeOfAll(computation, rule, "exact", sizesOf(computation, "exact", largest, fixed)) <= grain * rule.exactBelow,
   );
 }
 
@@ -244,10 +269,13 @@ function sizeOfAll(computation: Computation, rule: Rule, name: ReferenceSet["nam
   return rule.chain * value;
 }
 
-/** The largest inputs for which every sum fits into its type. */
+/** The largest inputs for which every sum fits into its type, and what an epilogue makes of it into its own. */
 function largestThatFits(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number {
-  let large = largestInput(computation);
-  while (large > 2 && !(sizeOfAll(computation, rule, "extreme", sizesOf(computation, large, fixed)) < rule.roof))
+  const { sum, epilogue } = partsOf(computation);
+  const output = outputOf(computation).dtype;
+  const roof = epilogue && !isInteger(output) ? Math.min(rule.roof, rangeOf(output)[1] / ROOM_OF_EPILOGUE) : rule.roof;
+  let large = largestInput(sum);
+  while (large > 2 && !(sizeOfAll(sum, rule, "extreme", sizesOf(sum, "extreme", large, fixed)) < roof))
     large = Math.sqrt(large);
   return large;
 }
@@ -262,7 +290,7 @@ function largestValue(e: Expr, sizes: Sizes): number | undefined {
     case "negate":
       return largestValue(e.value, sizes);
     case "cast":
-      return e.dtype === "f32" || e.dtype === "f64" ? largestValue(e.value, sizes) : undefined;
+      return isInteger(e.dtype) ? undefined : largestValue(e.value, sizes);
     case "binary": {
       const [left, right] = [largestValue(e.left, sizes), largestValue(e.right, sizes)];
       if (left === undefined || right === undefined) return undefined;
@@ -280,13 +308,18 @@ interface Wanted {
   readonly within: number;
 }
 
-/** The sets, drawn and computed by one run of the program. */
+interface Stored {
+  readonly set: ReferenceSet;
+  readonly tells: boolean;
+}
+
+/** The sets, drawn and computed by one run of the program; undefined if results are too large for their type. */
 async function storedSets(
   computation: Computation,
   seed: number,
   wanted: readonly Wanted[],
   options: DrawnOptions,
-): Promise<readonly { readonly set: ReferenceSet; readonly tells: boolean }[]> {
+): Promise<readonly Stored[] | undefined> {
   const { fixed = {} } = options;
   const program = await compileSource(
     drawnSource(computation, new Set(Object.keys(fixed))),
@@ -309,20 +342,17 @@ async function storedSets(
         ),
       );
   }
-  const sets = wanted.map(({ name, within }) => {
+  const output = outputOf(computation);
+  const holes = checkedIn(output);
+  const checked = holes && join(own, "checked");
+  if (checked) await writeFile(checked, holes);
+  const sets = wanted.map(({ name, largest, within }) => {
     const inputs = inputsOf(computation).map((t, i) => join(own, fixed[t.name] ? t.name : `${name}.input${i}`));
-    const files: SetFiles = {
-      name,
-      inputs,
-      checked: undefined,
-      expected: join(own, `${name}.expected`),
-      tolerance: within,
-    };
-    return new StoredSet(computation, name, within, files);
+    return { name, largest, within, files: { name, inputs, checked, expected: join(own, `${name}.expected`) } };
   });
-  const words = sets.flatMap(({ name, files }, i) => {
+  const words = sets.flatMap(({ name, largest, within, files }) => {
     const kind = SETS.indexOf(name);
-    return [`${kind}`, `${3 * seed + kind}`, `${wanted[i]?.largest}`, ...files.inputs, files.expected];
+    return [`${kind}`, `${3 * seed + kind}`, `${largest}`, `${within}`, ...files.inputs, files.expected];
   });
   const doing = "drawing inputs and computing what kernels must answer";
   const run = await onFreeCores(options.cores, (threads, cpus) =>
@@ -339,10 +369,15 @@ async function storedSets(
       toolProblem(run, doing) ?? new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`)
     );
   const told = run.stdout.trim().split("\n");
-  return sets.map((set, i) => {
-    const [least = 0, most = 0, finite = 0] = (told[i] ?? "").split(" ").map(Number);
-    return { set, tells: finite === 1 && tellsApart(least, most, elementCount(targetOf(computation)), set.within) };
+  const stored = sets.map(({ name, files }, i) => {
+    const [least = 0, most = 0, finite = 0, within = 0] = (told[i] ?? "").split(" ").map(Number);
+    const set = new StoredSet(computation, name, within, { ...files, tolerance: within });
+    const isWhole = finite === 1 && Number.isFinite(within);
+    return { set, isWhole, tells: isWhole && tellsApart(least, most, elementCount(output), within) };
   });
+  if (computation.time || stored.every(({ isWhole }) => isWhole)) return stored;
+  await rm(own, { recursive: true, force: true });
+  return undefined;
 }
 
 /** A set in files, whose values are read on demand. */
@@ -374,6 +409,6 @@ class StoredSet implements ReferenceSet {
   }
 
   get tolerance(): Float64Array {
-    return new Float64Array(elementCount(outputOf(this.computation))).fill(this.within);
+    return new Float64Array(memoryElements(outputOf(this.computation))).fill(this.within);
   }
 }

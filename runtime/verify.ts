@@ -135,10 +135,13 @@ export async function referenceFor(
     });
   }
   if (time && sets.length === 0) throw unverifiable(computation.name, time.steps);
-  const reference = { computation, sets, ...(leftOut.length > 0 && { leftOut }) };
-  if (memoryElements(output) === elementCount(output)) return { ...reference, checked: undefined };
-  const everywhere = toMemory(output, new Float64Array(elementCount(output)).fill(1), () => 0);
-  return { ...reference, checked: Uint8Array.from(everywhere) };
+  return { computation, sets, checked: checkedIn(output), ...(leftOut.length > 0 && { leftOut }) };
+}
+
+/** 0 where the memory of a tensor holds no element; undefined if there are no holes. */
+export function checkedIn(output: Tensor): Uint8Array | undefined {
+  if (memoryElements(output) === elementCount(output)) return undefined;
+  return Uint8Array.from(toMemory(output, new Float64Array(elementCount(output)).fill(1), () => 0));
 }
 
 /** The reason why a set is left out for time steps: they make fractions of integers, or rounding would hide wrong results. */

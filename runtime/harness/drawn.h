@@ -17,6 +17,13 @@ template <class T> struct Plain {
   template <class V> void set(Int at, V value) { data[at] = T(value); }
 };
 
+/* Sums, each moved by a distance: the ends of what they may be. */
+template <class T> struct Moved {
+  const T* data = nullptr;
+  double by = 0;
+  double operator[](Int at) const { return double(data[at]) + by; }
+};
+
 [[noreturn]] inline void end_with(const char* what, int error) {
   errno = error;
   perror(what);
@@ -81,7 +88,7 @@ inline uint32_t mixed(uint32_t x) {
 
 /*
  *            floats                                      integers
- * exact      whole numbers from -large to large, 1 to 3
+ * exact      whole numbers from -large to large, 1 to 3      the same, unsigned ones from 0
  * random     between -1 and 1                            of the whole range
  * extreme    of very unequal size, up to `large`         mostly the largest or the smallest
  */
@@ -99,7 +106,14 @@ template <class T, class Put> void draw_each(Int first, Int last, Set set, uint3
       constexpr T most = T((1ull << (8 * sizeof(T) - is_signed)) - 1), least = is_signed ? T(-Int(most) - 1) : T(0);
       /* Two neighbours of the largest value saturate a sum of two products. */
       const T ends[] = {most, most, most, most, least, least, least, T(most - 1), T(least + 1), T(1)};
-      if (set == RANDOM)
+      const int whole = int(large), values = 2 * whole + 1;
+      const auto small = [=](uint32_t bits) { return int((bits >> 16) * values >> 16) - whole; };
+      if (set == EXACT)
+        for (Int i = begin; i < end; i++) {
+          const int value = small(mixed(own + uint32_t(i)));
+          put(i, T(is_signed || value > 0 ? value : 0));
+        }
+      else if (set == RANDOM)
         for (Int i = begin; i < end; i++) put(i, T(mixed(own + uint32_t(i)) >> spare));
       else
         for (Int i = begin; i < end; i++) put(i, ends[(mixed(own + uint32_t(i)) >> 16) * 10 >> 16]);
@@ -155,13 +169,64 @@ inline uint16_t encoded(f16, float value) {
 }
 inline double largest(f16) { return 65504; }
 
-template <class F> void draw_short(F kind, uint16_t* to, Int first, Int last, Set set, uint32_t key, double large) {
+/* Wider floats are stored as they are. */
+inline float encoded(tf32, float value) { return value; }
+inline double largest(tf32) { return 0x1.ffcp127; }
+inline float encoded(f32, float value) { return value; }
+inline double largest(f32) { return 0x1.fffffep127; }
+inline double encoded(f64, double value) { return value; }
+inline double largest(f64) { return 0x1.fffffffffffffp1023; }
+
+/* For types with fewer fraction bits than their elements are drawn with. */
+template <class F, class T> void draw_rounded(F kind, T* to, Int first, Int last, Set set, uint32_t key, double large) {
   const double most = large < largest(kind) ? large : largest(kind);
   draw_each<float>(first, last, set, key, most, [=](Int i, float value) { to[i] = encoded(kind, float(F::wrap(double(value)))); });
 }
 
-/* Reports least and greatest value and whether all are finite, which shows whether wrong answers can be detected. */
-template <class T> void report(const T* values, Int count) {
+/* What an epilogue does with an input, which decides how large it is drawn. */
+enum Role { TERM, FACTOR, DIVISOR };
+
+/* Draws an input of an epilogue such that the results cover `aim`: sums times `ratio` are about as large. */
+template <class F, class T>
+void draw_beside(F kind, T* to, Int first, Int last, Set set, uint32_t key, Role role, double aim, double ratio) {
+  for (Int i = first; i < last; i++) {
+    const uint32_t bits = mixed(mixed(key + uint32_t(i >> 16) * 0x9e3779b9u) + uint32_t(i));
+    const double unit = double(mixed(bits ^ 0x9e3779b9u)) * 0x1p-32;
+    const double factor = (bits & 7 ? 1 : -1) * (0.25 + 1.5 * unit);
+    const double value = role == DIVISOR ? factor / ratio : role == FACTOR ? factor * ratio : (2 * unit - 1) * aim;
+    if constexpr (F::integer) {
+      const Int whole = F::saturate(round_even(value)), end = bits & 8 ? F::most : F::least;
+      to[i] = T(set == EXTREME && (bits >> 4 & 3) == 0 ? end : whole ? whole : 1);
+    } else {
+      const double most = largest(kind);
+      to[i] = encoded(kind, F::wrap(value < -most ? -most : value > most ? most : value));
+    }
+  }
+}
+
+/* The root mean square of a sample; 1 if all are 0. */
+template <class T> double spread_of(const T* sums, Int count) {
+  const Int step = count / 65536 + 1;
+  double total = 0, taken = 0;
+  for (Int i = 0; i < count; i += step) total += double(sums[i]) * double(sums[i]), taken++;
+  return total > 0 ? __builtin_sqrt(total / taken) : 1;
+}
+
+/* The largest difference; not a number if one of them is. */
+template <class T> double furthest(const T* a, const T* b, Int count) {
+  double most = 0;
+  for (Int i = 0; i < count; i++) {
+    const double apart = __builtin_fabs(double(a[i]) - double(b[i]));
+    most = apart > most || is_nan(apart) ? apart : most;
+  }
+  return most;
+}
+
+/*
+ * Reports least and greatest value and whether all are finite, which shows whether wrong answers can be detected; and how
+ * far off a right answer may be.
+ */
+template <class T> void report(const T* values, Int count, double within) {
   T least = values[0], most = values[0];
   bool finite = true;
   for (Int i = 0; i < count; i++) {
@@ -169,5 +234,5 @@ template <class T> void report(const T* values, Int count) {
     most = values[i] > most ? values[i] : most;
     finite &= values[i] - values[i] == 0;
   }
-  printf("%.17g %.17g %d\n", double(least), double(most), int(finite));
+  printf("%.17g %.17g %d %.17g\n", double(least), double(most), int(finite), within);
 }
