@@ -26,6 +26,12 @@ export function isBusy(error: unknown): boolean {
   return error instanceof Sqlite.SqliteError && /^SQLITE_(BUSY|LOCKED)/.test(error.code);
 }
 
+/** The disk has no room. */
+export function isFull(error: unknown): boolean {
+  // The -shm file could not grow: the first write to a full disk.
+  return error instanceof Sqlite.SqliteError && /^SQLITE_(FULL|IOERR_SHMSIZE)/.test(error.code);
+}
+
 /**
  * The error to show in place of SQLite's; other errors pass unchanged.
  * @param doing the operation, `recording a trial`
@@ -49,6 +55,7 @@ export function explained(error: unknown, path: string, doing: string): unknown 
       error,
     );
   if (!(error instanceof Sqlite.SqliteError)) return error;
+  if (isFull(error)) return fullDisk(path, doing, error);
   const said = `${path}: ${error.message} (${error.code}) while ${doing}`;
   // An extended code refines its primary one: SQLITE_READONLY_DBMOVED is an SQLITE_READONLY.
   const code = error.code.split("_", 2).join("_");
@@ -78,8 +85,6 @@ export function explained(error: unknown, path: string, doing: string): unknown 
         `look at the permissions of the file and of ${dirname(path)}: even reading needs -wal and -shm files beside it`,
         error,
       );
-    case "SQLITE_FULL":
-      return fullDisk(path, doing, error);
     case "SQLITE_BUSY":
     case "SQLITE_LOCKED":
       return new DatabaseError(
@@ -91,8 +96,6 @@ export function explained(error: unknown, path: string, doing: string): unknown 
     case "SQLITE_CORRUPT":
       return new DatabaseError("damaged", said, `save what can be read: sqlite3 ${path} .recover`, error);
     case "SQLITE_IOERR":
-      // The -shm file could not grow: the first write to a full disk.
-      if (error.code === "SQLITE_IOERR_SHMSIZE") return fullDisk(path, doing, error);
       return new DatabaseError("io", said, "the disk refused; what was committed before is in the file", error);
     default:
       return error;

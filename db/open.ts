@@ -8,14 +8,24 @@
  * WAL lets readers read while one process writes; `synchronous = FULL` makes a commit survive a power cut, not only a kill.
  */
 
-import { accessSync, closeSync, constants, existsSync, fsyncSync, openSync, renameSync, statSync } from "node:fs";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
 import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { memoisedPair } from "../abstraction/memoised.ts";
 import { shellWord, visible } from "../abstraction/text.ts";
 import { databaseOption } from "./default.ts";
-import { DatabaseError, explained, isBusy } from "./error.ts";
+import { DatabaseError, explained, isBusy, isFull } from "./error.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
 import { type Seals, sealsOf } from "./seal.ts";
 
@@ -66,6 +76,7 @@ export function openDatabase(
   const seals = sealsOf(options.key);
   const latest = latestOf(migrations);
   checkPath(path, readonly, options.existing ?? readonly);
+  const isNew = !readonly && path !== ":memory:" && !existsSync(path);
   // A reader creates these files but cannot remove them, so only a writer may create them.
   const leavesLog = readonly && path !== ":memory:" && !existsSync(`${path}-wal`);
   const open = (look: boolean): Sqlite.Database => {
@@ -112,7 +123,9 @@ export function openDatabase(
         backup && `${path} was brought from schema ${found} to ${latest}; the file as it was is kept in ${backup}`;
       return handle(sqlite, path, latest, false, patience, seals, notice);
     } catch (error) {
+      const isUnbegun = isNew && isFull(error) && holdsNothing(sqlite, path);
       sqlite.close();
+      if (isUnbegun) for (const end of ["", "-wal", "-shm"]) rmSync(path + end, { force: true });
       throw error;
     }
   });
@@ -219,6 +232,16 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
     const what = found ? `${path} cannot be written` : `${path} cannot be made in ${dirname(path)}`;
     const whose = found ? "its permissions" : "the permissions of the folder";
     throw new DatabaseError("readonly", `${what}: ${reasonOf(error)}`, `change ${whose}, or name another file`);
+  }
+}
+
+/** Whether nothing was committed to a file that a full disk did not let begin. Another process may have begun it meanwhile. */
+function holdsNothing(sqlite: Sqlite.Database, path: string): boolean {
+  try {
+    return recognise(sqlite, path) === 0;
+  } catch {
+    // Without room for the -shm file nothing can be read; nor can anybody have written if the log is empty.
+    return (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0;
   }
 }
 

@@ -1,6 +1,6 @@
 /** @file The file of a database: opened, refused, locked, full, damaged, migrated from schema to schema. */
 
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Database, idOf, openDatabase, queryTrials, recordTrial, showTrial } from "../db/index.ts";
@@ -118,6 +118,20 @@ describe("a file", () => {
     `);
     expect(queryTrials(db).map((t) => t.id)).toEqual([id]);
     expect(db.sqlite.prepare("SELECT count(*) FROM workloads").pluck().get()).toBe(1);
+  });
+
+  /** More than the file may hold from now on. */
+  const GREEDY = "PRAGMA max_page_count = 1; CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(1000000))";
+
+  it("that a full disk does not let begin is removed again, and one that was there is not", () => {
+    const greedy = { version: SCHEMA_VERSION + 1, summary: "", sql: GREEDY };
+    const open = (name: string): string => told(() => openAt(shop.path(name), {}, [...MIGRATIONS, greedy]));
+    const onlyGreedy = (name: string): string => told(() => openAt(shop.path(name), {}, [{ ...greedy, version: 1 }]));
+    expect(onlyGreedy("new.db")).toMatch(/^full: .*new.db: no space left on the device while opening it/);
+    expect(readdirSync(shop.path("")).filter((name) => name.startsWith("new.db"))).toEqual([]);
+    openDatabase(shop.path("old.db")).close();
+    expect(open("old.db")).toMatch(/^full: /);
+    expect(existsSync(shop.path("old.db"))).toBe(true);
   });
 
   it("with a damaged record names the record", () => {
