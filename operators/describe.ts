@@ -161,7 +161,7 @@ function asEquation(computation: Computation): WorkloadWords {
     types,
     layout: others.join(","),
     epilogue: ending,
-    besides: saidByWords(computation) ? "" : Object.values(computation.tensors).map(tensorText).join(" "),
+    besides: unsaidBy(computation),
   };
 }
 
@@ -178,8 +178,8 @@ function equationEnding({ epilogue }: Computation): string {
   return preset ?? text;
 }
 
-/** Whether an equation with these extents, types and layouts gives this computation. */
-function saidByWords(computation: Computation): boolean {
+/** The tensors that are other than an equation with these extents, types and layouts makes them: `b constant`. */
+function unsaidBy(computation: Computation): string {
   const { equation, epilogue } = computation;
   const sum = targetOf(computation);
   const output = outputOf(computation);
@@ -208,7 +208,14 @@ function saidByWords(computation: Computation): boolean {
       tensors: epilogue ? { ...tensors, [sum.name]: { dtype: sum.dtype } } : tensors,
     }),
   );
-  return made !== undefined && computationKey(made) === computationKey(computation);
+  if (made !== undefined && computationKey(made) === computationKey(computation)) return "";
+  const all = Object.values(computation.tensors);
+  const others = all.flatMap((t): readonly string[] => {
+    const usual = made?.tensors[t.name];
+    if (usual === undefined || tensorText({ ...usual, constant: t.constant }) !== tensorText(t)) return [tensorText(t)];
+    return usual.constant === t.constant ? [] : [`${t.name} ${t.constant ? "constant" : "not constant"}`];
+  });
+  return (others.length > 0 ? others : all.map(tensorText)).join(" ");
 }
 
 /** `a:u8[64,64]@m*64 + k constant`. */

@@ -148,26 +148,28 @@ describe("the data of a page", () => {
 });
 
 describe("a workload that only its tensors tell apart", () => {
-  it("has their storage in its own section, and no column of formulas in the overview", () => {
+  it.each([
+    ["a weight", { dtype: "s8", constant: true }, "b constant"],
+    ["rows further apart", { dtype: "s8", storage: "64*k + n" }, "b:s8[16,32]@64*k+n"],
+  ] as const)("says of %s what is unusual in its own section, and not in the overview", (_, b, unusual) => {
     const constant: Workload = {
       computation: defineComputation({
         equation: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
         extents: { m: 64, n: 32, k: 16 },
-        tensors: { a: "u8", b: { dtype: "s8", constant: true } },
+        tensors: { a: "u8", b },
       }),
     };
-    const file = shop.path("constant.db");
+    const file = shop.path(`${unusual.slice(0, 4)}.db`);
     const db = openDatabase(file);
     recordTrial(db, newTrial(1, { workload: constant, trial: trial(measured(10), 1) }));
     const told = gatherReport(db, {}, 1);
     db.close();
-    const storage = "c:s32[64,32]@m*32+n a:u8[64,16]@m*16+k b:s8[16,32]@k*32+n constant";
     expect(told.subjects.map(({ layout, besides }) => ({ layout, besides }))).toEqual([
-      { layout: "", besides: storage },
+      { layout: "", besides: unusual },
     ]);
     const [overview = "", section = ""] = reportPage(told).split("<article");
-    expect(overview).not.toContain("@m*32+n");
-    expect(section).toContain(`<p><code>${storage}</code></p>`);
-    expect(trialsCsv(told)).toContain(storage);
+    expect(overview).not.toContain(unusual);
+    expect(section).toContain(`<p><code>${unusual}</code></p>`);
+    expect(trialsCsv(told)).toContain(unusual);
   });
 });
