@@ -26,13 +26,18 @@ import { CM_HOST_HEAD, cmHost } from "../codegen/cm-host.ts";
 /**
  * Checks a file before the work for it starts.
  * @throws EnvironmentError when a file named by an option cannot be written, so that no search is run in vain
- * @throws UsageError for a directory, and for a database, whose records would be lost
+ * @throws UsageError for a directory, and for a database and the files of SQLite beside it, whose records would be lost
  */
 export function checkWritable(option: string, file: string): void {
   try {
     const found = statSync(file, { throwIfNoEntry: false });
     if (found?.isDirectory()) throw new UsageError(`${option} ${file} is a directory`, { hint: "name a file in it" });
-    if (found?.isFile() && isDatabase(file))
+    const [, database] = /^(.+)-(?:wal|shm|journal)$/.exec(file) ?? [];
+    if (database !== undefined && isDatabase(database))
+      throw new UsageError(`${option} ${file} belongs to the database ${database}: records would be lost`, {
+        hint: "name another file",
+      });
+    if (isDatabase(file))
       throw new UsageError(`${option} ${file} is a database: its records would be lost`, { hint: "name another file" });
     accessSync(found ? file : `${dirname(file)}/.`, constants.W_OK);
   } catch (error) {
@@ -46,6 +51,7 @@ const DATABASE_HEAD = Buffer.from("SQLite format 3\0");
 
 /** A file that cannot be read may still be replaced, and is taken for no database. */
 function isDatabase(file: string): boolean {
+  if (!statSync(file, { throwIfNoEntry: false })?.isFile()) return false;
   const head = Buffer.alloc(DATABASE_HEAD.length);
   const handle = attempt(() => openSync(file, "r"));
   if (handle === undefined) return false;

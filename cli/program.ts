@@ -204,6 +204,7 @@ function namesOfCommands(): readonly string[] {
 async function checkFirst([first, ...rest]: readonly string[], names: readonly string[]): Promise<void> {
   if (first === undefined || names.includes(first) || /^(help|completion|-h|--help|-V|--version)$/.test(first)) return;
   const what = `unknown ${first.startsWith("-") ? "option" : "command"} "${first}"`;
+  if (/^-*v(ersion)?$/i.test(first)) throw new UsageError(what, { hint: "did you mean automap --version?" });
   const later = rest.find((word) => names.includes(word));
   if (later !== undefined) throw new UsageError(what, { hint: `the command comes first: automap ${later}` });
   const small = first.toLowerCase();
@@ -235,7 +236,14 @@ function brokenTo(width: number, text: string): string {
 
 /** Rewrites commander's own errors in the style of the others. */
 function sayAsWeDo(text: string): string {
-  return text.replace(/^error: /, "automap: ").replace(/\n\(Did you mean (.*)\?\)/, "\n  did you mean $1?");
+  return text
+    .replace(/^error: /, "automap: ")
+    .replace(/\n\(Did you mean (.*)\?\)/, "\n  did you mean $1?")
+    .replace(
+      /too many arguments for '(.*)'\. Expected (\d+) arguments? but got (\d+)\./,
+      (_, name: string, most: string, given: string) =>
+        `too many arguments: ${name} takes ${most === "0" ? "none" : most}, got ${given}`,
+    );
 }
 
 /** After a usage error, tells how to show the help of that command. */

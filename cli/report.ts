@@ -14,7 +14,7 @@ import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import { parseOptions, positiveInteger } from "./options.ts";
+import { parseOptions, positiveInteger, unexpected } from "./options.ts";
 import { EXIT, type ExitCode, print, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -66,7 +66,17 @@ export function registerReport(command: Command, finish: (code: ExitCode) => voi
         "Its tables sort, and its trials can be saved from it as CSV and JSON.",
       ].join("\n"),
     )
-    .action(async (raw: unknown) => finish(await report(parseOptions(options, raw))));
+    .allowExcessArguments()
+    .action(async (raw: unknown, command: Command) => {
+      const [stray] = command.args;
+      if (stray !== undefined)
+        throw unexpected(
+          stray,
+          command,
+          "-o names the page, and --db the database: automap report --db automap.db -o report.html",
+        );
+      finish(await report(parseOptions(options, raw)));
+    });
 }
 
 const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];

@@ -22,7 +22,7 @@ import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
-import { isPlain, languagesFor, usableIntrinsics } from "../session/choose.ts";
+import { isPlain, languagesFor, tiersOf, usableIntrinsics } from "../session/choose.ts";
 import { checkEmulated } from "../session/emulators.ts";
 import { checkCores, checkJudged } from "../session/judge.ts";
 import { checkMemory } from "../session/memory.ts";
@@ -156,8 +156,8 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   // From its first output on, Ctrl-C ends a search and tells how to resume it.
   const isSearch = !given.modelOnly && !isJudged;
   const interrupts = heardInterrupts(isSearch ? "search" : "ranking");
-  const instructions = intrinsics.filter((i) => !isPlain(i)).length;
-  const choice = instructions > 0 ? counted(instructions, "instruction") : `${intrinsics.length} rows of plain C++`;
+  const [offered = intrinsics] = tiersOf(chosen.computation, intrinsics);
+  const choice = offered.some(isPlain) ? `${offered.length} rows of plain C++` : counted(offered.length, "instruction");
   const label = workloadLabel(describeWorkload(chosen), given.name);
   remark(`${label} on ${machine.name}: ${choice} to choose from`);
   if (chosen.assumed.length > 0) remark(style("dim", `by default: ${chosen.assumed.join(" ")}`));
