@@ -2,6 +2,8 @@
 
 /** Ends a round while its kernels compile. The remaining ones are neither compiled nor measured. */
 export interface Until {
+  /** Aborted shortly before the time is up: what is compiled by then can still be measured, and nothing else is compiled. */
+  readonly soon: AbortSignal;
   /** Aborted when time is up. */
   readonly time: AbortSignal;
   /** Aborted when the user stops. */

@@ -4,6 +4,7 @@ import { setImmediate } from "node:timers/promises";
 import type { Candidate } from "../abstraction/candidate.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement } from "../abstraction/trial.ts";
+import type { Until } from "../runtime/until.ts";
 import type { TunePhase } from "../tuner/search.ts";
 import type { SessionSpace } from "./session-space.ts";
 import type { Bench } from "./workplace.ts";
@@ -12,39 +13,36 @@ import type { Bench } from "./workplace.ts";
 export function measuredInTime(
   space: SessionSpace,
   bench: Bench,
-  {
-    time,
-    stop,
-    phase,
-  }: {
-    readonly time: AbortSignal;
-    readonly stop: AbortSignal;
+  { phase, ...signals }: Pick<Until, "soon" | "time" | "stop"> & {
     readonly phase: (name: TunePhase, of: number) => void;
   },
 ) {
   let isAnswered = false;
-  return async function* (candidates: readonly Candidate[], goal?: number): AsyncGenerator<Measurement> {
+  return async function* (candidates: readonly Candidate[], goal?: number): AsyncGenerator<Measurement | undefined> {
     const kernels: Kernel[] = [];
     phase("writing", candidates.length);
     // Kernels are generated one by one. Each compiles while the next is generated, and signals are handled in between.
     for (const candidate of candidates) {
-      if (stop.aborted) return;
+      if (signals.stop.aborted) return;
       const kernel = space.kernelOf(candidate);
-      bench.begin(kernel, stop);
+      bench.begin(kernel, signals.stop);
       kernels.push(kernel);
       await setImmediate();
     }
     phase("compiling", kernels.length);
-    for await (const answer of await bench.measure(kernels, { time, stop, goal, needsOne: !isAnswered })) {
+    for await (const answer of await bench.measure(kernels, { ...signals, goal, needsOne: !isAnswered })) {
       isAnswered = true;
       yield answer;
     }
   };
 }
 
-/** All answers of measurements that end together, whose kernels are recorded together. */
-export async function all(answers: AsyncIterable<Measurement>): Promise<readonly Measurement[]> {
+/** All answers of measurements that end together, whose kernels are recorded together; those up to the first that there was no time for. */
+export async function all(answers: AsyncIterable<Measurement | undefined>): Promise<readonly Measurement[]> {
   const kept: Measurement[] = [];
-  for await (const answer of answers) kept.push(answer);
+  for await (const answer of answers) {
+    if (answer === undefined) break;
+    kept.push(answer);
+  }
   return kept;
 }

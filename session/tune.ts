@@ -150,6 +150,8 @@ export const DEFAULT_TRIALS = 160;
 /** A stopped search ends within this time, with finals only if they fit into it. */
 const FINALS_AFTER_STOP_MS = 1000;
 const LEAST_SECONDS = 0.1;
+/** So long before the time is up, what is compiled of a round is measured; at most a quarter of the time. Eight kernels of a millisecond take half of it. */
+const LAST_ROUND_MS = 500;
 /** Fraction of `within` after which enumeration is cut short, so that there is time to measure what it found. */
 const ENUMERATION_SHARE = 0.75;
 /** Enumeration always gets this long, however long the rest took. Nearly all enumerations finish within it. */
@@ -339,7 +341,8 @@ async function searchPrepared(
   const time = AbortSignal.timeout(Math.ceil(1000 * left));
   const rounds = batch === undefined || options.within !== undefined ? time : new AbortController().signal;
   const phase = (name: TunePhase, of: number): void => options.onEvent?.({ kind: "phase", phase: name, of });
-  const inTime = measuredInTime(space, bench, { time: rounds, stop, phase });
+  const soon = AbortSignal.timeout(Math.ceil(1000 * left - Math.min(LAST_ROUND_MS, 250 * left)));
+  const inTime = measuredInTime(space, bench, { soon, time: rounds, stop, phase });
   const cache = cacheOf(options);
   const store = storeIn(db, { workload, environment, run, space, threads, cache });
   const late = following(stop, FINALS_AFTER_STOP_MS);

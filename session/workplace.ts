@@ -82,11 +82,11 @@ export interface Bench {
   readonly leftOut?: Reference["leftOut"];
   /** Starts compiling a kernel that will be measured next, unless the user has stopped the search. */
   readonly begin: (kernel: Kernel, stop: AbortSignal) => void;
-  /** Measures kernels. They compile in parallel; none is timed while another compiles. */
+  /** Measures kernels. They compile in parallel; none is timed while another compiles. Undefined for one that there was no time for. */
   readonly measure: (
     kernels: readonly Kernel[],
     until?: Until,
-  ) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
+  ) => AsyncIterable<Measurement | undefined> | Promise<readonly Measurement[]>;
   /** Measures kernels in one process on the same memory, in alternating batches. */
   readonly compare: (kernels: readonly Kernel[]) => Promise<readonly Measurement[]>;
 }
@@ -175,15 +175,21 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
       return {
         ...(leftOut && { leftOut }),
         begin: (kernel, stop) => void compile(kernel, AbortSignal.any([ended.signal, stop])),
-        async *measure(kernels, until): AsyncGenerator<Measurement> {
+        async *measure(kernels, until): AsyncGenerator<Measurement | undefined> {
           const compiled = kernels.map((kernel) => compile(kernel, ended.signal));
+          const ready = new Set<Kernel>();
+          for (const [i, kernel] of kernels.entries()) compiled[i]?.then(() => ready.add(kernel)).catch(() => undefined);
           try {
             const inTime = await isDoneBefore(
               Promise.all(compiled),
-              until && AbortSignal.any([until.time, until.stop]),
+              until && AbortSignal.any([until.soon, until.stop]),
             );
-            if (!inTime && !(until?.needsOne && (await isDoneBefore(compiled[0], until.stop)))) return;
-            yield* raceUntil(runner, inTime ? kernels : kernels.slice(0, 1), reference, cache, until);
+            if (!inTime && until?.needsOne && ready.size === 0) await isDoneBefore(compiled[0], until.stop);
+            if (!inTime && until?.stop.aborted) return;
+            // What is not compiled now never will be.
+            if (!inTime) ended.abort();
+            const timely = kernels.filter((kernel) => inTime || ready.has(kernel));
+            yield* amongAll(kernels, timely, raceUntil(runner, timely, reference, cache, until));
           } finally {
             ended.abort();
             [compiling, ended] = [new Map(), new AbortController()];
@@ -195,6 +201,23 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
     waited: () => runner.cores.waited(),
     close: () => runner.close(),
   };
+}
+
+/** The answers of some kernels among all, in order, and undefined for the others; no more once the answers end. */
+async function* amongAll<T>(
+  kernels: readonly Kernel[],
+  some: readonly Kernel[],
+  answers: AsyncGenerator<T, void>,
+): AsyncGenerator<T | undefined, void> {
+  try {
+    for (const kernel of kernels) {
+      const next = some.includes(kernel) ? await answers.next() : undefined;
+      if (next?.done) return;
+      yield next?.value;
+    }
+  } finally {
+    await answers.return();
+  }
 }
 
 /** Measures kernels until the user stops or the time is up. A kernel that hangs is then not waited for. */

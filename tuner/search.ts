@@ -56,14 +56,15 @@ export interface SearchOptions<C> {
   /** Fast, and constant until `learn` is called; undefined, or seconds that are not positive and finite, when the model cannot tell. */
   readonly predict: (candidate: C) => Prediction | undefined;
   /**
-   * The measurements in order, one for each candidate. An iterable is consumed one by one, and its `return` is called when the search ends
-   * early. The results of a promise are recorded when it resolves, or when it is rejected with a {@link CutShort}.
+   * The measurements in order, one for each candidate; undefined for one that there was no time to measure, after which the search ends. An
+   * iterable is consumed one by one, and its `return` is called when the search ends early. The results of a promise are recorded when it
+   * resolves, or when it is rejected with a {@link CutShort}.
    * @param goal the shortest median so far, in seconds: a kernel that is clearly slower need not be timed to the end
    */
   readonly measure: (
     batch: readonly C[],
     goal: number | undefined,
-  ) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
+  ) => AsyncIterable<Measurement | undefined> | Promise<readonly Measurement[]>;
   readonly store: TrialStore<C>;
   readonly strategy: Strategy;
   readonly strategyOptions?: Readonly<Record<string, number>>;
@@ -171,6 +172,8 @@ class Running<C> {
   private readonly tried = new Set<string>();
   private leader: TrialOf<C> | undefined;
   private measured = 0;
+  /** Whether there was no time for a candidate that was proposed. */
+  private isCut = false;
 
   constructor(options: SearchOptions<C>) {
     this.options = options;
@@ -235,6 +238,7 @@ class Running<C> {
         // Results measured together are recorded, whatever ends the search.
         if (over && !isMeasured) return over;
       }
+      if (this.isCut) return "time-spent";
       roundsWithoutGain = this.leader === before ? roundsWithoutGain + 1 : 0;
 
       // 3. The model learns.
@@ -259,7 +263,7 @@ class Running<C> {
   /** Results from the store or the machine. Ends early only when the machine stops because of the signal or the time. */
   private async *answers(asked: readonly Question<C>[]): AsyncGenerator<Answer<C>> {
     const unknown = asked.filter((question) => !question.earlier).map(({ candidate }) => candidate);
-    let machine: AsyncGenerator<Measurement> | undefined;
+    let machine: AsyncGenerator<Measurement | undefined> | undefined;
     let answered = 0;
     let isMeasured = false;
     try {
@@ -282,6 +286,10 @@ class Running<C> {
           throw new Error(`tune: measure answered ${answered} of ${unknown.length} candidates`);
         }
         answered++;
+        if (next.value === undefined) {
+          this.isCut = true;
+          continue;
+        }
         const trial = { key, candidate, prediction, measurement: next.value, at: this.options.now() };
         yield { trial, isKnown: false, isMeasured };
       }
@@ -352,8 +360,8 @@ interface Answer<C> {
 }
 
 async function* inTurn(
-  answers: AsyncIterable<Measurement> | Promise<readonly Measurement[]>,
-): AsyncGenerator<Measurement, undefined> {
+  answers: AsyncIterable<Measurement | undefined> | Promise<readonly Measurement[]>,
+): AsyncGenerator<Measurement | undefined, undefined> {
   try {
     yield* await answers;
   } catch (error) {
