@@ -67,6 +67,8 @@ export interface RaceOptions extends MeasureOptions {
   readonly goal?: number | undefined;
   /** Aborts the race; no more results follow. */
   readonly signal?: AbortSignal | undefined;
+  /** Called when a process with kernels has been started. It may take its time: that process waits for nothing from this one. */
+  readonly onStart?: () => void;
 }
 
 export interface RunnerOptions extends MeasureOptions, CoreOptions {
@@ -287,7 +289,7 @@ class LocalRunner implements Runner {
   async *race(
     kernels: readonly Kernel[],
     reference: Reference,
-    { goal, signal, ...options }: RaceOptions = {},
+    { goal, signal, onStart, ...options }: RaceOptions = {},
   ): AsyncGenerator<Measurement, void> {
     const ended = new AbortController();
     const over = signal ? AbortSignal.any([ended.signal, signal]) : ended.signal;
@@ -303,7 +305,7 @@ class LocalRunner implements Runner {
           goal,
           (racers, least, onVerdict) => {
             const racing = { ...subject, kernels: racers, race: { goal: least } };
-            return this.run(racing, options, { onVerdict, signal: over });
+            return this.run(racing, options, { onVerdict, onStart, signal: over });
           },
           (i, verdict) => {
             const one = fit[i] ?? lost();
@@ -336,7 +338,7 @@ class LocalRunner implements Runner {
   private run(
     subject: Subject,
     options: MeasureOptions,
-    { onVerdict, signal = new AbortController().signal }: Listening = {},
+    { onVerdict, onStart, signal = new AbortController().signal }: Listening = {},
   ): Promise<ReadonlyMap<number, Heard>> {
     const { threads, stopping } = this.place;
     const { stepSeconds, outputBytes, variables, ...timing } = { ...this.settings, ...definedOnly(options) };
@@ -346,7 +348,7 @@ class LocalRunner implements Runner {
       cpus: readonly number[],
     ): Promise<HarnessReply & { readonly heard: Map<number, Heard> }> => {
       const heard = (verdict: Verdict, load: number | undefined): Heard => ({ ...verdict, ran: { cpus, load } });
-      const reply = await runHarness(
+      const running = runHarness(
         [...(this.emulated?.emulator ?? []), harness],
         { ...timing, ...subject, cpus },
         {
@@ -354,6 +356,8 @@ class LocalRunner implements Runner {
           onVerdict: (at, verdict) => verdict.status === "timed" && onVerdict?.(at, heard(verdict, verdict.load)),
         },
       );
+      if (onStart) setImmediate(onStart);
+      const reply = await running;
       return { ...reply, heard: new Map([...reply.verdicts].map(([at, v]) => [at, heard(v, reply.load)])) };
     };
     return this.oneAtATime(async () => {
@@ -402,6 +406,7 @@ type Subject = Pick<HarnessRequest, "arguments" | "sets" | "kernels" | "race">;
 interface Listening {
   /** Called with each kernel that was timed. */
   readonly onVerdict?: (kernel: number, verdict: Heard) => void;
+  readonly onStart?: (() => void) | undefined;
   /** Aborts the run. */
   readonly signal?: AbortSignal;
 }

@@ -13,12 +13,19 @@ import type { Bench } from "./workplace.ts";
 export function measuredInTime(
   space: SessionSpace,
   bench: Bench,
-  { phase, ...signals }: Pick<Until, "soon" | "time" | "stop"> & {
+  {
+    phase,
+    ...signals
+  }: Pick<Until, "soon" | "time" | "stop"> & {
     readonly phase: (name: TunePhase, of: number) => void;
   },
 ) {
   let isAnswered = false;
-  return async function* (candidates: readonly Candidate[], goal?: number): AsyncGenerator<Measurement | undefined> {
+  return async function* (
+    candidates: readonly Candidate[],
+    goal?: number,
+    meanwhile?: () => void,
+  ): AsyncGenerator<Measurement | undefined> {
     const kernels: Kernel[] = [];
     phase("writing", candidates.length);
     // Kernels are generated one by one. Each compiles while the next is generated, and signals are handled in between.
@@ -30,7 +37,7 @@ export function measuredInTime(
       await setImmediate();
     }
     phase("compiling", kernels.length);
-    for await (const answer of await bench.measure(kernels, { ...signals, goal, needsOne: !isAnswered })) {
+    for await (const answer of await bench.measure(kernels, { ...signals, goal, needsOne: !isAnswered }, meanwhile)) {
       isAnswered = true;
       yield answer;
     }

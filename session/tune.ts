@@ -357,7 +357,7 @@ async function searchPrepared(
       now: Date.now,
       predict: space.predict,
       learn: space.learn,
-      measure: batch === undefined ? inTime : (candidates) => all(inTime(candidates)),
+      measure: batch === undefined ? inTime : (...round) => all(inTime(...round)),
       ...(batch === undefined ? {} : { batch }),
       ...(options.earlyStop === false ? { earlyStop: false } : {}),
       ...(options.signal ? { signal: options.signal } : {}),

@@ -19,8 +19,9 @@ import type { Conditions, Database, Environment } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
+import { createRunner, type RaceOptions, type Runner } from "../runtime/measure.ts";
 import { findOpenClCpu, openClVariables } from "../runtime/opencl-device.ts";
+import { coresHere } from "../runtime/processor.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { following, isDoneBefore, type Until } from "../runtime/until.ts";
@@ -82,10 +83,14 @@ export interface Bench {
   readonly leftOut?: Reference["leftOut"];
   /** Starts compiling a kernel that will be measured next, unless the user has stopped the search. */
   readonly begin: (kernel: Kernel, stop: AbortSignal) => void;
-  /** Measures kernels. They compile in parallel; none is timed while another compiles. Undefined for one that there was no time for. */
+  /**
+   * Measures kernels. They compile in parallel; none is timed while another compiles. Undefined for one that there was no time for.
+   * @param meanwhile work of this process, called while a core is idle: beside a kernel on another core, or beside compilers where there is none
+   */
   readonly measure: (
     kernels: readonly Kernel[],
     until?: Until,
+    meanwhile?: () => void,
   ) => AsyncIterable<Measurement | undefined> | Promise<readonly Measurement[]>;
   /** Measures kernels in one process on the same memory, in alternating batches. */
   readonly compare: (kernels: readonly Kernel[]) => Promise<readonly Measurement[]>;
@@ -175,10 +180,13 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
       return {
         ...(leftOut && { leftOut }),
         begin: (kernel, stop) => void compile(kernel, AbortSignal.any([ended.signal, stop])),
-        async *measure(kernels, until): AsyncGenerator<Measurement | undefined> {
+        async *measure(kernels, until, meanwhile): AsyncGenerator<Measurement | undefined> {
+          const isSpare = coresHere().length > runner.conditions.threads;
+          if (!isSpare) meanwhile?.();
           const compiled = kernels.map((kernel) => compile(kernel, ended.signal));
           const ready = new Set<Kernel>();
-          for (const [i, kernel] of kernels.entries()) compiled[i]?.then(() => ready.add(kernel)).catch(() => undefined);
+          for (const [i, kernel] of kernels.entries())
+            compiled[i]?.then(() => ready.add(kernel)).catch(() => undefined);
           try {
             const inTime = await isDoneBefore(
               Promise.all(compiled),
@@ -188,8 +196,9 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
             if (!inTime && until?.stop.aborted) return;
             // What is not compiled now never will be.
             if (!inTime) ended.abort();
+            const timing = { ...TRIAL, cache, ...(isSpare && meanwhile && { onStart: meanwhile }) };
             const timely = kernels.filter((kernel) => inTime || ready.has(kernel));
-            yield* amongAll(kernels, timely, raceUntil(runner, timely, reference, cache, until));
+            yield* amongAll(kernels, timely, raceUntil(runner, timely, reference, timing, until));
           } finally {
             ended.abort();
             [compiling, ended] = [new Map(), new AbortController()];
@@ -225,10 +234,9 @@ async function* raceUntil(
   runner: Runner,
   kernels: readonly Kernel[],
   reference: Reference,
-  cache: Conditions["cache"],
+  timing: RaceOptions,
   until: Until | undefined,
-): AsyncGenerator<Measurement> {
-  const timing = { ...TRIAL, cache };
+): AsyncGenerator<Measurement, void> {
   if (!until) return yield* runner.race(kernels, reference, timing);
   const [stop, time] = [following(until.stop, PATIENCE_MS), following(until.time, PATIENCE_MS)];
   const late = new AbortController();
@@ -293,7 +301,7 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
       return Promise.resolve({
         // The result, or error, is handled by the measurement that awaits it.
         begin: (kernel) => void runner.compile(kernel).catch(() => undefined),
-        measure: async (kernels, until) => {
+        measure: async (kernels, until, meanwhile) => {
           const known = new Map<number, Measurement>();
           const onMeasured = (at: number, measurement: Measurement): void => void known.set(at, measurement);
           const answered = (): readonly Measurement[] => {
@@ -306,6 +314,8 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
               onLeftOut,
               ...(until && { until }),
             });
+            // Beside the compilers, which have just been started.
+            meanwhile?.();
             if (await isDoneBefore(measuring, until?.stop)) return await measuring;
             // A stopped measurement ends at once, but may still be waiting for the device.
             await Promise.race([measuring, setTimeout(PATIENCE_MS, undefined, { ref: false })]);

@@ -122,7 +122,8 @@ describe("a CUDA kernel on the emulated device", () => {
     // Compiled before: what is stopped is the run.
     await runner().compile(endless);
     const stop = new AbortController();
-    const until = { time: new AbortController().signal, stop: stop.signal, needsOne: true };
+    const never = new AbortController().signal;
+    const until = { soon: never, time: never, stop: stop.signal, needsOne: true };
     const begun = performance.now();
     setTimeout(() => stop.abort(), 500);
     await expect(

@@ -56,6 +56,16 @@ describe("a race", () => {
     expect(at.harnesses()).toEqual([]);
   });
 
+  it("tells that its kernels have been started, before it gives any answer, once for each process", async () => {
+    const told: string[] = [];
+    const crashing = kernelOf({ run: "*(volatile int*)8 = 1;" });
+    const options = { onStart: () => told.push("started") };
+    for await (const { status } of at.runner.race([right, crashing, right], at.reference, options)) told.push(status);
+    expect(told.filter((one) => one !== "started")).toEqual(["ok", "crashed", "ok"]);
+    expect(told[0]).toBe("started");
+    expect(told.filter((one) => one === "started")).toHaveLength(3);
+  });
+
   const run = async (kernels: readonly Kernel[], options: RaceOptions = {}): Promise<Measurement[]> => {
     const measurements: Measurement[] = [];
     for await (const one of at.runner.race(kernels, at.reference, options)) measurements.push(one);

@@ -73,15 +73,6 @@ describe("a search", () => {
     expect(signals.every((signal) => signal?.aborted)).toBe(true);
   });
 
-  it("measures what is compiled of a round when its time is nearly up, and compiles no more", async () => {
-    const { runner, signals } = machine((nth) => (nth <= 8 || nth % 2 === 0 ? Promise.resolve(DONE) : never()));
-    const outcome = await search("cut.db", runner, { seconds: 1 });
-    expect(outcome).toMatchObject({ status: "time-spent", failed: {} });
-    expect("trials" in outcome && outcome.trials.length).toBe(12);
-    expect(signals).toHaveLength(16);
-    expect(signals.at(-2)?.aborted).toBe(true);
-  });
-
   it.each(["the user", "the time"])("that is ended by %s waits for no kernel that hangs", async (who) => {
     const controller = new AbortController();
     const { runner } = machine(() => Promise.resolve(DONE));

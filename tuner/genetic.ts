@@ -16,6 +16,12 @@ import { inOrder, secondsOf } from "./trials.ts";
 const OPTIONS = {
   population: { default: 64, min: 4, max: 10_000, whole: true, summary: "candidates in a generation" },
   generations: { default: 12, min: 1, max: 10_000, whole: true, summary: "generations under the model a round" },
+  late: {
+    default: 0.25,
+    min: 0,
+    max: 1,
+    summary: "share of them bred with the last results; others while these are measured",
+  },
   crossover: { default: 0.8, min: 0, max: 1, summary: "share of children with two parents" },
   mutation: { default: 0.4, min: 0, max: 1, summary: "share of children that are mutated" },
   different: { default: 0.25, min: 0, max: 1, summary: "share of a round: good, and most unlike all that was tried" },
@@ -52,15 +58,18 @@ export const genetic = defineStrategy({
 });
 
 function* rounds<C>(search: Search<C>, options: Options): Generator<readonly C[]> {
-  let population: readonly C[] = [];
   const { representatives = [], transferred = [] } = search.space;
   yield* inRounds(representatives, search);
+  const late = Math.ceil(options.generations * options.late);
+  let bred = breed(search, options, options.generations);
   for (let others = transferred; ; ) {
-    const bred = breed(search, options, population);
-    population = bred.population;
     const round = inTurns(others, handOut(search, options, bred.seen)).slice(0, search.batch);
     others = others.filter((one) => !round.includes(one));
+    search.meanwhile(() => {
+      bred = breed(search, options, options.generations - late, { ...bred, seen: new Map() });
+    });
     yield round;
+    bred = breed(search, options, late, bred);
   }
 }
 
@@ -75,28 +84,30 @@ interface Costed<C> {
   readonly cost: number;
 }
 
-/** Evolves candidates under the model. `seen` maps the key of every candidate encountered to the candidate. */
-function breed<C>(
-  search: Search<C>,
-  options: Options,
-  inherited: readonly C[],
-): { population: readonly C[]; seen: ReadonlyMap<string, Costed<C>> } {
+/** What was bred. */
+interface Bred<C> {
+  readonly population: readonly C[];
+  /** Every candidate encountered, by its key. */
+  readonly seen: ReadonlyMap<string, Costed<C>>;
+}
+
+/** Evolves candidates under the model. @param before what was bred earlier; what it encountered is costed anew */
+function breed<C>(search: Search<C>, options: Options, generations: number, before?: Bred<C>): Bred<C> {
   const { space, random } = search;
   const cost = costUnder(search, options.doubt);
   const seen = new Map<string, Costed<C>>();
+  for (const [key, { candidate }] of before?.seen ?? []) seen.set(key, { candidate, cost: cost(candidate, key) });
+  let population = before?.population ?? [...(space.transferred ?? []), ...(space.promising ?? [])];
+  if (generations === 0) return { population, seen };
   const first = [
     ...fastest(search).slice(0, Math.ceil(options.population * MEASURED_SHARE)),
-    ...(inherited.length > 0 ? inherited : [...(space.transferred ?? []), ...(space.promising ?? [])]).slice(
-      0,
-      Math.ceil(options.population * INHERITED_SHARE),
-    ),
+    ...population.slice(0, Math.ceil(options.population * INHERITED_SHARE)),
   ].values();
-  let population: readonly C[] = [];
 
   const evolution = Genetic.create<C>();
   const { configuration } = evolution;
   configuration.size = options.population;
-  configuration.iterations = options.generations;
+  configuration.iterations = generations;
   configuration.crossover = options.crossover;
   configuration.mutation = options.mutation;
   evolution.optimize = Genetic.Optimize.Minimize;

@@ -60,10 +60,12 @@ export interface SearchOptions<C> {
    * iterable is consumed one by one, and its `return` is called when the search ends early. The results of a promise are recorded when it
    * resolves, or when it is rejected with a {@link CutShort}.
    * @param goal the shortest median so far, in seconds: a kernel that is clearly slower need not be timed to the end
+   * @param meanwhile to be called when a core is idle, where that disturbs no measurement; by default it is called before the first answer is taken
    */
   readonly measure: (
     batch: readonly C[],
     goal: number | undefined,
+    meanwhile: () => void,
   ) => AsyncIterable<Measurement | undefined> | Promise<readonly Measurement[]>;
   readonly store: TrialStore<C>;
   readonly strategy: Strategy;
@@ -174,6 +176,9 @@ class Running<C> {
   private measured = 0;
   /** Whether there was no time for a candidate that was proposed. */
   private isCut = false;
+  /** What the strategy wants to do while its round is measured. */
+  private besides: (() => void) | undefined;
+  private failure: { readonly error: unknown } | undefined;
 
   constructor(options: SearchOptions<C>) {
     this.options = options;
@@ -209,6 +214,9 @@ class Running<C> {
       tried: (key) => this.tried.has(key),
       expected: model.expected,
       recorded: () => store.recorded(),
+      meanwhile: (work) => {
+        this.besides = work;
+      },
     };
     let round = 0;
     let roundsWithoutGain = 0;
@@ -220,6 +228,7 @@ class Running<C> {
       if (spent && !(spent === "time-spent" && trials.length === 0)) return spent;
       const asked = this.untried(proposals).slice(0, this.trialsLeft());
       if (asked.length === 0) return "exhausted";
+      if (asked.length === this.trialsLeft()) this.besides = undefined;
       const expectedSeconds = least(asked.flatMap(({ candidate }) => model.expected(candidate) ?? []));
       if (strategy.guided && earlyStop && roundsWithoutGain >= earlyStop.rounds) {
         const best = this.leader && secondsOf(this.leader);
@@ -233,12 +242,14 @@ class Running<C> {
       // 2. The results, one at a time.
       const before = this.leader;
       for await (const { trial, isKnown, isMeasured } of this.answers(asked)) {
+        if (this.failure) throw this.failure.error;
         this.take(trial, isKnown);
         const over = this.whySpent();
         // Results measured together are recorded, whatever ends the search.
         if (over && !isMeasured) return over;
       }
-      if (this.isCut) return "time-spent";
+      const ended = this.isCut ? "time-spent" : this.whySpent();
+      if (ended && trials.length > 0) return ended;
       roundsWithoutGain = this.leader === before ? roundsWithoutGain + 1 : 0;
 
       // 3. The model learns.
@@ -270,16 +281,18 @@ class Running<C> {
       for (const { key, candidate, earlier } of asked) {
         const prediction = this.model.predicted(candidate);
         if (earlier) {
+          this.doBesides();
           const { measurement, at } = earlier;
           yield { trial: { key, candidate, prediction, measurement, at }, isKnown: true, isMeasured };
           continue;
         }
         if (!machine) {
-          const given = this.options.measure(unknown, this.leader && secondsOf(this.leader));
+          const given = this.options.measure(unknown, this.leader && secondsOf(this.leader), () => this.doBesides());
           machine = inTurn(given);
           isMeasured = !(Symbol.asyncIterator in given);
         }
         const next = await machine.next();
+        this.doBesides();
         if (next.done) {
           const over = this.whySpent();
           if (over === "interrupted" || over === "time-spent") return;
@@ -295,6 +308,17 @@ class Running<C> {
       }
     } finally {
       await machine?.return(undefined);
+    }
+  }
+
+  /** Does the strategy's other work once. Who calls it is not to be told of its errors, but the search is. */
+  private doBesides(): void {
+    const work = this.besides;
+    this.besides = undefined;
+    try {
+      work?.();
+    } catch (error) {
+      this.failure = { error };
     }
   }
 

@@ -28,6 +28,11 @@ export interface Search<C> {
   expected(candidate: C): number | undefined;
   /** Candidates stored by earlier runs, in order. */
   recorded(): Iterable<C>;
+  /**
+   * Does work that needs none of the results of the round that is yielded next, while a core is idle because kernels are timed on another. It is
+   * done once, before `trials` grows; not at all when the search ends with this round.
+   */
+  meanwhile(work: () => void): void;
 }
 
 /** A way to propose candidates. Define your own with `defineStrategy`. */
