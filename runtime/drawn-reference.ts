@@ -31,6 +31,7 @@ import type { Inputs } from "../abstraction/interpret.ts";
 import { decodeElements, encodeElements } from "./bytes.ts";
 import { explainRun, runChild } from "./child.ts";
 import { compileSource } from "./compiler.ts";
+import type { SetName } from "./draw-inputs.ts";
 import { isFinishedByProgram } from "./drawn-epilogue.ts";
 import { drawnSource } from "./drawn-source.ts";
 import { toolProblem } from "./environment.ts";
@@ -76,6 +77,8 @@ export interface DrawnOptions extends ProgramOptions {
   readonly folder: string;
   /** Values that the operator fixes, row-major, the same in every set. */
   readonly fixed?: Inputs;
+  /** The sets that are wanted; by default all. Results that are integers have no exact set. */
+  readonly sets?: readonly SetName[];
   /** The number of elements from which the program is used for few points too. */
   readonly least?: number;
 }
@@ -94,9 +97,10 @@ export async function drawnReference(
   const fixed = fixedOf(options.fixed ?? {});
   const rule = ruleOfDrawn(computation, options.least ?? LARGE_ELEMENTS, fixed);
   if (!rule) return undefined;
+  const names = SETS.filter((name) => options.sets?.includes(name) ?? true);
   if (rule === "exact") {
-    const wanted = (["random", "extreme"] as const).map((name) => ({ name, largest: 0, within: 0 }));
-    return referenceOf(computation, await storedSets(computation, seed, wanted, options));
+    const wanted = names.filter((name) => name !== "exact").map((name) => ({ name, largest: 0, within: 0 }));
+    return referenceOf(computation, names, await storedSets(computation, seed, wanted, options));
   }
   const { time } = computation;
   const { sum } = partsOf(computation);
@@ -104,7 +108,7 @@ export async function drawnReference(
   // A single bound for all elements can hide a missing term of a long sum. So without an exact set, verify.ts is used,
   // which bounds each element.
   if (!time && exact === undefined) return undefined;
-  const wanted = SETS.flatMap((name) => {
+  const wanted = names.flatMap((name) => {
     if (name === "exact" && time && !rule.integral) return [];
     if (name === "exact" && exact !== undefined) return [{ name, largest: exact, within: 0 }];
     const largest =
@@ -113,12 +117,13 @@ export async function drawnReference(
     const within = (rule.chain + rule.operations + 1) * (rule.epsilon * size + rule.smallest);
     return [{ name, largest, within }];
   });
-  return referenceOf(computation, await storedSets(computation, seed, wanted, options), rule.integral);
+  return referenceOf(computation, names, await storedSets(computation, seed, wanted, options), rule.integral);
 }
 
 /** @param integral whether steps in time make integers of integers */
 function referenceOf(
   computation: Computation,
+  names: readonly SetName[],
   stored: readonly Stored[] | undefined,
   integral = true,
 ): Reference | undefined {
@@ -128,10 +133,12 @@ function referenceOf(
   const reference = { computation, sets, checked: checkedIn(outputOf(computation)) };
   if (!time) return reference;
   if (sets.length === 0) throw unverifiable(computation.name, time.steps);
-  const leftOut = SETS.filter((name) => !sets.some((set) => set.name === name)).map((name) => ({
-    name,
-    because: whyLeftOut(time.steps, name === "exact" && !integral ? "fractions" : "rounding"),
-  }));
+  const leftOut = names
+    .filter((name) => !sets.some((set) => set.name === name))
+    .map((name) => ({
+      name,
+      because: whyLeftOut(time.steps, name === "exact" && !integral ? "fractions" : "rounding"),
+    }));
   return { ...reference, ...(leftOut.length > 0 && { leftOut }) };
 }
 

@@ -126,7 +126,7 @@ export interface Runner {
   readonly close: () => Promise<void>;
 }
 
-type Drawing = Pick<ReferenceOptions, "fixed" | "signal">;
+type Drawing = Pick<ReferenceOptions, "fixed" | "sets" | "signal">;
 type Settings = Required<Omit<MeasureOptions, "enough">> & Pick<MeasureOptions, "enough">;
 const DEFAULTS = {
   budgetSeconds: 0.3,

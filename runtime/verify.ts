@@ -79,6 +79,8 @@ export interface Reference {
 export interface ReferenceOptions extends ProgramOptions {
   /** Values that the operator fixes (1/n, a triangle of ones), row-major, the same in every set. */
   readonly fixed?: Inputs;
+  /** The sets that are wanted, of those that there are for the type; by default all. */
+  readonly sets?: readonly SetName[];
 }
 
 /**
@@ -103,12 +105,13 @@ export async function referenceFor(
   const names: ReferenceSet["name"][] = isInteger(targetOf(computation).dtype)
     ? ["random", "extreme"]
     : ["exact", "random", "extreme"];
+  const wanted = names.filter((name) => options.sets?.includes(name) ?? true);
   const { time } = computation;
   const evaluate = evaluatorWith(options);
   const bound = await boundOf(partsOf(computation).sum, evaluate);
   const sets: ReferenceSet[] = [];
   const leftOut: { name: ReferenceSet["name"]; because: string }[] = [];
-  for (const name of names) {
+  for (const name of wanted) {
     if (time && name === "exact" && bound?.integral === false) {
       leftOut.push({ name, because: whyLeftOut(time.steps, "fractions") });
       continue;

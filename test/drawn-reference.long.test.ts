@@ -11,9 +11,10 @@ import { PORTABLE } from "../intrinsics/portable.ts";
 import { decodeElements } from "../runtime/bytes.ts";
 import { cacheFolder } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import type { SetName } from "../runtime/draw-inputs.ts";
 import { drawnReference } from "../runtime/drawn-reference.ts";
 import { createRunner } from "../runtime/measure.ts";
-import { fromMemory, type Reference, type ReferenceSet } from "../runtime/verify.ts";
+import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../runtime/verify.ts";
 import { generate } from "../session/kernel.ts";
 import { computationOf, plainCandidate } from "./support/packages.ts";
 
@@ -156,6 +157,23 @@ describe("a reference that is kept in files", () => {
       expect(await drawnReference(computation, 1, options)).toBeUndefined();
     },
   );
+
+  it("draws the sets that are asked for, the same as among others, in files and in memory", async () => {
+    const computation = defineComputation({
+      equation: "out[p] += in[p+r-2] * w[r]",
+      extents: { p: 90, r: 5 },
+      tensors: F32,
+    });
+    for (const draw of [
+      (sets?: readonly SetName[]) =>
+        drawnReference(computation, 1, { compiler, workdir, folder, least: 0, ...(sets && { sets }) }),
+      (sets?: readonly SetName[]) => referenceFor(computation, 1, { compiler, workdir, ...(sets && { sets }) }),
+    ]) {
+      const [all, one] = [await draw(), await draw(["random"])];
+      expect(one?.sets.map(({ name }) => name)).toEqual(["random"]);
+      expect(one?.sets[0]?.inputs).toEqual(all?.sets[1]?.inputs);
+    }
+  });
 
   it("is kept in memory instead where an index is read from a tensor", async () => {
     const computation = defineComputation({
