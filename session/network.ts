@@ -65,7 +65,10 @@ export function inBrainFloatsOnCpu({ graph, plain }: OpenNetwork): OpenNetwork {
   return { graph, plain, program: channelsLast(inBrainFloats(fuse(plain))) };
 }
 
-/** How a task is computed: by the kernel of a record, by the kernel the model predicts to be fastest, or by plain loops. */
+/**
+ * How a task is computed: by the kernel of a record, by one that is expected to be fast (that of a record with another number of threads, or the fastest
+ * by the model), or by plain loops.
+ */
 export type Choice =
   | {
       readonly kind: "record";
@@ -109,16 +112,37 @@ function bestRecord(
   return flushed && (flushed.finals || !warm?.finals) ? flushed : (warm ?? flushed);
 }
 
+/** A kernel measured with another number of threads, its loops divided among those wanted; its time is expected in proportion. */
+interface Divided {
+  readonly trial: TrialRecord;
+  readonly candidate: Candidate;
+  readonly seconds: number;
+}
+
+/** Of the fastest kernels with other numbers of threads, the one with the shortest time expected; undefined when there is none. */
+function dividedRecord(computation: Computation, records: Records, threads: number): Divided | undefined {
+  const trusted = { environment: records.environment, intrinsics: intrinsicNamed, policy: "exact" } as const;
+  const counts = new Set(best(records.db, { computation, trusted }).map(({ conditions }) => conditions.threads));
+  const found = [...counts].flatMap((count): readonly Divided[] => {
+    const trial = bestRecord(computation, records, { threads: count, onGpu: false });
+    if (trial?.measurement.status !== "ok" || trial.candidate.kind !== undefined) return [];
+    const candidate = { ...trial.candidate, schedule: { ...trial.candidate.schedule, threads } };
+    return [{ trial, candidate, seconds: (trial.measurement.median * count) / threads }];
+  });
+  return found.sort((a, b) => a.seconds - b.seconds)[0];
+}
+
 /** The program with each step in the form that is fastest by the records. @param exact whether each step must be computed as its equation says */
 export function inRecordedForms(program: Program, records: Records, threads = 1, exact = false): Program {
-  const recordOf = (computation: Computation): TrialRecord | undefined =>
-    bestRecord(computation, records, { threads, onGpu: false });
+  const recordOf = (computation: Computation): Pick<Divided, "trial" | "seconds"> | undefined => {
+    const trial = bestRecord(computation, records, { threads, onGpu: false });
+    return trial?.measurement.status === "ok"
+      ? { trial, seconds: trial.measurement.median }
+      : dividedRecord(computation, records, threads);
+  };
   const costs: FormCosts = {
-    secondsOf: (computation) => {
-      const measurement = recordOf(computation)?.measurement;
-      return measurement?.status === "ok" ? measurement.median : undefined;
-    },
-    isFlushed: (computation) => recordOf(computation)?.conditions.cache === "flushed",
+    secondsOf: (computation) => recordOf(computation)?.seconds,
+    isFlushed: (computation) => recordOf(computation)?.trial.conditions.cache === "flushed",
     target: targetOfForms(records),
     threads,
   };
@@ -147,6 +171,16 @@ export function recordedKernel(
 export function chooseKernel({ computation, multiplyAdds }: Task, records?: Records, threads = 1): Choice {
   const recorded = records && recordedKernel(computation, records, { threads, onGpu: false });
   if (recorded) return recorded;
+  const divided = records && multiplyAdds > 0 ? dividedRecord(computation, records, threads) : undefined;
+  const shared = divided && attempt(() => kernelFor(computation, divided.candidate));
+  if (divided && shared) {
+    const { trial, candidate, seconds } = divided;
+    const provenance = [
+      `not tuned for ${threads === 1 ? "1 thread" : `${threads} threads`}: the schedule of record ${shortId(trial.id)}, tuned for ${trial.conditions.threads}`,
+      `made by   automap ${VERSION}`,
+    ];
+    return { kind: "model", kernel: { kernel: shared, provenance }, place: placeOf(candidate), expected: seconds };
+  }
   const calibration = records && storedCalibration(records.db, records.environment)?.calibration;
   const wanted = { count: 1, kinds: "mappings", threads, calibration } as const;
   const ranked = multiplyAdds > 0 ? rankOf(computation, wanted, UNTUNED_DRAWS) : undefined;

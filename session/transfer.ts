@@ -5,6 +5,9 @@
  *     conv2d c 64 h 56 k 64             block k 2, q 14; ...      968 us     recorded
  *     conv2d c 256 h 14 k 512           block k 2, q 14; ...                 measured first
  *     conv2d c 512 h 7 k 512            block k 2, q 7; ...                  measured first
+ *
+ * Where the computation itself has records with another number of threads, the schedules of those are tried first: the same loops in the same order,
+ * divided among the threads.
  */
 
 import { candidateKey, canonicalJson, type MappedCandidate } from "../abstraction/candidate.ts";
@@ -53,45 +56,64 @@ interface Sought {
 /** A record of a similar computation that the model understands. */
 export interface NearTrial {
   readonly trial: TrialRecord;
+  readonly conditions: Conditions;
   readonly candidate: MappedCandidate;
   /** Its mapping in its own computation. */
   readonly mapping: Mapping;
   readonly costs: Costs;
   readonly seconds: number;
-  /** Key of its computation. */
+  /** Key of its computation, and its threads. */
   readonly of: string;
+  /** Whether it computes the same with another number of threads. */
+  readonly isOwn: boolean;
 }
 
 /**
- * Records made here of the most similar other computations, the most similar and then the fastest first: those measured with caches in the same state,
- * or all if there are none.
+ * Records made here: of the computation itself with other numbers of threads, and of the most similar other computations with as many, the most similar
+ * and then the fastest first. Of either, those measured with caches in the same state, or all if there are none.
  */
 export function nearTrials(
   db: Database,
   { computation, environment, threads, cache, intrinsics }: Sought,
   target: ModelTarget,
 ): readonly NearTrial[] {
-  const conditions = { threads, trusted: { environment, intrinsics, policy: "exact" }, status: "ok" } as const;
-  const own = computationKey(computation);
+  const conditions = { trusted: { environment, intrinsics, policy: "exact" }, status: "ok" } as const;
+  const own = queryTrials(db, { ...conditions, computation }).filter((t) => t.conditions.threads !== threads);
   const others = new Map<string, { readonly other: Computation; readonly distance: number }>();
-  for (const { workload } of queryTrials(db, { ...conditions, top: 1 })) {
+  for (const { workload } of queryTrials(db, { ...conditions, threads, top: 1 })) {
     const other = computationOf(workload);
     const [key, distance] = [computationKey(other), distanceBetween(computation, other)];
-    if (key !== own && distance !== undefined) others.set(key, { other, distance });
+    if (key !== computationKey(computation) && distance !== undefined) others.set(key, { other, distance });
   }
   const nearest = [...others.values()].sort((a, b) => a.distance - b.distance).slice(0, COMPUTATIONS);
-  const near = nearest.flatMap(({ other }) => {
-    const model = modelOf(other, target);
-    return queryTrials(db, { ...conditions, computation: other, top: TOP }).flatMap((trial) => {
-      const { candidate } = trial;
-      const seconds = secondsOf(trial);
-      if (trial.provenance !== "here" || candidate.kind !== undefined || seconds === undefined) return [];
-      const modelled = model(candidate);
-      return modelled ? [{ trial, candidate, ...modelled, seconds, of: computationKey(other) }] : [];
-    });
+  const near = nearest.flatMap(({ other }) =>
+    modelled(queryTrials(db, { ...conditions, threads, computation: other, top: TOP }), other, target),
+  );
+  return [
+    ...modelled(alike(own, cache).slice(0, TOP), computation, target).map((one) => ({ ...one, isOwn: true })),
+    ...alike(near, cache),
+  ];
+}
+
+/** Those measured with caches in this state; all if there are none. */
+function alike<T extends Pick<TrialRecord, "conditions">>(all: readonly T[], cache: Conditions["cache"]): readonly T[] {
+  const same = all.filter(({ conditions }) => conditions.cache === cache);
+  return same.length > 0 ? same : all;
+}
+
+/** The trials of a computation that were made here and that the model understands. */
+function modelled(trials: readonly TrialRecord[], of: Computation, target: ModelTarget): readonly NearTrial[] {
+  const model = modelOf(of, target);
+  const key = computationKey(of);
+  return trials.flatMap((trial): readonly NearTrial[] => {
+    const { candidate, conditions } = trial;
+    const seconds = secondsOf(trial);
+    if (trial.provenance !== "here" || candidate.kind !== undefined || seconds === undefined) return [];
+    const found = model(candidate);
+    return found
+      ? [{ trial, conditions, candidate, ...found, seconds, of: `${key} ${conditions.threads}`, isOwn: false }]
+      : [];
   });
-  const alike = near.filter(({ trial }) => trial.conditions.cache === cache);
-  return alike.length > 0 ? alike : near;
 }
 
 /** The mapping of each candidate of a computation with the model's parts of its time; undefined where either is no longer valid. */
@@ -126,8 +148,8 @@ export interface Transferred {
 }
 
 /**
- * The schedules to try first. Each is expected to take what the model predicts for it here, times its measured over its predicted time there;
- * the latter relative to the median of its computation, since a computation may be slow as a whole.
+ * The schedules to try first: of the computation itself where it has any. Each is expected to take what the model predicts for it here, times its
+ * measured over its predicted time there; the latter relative to the median of its computation, since a computation may be slow as a whole.
  */
 export function transferredTo(
   space: SessionSpace,
@@ -135,7 +157,8 @@ export function transferredTo(
   prior: Correction,
 ): readonly Transferred[] {
   const expected = new Map<string, Transferred & { readonly seconds: number }>();
-  for (const trials of groupBy(near, ({ of }) => of)) {
+  const own = near.filter(({ isOwn }) => isOwn);
+  for (const trials of groupBy(own.length > 0 ? own : near, ({ of }) => of)) {
     const least = Math.min(...trials.map(({ seconds }) => seconds));
     const ratioOf = ({ seconds, costs }: NearTrial): number => seconds / apply(prior, costs);
     const ratios = trials.map(ratioOf).sort((a, b) => a - b);

@@ -3,16 +3,19 @@
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, it } from "vitest";
 import { z } from "zod";
-import { candidateKey } from "../abstraction/candidate.ts";
+import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../abstraction/computation.ts";
-import { computationOf, openDatabase, runsIn, showTrial } from "../db/index.ts";
+import { best, computationOf, openDatabase, queryTrials, runsIn, showTrial } from "../db/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { environmentOf } from "../session/environment.ts";
+import { chooseKernel } from "../session/network.ts";
 import { replayRun } from "../session/replay.ts";
 import { type TuneOutcome, tuneComputation } from "../session/tune.ts";
 
@@ -26,8 +29,8 @@ const product = (k: number, epilogue?: string): Computation =>
     types: parseDataTypes("f32"),
     ...(epilogue !== undefined && { epilogue }),
   });
-const tuned = (computation: Computation, transfer?: boolean): Promise<TuneOutcome> =>
-  tuneComputation({ computation }, { trials: 6, finals: false, database, ...(transfer !== undefined && { transfer }) });
+const tuned = (computation: Computation, transfer = false, threads = 1): Promise<TuneOutcome> =>
+  tuneComputation({ computation }, { trials: 6, finals: false, database, transfer, threads });
 
 function keysOf(outcome: TuneOutcome): readonly string[] {
   if (!("trials" in outcome)) throw new Error(outcome.status);
@@ -57,3 +60,41 @@ it("a search starts with the model corrected by similar computations and measure
     db.close();
   }
 });
+
+it.skipIf(availableParallelism() < 2)(
+  "a search for two threads measures the fastest schedules of one thread first, divided among both; a network takes the best of them untried",
+  async () => {
+    const computation = product(40);
+    await tuned(computation);
+    const compiler = await findCompiler();
+    if (compiler.status !== "found") throw new Error(compiler.what);
+    const db = openDatabase(database);
+    try {
+      const environment = environmentOf({ compiler });
+      const alone = queryTrials(db, { computation, status: "ok" });
+      const divided = alone.map(({ candidate }) => candidateKey(onTwo(candidate)));
+      const [fastest] = best(db, { computation });
+      const task = { computation, steps: [], multiplyAdds: 8 * 32 * 40 };
+      const untried = chooseKernel(task, { db, environment }, 2);
+      if (fastest?.measurement.status !== "ok") throw new Error("no kernel works");
+      expect(untried).toMatchObject({ kind: "model", expected: fastest.measurement.median / 2 });
+      expect(untried.kernel?.kernel.source).toContain("threads 2");
+
+      const keys = keysOf(await tuned(computation, true, 2));
+      expect(divided).toContain(keys[0]);
+      expect(keys.filter((key) => divided.includes(key)).length).toBeGreaterThanOrEqual(3);
+      expect(chooseKernel(task, { db, environment }, 2).kind).toBe("record");
+      const [run] = runsIn(db).filter(({ run: { options } }) => options["threads"] === 2);
+      const { transferred } = z.object({ transferred: z.array(z.string()) }).parse(run?.run.options);
+      expect(alone.map(({ id }) => id)).toEqual(expect.arrayContaining(transferred));
+      expect(await replayRun(db, run?.run.id ?? "")).toMatchObject({ divergence: undefined, assumed: [] });
+    } finally {
+      db.close();
+    }
+  },
+);
+
+function onTwo(candidate: Candidate): Candidate {
+  if (candidate.kind !== undefined) throw new Error(`${candidate.kind}: no mapping onto loops`);
+  return { ...candidate, schedule: { ...candidate.schedule, threads: 2 } };
+}

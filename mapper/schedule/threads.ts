@@ -18,5 +18,6 @@ export const threads: Decision<number, MappedContext, Schedule> = {
   schema: z.number().int().positive().max(MOST),
   print: String,
   draw: (context) => context.threads,
+  carry: (context) => context.threads,
   moves: [],
 };
