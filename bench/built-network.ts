@@ -3,7 +3,7 @@
  *
  *     const { folder } = await builtNetwork(program, { database: "networks.db", threads: 1, compiler });
  *     const net = await loadNetwork(folder);
- *     const [a, b] = await inTurns(() => net.run(inputs), () => other.run(inputs), 40);
+ *     const [a, b] = await inTurns([() => net.run(inputs), () => other.run(inputs)], { batches: 40 });
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -70,27 +70,33 @@ function drawn({ type, shape, name }: Value, random: () => number): OnnxArray {
   throw new UsageError(`the input ${name} holds ${type}; inputs are drawn in f32, s32, s64 and bool`);
 }
 
+/** Batches of each side that are timed, however long they take. */
+const LEAST_BATCHES = 3;
+
 /**
- * Seconds a call, by batch. The two sides alternate, and so does the one that begins. Before a batch the other side's threads come to rest, and
+ * Seconds a call, by side and batch. The sides alternate, and so does the one that begins. Before a batch the other sides' threads come to rest, and
  * one call, which is not timed, wakes those of this side.
+ * @param seconds after which no further batches begin; unlimited when left out
  */
 export async function inTurns(
-  ours: () => unknown,
-  theirs: () => unknown,
-  batches: number,
-): Promise<[number[], number[]]> {
-  const sides = [ours, theirs] as const;
-  const samples: [number[], number[]] = [[], []];
-  const calls = [1, 1];
-  const timed = async (side: 0 | 1): Promise<number> => {
+  sides: readonly (() => unknown)[],
+  { batches, seconds = Number.POSITIVE_INFINITY }: { readonly batches: number; readonly seconds?: number },
+): Promise<number[][]> {
+  const started = performance.now();
+  const timed = async (side: () => unknown, calls: number): Promise<number> => {
     await atRest();
-    await sides[side]();
+    await side();
     const begun = performance.now();
-    for (let call = 0; call < (calls[side] ?? 1); call++) await sides[side]();
-    return (performance.now() - begun) / 1000 / (calls[side] ?? 1);
+    for (let call = 0; call < calls; call++) await side();
+    return (performance.now() - begun) / 1000 / calls;
   };
-  for (const side of [0, 1] as const) calls[side] = Math.max(1, Math.round(BATCH_SECONDS / (await timed(side))));
-  for (let batch = 0; batch < batches; batch++)
-    for (const side of batch % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) samples[side].push(await timed(side));
-  return samples;
+  const all = sides.map((run) => ({ run, calls: 1, samples: [] as number[] }));
+  for (const side of all) side.calls = Math.max(1, Math.round(BATCH_SECONDS / (await timed(side.run, 1))));
+  for (let batch = 0; batch < batches; batch++) {
+    if (batch >= LEAST_BATCHES && performance.now() - started > 1000 * seconds) break;
+    const first = batch % all.length;
+    for (const { run, calls, samples } of [...all.slice(first), ...all.slice(0, first)])
+      samples.push(await timed(run, calls));
+  }
+  return all.map(({ samples }) => samples);
 }

@@ -100,7 +100,7 @@ async function compared(network: string): Promise<Row> {
     const outputs = net.run(inputs);
     const sample = async (): Promise<readonly number[]> => {
       const run = (): unknown => net.run(inputs, outputs);
-      return (await inTurns(run, run, Number(values.batches) / 4)).flat();
+      return (await inTurns([run, run], { batches: Number(values.batches) / 4 })).flat();
     };
     const before = await sample();
     const timed: TimedLayer[] = [];

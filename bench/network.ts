@@ -8,10 +8,11 @@
  *     node dist/bench/network.js --threads 2 --onnxruntime /opt/ort/node_modules/onnxruntime-node --out networks
  *     node dist/bench/network.js --networks model.onnx --db networks.db          a file, all of whose sizes are known
  *     node dist/bench/network.js --networks all --tune 60 --db networks.db      all, each tuned for a minute first
+ *     node dist/bench/network.js --networks all --threads 2 --first --db networks.db     times it before all other processes, as root
  *     node dist/bench/network.js --networks all --batch 16 --batches 8 --tune 120 --db networks.db
  *
  * Kernels come from the database, untuned steps from `automap network emit`'s defaults. Weights are seeded. Above 1,
- * automap is faster. A network that fails is reported, and the others go on. A step's time is its median
+ * automap is faster. A network that fails, or needs more memory than is free, is reported, and the others go on. A step's time is its median
  * in place in the network, in calls that time every step; `record` is its kernel's time alone, as its record says: with warm caches, or where
  * a star follows with its data in no cache.
  */
@@ -31,8 +32,10 @@ import { loadNetwork } from "../session/load-network.ts";
 import { type Choice, inBrainFloatsOnCpu, openGraph } from "../session/network.ts";
 import { tuneNetwork } from "../session/tune-network.ts";
 import { builtNetwork, drawnInputs, inTurns } from "./built-network.ts";
+import { beforeOthers } from "./first.ts";
+import { memoryProblem } from "./network-memory.ts";
 import { readOptions, wordOf } from "./options.ts";
-import { loadOnnxRuntime, type OnnxArray, type OnnxTensor, onnxBorderType, onnxNetwork } from "./peers/onnxruntime.ts";
+import { loadOnnxRuntime, type OnnxArray, onnxNetwork, onnxTensors } from "./peers/onnxruntime.ts";
 
 const { values } = readOptions({
   options: {
@@ -46,6 +49,8 @@ const { values } = readOptions({
     dtype: { type: "string", default: "f32" },
     db: { type: "string", default: "networks.db" },
     exact: { type: "boolean", default: false },
+    /** Times before all other processes of the machine, which wait. Needs root. */
+    first: { type: "boolean", default: false },
     /** Seconds of tuning for each network before it is timed; 0 uses the existing records. */
     tune: { type: "string", default: "0" },
     onnxruntime: { type: "string" },
@@ -61,6 +66,8 @@ const TOLERANCE = 1e-4;
 const ROUNDED_TOLERANCE = 0.1;
 /** For factors with eight bits of precision, through the layers of a network. */
 const BRAIN_FLOAT_TOLERANCE = 0.05;
+/** After so many seconds no further turns begin. Three are always made. */
+const TURNS_SECONDS = 120;
 /** Calls that time every step: as many of these as take no longer than so many seconds, three at least. */
 const PROFILED = { calls: 50, seconds: 10, least: 3 } as const;
 
@@ -82,13 +89,13 @@ for (const name of networks) {
   const row = await compared(name).catch((error: unknown) => {
     if (networks.length === 1) throw error;
     process.exitCode = 1;
-    return reasonOf(error);
+    return `failed: ${reasonOf(error)}`;
   });
   if (typeof row !== "string") {
     ratios.push(row.ratio);
     appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
   }
-  sections.push(typeof row === "string" ? `## ${name}\n\nfailed: ${row}\n` : sectionOf(row));
+  sections.push(typeof row === "string" ? `## ${name}\n\n${row}\n` : sectionOf(row));
   console.error(sections.at(-1));
   writeFileSync(`${values.out}.md`, pageOf());
 }
@@ -98,7 +105,7 @@ function pageOf(): string {
   const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
   return `# Networks beside ONNX Runtime
 
-${cpus()[0]?.model.trim()}, batch ${batch}, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, ${batches} batches in turns, each after a rest; medians.
+${cpus()[0]?.model.trim()}, batch ${batch}, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, at most ${batches} batches in turns, each after a rest${values.first ? ", before all other processes (SCHED_FIFO)" : ""}; medians.
 
     node dist/bench/network.js ${process.argv.slice(2).join(" ")}
 
@@ -118,52 +125,54 @@ interface StepRow {
   readonly flushed: boolean;
 }
 
+type Row = Exclude<Awaited<ReturnType<typeof compared>>, string>;
+
+/** The times of a network, or why it is left out. */
 async function compared(network: string) {
   if (isFile(network) && batch !== 1) throw new UsageError(`--batch ${batch}: the sizes of ${network} are known`);
   const graph = isFile(network) ? readOnnx(network) : MODELS[network]?.({ batch });
   if (!graph) throw new Error(`internal: ${network} was checked`);
   const opened = openGraph(graph);
+  const problem = memoryProblem(opened.program);
+  if (problem !== undefined) return `left out: ${problem}`;
   const { program: direct } = dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
   const tuning = Number(values.tune);
   const { exact, db: database } = values;
   const tasks = tuning > 0 ? await tuneNetwork(direct, { seconds: tuning, threads, database, exact }) : [];
   const without = tasks.filter(({ searched, beaten }) => !searched && !beaten).length;
-  const { folder, program, choices } = await builtNetwork(direct, { database, threads, exact, compiler });
+  const built = await builtNetwork(direct, { database, threads, exact, compiler });
   try {
-    const inputs = drawnInputs(program);
-    const ours = await loadNetwork(folder);
-    const peer = await onnxNetwork(ort, isFile(network) ? bytesOfFile(network) : onnxBytes(graph), {
-      inputs,
-      tensors: tensorsOf(program),
-      threads,
-    });
-    const outputs = ours.run(inputs);
-    await peer.run();
-    const isRounded = program.steps.some(({ output }) => output.type === "u8");
-    const tolerance = isRounded ? ROUNDED_TOLERANCE : dtype === "bf16" ? BRAIN_FLOAT_TOLERANCE : TOLERANCE;
-    const difference = Math.max(
-      ...Object.entries(outputs).map(([name, got]) => differenceOf(got, peer.outputs[name], tolerance)),
-    );
-    const [a, b] = await inTurns(() => ours.run(inputs, outputs), peer.run, batches);
-    ours.close();
-    await peer.close();
-    const [own, other] = [summarise(a, 1), summarise(b, 1)];
-    const ratio = summariseRatio(b, a, 1);
-    return {
-      ...{ network, threads, batch, automap: own.median, onnxruntime: other.median, ratio: ratio.median, difference },
-      ...(tuning > 0 && { tasks: tasks.length, without }),
-      ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, { program, choices }) },
-    };
+    const model = isFile(network) ? bytesOfFile(network) : onnxBytes(graph);
+    const times = await (values.first ? beforeOthers(() => timesOf(built, model)) : timesOf(built, model));
+    return { network, threads, batch, ...times, ...(tuning > 0 && { tasks: tasks.length, without }) };
   } finally {
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(built.folder, { recursive: true, force: true });
   }
 }
 
-function tensorsOf({ inputs, outputs }: Program): Readonly<Record<string, OnnxTensor>> {
-  const all = [...inputs.map((value) => ({ name: value.name, value })), ...outputs];
-  return Object.fromEntries(
-    all.map(({ name, value }) => [name, { type: onnxBorderType(value.type), shape: value.shape }]),
+/** Times of a built network and of ONNX Runtime, whose outputs are compared first. */
+async function timesOf({ folder, program, choices }: Awaited<ReturnType<typeof builtNetwork>>, model: Uint8Array) {
+  const inputs = drawnInputs(program);
+  const ours = await loadNetwork(folder);
+  const peer = await onnxNetwork(ort, model, { inputs, tensors: onnxTensors(program), threads });
+  const outputs = ours.run(inputs);
+  await peer.run();
+  const isRounded = program.steps.some(({ output }) => output.type === "u8");
+  const tolerance = isRounded ? ROUNDED_TOLERANCE : dtype === "bf16" ? BRAIN_FLOAT_TOLERANCE : TOLERANCE;
+  const difference = Math.max(
+    ...Object.entries(outputs).map(([name, got]) => differenceOf(got, peer.outputs[name], tolerance)),
   );
+  const [a = [], b = []] = await inTurns([() => ours.run(inputs, outputs), peer.run], {
+    batches,
+    seconds: TURNS_SECONDS,
+  });
+  ours.close();
+  await peer.close();
+  const medians = { automap: summarise(a, 1).median, onnxruntime: summarise(b, 1).median };
+  return {
+    ...{ turns: a.length, ...medians, ratio: summariseRatio(b, a, 1).median, difference },
+    ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, { program, choices }) },
+  };
 }
 
 /** The largest difference relative to the largest element. @throws Error when it exceeds rounding */
@@ -211,17 +220,18 @@ async function stepsOf(
   return rows;
 }
 
-function sectionOf(row: Awaited<ReturnType<typeof compared>>): string {
+function sectionOf(row: Row): string {
   const ms = (seconds: number): string => (seconds * 1e3).toFixed(2);
   const us = (seconds: number | undefined): string => (seconds === undefined ? "" : (seconds * 1e6).toFixed(1));
   const rate = ({ multiplyAdds, seconds }: StepRow): string =>
     multiplyAdds === 0 ? "" : ((2 * multiplyAdds) / seconds / 1e9).toFixed(0);
   // A step that is computed with a later one takes no time of its own.
   const timed = row.steps.filter(({ seconds }) => seconds > 0);
+  const fewer = row.turns < batches ? ` ${row.turns} turns.` : "";
   const left = row.without ? ` ${row.without} of ${row.tasks} tasks got no search time.` : "";
   return `## ${row.network}
 
-automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.${left}
+automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.${fewer}${left}
 
 A record with a star was measured with its data in no cache, the others with warm caches.
 

@@ -99,11 +99,7 @@ async function compared(network: string): Promise<Row> {
     const [gain, same] = nets;
     if (!gain || !same) throw new Error("internal: two networks were built");
     const inputs = drawnInputs(program);
-    const [a, b] = await inTurns(
-      () => gain.run(inputs),
-      () => same.run(inputs),
-      batches,
-    );
+    const [a = [], b = []] = await inTurns([() => gain.run(inputs), () => same.run(inputs)], { batches });
     for (const net of nets) net.close();
     const [byGain, equal] = [summarise(a, 1).median, summarise(b, 1).median];
     return { ...{ network, seconds, threads, byGain, equal, unsearched }, times: summariseRatio(b, a, 1).median };

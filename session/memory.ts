@@ -87,7 +87,8 @@ function memoryHere(): number {
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
 }
 
-function sizeText(bytes: number): string {
+/** `7.80 GB` */
+export function sizeText(bytes: number): string {
   const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
   const step = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(bytes) / 3)));
   return `${(bytes / 1000 ** step).toPrecision(3)} ${units[step]}`;

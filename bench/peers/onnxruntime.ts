@@ -12,6 +12,7 @@ import { resolve } from "node:path";
 import { type Computation, extentsOf, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
+import type { Program } from "../../network/program.ts";
 import { type ElementType, heldAs } from "../../network/value.ts";
 import type { ReferenceSet } from "../../runtime/verify.ts";
 import { type OnnxConstant, type OnnxNode, type OnnxType, onnxModel } from "./onnx-model.ts";
@@ -74,6 +75,14 @@ export interface OnnxNetwork {
 export interface OnnxTensor {
   readonly type: OnnxBorderType;
   readonly shape: readonly number[];
+}
+
+/** The inputs and outputs of a program by name. */
+export function onnxTensors({ inputs, outputs }: Program): Readonly<Record<string, OnnxTensor>> {
+  const all = [...inputs.map((value) => ({ name: value.name, value })), ...outputs];
+  return Object.fromEntries(
+    all.map(({ name, value }) => [name, { type: onnxBorderType(value.type), shape: value.shape }]),
+  );
 }
 
 /** @param tensors the model's inputs and outputs by name */
