@@ -1,8 +1,11 @@
 /** @file The searches of `automap tune-network`: told as they end, stopped by Ctrl-C, summed up. */
 
 import type { z } from "zod";
+import { counted } from "../report/text.ts";
 import { labelOfTask } from "../session/network-report.ts";
 import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { heardInterrupts } from "./interrupts.ts";
 import { type tuneNetworkOptions, tuneNetworkSchema } from "./network-documents.ts";
 import { type OpenedFor, targetWords } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
@@ -12,9 +15,7 @@ export async function tuneOpened(
   { model, gpu, opened: { program } }: OpenedFor,
   given: z.infer<typeof tuneNetworkOptions>,
 ): Promise<ExitCode> {
-  const stop = new AbortController();
-  const onInterrupt = (): void => stop.abort();
-  process.once("SIGINT", onInterrupt);
+  const { signal, end } = heardInterrupts("search");
   let problem: Share["outcome"] | undefined;
   try {
     const tasks = await tuneNetwork(program, {
@@ -25,10 +26,13 @@ export async function tuneOpened(
         equal: given.equalShares,
         transfer: given.transfer,
         exact: given.exact,
-        signal: stop.signal,
+        signal,
       },
       ...(gpu && { machine: gpu }),
       ...(given.seed !== undefined && { seed: given.seed }),
+      onTasks: (count) =>
+        say(`${program.name} on ${(gpu ?? nativeTarget()).name}: ${counted(count, "task")}, ${given.time} s together`),
+      onNotice: say,
       onShare: (share) => {
         say(progressText(share));
         if (share.outcome.status === "environment") problem = share.outcome;
@@ -41,7 +45,8 @@ export async function tuneOpened(
     const seconds = tasks
       .filter(({ used }) => used)
       .reduce((sum, each) => sum + (each.seconds ?? 0) * each.task.steps.length, 0);
-    sayLeftOut(tasks);
+    const isTuned = tasks.some(({ seconds: each }) => each !== undefined);
+    sayLeftOut(tasks, signal.aborted);
     if (given.json)
       printJson(tuneNetworkSchema, {
         ...{ network: program.name, seconds },
@@ -52,6 +57,7 @@ export async function tuneOpened(
           ...(failed !== undefined && { failed }),
         })),
       });
+    else if (!isTuned) say(`automap: no task of ${program.name} has a kernel yet`);
     else {
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
       const threads = `${given.threads === 1 ? "" : ` --threads ${given.threads}`}${given.exact ? " --exact" : ""}`;
@@ -59,10 +65,10 @@ export async function tuneOpened(
         `write it   automap network emit ${model} --to DIR --prove${targetWords(given)}${threads} --db ${given.db}`,
       );
     }
-    if (stop.signal.aborted) return EXIT.interrupted;
-    return tasks.some(({ failed }) => failed !== undefined) ? EXIT.failed : EXIT.ok;
+    if (signal.aborted) return EXIT.interrupted;
+    return isTuned && tasks.every(({ failed }) => failed === undefined) ? EXIT.ok : EXIT.failed;
   } finally {
-    process.off("SIGINT", onInterrupt);
+    end();
   }
 }
 
@@ -77,10 +83,16 @@ function whyNone(outcome: Share["outcome"]): string {
   return "unanswered" in outcome && outcome.unanswered ? `; ${unansweredText(outcome.unanswered)}` : "";
 }
 
-/** Names the tasks that the time did not reach. */
-function sayLeftOut(tasks: readonly TunedTask[]): void {
+/** Names the tasks that the time did not reach. After Ctrl-C, says how many these are and how to go on. */
+function sayLeftOut(tasks: readonly TunedTask[], isInterrupted: boolean): void {
   const left = tasks.filter(({ searched, beaten }) => !searched && !beaten);
   if (left.length === 0) return;
+  if (isInterrupted) {
+    say(
+      `interrupted: ${left.length} of ${tasks.length} tasks got no time; the same command goes on from the records of the others`,
+    );
+    return;
+  }
   const lines = left.map(({ task }) => `  ${task.steps.length} times   ${labelOfTask(task)}`);
   say(
     `${left.length} of ${tasks.length} tasks got no time; --time with more seconds reaches them\n${lines.join("\n")}`,

@@ -34,8 +34,9 @@ import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { checkKernelFiles, checkWritable, writeOutput } from "./files.ts";
+import { heardInterrupts } from "./interrupts.ts";
 import { parseOptions, positiveInteger, readParameters, wholeNumber } from "./options.ts";
-import { addJson, EXIT, type ExitCode, say, style } from "./output.ts";
+import { addJson, type ExitCode, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 import { judge } from "./tune-judged.ts";
@@ -155,7 +156,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   }
   // From its first output on, Ctrl-C ends a search and tells how to resume it.
   const isSearch = !given.modelOnly && !isJudged;
-  const interrupts = heardInterrupts(isSearch ? "search" : "ranking");
+  const interrupts = isSearch ? heardInterrupts("search", () => say(commandToGoOn())) : heardInterrupts("ranking");
   const [offered = intrinsics] = tiersOf(chosen.computation, intrinsics);
   const choice = offered.some(isPlain) ? `${offered.length} rows of plain C++` : counted(offered.length, "instruction");
   const label = workloadLabel(describeWorkload(chosen), given.name);
@@ -241,22 +242,6 @@ function timeText(seconds: Readonly<Record<string, number>>): string {
   return `time: ${Object.entries(seconds)
     .map(([part, spent]) => `${part} ${spent.toFixed(1)} s`)
     .join(", ")}`;
-}
-
-/** The first Ctrl-C ends the search or ranking, the second ends the process. */
-function heardInterrupts(what: "search" | "ranking"): { readonly signal: AbortSignal; readonly end: () => void } {
-  const controller = new AbortController();
-  let count = 0;
-  const onInterrupt = (): void => {
-    if (++count > 1) {
-      if (what === "search") say(commandToGoOn());
-      process.exit(EXIT.interrupted);
-    }
-    say(`ending the ${what} with the best so far; Ctrl-C again stops at once`);
-    controller.abort();
-  };
-  process.on("SIGINT", onInterrupt);
-  return { signal: controller.signal, end: () => void process.off("SIGINT", onInterrupt) };
 }
 
 function strategyNamed(name: string): Strategy {

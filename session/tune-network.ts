@@ -18,7 +18,7 @@
 
 import { availableParallelism } from "node:os";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
-import { reasonOf, UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type Conditions, DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
@@ -66,6 +66,8 @@ export interface TuneNetworkOptions {
   readonly signal?: AbortSignal;
   /** Searches for one task; `tuneComputation` when left out. */
   readonly search?: typeof tuneComputation;
+  /** Called before the first search, with the number of tasks. */
+  readonly onTasks?: (tasks: number) => void;
   /** Called when a share ends. */
   readonly onShare?: (share: Share) => void;
   readonly onNotice?: (text: string) => void;
@@ -146,12 +148,11 @@ const FASTER_YET = 1.25;
 /**
  * Tunes the tasks of a network. At least one task is searched, however little time there is.
  * @returns all tasks in the order of the network
- * @throws UsageError when no step of the network is a sum of products
+ * @throws UsageError when no step of the network is a sum of products; EnvironmentError when kernels cannot be compiled or measured here
  */
 export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
   if (!tasksOf(program).some(isTuned))
     throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
-  // Without a runner, when there is no compiler, each search reports that itself.
   const runner = options.search ? undefined : await runnerFor(options);
   try {
     return await tuneOn(runner, program, options);
@@ -176,6 +177,7 @@ async function tuneOn(
   );
   const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
   const tasks = tasksOf({ ...program, steps: every }).filter(isTuned);
+  options.onTasks?.(tasks.length);
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const states = tasks.map((task, i): State => {
     const cache = machine && isGpu(machine) ? "warm" : cacheOfTask(task, target);
@@ -254,10 +256,11 @@ async function sideBySide(count: number, work: (goesOn: () => boolean) => Promis
   for (const end of ends) if (end.status === "rejected") throw end.reason;
 }
 
-/** Undefined when there is no compiler or GPU. */
-async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<Runner | CudaRunner | undefined> {
+/** @throws EnvironmentError when there is no compiler or GPU */
+async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<Runner | CudaRunner> {
   const made = machine && isGpu(machine) ? await createCudaRunner() : await createRunner({ threads });
-  return made.status === "ready" ? made.runner : undefined;
+  if (made.status === "environment") throw new EnvironmentError(made);
+  return made.runner;
 }
 
 /** The rates of this CPU's memories as `network emit` uses them: those of its calibration, which is made first. */

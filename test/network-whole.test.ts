@@ -183,3 +183,34 @@ describe("the library of a network with s64 at its border", () => {
     library.close();
   });
 });
+
+describe("the library of a network that divides s64", () => {
+  const folder = mkdtempSync(join(tmpdir(), "automap-quotient-"));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  const divisors = { negative: [-1, -2, -3, -7, -64, -128], positive: [1, 2, 3, 7, 64, 128] };
+
+  it("rounds towards 0 for divisors of either sign, as its proof checks", async () => {
+    const net = new GraphBuilder("quotients");
+    const x = net.input("x", [4, 6], "s64");
+    for (const [name, by] of Object.entries(divisors))
+      net.output(net.node("Div", [x, net.whole(`${name}s`, by)], {}, name));
+    const { plain, program } = openGraph(net.graph);
+    const subject = networkSubject(program, new Map());
+    const at = join(folder, "quotients");
+    writePackage(at, networkFiles(subject));
+    const compiler = await findCompiler();
+    if (compiler.status === "environment") throw new Error(compiler.what);
+    const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
+    expect(proof).toEqual({ status: "right", steps: program.steps.length });
+
+    const library = await loadNetwork(at);
+    const given = [-7n, 7n, -(2n ** 31n), 2n ** 31n - 1n].flatMap((row) => Array.from({ length: 6 }, () => row));
+    const by = (all: readonly number[]): BigInt64Array =>
+      BigInt64Array.from(given, (a, i) => a / BigInt(all[i % all.length] ?? 1));
+    expect(library.run({ x: BigInt64Array.from(given) })).toEqual({
+      negative: by(divisors.negative),
+      positive: by(divisors.positive),
+    });
+    library.close();
+  });
+});

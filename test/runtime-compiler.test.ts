@@ -1,6 +1,6 @@
 /** @file From source to shared object: headers that are precompiled, or cut to what a source uses. */
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
@@ -123,5 +123,35 @@ extern "C" void add(int* to, const int* from) {
     const text = `#include <immintrin.h>\nextern "C" void* room(void) { return malloc(64); }\n`;
     const compiled = await compileSource(sourceOf(text), ["-O1", "-shared", "-fPIC"], ".so", { compiler, workdir });
     expect(compiled.status).toBe("compiled");
+  });
+
+  it.skipIf(process.arch !== "x64")("of a compiler whose header is cut wrongly are not cut again", async () => {
+    const compiler = await findCompiler({ ...process.env, CXX: "g++" });
+    if (compiler.status !== "found") throw new Error(compiler.what);
+    const own = mkdtempSync(join(workdir, "wrong-"));
+    const [log, wrapper] = [join(own, "log"), join(own, "g++")];
+    // It prints a header in which a function has another name, and tells what it compiles.
+    writeFileSync(
+      wrapper,
+      `#!/bin/sh
+case " $* " in
+  *" -dD "*) g++ "$@" | sed 's/_mm512_add_epi32 (/_mm512_add_gone (/' ;;
+  *) echo "$*" >> ${log}; exec g++ "$@" ;;
+esac
+`,
+      { mode: 0o755 },
+    );
+    const options: CompileOptions = { compiler: { ...compiler, command: [wrapper] }, workdir: own };
+    const timesCompiled = async (text: string): Promise<number> => {
+      writeFileSync(log, "");
+      const { status } = await compileSource(sourceOf(text), ["-O1", "-mavx512f", "-S"], ".so", options);
+      expect(status).toBe("compiled");
+      // Precompiling a header is no compilation of the source.
+      return readFileSync(log, "utf8")
+        .split("\n")
+        .filter((line) => / -S /.test(` ${line} `) && !line.includes(".gch")).length;
+    };
+    expect(await timesCompiled(kernel())).toBe(2);
+    expect(await timesCompiled(kernel("// another\n"))).toBe(1);
   });
 });

@@ -75,6 +75,33 @@ describe("the network's time", () => {
     ]);
   });
 
+  it("is not spent again on a task whose results take longer than its search", async () => {
+    const program = products([8, 16, 32]);
+    const [narrow, wide] = tunedTasks(program).map(({ computation }) => computationKey(computation));
+    const begun: string[] = [];
+    const told: Share[] = [];
+    const search: Search = ({ computation }) => {
+      begun.push(computationKey(computation));
+      const unanswered = begun.at(-1) === wide ? { needs: 90, limit: 60 } : undefined;
+      const outcome = { ...nothing(computation), status: "time-spent", ...(unanswered && { unanswered }) };
+      return Promise.resolve(outcome as Awaited<ReturnType<Search>>);
+    };
+    let tasks = 0;
+    await tuneNetwork(program, {
+      seconds: 600,
+      database: ":memory:",
+      search,
+      onTasks: (count) => {
+        tasks = count;
+      },
+      onShare: (share) => told.push(share),
+    });
+    expect(tasks).toBe(2);
+    expect(begun.filter((key) => key === wide)).toHaveLength(1);
+    expect(begun.filter((key) => key === narrow).length).toBeGreaterThan(1);
+    expect(told.map(({ outcome }) => "unanswered" in outcome && outcome.unanswered !== undefined)).toContain(true);
+  });
+
   /** Searches for products([8, 16, 32, 64, 24]) whose kernels stay at these rates, and the places of the tasks that got them. */
   const atRates = async (
     rates: readonly number[],

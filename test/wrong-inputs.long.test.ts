@@ -451,6 +451,7 @@ describe("a command without tools on the PATH", () => {
   it.each([
     [`tune conv2d --quiet ${database}`, "no C++ compiler found"],
     [`calibrate ${database}`, "no C++ compiler found"],
+    [`tune-network mi-lstm --time 5 ${database}`, "no C++ compiler found"],
     [`emit conv2d --to ${ABSENT} --db ${EMPTY}`, "no C++ compiler found"],
     [`tune matmul --target cuda --quiet ${database}`, "nvidia-smi"],
     [`calibrate --target cuda ${database}`, "nvidia-smi"],
