@@ -119,6 +119,13 @@ export interface LaneSchedule {
    * block along the row reads again stay in registers. When left out, every column is loaded by itself.
    */
   readonly lines?: LineUse | undefined;
+  /**
+   * Steps of a sweep by which the rows that it will read are fetched into the last cache ahead of their loads. When left
+   * out, nothing is fetched ahead.
+   */
+  readonly prefetchSteps?: number | undefined;
+  /** Warps of a block on a GPU; 4 when left out. */
+  readonly warps?: number | undefined;
   /** Planes of a block: outputs along the outermost axis that has neighbours, if it is not that of the rows; 1 when left out. */
   readonly planes?: number | undefined;
   readonly threads: number;
@@ -144,7 +151,7 @@ export const ARRAY_INPUTS = ["passed", "loaded", "dots"] as const;
 /** Schedule of a kernel on lanes whose design is given by its transform. */
 export interface ArraySchedule {
   readonly transform: LaneTransform;
-  /** Elements of a vector, and so the largest number of PEs. */
+  /** Elements of a vector, and so the largest number of PEs. On a GPU a warp, or an equal part of it that runs an array of its own. */
   readonly lanes: number;
   /** Steps per pass of the array, for each loop that is longer than one pass. */
   readonly tile: Readonly<Record<string, number>>;
@@ -156,6 +163,8 @@ export interface ArraySchedule {
    */
   readonly inputs: (typeof ARRAY_INPUTS)[number];
   readonly streaming: boolean;
+  /** Warps of a block on a GPU; 4 when left out. */
+  readonly warps?: number | undefined;
   readonly threads: number;
 }
 

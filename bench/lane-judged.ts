@@ -3,7 +3,7 @@
  * every element must equal the equation's.
  *
  *     npm run build
- *     node dist/bench/lane-judged.js                                      20,000 candidates of twelve kinds on one core
+ *     node dist/bench/lane-judged.js                                      20,000 candidates of thirteen kinds on one core
  *     node dist/bench/lane-judged.js --count 2000 --seed 7 --jobs 2       on two
  *     node dist/bench/lane-judged.js --out bench/results/lane-judged      also writes the page
  *     node dist/bench/lane-judged.js --only recurrences --from 17 --count 1      repeats one candidate

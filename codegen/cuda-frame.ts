@@ -30,6 +30,8 @@ import { ALL_LANES } from "./warp-expressions.ts";
 export interface CudaOptions {
   /** Warps of a block; 4 by default. */
   readonly warps?: number;
+  /** Lanes of an array: a warp by default, or an equal part of it. Parts are dealt like warps. */
+  readonly group?: number;
   /** Warps that should fit into a quarter of a multiprocessor; by default the compiler decides. */
   readonly resident?: number;
 }
@@ -47,17 +49,20 @@ export function cudaSource(
   nest: LoopNest,
   notes: SourceNotes,
   comments: readonly string[],
-  { warps = 4, resident }: CudaOptions,
+  { warps = 4, resident, group = WARP }: CudaOptions,
 ): CudaProgram {
-  checkLanes(nest, warps);
+  const deal = { warps, group, groups: (warps * WARP) / group };
+  checkLanes(nest, deal);
   const constants = constantTensors(nest, Object.values(computation.tensors));
   const aligned = new Map<string, number>();
   const kernel = (name: string, body: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
     // The printer sees only this kernel's statements, since other kernels of the call run at other times.
     const own = { ...nest, prepare: [], body };
-    const Printer = nest.vectors?.some((v) => v.dtype === "f16") ? HalfLanes : CudaLanes;
-    const printer = new Printer(computation, own, new Set(held.map((t) => t.name)), aligned);
-    const made = kernelOf(new Name("local", name), computation, nest, body, held, warps, printer);
+    const constant = new Set(held.map((t) => t.name));
+    const printer = nest.vectors?.some((v) => v.dtype === "f16")
+      ? new HalfLanes(computation, own, constant, aligned)
+      : new CudaLanes(computation, own, constant, aligned, group);
+    const made = kernelOf(new Name("local", name), computation, nest, body, held, deal, printer);
     return resident === undefined ? made : { ...made, beside: Math.max(1, Math.floor((resident * QUARTERS) / warps)) };
   };
   // The preparation kernel takes constants as pointers.
@@ -79,10 +84,17 @@ export function cudaSource(
   const { device, portable, replaced } = deviceCode(bodies);
   return cudaProgram(computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: [...foldsIn(text), ...forDevice(device), ...portable],
+    prelude: [...foldsIn(text, group), ...forDevice(device), ...portable],
     ...{ replaced: device.length > 0 ? replaced : new Set(), aligned },
     ...{ constants, prepare, run, rounds },
   });
+}
+
+/** How blocks are divided: into warps, and these into groups of lanes that run an array each. */
+interface Deal {
+  readonly warps: number;
+  readonly group: number;
+  readonly groups: number;
 }
 
 function kernelOf(
@@ -91,32 +103,32 @@ function kernelOf(
   nest: LoopNest,
   body: readonly Statement[],
   constants: readonly Tensor[],
-  warps: number,
+  { warps, group, groups }: Deal,
   printer: CudaLanes,
 ): CudaKernel {
   const { dealt, inner, extents } = dealtLoops(body);
   const lines = printStatements(inner, printer, extents);
   const named = namedIn(inner, nest);
   const lanes = [...new Set(laneLoops(body).map((l) => l.axis))].map(
-    (lane) => code`const int ${axisName(lane)} = threadIdx.x % ${WARP};`,
+    (lane) => code`const int ${axisName(lane)} = threadIdx.x % ${group};`,
   );
   const ofWarp = nest.scratch
     .filter((s) => s.scope === "local" && named.memory.has(s.name))
     .flatMap((s) => {
       const [own, all] = [tensorName(s.name), tensorName(s.name).with("_of_warp")];
       return [
-        code`__shared__ ${C_TYPES[s.dtype]} ${all}[${warps}][${s.elements}];`,
-        code`${C_TYPES[s.dtype]}* const ${own} = ${all}[threadIdx.x / ${WARP}];`,
+        code`__shared__ ${C_TYPES[s.dtype]} ${all}[${groups}][${s.elements}];`,
+        code`${C_TYPES[s.dtype]}* const ${own} = ${all}[threadIdx.x / ${group}];`,
       ];
     });
   const total = dealt.reduce((product, d) => product * d.extent, 1);
   return {
-    ...{ name, blocks: Math.ceil(total / warps), cluster: 1, threads: warps * WARP, sharedBytes: 0 },
+    ...{ name, blocks: Math.ceil(total / groups), cluster: 1, threads: warps * WARP, sharedBytes: 0 },
     pointers: pointersOf(computation, nest, named).filter(
       (p) => !constants.some((t) => tensorName(t.name).id === p.name.id),
     ),
     body: [
-      code`const int warp_index = blockIdx.x * ${warps} + threadIdx.x / ${WARP};`,
+      code`const int warp_index = blockIdx.x * ${groups} + threadIdx.x / ${group};`,
       code`if (warp_index >= ${total}) return;`,
       ...dealtIndices(dealt, code`warp_index`).map((d) => d.line),
       ...[...lanes, ...ofWarp, ...printer.declarations(named), ...lines],
@@ -125,14 +137,16 @@ function kernelOf(
 }
 
 /** @throws UsageError if lanes or memory do not fit */
-function checkLanes(nest: LoopNest, warps: number): void {
-  const wide = lanesIn(nest).find(({ lanes }) => lanes > WARP);
+function checkLanes(nest: LoopNest, { warps, group, groups }: Deal): void {
+  if (!Number.isInteger(groups) || group < 1 || WARP % group !== 0)
+    throw new UsageError(`a warp of ${WARP} lanes is not divided into groups of ${group}`);
+  const wide = lanesIn(nest).find(({ lanes }) => lanes > group);
   if (wide)
     throw new UsageError(`${wide.name} has ${wide.lanes} lanes: a warp of CUDA has ${WARP}`, {
       hint: `give the design at most ${WARP} lanes, for example --lanes ${WARP}`,
     });
   const ofWarp = nest.scratch.filter((s) => s.scope === "local");
-  const bytes = warps * ofWarp.reduce((sum, s) => sum + s.elements * bytesOf(s.dtype), 0);
+  const bytes = groups * ofWarp.reduce((sum, s) => sum + s.elements * bytesOf(s.dtype), 0);
   if (bytes > SHARED_BYTES)
     throw new UsageError(`${warps} warps want ${bytes} bytes of shared memory, a block has ${SHARED_BYTES}`, {
       hint: "take fewer warps a block, or smaller tiles",
@@ -151,11 +165,11 @@ function constantTensors(nest: LoopNest, tensors: readonly Tensor[]): readonly T
 }
 
 /** The fold functions that a text calls. */
-function foldsIn(text: string): Code[] {
+function foldsIn(text: string, group: number): Code[] {
   const exchange = code`__shfl_xor_sync(${ALL_LANES}, v, distance)`;
   return FOLDS.filter(({ name }) => text.includes(`${name}<`)).map(({ name, step }) =>
     apart(
-      foldFunction(code`template <class T> static __device__ inline T ${name}(T v)`, code`T`, WARP, exchange, step),
+      foldFunction(code`template <class T> static __device__ inline T ${name}(T v)`, code`T`, group, exchange, step),
     ),
   );
 }

@@ -308,6 +308,10 @@ template <class T> static __device__ inline T held(T place) {
     feature: "sm_80",
     text: code`static __device__ inline uint16_t to_bf16(float f) { uint16_t x; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(x) : "f"(f)); return x; }`,
   },
+  {
+    name: "prefetch_line",
+    text: code`static __device__ inline void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" :: "l"(p)); }`,
+  },
   // Pairs of f16 in a word: half2. Each result is rounded once.
   {
     name: "spread_half",

@@ -101,7 +101,7 @@ export abstract class LanePrinter {
   }
 
   /** A prefetch of an element; empty in languages that leave this to the hardware. */
-  protected prefetched(_at: Access, _isDistant: boolean, _extents: Extents): Code[] {
+  protected prefetched(_at: Access, _isDistant: boolean, _loop: Loop, _extents: Extents): Code[] {
     return [];
   }
 
@@ -117,7 +117,7 @@ export abstract class LanePrinter {
     return loop.body.flatMap((s): Code[] => {
       if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
       const lines = this.statement(s, loop, extents);
-      return s.prefetch ? [...lines, ...this.prefetched(s.prefetch, s.isDistant ?? false, extents)] : lines;
+      return s.prefetch ? [...lines, ...this.prefetched(s.prefetch, s.isDistant ?? false, loop, extents)] : lines;
     });
   }
 

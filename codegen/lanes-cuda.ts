@@ -1,23 +1,25 @@
 /**
  * @file Lanes as the threads of a warp: a register is a scalar of each thread, a shift is a shuffle, and a parallel
- * loop is distributed to warps.
+ * loop is distributed to warps. Arrays of at most 16 lanes are distributed to equal parts of a warp.
  *
  *     Z0 = fmaf(x[28 * b + lane], w[q], __shfl_up_sync(0xffffffffu, Z0, 1));
+ *     Z0 = fmaf(x[12 * b + lane], w[q], __shfl_up_sync(0xffffffffu, Z0, 1, 16));
  *
  * Constants that all lanes read at the same address are in constant memory. Emulation: runtime/emulation/cuda.h.
  */
 
-import type { Extents } from "../abstraction/affine.ts";
+import { type Extents, strideIn } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { type Access, accessesIn, type Expr, printAccess } from "../abstraction/expression.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, tensorName } from "../abstraction/source-text.ts";
 import { pieceType, readPiece, writtenPiece } from "./cuda-copies.ts";
 import { holdsTogether, stepped, steppedAccess } from "./cuda-pieces.ts";
-import { conjunction, equationsIn } from "./lane-statement.ts";
+import { conjunction, equationsIn, guarded } from "./lane-statement.ts";
 import { LaneThreads } from "./lane-threads.ts";
 import { isRun } from "./short-index.ts";
 import type { Loop, Of } from "./walk.ts";
@@ -29,10 +31,12 @@ import { WarpExpressions } from "./warp-expressions.ts";
  */
 export class ThreadExpressions extends WarpExpressions {
   private readonly constants: ReadonlySet<string>;
+  protected override readonly group: number;
 
-  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>) {
+  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, group: number = WARP) {
     super(computation, nest);
     this.constants = constants;
+    this.group = group;
   }
 
   override tensor(name: string): Code {
@@ -43,6 +47,9 @@ export class ThreadExpressions extends WarpExpressions {
     return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
   }
 }
+
+/** Bytes of a line of the last cache. */
+const LINE_BYTES = 128;
 
 /** `X 3`, if the register's number is a constant. */
 function registerText({ tensor, index: [register] }: Access): string {
@@ -58,17 +65,25 @@ export class CudaLanes extends LaneThreads {
   protected override readonly laneFence = code`__syncwarp();`;
   /** Neighbouring elements that a register holds. */
   protected readonly perRegister: number = 1;
+  protected override readonly threads: number;
+  protected override readonly thread: Code;
 
-  /** @param aligned receives the alignment in bytes that vector accesses require of tensors */
+  /**
+   * @param aligned receives the alignment in bytes that vector accesses require of tensors
+   * @param group lanes of an array: those of a warp, or of an equal part of it
+   */
   constructor(
     computation: Computation,
     nest: LoopNest,
     constants: ReadonlySet<string>,
     aligned: Map<string, number>,
-    c = new ThreadExpressions(computation, nest, constants),
+    group: number = WARP,
+    c = new ThreadExpressions(computation, nest, constants, group),
   ) {
     super(c, nest);
     this.aligned = aligned;
+    this.threads = group;
+    this.thread = code`threadIdx.x % ${group}`;
     const all = equationsIn([...nest.prepare, ...nest.body]);
     this.read = new Set(all.flatMap(({ value }) => accessesIn(value)).map(registerText));
   }
@@ -114,6 +129,18 @@ export class CudaLanes extends LaneThreads {
       outside: this.outsideOf(memory.tensor, dtype),
     };
     return readPiece(memory.tensor, type, loaded, registers);
+  }
+
+  /** One lane fetches each line of a row into the last cache. */
+  protected override prefetched(access: Access, _isDistant: boolean, loop: Loop, extents: Extents): Code[] {
+    const within = { ...extents, [loop.axis]: loop.extent };
+    this.c.begin({ lane: loop.axis });
+    const dtype = this.dtypeOf(access.tensor);
+    const stride = strideIn(this.c.placeOf(access, within).at, loop.axis) ?? 0;
+    const perLine = Math.max(1, Math.floor(LINE_BYTES / Math.max(1, Math.abs(stride) * bytesOf(dtype))));
+    const { at, guards } = this.c.placeWhere(access, [], within);
+    const first = perLine === 1 ? [] : [code`${this.threadOf(loop.axis)} % ${perLine} == 0`];
+    return guarded([...first, ...guards], [code`prefetch_line(&${this.c.tensor(access.tensor)}[${at}]);`]);
   }
 
   /** The type of `count` elements that move at once. */

@@ -15,6 +15,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Access, axis, type Expr, isSame } from "../abstraction/expression.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal } from "../abstraction/source-text.ts";
 import { pieceType } from "./cuda-copies.ts";
@@ -46,7 +47,7 @@ export class HalfLanes extends CudaLanes {
   protected override readonly perRegister = PAIR;
 
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Map<string, number>) {
-    super(computation, nest, constants, aligned, new HalfExpressions(computation, nest, constants));
+    super(computation, nest, constants, aligned, WARP, new HalfExpressions(computation, nest, constants));
   }
 
   override declarations({ registers }: Named): Code[] {
@@ -61,7 +62,10 @@ export class HalfLanes extends CudaLanes {
     let held: Equation | undefined;
     for (const s of loop.body) {
       if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
-      if (s.together) lines.push(...this.statement(s, loop, extents));
+      if (s.together) {
+        lines.push(...this.statement(s, loop, extents));
+        if (s.prefetch) lines.push(...this.prefetched(s.prefetch, s.isDistant ?? false, loop, extents));
+      }
       else if (held === undefined) {
         held = s.equation;
         continue;

@@ -137,7 +137,7 @@ export class X86Lanes extends VectorExpressions {
     return turnedRows(loop, this.c, extents);
   }
 
-  protected override prefetched(access: Access, isDistant: boolean, extents: Extents): Code[] {
+  protected override prefetched(access: Access, isDistant: boolean, _: Loop, extents: Extents): Code[] {
     // A prefetch of a line outside the tensor is harmless, so nothing is tested.
     const { base, offset } = this.addresses.parts(access.tensor, this.c.placeOf(access, extents).at, extents);
     return [code`${isDistant ? code`prefetch_distant` : code`prefetch_from`}(${base}, ${offset});`];

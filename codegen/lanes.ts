@@ -12,7 +12,8 @@ import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { accessesOf, type Equation, identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { access, axis, number } from "../abstraction/expression.ts";
+import { access, axis, binary, compare, number } from "../abstraction/expression.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
@@ -55,7 +56,8 @@ export function generateLanes(
       `${computation.name}: lanes of ${language === "c++" ? "x86 compute in f32, f64, s32, s16 and f16" : `${language} compute in f32, f64${language === "cuda" ? ", s32 and f16" : " and s32"}`}; ${strange.name} is ${strange.dtype}`,
       { hint: "for example --dtype f32" },
     );
-  const whole = { ...nest, body: [...clearing(computation, nest), ...nest.body] };
+  const lanes = language === "cuda" ? (options.group ?? WARP) : undefined;
+  const whole = { ...nest, body: [...clearing(computation, nest, lanes), ...nest.body] };
   const comments = printNest(nest).split("\n");
   const c = new CExpressions(computation, whole);
   const common = { language, promises: undefined, arguments: argumentsOf(computation) };
@@ -135,21 +137,39 @@ function dealtOnce(body: readonly Statement[], inside = false): Statement[] {
   });
 }
 
-/** Initialises an output that lanes add to. */
-function clearing(computation: Computation, nest: LoopNest): Statement[] {
+/** Initialises an output that lanes add to. @param lanes lanes that write neighbours, where one lane would write them one by one */
+function clearing(computation: Computation, nest: LoopNest, lanes: number | undefined): Statement[] {
   const output = outputOf(computation);
   const adds = (s: Statement): boolean =>
     s.kind === "loop"
       ? s.body.some(adds)
       : s.kind === "scalar" && s.equation.op !== "=" && s.equation.target.tensor === output.name;
   if (!nest.body.some(adds)) return [];
+  const last = output.dims.at(-1);
+  const value = number(identityOf(computation.equation.op, output.dtype));
+  const taken = new Set([...output.dims.map((d) => d.name), ...Object.keys(computation.tensors)]);
+  const fresh = (wish: string): string => (taken.has(wish) ? fresh(`${wish}_`) : wish);
+  if (lanes !== undefined && last !== undefined) {
+    const [block, lane] = [fresh(`${last.name}_block`), fresh("lane")];
+    const at = binary("+", binary("*", axis(block), number(lanes)), axis(lane));
+    const index = output.dims.map((d) => (d === last ? at : axis(d.name)));
+    const equation: Equation = {
+      ...{ target: access(output.name, index), op: "=", value },
+      where: compare("<", at, number(last.extent)),
+    };
+    const line = loop(lane, lanes, [{ kind: "scalar", equation }], "lanes");
+    const tiles = loop(block, Math.ceil(last.extent / lanes), [line], "parallel");
+    const outer = output.dims.slice(0, -1);
+    const all = outer.reduceRight<Statement>((body, d) => loop(d.name, d.extent, [body], "parallel"), tiles);
+    return [all, { kind: "barrier" }];
+  }
   const clear: Equation = {
     target: access(
       output.name,
       output.dims.map((d) => axis(d.name)),
     ),
     op: "=",
-    value: number(identityOf(computation.equation.op, output.dtype)),
+    value,
   };
   const inner = output.dims.reduceRight<readonly Statement[]>(
     (body, { name, extent }, i) => [loop(name, extent, body, i === 0 ? "parallel" : "serial")],

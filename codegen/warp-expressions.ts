@@ -9,9 +9,10 @@
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Access, type Expr, isSame, number, printAccess } from "../abstraction/expression.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { type Code, code, keyOf, list, type Name } from "../abstraction/source-text.ts";
+import { type Code, code, keyOf, list, NOTHING, type Name } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { PlainExpressions } from "./plain-expressions.ts";
@@ -46,6 +47,8 @@ interface Printed {
 export class WarpExpressions extends PlainExpressions {
   private readonly nest: LoopNest;
   private statement: Printed | undefined;
+  /** Lanes among which values are exchanged: a warp, or an equal part of it. */
+  protected readonly group: number = WARP;
   /** Names of shuffles, by the text of the call. */
   private readonly shuffles = new Map<string, Name>();
 
@@ -107,7 +110,8 @@ export class WarpExpressions extends PlainExpressions {
 
   /** A shuffle of another lane's register: some lanes below or above, the butterfly partner, or a lane by number. */
   protected shuffled(how: Shuffle, name: Name, by: Code): Code {
-    return code`__shfl_${how === "from" ? "" : (`${how}_` as const)}sync(${ALL_LANES}, ${name}, ${by})`;
+    const within = this.group < WARP ? code`, ${this.group}` : NOTHING;
+    return code`__shfl_${how === "from" ? "" : (`${how}_` as const)}sync(${ALL_LANES}, ${name}, ${by}${within})`;
   }
 
   /** The fused multiply-add function. */

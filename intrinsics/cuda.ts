@@ -154,6 +154,25 @@ export const cudaFmaF16 = tableRow({
   source: "PTX ISA, fma.rn.f16x2",
 });
 
+/** For lanes. */
+export const cudaMadS32 = tableRow({
+  name: "cuda.mad.s32",
+  family: "mad",
+  isa: "sm_70",
+  language: "cuda",
+  scope: "warp",
+  summary: "An s32 multiply-add in each lane, which keeps the low bits.",
+  compute: "c[l] += a[l] * b[l]",
+  extents: { l: 32 },
+  operands: {
+    a: { dtype: "s32", storage: "lane[l]", load: load("unsigned") },
+    b: { dtype: "s32", storage: "lane[l]", load: load("unsigned") },
+    c: { dtype: "s32", storage: "lane[l]", load: load("unsigned"), store: store("unsigned") },
+  },
+  emit: "{c} = {a} * {b} + {c};",
+  source: "PTX ISA, mad.lo.s32",
+});
+
 export const dp4aS8 = tableRow({
   name: "dp4a.s32.s8",
   family: "dp4a",

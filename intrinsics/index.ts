@@ -19,7 +19,7 @@ import { AVX512_FMA, avx512FmaBf16, avx512Vpmulld, avx512Vpmullw } from "./avx51
 import { AVX512_DOT, avx512Vpdpwssd } from "./avx512-dot.ts";
 import { AVX512_INNER } from "./avx512-inner.ts";
 import { CM } from "./cm.ts";
-import { CUDA, cudaFmaF16 } from "./cuda.ts";
+import { CUDA, cudaFmaF16, cudaMadS32 } from "./cuda.ts";
 import { THREADS } from "./cuda-threads.ts";
 import { DPAS } from "./dpas.ts";
 import { DPAS_OPENCL } from "./dpas-opencl.ts";
@@ -59,7 +59,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
 
 /** Products for lanes only; mappings have better instructions. */
-const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld, avx512Vpmullw, avx2Vpmullw, cudaFmaF16];
+const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld, avx512Vpmullw, avx2Vpmullw, cudaFmaF16, cudaMadS32];
 
 const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY].map((row) => [row.name, row]));
 

@@ -262,7 +262,7 @@ export function boundOf({ multiplyAdds, shifts, conversions, loads, stores, wait
 }
 
 /** The number of copies of an operand among the passes side by side. */
-function copiesOf({ beside, space }: LaneArray, read: Access, all: number): number {
+export function copiesOf({ beside, space }: LaneArray, read: Access, all: number): number {
   const axes = new Set(axesIn(read));
   const shared = beside.filter((l) => !axes.has(rootOf(space, l.name))).reduce((n, l) => n * l.extent, 1);
   return all / shared;
@@ -278,7 +278,7 @@ function loadCost(stride: number | undefined, lanes: number, bytes: number): num
 }
 
 /** Distance between neighbouring lanes in elements; undefined when the lanes do not read at equal distances. */
-function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined): number | undefined {
+export function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined): number | undefined {
   if (!inverse) return undefined;
   const { dims } = tensorOf(sum, read.tensor);
   const index = new Map(read.index.map((e, d) => [dims[d]?.name ?? "", affineForm(e)]));
@@ -297,7 +297,7 @@ function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | un
 }
 
 /** Number of distinct vectors of an operand that a block reads. A compiler merges repeated loads. */
-function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefined, all: number): number {
+export function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefined, all: number): number {
   const { space, beside, spaceTime } = array;
   if (!inverse) return all;
   const extents = space.inside.map((l) => l.extent);

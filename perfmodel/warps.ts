@@ -19,7 +19,7 @@ import { laneCosts } from "../targets/lanes.ts";
 import { readsOf } from "./lanes.ts";
 
 /** A 64-bit value passes a unit in two halves. */
-const WORD_BYTES = 4;
+export const WORD_BYTES = 4;
 
 // Fitted to 240 kernels picked by hand (bench/results/cuda-ssam-h200.jsonl) and 251 that searches measured (cuda-filters-h100.jsonl.gz), 2026-11-22.
 
@@ -27,11 +27,11 @@ const WORD_BYTES = 4;
  * Issue cycles of a load: the instruction, its address and bounds, and the lines it shares with its neighbours; and those of a load of several
  * elements.
  */
-const LOAD_TURNS = 4.4;
+export const LOAD_TURNS = 4.4;
 export const WIDE_LOAD_TURNS = 10;
 export const SHUFFLE_TURNS = 3;
 /** Instructions that a load is compiled to; counted in SASS of filters of 9 and 20. */
-const LOAD_INSTRUCTIONS = 3;
+export const LOAD_INSTRUCTIONS = 3;
 /** Weights that fit in uniform registers. Beyond this, weights that rows use one after another are loaded for each product. */
 const HELD_WEIGHTS = 60;
 const WEIGHT_TURNS = 0.8;
@@ -39,14 +39,14 @@ const WEIGHT_TURNS = 0.8;
  * Instructions, of 16 bytes each, that warps share near a quarter. Each one beyond costs its fetch; beyond the last cache's capacity all of them
  * do.
  */
-const NEAR_INSTRUCTIONS = 2048;
-const FETCH_TURNS = 0.7;
+export const NEAR_INSTRUCTIONS = 2048;
+export const FETCH_TURNS = 0.7;
 const CACHED_INSTRUCTIONS = 7500;
 const MISSED_TURNS = 2;
 /** Fraction of the shorter of arithmetic and transfers that does not overlap with the longer. */
 export const NOT_OVERLAPPED = 0.34;
 /** How much longer the last blocks of a quarter take, in blocks. */
-const TAIL = 0.45;
+export const TAIL = 0.45;
 /** How much slower memory is for rows far apart, which the blocks of sweeps read at the same time. */
 const SWEPT_ROWS = 0.08;
 /** How much slower memory is for each row beyond four of overlapping vectors, whose stores straddle lines. */
@@ -55,9 +55,9 @@ const FREE_ROWS = 4;
 /** How much longer a pass takes when a quarter has only one warp; divided by the number of warps when it has more. */
 const ALONE = 0.1;
 /** Registers of a thread other than sums and data, and registers of all lanes of a quarter. CUDA C++ Programming Guide, Technical Specifications. */
-const OTHER_REGISTERS = 24;
-const QUARTER_REGISTERS = 512;
-const QUARTER_WARPS = 16;
+export const OTHER_REGISTERS = 24;
+export const QUARTER_REGISTERS = 512;
+export const QUARTER_WARPS = 16;
 /** Factor on memory latency under load. */
 export const LOADED = 1.3;
 
@@ -67,6 +67,8 @@ interface Work {
   /** Instructions. */
   readonly multiplyAdds: number;
   readonly loads: number;
+  /** Rows fetched into the last cache ahead of their loads. */
+  readonly fetches: number;
   readonly shuffles: number;
   readonly others: number;
   /** Issue cycles of each load. */
@@ -99,6 +101,7 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
   const issued =
     (work.multiplyAdds * multiplyAdd.issueCycles + work.others) * words +
     work.loads * work.loadTurns +
+    work.fetches * LOAD_TURNS +
     work.shuffles * SHUFFLE_TURNS * words +
     far * work.passes;
   const turns = Math.max(issued, work.lines * load.issueCycles * words) / work.passes;
@@ -106,10 +109,11 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
   // 2. Blocks on all quarters: in a pass, a warp waits for its data while others issue.
   const blocks = Math.ceil(elementCount(sum.output) / work.outputs);
   const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
-  const warps = Math.min(work.warps, Math.ceil(blocks / quarters));
-  const latency = LOADED * (memoryOf(target, "dram").latencyCycles?.value ?? 0);
+  const warps = Math.min(residentOf(work.warps, s.warps), Math.ceil(blocks / quarters));
+  const from = s.prefetchSteps === undefined ? "dram" : "l2";
+  const latency = LOADED * (memoryOf(target, from).latencyCycles?.value ?? 0);
   const pass = Math.max(warps * turns, turns + latency) * (1 + work.alone / warps);
-  const waves = Math.max(1, blocks / quarters / warps) * (1 + (TAIL * quarters) / blocks);
+  const waves = Math.max(1, blocks / quarters / warps) * (1 + (tailOf(s.warps) * quarters) / blocks);
   const busy = (waves * work.passes * pass) / (target.clockHz?.value ?? 1);
 
   // 3. Every element once from memory, rows between blocks from the cache.
@@ -125,6 +129,18 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
   return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
 }
 
+/** Warps of a block, where a schedule leaves them out. */
+const USUAL_WARPS = 4;
+
+/** Warps of a quarter when only whole blocks are resident. @param fitting warps that the registers of a quarter hold */
+export function residentOf(fitting: number, warps = USUAL_WARPS): number {
+  const each = warps / USUAL_WARPS;
+  return Math.max(each, Math.floor(fitting / each) * each);
+}
+
+/** How much longer the last blocks take, in warps of a quarter: larger blocks end together. */
+export const tailOf = (warps = USUAL_WARPS): number => (TAIL * Math.max(warps, USUAL_WARPS)) / USUAL_WARPS;
+
 /** A block of rows and vectors, with its data loaded for every column or held in registers. */
 function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, outputs }: WindowPlacement): Work {
   const extents = extentsOf(sum.computation);
@@ -138,6 +154,7 @@ function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, output
     outputs: sums * Math.max(1, outputs),
     multiplyAdds: repeats * multiplyAdds,
     loads: repeats * loads,
+    fetches: 0,
     shuffles: (sum.columns - 1) * s.vectors * moving,
     others: data === "held" && sum.taps.length > HELD_WEIGHTS ? WEIGHT_TURNS * multiplyAdds : 0,
     lines: repeats * loads + sums,
@@ -171,13 +188,16 @@ function sweepWork(sum: TapSum, s: LaneSchedule): Work {
   // Others are counted by elements. Two of two bytes take one instruction, and each pair that is put together one more.
   const joins = bytesOf(sum.output.dtype) < WORD_BYTES ? 2 * dividedPairs(sum, s) * steps : 0;
   const warps = Math.min(QUARTER_WARPS, Math.floor(QUARTER_REGISTERS / (sweepRegisters(sum, s) + OTHER_REGISTERS)));
+  // One lane of each line fetches it. The own rows are as many as the outputs.
+  const fetches = s.prefetchSteps === undefined ? 0 : rows * steps;
   return {
     outputs: WARP * sums * length,
     multiplyAdds: (sum.taps.length * steps - left) * sums,
     loads: pieces * steps,
+    fetches,
     shuffles: 0,
     others: moves + joins + ((2 * tested.length + sum.taps.length / 2) * steps) / ahead,
-    lines: (pieces * steps + rows * length) * each,
+    lines: (pieces * steps + rows * length + fetches) * each,
     written: ahead * (sum.taps.length * sums + pieces * LOAD_INSTRUCTIONS),
     passes: steps / ahead,
     loadTurns: each > 1 ? WIDE_LOAD_TURNS : LOAD_TURNS,

@@ -16,13 +16,15 @@ import { isRecurrent } from "../abstraction/dependence.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import type { SourceNotes } from "../codegen/cpp-frame.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { x86Vectors } from "../codegen/x86-vectors.ts";
+import { cudaMadS32 } from "../intrinsics/cuda.ts";
 import { usesDots } from "../mapper/space-time/dots.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
@@ -42,6 +44,7 @@ import { type ArraySpaceOfDesigns, type ArraySpaceOptions, arraySpaceOf } from "
 import { type RecurrentSpace, recurrentSpace } from "../tuner/recurrent-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
+import { warpArraySpace } from "../tuner/warp-array-candidates.ts";
 import { declaredAs } from "./declared.ts";
 import { checkLanes, floatLanes, registersOf, windowLanes } from "./lane-space.ts";
 import { VERSION } from "./version.ts";
@@ -94,6 +97,15 @@ export function* arrayCandidates(
         ...{ ...options, ...(every ? {} : { mixed: 2 }) },
       });
   if ("rule" in arrays) return arrays;
+  return searched(arrays, intrinsic, every);
+}
+
+/** A space with a predictor that learns. */
+function searched(
+  arrays: ArraySpaceOfDesigns | RecurrentSpace,
+  intrinsic: Intrinsic,
+  every: boolean,
+): SessionArrays {
   let scale = 1;
   return {
     intrinsic,
@@ -114,6 +126,46 @@ export function* arrayCandidates(
       scale = ratios[ratios.length >> 1] ?? 1;
     },
   };
+}
+
+/** Designs on the lanes of a GPU's warps. */
+export interface WarpArraySearch {
+  readonly intrinsics: readonly Intrinsic[];
+  readonly machine: Target;
+  /** As in {@link ArraySearch}. */
+  readonly every: boolean;
+}
+
+/** The designs that a search on a GPU chooses from, or why there are none. */
+export function* warpArrayCandidates(
+  computation: Computation,
+  { intrinsics, machine, every }: WarpArraySearch,
+): Steps<SessionArrays | LaneRefusal> {
+  const intrinsic = warpMultiplyAddOf(computation, intrinsics);
+  if (!intrinsic) return { rule: "type", because: "type: no multiply-add of a lane of this type to choose from" };
+  if (refersToItself(computation)) return NOT_ON_WARPS;
+  const arrays = yield* warpArraySpace(computation, machine, every ? undefined : 2);
+  return "rule" in arrays ? arrays : searched(arrays, intrinsic, every);
+}
+
+const NOT_ON_WARPS: LaneRefusal = {
+  rule: "design",
+  because: "design: results that refer to themselves run on lanes of AVX-512 so far",
+};
+
+/** The multiply-add of the lanes of a warp: elements are widened to 32 bits. */
+function warpMultiplyAddOf(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
+  const { dtype } = outputOf(partsOf(computation).sum);
+  const f32 = intrinsics.find((i) => i.name === "cuda.fma.f32");
+  // The integer multiply-add is in no table, and is offered where that of f32 is.
+  if (isInteger(dtype)) return f32 && cudaMadS32;
+  return dtype === "f64" ? intrinsics.find((i) => i.name === "cuda.fma.f64") : f32;
+}
+
+/** Whether sums are of floats of 32 bits or more. Other types have instructions that beat lanes, or plain C++ that was not compared with lanes. */
+export function isWide(computation: Computation): boolean {
+  const { dtype } = outputOf(partsOf(computation).sum);
+  return !isInteger(dtype) && Object.values(computation.tensors).every((t) => bytesOf(t.dtype) >= bytesOf("f32"));
 }
 
 /** Whether elements depend on other elements of the same result. Time steps do too, but have designs of their own. */
@@ -172,7 +224,9 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
   const intrinsic = declaredAs(name);
   const refuse = (because: string): UsageError =>
     new UsageError(`${computation.name} does not run on lanes so: ${because}`);
-  if (intrinsic.language !== "c++") throw refuse(`arrays are written for vectors of CPUs, and ${name} is of a GPU`);
+  const onWarps = intrinsic.language === "cuda";
+  if (!onWarps && intrinsic.language !== "c++") throw refuse(`no arrays are written in ${intrinsic.language}`);
+  if (!onWarps && schedule.warps !== undefined) throw refuse("warps of a block are of a GPU");
   const head = (design: string): SourceNotes => ({
     lines: [
       `design    ${design}: ${placeText(candidate)}`,
@@ -181,7 +235,7 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
     ],
   });
   if (refersToItself(computation)) {
-    if (registersOf(intrinsic) !== ZMM) throw refuse("results that refer to themselves run on lanes of AVX-512");
+    if (onWarps || registersOf(intrinsic) !== ZMM) throw refuse("results that refer to themselves run on lanes of AVX-512");
     const form = recurrentUnder(computation, schedule);
     if (!isForm(form)) throw refuse(form.because);
     const nest = lowerRecurrent(form, schedule);
@@ -189,6 +243,7 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
     return { ...generateLanes("c++", computation, nest, head(form.form)), promises: undefined };
   }
   checkLanes(computation, schedule.lanes, intrinsic);
+  if (onWarps) return generateOnWarps(computation, candidate, intrinsic, head, refuse);
   if (schedule.streaming && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4))
     throw refuse("of types narrower than 32 bits nothing is stored around the caches");
   const words = leastLaneBytes(registersOf(intrinsic)) === 2;
@@ -208,4 +263,29 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
   // Sums across lanes use plain multiplies, so no multiply-add is promised.
   const across = placed.array.design.flows.some((f) => f.letter === "A");
   return { ...kernel, promises: across ? undefined : (dot?.mnemonic ?? intrinsic.mnemonic) };
+}
+
+/** The kernel of a design on the lanes of warps, or of equal parts of them. */
+function generateOnWarps(
+  computation: Computation,
+  { schedule }: ArrayCandidate,
+  { mnemonic }: Intrinsic,
+  head: (design: string) => SourceNotes,
+  refuse: (because: string) => UsageError,
+): Kernel {
+  const { lanes, warps, inputs } = schedule;
+  if (WARP % lanes !== 0) throw refuse(`a warp of ${WARP} lanes is not divided into parts of ${lanes}`);
+  if (schedule.streaming) throw refuse("warps have no stores around the caches");
+  if (inputs === "dots") throw refuse("dot products of lanes are of AVX-512");
+  const placed = placeArray(computation, schedule);
+  if (!placed.ok) throw refuse(placed.refusal.because);
+  const { design } = placed.array;
+  const nest = lowerPlaced(computation, placed.array, inputs, false, "guarded");
+  const long = tooLongToWrite(nest);
+  if (long !== undefined) throw refuse(long);
+  const kernel = generateLanes("cuda", computation, nest, head(design.dataflow), {
+    ...{ group: lanes, ...(warps !== undefined && { warps }) },
+  });
+  const across = design.flows.some((f) => f.letter === "A");
+  return { ...kernel, promises: across ? undefined : mnemonic };
 }

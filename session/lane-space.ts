@@ -14,7 +14,6 @@ import { UsageError } from "../abstraction/error.ts";
 import { accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
 import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { x86Vectors } from "../codegen/x86-vectors.ts";
@@ -29,15 +28,11 @@ import { type LaneRefusal, tapsOf } from "../mapper/space-time/taps.ts";
 import { residentWarps, warpTile } from "../mapper/space-time/warp-tile.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { leastLaneBytes, type VectorRegisters, YMM, YMM_WORDS, ZMM, ZMM_WORDS } from "../targets/x86.ts";
-import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { type LaneSpace, type LaneSpaceOptions, laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { stepSpace } from "../tuner/step-candidates.ts";
 import type { TrialOf } from "../tuner/trials.ts";
-import { warpSpace } from "../tuner/warp-candidates.ts";
-import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
 import { declaredAs } from "./declared.ts";
-import type { Reason, SessionSpace } from "./session-space.ts";
 import { VERSION } from "./version.ts";
 
 /** The schedules of a window, or of time steps, on the vectors of a CPU; or why there are none. */
@@ -84,8 +79,6 @@ export function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpa
   };
 }
 
-const isWindow = (c: Candidate): c is LaneCandidate => c.kind === "lanes" && !isArray(c);
-
 /**
  * Whether some input is read through a sliding window: by an index that adds a summed axis to a kept one, or, for time steps, through
  * neighbouring planes.
@@ -118,7 +111,7 @@ export function windowLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Int
 }
 
 /** The multiply-add of the lanes of a warp. That of f16 is in no table, and is offered where that of f32 is. */
-function warpLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
+export function warpLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   const found = intrinsics.find((i) => i.name === `cuda.fma.${dtype === "f16" ? "f32" : dtype}`);
   return found && dtype === "f16" ? cudaFmaF16 : found;
 }
@@ -159,6 +152,8 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     throw new UsageError(
       `${computation.name}: lines are whole registers, of ${width} lanes, and the schedule has ${schedule.lanes}`,
     );
+  if (!onWarps && (schedule.warps !== undefined || schedule.prefetchSteps !== undefined))
+    throw new UsageError(`${computation.name}: warps of a block and rows fetched ahead are of a GPU; leave them out on a CPU`);
   if (!onWarps && (schedule.each ?? 1) > 1)
     throw new UsageError(
       `${computation.name}: ${schedule.each} outputs a lane, which only threads of a GPU have; leave each out on a CPU`,
@@ -180,6 +175,7 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     {
       ...{ streaming: schedule.streaming, vectors: x86Vectors(registersOf(intrinsic)) },
       ...(onWarps && computation.time && residentOf(computation, schedule)),
+      ...(onWarps && schedule.warps !== undefined && { warps: schedule.warps }),
     },
   );
   // A time step, and a window of one tap, may contain no product and sum that a multiply-add computes.
@@ -212,45 +208,4 @@ function laneProblem(computation: Computation, schedule: LaneSchedule): LaneRefu
   }
   const verdict = tapsOf(computation, schedule.rolled);
   return verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
-}
-
-/** A GPU's space of mappings joined with lane designs on its warps. */
-export function besideWarps(
-  computation: Computation,
-  mapped: SessionSpace | readonly Reason[],
-  { machine, intrinsics }: { readonly machine: Target; readonly intrinsics: readonly Intrinsic[] },
-): SessionSpace | readonly Reason[] {
-  const space = "predict" in mapped ? mapped : undefined;
-  // As on a CPU: without a sliding window no value can be reused by a neighbour, and an instruction is faster.
-  if (space && !slides(computation)) return space;
-  const lanes = (computation.time ? warpStepSpace : warpSpace)(computation, machine);
-  const multiplyAdd = warpLanes(outputOf(computation).dtype, intrinsics);
-  if ("rule" in lanes || !multiplyAdd) {
-    if (space) return space;
-    const because = "rule" in lanes ? lanes.because : "no multiply-add of a lane of this type to choose from";
-    // Time steps run only on lanes. Refusals of instructions would add nothing.
-    return [...("predict" in mapped || computation.time ? [] : mapped), { rule: "lanes", because }];
-  }
-  const estimate = scaledEstimate(lanes);
-  const others = (): SessionSpace => {
-    if (!space) throw new Error("internal: a candidate of another space in that of lanes");
-    return space;
-  };
-  return {
-    ...joinedSpace<Exclude<Candidate, LaneCandidate>, LaneCandidate>(
-      // It is asked of no lanes.
-      (space ?? emptySpace<Candidate>()) as SearchSpace<Exclude<Candidate, LaneCandidate>>,
-      laneCandidates(lanes, multiplyAdd),
-      (c): c is Exclude<Candidate, LaneCandidate> => !isWindow(c),
-    ),
-    intrinsics: [...(space?.intrinsics ?? []), multiplyAdd],
-    intrinsicOf: (c) => (isWindow(c) ? multiplyAdd : others().intrinsicOf(c)),
-    mappingOf: (c) => (isWindow(c) ? undefined : others().mappingOf(c)),
-    kernelOf: (c) => (isWindow(c) ? generateDesign(computation, c) : others().kernelOf(c)),
-    predict: (c) => (isWindow(c) ? estimate.predict(c.schedule) : others().predict(c)),
-    learn: (trials) => {
-      estimate.learn(trials);
-      space?.learn(trials.filter(({ candidate }) => candidate.kind !== "lanes"));
-    },
-  };
 }

@@ -17,8 +17,6 @@ import {
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
-import { bytesOf, isInteger } from "../abstraction/dtype.ts";
-import { partsOf } from "../abstraction/epilogue.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Steps } from "../abstraction/steps.ts";
@@ -26,11 +24,10 @@ import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
-import { arrayCandidates, generateArray } from "./array-space.ts";
+import { arrayCandidates, generateArray, isWide } from "./array-space.ts";
 import { gridSessionSpace } from "./grid-space.ts";
 import { generate } from "./kernel.ts";
 import {
-  besideWarps,
   generateDesign,
   laneCandidates,
   registersOf,
@@ -41,6 +38,7 @@ import {
 } from "./lane-space.ts";
 import { predictorFor } from "./predict.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
+import { besideWarps } from "./warp-space.ts";
 
 /** The space, or why nothing maps. */
 export function* sessionSpace(
@@ -50,7 +48,8 @@ export function* sessionSpace(
   const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps } = options;
   if (isGpu(machine)) {
     const mapped = kinds === "lanes" ? [] : yield* gridSessionSpace(computation, { machine, intrinsics, seed, keeps });
-    return kinds === "mappings" ? mapped : besideWarps(computation, mapped, { machine, intrinsics });
+    if (kinds === "mappings") return mapped;
+    return yield* besideWarps(computation, mapped, { machine, intrinsics, every: kinds === "lanes" });
   }
   const predictor = predictorFor(calibration, machine);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
@@ -129,12 +128,6 @@ function lanesRefused(computation: Computation, window: object | undefined, tran
   const [first, second] = [window, transform].map((r) => (r && "because" in r ? String(r.because) : undefined));
   const because = (computation.time ? first : second) ?? first ?? "no vector multiply-add of this type to choose from";
   return { rule: "lanes", because };
-}
-
-/** Whether sums are of floats of 32 bits or more. Other types have instructions that beat lanes, or plain C++ that was not compared with lanes. */
-function isWide(computation: Computation): boolean {
-  const { dtype } = outputOf(partsOf(computation).sum);
-  return !isInteger(dtype) && Object.values(computation.tensors).every((t) => bytesOf(t.dtype) >= bytesOf("f32"));
 }
 
 /** The multiply-add that lanes use: one product a lane, of the output's type. */

@@ -10,10 +10,11 @@ import { type Computation, extentsOf, outputOf } from "../abstraction/computatio
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { axesIn } from "../abstraction/expression.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { pick, type Random } from "../abstraction/random.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/space-time/array-designs.ts";
-import { placeArray, withBeside } from "../mapper/space-time/lane-array.ts";
+import { type LaneArray, placeArray, withBeside } from "../mapper/space-time/lane-array.ts";
 import { MOST_UNROLLED_STEPS } from "../mapper/space-time/lower.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
@@ -71,24 +72,63 @@ const LONGEST_BLOCK = 600;
 /** Number of a dataflow's designs that are checked for one short enough to be generated. */
 const MOST_TRIED = 16;
 
-/**
- * The space, or why lanes have no design for a computation. Each step examines one design. When told to stop, it returns the designs priced by
- * then.
- */
+/** What a machine makes of designs: their schedules, costs and nests. */
+export interface DesignMachine {
+  /** Lanes of the widest array. */
+  readonly lanes: number;
+  readonly inputs: readonly ArraySchedule["inputs"][];
+  scheduleOf(design: ArrayDesign, beside: ArraySchedule["beside"], inputs: ArraySchedule["inputs"]): ArraySchedule;
+  /** Other schedules of the same passes. */
+  variantsOf(schedule: ArraySchedule): readonly ArraySchedule[];
+  secondsOf(array: LaneArray, schedule: ArraySchedule): number;
+  costsOf(array: LaneArray, schedule: ArraySchedule): ArrayCosts;
+  lowered(array: LaneArray, schedule: ArraySchedule): LoopNest;
+  /** Seconds that only the nest tells. */
+  scatteredSecondsOf(nest: LoopNest, schedule: ArraySchedule): number;
+}
+
+/** The space on the vectors of a CPU, or why lanes have no design for a computation; see {@link designSpaceOn}. */
 export function* arraySpaceOf(
   computation: Computation,
   { threads, target, vectors = ZMM, mixed, hasDots = false }: ArraySpaceOptions,
 ): Steps<ArraySpaceOfDesigns | LaneRefusal> {
   const { sum } = partsOf(computation);
-  const lanes = vectors.bytes / Math.max(leastLaneBytes(vectors), bytesOf(outputOf(sum).dtype));
-  const designs = yield* arrayDesigns(computation, lanes, mixed);
+  return yield* designSpaceOn(
+    computation,
+    {
+      lanes: vectors.bytes / Math.max(leastLaneBytes(vectors), bytesOf(outputOf(sum).dtype)),
+      inputs: ARRAY_INPUTS.filter((inputs) => inputs !== "dots" || hasDots),
+      scheduleOf: ({ plan }, beside, inputs) => ({ ...plan, beside, inputs, streaming: false, threads }),
+      variantsOf: () => [],
+      secondsOf: (array, schedule) => arraySeconds(array, schedule, target, vectors),
+      costsOf: (array, schedule) => arrayCosts(array, schedule, target, vectors),
+      lowered: (array, { inputs }) => lowerPlaced(computation, array, inputs, leastLaneBytes(vectors) === 2),
+      scatteredSecondsOf: (nest, schedule) => scatteredSeconds(nest, computation, schedule.threads, target),
+    },
+    mixed,
+  );
+}
+
+/**
+ * The space on a machine, or why it has no design for a computation. Each step examines one design. When told to stop, it returns the designs
+ * priced by then.
+ */
+export function* designSpaceOn(
+  computation: Computation,
+  machine: DesignMachine,
+  mixed: number | undefined,
+): Steps<ArraySpaceOfDesigns | LaneRefusal> {
+  const { sum } = partsOf(computation);
+  const designs = yield* arrayDesigns(computation, machine.lanes, mixed);
   if ("rule" in designs) return designs;
-  const ways = ARRAY_INPUTS.filter((inputs) => inputs !== "dots" || hasDots);
   const priced = (design: ArrayDesign, beside: ArraySchedule["beside"]): PricedArray[] =>
-    ways.flatMap((inputs) => {
-      const schedule: ArraySchedule = { ...design.plan, beside, inputs, streaming: false, threads };
+    machine.inputs.flatMap((inputs) => {
+      const schedule = machine.scheduleOf(design, beside, inputs);
       const placed = withBeside(computation, sum, design.judged, schedule);
-      return placed.ok ? [{ design, schedule, seconds: arraySeconds(placed.array, schedule, target, vectors) }] : [];
+      if (!placed.ok) return [];
+      return [schedule, ...machine.variantsOf(schedule)].map((one) => ({
+        ...{ design, schedule: one, seconds: machine.secondsOf(placed.array, one) },
+      }));
     });
   // 1. Every design, one pass at a time.
   const alone: PricedArray[] = [];
@@ -113,29 +153,33 @@ export function* arraySpaceOf(
   const ranked = byTime([...single, ...wide]);
   if (ranked.length === 0)
     return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };
-  return new ArrayCandidates(designs, ranked, costsOf, secondsOf, asWritten);
-
-  /** What the nest of a schedule tells. Lowering a design takes milliseconds, so only drawn schedules are examined. */
-  function asWritten(schedule: ArraySchedule): Written | undefined {
+  const placedOf = (schedule: ArraySchedule): LaneArray | undefined => {
     const placed = placeArray(computation, schedule);
-    if (!placed.ok) return undefined;
-    const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
-    return {
-      isTooLong: tooLongToWrite(nest) !== undefined,
-      size: vectorsWritten(nest.body),
-      scatteredSeconds: scatteredSeconds(nest, computation, schedule.threads, target),
-    };
-  }
-
-  function costsOf(schedule: ArraySchedule): ArrayCosts | undefined {
-    const placed = placeArray(computation, schedule);
-    return placed.ok ? arrayCosts(placed.array, schedule, target, vectors) : undefined;
-  }
-
-  function secondsOf(schedule: ArraySchedule): number | undefined {
-    const placed = placeArray(computation, schedule);
-    return placed.ok ? arraySeconds(placed.array, schedule, target, vectors) : undefined;
-  }
+    return placed.ok ? placed.array : undefined;
+  };
+  return new ArrayCandidates(
+    designs,
+    ranked,
+    (schedule) => {
+      const array = placedOf(schedule);
+      return array && machine.costsOf(array, schedule);
+    },
+    (schedule) => {
+      const array = placedOf(schedule);
+      return array && machine.secondsOf(array, schedule);
+    },
+    // Lowering a design takes milliseconds, so only drawn schedules are examined.
+    (schedule) => {
+      const array = placedOf(schedule);
+      if (!array) return undefined;
+      const nest = machine.lowered(array, schedule);
+      return {
+        isTooLong: tooLongToWrite(nest) !== undefined,
+        size: vectorsWritten(nest.body),
+        scatteredSeconds: machine.scatteredSecondsOf(nest, schedule),
+      };
+    },
+  );
 }
 
 /** What may run side by side: rows, tiles of the lane loop, and channels that share what they read. */
@@ -181,6 +225,7 @@ export function bestOfEach({ ranked }: Pick<ArraySpaceOfDesigns, "ranked">): Pri
   return ranked.filter(({ design }) => !seen.has(design.dataflow) && seen.add(design.dataflow));
 }
 
+/** What the nest of a schedule tells. */
 interface Written {
   /** Whether it is too long to be generated. */
   readonly isTooLong: boolean;

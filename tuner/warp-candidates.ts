@@ -11,7 +11,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
+import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
@@ -34,25 +34,41 @@ const MOST_SUMS = 32;
 /** Whether lanes compute neighbouring outputs two by two, so that each needs several. */
 const inPairs = ({ output }: TapSum): boolean => bytesOf(output.dtype) === 2;
 
+const contextOf = (sum: TapSum): LaneContext => ({ sum, rollings: [[]], lanes: [WARP], threads: 1 });
+
 /** Lanes of several outputs, and those that sweep, in blocks that fit the registers of a thread. */
 function sweeps(sum: TapSum): LaneSchedule[] {
-  const context = { sum, rollings: [[]], lanes: [WARP], threads: 1 };
+  const context = contextOf(sum);
   const found: LaneSchedule[] = [];
   for (const sweep of LANE_DECISIONS.sweep.values(context))
     for (const each of LANE_DECISIONS.each.values(context))
       for (const rows of ROWS)
-        for (const ahead of sweep === undefined ? [undefined] : LANE_DECISIONS.ahead.values(context)) {
+        for (const [ahead, prefetchSteps] of sweep === undefined ? ([[]] as const) : stepsAhead(context)) {
           if (each === undefined && (sweep === undefined || inPairs(sum))) continue;
           const schedule: LaneSchedule = {
             ...{ dataflow: "FBS-load", lanes: WARP, rows, vectors: 1, rolled: [], weights: "memory", streaming: false },
             ...{ prefetchBytes: 0, strip: 0, borders: "guarded", threads: 1 },
             ...{ ...(each && { each }), ...(sweep && { sweep }), ...(ahead && ahead > 1 && { ahead }) },
+            ...(prefetchSteps !== undefined && { prefetchSteps }),
           };
           const written = sum.taps.length * rows * (each ?? 1) * (ahead ?? 1);
           if (laneScheduleProblem(sum, schedule) || written > LONGEST_SWEEP) continue;
           if (sweepRegisters(sum, schedule) <= MOST_REGISTERS) found.push(schedule);
         }
   return found;
+}
+
+/** Steps that are written out, and those by which rows are fetched before them. */
+function stepsAhead(context: LaneContext): (readonly [ahead: number | undefined, prefetchSteps: number | undefined])[] {
+  const fetched = LANE_DECISIONS.prefetchSteps.values(context);
+  return LANE_DECISIONS.ahead.values(context).flatMap((ahead) => fetched.map((steps) => [ahead, steps] as const));
+}
+
+/** The schedules with each number of warps of a block; the usual ones first, since most predictions of the others tie with them. */
+function inBlocks(schedules: readonly LaneSchedule[], context: LaneContext): LaneSchedule[] {
+  return LANE_DECISIONS.warps
+    .values(context)
+    .flatMap((warps) => (warps === undefined ? schedules : schedules.map((s) => ({ ...s, warps }))));
 }
 
 export function warpSpace(computation: Computation, target: Target): LaneSpace | LaneRefusal {
@@ -83,7 +99,7 @@ export function warpSpace(computation: Computation, target: Target): LaneSpace |
   schedules.push(...sweeps(verdict.sum));
   if (schedules.length === 0)
     return { rule: "length", because: `length: no block of ${verdict.sum.taps.length} taps fits a warp` };
-  return new ScheduleSpace(schedules, (s) => {
+  return new ScheduleSpace(inBlocks(schedules, contextOf(verdict.sum)), (s) => {
     const own = sums.get(s.rolled.join());
     const placed = own && placeWindow(WINDOW_DESIGNS[s.dataflow], s.lanes, own.columns);
     return own && placed?.ok ? warpSeconds(own, s, placed.placement, target) : Number.POSITIVE_INFINITY;

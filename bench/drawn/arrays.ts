@@ -4,18 +4,24 @@
  */
 
 import type { ArraySchedule } from "../../abstraction/candidate.ts";
-import { type Computation, computationKey, defineComputation } from "../../abstraction/computation.ts";
+import { type Computation, computationKey, defineComputation, outputOf } from "../../abstraction/computation.ts";
+import type { DType } from "../../abstraction/dtype.ts";
+import { partsOf } from "../../abstraction/epilogue.ts";
+import { UsageError } from "../../abstraction/error.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { finished } from "../../abstraction/steps.ts";
 import { arrayDesigns } from "../../mapper/space-time/array-designs.ts";
 import { arrayPass, derive } from "../../mapper/space-time/derive.ts";
 import { designSpace } from "../../mapper/space-time/enumerate.ts";
-import { placeArray } from "../../mapper/space-time/lane-array.ts";
+import { type ArrayPlan, placeArray } from "../../mapper/space-time/lane-array.ts";
 import { lowerDesign } from "../../mapper/space-time/lower.ts";
 import { lowerArray } from "../../mapper/space-time/lower-array.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
+import { ADVERSE_ORDERS } from "../../runtime/emulated-kernel.ts";
+import { generateArray } from "../../session/array-space.ts";
+import { lanesFor } from "../../tuner/warp-array-candidates.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
 
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
@@ -83,6 +89,15 @@ const INPUTS = ["passed", "passed", "loaded", "loaded", "dots"] as const;
 /** Schedules drawn for one computation, since enumerating its designs is as expensive as judging some. */
 const OF_ONE = 8;
 
+function besideOf({ axes }: Computation, { transform, tile }: ArrayPlan, random: Random): ArraySchedule["beside"] {
+  const outside = axes.filter(
+    (a) => a.kind === "spatial" && a.extent > 1 && (!transform.loops.includes(a.name) || tile[a.name]),
+  );
+  return Object.fromEntries(
+    outside.flatMap((a) => (random() < 0.5 ? [[a.name, randomInteger(random, 1, 3)] as const] : [])),
+  );
+}
+
 export function drawArrays(random: Random, count = OF_ONE): readonly Drawn[] {
   const computation = pick(random, ARRAY_OPERATORS)(random);
   const inputs = smallInputs(computation, randomInteger(random, 1, 1e9));
@@ -90,12 +105,7 @@ export function drawArrays(random: Random, count = OF_ONE): readonly Drawn[] {
   if ("rule" in designs) return [{ status: "refused", because: designs.because }];
   return Array.from({ length: count }, (): Drawn => {
     const { plan, dataflow } = pick(random, designs.fitting);
-    const outside = computation.axes.filter(
-      (a) => a.kind === "spatial" && a.extent > 1 && (!plan.transform.loops.includes(a.name) || plan.tile[a.name]),
-    );
-    const beside = Object.fromEntries(
-      outside.flatMap((a) => (random() < 0.5 ? [[a.name, randomInteger(random, 1, 3)] as const] : [])),
-    );
+    const beside = besideOf(computation, plan, random);
     const schedule: ArraySchedule = {
       ...{ ...plan, beside, inputs: pick(random, INPUTS), streaming: false, threads: 1 },
     };
@@ -149,7 +159,47 @@ export function drawRegisterForms(random: Random): readonly Drawn[] {
   ];
 }
 
+/** Intrinsics of the lanes of warps, by the type of the sum. */
+const ON_WARPS: Readonly<Partial<Record<DType, string>>> = {
+  ...{ f32: "cuda.fma.f32", f16: "cuda.fma.f32", bf16: "cuda.fma.f32", f64: "cuda.fma.f64" },
+  ...{ s32: "cuda.mad.s32", s16: "cuda.mad.s32" },
+};
+
+/** Kernels drawn for one computation: each takes a second to compile. */
+const KERNELS_OF_ONE = 2;
+
+/** Designs on warps and on parts of them, as the searches of a GPU have them. */
+export function drawArrayKernels(random: Random, count = KERNELS_OF_ONE): readonly Drawn[] {
+  const computation = pick(random, ARRAY_OPERATORS)(random);
+  const inputs = smallInputs(computation, randomInteger(random, 1, 1e9));
+  const intrinsic = ON_WARPS[outputOf(partsOf(computation).sum).dtype];
+  const designs = finished(arrayDesigns(computation, pick(random, [8, 16, 32, 32]), pick(random, [2, 2, 3])));
+  if ("rule" in designs) return [{ status: "refused", because: designs.because }];
+  if (intrinsic === undefined) return [{ status: "refused", because: "no lanes of warps of this type" }];
+  return Array.from({ length: count }, (): Drawn => {
+    const { plan, dataflow, judged } = pick(random, designs.fitting);
+    const narrow = lanesFor(judged.design.pes);
+    const schedule: ArraySchedule = {
+      ...{ ...plan, lanes: pick(random, [narrow, narrow, 32]), beside: besideOf(computation, plan, random) },
+      ...{ inputs: pick(random, ["passed", "loaded"] as const), streaming: false, threads: 1 },
+      ...(random() < 0.5 && { warps: pick(random, [1, 2, 8]) }),
+    };
+    const said = `cuda ${dataflow} of ${computationKey(computation)} by ${JSON.stringify(schedule)}`;
+    try {
+      const kernel = generateArray(computation, { kind: "lanes", intrinsic, schedule });
+      return { status: "kernel", said, computation, inputs, kernel, orders: ADVERSE_ORDERS };
+    } catch (error) {
+      if (error instanceof UsageError) return { status: "refused", because: error.message };
+      throw error;
+    }
+  });
+}
+
 export const ARRAYS: DrawnKind = { name: "designs by their transforms", share: 300, draw: (r) => drawArrays(r) };
+export const ARRAY_KERNELS: DrawnKind = {
+  ...{ name: "designs by their transforms as CUDA, six orders of threads", share: 15 },
+  draw: (r) => drawArrayKernels(r),
+};
 export const REGISTER_FORMS: DrawnKind = {
   ...{ name: "enumerated designs, forms of registers", share: 90, draw: drawRegisterForms },
 };

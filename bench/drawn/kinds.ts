@@ -1,7 +1,7 @@
 /** @file The kinds of random lane candidates. */
 
 import { type Random, seededRandom } from "../../abstraction/random.ts";
-import { ARRAYS, REGISTER_FORMS } from "./arrays.ts";
+import { ARRAY_KERNELS, ARRAYS, REGISTER_FORMS } from "./arrays.ts";
 import type { DrawnKind } from "./drawn.ts";
 import { RECURRENT } from "./recurrent.ts";
 import { PLANE_STEPS, STEPS, WARP_STEP_KERNELS, WARP_STEPS } from "./steps.ts";
@@ -10,7 +10,7 @@ import { WORDS } from "./words.ts";
 
 export const DRAWN_KINDS: readonly DrawnKind[] = [
   ...[ARRAYS, REGISTER_FORMS, WINDOWS, SWEEPS, STEPS, WARP_STEPS, RECURRENT],
-  ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS, PLANE_STEPS, WORDS],
+  ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS, PLANE_STEPS, WORDS, ARRAY_KERNELS],
 ];
 
 /** The random numbers of a kind's candidates at a place, independent of earlier draws. */

@@ -71,6 +71,8 @@ function onWarps(random: Random, lanes: readonly number[]): LaneSchedule {
   return {
     ...{ ...plain, dataflow: "FBS-load", rows, vectors: 1, each, sweep },
     ...(sweep !== undefined && { ahead: randomInteger(random, 1, 4) }),
+    ...(sweep !== undefined && random() < 0.4 && { prefetchSteps: randomInteger(random, 1, 4) }),
+    ...(random() < 0.3 && { warps: pick(random, [1, 2, 8]) }),
   };
 }
 
@@ -118,8 +120,9 @@ export function drawWindowKernel(random: Random, language: LaneLanguage): readon
   const because = problemOf(computation, schedule);
   if (because !== undefined) return [refused(because)];
   const said = `${language} ${computationKey(computation)} by ${JSON.stringify(schedule)}`;
+  const ofBlock = schedule.warps === undefined ? {} : { warps: schedule.warps };
   try {
-    const kernel = generateLanes(language, computation, lowerLanes(computation, schedule), { lines: [] });
+    const kernel = generateLanes(language, computation, lowerLanes(computation, schedule), { lines: [] }, ofBlock);
     const inputs = smallInputs(computation, randomInteger(random, 1, 1e9));
     return [
       { status: "kernel", said, computation, inputs, kernel, orders: language === "cuda" ? ADVERSE_ORDERS : BOTH_WAYS },

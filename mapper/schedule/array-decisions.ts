@@ -95,6 +95,13 @@ const streaming: ArrayDecision<"streaming"> = {
   ...LISTED,
 };
 
+const { warps: ofBlock } = LANE_DECISIONS;
+const warps: ArrayDecision<"warps"> = {
+  ...{ name: ofBlock.name, summary: ofBlock.summary, example: ofBlock.example, schema: ofBlock.schema },
+  print: (count) => count?.toString(),
+  ...LISTED,
+};
+
 const threads: ArrayDecision<"threads"> = {
   ...{ name: LANE_DECISIONS.threads.name, summary: LANE_DECISIONS.threads.summary },
   ...{ example: LANE_DECISIONS.threads.example, schema: LANE_DECISIONS.threads.schema, print: String },
@@ -102,6 +109,6 @@ const threads: ArrayDecision<"threads"> = {
 };
 
 /** The decisions in the order they are printed. */
-export const ARRAY_DECISIONS: { readonly [K in keyof ArraySchedule]: ArrayDecision<K> } = {
-  ...{ transform, lanes, tile, beside, inputs, streaming, threads },
+export const ARRAY_DECISIONS: { readonly [K in keyof ArraySchedule]-?: ArrayDecision<K> } = {
+  ...{ transform, lanes, tile, beside, inputs, streaming, warps, threads },
 };

@@ -197,6 +197,31 @@ const ahead: Searched<"ahead"> = {
   print: (steps) => steps?.toString(),
 };
 
+const PREFETCHED = [2, 6] as const;
+
+const prefetchSteps: Searched<"prefetchSteps"> = {
+  name: "prefetchSteps",
+  label: "rows fetched",
+  summary:
+    "Steps of a sweep by which new rows are fetched into the last cache before they are loaded. This takes no registers, where steps written out take some for each load.",
+  example: "4 steps ahead",
+  schema: positive.optional(),
+  values: (context) =>
+    ofWarps(context) && sweptAxis(context.sum) ? [undefined, ...PREFETCHED] : [undefined],
+  print: (steps) => (steps === undefined ? undefined : `${steps} steps ahead`),
+};
+
+const OTHER_WARPS = [2, 8] as const;
+
+const warps: Searched<"warps"> = {
+  name: "warps",
+  summary: "Warps of a block on a GPU; 4 when left out. They run on one multiprocessor and share its first cache.",
+  example: "8",
+  schema: z.number().int().positive().max(32).optional(),
+  values: (context) => (ofWarps(context) ? [undefined, ...OTHER_WARPS] : [undefined]),
+  print: (count) => count?.toString(),
+};
+
 const lines: Searched<"lines"> = {
   name: "lines",
   summary:
@@ -246,6 +271,8 @@ export const LANE_DECISIONS: Decisions<LaneSchedule, LaneContext> & {
     each,
     sweep,
     ahead,
+    prefetchSteps,
+    warps,
     lines,
     planes,
     threads,

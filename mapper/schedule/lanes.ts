@@ -131,10 +131,12 @@ function sweepProblem(
   { data }: WindowDesign,
   refuse: (because: string) => LaneRefusal,
 ): LaneRefusal | undefined {
-  const { each, sweep, ahead, rows, vectors, rolled, borders } = schedule;
+  const { each, sweep, ahead, prefetchSteps, rows, vectors, rolled, borders } = schedule;
   if (sweep === undefined && (ahead ?? 1) !== 1) return refuse(`${ahead} steps are written out, but nothing is swept`);
+  if (prefetchSteps !== undefined && sweep === undefined)
+    return refuse(`rows are fetched ${prefetchSteps} steps ahead, but nothing is swept`);
   if ((each ?? 1) === 1 && sweep === undefined) return undefined;
-  for (const [name, value] of Object.entries({ each, sweep, ahead }))
+  for (const [name, value] of Object.entries({ each, sweep, ahead, prefetchSteps }))
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
       return refuse(`${name} must be a positive integer, got ${value}`);
   if (schedule.lines !== undefined) return refuse("lanes of several outputs, and lanes that sweep, keep no lines");
@@ -182,6 +184,8 @@ export function printLaneSchedule(s: LaneSchedule): string {
     ...(s.depth === undefined ? [] : [`${s.depth} steps a pass`]),
     ...(s.each === undefined ? [] : [`${s.each} outputs a lane`]),
     ...(s.sweep === undefined ? [] : [`sweeps of ${s.sweep}, ${s.ahead ?? 1} steps ahead`]),
+    ...(s.prefetchSteps === undefined ? [] : [`rows fetched ${s.prefetchSteps} steps ahead`]),
+    ...(s.warps === undefined ? [] : [`${s.warps} warps a block`]),
     ...(s.lines === undefined ? [] : [`lines ${s.lines}`]),
   ].join(", ");
 }

@@ -38,11 +38,17 @@ export function lowerArray(computation: Computation, schedule: ArraySchedule, wo
   return lowerPlaced(computation, placed.array, schedule.inputs, words);
 }
 
+/**
+ * Lowers a placed design.
+ * @param borders `peeled`: passes at borders are apart, one at a time. `guarded`, for thousands of warps: all passes are
+ * alike, and every access is tested
+ */
 export function lowerPlaced(
   computation: Computation,
   array: LaneArray,
   inputs: ArraySchedule["inputs"],
   words = false,
+  borders: "peeled" | "guarded" = "peeled",
 ): LoopNest {
   const { sum, space, spaceTime, beside } = array;
   const kept = keptOutside(array);
@@ -57,7 +63,8 @@ export function lowerPlaced(
   const plain: OnLanes = { body: inner, vectors: nest.vectors ?? [] };
   const wide = sideBySide(plain, beside);
   const dotted = array.dot ? withDots(wide, array.dot.terms) : wide;
-  const body = new Borders(computation, plain, dotted).around(spine);
+  const body =
+    borders === "guarded" ? nested(spine, dotted.body) : new Borders(computation, plain, dotted).around(spine);
   return { ...nest, vectors: wide.vectors, body };
 }
 
@@ -101,6 +108,9 @@ function storing(body: readonly Statement[], computation: Computation): readonly
   });
 }
 
+const nested = (loops: readonly Loop[], body: readonly Statement[]): readonly Statement[] =>
+  loops.reduceRight<readonly Statement[]>((inner, l) => [{ ...l, body: inner }], body);
+
 /** Steps `from .. to-1` of a loop. */
 interface Span {
   readonly from: number;
@@ -121,13 +131,11 @@ class Borders {
 
   around(spine: readonly Loop[]): readonly Statement[] {
     const spans = spine.map((l) => this.inside(l, spine));
-    const whole = (loops: readonly Loop[], body: readonly Statement[]): readonly Statement[] =>
-      loops.reduceRight<readonly Statement[]>((inner, l) => [{ ...l, body: inner }], body);
     const cut = (at: number): readonly Statement[] => {
       const l = spine[at];
       if (!l) return this.wide.body;
       const { from, to } = spans[at] ?? { from: 0, to: l.extent };
-      const border = whole(spine.slice(at + 1), this.plain.body);
+      const border = nested(spine.slice(at + 1), this.plain.body);
       return [
         ...part(l, { from: 0, to: from }, border),
         ...part(l, { from, to }, from < to ? cut(at + 1) : []),

@@ -66,6 +66,7 @@ const MOST_DEPTH = 64;
  */
 const NEUTRAL_OF_WARPS = {
   ...{ rolled: [], weights: "memory", prefetchBytes: 0, lines: undefined, planes: undefined },
+  ...{ prefetchSteps: undefined, warps: undefined },
 } as const satisfies Partial<LaneSchedule>;
 const NEUTRAL = {
   ...NEUTRAL_OF_WARPS,

@@ -70,8 +70,21 @@ export interface Piece {
   readonly at: number;
 }
 
+/** Pieces by the sum and the part of the schedule that they depend on: a search asks for them thousands of times. */
+const knownPieces = new WeakMap<TapSum, Map<string, ReadonlyMap<string, Piece>>>();
+
 /** The distinct pieces that a step of a block loads, in order of first use. */
-export function piecesOf(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): ReadonlyMap<string, Piece> {
+export function piecesOf(sum: TapSum, schedule: LaneSchedule): ReadonlyMap<string, Piece> {
+  const { rows, each, sweep } = schedule;
+  const known = knownPieces.get(sum) ?? new Map<string, ReadonlyMap<string, Piece>>();
+  knownPieces.set(sum, known);
+  const key = [rows, each, sweep === undefined].join();
+  const pieces = known.get(key) ?? piecesIn(sum, schedule);
+  known.set(key, pieces);
+  return pieces;
+}
+
+function piecesIn(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): ReadonlyMap<string, Piece> {
   const swept = sweep === undefined ? undefined : sweptAxis(sum)?.dimension;
   const pieces = new Map<string, Piece>();
   for (const tap of sum.taps)
@@ -216,8 +229,32 @@ class SweepWriter {
         if (d === this.swept?.dimension) return sumOf(from, this.stepped(i), number(this.swept.least));
         return sumOf(from, number(shiftAt(piece.tap, d) + (d === sum.rowDimension ? piece.row : 0)));
       });
-      return this.atOnce(this.own("X", (i * this.pieces.size + n) * this.each), access(sum.input.name, index));
+      const load = this.atOnce(this.own("X", (i * this.pieces.size + n) * this.each), access(sum.input.name, index));
+      return this.isOwn(piece) ? { ...load, ...this.fetched(index) } : load;
     });
+  }
+
+  /** Whether no other block has this piece among its own: the middle of the window, moved by the block's outputs. */
+  private isOwn({ tap, row, at }: Piece): boolean {
+    const { sum, each } = this;
+    const last = sum.shifts.length - 1;
+    return sum.shifts.every(([least, most], d) => {
+      const middle = Math.round((least + most) / 2);
+      if (d === this.swept?.dimension) return true;
+      if (d === last) return at === Math.floor(middle / each);
+      const from = shiftAt(tap, d) + (d === sum.rowDimension ? row : 0) - middle;
+      return from >= 0 && from < (d === sum.rowDimension ? this.schedule.rows : 1);
+    });
+  }
+
+  /** The element that a later step of the sweep loads instead of this one. */
+  private fetched(index: readonly Expr[]): { readonly prefetch?: Access } {
+    const { prefetchSteps } = this.schedule;
+    const swept = this.swept?.dimension;
+    if (prefetchSteps === undefined || swept === undefined) return {};
+    const later = index.map((e, d) => (d === swept ? sumOf(e, number(prefetchSteps)) : e));
+    const first = later.map((e) => substitute(e, new Map([[this.neighbour, number(0)]]), "index"));
+    return { prefetch: access(this.sum.input.name, first) };
   }
 
   /**

@@ -102,6 +102,9 @@ template <int BYTES> static void begin_copy(void* to, const void* from, bool ins
   pending[running].push_back(copy);
 }
 }  // namespace emulation
+
+/* A prefetch changes no value; it must name an address that may be read. */
+static inline void prefetch_line(const void* p) { (void)*(const volatile unsigned char*)p; }
 template <int BYTES> static inline void copy_async(void* to, const void* from) { emulation::begin_copy<BYTES>(to, from, true); }
 template <int BYTES, class T> static inline void copy_async_where(bool inside, void* to, const T* tensor, long at) {
   emulation::begin_copy<BYTES>(to, inside ? tensor + at : tensor, inside);

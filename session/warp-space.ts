@@ -1,0 +1,95 @@
+/** @file The space of a GPU: mappings joined with windows, time steps and designs by their transforms on the lanes of its warps. */
+
+import { type ArrayCandidate, type Candidate, isArray, type LaneCandidate } from "../abstraction/candidate.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
+import type { Steps } from "../abstraction/steps.ts";
+import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
+import type { SearchSpace } from "../tuner/space.ts";
+import { warpSpace } from "../tuner/warp-candidates.ts";
+import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
+import { generateArray, isWide, warpArrayCandidates } from "./array-space.ts";
+import { generateDesign, laneCandidates, scaledEstimate, slides, warpLanes } from "./lane-space.ts";
+import type { Reason, SessionSpace } from "./session-space.ts";
+
+type OnLanes = LaneCandidate | ArrayCandidate;
+type Mapped = Exclude<Candidate, OnLanes>;
+
+const isOnLanes = (c: Candidate): c is OnLanes => c.kind === "lanes";
+
+export interface WarpSearch {
+  readonly machine: Target;
+  readonly intrinsics: readonly Intrinsic[];
+  /** Whether lanes were asked for: all designs by transforms are then searched beside windows. */
+  readonly every: boolean;
+}
+
+/** A GPU's space of mappings joined with designs on the lanes of its warps. */
+export function* besideWarps(
+  computation: Computation,
+  mapped: SessionSpace | readonly Reason[],
+  { machine, intrinsics, every }: WarpSearch,
+): Steps<SessionSpace | readonly Reason[]> {
+  const space = "predict" in mapped ? mapped : undefined;
+  // As on a CPU: without a sliding window no value can be reused by a neighbour, and an instruction is faster.
+  if (space && !slides(computation)) return space;
+  const lanes = (computation.time ? warpStepSpace : warpSpace)(computation, machine);
+  const multiplyAdd = warpLanes(outputOf(computation).dtype, intrinsics);
+  const windows = multiplyAdd && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
+  // As on a CPU: where a window runs, the named designs are the best ones, unless lanes are asked for.
+  const others = !computation.time && (every || (!windows && isWide(computation)));
+  const found = others ? yield* warpArrayCandidates(computation, { intrinsics, every, machine }) : undefined;
+  const arrays = found && !("rule" in found) ? found : undefined;
+  if (!windows && !arrays) {
+    if (space) return space;
+    const because =
+      found && "rule" in found && !("rule" in lanes && computation.time)
+        ? found.because
+        : "rule" in lanes
+          ? lanes.because
+          : "no multiply-add of a lane of this type to choose from";
+    // Time steps run only on lanes. Refusals of instructions would add nothing.
+    return [...("predict" in mapped || computation.time ? [] : mapped), { rule: "lanes", because }];
+  }
+  const estimate = scaledEstimate("rule" in lanes ? undefined : lanes);
+  const designs = joinedSpace<LaneCandidate, ArrayCandidate>(
+    windows ?? emptySpace<LaneCandidate>(),
+    arrays?.space ?? emptySpace<ArrayCandidate>(),
+    (c): c is LaneCandidate => !isArray(c),
+  );
+  const mappings = (): SessionSpace => {
+    if (!space) throw new Error("internal: a candidate of another space in that of lanes");
+    return space;
+  };
+  const onLanes = [...(windows && multiplyAdd ? [multiplyAdd] : []), ...(arrays ? [arrays.intrinsic] : [])];
+  return {
+    ...joinedSpace<Mapped, OnLanes>(
+      // It is asked of no lanes.
+      (space ?? emptySpace<Candidate>()) as SearchSpace<Mapped>,
+      designs,
+      (c): c is Mapped => !isOnLanes(c),
+    ),
+    intrinsics: [...new Set([...(space?.intrinsics ?? []), ...onLanes])],
+    intrinsicOf: (c) => {
+      if (!isOnLanes(c)) return mappings().intrinsicOf(c);
+      const used = onLanes.find((i) => i.name === c.intrinsic);
+      if (!used) throw new Error(`internal: ${c.intrinsic} is not of this space`);
+      return used;
+    },
+    mappingOf: (c) => (isOnLanes(c) ? undefined : mappings().mappingOf(c)),
+    kernelOf: (c) => {
+      if (isArray(c)) return generateArray(computation, c);
+      return c.kind === "lanes" ? generateDesign(computation, c) : mappings().kernelOf(c);
+    },
+    predict: (c) => {
+      if (isArray(c)) return arrays?.predict(c.schedule);
+      return c.kind === "lanes" ? estimate.predict(c.schedule) : mappings().predict(c);
+    },
+    learn: (trials) => {
+      estimate.learn(trials);
+      arrays?.learn(trials);
+      space?.learn(trials.filter(({ candidate }) => candidate.kind !== "lanes"));
+    },
+  };
+}

@@ -1,0 +1,57 @@
+/**
+ * @file The search space of designs by their transforms on the lanes of a GPU's warps: every design that fits a warp, or an equal part of it, with
+ * the number of its passes side by side and of the warps of a block.
+ *
+ *     const space = finished(warpArraySpace(computation, nvidiaTarget("h100")));      a space, or why warps have no design for it
+ */
+
+import type { ArraySchedule } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
+import type { Steps } from "../abstraction/steps.ts";
+import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
+import type { LaneRefusal } from "../mapper/space-time/taps.ts";
+import { warpArrayCosts, warpArraySeconds } from "../perfmodel/warp-arrays.ts";
+import { type ArraySpaceOfDesigns, designSpaceOn } from "./array-candidates.ts";
+
+/** Fewest lanes of a part of a warp. Narrower arrays leave some of these idle. */
+const FEWEST_LANES = 4;
+/** Warps of a block besides the usual four. */
+const OTHER_WARPS = [8] as const;
+
+/** The lanes of the smallest equal part of a warp that holds an array. */
+export function lanesFor(pes: number): number {
+  let lanes = FEWEST_LANES;
+  while (lanes < Math.min(pes, WARP)) lanes *= 2;
+  return lanes;
+}
+
+/**
+ * The space, or why warps have no design for a computation. Each step examines one design.
+ * @param mixed number of loops that transforms mix
+ */
+export function* warpArraySpace(
+  computation: Computation,
+  target: Target,
+  mixed?: number,
+): Steps<ArraySpaceOfDesigns | LaneRefusal> {
+  if (!target.lanes)
+    return { rule: "form", because: `lanes: the table of machines has no figures of the lanes of ${target.name}` };
+  return yield* designSpaceOn(
+    computation,
+    {
+      lanes: WARP,
+      inputs: ["passed", "loaded"],
+      scheduleOf: ({ plan, judged }, beside, inputs): ArraySchedule => ({
+        ...{ ...plan, lanes: lanesFor(judged.design.pes), beside, inputs, streaming: false, threads: 1 },
+      }),
+      variantsOf: (schedule) => OTHER_WARPS.map((warps) => ({ ...schedule, warps })),
+      secondsOf: (array, schedule) => warpArraySeconds(array, schedule, target),
+      costsOf: (array, schedule) => warpArrayCosts(array, schedule, target),
+      lowered: (array, { inputs }) => lowerPlaced(computation, array, inputs, false, "guarded"),
+      scatteredSecondsOf: () => 0,
+    },
+    mixed,
+  );
+}
