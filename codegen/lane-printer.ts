@@ -129,8 +129,9 @@ export abstract class LanePrinter {
       );
     const { target, op } = equation;
     const dtype = this.dtypeOf(target.tensor);
-    const [alike, varying] = this.parted(conjunction(equation.where), lane);
-    if (alike.some((e) => never(e, extents))) return [];
+    const whole = conjunction(equation.where);
+    const [alike, varying] = this.parted(whole, lane);
+    if (whole.some((e) => never(e, { ...extents, [lane]: extent }))) return [];
     const conditions = alike.filter((e) => !always(e, extents)).map((e) => this.c.condition(e, extents));
     const each = target.index.some((e) => axesIn(e).includes(lane));
     if (!each && op === "=") {

@@ -8,11 +8,11 @@
  * Constants that all lanes read at the same address are in constant memory. Emulation: runtime/emulation/cuda.h.
  */
 
-import { type Extents, strideIn } from "../abstraction/affine.ts";
+import { type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
-import { type Access, accessesIn, type Expr, printAccess } from "../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, type Expr, printAccess, testsElements } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
@@ -44,6 +44,9 @@ export class ThreadExpressions extends WarpExpressions {
   }
 
   override value(e: Expr, dtype: DType, extents: Extents): Code {
+    // Steps that are written out make conditions of constants.
+    if (e.kind === "select" && axesIn(e.condition).length === 0 && !testsElements(e.condition))
+      return this.value(evaluateIndex(e.condition, {}) === 0 ? e.whenFalse : e.whenTrue, dtype, extents);
     return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
   }
 }
