@@ -119,7 +119,7 @@ interface Trial {
 }
 
 const LINE = z.object({
-  ...{ case: z.string(), dataflow: z.string(), schedule: scheduleSchema(ARRAY_DECISIONS) },
+  ...{ case: z.string(), dataflow: z.string(), schedule: scheduleSchema<ArraySchedule, object>(ARRAY_DECISIONS) },
   ...{ seconds: z.number(), again: z.number(), interval: z.tuple([z.number(), z.number()]) },
 });
 

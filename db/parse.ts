@@ -9,7 +9,7 @@
  */
 
 import { z } from "zod";
-import type { Candidate, LaneSchedule } from "../abstraction/candidate.ts";
+import type { ArraySchedule, Candidate, LaneSchedule } from "../abstraction/candidate.ts";
 import { REWRITINGS } from "../abstraction/computation.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import { identifier, named } from "../abstraction/schema.ts";
@@ -64,7 +64,7 @@ const lanes = z.strictObject({
 const arrays = z.strictObject({
   kind: z.literal("lanes"),
   intrinsic: word,
-  schedule: scheduleSchema(ARRAY_DECISIONS),
+  schedule: scheduleSchema<ArraySchedule, object>(ARRAY_DECISIONS),
 });
 
 const grid = z.strictObject({

@@ -100,16 +100,20 @@ export function* arrayCandidates(
   return searched(arrays, intrinsic, every);
 }
 
-/** A space with a predictor that learns. */
+/**
+ * A space with a predictor that learns.
+ * @param slowest times of the best prediction that a dataflow may take and be measured first
+ */
 function searched(
   arrays: ArraySpaceOfDesigns | RecurrentSpace,
   intrinsic: Intrinsic,
   every: boolean,
+  slowest = Number.POSITIVE_INFINITY,
 ): SessionArrays {
   let scale = 1;
   return {
     intrinsic,
-    space: candidatesOf(arrays, intrinsic, every),
+    space: candidatesOf(arrays, intrinsic, every, slowest),
     predict: (schedule) => {
       const seconds = arrays.expectedSeconds(schedule);
       if (!Number.isFinite(seconds)) return undefined;
@@ -145,8 +149,11 @@ export function* warpArrayCandidates(
   if (!intrinsic) return { rule: "type", because: "type: no multiply-add of a lane of this type to choose from" };
   if (refersToItself(computation)) return NOT_ON_WARPS;
   const arrays = yield* warpArraySpace(computation, machine, every ? undefined : 2);
-  return "rule" in arrays ? arrays : searched(arrays, intrinsic, every);
+  return "rule" in arrays ? arrays : searched(arrays, intrinsic, every, SLOWEST_ON_WARPS);
 }
+
+/** On a GPU, dataflows of partial results across lanes are expected to take ten times as long as the best, and each takes seconds to compile. */
+const SLOWEST_ON_WARPS = 3;
 
 const NOT_ON_WARPS: LaneRefusal = {
   rule: "design",
@@ -154,7 +161,7 @@ const NOT_ON_WARPS: LaneRefusal = {
 };
 
 /** The multiply-add of the lanes of a warp: elements are widened to 32 bits. */
-function warpMultiplyAddOf(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
+export function warpMultiplyAddOf(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   const { dtype } = outputOf(partsOf(computation).sum);
   const f32 = intrinsics.find((i) => i.name === "cuda.fma.f32");
   // The integer multiply-add is in no table, and is offered where that of f32 is.
@@ -195,12 +202,13 @@ function candidatesOf(
   arrays: ArraySpaceOfDesigns | RecurrentSpace,
   { name }: Intrinsic,
   every: boolean,
+  slowest: number,
 ): SearchSpace<ArrayCandidate> {
   const wrap = (schedule: ArraySchedule): ArrayCandidate => ({ kind: "lanes", intrinsic: name, schedule });
   return {
     size: arrays.size,
     promising: firstOf(arrays.all(), MOST_PROMISING).map(wrap),
-    representatives: every && "designs" in arrays ? arrays.bestOfEach().map((r) => wrap(r.schedule)) : [],
+    representatives: every && "designs" in arrays ? representativesOf(arrays, slowest).map(wrap) : [],
     key: candidateKey,
     random: (random) => wrap(arrays.random(random)),
     mutate: (c, random) => wrap(arrays.mutate(c.schedule, random)),
@@ -210,6 +218,13 @@ function candidatesOf(
     },
     codeSize: (c) => arrays.codeSize?.(c.schedule) ?? 0,
   };
+}
+
+/** The best schedule of each dataflow that is not expected to be hopeless. */
+function representativesOf(arrays: ArraySpaceOfDesigns, slowest: number): ArraySchedule[] {
+  const best = arrays.bestOfEach();
+  const limit = slowest * (best[0]?.seconds ?? 0);
+  return best.filter((r) => r.seconds <= limit).map((r) => r.schedule);
 }
 
 function firstOf<T>(all: Iterable<T>, count: number): T[] {

@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { z } from "zod";
-import type { Candidate, GridCandidate, LaneSchedule, MappedCandidate } from "../abstraction/candidate.ts";
+import type { ArraySchedule, Candidate, GridCandidate, LaneSchedule, MappedCandidate } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
@@ -208,7 +208,7 @@ describe("the tables of docs/schedule.md", () => {
     ["the cores of a processor", decisionTable(MAPPED_DECISIONS)],
     ["blocks and warps", decisionTable(GRID_DECISIONS)],
     ["lanes", decisionTable<LaneSchedule, LaneContext>(LANE_DECISIONS)],
-    ["lanes, of a design by its transform", decisionTable(ARRAY_DECISIONS)],
+    ["lanes, of a design by its transform", decisionTable<ArraySchedule, object>(ARRAY_DECISIONS)],
   ])("are made from the decisions: %s", (_, table) => {
     const rows = table.split("\n");
     expect(rows.filter((row) => !documented.includes(row))).toEqual([

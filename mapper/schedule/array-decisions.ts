@@ -11,6 +11,7 @@ import { MOST_LOOPS } from "../space-time/lane-array.ts";
 import { printVector } from "../space-time/vector.ts";
 import { byAxis, type Decision, pairsApart, printPairs } from "./decision.ts";
 import { LANE_DECISIONS } from "./lane-decisions.ts";
+import type { Decisions } from "./schedules.ts";
 
 type ArrayDecision<K extends keyof ArraySchedule> = Decision<ArraySchedule[K], object, ArraySchedule>;
 
@@ -109,6 +110,6 @@ const threads: ArrayDecision<"threads"> = {
 };
 
 /** The decisions in the order they are printed. */
-export const ARRAY_DECISIONS: { readonly [K in keyof ArraySchedule]-?: ArrayDecision<K> } = {
+export const ARRAY_DECISIONS: Decisions<ArraySchedule, object> = {
   ...{ transform, lanes, tile, beside, inputs, streaming, warps, threads },
 };
