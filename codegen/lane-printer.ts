@@ -170,13 +170,24 @@ export abstract class LanePrinter {
     const lane = context.axis;
     const pin = onlyLane(where, lane, context.extents);
     if (pin === "none") return [];
-    if (pin === undefined)
-      throw new Error(`internal: ${printEquation(equation)} assigns from several lanes; where lane == n says which`);
+    if (pin === undefined) return this.unpinned(equation, where, context);
     const at = (e: Expr): Expr => substitute(e, new Map([[lane, pin]]));
     const inside = [compare(">=", pin, number(0)), compare("<", pin, number(context.extents[lane] ?? 0))];
     const tests = [...where.map(at), ...(pin.kind === "number" ? [] : inside)];
     const needed = tests.filter((e) => !always(e, context.extents));
     return this.alone({ ...equation, value: at(equation.value) }, needed, context, pin);
+  }
+
+  /** An assignment from the lane that the conditions select while the kernel runs: one for each lane that they may select. */
+  protected unpinned(equation: Equation, where: readonly Expr[], context: LaneContext): Code[] {
+    const { axis: lane, extents } = context;
+    return Array.from({ length: extents[lane] ?? 0 }, (_, l) => number(l)).flatMap((by) => {
+      const at = (e: Expr): Expr => substitute(e, new Map([[lane, by]]));
+      const tests = where.map(at);
+      if (tests.some((e) => never(e, extents))) return [];
+      const needed = tests.filter((e) => !always(e, extents));
+      return this.alone({ ...equation, value: at(equation.value) }, needed, { ...context, before: [] }, by);
+    });
   }
 
   /** A statement on one lane: the first, or the selected one. */

@@ -105,6 +105,14 @@ export class WarpLanes extends LanePrinter {
     return lanes < this.threads ? [code`${this.threadOf(lane)} < ${lanes}`] : [];
   }
 
+  /** Each thread tests whether its lane is the selected one. */
+  protected override unpinned(equation: Equation, where: readonly Expr[], context: LaneContext): Code[] {
+    const part = { equation, mask: where, context };
+    const value = this.stored(part);
+    const lines = this.write(part, value);
+    return guarded([], [...context.before, ...lines], context.before.length > 0);
+  }
+
   protected reduced({ equation: { op, value }, mask, context }: Part): Code {
     const { axis: lane, dtype, extents, before } = context;
     this.c.begin({ lane, before });

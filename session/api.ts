@@ -11,7 +11,7 @@
  */
 
 import { z } from "zod";
-import { CANDIDATE_KINDS, type Candidate, isArray, isOnGpu } from "../abstraction/candidate.ts";
+import { type ArrayCandidate, CANDIDATE_KINDS, type Candidate, isArray, isOnGpu, type LaneCandidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -21,8 +21,9 @@ import type { Prediction } from "../abstraction/trial.ts";
 import { DEFAULT_DATABASE, openDatabase, showTrial } from "../db/index.ts";
 import { packageFiles } from "../package/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
-import { modelTarget } from "../perfmodel/target.ts";
+import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
+import type { VectorRegisters } from "../targets/x86.ts";
 import { arrayExpectation } from "./array-space.ts";
 import { declaredAs } from "./declared.ts";
 import { sealedPackage, subjectOf } from "./emit.ts";
@@ -33,6 +34,7 @@ import { writePackage } from "./package-folder.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
 import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
+import { warpExpectation } from "./warp-space.ts";
 
 /** A candidate and the computation it implements: the best of a search, a record, or one of your own. */
 export interface Choice {
@@ -123,20 +125,25 @@ export function predict(
   }
   if (candidate.kind === undefined)
     return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);
-  const vectors = registersOf(declaredAs(candidate.intrinsic));
-  if (isArray(candidate)) {
-    const seconds = arrayExpectation(computation, candidate.schedule, modelTarget(target, calibration), vectors);
-    if (seconds === undefined) return undefined;
-    return { seconds, uncorrectedSeconds: seconds, levels: [] };
-  }
-  const space = vectorSpace(computation, {
-    threads: candidate.schedule.threads,
-    target: modelTarget(target, calibration),
-    vectors,
-  });
-  if ("rule" in space) return undefined;
-  const seconds = space.expectedSeconds(candidate.schedule);
-  return Number.isFinite(seconds) ? { seconds, uncorrectedSeconds: seconds, levels: [] } : undefined;
+  const intrinsic = declaredAs(candidate.intrinsic);
+  const seconds =
+    intrinsic.language === "cuda"
+      ? warpExpectation(computation, candidate, target)
+      : vectorExpectation(computation, candidate, modelTarget(target, calibration), registersOf(intrinsic));
+  return seconds !== undefined && Number.isFinite(seconds)
+    ? { seconds, uncorrectedSeconds: seconds, levels: [] }
+    : undefined;
+}
+
+function vectorExpectation(
+  computation: Computation,
+  candidate: LaneCandidate | ArrayCandidate,
+  target: ModelTarget,
+  vectors: VectorRegisters,
+): number | undefined {
+  if (isArray(candidate)) return arrayExpectation(computation, candidate.schedule, target, vectors);
+  const space = vectorSpace(computation, { threads: candidate.schedule.threads, target, vectors });
+  return "rule" in space ? undefined : space.expectedSeconds(candidate.schedule);
 }
 
 /** Options for writing a package. */

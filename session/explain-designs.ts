@@ -20,6 +20,7 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { printTime, table } from "../report/text.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
+import { warpArraySpace } from "../tuner/warp-array-candidates.ts";
 import { declaredAs } from "./declared.ts";
 import { registersOf } from "./lane-space.ts";
 
@@ -59,8 +60,13 @@ export function explainDesigns(
   if (isRecurrent(computation.equation))
     return { status: "unknown", because: "a result that refers to itself is no sum, and has no dataflows to compare" };
   const { threads } = candidate.kind === "lanes" ? candidate.schedule : { threads: 1 };
-  const vectors = registersOf(declaredAs(candidate.intrinsic));
-  const space = finished(arraySpaceOf(computation, { threads, vectors, target: modelTarget(machine, calibration) }));
+  const multiplyAdd = declaredAs(candidate.intrinsic);
+  const vectors = registersOf(multiplyAdd);
+  const space = finished(
+    multiplyAdd.language === "cuda"
+      ? warpArraySpace(computation, machine)
+      : arraySpaceOf(computation, { threads, vectors, target: modelTarget(machine, calibration) }),
+  );
   if ("rule" in space) return { status: "unknown", because: space.because };
   const least = new Map<string, number>();
   for (const trial of queryTrials(db, { computation, status: "ok", threads: conditions.threads })) {

@@ -15,7 +15,6 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import type { Costs } from "../perfmodel/correct.ts";
 import { createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { isGpu } from "../targets/index.ts";
 import { type Contradiction, contradictionIn } from "./contradiction.ts";
 import { declaredAs } from "./declared.ts";
 import { type DesignsExplained, explainDesigns } from "./explain-designs.ts";
@@ -44,10 +43,7 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
   try {
     declaredAs(candidate.intrinsic, trial.declaration);
     const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
-    if (candidate.kind === "lanes") {
-      if (!isGpu(machine)) return explainDesigns(db, trial, machine, calibration);
-      return { status: "unknown", because: "the layered model is of mappings; a design on warps has an estimate only" };
-    }
+    if (candidate.kind === "lanes") return explainDesigns(db, trial, machine, calibration);
     const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };

@@ -5,6 +5,8 @@ import { type Computation, outputOf } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
+import { placeArray } from "../mapper/space-time/lane-array.ts";
+import { warpArraySeconds } from "../perfmodel/warp-arrays.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { warpSpace } from "../tuner/warp-candidates.ts";
@@ -92,4 +94,14 @@ export function* besideWarps(
       space?.learn(trials.filter(({ candidate }) => candidate.kind !== "lanes"));
     },
   };
+}
+
+/** Seconds that the model predicts for lanes of warps; undefined where they cannot run the computation so. */
+export function warpExpectation(computation: Computation, candidate: OnLanes, machine: Target): number | undefined {
+  if (isArray(candidate)) {
+    const placed = placeArray(computation, candidate.schedule);
+    return placed.ok ? warpArraySeconds(placed.array, candidate.schedule, machine) : undefined;
+  }
+  const space = (computation.time ? warpStepSpace : warpSpace)(computation, machine);
+  return "rule" in space ? undefined : space.expectedSeconds(candidate.schedule);
 }

@@ -1,0 +1,126 @@
+/**
+ * @file Designs by their transforms on the warps of a GPU: what a search chooses from, how they read on a whole warp and on a part of it, results
+ * under emulation, and what is refused. Random ones stand in drawn-lanes.long.test.ts ("designs by their transforms as CUDA").
+ */
+
+import { describe, expect, it } from "vitest";
+import { type ArraySchedule, type Candidate, isArray } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import { generateArray, warpMultiplyAddOf } from "../session/array-space.ts";
+import { usableIntrinsics } from "../session/choose.ts";
+import { isRefusals, sessionSpace } from "../session/space.ts";
+import { nvidiaTarget } from "../targets/index.ts";
+import { type ArraySpaceOfDesigns, bestOfEach } from "../tuner/array-candidates.ts";
+import { lanesFor, warpArraySpace } from "../tuner/warp-array-candidates.ts";
+import { emulatedRunner } from "./support/emulated-runner.ts";
+
+const H100 = nvidiaTarget("h100");
+const intrinsics = usableIntrinsics(H100);
+const { runner } = emulatedRunner();
+
+const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
+  instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
+
+function spaceOf(computation: Computation, mixed?: number): ArraySpaceOfDesigns {
+  const space = finished(warpArraySpace(computation, H100, mixed));
+  if ("rule" in space) throw new Error(space.because);
+  return space;
+}
+
+function bestOf(computation: Computation, dataflow: string): ArraySchedule {
+  const best = bestOfEach(spaceOf(computation, 2)).find((b) => b.design.dataflow === dataflow);
+  if (!best) throw new Error(`no ${dataflow}`);
+  return best.schedule;
+}
+
+const kernelOf = (computation: Computation, schedule: ArraySchedule) =>
+  generateArray(computation, {
+    ...{ kind: "lanes", schedule, intrinsic: warpMultiplyAddOf(computation, intrinsics)?.name ?? "" },
+  });
+
+const LINE = make("conv1d-single", { l: 200, r: 5 });
+
+describe("a search on a GPU", () => {
+  function drawn(computation: Computation, kinds: "all" | "lanes"): readonly Candidate[] {
+    const space = finished(
+      sessionSpace(computation, { machine: H100, intrinsics, threads: 1, seed: 1, kinds, keeps: () => false }),
+    );
+    if (isRefusals(space)) throw new Error(space.map((r) => r.because).join());
+    const random = seededRandom(1);
+    return [...(space.promising ?? []), ...Array.from({ length: 20 }, () => space.random(random))];
+  }
+
+  it("has designs by transforms beside windows when lanes are asked for, and alone where no window runs", () => {
+    const both = drawn(LINE, "lanes");
+    expect([both.some(isArray), both.some((c) => !isArray(c))]).toEqual([true, true]);
+    expect(drawn(LINE, "all").some(isArray)).toBe(false);
+    const depthwise = make("depthwise-conv2d", { n: 1, c: 3, h: 9, w: 40, m: 1 });
+    expect(new Set(drawn(depthwise, "lanes").map(isArray))).toEqual(new Set([true]));
+    expect(drawn(depthwise, "all").some(isArray)).toBe(true);
+  });
+
+  it("expects data that are loaded to win over sums that migrate, and these over sums across lanes", () => {
+    const space = spaceOf(make("conv2d-single", { h: 2048, w: 2048, r: 5, s: 5 }), 2);
+    const seconds = ["FBS", "SBM", "FSA"].map(
+      (dataflow) => bestOfEach(space).find((b) => b.design.dataflow === dataflow)?.seconds ?? 0,
+    );
+    expect(seconds).toEqual(seconds.toSorted((a, b) => a - b));
+    expect(new Set(seconds).size).toBe(3);
+  });
+
+  it("runs an array of few PEs on the smallest part of a warp that holds it", () => {
+    expect([1, 4, 5, 16, 17, 32].map(lanesFor)).toEqual([4, 4, 8, 16, 32, 32]);
+    const { ranked } = spaceOf(LINE, 2);
+    for (const { design, schedule } of ranked) expect(schedule.lanes).toBe(lanesFor(design.judged.design.pes));
+    expect(new Set(ranked.map((r) => r.schedule.lanes))).toEqual(new Set([8, 32]));
+    expect(new Set(ranked.map((r) => r.schedule.warps))).toEqual(new Set([undefined, 8]));
+  });
+});
+
+describe("a design on warps", () => {
+  it("exchanges values within its part of a warp, which is dealt like a warp", () => {
+    const schedule = { ...bestOf(LINE, "BSM"), inputs: "passed", warps: 2 } as const;
+    expect(schedule.lanes).toBe(8);
+    const source = `${kernelOf(LINE, schedule).source}`;
+    expect(source).toContain("const int warp_index = blockIdx.x * 8 + threadIdx.x / 8;");
+    expect(source).toContain("const int lane = threadIdx.x % 8;");
+    expect(source).toMatch(/__shfl_up_sync\(0xffffffffu, OUT0_?, 1, 8\)/);
+    expect(source).toContain("dim3(64)");
+  });
+
+  const HALVES = make("conv2d-single", { h: 8, w: 45, r: 3, s: 3 }, "f16");
+  const EPILOGUE = defineComputation({
+    name: "filter and rectify",
+    equation: "sum[k,i,j] += s32(x[i+r,2*j+s]) * s32(w[k,r,s])",
+    epilogue: "y[k,i,j] = sat_u8(max(sum[k,i,j] + b[k], 0))",
+    extents: { k: 3, i: 4, j: 19, r: 2, s: 3 },
+    tensors: { x: "u8", w: "s8", b: "s32" },
+  });
+  it.each([
+    ["f32", LINE, ["FBS", "SBM", "BSM", "FSA"]],
+    ["f64", make("conv1d", { n: 1, c: 3, k: 4, l: 60, r: 4 }, "f64"), ["FBS", "SBM"]],
+    ["f16 with sums of f32", HALVES, ["FBS", "SBM"]],
+    ["bytes and an epilogue", EPILOGUE, ["FBS"]],
+    ["a product", make("matmul", { m: 5, n: 40, k: 7 }), ["BNS"]],
+  ] as const)("equals the equation in every element: %s", { timeout: 120_000 }, async (_, computation, dataflows) => {
+    const kernels = dataflows.map((dataflow) => kernelOf(computation, bestOf(computation, dataflow)));
+    const measured = await runner().measureTogether(kernels, runner().reference(computation, 1), {
+      ...{ budgetSeconds: 0, batches: [1, 1] },
+    });
+    expect(measured.map((m) => (m.status === "ok" ? "ok" : m.log))).toEqual(dataflows.map(() => "ok"));
+  });
+
+  it("is refused with the reason: parts that do not divide a warp, stores around caches, dots, warps on a CPU", () => {
+    const schedule = bestOf(LINE, "FBS");
+    const changed = (changes: Partial<ArraySchedule>) => () => kernelOf(LINE, { ...schedule, ...changes });
+    expect(changed({ lanes: 12, tile: { p: 12 } })).toThrow("a warp of 32 lanes is not divided into parts of 12");
+    expect(changed({ streaming: true })).toThrow("warps have no stores around the caches");
+    expect(changed({ inputs: "dots" })).toThrow("dot products of lanes are of AVX-512");
+    const onCpu = { kind: "lanes", intrinsic: "avx512.fma.f32", schedule: { ...schedule, lanes: 16, warps: 8 } } as const;
+    expect(() => generateArray(LINE, onCpu)).toThrow("warps of a block are of a GPU");
+  });
+});
