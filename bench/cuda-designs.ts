@@ -41,7 +41,11 @@ import { readOptions } from "./options.ts";
 
 const { values } = readOptions({
   options: {
-    cases: { type: "string", default: "conv1d:f32,conv2d:f32,depthwise:f32,fir:f32,filter 5:f32,filter 9:f32,matmul:f32,matvec:f32,conv1d:f64,conv1d:s32,depthwise:f16" },
+    cases: {
+      type: "string",
+      default:
+        "conv1d:f32,conv2d:f32,depthwise:f32,fir:f32,filter 5:f32,filter 9:f32,matmul:f32,matvec:f32,conv1d:f64,conv1d:s32,depthwise:f16",
+    },
     /** Stencils whose sweeps are measured with rows fetched ahead. */
     fetched: { type: "string", default: "" },
     /** Length of a search, preparation included. */

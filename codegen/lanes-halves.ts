@@ -65,8 +65,7 @@ export class HalfLanes extends CudaLanes {
       if (s.together) {
         lines.push(...this.statement(s, loop, extents));
         if (s.prefetch) lines.push(...this.prefetched(s.prefetch, s.isDistant ?? false, loop, extents));
-      }
-      else if (held === undefined) {
+      } else if (held === undefined) {
         held = s.equation;
         continue;
       } else lines.push(this.both(held, s.equation, loop, extents));

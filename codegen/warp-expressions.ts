@@ -12,7 +12,7 @@ import { type Access, type Expr, isSame, number, printAccess } from "../abstract
 import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { type Code, code, keyOf, list, NOTHING, type Name } from "../abstraction/source-text.ts";
+import { type Code, code, keyOf, list, type Name, NOTHING } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { PlainExpressions } from "./plain-expressions.ts";

@@ -59,7 +59,14 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
 
 /** Products for lanes only; mappings have better instructions. */
-const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld, avx512Vpmullw, avx2Vpmullw, cudaFmaF16, cudaMadS32];
+const LANES_ONLY: readonly Intrinsic[] = [
+  avx512Vpmulld,
+  avx2Vpmulld,
+  avx512Vpmullw,
+  avx2Vpmullw,
+  cudaFmaF16,
+  cudaMadS32,
+];
 
 const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY].map((row) => [row.name, row]));
 

@@ -152,8 +152,7 @@ export function warpArrayCosts(array: LaneArray, s: ArraySchedule, target: Targe
   }
   const written = Math.min(steps, MOST_UNROLLED_STEPS) * copies + loads * LOAD_INSTRUCTIONS;
   const far = FETCH_TURNS * Math.max(0, written - NEAR_INSTRUCTIONS);
-  const issued =
-    multiplyAdds + conversions + others + loads * LOAD_TURNS + shuffles * SHUFFLE_TURNS + far;
+  const issued = multiplyAdds + conversions + others + loads * LOAD_TURNS + shuffles * SHUFFLE_TURNS + far;
   const requests = lines * load.issueCycles;
   return {
     ...{ multiplyAdds, conversions, waiting, registers, blocks, lines },

@@ -11,7 +11,14 @@
  */
 
 import { z } from "zod";
-import { type ArrayCandidate, CANDIDATE_KINDS, type Candidate, isArray, isOnGpu, type LaneCandidate } from "../abstraction/candidate.ts";
+import {
+  type ArrayCandidate,
+  CANDIDATE_KINDS,
+  type Candidate,
+  isArray,
+  isOnGpu,
+  type LaneCandidate,
+} from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";

@@ -250,7 +250,8 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
     ],
   });
   if (refersToItself(computation)) {
-    if (onWarps || registersOf(intrinsic) !== ZMM) throw refuse("results that refer to themselves run on lanes of AVX-512");
+    if (onWarps || registersOf(intrinsic) !== ZMM)
+      throw refuse("results that refer to themselves run on lanes of AVX-512");
     const form = recurrentUnder(computation, schedule);
     if (!isForm(form)) throw refuse(form.because);
     const nest = lowerRecurrent(form, schedule);

@@ -153,7 +153,9 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
       `${computation.name}: lines are whole registers, of ${width} lanes, and the schedule has ${schedule.lanes}`,
     );
   if (!onWarps && (schedule.warps !== undefined || schedule.prefetchSteps !== undefined))
-    throw new UsageError(`${computation.name}: warps of a block and rows fetched ahead are of a GPU; leave them out on a CPU`);
+    throw new UsageError(
+      `${computation.name}: warps of a block and rows fetched ahead are of a GPU; leave them out on a CPU`,
+    );
   if (!onWarps && (schedule.each ?? 1) > 1)
     throw new UsageError(
       `${computation.name}: ${schedule.each} outputs a lane, which only threads of a GPU have; leave each out on a CPU`,

@@ -5,7 +5,13 @@
 import { readFileSync } from "node:fs";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { z } from "zod";
-import type { ArraySchedule, Candidate, GridCandidate, LaneSchedule, MappedCandidate } from "../abstraction/candidate.ts";
+import type {
+  ArraySchedule,
+  Candidate,
+  GridCandidate,
+  LaneSchedule,
+  MappedCandidate,
+} from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";

@@ -120,7 +120,11 @@ describe("a design on warps", () => {
     expect(changed({ lanes: 12, tile: { p: 12 } })).toThrow("a warp of 32 lanes is not divided into parts of 12");
     expect(changed({ streaming: true })).toThrow("warps have no stores around the caches");
     expect(changed({ inputs: "dots" })).toThrow("dot products of lanes are of AVX-512");
-    const onCpu = { kind: "lanes", intrinsic: "avx512.fma.f32", schedule: { ...schedule, lanes: 16, warps: 8 } } as const;
+    const onCpu = {
+      kind: "lanes",
+      intrinsic: "avx512.fma.f32",
+      schedule: { ...schedule, lanes: 16, warps: 8 },
+    } as const;
     expect(() => generateArray(LINE, onCpu)).toThrow("warps of a block are of a GPU");
   });
 });

@@ -206,8 +206,7 @@ const prefetchSteps: Searched<"prefetchSteps"> = {
     "Steps of a sweep by which new rows are fetched into the last cache before they are loaded. This takes no registers, where steps written out take some for each load.",
   example: "4 steps ahead",
   schema: positive.optional(),
-  values: (context) =>
-    ofWarps(context) && sweptAxis(context.sum) ? [undefined, ...PREFETCHED] : [undefined],
+  values: (context) => (ofWarps(context) && sweptAxis(context.sum) ? [undefined, ...PREFETCHED] : [undefined]),
   print: (steps) => (steps === undefined ? undefined : `${steps} steps ahead`),
 };
 
