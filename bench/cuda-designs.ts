@@ -25,7 +25,7 @@ import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
-import { scheduleText } from "../report/describe-candidate.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { warpMultiplyAddOf } from "../session/array-space.ts";
 import { usableIntrinsics } from "../session/choose.ts";
@@ -85,6 +85,10 @@ function caseOf(name: string, dtype: string): Computation {
   if (dtype !== "f32" && dtype !== "f64" && dtype !== "f16") throw new UsageError(`${name}: no case of ${dtype}`);
   return laneCase(name, side, small ? 40 : 512, dtype);
 }
+
+/** Decisions of GPU lanes that are alike in all candidates, or in the text of the design. */
+const NEUTRAL =
+  /^(?:loops kept none|weights in memory|stores through the caches|prefetch left|borders guarded|threads 1|transform|beside)/;
 
 const machine = nvidiaTarget(values.target);
 const intrinsics = usableIntrinsics(machine);
@@ -222,7 +226,7 @@ async function measured(
   for (const [i, { candidate, dataflow, expected }] of tried.entries()) {
     const m = all[i];
     write({
-      ...{ kind: "design", case: name, dtype, dataflow, schedule: scheduleText(candidate), expected },
+      ...{ kind: "design", case: name, dtype, dataflow, schedule: textOf(candidate), expected },
       ...{ status: m?.status ?? "nothing" },
       ...(m?.status === "ok" ? { seconds: m.median } : { log: m?.log.slice(0, 300) }),
     });
@@ -255,7 +259,7 @@ async function searched(name: string, dtype: string, computation: Computation): 
     transforms: trials.filter(({ candidate }) => isArray(candidate)).length,
     ...(best && {
       ...{ seconds: best.measurement.median, dataflow: dataflowOf(computation, best.candidate) },
-      schedule: scheduleText(best.candidate),
+      schedule: textOf(best.candidate),
     }),
     best: { transform: least(true), window: least(false) },
   };
@@ -265,6 +269,11 @@ function dataflowOf(computation: Computation, candidate: Candidate): string {
   if (!isArray(candidate)) return candidate.kind === "lanes" ? `window ${candidate.schedule.dataflow}` : "mapping";
   const placed = placeArray(computation, candidate.schedule);
   return placed.ok ? placed.array.design.dataflow : "design";
+}
+
+function textOf(candidate: Candidate): string {
+  const said = scheduleText(candidate).split("; ");
+  return [placeText(candidate), ...said.filter((part) => !NEUTRAL.test(part))].join("; ");
 }
 
 function write(line: unknown): void {

@@ -130,7 +130,7 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
 }
 
 /** Warps of a block, where a schedule leaves them out. */
-const USUAL_WARPS = 4;
+export const USUAL_WARPS = 4;
 
 /** Warps of a quarter when only whole blocks are resident. @param fitting warps that the registers of a quarter hold */
 export function residentOf(fitting: number, warps = USUAL_WARPS): number {

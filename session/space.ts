@@ -48,8 +48,7 @@ export function* sessionSpace(
   const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps } = options;
   if (isGpu(machine)) {
     const mapped = kinds === "lanes" ? [] : yield* gridSessionSpace(computation, { machine, intrinsics, seed, keeps });
-    if (kinds === "mappings") return mapped;
-    return yield* besideWarps(computation, mapped, { machine, intrinsics, every: kinds === "lanes" });
+    return yield* besideWarps(computation, mapped, { machine, intrinsics, kinds });
   }
   const predictor = predictorFor(calibration, machine);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;

@@ -1,6 +1,12 @@
 /** @file The space of a GPU: mappings joined with windows, time steps and designs by their transforms on the lanes of its warps. */
 
-import { type ArrayCandidate, type Candidate, isArray, type LaneCandidate } from "../abstraction/candidate.ts";
+import {
+  type ArrayCandidate,
+  type Candidate,
+  type CandidateKinds,
+  isArray,
+  type LaneCandidate,
+} from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -23,17 +29,19 @@ const isOnLanes = (c: Candidate): c is OnLanes => c.kind === "lanes";
 export interface WarpSearch {
   readonly machine: Target;
   readonly intrinsics: readonly Intrinsic[];
-  /** Whether lanes were asked for: all designs by transforms are then searched beside windows. */
-  readonly every: boolean;
+  /** If lanes were asked for, all designs by transforms are searched beside windows. */
+  readonly kinds: CandidateKinds;
 }
 
 /** A GPU's space of mappings joined with designs on the lanes of its warps. */
 export function* besideWarps(
   computation: Computation,
   mapped: SessionSpace | readonly Reason[],
-  { machine, intrinsics, every }: WarpSearch,
+  { machine, intrinsics, kinds }: WarpSearch,
 ): Steps<SessionSpace | readonly Reason[]> {
+  if (kinds === "mappings") return mapped;
   const space = "predict" in mapped ? mapped : undefined;
+  const every = kinds === "lanes";
   // As on a CPU: without a sliding window no value can be reused by a neighbour, and an instruction is faster.
   if (space && !slides(computation)) return space;
   const lanes = (computation.time ? warpStepSpace : warpSpace)(computation, machine);

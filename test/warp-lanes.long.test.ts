@@ -35,14 +35,14 @@ describe("lanes of warps", () => {
     expect(all.every((s) => s.lanes === 32 && s.borders === "guarded")).toBe(true);
   });
 
-  it("are refused for a machine without figures of them, and where no window slides", () => {
+  it("are refused for a machine without figures of them; where no window slides they run designs by transforms", () => {
     expect(warpSpace(stencil("2d5pt", "f32", 64), nvidiaTarget("v100"))).toMatchObject({
       because: expect.stringContaining("no figures of the lanes of v100"),
     });
     const matmul = instantiate(operatorNamed("matmul"), { types: parseDataTypes("f16") });
     const options = { machine: H100, intrinsics: usableIntrinsics(H100), threads: 1, seed: 1 } as const;
     const found = finished(sessionSpace(matmul, { ...options, kinds: "lanes" }));
-    expect(isRefusals(found)).toBe(true);
+    expect(!isRefusals(found) && found.promising?.every(isArray)).toBe(true);
   });
 
   it("are predicted to be bound by memory for a small stencil, by issues for a large window", () => {

@@ -15,7 +15,7 @@ import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisi
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
-import { sweepRegisters, warpSeconds } from "../perfmodel/warps.ts";
+import { sweepRegisters, USUAL_WARPS, warpSeconds } from "../perfmodel/warps.ts";
 import { type LaneSpace, rollings, ScheduleSpace } from "./lane-candidates.ts";
 
 const ROWS = [1, 2, 4, 8, 16] as const;
@@ -64,11 +64,15 @@ function stepsAhead(context: LaneContext): (readonly [ahead: number | undefined,
   return LANE_DECISIONS.ahead.values(context).flatMap((ahead) => fetched.map((steps) => [ahead, steps] as const));
 }
 
-/** The schedules with each number of warps of a block; the usual ones first, since most predictions of the others tie with them. */
+/**
+ * The schedules with each number of warps of a block; the usual ones first, since most predictions of the others tie with them. Fewer warps than
+ * usual are of use where a block takes long.
+ */
 function inBlocks(schedules: readonly LaneSchedule[], context: LaneContext): LaneSchedule[] {
-  return LANE_DECISIONS.warps
-    .values(context)
-    .flatMap((warps) => (warps === undefined ? schedules : schedules.map((s) => ({ ...s, warps }))));
+  return LANE_DECISIONS.warps.values(context).flatMap((warps) => {
+    if (warps === undefined) return schedules;
+    return schedules.flatMap((s) => (warps < USUAL_WARPS && s.sweep === undefined ? [] : [{ ...s, warps }]));
+  });
 }
 
 export function warpSpace(computation: Computation, target: Target): LaneSpace | LaneRefusal {
