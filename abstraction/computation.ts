@@ -79,8 +79,8 @@ export interface Computation {
   readonly rewriting?: Rewriting;
 }
 
-/** Rewritings of a computation's loops; see mapper/match/phases.ts. */
-export const REWRITINGS = ["phases", "reversed"] as const;
+/** Rewritings of a computation's loops; see mapper/match/phases.ts, and bands.ts for runs of so many results. */
+export const REWRITINGS = ["phases", "reversed", "bands-8", "bands-16", "bands-32"] as const;
 
 export interface Rewriting {
   readonly kind: (typeof REWRITINGS)[number];

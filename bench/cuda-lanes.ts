@@ -19,6 +19,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gunzipSync } from "node:zlib";
 import { z } from "zod";
+import { CANDIDATE_KINDS, type CandidateKinds } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
@@ -28,7 +29,7 @@ import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { COPY, copies } from "./device-copies.ts";
-import { type CaseType, laneCase, recordedLanes } from "./lane-cases.ts";
+import { CASE_TYPES, type CaseType, laneCase, recordedLanes } from "./lane-cases.ts";
 import { readOptions } from "./options.ts";
 
 const filters = Array.from({ length: 19 }, (_, i) => `filter ${i + 2}:f32`);
@@ -42,6 +43,8 @@ const { values } = readOptions({
     seconds: { type: "string", default: "6" },
     /** No search begins after this many seconds. */
     within: { type: "string", default: "330" },
+    /** What is searched: windows on lanes, mappings onto matrix instructions, or both; several are searched one after another. */
+    kinds: { type: "string", default: "lanes" },
     target: { type: "string", default: "h100" },
     out: { type: "string" },
     report: { type: "string" },
@@ -72,9 +75,11 @@ const FOUND = z.object({
   interval: z.array(z.number()).optional(),
   expected: z.number().optional(),
   design: z.string().optional(),
+  kinds: z.string().optional(),
 });
 type Found = z.infer<typeof FOUND>;
 
+const searchedKinds = values.kinds.split(",").flatMap((text) => CANDIDATE_KINDS.find((kind) => kind === text) ?? []);
 if (values.report === undefined) await run();
 else console.log(report(textOf(values.report)));
 
@@ -86,7 +91,7 @@ async function run(): Promise<void> {
   write({ kind: "device", ...runner.device });
   const cases = values.cases.split(",").map((text) => {
     const [name = "", type] = text.split(":");
-    const dtype = type === "f64" || type === "f16" ? type : "f32";
+    const dtype = CASE_TYPES.find((known) => known === type) ?? "f32";
     return { name, dtype, computation: laneCase(name, Number(values.side), Number(values.cube), dtype) } as const;
   });
   const sizes = [...new Set(cases.map((c) => elementCount(outputOf(c.computation)) * bytesOf(c.dtype)))];
@@ -95,13 +100,18 @@ async function run(): Promise<void> {
   const begun = Date.now();
   for (const { name, dtype, computation } of cases) {
     if ((Date.now() - begun) / 1000 > Number(values.within)) write({ kind: "left out", case: name, dtype });
-    else write(await searched(name, dtype, computation));
+    else for (const kinds of searchedKinds) write(await searched(name, dtype, computation, kinds));
   }
   for (const bytes of sizes) for (const line of await copies(bytes, runner, workdir)) write(line);
   await runner.close();
 }
 
-async function searched(name: string, dtype: CaseType, computation: Computation): Promise<Found> {
+async function searched(
+  name: string,
+  dtype: CaseType,
+  computation: Computation,
+  kinds: CandidateKinds,
+): Promise<Found> {
   const begun = Date.now();
   const machine = nvidiaTarget(values.target);
   const seconds = Number(values.seconds);
@@ -114,13 +124,13 @@ async function searched(name: string, dtype: CaseType, computation: Computation)
       within: seconds,
       trials: 1_000_000,
       earlyStop: false,
-      kinds: "lanes",
+      kinds,
     },
   );
   const extents = new Map(computation.axes.map((a) => [a.name, a.extent]));
   const stencil = STENCILS.find((s) => s.name === name);
   const line = {
-    ...{ kind: "search" as const, case: name, dtype, took: (Date.now() - begun) / 1000 },
+    ...{ kind: "search" as const, case: name, dtype, kinds, took: (Date.now() - begun) / 1000 },
     bytes: [...inputsOf(computation), outputOf(computation)].reduce(
       (sum, t) => sum + elementCount(t) * bytesOf(dtype),
       0,

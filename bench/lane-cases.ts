@@ -17,17 +17,19 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 
-/** The type of data, weights and sums. */
-export type CaseType = "f16" | "f32" | "f64";
+/** The type of data, weights and sums; sums of tf32 are f32. */
+export const CASE_TYPES = ["f16", "f32", "f64", "tf32"] as const;
+export type CaseType = (typeof CASE_TYPES)[number];
 
 /** A filter with zero padding and a result as large as the image. Even filters reach one further up and left. */
 export function filterOf(k: number, side: number, dtype: CaseType = "f32"): Computation {
   const before = Math.floor(k / 2);
+  const [cast, sums] = dtype === "tf32" ? (["f32", "f32"] as const) : (["", dtype] as const);
   return defineComputation({
     name: "filter",
-    equation: `out[p,q] += in[p+r-${before},q+s-${before}] * w[r,s]`,
+    equation: `out[p,q] += ${cast}(in[p+r-${before},q+s-${before}]) * ${cast}(w[r,s])`,
     extents: { p: side, q: side, r: k, s: k },
-    tensors: { in: { dtype, shape: [side, side] }, w: { dtype, constant: true }, out: { dtype } },
+    tensors: { in: { dtype, shape: [side, side] }, w: { dtype, constant: true }, out: { dtype: sums } },
   });
 }
 

@@ -14,7 +14,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundName, type Mapping, printMatching, type Refusal, RULES, type Witness } from "../abstraction/mapping.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
-import { formsOf, rewrittenAs } from "../mapper/match/phases.ts";
+import { loopForms, rewrittenAs } from "../mapper/match/phases.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
@@ -219,7 +219,7 @@ function describeSet(set: MappingSet, { why, all }: Options, explain: (intrinsic
   if (why) lines.push("", ...describeRefusals(refused));
   else if (refused.length > 0)
     lines.push("", style("dim", `${refused.length} other match${refused.length === 1 ? "" : "es"} refused (--why)`));
-  const [form] = formsOf(set.computation);
+  const [form] = loopForms(set.computation);
   if (form?.rewriting && !set.computation.rewriting)
     lines.push(
       "",

@@ -20,6 +20,9 @@ import { THREAD_DECISIONS } from "../mapper/schedule/thread/decisions.ts";
 export const REWRITTEN: Readonly<Record<Rewriting["kind"], string>> = {
   phases: "in phases of its strides",
   reversed: "taps counted from the last",
+  "bands-8": "runs of 8 results, with bands of the weights",
+  "bands-16": "runs of 16 results, with bands of the weights",
+  "bands-32": "runs of 32 results, with bands of the weights",
 };
 
 /** The candidate on one line, without its schedule. */

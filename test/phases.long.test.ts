@@ -24,7 +24,7 @@ import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { lowerThreads } from "../mapper/lower/threads.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { formsOf, rewrittenAs } from "../mapper/match/phases.ts";
+import { loopForms, rewrittenAs } from "../mapper/match/phases.ts";
 import { gridProblem } from "../mapper/schedule/grid.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { randomSchedule, unschedulable } from "../mapper/schedule/mapped.ts";
@@ -233,7 +233,7 @@ describe("a mapping of a computation in phases", () => {
 
   it("does not exist for a computation without strides", () => {
     const plain = convolutionF16("conv2d", { c: 8, k: 8, h: 5, w: 5 });
-    expect(formsOf(plain)).toEqual([plain]);
+    expect(loopForms(plain)).toEqual([plain]);
   });
 });
 

@@ -18,6 +18,7 @@ import { type Mapping, type Matching, printMatching, type Refusal, RULES } from 
 import { memoised } from "../../abstraction/memoised.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import { finished, type Step, type Steps } from "../../abstraction/steps.ts";
+import { bandsWhole } from "./bands.ts";
 import { bindOperands } from "./bind.ts";
 import { phasesTogether } from "./phases.ts";
 import { defineProblem, type Problem, wasteOf } from "./problem.ts";
@@ -119,7 +120,7 @@ export function* validMappings(computation: Computation, intrinsic: Intrinsic): 
   const found = before ? yield* judgedAgain(before) : yield* judge(computation, intrinsic, { reasons: false });
   if (!found.isCut) known.set(alike, found);
   const problemOf = (m: Mapping): Problem => defineProblem(computation, intrinsic, m.binding);
-  const together = phasesTogether(found.valid.map(({ mapping }) => mapping));
+  const together = bandsWhole(phasesTogether(found.valid.map(({ mapping }) => mapping)));
   // Only mappings that are kept get an id, which is a hash.
   return byPromise(together.map((m) => ({ ...m, waste: wasteOf(problemOf(m), m.matching) })))
     .slice(0, MOST_SEARCHED)

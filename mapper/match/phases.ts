@@ -16,37 +16,53 @@
  * decomposition: P. P. Vaidyanathan, Multirate Systems and Filter Banks, 1993, section 4.3.)
  */
 
-import { type AffineForm, affineForm, evaluateIndex, exprOf } from "../../abstraction/affine.ts";
+import { type AffineForm, affineForm, exprOf } from "../../abstraction/affine.ts";
 import {
   type Axis,
   type Computation,
   outputOf,
   pointCount,
   type Rewriting,
-  targetOf,
 } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import {
   accessesIn,
-  and,
-  axesIn,
   axis,
   binary,
   compare,
   type Expr,
   number,
   printExpr,
-  rewrite,
   substitute,
 } from "../../abstraction/expression.ts";
+import { type Intrinsic, readsShared } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
+import { BAND_NAMES, BANDS, type BandName, inBands, isBand } from "./bands.ts";
+import { endsProblem, modulo, normal, replaced } from "./other-loops.ts";
 
 /**
- * The forms of a computation that are searched for mappings. Reversed taps, and phases that have fewer points, replace
+ * The forms of a computation that are searched for mappings onto an instruction: those of {@link loopForms}, and bands of a filter of one channel
+ * for matrix instructions of warps whose fragments lanes can gather.
+ */
+export function formsFor(computation: Computation, intrinsic: Intrinsic): readonly Computation[] {
+  const own = knownForms(computation);
+  const gathers = intrinsic.scope === "warp" && intrinsic.operands.every((o) => o.storage !== undefined && !readsShared(o));
+  return gathers ? [...own, ...knownBands(computation)] : own;
+}
+
+// Mappings are cached by computation, so every instruction is given the same one.
+const knownForms = memoised(loopForms);
+const knownBands = memoised((computation: Computation): readonly Computation[] =>
+  BAND_NAMES.map((name) => rewrittenAs(computation, name)).filter((form) => typeof form !== "string"),
+);
+
+/**
+ * The forms of a computation that every instruction may be mapped to. Reversed taps, and phases that have fewer points, replace
  * the computation. Where a stride is longer than its taps, the form in phases is offered beside it.
  */
-export function formsOf(computation: Computation): readonly Computation[] {
+export function loopForms(computation: Computation): readonly Computation[] {
   const phases = rewrittenAs(computation, "phases");
   if (typeof phases !== "string")
     return pointCount(phases) < pointCount(computation) ? [phases] : [phases, computation];
@@ -70,6 +86,7 @@ export function phasesTogether(found: readonly Mapping[]): readonly Mapping[] {
 /** The computation in other loops, or one sentence on why it cannot be rewritten. */
 export function rewrittenAs(computation: Computation, kind: Rewriting["kind"]): Computation | string {
   const names = computation.axes.map((a) => a.name);
+  if (isBand(kind)) return rewritten(computation, inBands(computation, BANDS[kind]), kind);
   const split = kind === "phases" ? inPhases(computation) : { computation, places: new Map<string, Expr>() };
   if (typeof split === "string") return split;
   const phases = split.computation.axes.map((a) => a.name).filter((name) => !names.includes(name));
@@ -81,6 +98,15 @@ export function rewrittenAs(computation: Computation, kind: Rewriting["kind"]): 
     return found ? [`${name} = ${printExpr(found, "index")}`] : [];
   });
   return { ...turned.computation, rewriting: { kind, places, phases } };
+}
+
+function rewritten(stated: Computation, found: Rewritten | string, kind: BandName): Computation | string {
+  if (typeof found === "string") return found;
+  const places = stated.axes.flatMap(({ name }) => {
+    const place = found.places.get(name);
+    return place ? [`${name} = ${printExpr(place, "index")}`] : [];
+  });
+  return { ...found.computation, rewriting: { kind, places, phases: [] } };
 }
 
 /** A rewritten computation, and what became of each loop. */
@@ -156,8 +182,6 @@ function divisibilityOf(part: Expr): Divisibility | undefined {
   return form && left.right.value > 1 && right.kind === "number" ? { form, by: left.right.value } : undefined;
 }
 
-const modulo = (a: number, by: number): number => ((a % by) + by) % by;
-
 /** The loops that a divisibility condition becomes, or why it cannot be split. */
 function splitOf(
   computation: Computation,
@@ -207,16 +231,6 @@ function splitOf(
   };
 }
 
-/** Why positions beyond the ends of a kept loop might be elements of the output; undefined when none is. */
-function endsProblem({ equation, ...computation }: Computation, kept: Axis): string | undefined {
-  const { index } = equation.target;
-  const at = index.findIndex((e) => e.kind === "axis" && e.name === kept.name);
-  const target = targetOf({ equation, ...computation });
-  const alone = index.every((e, i) => i === at || !axesIn(e).includes(kept.name));
-  if (at >= 0 && alone && target.dims[at]?.extent === kept.extent) return undefined;
-  return `${kept.name} alone does not run from one end of ${target.name} to the other, and phases begin and end beyond them`;
-}
-
 /**
  * Taps that walk backwards through what they read, counted from the last: `x[p-r]` becomes `x[p+r-2]`.
  * @param computation as the user wrote it, or in phases; loops of phases do not index inputs
@@ -242,46 +256,4 @@ function withTapsAhead(computation: Computation, phases: ReadonlySet<string>): R
     }),
   );
   return { computation: places.size === 0 ? computation : replaced(computation, places), places };
-}
-
-/**
- * The computation with each loop replaced by an index in loops of the same names; conditions that hold everywhere are
- * dropped.
- */
-function replaced(
-  computation: Computation,
-  places: ReadonlyMap<string, Expr>,
-  more: readonly Expr[] = [],
-): Computation {
-  const { where, ...equation } = computation.equation;
-  const at = (e: Expr): Expr => (e.kind === "access" ? { ...e, index: e.index.map(normal) } : e);
-  const stated = where === undefined ? [] : conjunctsOf(where).map((part) => normal(substitute(part, places, "index")));
-  const [first, ...rest] = [...stated.filter((part) => !isCertain(part)), ...more];
-  return {
-    ...computation,
-    equation: {
-      ...equation,
-      target: { ...equation.target, index: equation.target.index.map((e) => normal(substitute(e, places, "index"))) },
-      value: rewrite(substitute(equation.value, places, "value"), at, "value"),
-      ...(first && { where: rest.reduce(and, first) }),
-    },
-  };
-}
-
-const isCertain = (part: Expr): boolean => axesIn(part).length === 0 && evaluateIndex(part, {}) !== 0;
-
-/** An index or condition in normal form: sums of loops merged, and common constant divisors divided out. */
-function normal(e: Expr): Expr {
-  return rewrite(e, divided, "index");
-}
-
-function divided(e: Expr): Expr {
-  const own = affineForm(e);
-  if (own) return exprOf(own);
-  if (e.kind !== "binary" || e.right.kind !== "number" || (e.op !== "/" && e.op !== "%")) return e;
-  const [form, by] = [affineForm(e.left), e.right.value];
-  if (!form || [...form.terms.values()].some((c) => c % by !== 0)) return e;
-  if (e.op === "%") return number(modulo(form.constant, by));
-  const terms = new Map([...form.terms].map(([name, c]) => [name, c / by]));
-  return exprOf({ constant: Math.floor(form.constant / by), terms });
 }
