@@ -142,7 +142,8 @@ async function searched(
   const { best, trials, failed } = outcome;
   for (const { candidate, measurement: m, prediction } of trials)
     write({
-      ...{ kind: "trial", case: name, dtype, schedule: candidate.schedule, status: m.status },
+      ...{ kind: "trial", case: name, dtype, kinds, schedule: candidate.schedule, status: m.status },
+      ...(candidate.kind === "grid" && { intrinsic: candidate.intrinsic, rewriting: candidate.rewriting }),
       ...(m.status === "ok" ? { median: m.median, interval: m.interval } : { log: m.log.slice(0, 200) }),
       expected: prediction?.uncorrectedSeconds,
     });
@@ -184,6 +185,7 @@ function textOf(file: string): string {
 
 /** The varying part of a design's text: `FBS-load 1 row; outputs a lane 4; sweep 64 outputs; steps written out 2`. */
 function designOf(text: string): string {
+  if (text.includes("<-")) return text.replaceAll(/ {2,}/g, " ");
   const [, place = text] = /^\S+\s+(.*?);/.exec(text) ?? [];
   const told = ["loops kept [^n;][^;]*", "outputs a lane \\d+", "sweep \\d+ outputs", "steps written out \\d+"];
   const more = told.flatMap((pattern) => new RegExp(pattern).exec(text)?.[0] ?? []);
@@ -220,7 +222,7 @@ function report(text: string): string {
     if (peer && peer.status === 0) ratios.push(peer.ms / 1000 / seconds);
     const us = (s: number): string => (s * 1e6).toFixed(1);
     return `| ${[
-      `${f.case} ${f.dtype}`,
+      `${f.case} ${f.dtype}${f.kinds === undefined || f.kinds === "lanes" ? "" : `, ${f.kinds}`}`,
       us(seconds),
       `${((100 * copyOf(f.bytes)) / seconds).toFixed(0)} %`,
       (f.points / seconds / 1e9).toFixed(0),

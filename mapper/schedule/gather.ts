@@ -223,7 +223,7 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   //    banks.
   const isWhole = context.sum.elements % sumTile === 0;
   const inRows =
-    isWhole && input.contiguous === "sum" && input.width === most && width === most && bytesOf(operand.dtype) === 2;
+    isWhole && input.contiguous === "sum" && input.width === most && width === most && bytesOf(operand.dtype) >= 2;
   let weight = 1;
   const dims = form.dims.toReversed().map((d): BoxDim => {
     const own = {

@@ -11,6 +11,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { memoisedBy } from "../../abstraction/memoised.ts";
+import { isBand } from "../match/bands.ts";
 import { byAxis, namesProblem, printPairs } from "./decision.ts";
 import type { GridAxis, GridContext, GridDecision, GridLimits } from "./grid-context.ts";
 
@@ -29,12 +30,13 @@ export const tile: GridDecision<"tile"> = {
   example: "m 128, n 256, k 64",
   schema: byAxis(z.int().min(1).max(4096)),
   values: (context) => {
-    const { rows, columns, sum, elementBytes, limits } = context;
+    const { rows, columns, sum, elementBytes, limits, mapping } = context;
     const sizes = [rows, columns, sum].map((a) => `${a.axis} ${a.extent} ${a.elements}`);
-    const all = tiles(limits, [...sizes, elementBytes].join(), () =>
+    const inBands = isBand(mapping.computation.rewriting?.kind);
+    const all = tiles(limits, [...sizes, elementBytes, inBands].join(), () =>
       keptTiles(rows).flatMap((m) =>
         keptTiles(columns).flatMap((n) =>
-          sumTiles(sum, elementBytes).map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
+          [...sumTiles(sum, elementBytes), ...(inBands ? wholeSum(sum, elementBytes) : [])].map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
         ),
       ),
     );
@@ -90,6 +92,14 @@ function sumTiles({ extent, elements }: GridAxis, elementBytes: number): number[
   const sizes = SUM_BYTES.map((bytes) => bytes / elementBytes).filter((size) => size % extent === 0);
   const fitting = sizes.filter((size) => size < 2 * Math.max(elements, extent));
   return fitting.length > 0 ? fitting : [extent];
+}
+
+/** The largest band of weights that a block stages before its first product, in bytes of a column: a filter of 20 x 20 in runs of 16. */
+const MOST_BAND_BYTES = 2048;
+
+/** The whole sum over a filter, so that a block waits once for its weights and its image. */
+function wholeSum({ extent, elements }: GridAxis, elementBytes: number): number[] {
+  return elements % extent === 0 && elements * elementBytes <= MOST_BAND_BYTES ? [elements] : [];
 }
 
 /** Tiles of the instruction that each warp computes along an axis. */
