@@ -208,7 +208,7 @@ export interface GridSchedule {
   /** Row tiles that consecutive blocks take before the next column tile. */
   readonly order: number;
   /** When fragments are fetched from shared memory. */
-  readonly fragments: "inline" | "ahead" | "across";
+  readonly fragments: "inline" | "ahead" | "across" | "rolled";
   readonly store: "direct" | "staged" | "quads";
   /** Number of blocks that take all tiles in turn. When left out, each tile has its own block. */
   readonly persistent?: number | undefined;

@@ -24,6 +24,7 @@ import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { boxOf, type GatherBox } from "../mapper/schedule/gather.ts";
 import { sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
+import { rolledOf } from "../mapper/schedule/rolled.ts";
 import { stepsOfPart } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
 import { windowOf } from "../mapper/schedule/taps.ts";
@@ -102,7 +103,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
     const { operand, kept } = input;
     const held = fragmentsAlong(kept, schedule) * kept.extent * sum.extent * bytesOf(operand.dtype);
     if (readsShared(operand)) return bytes;
-    const conflicts = box?.input === input ? (box.inRows ? 1 : GATHERED_READS) : conflictsOf(context, schedule, input);
+    const conflicts = box?.input === input ? boxReads(context, schedule, box) : conflictsOf(context, schedule, input);
     return bytes + parts * warps * held * conflicts;
   }, 0);
   const gathered = box && !box.inRows ? gatherInstructions(context, schedule, box) * parts * warps : 0;
@@ -113,7 +114,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   // Warpgroups with a separate producer never wait for one another within a step.
   const meeting =
     barrier && schedule.producer === undefined ? barrier.cycles.value + (barrier.cyclesPerUnit ?? 0) * warps : 0;
-  const fetches = { inline: parts, ahead: 1, across: 0 }[schedule.fragments];
+  const fetches = { inline: parts, ahead: 1, across: 0, rolled: 1 }[schedule.fragments];
   const inFlight = stepsInFlight(context, schedule) > 0;
   const awaited = inFlight ? 0 : Math.max(0, latency - issue);
   const chain = intrinsic.asynchronous
@@ -331,6 +332,18 @@ function farBytes(
   const all = Math.min(usedBytes * steps, tensor ? memoryElements(tensor) * bytesOf(tensor.dtype) : 0);
   if (all <= room) return all / steps;
   return fetchedBytes <= room ? usedBytes : fetchedBytes;
+}
+
+/** Reads of shared memory for each fragment of a box: conflicts of banks counted, and without those that stay in registers. */
+function boxReads(context: GridContext, schedule: GridSchedule, { input, inRows, kept, dims }: GatherBox): number {
+  if (!inRows) return GATHERED_READS;
+  const inner = kept.at(-1)?.name ?? "";
+  const apart = dims.reduce((n, d) => n + d.weight * (d.form.terms.get(inner) ?? 0), 0) * bytesOf(input.operand.dtype);
+  const banks = Array.from({ length: 8 }, (_, row) => ((row * apart) / PIECE_BYTES) % 8);
+  const conflicts = Math.max(...banks.map((bank) => banks.filter((other) => other === bank).length));
+  const rolled = schedule.fragments === "rolled" ? rolledOf(context, schedule) : undefined;
+  if (typeof rolled !== "object") return conflicts;
+  return (conflicts * (rolled.count + rolled.taps - 1)) / (rolled.count * rolled.taps);
 }
 
 /** Bank conflicts of reading eight rows at once: rows of 128 bytes or more all begin in the same bank unless they are swizzled. */

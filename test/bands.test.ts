@@ -67,9 +67,8 @@ const printed = (computation: Computation): string =>
 describe("a filter of one channel as a product with bands", () => {
   it("splits its columns and slides its weights", () => {
     expect(printed(formOf(filter({ h: 64, w: 64, r: 9, s: 9, pad: 4 }), "bands-16"))).toMatchInlineSnapshot(`
-      "out[p*16+p_in,q*16+q_in] += in[p*16+p_in+r-4,q*16+s-8] * w[r,s-q_in-4]
-      p 4 q 4 p_in 16 q_in 16 r 9 s 32
-      p = p*16+p_in
+      "out[p,q*16+q_in] += in[p+r-4,q*16+s-8] * w[r,s-q_in-4]
+      p 64 q 4 q_in 16 r 9 s 32
       q = q*16+q_in
       s = s-q_in-4"
     `);
@@ -126,30 +125,46 @@ const schedule = (m: number, n: number, k: number, more: Partial<GridSchedule> =
   ...{ gather: "a", order: 1, fragments: "inline", store: "direct", ...more },
 });
 
-const MAPPED = "m <- p,q,p_in; n <- q_in; k <- r,s";
+const MAPPED = "m <- p,q,p_in,q_run; n <- q_in; k <- r,s";
+const ACROSS = "m <- q_in; n <- p,q,p_in,q_run; k <- r,s";
 
 /** Even and odd filters, borders cut by runs, either binding, f16 and f32 sums, tf32. */
 const KERNELS = {
-  "f16, 3": [filter({ h: 32, w: 64, r: 3, s: 3, pad: 1 }), "bands-16", "mma.m16n8k16.f16.f16", MAPPED, schedule(32, 16, 32)],
+  "f16, 3": [filter({ h: 24, w: 128, r: 3, s: 3, pad: 1 }), "bands-16", "mma.m16n8k16.f16.f16", MAPPED, schedule(32, 16, 32)],
   "f16, 4, summed in f32": [
     filter({ h: 20, w: 64, r: 4, s: 4, pad: 2 }, "f16->f32"),
     ...(["bands-8", "mma.m16n8k16.f32.f16", MAPPED] as const),
     schedule(64, 8, 16, { warps: { m: 2, n: 1 }, fragments: "ahead" }),
   ],
   "f16, 9, the image across": [
-    filter({ h: 32, w: 64, r: 9, s: 9, pad: 4 }, "f16->f32"),
-    ...(["bands-16", "mma.m16n8k16.f32.f16", "m <- q_in; n <- p,q,p_in; k <- r,s"] as const),
+    filter({ h: 16, w: 128, r: 9, s: 9, pad: 4 }, "f16->f32"),
+    ...(["bands-16", "mma.m16n8k16.f32.f16", ACROSS] as const),
     schedule(16, 32, 32, { gather: "b" }),
   ],
   "f16, 5, all weights at once": [
-    filter({ h: 32, w: 64, r: 5, s: 5, pad: 2 }),
-    ...(["bands-16", "mma.m16n8k16.f16.f16", "m <- q_in; n <- p,q,p_in; k <- r,s"] as const),
+    filter({ h: 32, w: 128, r: 5, s: 5, pad: 2 }),
+    ...(["bands-16", "mma.m16n8k16.f16.f16", ACROSS] as const),
     schedule(16, 64, 160, { gather: "b", stage: 1, fragments: "ahead", warps: { m: 1, n: 2 } }),
   ],
   "tf32, 5": [
-    filter({ h: 16, w: 48, r: 5, s: 5, pad: 2 }, "tf32->f32"),
+    filter({ h: 16, w: 64, r: 5, s: 5, pad: 2 }, "tf32->f32"),
     ...(["bands-8", "mma.m16n8k8.f32.tf32", MAPPED] as const),
     schedule(32, 8, 8),
+  ],
+  "f16, 9, rolled": [
+    filter({ h: 20, w: 200, r: 9, s: 9, pad: 4 }),
+    ...(["bands-16", "mma.m16n8k16.f16.f16", ACROSS] as const),
+    schedule(16, 64, 288, { gather: "b", stage: 1, fragments: "rolled", warps: { m: 1, n: 2 } }),
+  ],
+  "f16, 4 x 6, rolled over two blocks": [
+    filter({ h: 32, w: 144, r: 4, s: 6, pad: 2 }, "f16->f32"),
+    ...(["bands-16", "mma.m16n8k16.f32.f16", ACROSS] as const),
+    schedule(16, 256, 128, { gather: "b", stage: 1, fragments: "rolled", store: "staged", warps: { m: 1, n: 2 } }),
+  ],
+  "tf32, 3, rolled": [
+    filter({ h: 16, w: 128, r: 3, s: 3, pad: 1 }, "tf32->f32"),
+    ...(["bands-16", "mma.m16n8k8.f32.tf32", ACROSS] as const),
+    schedule(16, 128, 72, { gather: "b", stage: 1, fragments: "rolled", warps: { m: 1, n: 2 } }),
   ],
 } as const;
 

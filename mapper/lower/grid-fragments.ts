@@ -17,6 +17,7 @@ import type { Statement, TileAccess } from "../../abstraction/loop-nest.ts";
 import { spanOf, when } from "../match/conditions.ts";
 import { partsOf, setsOf } from "../schedule/fragments.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
+import { rolledOf } from "../schedule/rolled.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { inRows, ringName } from "./grid-copies.ts";
 import { boxAccess } from "./grid-gather.ts";
@@ -68,6 +69,7 @@ export function multiply(places: GridPlaces, step: Expr): readonly Statement[] {
   const part = axis(name);
   const fetches = (at: Expr): readonly Statement[] => fetchesOf(places, step, at);
   const issues = (at: Expr): readonly Statement[] => issuesOf(places, at);
+  if (places.schedule.fragments === "rolled") return multiplyRolled(places, step, name);
   if (places.schedule.fragments === "inline" || parts === 1)
     return unrolled(name, parts, [...fetches(part), ...issues(part)]);
   return [
@@ -109,46 +111,92 @@ export function multiplyAcross(
 /** Kept elements of a tile (8 rows, one matrix) of which two tiles share one `ldmatrix` of four matrices. */
 const PAIRED_EXTENT = 8;
 
-/** Fetches the fragments of one part of a step into the register set for that part. */
-export function fetchesOf(places: GridPlaces, step: Expr, part: Expr): readonly Statement[] {
-  const { sum, inputs } = places.context;
-  return inputs.flatMap((input): readonly Statement[] => {
-    const { operand, kept } = input;
-    const count = fragmentsAlong(kept, places.schedule);
-    const box = places.box?.input === input ? places.box : undefined;
-    const by = box && !box.inRows ? "elements" : fetchBy(input);
-    const paired = by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
-    const name = places.name(kept, "fragment");
-    const first = paired ? times(2, axis(name)) : axis(name);
-    const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), axis(places.name(kept, "in")));
-    const inSum = plus(times(sum.extent, part), axis(places.name(sum, "in")));
-    const along = operand.dims.findIndex((d) => d.name === kept.axis);
-    const fetch: Statement = {
-      kind: "fetch",
-      register: { file: operand.name, index: plus(setOf(places, input, part), first) },
-      tile: {
-        axes: operand.dims.map((d) => places.name(d.name === kept.axis ? kept : sum, "in")),
-        ...(box
-          ? boxAccess(places, box, step, place, inSum)
-          : {
-              access: access(ringName(places, input), [
-                binary("%", step, number(places.schedule.stage)),
-                ...inRows(input, [place, inSum]),
-              ]),
-            }),
-        by,
-        ...(paired && { several: { count: 2, along } }),
-      },
-    };
-    return unrolled(name, paired ? count / 2 : count, [fetch]);
+/**
+ * The products of the only step, row of taps by row of taps. Fragments of the image stay in registers for the next row, which reads the same
+ * rows of the image and one below.
+ */
+function multiplyRolled(places: GridPlaces, step: Expr, name: string): readonly Statement[] {
+  const rolled = rolledOf(places.context, places.schedule);
+  if (typeof rolled === "string") throw new Error(`internal: ${rolled}`);
+  const { input, count, taps, parts } = rolled;
+  const others = places.context.inputs.filter((i) => i !== input);
+  const held = axis(name);
+  const fragment = axis(places.name(input.kept, "fragment"));
+  const turned = (first: Expr, row: Expr): Expr =>
+    plus(times(count, held), binary("%", plus(first, row), number(count)));
+  const issues = (row: Expr): readonly Statement[] => {
+    const part = plus(times(parts, row), held);
+    const fetched = others.flatMap((other) => fetchesOfInput(places, other, step, part));
+    return [...fetched, ...issuesOf(places, part, (i) => (i === input ? turned(fragment, row) : undefined))];
+  };
+  const ahead = fetchesOfInput(places, input, step, held, { register: (first) => plus(times(count, held), first) });
+  const row = plus(axis(places.fresh("tap_row")), number(1));
+  const below = fetchesOfInput(places, input, step, plus(times(parts, row), held), {
+    register: (first) => turned(first, row),
+    only: count - 1,
   });
+  return [
+    ...unrolled(name, parts, ahead),
+    ...unrolled(name, parts, issues(number(0))),
+    ...unrolled(places.fresh("tap_row"), taps - 1, unrolled(name, parts, [...below, ...issues(row)])),
+  ];
 }
 
-function issuesOf(places: GridPlaces, part: Expr): readonly Statement[] {
+/** Fetches the fragments of one part of a step into the register set for that part. */
+export function fetchesOf(places: GridPlaces, step: Expr, part: Expr): readonly Statement[] {
+  return places.context.inputs.flatMap((input) => fetchesOfInput(places, input, step, part));
+}
+
+/** @param how the register of a fragment, if not that of its set; the only fragment to fetch, if not all */
+function fetchesOfInput(
+  places: GridPlaces,
+  input: GridInput,
+  step: Expr,
+  part: Expr,
+  how: { readonly register?: (first: Expr) => Expr; readonly only?: number } = {},
+): readonly Statement[] {
+  const { sum } = places.context;
+  const { operand, kept } = input;
+  const count = fragmentsAlong(kept, places.schedule);
+  const box = places.box?.input === input ? places.box : undefined;
+  const by = box && !box.inRows ? "elements" : fetchBy(input);
+  const paired = how.only === undefined && by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
+  const name = places.name(kept, "fragment");
+  const first = how.only === undefined ? (paired ? times(2, axis(name)) : axis(name)) : number(how.only);
+  const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), axis(places.name(kept, "in")));
+  const inSum = plus(times(sum.extent, part), axis(places.name(sum, "in")));
+  const along = operand.dims.findIndex((d) => d.name === kept.axis);
+  const fetch: Statement = {
+    kind: "fetch",
+    register: { file: operand.name, index: how.register?.(first) ?? plus(setOf(places, input, part), first) },
+    tile: {
+      axes: operand.dims.map((d) => places.name(d.name === kept.axis ? kept : sum, "in")),
+      ...(box
+        ? boxAccess(places, box, step, place, inSum)
+        : {
+            access: access(ringName(places, input), [
+              binary("%", step, number(places.schedule.stage)),
+              ...inRows(input, [place, inSum]),
+            ]),
+          }),
+      by,
+      ...(paired && { several: { count: 2, along } }),
+    },
+  };
+  return how.only === undefined ? unrolled(name, paired ? count / 2 : count, [fetch]) : [fetch];
+}
+
+/** @param registerOf the register of an input's fragment, if not that of its set */
+function issuesOf(
+  places: GridPlaces,
+  part: Expr,
+  registerOf: (input: GridInput) => Expr | undefined = () => undefined,
+): readonly Statement[] {
   const { target, intrinsic, inputs } = places.context;
   const registers = Object.fromEntries(
     inputs.map((input) => {
-      const index = plus(setOf(places, input, part), axis(places.name(input.kept, "fragment")));
+      const index =
+        registerOf(input) ?? plus(setOf(places, input, part), axis(places.name(input.kept, "fragment")));
       return [input.operand.name, { file: input.operand.name, index }];
     }),
   );

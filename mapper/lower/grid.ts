@@ -27,7 +27,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { axis, type Expr, number } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type LoopMode, type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { setsOf, stepsInFlight } from "../schedule/fragments.ts";
+import { heldFragments, stepsInFlight } from "../schedule/fragments.ts";
 import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridContext, GridInput } from "../schedule/grid-context.ts";
@@ -80,9 +80,9 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
       },
       ...inputs
         .filter(({ operand }) => !readsShared(operand))
-        .map(({ operand, kept }) => ({
-          ...{ name: operand.name, intrinsic, operand: operand.name },
-          count: fragmentsAlong(kept, schedule) * setsOf(schedule),
+        .map((input) => ({
+          ...{ name: input.operand.name, intrinsic, operand: input.operand.name },
+          count: heldFragments(context, schedule, input),
         })),
     ],
     ...(schedule.transfer === "engine" && { arrivals: arrivalsOf(places) }),

@@ -1,11 +1,12 @@
 /**
  * @file Rewrites a filter of one channel into a product of matrices: the image in overlapping rows, times a band of the weights.
  *
- *     out[p,q] += in[p+r-4,q+s-4] * w[r,s]                                    p, q 0..8192, r, s 0..9
+ *     out[p,q] += in[p+r-4,q+s-4] * w[r,s]                                p, q 0..8192, r, s 0..9
  *  ->
- *     out[p*16+p_in,q*16+q_in] += in[p*16+p_in+r-4,q*16+s-8] * w[r,s-q_in-4]         p, q 0..512, p_in, q_in 0..16, r 0..9, s 0..32
+ *     out[p*16+p_in,q*128+q_run*16+q_in] +=                               p 0..512, q 0..64, p_in 0..16, q_run 0..8, q_in 0..16
+ *         in[p*16+p_in+r-4,q*128+q_run*16+s-8] * w[r,s-q_in-4]            r 0..9, s 0..32
  *
- *     rows (p,q,p_in), columns q_in, sum (r,s)        column q_in of the band holds the weights from row q_in + 4 on, and zeros
+ *     rows (p,q,p_in,q_run), columns q_in, sum (r,s)        column q_in of the band holds the weights from row q_in + 4 on, and zeros
  *
  * No loop of a filter of one channel indexes its weights alone, so an instruction would have a single column. A result's
  * position within a run of `wide` results becomes that column, and the taps count from the first element that the run
@@ -38,8 +39,10 @@ export const BAND_NAMES = Object.keys(BANDS) as readonly BandName[];
 
 export const isBand = (kind: string | undefined): kind is BandName => kind !== undefined && kind in BANDS;
 
-/** Rows of results whose fragments share the rows of an image: the rows of an instruction. */
+/** Rows of results in a block whose fragments share rows of the image. */
 const ROWS = 16;
+/** Runs of one row in a fragment: the columns of `mma`. */
+const RUNS = 8;
 /** Bytes of a row of `ldmatrix`, and of what an instruction sums at once. */
 const ROW_BYTES = 16;
 const SUM_BYTES = 32;
@@ -70,34 +73,31 @@ export function inBands(
   if (along.kept.extent < wide) return `${along.kept.name} is shorter than a run of ${wide}`;
   const bytes = bytesOf(computation.tensors[image.tensor]?.dtype ?? "f32");
   const fresh = (wish: string): string => (computation.axes.some((a) => a.name === wish) ? fresh(`${wish}_`) : wish);
-  const [column, row] = [fresh(`${along.kept.name}_in`), across && fresh(`${across.kept.name}_in`)];
-  const isTall = across !== undefined && across.kept.extent >= ROWS;
+  const made = (loop: Axis, what: string, extent: number): Axis => ({ name: fresh(`${loop.name}_${what}`), extent, kind: "spatial" });
+  const column = made(along.kept, "in", wide);
 
   // 1. Runs begin `before` elements ahead of their first tap, at an aligned element, and end where an instruction's sum does.
   const before = modulo(along.constant, ROW_BYTES / bytes);
   const grain = SUM_BYTES / bytes;
   const taps = Math.ceil((before + wide - 1 + along.summed.extent) / grain) * grain;
+  const places = new Map([
+    [along.summed.name, binary("-", binary("-", axis(along.summed.name), axis(column.name)), number(before))],
+  ]);
+  const extents = new Map([[along.summed.name, taps]]);
 
-  // 2. Results of a run are neighbours in memory, and so are rows of an image that share their inputs in the fused index.
-  const places = new Map<string, Expr>([
-    [along.kept.name, binary("+", binary("*", axis(along.kept.name), number(wide)), axis(column))],
-    [along.summed.name, binary("-", binary("-", axis(along.summed.name), axis(column)), number(before))],
-  ]);
-  const extents = new Map([
-    [along.kept.name, Math.ceil(along.kept.extent / wide)],
-    [along.summed.name, taps],
-  ]);
-  if (isTall && row !== undefined) {
-    places.set(across.kept.name, binary("+", binary("*", axis(across.kept.name), number(ROWS)), axis(row)));
-    extents.set(across.kept.name, Math.ceil(across.kept.extent / ROWS));
-  }
+  // 2. Runs of one row of the image fill a fragment, and rows below one another follow it.
+  const split = (loop: Axis, into: readonly Axis[]): void => {
+    const place = into.reduce<Expr>((e, a) => binary("+", binary("*", e, number(a.extent)), axis(a.name)), axis(loop.name));
+    places.set(loop.name, place);
+    extents.set(loop.name, Math.ceil(loop.extent / into.reduce((n, a) => n * a.extent, 1)));
+  };
+  const isBlock = across !== undefined && across.kept.extent >= ROWS && along.kept.extent >= RUNS * wide;
+  const inner = isBlock ? [made(across.kept, "in", ROWS), made(along.kept, "run", RUNS)] : [];
+  split(along.kept, [...inner.slice(1), column]);
+  if (isBlock) split(across.kept, inner.slice(0, 1));
   const old = computation.axes.map((a): Axis => ({ ...a, extent: extents.get(a.name) ?? a.extent }));
-  const kept = old.filter((a) => a.kind === "spatial");
-  const made: Axis[] = [
-    ...(isTall && row !== undefined ? [{ name: row, extent: ROWS, kind: "spatial" as const }] : []),
-    { name: column, extent: wide, kind: "spatial" },
-  ];
-  const axes = [...kept, ...made, ...old.filter((a) => a.kind !== "spatial")];
+  const isKept = (a: Axis): boolean => a.kind === "spatial";
+  const axes = [...old.filter(isKept), ...inner, column, ...old.filter((a) => !isKept(a))];
   return { computation: replaced({ ...computation, axes }, places), places };
 }
 

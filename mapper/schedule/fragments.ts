@@ -4,6 +4,7 @@
  *     inline     fetch k, multiply k
  *     ahead      fetch k+1 into a second set, multiply k: within a step
  *     across     the same across steps: after the barrier, fetch the first fragments of the next step, then do the last product of this one
+ *     rolled     those of an image that the next row of taps reads again stay in registers (rolled.ts)
  *
  * An instruction that reads shared memory itself has no fragments. The decision then says when its products are
  * awaited: in their own step (inline), or one step later (across), so that they run during the wait for the next stage.
@@ -13,15 +14,22 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import type { GridContext, GridDecision } from "./grid-context.ts";
+import { isBand } from "../match/bands.ts";
+import type { GridContext, GridDecision, GridInput } from "./grid-context.ts";
+import { rolledOf } from "./rolled.ts";
+import { fragmentsAlong } from "./tile.ts";
 
 export const fragments: GridDecision<"fragments"> = {
   name: "fragments",
   summary:
-    "When fragments are loaded into registers: just before they are multiplied (`inline`), one part ahead within a step (`ahead`), or ahead across steps (`across`). For wgmma: whether the products of a step are awaited in that step or in the next.",
+    "When fragments are loaded into registers: just before they are multiplied (`inline`), one part ahead within a step (`ahead`), or ahead across steps (`across`); `rolled` keeps those of an image for the next row of taps. For wgmma: whether the products of a step are awaited in that step or in the next.",
   example: "ahead",
-  schema: z.enum(["inline", "ahead", "across"]),
-  values: ({ intrinsic }) => (intrinsic.asynchronous ? ["inline", "across"] : ["inline", "ahead", "across"]),
+  schema: z.enum(["inline", "ahead", "across", "rolled"]),
+  values: ({ intrinsic, mapping }) => {
+    if (intrinsic.asynchronous) return ["inline", "across"];
+    const rolls = isBand(mapping.computation.rewriting?.kind);
+    return ["inline", "ahead", "across", ...(rolls ? (["rolled"] as const) : [])];
+  },
   suits: (context, schedule, value) => fragmentsProblem(context, { ...schedule, fragments: value }) === undefined,
   print: (value) => value,
   traits: (schedule) => [`fragments ${schedule.fragments}`],
@@ -33,9 +41,16 @@ export function stepsInFlight({ intrinsic }: GridContext, { fragments: when }: G
   return intrinsic.asynchronous && when === "across" ? 1 : 0;
 }
 
-/** Number of sets of input fragments that a warp holds. */
+/** Number of sets of input fragments that a warp holds, of an input that does not stay in registers. */
 export function setsOf({ fragments: when }: GridSchedule): number {
-  return when === "inline" ? 1 : 2;
+  return when === "inline" || when === "rolled" ? 1 : 2;
+}
+
+/** Number of fragments of an input that a warp holds. */
+export function heldFragments(context: GridContext, schedule: GridSchedule, input: GridInput): number {
+  const rolled = schedule.fragments === "rolled" ? rolledOf(context, schedule) : undefined;
+  if (typeof rolled === "object" && rolled.input === input) return rolled.count * rolled.parts;
+  return fragmentsAlong(input.kept, schedule) * setsOf(schedule);
 }
 
 /** Parts of a step: number of issues along the sum. */
@@ -50,6 +65,10 @@ function fragmentsProblem(context: GridContext, schedule: GridSchedule): string 
     return schedule.fragments === "across" && schedule.stage < 3
       ? "products across steps need a third stage"
       : undefined;
+  }
+  if (schedule.fragments === "rolled") {
+    const rolled = rolledOf(context, schedule);
+    return typeof rolled === "string" ? rolled : undefined;
   }
   if (schedule.fragments !== "across") return undefined;
   // The first part of every step uses the same set.

@@ -10,7 +10,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
-import { setsOf } from "./fragments.ts";
+import { heldFragments } from "./fragments.ts";
 import { boxOf } from "./gather.ts";
 import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
@@ -63,7 +63,7 @@ export function registersOf(context: GridContext, schedule: GridSchedule): numbe
     (n, i) =>
       readsShared(i.operand)
         ? n
-        : n + fragmentsAlong(i.kept, schedule) * tileRegisters(context, i.operand.name) * setsOf(schedule),
+        : n + heldFragments(context, schedule, i) * tileRegisters(context, i.operand.name),
     0,
   );
   return sums + held + OTHER_REGISTERS;

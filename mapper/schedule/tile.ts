@@ -36,7 +36,7 @@ export const tile: GridDecision<"tile"> = {
     const all = tiles(limits, [...sizes, elementBytes, inBands].join(), () =>
       keptTiles(rows).flatMap((m) =>
         keptTiles(columns).flatMap((n) =>
-          [...sumTiles(sum, elementBytes), ...(inBands ? wholeSum(sum, elementBytes) : [])].map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
+          (inBands ? bandTiles(sum, elementBytes) : sumTiles(sum, elementBytes)).map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
         ),
       ),
     );
@@ -97,9 +97,10 @@ function sumTiles({ extent, elements }: GridAxis, elementBytes: number): number[
 /** The largest band of weights that a block stages before its first product, in bytes of a column: a filter of 20 x 20 in runs of 16. */
 const MOST_BAND_BYTES = 2048;
 
-/** The whole sum over a filter, so that a block waits once for its weights and its image. */
-function wholeSum({ extent, elements }: GridAxis, elementBytes: number): number[] {
-  return elements % extent === 0 && elements * elementBytes <= MOST_BAND_BYTES ? [elements] : [];
+/** The whole sum over a filter if it fits, so that a block waits only once for its weights and its image. */
+function bandTiles(sum: GridAxis, elementBytes: number): number[] {
+  const isWhole = sum.elements % sum.extent === 0 && sum.elements * elementBytes <= MOST_BAND_BYTES;
+  return isWhole ? [sum.elements] : sumTiles(sum, elementBytes);
 }
 
 /** Tiles of the instruction that each warp computes along an axis. */
