@@ -130,7 +130,13 @@ const ACROSS = "m <- q_in; n <- p,q,p_in,q_run; k <- r,s";
 
 /** Even and odd filters, borders cut by runs, either binding, f16 and f32 sums, tf32. */
 const KERNELS = {
-  "f16, 3": [filter({ h: 24, w: 128, r: 3, s: 3, pad: 1 }), "bands-16", "mma.m16n8k16.f16.f16", MAPPED, schedule(32, 16, 32)],
+  "f16, 3": [
+    filter({ h: 24, w: 128, r: 3, s: 3, pad: 1 }),
+    "bands-16",
+    "mma.m16n8k16.f16.f16",
+    MAPPED,
+    schedule(32, 16, 32),
+  ],
   "f16, 4, summed in f32": [
     filter({ h: 20, w: 64, r: 4, s: 4, pad: 2 }, "f16->f32"),
     ...(["bands-8", "mma.m16n8k16.f32.f16", MAPPED] as const),
@@ -156,10 +162,10 @@ const KERNELS = {
     ...(["bands-16", "mma.m16n8k16.f16.f16", ACROSS] as const),
     schedule(16, 64, 288, { gather: "b", stage: 1, fragments: "rolled", warps: { m: 1, n: 2 } }),
   ],
-  "f16, 4 x 6, rolled over two blocks": [
-    filter({ h: 32, w: 144, r: 4, s: 6, pad: 2 }, "f16->f32"),
+  "f16, 4 x 6, rolled over several blocks": [
+    filter({ h: 20, w: 504, r: 4, s: 6, pad: 2 }, "f16->f32"),
     ...(["bands-16", "mma.m16n8k16.f32.f16", ACROSS] as const),
-    schedule(16, 256, 128, { gather: "b", stage: 1, fragments: "rolled", store: "staged", warps: { m: 1, n: 2 } }),
+    schedule(16, 512, 128, { gather: "b", stage: 1, fragments: "rolled", store: "staged", warps: { m: 1, n: 4 } }),
   ],
   "tf32, 3, rolled": [
     filter({ h: 16, w: 128, r: 3, s: 3, pad: 1 }, "tf32->f32"),

@@ -160,7 +160,8 @@ function fetchesOfInput(
   const count = fragmentsAlong(kept, places.schedule);
   const box = places.box?.input === input ? places.box : undefined;
   const by = box && !box.inRows ? "elements" : fetchBy(input);
-  const paired = how.only === undefined && by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
+  const paired =
+    how.only === undefined && by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
   const name = places.name(kept, "fragment");
   const first = how.only === undefined ? (paired ? times(2, axis(name)) : axis(name)) : number(how.only);
   const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), axis(places.name(kept, "in")));
@@ -195,8 +196,7 @@ function issuesOf(
   const { target, intrinsic, inputs } = places.context;
   const registers = Object.fromEntries(
     inputs.map((input) => {
-      const index =
-        registerOf(input) ?? plus(setOf(places, input, part), axis(places.name(input.kept, "fragment")));
+      const index = registerOf(input) ?? plus(setOf(places, input, part), axis(places.name(input.kept, "fragment")));
       return [input.operand.name, { file: input.operand.name, index }];
     }),
   );

@@ -20,15 +20,7 @@
 import { affineForm } from "../../abstraction/affine.ts";
 import { type Axis, type Computation, targetOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import {
-  type Access,
-  accessesIn,
-  axesIn,
-  axis,
-  binary,
-  type Expr,
-  number,
-} from "../../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { endsProblem, modulo, replaced } from "./other-loops.ts";
 
@@ -73,7 +65,11 @@ export function inBands(
   if (along.kept.extent < wide) return `${along.kept.name} is shorter than a run of ${wide}`;
   const bytes = bytesOf(computation.tensors[image.tensor]?.dtype ?? "f32");
   const fresh = (wish: string): string => (computation.axes.some((a) => a.name === wish) ? fresh(`${wish}_`) : wish);
-  const made = (loop: Axis, what: string, extent: number): Axis => ({ name: fresh(`${loop.name}_${what}`), extent, kind: "spatial" });
+  const made = (loop: Axis, what: string, extent: number): Axis => ({
+    name: fresh(`${loop.name}_${what}`),
+    extent,
+    kind: "spatial",
+  });
   const column = made(along.kept, "in", wide);
 
   // 1. Runs begin `before` elements ahead of their first tap, at an aligned element, and end where an instruction's sum does.
@@ -87,7 +83,10 @@ export function inBands(
 
   // 2. Runs of one row of the image fill a fragment, and rows below one another follow it.
   const split = (loop: Axis, into: readonly Axis[]): void => {
-    const place = into.reduce<Expr>((e, a) => binary("+", binary("*", e, number(a.extent)), axis(a.name)), axis(loop.name));
+    const place = into.reduce<Expr>(
+      (e, a) => binary("+", binary("*", e, number(a.extent)), axis(a.name)),
+      axis(loop.name),
+    );
     places.set(loop.name, place);
     extents.set(loop.name, Math.ceil(loop.extent / into.reduce((n, a) => n * a.extent, 1)));
   };
@@ -157,6 +156,7 @@ function slideOf(computation: Computation, e: Expr, weights: Access): Slide | st
   if (dim?.extent !== summed.extent || uses(summed.name) !== 2 || uses(kept.name) !== 1)
     return `${summed.name} alone does not run from one end of ${weights.tensor} to the other`;
   const ends = endsProblem(computation, kept);
-  if (ends !== undefined) return `${kept.name} alone does not run from one end of ${targetOf(computation).name} to the other`;
+  if (ends !== undefined)
+    return `${kept.name} alone does not run from one end of ${targetOf(computation).name} to the other`;
   return { kept, summed, constant: form.constant };
 }

@@ -17,13 +17,7 @@
  */
 
 import { type AffineForm, affineForm, exprOf } from "../../abstraction/affine.ts";
-import {
-  type Axis,
-  type Computation,
-  outputOf,
-  pointCount,
-  type Rewriting,
-} from "../../abstraction/computation.ts";
+import { type Axis, type Computation, outputOf, pointCount, type Rewriting } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import {
   accessesIn,
@@ -48,7 +42,8 @@ import { endsProblem, modulo, normal, replaced } from "./other-loops.ts";
  */
 export function formsFor(computation: Computation, intrinsic: Intrinsic): readonly Computation[] {
   const own = knownForms(computation);
-  const gathers = intrinsic.scope === "warp" && intrinsic.operands.every((o) => o.storage !== undefined && !readsShared(o));
+  const gathers =
+    intrinsic.scope === "warp" && intrinsic.operands.every((o) => o.storage !== undefined && !readsShared(o));
   return gathers ? [...own, ...knownBands(computation)] : own;
 }
 

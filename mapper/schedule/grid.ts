@@ -61,9 +61,7 @@ export function registersOf(context: GridContext, schedule: GridSchedule): numbe
   const sums = fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule) * tileRegisters(context, target.name);
   const held = inputs.reduce(
     (n, i) =>
-      readsShared(i.operand)
-        ? n
-        : n + heldFragments(context, schedule, i) * tileRegisters(context, i.operand.name),
+      readsShared(i.operand) ? n : n + heldFragments(context, schedule, i) * tileRegisters(context, i.operand.name),
     0,
   );
   return sums + held + OTHER_REGISTERS;

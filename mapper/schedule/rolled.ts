@@ -23,7 +23,10 @@ export interface Rolled {
 }
 
 /** How fragments stay in registers, or one sentence on why they cannot. */
-export function rolledOf(context: GridContext, schedule: Pick<GridSchedule, "gather" | "tile" | "warps">): Rolled | string {
+export function rolledOf(
+  context: GridContext,
+  schedule: Pick<GridSchedule, "gather" | "tile" | "warps">,
+): Rolled | string {
   const { sum, outerSums } = context;
   const box = boxOf(context, schedule);
   if (!box?.inRows) return "rows of taps share fragments only of an image that is staged in rows of 16 bytes";

@@ -7,6 +7,7 @@
  */
 
 import { z } from "zod";
+import { isBand } from "../match/bands.ts";
 import type { GridDecision } from "./grid-context.ts";
 
 /**
@@ -21,6 +22,9 @@ export const stage: GridDecision<"stage"> = {
   example: "3",
   schema: z.int().min(1).max(16),
   values: () => Array.from({ length: MOST }, (_, i) => i + 1),
+  // A band of weights that is staged as a whole needs no second stage.
+  suits: ({ mapping, sum }, { tile }, stages) =>
+    stages === 1 || !isBand(mapping.computation.rewriting?.kind) || tile[sum.axis] !== sum.elements,
   traits: ({ stage: stages }) => [`stages ${stages}`],
   print: String,
 };

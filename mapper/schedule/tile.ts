@@ -20,6 +20,8 @@ const tiles = memoisedBy<GridLimits, readonly GridSchedule["tile"][]>();
 
 /** The largest tile along a kept axis. 256 columns of f32 sums take 128 registers of each of 256 threads. */
 export const MOST_KEPT = 256;
+/** The same for runs of a filter's results: a block has few columns, and stages a band of weights as long as its sum. */
+const MOST_RUNS = 4 * MOST_KEPT;
 /** Bytes of a tile's row along the sum; the swizzle of shared memory spans 128. */
 const SUM_BYTES = [32, 64, 128] as const;
 
@@ -33,10 +35,15 @@ export const tile: GridDecision<"tile"> = {
     const { rows, columns, sum, elementBytes, limits, mapping } = context;
     const sizes = [rows, columns, sum].map((a) => `${a.axis} ${a.extent} ${a.elements}`);
     const inBands = isBand(mapping.computation.rewriting?.kind);
+    const most = inBands ? MOST_RUNS : MOST_KEPT;
     const all = tiles(limits, [...sizes, elementBytes, inBands].join(), () =>
-      keptTiles(rows).flatMap((m) =>
-        keptTiles(columns).flatMap((n) =>
-          (inBands ? bandTiles(sum, elementBytes) : sumTiles(sum, elementBytes)).map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
+      keptTiles(rows, most).flatMap((m) =>
+        keptTiles(columns, most).flatMap((n) =>
+          (inBands ? bandTiles(sum, elementBytes) : sumTiles(sum, elementBytes)).map((k) => ({
+            [rows.axis]: m,
+            [columns.axis]: n,
+            [sum.axis]: k,
+          })),
         ),
       ),
     );
@@ -78,9 +85,9 @@ function secretProblem(
 }
 
 /** Powers of two times the instruction's extent, up to twice the axis, and sizes that divide the axis. */
-function keptTiles({ extent, elements }: GridAxis): number[] {
+function keptTiles({ extent, elements }: GridAxis, most: number): number[] {
   const sizes: number[] = [];
-  for (let size = extent; size <= Math.max(extent, MOST_KEPT); size += extent) {
+  for (let size = extent; size <= Math.max(extent, most); size += extent) {
     const isPower = Number.isInteger(Math.log2(size / extent));
     const divides = elements % size === 0 && size >= MOST_KEPT / 4;
     if ((isPower || divides) && size < 2 * Math.max(elements, extent)) sizes.push(size);

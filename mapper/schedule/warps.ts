@@ -9,11 +9,12 @@
 
 import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { isBand } from "../match/bands.ts";
 import { byAxis, namesProblem, printPairs } from "./decision.ts";
 import type { GridAxis, GridDecision } from "./grid-context.ts";
 import { fragmentsAlong } from "./tile.ts";
 
-/** The most warps along an axis. */
+/** The most warps along an axis; twice as many along the runs of a filter's results, where only one axis is long. */
 const MOST = 8;
 
 export const warps: GridDecision<"warps"> = {
@@ -22,8 +23,8 @@ export const warps: GridDecision<"warps"> = {
     "Warps of a block along each kept axis. Squarer warp tiles fetch less from shared memory; larger ones need more registers.",
   example: "m 2, n 4",
   schema: byAxis(z.int().min(1).max(32)),
-  values: ({ rows, columns, teamThreads, limits }) => {
-    const counts = [1, 2, 4, MOST];
+  values: ({ rows, columns, teamThreads, limits, mapping }) => {
+    const counts = [1, 2, 4, MOST, ...(isBand(mapping.computation.rewriting?.kind) ? [2 * MOST] : [])];
     return counts.flatMap((m) =>
       counts.filter((n) => m * n * teamThreads <= limits.threads).map((n) => ({ [rows.axis]: m, [columns.axis]: n })),
     );
