@@ -14,7 +14,7 @@ import { knownIntrinsics } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
 import { lowerThreads } from "../mapper/lower/threads.ts";
 import { validMappings } from "../mapper/match/enumerate.ts";
-import { formsFor, phasesTogether } from "../mapper/match/phases.ts";
+import { formsAmong, phasesTogether } from "../mapper/match/phases.ts";
 import { GRID, printGridSchedule } from "../mapper/schedule/grid.ts";
 import { gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
@@ -40,7 +40,7 @@ function printedAtRandom(
   let drawn = 0;
   for (let i = 0; i < INSTRUCTIONS; i++) {
     const intrinsic = pick(random, F16);
-    const valid = formsFor(computation, intrinsic).flatMap((form) => phasesTogether(finished(validMappings(form, intrinsic))));
+    const valid = formsAmong(computation, F16)(intrinsic).flatMap((form) => phasesTogether(finished(validMappings(form, intrinsic))));
     const found = valid.flatMap((m) => [m, ...reordered(m).flatMap((o) => (o.isInMemoryOrder ? [o.mapping()] : []))]);
     for (let s = 0; s < SCHEDULES && found.length > 0; s++) {
       const mapping = pick(random, found);

@@ -23,7 +23,7 @@ import { memoised, memoisedPair } from "../abstraction/memoised.ts";
 import { pickWeighted, type Random } from "../abstraction/random.ts";
 import type { Step, Steps } from "../abstraction/steps.ts";
 import { mappingsInSteps, validMappings } from "../mapper/match/enumerate.ts";
-import { formsFor } from "../mapper/match/phases.ts";
+import { formsAmong } from "../mapper/match/phases.ts";
 import {
   carriedSchedule,
   crossSchedules,
@@ -91,10 +91,12 @@ export function* rankMappings<C extends { readonly mapping: Mapping }>(
 ): Steps<readonly Ranked<C>[] | readonly Refusal[]> {
   const refused: Refusal[] = [];
   const contexts: C[] = [];
+  const formsOf = formsAmong(computation, intrinsics);
   for (const [at, intrinsic] of intrinsics.entries()) {
     const valid: Mapping[] = [];
-    for (const form of formsFor(computation, intrinsic)) valid.push(...(yield* validMappings(form, intrinsic)));
-    if (valid.length === 0) refused.push(...(yield* mappingsInSteps(computation, intrinsic)).refused.slice(0, 3));
+    const forms = formsOf(intrinsic);
+    for (const form of forms) valid.push(...(yield* validMappings(form, intrinsic)));
+    if (valid.length === 0 && forms.length > 0) refused.push(...(yield* mappingsInSteps(computation, intrinsic)).refused.slice(0, 3));
     const step = { what: "instructions", done: at + 1, of: intrinsics.length };
     let isEnough = false;
     for (const [n, mapping] of valid.entries()) {

@@ -37,15 +37,24 @@ import { BAND_NAMES, BANDS, type BandName, inBands, isBand } from "./bands.ts";
 import { endsProblem, modulo, normal, replaced } from "./other-loops.ts";
 
 /**
- * The forms of a computation that are searched for mappings onto an instruction: those of {@link loopForms}, and bands of a filter of one channel
- * for matrix instructions of warps whose fragments lanes can gather.
+ * The forms of a computation that are searched for mappings onto each of some instructions: those of {@link loopForms}. A filter of one channel
+ * would fill a single column of a matrix instruction, so bands replace it where lanes can gather fragments, and other matrix instructions are left out
+ * beside them.
  */
-export function formsFor(computation: Computation, intrinsic: Intrinsic): readonly Computation[] {
-  const own = knownForms(computation);
-  const gathers =
-    intrinsic.scope === "warp" && intrinsic.operands.every((o) => o.storage !== undefined && !readsShared(o));
-  return gathers ? [...own, ...knownBands(computation)] : own;
+export function formsAmong(
+  computation: Computation,
+  intrinsics: readonly Intrinsic[],
+): (intrinsic: Intrinsic) => readonly Computation[] {
+  const bands = intrinsics.some(gathers) ? knownBands(computation) : [];
+  return (intrinsic) => {
+    if (bands.length === 0 || intrinsic.scope === "thread") return knownForms(computation);
+    return gathers(intrinsic) ? bands : [];
+  };
 }
+
+/** Whether a warp issues the instruction on fragments that its lanes gather. */
+const gathers = ({ scope, operands }: Intrinsic): boolean =>
+  scope === "warp" && operands.every((o) => o.storage !== undefined && !readsShared(o));
 
 // Mappings are cached by computation, so every instruction is given the same one.
 const knownForms = memoised(loopForms);
