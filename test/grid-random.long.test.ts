@@ -40,7 +40,10 @@ function printedAtRandom(
   let drawn = 0;
   for (let i = 0; i < INSTRUCTIONS; i++) {
     const intrinsic = pick(random, F16);
-    const valid = formsAmong(computation, F16)(intrinsic).flatMap((form) => phasesTogether(finished(validMappings(form, intrinsic))));
+    const valid = formsAmong(
+      computation,
+      F16,
+    )(intrinsic).flatMap((form) => phasesTogether(finished(validMappings(form, intrinsic))));
     const found = valid.flatMap((m) => [m, ...reordered(m).flatMap((o) => (o.isInMemoryOrder ? [o.mapping()] : []))]);
     for (let s = 0; s < SCHEDULES && found.length > 0; s++) {
       const mapping = pick(random, found);

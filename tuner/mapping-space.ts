@@ -96,7 +96,8 @@ export function* rankMappings<C extends { readonly mapping: Mapping }>(
     const valid: Mapping[] = [];
     const forms = formsOf(intrinsic);
     for (const form of forms) valid.push(...(yield* validMappings(form, intrinsic)));
-    if (valid.length === 0 && forms.length > 0) refused.push(...(yield* mappingsInSteps(computation, intrinsic)).refused.slice(0, 3));
+    if (valid.length === 0 && forms.length > 0)
+      refused.push(...(yield* mappingsInSteps(computation, intrinsic)).refused.slice(0, 3));
     const step = { what: "instructions", done: at + 1, of: intrinsics.length };
     let isEnough = false;
     for (const [n, mapping] of valid.entries()) {
