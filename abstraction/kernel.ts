@@ -132,6 +132,11 @@ export interface Kernel {
   readonly promises: string | undefined;
   /** The output first, then inputs in the order the equation reads them. */
   readonly arguments: readonly KernelArgument[];
+  /**
+   * C++ only: the program `of` in several texts, which are compiled apart and linked. The units are functions that stand by themselves and are not
+   * inlined, so that the code is the same; kernels of a search share them. Another `source` is compiled as it stands.
+   */
+  readonly apart?: { readonly of: SourceText; readonly main: SourceText; readonly units: readonly SourceText[] };
   /** C++ only: the constants that preparing packs into the workspace; any of them when left out. */
   readonly packs?: readonly string[];
   /** CM only: the functions to launch, in order. */

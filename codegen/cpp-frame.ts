@@ -11,7 +11,7 @@ import { type Computation, memoryElements, outputOf, type Tensor } from "../abst
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import { C_TYPES, type KernelArgument } from "../abstraction/kernel.ts";
+import { C_TYPES, type Kernel, type KernelArgument } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import {
   axisName,
@@ -22,7 +22,6 @@ import {
   indented,
   lines,
   NOTHING,
-  type SourceText,
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
@@ -48,6 +47,8 @@ export interface CppParts {
   readonly phases: readonly (readonly Code[])[];
   /** Declarations of the registers that a phase uses. */
   readonly registers: (named: Named) => readonly Code[];
+  /** The prelude of a phase without registers, in a text of its own; such phases stay with the others when left out. */
+  readonly preludeOf?: (phase: readonly Code[]) => readonly Code[];
 }
 
 /** Several equations that one kernel computes. */
@@ -66,7 +67,7 @@ interface Declared {
   readonly line: Code;
 }
 
-export function cppSource(computation: Computation, nest: LoopNest, parts: CppParts): SourceText {
+export function cppSource(computation: Computation, nest: LoopNest, parts: CppParts): Pick<Kernel, "source" | "apart"> {
   const { prepare, phases, several } = parts;
   const workspace = workspaceOf(nest);
   const tensors = Object.values(computation.tensors);
@@ -92,37 +93,59 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
     );
   const rounds = roundsOf(nest.body);
   const named = rounds.flatMap((round) => round.phases.map((phase) => namedIn(phase, nest)));
-  const run = phases.map((body, i) =>
-    phaseFunction(i, [
+  // Phases without registers copy for others; where none has any, they are the work itself.
+  const copies = named.some(({ registers }) => registers.size > 0);
+  const run = phases.map((body, i): Phase => {
+    const within = [
       ...(named[i] ? [...declared(named[i], [...locals, ...pointers(false)]), ...parts.registers(named[i])] : []),
       ...body,
-    ]),
-  );
-  const text = lines([
-    headOf(computation, parts.comments, several?.equations),
-    code`#include <stdint.h>`,
-    code`#include <string.h>`,
-    ...parts.prelude,
-    ...helpersFor([...prepare, ...phases.flat()]),
-    NOTHING,
-    code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
-    code`extern "C" int automap_phases(void) { return ${rounds.reduce((sum, round) => sum + round.phases.length * round.times, 0)}; }`,
-    NOTHING,
-    ...(prepare.length > 0 ? [PREPARE_ONCE] : []),
-    code`extern "C" void automap_prepare(void* workspace, const void* const* tensors) {`,
-    code`  memset(workspace, 0, automap_workspace_bytes());`,
-    prepare.length > 0 ? code`  const int part = 0, parts = 1;` : code`  (void)tensors;`,
-    ...indented([...declared(namedIn(nest.prepare, nest), pointers(true)), ...prepare]),
-    code`}`,
-    NOTHING,
-    ...run,
-    code`extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts) {`,
-    ...calls(rounds),
-    code`}`,
-    NOTHING,
-  ]);
-  return spell(text, "c++");
+    ];
+    const prelude = copies && named[i]?.registers.size === 0 ? parts.preludeOf?.(body) : undefined;
+    if (prelude === undefined) return { here: phaseFunction(i, code`static void`, within) };
+    const unit = lines([...HEADERS, ...prelude, ...helpersFor(body), NOTHING, phaseFunction(i, ELSEWHERE, within)]);
+    return { here: phaseFunction(i, NOT_INLINED, within), declared: code`${phaseHead(i, ELSEWHERE)};`, unit };
+  });
+  const text = (phases: readonly Code[]): Code =>
+    lines([
+      headOf(computation, parts.comments, several?.equations),
+      ...HEADERS,
+      ...parts.prelude,
+      ...helpersFor([...prepare, ...phases.flat()]),
+      NOTHING,
+      code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
+      code`extern "C" int automap_phases(void) { return ${rounds.reduce((sum, round) => sum + round.phases.length * round.times, 0)}; }`,
+      NOTHING,
+      ...(prepare.length > 0 ? [PREPARE_ONCE] : []),
+      code`extern "C" void automap_prepare(void* workspace, const void* const* tensors) {`,
+      code`  memset(workspace, 0, automap_workspace_bytes());`,
+      prepare.length > 0 ? code`  const int part = 0, parts = 1;` : code`  (void)tensors;`,
+      ...indented([...declared(namedIn(nest.prepare, nest), pointers(true)), ...prepare]),
+      code`}`,
+      NOTHING,
+      ...phases,
+      code`extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts) {`,
+      ...calls(rounds),
+      code`}`,
+      NOTHING,
+    ]);
+  const source = spell(text(run.map(({ here }) => here)), "c++");
+  const units = run.flatMap(({ unit }) => (unit ? [spell(unit, "c++")] : []));
+  if (units.length === 0) return { source };
+  const main = spell(text(run.map(({ here, declared }) => declared ?? here)), "c++");
+  return { source, apart: { of: source, main, units } };
 }
+
+const HEADERS = [code`#include <stdint.h>`, code`#include <string.h>`];
+
+/** The function of a phase. One that copies may also be declared, and defined in a text of its own. */
+interface Phase {
+  readonly here: Code;
+  readonly declared?: Code;
+  readonly unit?: Code;
+}
+
+const NOT_INLINED = code`static __attribute__((noinline)) void`;
+const ELSEWHERE = code`extern "C" __attribute__((visibility("hidden"))) void`;
 
 /** What runs once is compiled for size, in 0.13 s instead of 0.16 for a kernel of conv2d u8s8 (g++ 12, 2026-11-23). */
 const PREPARE_ONCE = code`extern "C" void automap_prepare(void* workspace, const void* const* tensors) __attribute__((cold));`;
@@ -211,9 +234,13 @@ export function packedConstants({ tensors }: Computation, nest: LoopNest): strin
   return Object.keys(tensors).filter((name) => memory.has(name));
 }
 
-function phaseFunction(number: number, body: readonly Code[]): Code {
+function phaseHead(number: number, kind: Code): Code {
+  return code`${kind} phase_${number}(void* workspace, void* const* tensors, int part, int parts)`;
+}
+
+function phaseFunction(number: number, kind: Code, body: readonly Code[]): Code {
   return lines([
-    code`static void phase_${number}(void* workspace, void* const* tensors, int part, int parts) {`,
+    code`${phaseHead(number, kind)} {`,
     code`  (void)workspace, (void)tensors, (void)part, (void)parts;`,
     ...indented(body),
     code`}`,

@@ -41,7 +41,7 @@ export function generateLoops(
   const writer = new CppWriter(new LoopExpressions(computation, loops), loops.nest, false);
   return {
     language: "c++",
-    source: writer.source({ comments, ...(several && { several }), prelude: NOTHING, registers: () => [] }),
+    ...writer.source({ comments, ...(several && { several }), prelude: NOTHING, registers: () => [] }),
     features,
     promises: undefined,
     arguments: argumentsOf(computation, several?.written),

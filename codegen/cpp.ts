@@ -15,7 +15,7 @@ import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt, RegisterFile, TileAt } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, Name, type SourceText, tensorName } from "../abstraction/source-text.ts";
+import { axisName, type Code, code, indented, Name, tensorName } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { declareRegister, isNumbered, preludeOf } from "../targets/registers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
@@ -47,7 +47,7 @@ export function generateCpp(
   const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
   return {
     language: "c++",
-    source: writer.source({
+    ...writer.source({
       comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
       prelude: preludeOf(intrinsic),
       registers: (named) => writer.registersFor(named, intrinsic),
@@ -84,14 +84,18 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
   }
 
-  source({ comments, several, prelude, registers }: Head): SourceText {
+  source({ comments, several, prelude, registers }: Head): Pick<Kernel, "source" | "apart"> {
     const prepare = printStatements(this.nest.prepare, this);
     const phases = phasesOf(this.nest.body).map((p) => printStatements(p, this));
-    const helpers = vectorHelpersFor([...prepare, ...phases.flat()]);
+    const preludeOf = (text: readonly Code[]): readonly Code[] => {
+      const helpers = vectorHelpersFor(text);
+      return [prelude, ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : [])];
+    };
     return cppSource(this.c.computation, this.nest, {
       comments,
       ...(several && { several }),
-      prelude: [prelude, ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : [])],
+      prelude: preludeOf([...prepare, ...phases.flat()]),
+      preludeOf,
       prepare,
       phases,
       registers,

@@ -63,7 +63,7 @@ export function x86Source(
     prepare: [...writer.declarations(namedIn(nest.prepare, nest)), ...prepare],
     phases,
     registers: (named) => writer.declarations(named),
-  });
+  }).source;
 }
 
 /** Whether threads share a statement: a parallel loop, perhaps inside loops that all threads run. */

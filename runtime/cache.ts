@@ -63,7 +63,7 @@ export interface CacheEntry {
  */
 const OWNED = /^(?:runner-|reference-|[0-9a-f]{32}\.)(\d+)[-.]/;
 /** Compiled or measured files, or the folder of a library. The second hash is the version of the emulation headers. */
-const COMPILED = /^([0-9a-f]{32})(?:-[0-9a-f]{16})?(?:\.(?:so|out|cpp|cu|log|h|h\.gch|db|[A-Za-z0-9]{6}))?$/;
+const COMPILED = /^([0-9a-f]{32})(?:-[0-9a-f]{16})?(?:\.(?:so|o|out|cpp|cu|log|h|h\.gch|db|[A-Za-z0-9]{6}))?$/;
 /** The longest time between an entry being found and being loaded. */
 const GRACE_MS = 60_000;
 

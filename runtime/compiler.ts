@@ -119,12 +119,30 @@ export function codeFlags(kernel: Pick<Kernel, "features">, flags: readonly stri
 }
 
 /** Compiles a kernel to a shared object, or finds the one compiled before. */
-export function compileKernel(kernel: Kernel, options: CompileOptions): Promise<Compiled> {
+export async function compileKernel(kernel: Kernel, options: CompileOptions): Promise<Compiled> {
   if (kernel.language === "opencl") {
     const flags = [...kernelFlags({ features: [] }, options.flags), ...OPENCL_FLAGS];
     return compileSource(openClHost(kernel), flags, ".so", options);
   }
-  return compileSource(kernel.source, kernelFlags(kernel, options.flags), ".so", options);
+  const flags = kernelFlags(kernel, options.flags);
+  return (await compiledApart(kernel, options)) ?? compileSource(kernel.source, flags, ".so", options);
+}
+
+/**
+ * A kernel whose units are compiled by themselves, each once for all kernels that have it. Copying the input of a conv2d u8s8 takes 0.02 s of 0.15
+ * to compile (g++ 12, 2026-11-23).
+ * @returns undefined for a kernel in one text, and where a unit does not compile: the whole text then says why
+ */
+async function compiledApart({ apart, ...kernel }: Kernel, options: CompileOptions): Promise<Compiled | undefined> {
+  if (apart?.of !== kernel.source) return undefined;
+  const flags = [...codeFlags(kernel, options.flags), "-c"];
+  const objects: string[] = [];
+  for (const unit of apart.units) {
+    const made = await compileSource(unit, flags, ".o", options);
+    if (made.status !== "compiled") return undefined;
+    objects.push(made.file);
+  }
+  return compileSource(apart.main, [...objects, ...kernelFlags(kernel, options.flags)], ".so", options);
 }
 
 /**
@@ -134,7 +152,7 @@ export function compileKernel(kernel: Kernel, options: CompileOptions): Promise<
 export function compileSource(
   source: SourceText,
   flags: readonly string[],
-  extension: ".so" | ".out",
+  extension: ".so" | ".o" | ".out",
   options: CompileOptions,
 ): Promise<Compiled> {
   return onThisMachine("compiling", () => compileOrFind(source, flags, extension, options));
@@ -143,7 +161,7 @@ export function compileSource(
 async function compileOrFind(
   source: SourceText,
   flags: readonly string[],
-  extension: ".so" | ".out",
+  extension: ".so" | ".o" | ".out",
   options: CompileOptions,
 ): Promise<Compiled> {
   const { compiler, workdir, cores } = options;

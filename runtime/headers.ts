@@ -60,7 +60,7 @@ function requestOf(source: string, flags: readonly string[]): Request | undefine
   return { includes, flags: flags.filter((flag) => !isOfLinking(flag)) };
 }
 
-const isOfLinking = (flag: string): boolean => /^-(shared$|Wl,|nodefaultlibs$|l)/.test(flag);
+const isOfLinking = (flag: string): boolean => /^-(shared$|c$|Wl,|nodefaultlibs$|l)|\.o$/.test(flag);
 
 /** The system headers included before anything but comments. */
 export function leadingIncludes(source: string): string[] {

@@ -50,7 +50,7 @@ extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
   }
 }
 
-static void phase_0(void* workspace, void* const* tensors, int part, int parts) {
+static __attribute__((noinline)) void phase_0(void* workspace, void* const* tensors, int part, int parts) {
   (void)workspace, (void)tensors, (void)part, (void)parts;
   uint8_t* const in_padded = (uint8_t*)((char*)workspace + 0);
   const uint8_t* const in = (const uint8_t*)tensors[1];

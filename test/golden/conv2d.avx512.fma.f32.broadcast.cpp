@@ -45,7 +45,7 @@ extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
   }
 }
 
-static void phase_0(void* workspace, void* const* tensors, int part, int parts) {
+static __attribute__((noinline)) void phase_0(void* workspace, void* const* tensors, int part, int parts) {
   (void)workspace, (void)tensors, (void)part, (void)parts;
   float* const in_padded = (float*)((char*)workspace + 0);
   const float* const in = (const float*)tensors[1];
