@@ -151,7 +151,7 @@ function tuningPart(data: NetworkReportData): Markup {
     tuned.reduce((sum, t) => sum + t.times, 0),
     "tuned step",
   );
-  return html`<p>The ${steps} took ${printTime(first)} with the first kernel of each search that worked, and ${printTime(best)} with the fastest: ${(first / best).toFixed(2)} times as fast. Both are single measurements made during the search; the times above are those of the records in use, which were measured again in finals.</p>
+  return html`<p>The ${steps} took ${printTime(first)} with the first kernel of each search that worked, and ${printTime(best)} with the fastest: ${(first / best).toFixed(2)} times as fast. Both are single measurements made during the search. The times above are those of the records in use; those of a search with finals were measured again there.</p>
 ${chart && html`<figure>${chart}<figcaption>The time of all tuned steps with the best kernel so far of each task. A task counts by its first kernel until its search begins.</figcaption></figure>`}
 ${dataTable("First: the kernel that a search measured first, proposed by the model or by the record of a near task. Saved: in one run of the network.", columns, tuned, "cards")}`;
 }
