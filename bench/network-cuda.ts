@@ -30,6 +30,7 @@ import { runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { type CudaDevice, findCudaDevice } from "../runtime/run/cuda-device.ts";
+import { cudaJudge, type OutputJudge } from "../runtime/run/cuda-judge.ts";
 import { gpuEnvironment } from "../session/environment.ts";
 import { gpuChoicesOf } from "../session/gpu-network.ts";
 import { type Choice, inHalfOnGpu, networkSubject, type OpenNetwork, openGraph } from "../session/network.ts";
@@ -54,6 +55,8 @@ const { values } = readOptions({
     /** Concurrent searches within a network; by default as many as the processors allow. */
     beside: { type: "string" },
     db: { type: "string", default: "networks.db" },
+    /** Whether searches measure kernels of imported records again, before others. */
+    "trust-imported": { type: "boolean", default: false },
     /** Batches at which steps are compared with their equations: `first`, `all` or `none`. */
     prove: { type: "string", default: "first" },
     /** `all`, `search`, `build` or `time`. */
@@ -181,7 +184,8 @@ async function search(job: Job): Promise<void> {
   const seconds = Number(values.seconds);
   await tuneNetwork(program, {
     ...{ seconds, seed: Number(values.seed), machine: gpuTargetOf(job.device) },
-    ...{ database: values.db, transfer: true, signal: AbortSignal.timeout(1000 * (seconds + GRACE_SECONDS)) },
+    ...{ database: values.db, transfer: true, trustImported: values["trust-imported"] === true },
+    ...{ signal: AbortSignal.timeout(1000 * (seconds + GRACE_SECONDS)) },
     ...(values.beside !== undefined && { beside: Number(values.beside) }),
     onShare: ({ task, place, of, seconds, outcome, secondsLeft }) => {
       const trials = "trials" in outcome ? `, ${outcome.trials.length} trials` : "";
@@ -215,7 +219,7 @@ async function build(job: Job): Promise<void> {
   const builder = { command: [device.nvcc.path] };
   const problem = proves ? undefined : await buildNetwork(at, parts, builder, shareCores());
   if (problem !== undefined) throw new Error(`${name} does not compile\n${problem}`);
-  const proof = proves ? await proveNetwork(at, parts, compiler, { builder }) : undefined;
+  const proof = proves ? await proveNetwork(at, parts, compiler, { builder, judge: await judgeHere() }) : undefined;
   if (proof?.status === "wrong") process.exitCode = 4;
   const building = spent() - chosen;
   console.error(
@@ -235,6 +239,12 @@ async function build(job: Job): Promise<void> {
     steps: kernelsOf(parts, choices),
   };
   writeFileSync(join(folder, "facts.json"), JSON.stringify(known));
+}
+
+async function judgeHere(): Promise<OutputJudge> {
+  const judge = await cudaJudge();
+  if ("status" in judge) throw new EnvironmentError(judge);
+  return judge;
 }
 
 /** Where the kernel of each step comes from. */

@@ -5,6 +5,7 @@ import { EnvironmentError } from "../abstraction/error.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { findNvcc } from "../runtime/run/cuda-device.ts";
+import { cudaJudge } from "../runtime/run/cuda-judge.ts";
 import { networkSubject } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
@@ -33,9 +34,12 @@ export async function emit({ gpu, opened }: OpenedFor, given: z.infer<typeof emi
     }
     const nvcc = gpu ? await findNvcc() : undefined;
     if (nvcc && "status" in nvcc) throw new EnvironmentError(nvcc);
+    // Without a GPU the library does not run, which the proof then says.
+    const judge = nvcc ? await cudaJudge() : undefined;
     const proved = await proveNetwork(given.to, parts, compiler, {
       // Half precision changes outputs more than an error in operator fusion would, so the comparison would show nothing.
       ...(nvcc ? { builder: { command: [nvcc.path] } } : { asRead: opened.plain }),
+      ...(judge && !("status" in judge) && { judge }),
       onStep: (name, place, of) => showStatus(`proving  ${place} of ${of}  ${name}`),
     });
     showStatus("");

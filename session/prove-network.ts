@@ -5,8 +5,8 @@
  *     await proveNetwork("resnet18", parts, compiler)      { status: "right", steps: 23 }   or the first step that differs
  *
  * Steps are compared one by one, each within the bound of its own rounding, so that no error hides behind those of earlier steps. Each output
- * must hold its value, also when no step computes it: an input, a constant, or a second name. The run in which values share memory must then
- * give the same outputs, bit for bit. If the network as it was read is available, outputs are compared with it too (as-read.ts).
+ * must hold its value, also when no step computes it: an input, a constant, or a second name. On a GPU reference kernels compare the steps, and the
+ * CPU only those that have none (prove-on-device.ts). The run in which values share memory must then give the same outputs, bit for bit. If the network as it was read is available, outputs are compared with it too (as-read.ts).
  */
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -25,10 +25,12 @@ import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { type Expected, expectedOn } from "../runtime/expected.ts";
+import type { OutputJudge } from "../runtime/run/cuda-judge.ts";
 import { fromMemory } from "../runtime/verify.ts";
 import { differenceAsRead } from "./as-read.ts";
 import { compileInFolder } from "./emit.ts";
 import { expectedOfForm } from "./form-bound.ts";
+import { leftBy } from "./prove-on-device.ts";
 
 export type NetworkProof =
   | { readonly status: "right"; readonly steps: number }
@@ -42,6 +44,8 @@ export interface ProofOptions extends CoreOptions {
   readonly seed?: number;
   /** Builds the package when the compiler of the references cannot: nvcc. */
   readonly builder?: Pick<Compiler, "command">;
+  /** Compares steps on a GPU; the CPU compares them all when it is left out. */
+  readonly judge?: OutputJudge;
   /** The network as it was read, to check the fused steps against. */
   readonly asRead?: Program;
   /** Called for each step that is right. */
@@ -53,7 +57,7 @@ export async function proveNetwork(
   folder: string,
   parts: NetworkParts,
   compiler: Compiler,
-  { seed = 1, builder = compiler, asRead, onStep, ...rest }: ProofOptions = {},
+  { seed = 1, builder = compiler, judge, asRead, onStep, ...rest }: ProofOptions = {},
 ): Promise<NetworkProof> {
   const cores = coresOf(rest);
   const problem = await buildNetwork(folder, parts, builder, cores);
@@ -66,7 +70,15 @@ export async function proveNetwork(
     for (const [i, bytes] of inputs.bytes.entries()) writeFileSync(join(work, `input_${i}.bin`), bytes);
     const kept = await runOn(folder, parts, work, cores, true);
     if (kept !== undefined) return { status: "not run", said: kept };
-    const wrong = await firstWrong(program, inputs.values, work, { compiler, workdir: work, cores }, onStep);
+    const wrong = await firstWrong(
+      program,
+      inputs.values,
+      { compiler, workdir: work, cores },
+      {
+        ...(judge && { judge }),
+        ...(onStep && { onStep }),
+      },
+    );
     if (wrong) return wrong;
     const lost = wrongOutput(program, inputs.values, work);
     if (lost) return lost;
@@ -186,19 +198,25 @@ function decoded(bytes: Uint8Array, elements: number, dtype: Tensor["dtype"]): F
 async function firstWrong(
   program: Program,
   values: Map<Value, Float64Array>,
-  work: string,
   options: Parameters<typeof expectedOn>[2],
-  onStep: ProofOptions["onStep"],
+  { judge, onStep }: Pick<ProofOptions, "judge" | "onStep">,
 ): Promise<NetworkProof | undefined> {
   // Every step's output is available by now, so the steps can be checked in parallel.
   for (const [i, step] of program.steps.entries())
-    values.set(step.output, outputIn(join(work, `step_${i}.bin`), outputOf(step.computation)));
+    values.set(step.output, outputIn(join(options.workdir, `step_${i}.bin`), outputOf(step.computation)));
+  const judged = judge && (await judge(leftBy(program, (value) => elementsAt(value, values), options.workdir)));
   const limit = pLimit(availableParallelism());
   let right = 0;
   const found = await Promise.all(
-    program.steps.map((step) =>
-      limit(async () => {
-        const wrong = await wrongElement(step, values, options);
+    program.steps.map((step, i) =>
+      limit(async (): Promise<NetworkProof | undefined> => {
+        const known = judged?.[i];
+        const wrong =
+          known?.status === "wrong"
+            ? { status: "wrong" as const, step: nameOf(step), said: known.said }
+            : known?.status === "right"
+              ? undefined
+              : await wrongElement(step, values, options);
         if (!wrong) onStep?.(nameOf(step), ++right, program.steps.length);
         return wrong;
       }),

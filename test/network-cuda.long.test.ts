@@ -14,6 +14,7 @@ import { SeededLayers } from "../network/models/layers.ts";
 import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { cudaJudge, type OutputJudge } from "../runtime/run/cuda-judge.ts";
 import { gpuChoicesOf } from "../session/gpu-network.ts";
 import { inHalfOnGpu, networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
@@ -88,6 +89,21 @@ const TOGETHER: Readonly<Record<string, number>> = {
   "heads of attention": 12,
 };
 
+/** A judge on the emulated device, and what it says of each step. */
+async function judgeOf(): Promise<{ readonly judge: OutputJudge; readonly judged: string[] }> {
+  const found = await cudaJudge({ emulated: true, workdir: join(folder, "judge") });
+  if ("status" in found) throw new Error(found.what);
+  const judged: string[] = [];
+  return {
+    judge: async (outputs) => {
+      const all = await found(outputs);
+      judged.push(...all.map((one) => (one.status === "unjudged" ? one.because : one.status)));
+      return all;
+    },
+    judged,
+  };
+}
+
 describe("the library of a network on a GPU", () => {
   it.each([
     ["a residual block", block],
@@ -96,8 +112,10 @@ describe("the library of a network on a GPU", () => {
     ["heads of attention", () => bertBase({ tokens: 16, layers: 1, hidden: 32, heads: 2, vocabulary: 16 })],
   ] as const)("computes its equations on the emulated device: %s", async (name, build) => {
     const { at, parts } = emitted(build(), name.replaceAll(" ", "-"));
-    const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] } });
+    const { judge, judged } = await judgeOf();
+    const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] }, judge });
     expect(proof).toEqual({ status: "right", steps: parts.steps.length });
+    expect(judged).toEqual(parts.steps.map(() => "right"));
     expect(parts.kernels.map(({ tuned }) => tuned?.language)).toEqual(parts.kernels.map(() => "cuda"));
     const together = parts.steps.filter(({ kernel }) => kernel === undefined).length;
     expect(together).toBe(TOGETHER[name]);
@@ -115,9 +133,16 @@ describe("the library of a network on a GPU", () => {
         (all, given) => `${twice.replace("$1", given)}${all}`,
       ),
     );
-    const proof = await proveNetwork(at, parts, compiler, { builder: { command: [nvcc] } });
     // The outputs belong to the changed input, so no step matches the first input.
-    expect(proof).toMatchObject({ status: "wrong", step: expect.stringContaining("Transpose") });
+    const wrong = { status: "wrong", step: expect.stringContaining("Transpose") };
+    const builder = { command: [nvcc] };
+    expect(await proveNetwork(at, parts, compiler, { builder })).toMatchObject(wrong);
+    const { judge, judged } = await judgeOf();
+    expect(await proveNetwork(at, parts, compiler, { builder, judge })).toMatchObject({
+      ...wrong,
+      said: expect.stringMatching(/^1 elements differ: the one at 7 in memory is /),
+    });
+    expect(judged).toContain("wrong");
   });
 
   it("has a PyTorch module, a header and a script that agree on its tensors", () => {

@@ -9,6 +9,7 @@
 import { createHash } from "node:crypto";
 import { readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
@@ -116,6 +117,21 @@ export function emulatedToolchain({ nvcc }: CudaDevice): Toolchain {
     ],
     disassemble: undefined,
   };
+}
+
+/** The header that programs include instead of CUDA's; only an emulated device has it. */
+const EMULATED = "cuda-runtime.h";
+
+/** A program of runtime/harness/ as a single text. */
+export async function programText(name: string): Promise<string> {
+  const text = (file: string): Promise<string> =>
+    readFile(fileURLToPath(new URL(`../harness/${file}`, import.meta.url)), "utf8");
+  const program = await text(name);
+  const headers = [...program.matchAll(/#include "(.*)"\n/g)].flatMap(([, file = ""]) =>
+    file === EMULATED ? [] : [file],
+  );
+  const texts = await Promise.all(headers.map(text));
+  return headers.reduce((whole, file, i) => whole.replace(`#include "${file}"\n`, () => texts[i] ?? ""), program);
 }
 
 type Built =

@@ -11,10 +11,9 @@
  * is a failure of the kernel.
  */
 
-import { mkdir, mkdtemp, readFile, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf, tensorOf } from "../../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
@@ -32,7 +31,14 @@ import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference-cuda.ts"
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
 import { toMemory, unverifiable } from "../verify.ts";
-import { Builder, type Compiling, type CudaCompiled, emulatedToolchain, nvccToolchain } from "./cuda-build.ts";
+import {
+  Builder,
+  type Compiling,
+  type CudaCompiled,
+  emulatedToolchain,
+  nvccToolchain,
+  programText,
+} from "./cuda-build.ts";
 import { type CudaDevice, emulatedDevice, findCudaDevice } from "./cuda-device.ts";
 import { cudaProblem, mayPass } from "./cuda-errors.ts";
 
@@ -153,7 +159,7 @@ async function makeRunner(
     shareCores(sharing),
     stopping.signal,
   );
-  const harness = await builder.build(await measuringProgram(), "program");
+  const harness = await builder.build(await programText("cuda.cu"), "program");
   if (harness.status !== "built")
     return {
       status: "environment",
@@ -175,21 +181,6 @@ async function makeRunner(
     gpu: shareCores({ ...sharing, cores: [gpu], what: "GPU" }),
   };
   return { status: "ready", runner: new LocalCudaRunner(place, options) };
-}
-
-/** The header that the measuring program includes instead of CUDA's; only an emulated device has it. */
-const EMULATED = "cuda-runtime.h";
-
-/** The measuring program as a single text. */
-async function measuringProgram(): Promise<string> {
-  const text = (name: string): Promise<string> =>
-    readFile(fileURLToPath(new URL(`../harness/${name}`, import.meta.url)), "utf8");
-  const program = await text("cuda.cu");
-  const headers = [...program.matchAll(/#include "(.*)"\n/g)].flatMap(([, name = ""]) =>
-    name === EMULATED ? [] : [name],
-  );
-  const texts = await Promise.all(headers.map(text));
-  return headers.reduce((whole, name, i) => whole.replace(`#include "${name}"\n`, () => texts[i] ?? ""), program);
 }
 
 /** Where and with what a runner measures. */
