@@ -7,7 +7,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, inputsOf, memoryElements, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, inputsOf, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import {
@@ -54,6 +54,8 @@ export class CudaExpressions extends WarpExpressions {
   readonly indexType: "int" | "long";
   /** Consulted before memory. */
   atHand: AtHand = () => undefined;
+  /** Consulted before that: elements of inputs that were loaded ahead. */
+  heldBeside: AtHand = () => undefined;
   /** The constants of the kernel being printed. */
   hoisted: Hoisted | undefined;
   /** The counters of the loops being printed. */
@@ -80,6 +82,11 @@ export class CudaExpressions extends WarpExpressions {
   /** An address. Scratch follows its storage formula, and no access to it is outside. Tensors have conditions. */
   override placeOf(access: Access, extents: Extents): Place {
     return { at: this.offsetOf(access, extents), guards: this.guardsOf(access, extents) };
+  }
+
+  /** The tensor of that name; undefined for scratch. */
+  tensorNamed(name: string): Tensor | undefined {
+    return this.scratch.has(name) ? undefined : this.computation.tensors[name];
   }
 
   /** The offset of an element. */
@@ -208,7 +215,7 @@ export class CudaExpressions extends WarpExpressions {
   }
 
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
-    return this.atHand(e) ?? super.element(e, dtype, extents);
+    return this.heldBeside(e) ?? this.atHand(e) ?? super.element(e, dtype, extents);
   }
 }
 

@@ -354,6 +354,12 @@ static __device__ inline void exchange_in_quad(unsigned (&words)[4]) {
 }`,
   },
   {
+    name: "take_words",
+    text: code`static __device__ inline void take_words(unsigned (&words)[4], const Piece<unsigned, 4>& from) {
+  for (int i = 0; i < 4; i++) words[i] = from.values[i];
+}`,
+  },
+  {
     name: "filled",
     text: code`template <class P> static __device__ inline P filled(typename P::Element value) {
   P piece;
