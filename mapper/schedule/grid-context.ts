@@ -282,7 +282,12 @@ export function runAlong(
     if (d === along) return [];
     return [d.extent === 1 && reaching(i) ? [placeAt(tensor, d.name, 1)] : placesAlong(tensor, d.name)];
   });
-  const offsets = [form.constant, ...[...form.terms].flatMap(([name, c]) => (name === loop.name ? [] : [c]))];
+  // A loop of one point moves nothing, as the multiplier m of a depthwise layer at c+m, unless an instruction pads it.
+  const isStill = (name: string): boolean => extents[name] === 1 && fed?.has(name) === false;
+  const offsets = [
+    form.constant,
+    ...[...form.terms].flatMap(([name, c]) => (name === loop.name || isStill(name) ? [] : [c])),
+  ];
   for (let width = most; width > 1; width /= 2) {
     const whole = (n: number): boolean => n % width === 0;
     const together =

@@ -101,7 +101,7 @@ function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Ex
     const most = MOST_BYTES / bytesOf(tensor.dtype);
     const loops = new Set(access.index.flatMap((e) => axesIn(e)));
     const widths = dimensionsOf(mapping).flatMap((d): [string, number][] => {
-      const width = runAlong(access, d, () => tensor, most, { extents: extentsOf(computation) });
+      const width = runAlong(access, d, () => tensor, most, { extents: extentsOf(computation), fed: new Set() });
       return width > 1 ? [[d.name, width]] : [];
     });
     return { access, tensor, strides: stridesOf(access, tensor, loops), loops, widths: new Map(widths) };

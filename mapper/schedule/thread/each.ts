@@ -22,6 +22,8 @@ const WRITTEN_OUT = 256;
 const FILTER = 7;
 /** The most kept loops with several neighbours in a random schedule. */
 const KEPT = 2;
+/** Fraction of random schedules whose threads store several results at once. */
+const VECTORS = 0.7;
 
 export const each: ThreadDecision<"each"> = {
   name: "each",
@@ -36,7 +38,7 @@ export const each: ThreadDecision<"each"> = {
     const all = Object.values(schedule.each).reduce((product, n) => product * n, 1);
     return all <= WRITTEN_OUT ? undefined : `${all} products of a step would be written out, more than ${WRITTEN_OUT}`;
   },
-  draw: ({ loops: all }, { lanes, warps }, random) => {
+  draw: ({ loops: all, result }, { lanes, warps }, random) => {
     const drawn: Record<string, number> = {};
     // The extent of each loop that lanes and warps leave.
     const loops = all.map((l) => ({
@@ -47,7 +49,14 @@ export const each: ThreadDecision<"each"> = {
       random,
       loops.filter((l) => l.kind === "spatial" && l.extent > 1),
     );
-    for (const l of kept.slice(0, KEPT)) drawn[l.name] = pick(random, sizesOf(l));
+    // Often neighbours are as many as can be stored at once.
+    const [vector] = kept.filter((l) => (result.widths.get(l.name) ?? 1) > 1);
+    const chosen = vector && random() < VECTORS ? [vector, ...kept.filter((l) => l !== vector)] : kept;
+    for (const l of chosen.slice(0, KEPT))
+      drawn[l.name] = pick(
+        random,
+        l === vector && chosen !== kept ? widthsOf(l, result.widths.get(l.name)) : sizesOf(l),
+      );
     for (const l of loops) if (l.kind === "reduce" && l.extent > 1) drawn[l.name] = drawSummed(l, random);
     return drawn;
   },
@@ -76,6 +85,12 @@ function sizesOf({ extent, kind }: Axis): number[] {
   const powers = [1, 2, 4, 8, MOST].filter((n) => n < 2 * extent && n <= (kind === "reduce" ? MOST : MOST / 2));
   const divisors = Array.from({ length: FILTER }, (_, i) => i + 1).filter((n) => extent % n === 0);
   return [...new Set([...powers, ...divisors])];
+}
+
+/** Widths of stores from half the largest on, that leave no points unused. */
+function widthsOf({ extent }: Axis, most = 1): number[] {
+  const widths = [most / 2, most].filter((n) => n > 1 && extent % n === 0);
+  return widths.length > 0 ? widths : [1];
 }
 
 const drawSummed = (l: Axis, random: Random): number =>

@@ -13,6 +13,8 @@ import type { ThreadDecision } from "./context.ts";
 
 /** The most loops that share the lanes of a warp. */
 const LOOPS = 3;
+/** Lanes of a drawn schedule along loops on which some access is contiguous: of 16 bytes each they read half a line. */
+const NEIGHBOURS = 4;
 
 export const lanes: ThreadDecision<"lanes"> = {
   name: "lanes",
@@ -21,6 +23,10 @@ export const lanes: ThreadDecision<"lanes"> = {
   example: "p 4, q 8",
   schema: byAxis(z.int().min(2).max(32)),
   values: ({ loops, limits }) => dealt(loops, limits.lanes, LOOPS, limits.lanes),
+  suits: ({ accesses, result }, _, value) => {
+    const isDense = (loop: string): boolean => [...accesses, result].some(({ strides }) => strides.get(loop) === 1);
+    return Object.entries(value).reduce((n, [loop, lanes]) => (isDense(loop) ? n * lanes : n), 1) >= NEIGHBOURS;
+  },
   problem: ({ loops, limits }, schedule) => {
     const strange = Object.keys(schedule.lanes).find((name) => !loops.some((l) => l.name === name));
     if (strange !== undefined) return `lanes of ${strange}: there is no such loop`;
