@@ -67,6 +67,7 @@ export const tuneNetworkOptions = modelOptions.extend({
   seed: wholeNumber("--seed").optional(),
   threads: positiveInteger("--threads").default(1),
   transfer: z.boolean().default(true),
+  trustImported: z.boolean().default(false),
   exact: z.boolean().default(false),
   equalShares: z.boolean().default(false),
   db: z.string().min(1).default(DEFAULT_DATABASE),

@@ -25,6 +25,7 @@ export async function tuneOpened(
         database: given.db,
         equal: given.equalShares,
         transfer: given.transfer,
+        trustImported: given.trustImported,
         exact: given.exact,
         signal,
       },

@@ -19,6 +19,7 @@ export function registerTuneNetwork(command: Command, finish: (code: ExitCode) =
     .option("--threads <n>", "threads of each kernel (default 1)")
     .option(...EXACT)
     .option("--no-transfer", "do not start from the fastest schedules of similar tasks (for comparison)")
+    .option("--trust-imported", "also build and measure kernels of records that were not measured here, before others")
     .option("--equal-shares", "give every task the same time, to compare")
     .option("--db <file>", `database of trials (default ${DEFAULT_DATABASE})`)
     .addHelpText(

@@ -141,6 +141,11 @@ function passSeconds(bytes: number, target: Target): number {
   return bytes / (rate?.value ?? Number.POSITIVE_INFINITY);
 }
 
+/** Seconds that no kernel of a computation goes below: a launch, and each tensor once from the memory that holds them all. */
+export function leastSecondsOnGpu(computation: Computation, target: Target): number {
+  return (target.fixed["launch"]?.value ?? 0) + passSeconds(trafficOf(computation), target);
+}
+
 /** Time until the first window has arrived, which all products wait for. */
 function windowSeconds(context: GridContext, schedule: GridSchedule, target: Target): number {
   const window = windowOf(context, schedule);

@@ -77,6 +77,7 @@ const tuneOptions = z.strictObject({
   keeps: callback.optional(),
   strategy: z.looseObject({ name: z.string() }, { error: "must be a strategy: one of STRATEGIES" }).optional(),
   transfer: z.boolean().optional(),
+  trustImported: z.boolean().optional(),
   cache: z.enum(["warm", "flushed"]).optional(),
   earlyStop: z.boolean().optional(),
   finals: z.boolean().optional(),

@@ -13,7 +13,7 @@ import type {
   ThreadSchedule,
 } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { attempt, UsageError } from "../abstraction/error.ts";
 import { accessesIn } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -37,6 +37,7 @@ import { predictThreads, threadCosts } from "../perfmodel/threads.ts";
 import { isGpu, NVIDIA_TARGETS } from "../targets/index.ts";
 import { gridSpace } from "../tuner/grid-candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
+import type { MappingSpace, ScheduledCandidate } from "../tuner/mapping-space.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { threadSpace } from "../tuner/thread-candidates.ts";
 import { mappingOf, rewritingNotes } from "./recorded.ts";
@@ -102,6 +103,7 @@ export function* gridSessionSpace(
     intrinsics: [...new Set(ranked.map(({ context }) => context.mapping.intrinsic))],
     intrinsicOf: (c) => choiceOf(c).context.mapping.intrinsic,
     mappingOf: (c) => choiceOf(c).context.mapping,
+    carried: (c) => carriedIn({ grid: warpsKept, threads: threadsKept }, computation, c, machine),
     kernelOf: (c) => generateOnGpu(choiceOf(c)),
     predict: (c) => {
       const choice = choiceOf(c);
@@ -121,6 +123,38 @@ export function* gridSessionSpace(
       };
     },
   };
+}
+
+/** A candidate of a similar computation as one of the spaces that a search keeps. */
+function carriedIn(
+  {
+    grid,
+    threads,
+  }: { readonly grid: Space<GridCandidate, GridContext>; readonly threads: Space<ThreadCandidate, ThreadContext> },
+  computation: Computation,
+  candidate: ScheduledCandidate,
+  machine: Target,
+): ScheduledCandidate | undefined {
+  if (candidate.kind === undefined) return undefined;
+  const [mapping, limits] = [attempt(() => mappingOf(computation, candidate)), gridLimits(machine)];
+  if (!mapping) return undefined;
+  if (candidate.kind === "grid")
+    return grid && carriedTo(grid, gridContext(mapping, limits), candidate, (c, s) => predictGrid(c, s, machine));
+  const context = threadContext(mapping, limits);
+  return threads && carriedTo(threads, context, candidate, (c, s) => predictThreads(c, s, machine));
+}
+
+type Space<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }> = MappingSpace<K, C> | undefined;
+
+/** A candidate of a similar computation in a space; undefined where it has no such mapping, or its schedule is not legal for it. */
+function carriedTo<K extends GridCandidate | ThreadCandidate, C extends { readonly mapping: Mapping }>(
+  space: MappingSpace<K, C>,
+  context: C | string,
+  { schedule }: K,
+  predict: (context: C, schedule: K["schedule"]) => Prediction | undefined,
+): K | undefined {
+  if (typeof context === "string") return undefined;
+  return space.takenIn(context, schedule, (carried) => predict(context, carried)?.seconds);
 }
 
 /** A GPU candidate with the mapping or computation it is lowered from. */

@@ -149,6 +149,19 @@ export function inRecordedForms(program: Program, records: Records, threads = 1,
   return inBestForms(program, formsIn(program, exact), costs);
 }
 
+/** Seconds of the fastest measured kernel, if any. @param imported whether records that were not measured here count */
+export function recordedSeconds(
+  computation: Computation,
+  records: Records,
+  of: Parameters<typeof bestRecord>[2],
+  imported: boolean,
+): number | undefined {
+  const trial = bestRecord(computation, records, of);
+  return trial?.measurement.status === "ok" && (imported || trial.provenance === "here")
+    ? trial.measurement.median
+    : undefined;
+}
+
 /** The fastest measured kernel, if any. @param onGpu whether GPU kernels or CPU kernels are meant */
 export function recordedKernel(
   computation: Computation,

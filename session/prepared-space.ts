@@ -15,13 +15,13 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import type { Correction } from "../perfmodel/correct.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import type { SessionSpace } from "./session-space.ts";
-import { nearTrials, priorOf, seededBy, transferredTo } from "./transfer.ts";
+import { nearTrials, priorOf, seededBy, transferredOnGpu, transferredTo } from "./transfer.ts";
 import type { Bench } from "./workplace.ts";
 
 /** What records of similar computations teach a search. */
 export interface Learnt {
-  /** The correction before any trial. */
-  readonly prior: Correction;
+  /** The correction before any trial; none on a GPU. */
+  readonly prior?: Correction;
   /** Ids of the records whose schedules are tried first. */
   readonly transferred: readonly string[];
 }
@@ -72,16 +72,22 @@ interface Taught {
   readonly offered: readonly Intrinsic[];
   readonly machine: Target;
   readonly calibration: Calibration | undefined;
+  readonly trustImported: boolean;
 }
 
-/** The space with its model corrected by similar computations, and the schedules to try first; on a GPU as it is. */
+/** The space with its model corrected by similar computations, except on a GPU, and the schedules to try first. */
 export function taughtBy(
   db: Database,
   space: SessionSpace,
-  { computation, environment, threads, cache, offered, machine, calibration }: Taught,
+  { offered, machine, calibration, ...wanted }: Taught,
 ): { readonly space: SessionSpace; readonly learnt?: Learnt } {
-  if (!space.startFrom) return { space };
-  const sought = { computation, environment, threads, cache, intrinsics: offered };
+  const sought = { ...wanted, intrinsics: offered };
+  if (!space.startFrom) {
+    const transferred = transferredOnGpu(db, sought, space);
+    if (transferred.length === 0) return { space };
+    const candidates = transferred.map(({ candidate }) => candidate);
+    return { space: seededBy(space, candidates), learnt: { transferred: transferred.map(({ id }) => id) } };
+  }
   const near = nearTrials(db, sought, modelTarget(machine, calibration));
   const prior = priorOf(near);
   if (prior === undefined) return { space };

@@ -1,6 +1,6 @@
 /** @file The interface of a session to candidates of any kind, and the reasons it gets when there are none. */
 
-import type { Candidate, CandidateKinds, MappedCandidate } from "../abstraction/candidate.ts";
+import type { Candidate, CandidateKinds } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -8,6 +8,7 @@ import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import type { Correction } from "../perfmodel/correct.ts";
+import type { ScheduledCandidate } from "../tuner/mapping-space.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 
@@ -18,8 +19,11 @@ export interface SessionSpace extends SearchSpace<Candidate> {
   /** Undefined for a lane design. */
   mappingOf(candidate: Candidate): Mapping | undefined;
   kernelOf(candidate: Candidate): Kernel;
-  /** A candidate of a similar computation, with its mapping, as one of this space; undefined where it has none. Left out on a GPU. */
-  carried?(candidate: MappedCandidate, from: Mapping): MappedCandidate | undefined;
+  /**
+   * A candidate of a similar computation, with its mapping, as one of this space; undefined where it has none. On a GPU the space takes in a mapping
+   * that its enumeration left out.
+   */
+  carried?(candidate: ScheduledCandidate, from: Mapping): ScheduledCandidate | undefined;
   predict(candidate: Candidate): Prediction | undefined;
   /** Corrects the model before any trial, by nothing when left out; corrections by trials start from there. Left out on a GPU. */
   startFrom?(prior?: Correction): void;

@@ -95,7 +95,7 @@ export function* sessionSpace(
       if (!found) throw new Error(`internal: ${c.intrinsic} is not of this space`);
       return found;
     },
-    ...(!isRefusals(mapped) && { carried: (c, from) => mapped.carried(c, from) }),
+    carried: (c, from) => (c.kind === undefined && !isRefusals(mapped) ? mapped.carried(c, from) : undefined),
     kernelOf: (c) => {
       if (isArray(c)) return generateArray(computation, c);
       if (c.kind === "lanes") return generateDesign(computation, c);

@@ -7,10 +7,11 @@
  *     conv2d c 512 h 7 k 512            block k 2, q 7; ...                  measured first
  *
  * Where the computation itself has records with another number of threads, the schedules of those are tried first: the same loops in the same order,
- * divided among the threads.
+ * divided among the threads. Imported records that the user trusts count like those made here. Those of the very computation come first, so that their
+ * kernels are measured again before others. On a GPU the model is corrected by a search's own trials only.
  */
 
-import { candidateKey, canonicalJson, type MappedCandidate } from "../abstraction/candidate.ts";
+import { candidateKey, canonicalJson, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, extentsOf, inputsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
@@ -27,6 +28,7 @@ import {
 import { apply, type Correction, type Costs, fit as fitCorrection } from "../perfmodel/correct.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
+import type { ScheduledCandidate } from "../tuner/mapping-space.ts";
 import { distanceIn } from "../tuner/space.ts";
 import { secondsOf } from "../tuner/trials.ts";
 import { mappingOf } from "./recorded.ts";
@@ -35,6 +37,9 @@ import type { SessionSpace } from "./session-space.ts";
 
 /** Transferred schedules to try. A choice rather than a tuned value: half of a round of eight. */
 const MOST_TRANSFERRED = 4;
+/** Schedules to try first on a GPU, where a round has 16, and how many of them may be of the computation's own imported records. */
+const MOST_ON_GPU = 8;
+const OWN_IMPORTED = 3;
 /** Computations whose records are used, and records of each, the fastest first. Reading and modelling one takes about 2 ms. */
 const COMPUTATIONS = 8;
 const TOP = 24;
@@ -51,6 +56,8 @@ interface Sought {
   readonly threads: number;
   readonly cache: Conditions["cache"];
   readonly intrinsics: readonly Intrinsic[];
+  /** Whether imported records count too. */
+  readonly trustImported: boolean;
 }
 
 /** A record of a similar computation that the model understands. */
@@ -69,30 +76,46 @@ export interface NearTrial {
 }
 
 /**
- * Records made here: of the computation itself with other numbers of threads, and of the most similar other computations with as many, the most similar
- * and then the fastest first. Of either, those measured with caches in the same state, or all if there are none.
+ * Trusted records: of the computation itself with other numbers of threads, or imported, and of the most similar other computations with as many
+ * threads, the most similar and then the fastest first. Of either, those measured with caches in the same state, or all if there are none.
  */
-export function nearTrials(
-  db: Database,
-  { computation, environment, threads, cache, intrinsics }: Sought,
-  target: ModelTarget,
-): readonly NearTrial[] {
-  const conditions = { trusted: { environment, intrinsics, policy: "exact" }, status: "ok" } as const;
-  const own = queryTrials(db, { ...conditions, computation }).filter((t) => t.conditions.threads !== threads);
-  const others = new Map<string, { readonly other: Computation; readonly distance: number }>();
-  for (const { workload } of queryTrials(db, { ...conditions, threads, top: 1 })) {
-    const other = computationOf(workload);
-    const [key, distance] = [computationKey(other), distanceBetween(computation, other)];
-    if (key !== computationKey(computation) && distance !== undefined) others.set(key, { other, distance });
-  }
-  const nearest = [...others.values()].sort((a, b) => a.distance - b.distance).slice(0, COMPUTATIONS);
-  const near = nearest.flatMap(({ other }) =>
-    modelled(queryTrials(db, { ...conditions, threads, computation: other, top: TOP }), other, target),
+export function nearTrials(db: Database, sought: Sought, target: ModelTarget): readonly NearTrial[] {
+  const { computation, threads, cache } = sought;
+  const own = trustedRecords(db, sought, { computation }).filter(
+    (t) => t.conditions.threads !== threads || t.provenance === "imported",
+  );
+  const near = nearestOf(db, sought).flatMap((other) =>
+    modelled(trustedRecords(db, sought, { threads, computation: other, top: TOP }), other, target),
   );
   return [
     ...modelled(alike(own, cache).slice(0, TOP), computation, target).map((one) => ({ ...one, isOwn: true })),
     ...alike(near, cache),
   ];
+}
+
+/** Records of this world that were made here or, if they are trusted, imported; the fastest first. */
+function trustedRecords(
+  db: Database,
+  { environment, intrinsics, trustImported }: Sought,
+  filter: Parameters<typeof queryTrials>[1],
+): readonly TrialRecord[] {
+  const found = queryTrials(db, { ...filter, trusted: { environment, intrinsics, policy: "exact" }, status: "ok" });
+  return found.filter(({ provenance }) => trustImported || provenance === "here");
+}
+
+/** The most similar other computations that have records, the most similar first. */
+function nearestOf(db: Database, { computation, environment, threads, intrinsics }: Sought): readonly Computation[] {
+  const conditions = { threads, trusted: { environment, intrinsics, policy: "exact" }, status: "ok" } as const;
+  const others = new Map<string, { readonly other: Computation; readonly distance: number }>();
+  for (const { workload } of queryTrials(db, { ...conditions, top: 1 })) {
+    const other = computationOf(workload);
+    const [key, distance] = [computationKey(other), distanceBetween(computation, other)];
+    if (key !== computationKey(computation) && distance !== undefined) others.set(key, { other, distance });
+  }
+  return [...others.values()]
+    .sort((a, b) => a.distance - b.distance)
+    .slice(0, COMPUTATIONS)
+    .map(({ other }) => other);
 }
 
 /** Those measured with caches in this state; all if there are none. */
@@ -101,19 +124,46 @@ function alike<T extends Pick<TrialRecord, "conditions">>(all: readonly T[], cac
   return same.length > 0 ? same : all;
 }
 
-/** The trials of a computation that were made here and that the model understands. */
+/** The trials of a computation that the model understands. */
 function modelled(trials: readonly TrialRecord[], of: Computation, target: ModelTarget): readonly NearTrial[] {
   const model = modelOf(of, target);
   const key = computationKey(of);
   return trials.flatMap((trial): readonly NearTrial[] => {
     const { candidate, conditions } = trial;
     const seconds = secondsOf(trial);
-    if (trial.provenance !== "here" || candidate.kind !== undefined || seconds === undefined) return [];
+    if (candidate.kind !== undefined || seconds === undefined) return [];
     const found = model(candidate);
     return found
       ? [{ trial, conditions, candidate, ...found, seconds, of: `${key} ${conditions.threads}`, isOwn: false }]
       : [];
   });
+}
+
+/** What a search on a GPU tries first: imported kernels of the computation itself, then the fastest of similar ones, each in turn. */
+export function transferredOnGpu(db: Database, sought: Sought, space: SessionSpace): readonly Transferred[] {
+  const { computation } = sought;
+  const own = trustedRecords(db, sought, { computation, top: TOP }).filter((t) => t.provenance === "imported");
+  const near = nearestOf(db, sought).map((other) => trustedRecords(db, sought, { computation: other, top: TOP }));
+  const [first, ...others] = [own, ...near].map((trials) => distinct(trials.filter((t) => isOnGpu(t.candidate))));
+  const places = Array.from({ length: TOP }, (_, place) => others.flatMap((trials) => trials[place] ?? []));
+  const chosen = new Map<string, Transferred>();
+  for (const trial of [...(first ?? []).slice(0, OWN_IMPORTED), ...places.flat()]) {
+    if (chosen.size === MOST_ON_GPU) break;
+    const candidate = attempt(() => carriedFrom(trial, space));
+    if (candidate && !chosen.has(candidateKey(candidate)))
+      chosen.set(candidateKey(candidate), { id: trial.id, candidate });
+  }
+  return [...chosen.values()];
+}
+
+/** The fastest record of each candidate: one that was measured several times counts once. */
+function distinct(trials: readonly TrialRecord[]): readonly TrialRecord[] {
+  const found = new Map<string, TrialRecord>();
+  for (const trial of trials) {
+    const key = candidateKey(trial.candidate);
+    if (!found.has(key)) found.set(key, trial);
+  }
+  return [...found.values()];
 }
 
 /** The mapping of each candidate of a computation with the model's parts of its time; undefined where either is no longer valid. */
@@ -144,7 +194,7 @@ export function priorOf(near: readonly NearTrial[]): Correction | undefined {
 /** A schedule to try, with the record it comes from. */
 export interface Transferred {
   readonly id: string;
-  readonly candidate: MappedCandidate;
+  readonly candidate: ScheduledCandidate;
 }
 
 /**
@@ -185,14 +235,13 @@ export function transferredTo(
  * The schedule of a record of another computation as a search in this space would try it first; undefined when it has none.
  * @throws UsageError when the record's mapping is no longer valid
  */
-export function carriedFrom({ workload, candidate }: TrialRecord, space: SessionSpace): MappedCandidate | undefined {
-  return candidate.kind === undefined
-    ? space.carried?.(candidate, mappingOf(computationOf(workload), candidate))
-    : undefined;
+export function carriedFrom({ workload, candidate }: TrialRecord, space: SessionSpace): ScheduledCandidate | undefined {
+  if (candidate.kind !== undefined && candidate.kind !== "grid" && candidate.kind !== "threads") return undefined;
+  return space.carried?.(candidate, mappingOf(computationOf(workload), candidate));
 }
 
 /** The space with candidates that a guided strategy measures first, in turns with those that the model prefers. */
-export function seededBy(space: SessionSpace, candidates: readonly MappedCandidate[]): SessionSpace {
+export function seededBy(space: SessionSpace, candidates: readonly ScheduledCandidate[]): SessionSpace {
   return { ...space, transferred: candidates };
 }
 

@@ -8,8 +8,9 @@
  * kernel has reached, times how often the network computes it, halved for each share in a row that saved little. Searches resume from their records,
  * so that nothing is measured twice.
  *
- * On a GPU half of the time is divided equally at first, and several searches run concurrently: one enumerates and another compiles while a third
- * measures on the device, which serves one search at a time.
+ * On a GPU every share goes by gain: a task takes what its record says, or else four times what its bytes need at the rate of the memory that holds
+ * them. So layers of few products and many bytes, such as depthwise ones, get their turn. Several searches run concurrently: one enumerates and
+ * another compiles while a third measures on the device, which serves one search at a time.
  *
  * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
  * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. The gain of a form that is not in use
@@ -17,31 +18,22 @@
  */
 
 import { availableParallelism } from "node:os";
-import { type Computation, computationKey } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { type Conditions, DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
+import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import type { Form } from "../network/forms.ts";
 import type { Program } from "../network/program.ts";
-import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../network/tasks.ts";
+import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
+import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
-import { environmentOf } from "./environment.ts";
-import {
-  cacheOfTask,
-  expectedSeconds,
-  type FormCosts,
-  type Forms,
-  formsIn,
-  inBestForms,
-  levelOfWeights,
-  likelyForms,
-  secondsOfForm,
-  targetOfForms,
-} from "./forms.ts";
+import { environmentOf, gpuEnvironment } from "./environment.ts";
+import { cacheOfTask, formsIn, levelOfWeights, likelyForms, targetOfForms } from "./forms.ts";
+import { recordedSeconds } from "./network.ts";
+import { Field, type State } from "./network-field.ts";
 import { calibrationFor } from "./predict.ts";
 import { Preparations } from "./prepared-space.ts";
 import { type TuneOutcome, tuneComputation } from "./tune.ts";
@@ -57,6 +49,8 @@ export interface TuneNetworkOptions {
   readonly machine?: Target;
   /** Whether a search starts with the fastest schedules of similar tasks; true by default. */
   readonly transfer?: boolean;
+  /** Whether kernels of imported records are measured here, before others; false by default. */
+  readonly trustImported?: boolean;
   /** Whether each step must be computed as its equation says, which excludes forms that round differently. */
   readonly exact?: boolean;
   /** Whether all shares are equal, for comparisons. */
@@ -107,29 +101,14 @@ export interface TunedTask {
   readonly failed?: string;
 }
 
-interface State {
-  readonly task: Task;
-  readonly place: number;
-  /** State of the caches in which its kernels are measured. */
-  readonly cache: Conditions["cache"];
-  searched: boolean;
-  beaten: boolean;
-  best: number | undefined;
-  /** Shares in a row that saved little. */
-  fruitless: number;
-  /** Whether another share would measure nothing new. */
-  over: boolean;
-  failed?: string;
-}
-
 /** Trials of a task before any gets more: half of them by the model alone, half by the records of similar tasks. A choice. */
 const FIRST_TRIALS = 4;
-/** Fraction of the time that is divided equally on a GPU before gains are known. */
-const EQUAL_SHARE = 0.5;
 /** Shorter searches spend most of their time on preparation. */
 const LEAST_SHARE_SECONDS = 4;
 /** Fraction of the time in a share after the first trials, and its least and most seconds. Preparation takes three or four. A choice. */
 const LATER_SHARE = { of: 1 / 20, least: 8, most: 30 } as const;
+/** The same on a GPU, where a first kernel is measured after 5 to 8 s, and with 7 s in all hardly another (H100, 2026-11-23). */
+const GPU_SHARE = { of: 1 / 4, least: 15, most: 30 } as const;
 /** A first share ends after so many seconds, or after an equal share of the time if that is longer: enumeration and references may take that much. */
 const MOST_FIRST_SECONDS = 30;
 /** Shares below this are not started: nothing could be compiled and measured in them. */
@@ -138,12 +117,6 @@ const LEAST_LEFT_SECONDS = 1;
 const FRUITLESS = 0.02;
 /** The search ends when no task may save more than this fraction of the network's time. */
 const LEAST_GAIN = 0.001;
-
-/** How much longer than it might take a task is taken to need while none of its kernels works. */
-const UNKNOWN = 4;
-
-/** How much faster than all kernels so far another may be: also than the fastest, so that a network of one product is searched on. */
-const FASTER_YET = 1.25;
 
 /**
  * Tunes the tasks of a network. At least one task is searched, however little time there is.
@@ -167,11 +140,12 @@ async function tuneOn(
   options: TuneNetworkOptions,
 ): Promise<readonly TunedTask[]> {
   const { seconds, threads = 1, equal = false, exact = false, machine, signal } = options;
+  const gpu = machine && isGpu(machine) ? machine : undefined;
   const started = Date.now();
   const target = await targetFor(runner, options);
-  const { beside = machine && isGpu(machine) ? besideOnGpu() : 1 } = options;
+  const { beside = gpu ? besideOnGpu() : 1 } = options;
   const forms = likelyForms(
-    formsIn(program, exact || (machine !== undefined && isGpu(machine))),
+    formsIn(program, exact || gpu !== undefined),
     { target, threads },
     levelOfWeights(program, target),
   );
@@ -179,26 +153,25 @@ async function tuneOn(
   const tasks = tasksOf({ ...program, steps: every }).filter(isTuned);
   options.onTasks?.(tasks.length);
   const left = (): number => seconds - (Date.now() - started) / 1000;
+  const known = gpu ? knownOnGpu(runner, tasks, gpu, options) : [];
   const states = tasks.map((task, i): State => {
-    const cache = machine && isGpu(machine) ? "warm" : cacheOfTask(task, target);
-    return { task, place: i + 1, cache, searched: false, beaten: false, best: undefined, fruitless: 0, over: false };
+    const cache = gpu ? "warm" : cacheOfTask(task, target);
+    return { task, place: i + 1, cache, searched: false, beaten: false, best: known[i], fruitless: 0, over: false };
   });
-  const field = new Field(program, forms, states, { target, threads });
-  const each = Math.max(LEAST_SHARE_SECONDS, ((equal ? 1 : EQUAL_SHARE) * seconds) / Math.ceil(tasks.length / beside));
-  const [first, later]: readonly [Spend, Spend] =
-    equal || (machine && isGpu(machine))
-      ? [{ seconds: each }, { seconds: each }]
-      : [
-          { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS },
-          { seconds: laterShare(seconds) },
-        ];
+  const floorOf = gpu && ((computation: Computation) => leastSecondsOnGpu(computation, gpu));
+  const field = new Field(program, forms, states, { target, threads }, floorOf);
+  const later: Spend = { seconds: laterShare(seconds, gpu ? GPU_SHARE : LATER_SHARE) };
+  const first: Spend = equal
+    ? { seconds: Math.max(LEAST_SHARE_SECONDS, seconds / Math.ceil(tasks.length / beside)) }
+    : { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS };
+  const byGainOnly = gpu !== undefined && !equal;
   // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
   // runs out.
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
   const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
-  const waiting = [...inOrder.entries()];
+  const waiting = byGainOnly ? [] : [...inOrder.entries()];
   await sideBySide(beside, async (goesOn) => {
     for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
       const [i, state] = next;
@@ -208,14 +181,15 @@ async function tuneOn(
     }
   });
   const searching = new Set<State>();
+  const isFirst = (): boolean => byGainOnly && searching.size === 0 && states.every(({ searched }) => !searched);
   await sideBySide(beside, async (goesOn) => {
-    while (!equal && goesOn() && !signal?.aborted && left() > LEAST_SHARE_SECONDS) {
+    while (!equal && goesOn() && !signal?.aborted && (left() > LEAST_SHARE_SECONDS || isFirst())) {
       const total = [...field.inUse()].reduce(
         (sum, state) => sum + field.secondsOf(state) * state.task.steps.length,
         0,
       );
       const [next] = states
-        .filter((state) => state.searched && !state.over && !searching.has(state))
+        .filter((state) => (state.searched || byGainOnly) && !state.over && !searching.has(state))
         .map((state) => ({ state, gain: field.gainOf(state) }))
         .filter(({ gain }) => gain > LEAST_GAIN * total)
         .sort((a, b) => b.gain - a.gain)
@@ -234,8 +208,7 @@ async function tuneOn(
   }));
 }
 
-function laterShare(seconds: number): number {
-  const { of, least, most } = LATER_SHARE;
+function laterShare(seconds: number, { of, least, most }: typeof LATER_SHARE | typeof GPU_SHARE): number {
   return Math.min(most, Math.max(least, of * seconds));
 }
 
@@ -254,6 +227,25 @@ async function sideBySide(count: number, work: (goesOn: () => boolean) => Promis
     ),
   );
   for (const end of ends) if (end.status === "rejected") throw end.reason;
+}
+
+/** Seconds of the best recorded kernel of each task, of those that a search may compare with. */
+function knownOnGpu(
+  runner: Runner | CudaRunner | undefined,
+  tasks: readonly Task[],
+  gpu: Target,
+  { database, trustImported = false }: TuneNetworkOptions,
+): readonly (number | undefined)[] {
+  if (!runner || !("device" in runner)) return [];
+  const db = openDatabase(database ?? DEFAULT_DATABASE);
+  try {
+    const records = { db, environment: gpuEnvironment(runner.device, gpu) };
+    return tasks.map(({ computation }) =>
+      recordedSeconds(computation, records, { threads: 1, onGpu: true }, trustImported),
+    );
+  } finally {
+    db.close();
+  }
 }
 
 /** @throws EnvironmentError when there is no compiler or GPU */
@@ -280,91 +272,6 @@ async function targetFor(
     return targetOfForms({ db, environment });
   } finally {
     db.close();
-  }
-}
-
-/** The state of the tasks of all forms, and the tasks that the network would use now. */
-class Field {
-  private readonly program: Program;
-  private readonly forms: Forms;
-  private readonly states: ReadonlyMap<string, State>;
-  private readonly costs: FormCosts;
-
-  constructor(program: Program, forms: Forms, states: readonly State[], rates: Pick<FormCosts, "target" | "threads">) {
-    this.program = program;
-    this.forms = forms;
-    this.states = new Map(states.map((state) => [computationKey(state.task.computation), state]));
-    this.costs = {
-      secondsOf: (computation) => this.stateOf(computation)?.best,
-      isFlushed: (computation) => this.stateOf(computation)?.cache === "flushed",
-      ...rates,
-    };
-  }
-
-  /** Whether it belongs to a form other than a step's own equation. */
-  isOfForm({ task }: State): boolean {
-    return task.steps.every((step) => !this.program.steps.includes(step));
-  }
-
-  inUse(): ReadonlySet<State> {
-    const { steps } = inBestForms(this.program, this.forms, this.costs);
-    return new Set(steps.flatMap(({ computation }) => this.stateOf(computation) ?? []));
-  }
-
-  /**
-   * Whether each step of a task has another form that is faster than the task could be: at a rate somewhat above the best that any kernel has
-   * reached, and by the model.
-   */
-  isBeaten({ task }: State): boolean {
-    const weights = levelOfWeights(this.program, this.costs.target);
-    const others = task.steps.map((step) => {
-      const forms = (this.forms.get(step) ?? []).filter((form) => !form.includes(step));
-      return Math.min(...forms.map((form) => secondsOfForm(form, this.costs, weights) ?? Number.POSITIVE_INFINITY));
-    });
-    const slowest = Math.max(...others);
-    if (slowest >= this.leastSecondsOf(task)) return false;
-    return slowest < (expectedSeconds(task.computation, this.costs.threads) ?? Number.POSITIVE_INFINITY);
-  }
-
-  /** Seconds of the network's time that another share may save: in steps of its own, and in those that have it as a form. */
-  gainOf(state: State): number {
-    const { task, fruitless } = state;
-    const least = this.leastSecondsOf(task);
-    const weights = levelOfWeights(this.program, this.costs.target);
-    const secondsIn = (form: Form, costs: FormCosts): number =>
-      secondsOfForm(form, costs, weights) ?? Number.POSITIVE_INFINITY;
-    const hoped: FormCosts = {
-      ...this.costs,
-      secondsOf: (computation) => (this.stateOf(computation) === state ? least : this.costs.secondsOf(computation)),
-    };
-    let [gain, steps] = [0, task.steps.length];
-    for (const [, forms] of this.forms) {
-      const own = forms.find((form) => form.some((step) => task.steps.includes(step)));
-      if (!own) continue;
-      steps--;
-      const now = Math.min(...forms.map((form) => secondsIn(form, this.costs)));
-      const then = secondsIn(own, hoped);
-      gain += now === Number.POSITIVE_INFINITY ? this.secondsOf(state) - least : Math.max(0, now - then);
-    }
-    return (gain + steps * Math.max(0, this.secondsOf(state) - least)) / 2 ** fruitless;
-  }
-
-  /** Seconds of a task's best kernel, or what it is taken to need while none works. */
-  secondsOf({ task, best }: State): number {
-    return best ?? UNKNOWN * this.leastSecondsOf(task);
-  }
-
-  /**
-   * Seconds of a task at a rate somewhat above the best that a kernel of any has reached. While no kernel works the rate is taken as 1: then only
-   * the ratios of tasks count.
-   */
-  private leastSecondsOf({ multiplyAdds }: Task): number {
-    const rates = [...this.states.values()].map(({ task, best }) => (best ? task.multiplyAdds / best : 0));
-    return multiplyAdds / ((Math.max(...rates) || 1) * FASTER_YET);
-  }
-
-  private stateOf(computation: Computation): State | undefined {
-    return multiplyAddsOf(computation) > 0 ? this.states.get(computationKey(computation)) : undefined;
   }
 }
 
@@ -397,7 +304,17 @@ interface Spend {
 async function share(
   state: State,
   { seconds, trials }: Spend,
-  { database, seed, threads = 1, machine, transfer = true, signal, onShare, onNotice }: TuneNetworkOptions,
+  {
+    database,
+    seed,
+    threads = 1,
+    machine,
+    transfer = true,
+    trustImported,
+    signal,
+    onShare,
+    onNotice,
+  }: TuneNetworkOptions,
   { of, left, search }: SharedPlace,
 ): Promise<void> {
   const { task, place, cache, best: before } = state;
@@ -407,7 +324,7 @@ async function share(
     {
       within: seconds,
       ...(trials !== undefined && { trials, finals: false }),
-      ...{ threads, transfer, cache },
+      ...{ threads, transfer, cache, ...(trustImported && { trustImported }) },
       // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
       // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
       kinds: "mappings",

@@ -47,6 +47,7 @@ import { chooseSpace, isPlain, usableIntrinsics } from "./choose.ts";
 import { contradictionIn, contradictionText } from "./contradiction.ts";
 import { checkKnown } from "./declared.ts";
 import { decide, type TunedKernel } from "./finals.ts";
+import type { Consent } from "./imported.ts";
 import { all, measuredInTime } from "./measured-in-time.ts";
 import { checkMemory } from "./memory.ts";
 import { type Learnt, type Preparations, taughtBy } from "./prepared-space.ts";
@@ -65,7 +66,7 @@ export interface TuneSubject {
   readonly name?: string | undefined;
 }
 
-export interface TuneComputationOptions {
+export interface TuneComputationOptions extends Consent {
   /**
    * Instructions to choose from; by default all that the machine has, registered ones included. Those of plain C++ are used only when no other
    * maps. An instruction of your own must be registered, so that its records can be read back.
@@ -245,7 +246,7 @@ async function prepare(
   options: TuneComputationOptions,
   kept?: Preparations,
 ): Promise<Prepared | { readonly refused: readonly Reason[] } | { readonly unanswered: Unanswered }> {
-  const { threads = 1, seed = 1, kinds = "all", keeps, machine = nativeTarget() } = options;
+  const { threads = 1, seed = 1, kinds = "all", keeps, machine = nativeTarget(), trustImported = false } = options;
   const started = Date.now();
   const { environment } = place;
   const announce = options.onNotice ?? (() => undefined);
@@ -275,9 +276,9 @@ async function prepare(
   if ("refused" in found) return found;
   const { chosen, before } = found;
   found.space.startFrom?.();
-  const { space, learnt } = options.transfer
-    ? taughtBy(db, found.space, { computation, environment, threads, cache, offered, machine: target, calibration })
-    : { space: found.space };
+  const sought = { computation, environment, threads, cache, offered, machine: target, calibration, trustImported };
+  const { space, learnt } =
+    options.transfer || trustImported ? taughtBy(db, found.space, sought) : { space: found.space };
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain))
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");

@@ -88,6 +88,7 @@ export function* besideWarps(
       return used;
     },
     mappingOf: (c) => (isOnLanes(c) ? undefined : mappings().mappingOf(c)),
+    carried: (c, from) => space?.carried?.(c, from),
     kernelOf: (c) => {
       if (isArray(c)) return generateArray(computation, c);
       return c.kind === "lanes" ? generateDesign(computation, c) : mappings().kernelOf(c);

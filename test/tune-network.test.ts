@@ -4,8 +4,10 @@ import { describe, expect, it } from "vitest";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Program } from "../network/program.ts";
+import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
 import { openGraph, tunedTasks } from "../session/network.ts";
 import { type Share, type TuneNetworkOptions, tuneNetwork } from "../session/tune-network.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
 
 type Search = NonNullable<TuneNetworkOptions["search"]>;
 
@@ -146,5 +148,34 @@ describe("the network's time", () => {
 
   it("is not spent on tasks whose searches have nothing new to measure", async () => {
     expect(await atRates([1e3, 1e4, 1e4, 5e3], "exhausted")).toHaveLength(4);
+  });
+
+  it("on a GPU goes by what the bytes of a task allow, from the first share on", async () => {
+    const net = new GraphBuilder("pair");
+    const x = net.input("x", [1, 64, 56, 56]);
+    const weights = (name: string, shape: readonly number[]): string =>
+      net.constant(name, shape, new Float32Array(shape.reduce((a, b) => a * b)).fill(1));
+    const deep = net.node("Conv", [x, weights("d", [64, 1, 3, 3])], { group: 64, pads: [1, 1, 1, 1] });
+    net.output(net.node("Conv", [deep, weights("p", [64, 64, 1, 1])]));
+    const { program } = openGraph(net.graph);
+    const [machine, places, seconds] = [nvidiaTarget("h100"), [] as number[], [] as number[]];
+    const search: Search = ({ computation }, options) => {
+      seconds.push(options?.within ?? 0);
+      const isDeep = computationKey(computation) === computationKey(program.steps[0]?.computation ?? computation);
+      // The depthwise layer has a hundredth of the rate of the other, but moves its bytes almost as fast as the memory can.
+      const median = (isDeep ? 1.02 : 3) * leastSecondsOnGpu(computation, machine);
+      const best = { measurement: { status: "ok", median } } as Extract<
+        Awaited<ReturnType<Search>>,
+        { best: unknown }
+      >["best"];
+      return Promise.resolve({ ...nothing(computation), status: "time-spent", best } as Awaited<ReturnType<Search>>);
+    };
+    await tuneNetwork(program, {
+      ...{ seconds: 600, database: ":memory:", search, machine, beside: 1 },
+      onShare: ({ place }) => places.push(place),
+    });
+    expect(new Set(places.slice(0, 2))).toEqual(new Set([1, 2]));
+    expect(places.slice(2, 5)).toEqual([2, 2, 2]);
+    expect(new Set(seconds)).toEqual(new Set([30]));
   });
 });

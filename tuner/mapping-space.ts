@@ -158,11 +158,11 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
   implements SearchSpace<K>
 {
   readonly size = undefined;
-  /** Mappings by predicted time, shortest first. */
-  readonly ranked: readonly Ranked<C>[];
+  /** Mappings by predicted time, shortest first, and those taken in later. */
+  private readonly known: Ranked<C>[];
   readonly promising: readonly K[];
   private readonly how: Scheduling<K, C>;
-  private readonly byKey: ReadonlyMap<string, C>;
+  private readonly byKey: Map<string, C>;
 
   /** @param promising the schedules that mappings were judged by */
   constructor(
@@ -171,12 +171,16 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
     promising: ReadonlyMap<C, ScheduleOf<K>> = new Map<C, ScheduleOf<K>>(),
   ) {
     this.how = how;
-    this.ranked = ranked;
+    this.known = [...ranked];
     this.promising = ranked.flatMap(({ context }) => {
       const schedule = promising.get(context);
       return schedule ? [this.candidate(context, schedule)] : [];
     });
     this.byKey = new Map(ranked.map(({ context }) => [mappingText(namesOf(context.mapping)), context]));
+  }
+
+  get ranked(): readonly Ranked<C>[] {
+    return this.known;
   }
 
   key(candidate: K): string {
@@ -232,6 +236,28 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
     const found = this.ranked.find(({ context }) => isAlike(context.mapping, from));
     const carried = found && carriedSchedule<ScheduleOf<K>, C>(this.how.schedules, found.context, schedule);
     return found && carried && this.candidate(found.context, carried);
+  }
+
+  /**
+   * A schedule carried over to a mapping, which the space takes in if enumeration left it out; undefined where it is not legal, or the model cannot
+   * tell its time.
+   * @param predict seconds of a schedule under the mapping
+   */
+  takenIn(
+    context: C,
+    schedule: ScheduleOf<K>,
+    predict: (schedule: ScheduleOf<K>) => number | undefined,
+  ): K | undefined {
+    const key = mappingText(namesOf(context.mapping));
+    const own = this.byKey.get(key) ?? context;
+    const carried = carriedSchedule<ScheduleOf<K>, C>(this.how.schedules, own, schedule);
+    const expectedSeconds = carried && predict(carried);
+    if (!carried || expectedSeconds === undefined) return undefined;
+    if (!this.byKey.has(key)) {
+      this.byKey.set(key, context);
+      this.known.push({ context, expectedSeconds });
+    }
+    return this.candidate(own, carried);
   }
 
   distance(a: K, b: K): number {
