@@ -48,9 +48,18 @@ export function formsAmong(
   const bands = intrinsics.some(gathers) ? knownBands(computation) : [];
   return (intrinsic) => {
     if (bands.length === 0 || intrinsic.scope === "thread") return knownForms(computation);
-    return gathers(intrinsic) ? bands : [];
+    return gathers(intrinsic) && !intrinsics.some((other) => isDeeper(other, intrinsic)) ? bands : [];
   };
 }
+
+/** Whether an instruction sums more products of the same types. The sums of a band are whole for the deepest. */
+function isDeeper(other: Intrinsic, intrinsic: Intrinsic): boolean {
+  const typesOf = ({ operands }: Intrinsic): string => operands.map((o) => `${o.name} ${o.dtype}`).join();
+  return gathers(other) && typesOf(other) === typesOf(intrinsic) && depthOf(other) > depthOf(intrinsic);
+}
+
+const depthOf = ({ computation }: Intrinsic): number =>
+  computation.axes.reduce((n, a) => (a.kind === "reduce" ? n * a.extent : n), 1);
 
 /** Whether a warp issues the instruction on fragments that its lanes gather. */
 const gathers = ({ scope, operands }: Intrinsic): boolean =>

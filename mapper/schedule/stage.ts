@@ -7,8 +7,9 @@
  */
 
 import { z } from "zod";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { isBand } from "../match/bands.ts";
-import type { GridDecision } from "./grid-context.ts";
+import type { GridContext, GridDecision } from "./grid-context.ts";
 
 /**
  * The most stages. A hand-written GEMM of 1024 cubed in tiles of 64 x 128 x 64 reached 1.05 of cuBLAS on an H100 with
@@ -22,9 +23,17 @@ export const stage: GridDecision<"stage"> = {
   example: "3",
   schema: z.int().min(1).max(16),
   values: () => Array.from({ length: MOST }, (_, i) => i + 1),
-  // A band of weights that is staged as a whole needs no second stage.
-  suits: ({ mapping, sum }, { tile }, stages) =>
-    stages === 1 || !isBand(mapping.computation.rewriting?.kind) || tile[sum.axis] !== sum.elements,
+  suits: (context, { tile }, stages) => stageProblem(context, { tile, stage: stages }) === undefined,
   traits: ({ stage: stages }) => [`stages ${stages}`],
   print: String,
+  problem: stageProblem,
 };
+
+/** Why stages would never be filled; undefined when they are. */
+function stageProblem(
+  { mapping, sum }: GridContext,
+  { tile, stage: stages }: Pick<GridSchedule, "tile" | "stage">,
+): string | undefined {
+  const isWhole = isBand(mapping.computation.rewriting?.kind) && tile[sum.axis] === sum.elements;
+  return isWhole && stages > 1 ? "a band of weights that is staged as a whole needs no second stage" : undefined;
+}
