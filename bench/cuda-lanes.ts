@@ -6,6 +6,7 @@
  *     node dist/bench/cuda-lanes.js --out lanes.jsonl       filters 2 to 20, fifteen stencils, f32 and f64: 49 searches
  *     node dist/bench/cuda-lanes.js --cases "filter 5:f32,filter 5:f16"          pairs of f16 beside f32
  *     node dist/bench/cuda-lanes.js --cases "filter 9:f32,3d7pt:f64" --seconds 6
+ *     node dist/bench/cuda-lanes.js --cases "filter 9:f16" --kinds mappings,lanes           bands on Tensor Cores beside windows
  *     node dist/bench/cuda-lanes.js --report lanes.jsonl > lanes.md      a table, beside hand-picked kernels on an H200
  *
  * The search is the ordinary one over lane designs, and times are those of its finals. Every element of every kernel is
