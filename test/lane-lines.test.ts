@@ -45,14 +45,28 @@ describe("a window whose rows are lines in registers", () => {
   const image = make("conv2d-single", { h: 12, w: 128, r: 3, s: 3, pad: 1 });
 
   it.each([
-    // Four rows of data: two new vectors of each, or two more on either side of them.
-    ["carried", 4 * 2, 4 * 2 * 2],
-    ["loaded", 4 * (2 + 2), 4 * 2 * 2],
-  ] as const)("loads each element of a block once (%s), and shifts the rest", (lines, loads, shifts) => {
-    const inner = blocksOf(sourceOf(image, { lines })).find((text) => /< 3;/.test(text)) ?? "";
+    // Four rows of data: two new vectors of each, or two more on either side of them. A line is outside of the last block,
+    // and of the first one too unless lines are carried.
+    ["carried", 3, 4 * 2, 4 * 2 * 2],
+    ["loaded", 2, 4 * (2 + 2), 4 * 2 * 2],
+  ] as const)("loads each element of a block once (%s), and shifts the rest", (lines, blocks, loads, shifts) => {
+    const inner = blocksOf(sourceOf(image, { lines })).find((text) => text.includes(`< ${blocks};`)) ?? "";
     expect(inner.match(/_mm512_loadu_ps/g)).toHaveLength(loads);
     expect(inner.match(/lanes_from<(1|15)>/g)).toHaveLength(shifts);
     expect(inner).not.toContain("maskz");
+  });
+
+  it.each(["carried", "loaded", undefined] as const)("writes the ends of rows as whole blocks (%s)", (lines) => {
+    // Eight vectors in blocks of two; blocks of long windows are followed by single vectors.
+    const trips = (changes: Partial<LaneSchedule>): string[] =>
+      blocksOf(sourceOf(image, { lines, ...changes }))
+        .map((text) => /< (\d+);/.exec(text)?.[1] ?? "")
+        .slice(-3);
+    expect(trips({})).toEqual(lines === "carried" ? ["8", "3", "1"] : ["1", "2", "1"]);
+    const right = blocksOf(sourceOf(image, { lines })).at(-1) ?? "";
+    expect(right.match(/_mm512_storeu_ps/g)).toHaveLength(2 * 2);
+    expect(right.match(/maskz_loadu/g) ?? []).toHaveLength(lines === undefined ? 4 : 0);
+    expect(trips({ vectors: 8, rows: 3 })).toEqual(lines === "carried" ? ["1", "7", "1"] : ["1", "6", "1"]);
   });
 
   it("reads the planes between them once for all planes of a block, and says how far ahead it prefetches", () => {

@@ -18,10 +18,10 @@ import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { laneScheduleProblem } from "../schedule/lanes.ts";
+import { hasWideEnds, laneScheduleProblem } from "../schedule/lanes.ts";
 import { type TapSum, tapsOf } from "./taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign, type WindowPlacement } from "./window.ts";
-import { type Block, BlockWriter, type Origin, type Tall } from "./window-block.ts";
+import { BlockWriter, type Origin, stretchesOf, type Tall } from "./window-block.ts";
 import { LineWriter } from "./window-lines.ts";
 import { lowerSweep, planeAxis } from "./window-sweep.ts";
 
@@ -237,52 +237,25 @@ class WindowLoops {
     return { from: Math.max(from, stored.from, read.from), to: Math.min(to, stored.to, read.to) };
   }
 
-  /** All lane blocks of one block of rows: guarded at the left, whole blocks, single vectors, guarded at the right. */
+  /** All lane blocks of one block of rows. */
   private columns(at: Origin, tall: Tall, outermost: boolean): readonly Statement[] {
     const mode = outermost ? "parallel" : "serial";
     if (this.lines) return this.lines.columns(at, tall, mode);
     const { laneAxis } = this.sum;
     const { vectors } = this.schedule;
     const { outputs } = this.placement;
-    const extent = this.extent(laneAxis);
     const { from, to } = this.wholeVectors();
-    const first = Math.ceil(from / outputs) * outputs;
-    const end = to;
-    const wide = vectors * this.placement.outputs;
-    const blocks = Math.max(0, Math.floor((end - first) / wide));
-    const middle = first + blocks * wide;
-    const singles = vectors === 1 ? 0 : Math.max(0, Math.floor((end - middle) / this.placement.outputs));
-    const right = Math.min(extent, middle + singles * this.placement.outputs);
+    const [begin, end] = [Math.ceil(from / outputs), Math.floor(Math.max(0, to) / outputs)];
+    const all = Math.ceil(this.extent(laneAxis) / outputs);
     const name = this.write.names.fresh(`${laneAxis}_block`);
-    const over = (count: number, width: number, start: number, block: Block): readonly Statement[] =>
-      count === 0
-        ? []
-        : [
-            loop(
-              name,
-              count,
-              this.write.block(new Map([...at, [laneAxis, scaled(axis(name), width, start)]]), block),
-              mode,
-            ),
-          ];
-    const single = { ...tall, vectors: 1 };
+    const stretches = stretchesOf({ all, begin, end, vectors }, hasWideEnds(this.sum, this.schedule));
     return [
-      ...(blocks > 0 || singles > 0 ? this.write.loadWeights(at) : []),
-      ...over(Math.ceil(Math.min(first, extent) / this.placement.outputs), this.placement.outputs, 0, {
-        ...single,
-        interior: false,
+      ...(stretches.some(({ interior }) => interior) ? this.write.loadWeights(at) : []),
+      ...stretches.map(({ count, wide, from: start, interior }) => {
+        const here = scaled(axis(name), wide * outputs, start * outputs);
+        const block = { ...tall, vectors: wide, interior };
+        return loop(name, count, this.write.block(new Map([...at, [laneAxis, here]]), block), mode);
       }),
-      ...over(blocks, wide, first, { ...tall, vectors, interior: true }),
-      ...over(singles, this.placement.outputs, middle, { ...single, interior: true }),
-      ...over(
-        first >= extent ? 0 : Math.ceil((extent - right) / this.placement.outputs),
-        this.placement.outputs,
-        right,
-        {
-          ...single,
-          interior: false,
-        },
-      ),
     ];
   }
 

@@ -38,11 +38,51 @@ export interface Block {
   readonly rows: number;
   readonly planes: number;
   readonly vectors: number;
-  /** Whether weights are in vectors, and stores may be streaming. */
+  /** Whether weights are in vectors, and data are prefetched. */
   readonly interior: boolean;
 }
 
 export type Tall = Pick<Block, "rows" | "planes">;
+
+/** Vectors of outputs of a row, from `begin` to `end` of which nothing lies outside, and how wide blocks are. */
+export interface Row {
+  readonly all: number;
+  readonly begin: number;
+  readonly end: number;
+  readonly vectors: number;
+}
+
+/** Blocks of equal width that begin at the vector `from`. Whatever lies outside of others is tested. */
+export interface Stretch {
+  readonly from: number;
+  readonly count: number;
+  readonly wide: number;
+  readonly interior: boolean;
+}
+
+/**
+ * The blocks of a row. Where those at its ends are as wide, only the lanes of a load that lie outside are masked; of 32 vectors
+ * in blocks of 4, as many as 4 are computed one by one otherwise.
+ *
+ *     wide ends     [0 1 2 3] [4 5 6 7] ... [28 29 30 31]        single    0 [1 2 3 4] ... [25 26 27 28] 29 30 31
+ */
+export function stretchesOf({ all, begin, end, vectors }: Row, isWideAtEnds: boolean): readonly Stretch[] {
+  const stretches: Stretch[] = [];
+  const add = (from: number, to: number, wide: number, interior: boolean): number => {
+    const count = Math.max(0, Math.floor((to - from) / wide));
+    if (count > 0) stretches.push({ from, count, wide, interior });
+    return from + count * wide;
+  };
+  const blocks = Math.floor(all / vectors);
+  const isWide = isWideAtEnds && vectors > 1 && blocks > 0;
+  const first = isWide ? Math.min(blocks, Math.ceil(begin / vectors)) * vectors : Math.min(begin, all);
+  let at = add(0, first, isWide ? vectors : 1, isWide);
+  at = add(at, end, vectors, true);
+  if (isWide) at = add(at, all, vectors, true);
+  if (vectors > 1) at = add(at, end, 1, true);
+  add(at, all, 1, false);
+  return stretches;
+}
 
 /** A row of outputs of a block. */
 export interface OutputRow {

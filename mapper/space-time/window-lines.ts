@@ -17,8 +17,18 @@ import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import { extentsOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, binary, number, printExpr } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { hasWideEnds } from "../schedule/lanes.ts";
 import { shiftAt, type TapSum } from "./taps.ts";
-import { type Block, BlockWriter, groupBy, type Load, type Origin, outputRows, type Tall } from "./window-block.ts";
+import {
+  type Block,
+  BlockWriter,
+  groupBy,
+  type Load,
+  type Origin,
+  outputRows,
+  stretchesOf,
+  type Tall,
+} from "./window-block.ts";
 import { planeAxis } from "./window-sweep.ts";
 
 /** A row of data that a block reads. */
@@ -100,23 +110,17 @@ export class LineWriter extends BlockWriter {
     const end = Math.max(0, Math.min(Math.floor(extent / lanes), Math.floor(this.places / lanes) - first - kept));
     // What is carried into the first block may lie outside.
     const begin = isCarried ? 0 : Math.min(end, Math.max(0, -first));
-    const blocks = Math.floor((end - begin) / vectors);
-    const middle = begin + blocks * vectors;
     const name = this.names.fresh(`${sum.laneAxis}_block`);
-    const over = (count: number, wide: number, from: number, interior: boolean): readonly Statement[] => {
-      const here = binary("+", binary("*", axis(name), number(wide * lanes)), number(from * lanes));
-      const places: Origin = new Map([...at, [sum.laneAxis, here]]);
-      const block = { ...tall, vectors: wide, interior };
-      const body = count > 0 ? this.lineBlock(places, block, count === 1 ? from : undefined) : [];
-      return count > 0 ? [loop(name, count, [this.onLanes(body)], mode)] : [];
-    };
+    const stretches = stretchesOf({ all, begin, end, vectors }, hasWideEnds(sum, this.schedule));
     return [
       ...this.loadWeights(at),
       ...(isCarried ? [this.onLanes(this.firstLines(at, tall))] : []),
-      ...over(begin, 1, 0, false),
-      ...over(blocks, vectors, begin, true),
-      ...over(end - middle, 1, middle, true),
-      ...over(all - end, 1, end, false),
+      ...stretches.map(({ count, wide, from, interior }) => {
+        const here = binary("+", binary("*", axis(name), number(wide * lanes)), number(from * lanes));
+        const places: Origin = new Map([...at, [sum.laneAxis, here]]);
+        const body = this.lineBlock(places, { ...tall, vectors: wide, interior }, count === 1 ? from : undefined);
+        return loop(name, count, [this.onLanes(body)], mode);
+      }),
     ];
   }
 
