@@ -130,8 +130,7 @@ export async function trafficBound(
   for (const m of rest) if (m.status !== "ok") console.error(`${computation.name}: ${m.status} ${m.log}`);
   const [copied, moved] = [rest.slice(0, copies.kernels.length), rest.slice(copies.kernels.length)];
   const [copy, traffic] = [fastestOf(copied), fastestOf(moved)];
-  const schedule = schedules[moved.findIndex((m) => m === traffic)];
-  if (ours?.status !== "ok" || !copy || !traffic || !schedule) return undefined;
+  if (ours?.status !== "ok" || !copy || !traffic) return undefined;
   const [own] = moved;
   const ratio = (a: readonly number[], b: readonly number[]): number => summariseRatio(a, b, 1).median;
   return {
@@ -140,7 +139,7 @@ export async function trafficBound(
     trafficOfCopy: ratio(copy.samples, traffic.samples),
     ownOfCopy: own?.status === "ok" ? ratio(copy.samples, own.samples) : undefined,
     seconds: { kernel: ours.median, copy: copy.median, traffic: traffic.median },
-    schedule,
+    schedule: schedules[moved.indexOf(traffic)] ?? best,
     tried: moved.length,
   };
 }
