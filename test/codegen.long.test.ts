@@ -104,6 +104,24 @@ const ON = [
 ];
 
 describe("kernels, compiled and run, equal their equations", () => {
+  it.each([2, 3, 6])("with blocks of %i columns, which are turned in registers where they are stored", async (q) => {
+    const on = intrinsic("avx512.vpdpbusd");
+    const computation = typed("conv2d", on, { c: 8, k: 32, h: 6, w: 13, r: 3, s: 3 }, "NCHW");
+    const mapping = mappingOf(computation, on, "n <- k   k <- c");
+    const schedule = {
+      ...{ order: ["n", "k", "p", "q", "r", "s", "c"], block: { k: 2, q }, threads: 1 },
+      placement: { a: "padded", b: "tiled" } as const,
+    };
+    const kernel = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+    expect(kernel.source).toMatch(new RegExp(`turn_rows\\(out .*, ${q}, 16\\);`));
+    const measured = await runner.measure(
+      nativeTarget().isa.includes(on.isa) ? kernel : emulated(kernel, on),
+      await runner.reference(computation, 3),
+      QUICK,
+    );
+    expect(measured).toMatchObject({ status: "ok" });
+  });
+
   it.each(ON)(
     "on %s, by the CPU or under emulation",
     async (name) => {
