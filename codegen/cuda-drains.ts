@@ -147,6 +147,7 @@ function drainQuads(
   extents: Extents,
   count: number,
 ): Code[] {
+  if (count === 0) return [];
   const { c } = context;
   const { intrinsic, operand } = from;
   const held = heldElements(intrinsic, operand);
