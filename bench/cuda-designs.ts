@@ -92,6 +92,8 @@ const NEUTRAL =
 
 const machine = nvidiaTarget(values.target);
 const intrinsics = usableIntrinsics(machine);
+/** Copies are of multiples of so many bytes. */
+const COPIED = 2 ** 16;
 /** Schedules of the best dataflows, of others, and of windows. */
 const [OF_BEST, DATAFLOWS, WINDOWS] = [4, 6, 5];
 
@@ -194,10 +196,10 @@ async function run(): Promise<void> {
       continue;
     }
     const computation = caseOf(name, dtype);
-    const bytes = bytesMoved(computation);
-    if (!values.emulated && !copied.has(bytes)) {
+    const bytes = COPIED * Math.round(bytesMoved(computation) / 2 / COPIED);
+    if (!values.emulated && bytes > 0 && !copied.has(bytes)) {
       copied.add(bytes);
-      for (const line of await copies(4 * Math.round(bytes / 8), runner, workdir)) write(line);
+      for (const line of await copies(bytes, runner, workdir)) write(line);
     }
     const isFetched = stencils.includes(text);
     const tried = isFetched

@@ -6,6 +6,7 @@ import {
   type CandidateKinds,
   isArray,
   type LaneCandidate,
+  type LaneSchedule,
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -14,6 +15,7 @@ import type { Steps } from "../abstraction/steps.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { warpArraySeconds } from "../perfmodel/warp-arrays.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
+import type { LaneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { warpSpace } from "../tuner/warp-candidates.ts";
 import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
@@ -49,7 +51,10 @@ export function* besideWarps(
   const windows = multiplyAdd && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   // As on a CPU: where a window runs, the named designs are the best ones, unless lanes are asked for.
   const others = !computation.time && (every || (!windows && isWide(computation)));
-  const found = others ? yield* warpArrayCandidates(computation, { intrinsics, every, machine }) : undefined;
+  const window = windows && !("rule" in lanes) ? bestWindow(lanes) : undefined;
+  const found = others
+    ? yield* warpArrayCandidates(computation, { intrinsics, every, machine, window: window?.seconds })
+    : undefined;
   const arrays = found && !("rule" in found) ? found : undefined;
   if (!windows && !arrays) {
     if (space) return space;
@@ -68,6 +73,11 @@ export function* besideWarps(
     arrays?.space ?? emptySpace<ArrayCandidate>(),
     (c): c is LaneCandidate => !isArray(c),
   );
+  // The window that is expected to be the fastest is measured before the dataflows of transforms.
+  const representatives =
+    arrays && window && multiplyAdd
+      ? [{ kind: "lanes" as const, intrinsic: multiplyAdd.name, schedule: window.schedule }]
+      : [];
   const mappings = (): SessionSpace => {
     if (!space) throw new Error("internal: a candidate of another space in that of lanes");
     return space;
@@ -80,6 +90,7 @@ export function* besideWarps(
       designs,
       (c): c is Mapped => !isOnLanes(c),
     ),
+    representatives: [...representatives, ...(designs.representatives ?? [])],
     intrinsics: [...new Set([...(space?.intrinsics ?? []), ...onLanes])],
     intrinsicOf: (c) => {
       if (!isOnLanes(c)) return mappings().intrinsicOf(c);
@@ -113,4 +124,15 @@ export function warpExpectation(computation: Computation, candidate: OnLanes, ma
   }
   const space = (computation.time ? warpStepSpace : warpSpace)(computation, machine);
   return "rule" in space ? undefined : space.expectedSeconds(candidate.schedule);
+}
+
+/** The window that the model expects to be the fastest, with the usual blocks. */
+function bestWindow(windows: LaneSpace): { readonly schedule: LaneSchedule; readonly seconds: number } | undefined {
+  return [...windows.all()]
+    .filter((s) => s.warps === undefined && s.prefetchSteps === undefined)
+    .map((schedule) => ({ schedule, seconds: windows.expectedSeconds(schedule) }))
+    .reduce<{ schedule: LaneSchedule; seconds: number } | undefined>(
+      (a, b) => (a === undefined || b.seconds < a.seconds ? b : a),
+      undefined,
+    );
 }

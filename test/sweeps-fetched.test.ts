@@ -57,13 +57,14 @@ describe("rows fetched ahead of a sweep", () => {
     );
   });
 
-  it("are expected to hide latency where warps are few, and to cost their instructions elsewhere", () => {
+  it("are expected to gain one step ahead, and to leave the cache again when far ahead", () => {
     const space = warpSpace(laneCase("3d13pt", 8192, 512, "f64"), nvidiaTarget("h100"));
     if ("rule" in space) throw new Error(space.because);
     const usual = [...space.all()].filter((s) => s.sweep !== undefined && !s.prefetchSteps && !s.warps);
-    const gains = usual.map((s) => space.expectedSeconds(s) / space.expectedSeconds({ ...s, prefetchSteps: 2 }));
+    const gains = usual.map((s) => space.expectedSeconds(s) / space.expectedSeconds({ ...s, prefetchSteps: 1 }));
     expect(Math.max(...gains)).toBeGreaterThan(1.01);
-    expect(Math.min(...gains)).toBeLessThan(1);
+    const far = usual.map((s) => space.expectedSeconds(s) / space.expectedSeconds({ ...s, prefetchSteps: 4 }));
+    expect(Math.min(...far)).toBeLessThan(0.9);
     expect([...space.all()].some((s) => s.prefetchSteps === 2 && s.warps === 8)).toBe(true);
   });
 });

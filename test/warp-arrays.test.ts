@@ -45,19 +45,28 @@ const kernelOf = (computation: Computation, schedule: ArraySchedule) =>
 const LINE = make("conv1d-single", { l: 200, r: 5 });
 
 describe("a search on a GPU", () => {
+  const multiplyAdds = intrinsics.filter((i) => i.name.startsWith("cuda.fma."));
+
   function drawn(computation: Computation, kinds: "all" | "lanes"): readonly Candidate[] {
     const space = finished(
-      sessionSpace(computation, { machine: H100, intrinsics, threads: 1, seed: 1, kinds, keeps: () => false }),
+      sessionSpace(computation, { machine: H100, intrinsics: multiplyAdds, threads: 1, seed: 1, kinds }),
     );
     if (isRefusals(space)) throw new Error(space.map((r) => r.because).join());
     const random = seededRandom(1);
-    return [...(space.promising ?? []), ...Array.from({ length: 20 }, () => space.random(random))];
+    const drawn = Array.from({ length: 20 }, () => space.random(random));
+    return [...(space.representatives ?? []), ...(space.promising ?? []), ...drawn];
   }
 
   it("has designs by transforms beside windows when lanes are asked for, and alone where no window runs", () => {
     const both = drawn(LINE, "lanes");
     expect([both.some(isArray), both.some((c) => !isArray(c))]).toEqual([true, true]);
     expect(drawn(LINE, "all").some(isArray)).toBe(false);
+    // The best window is measured first.
+    expect(both[0]).toMatchObject({ schedule: { dataflow: expect.any(String) } });
+    const channels = drawn(make("conv1d", { n: 16, c: 32, k: 64, l: 4096, r: 9 }), "lanes");
+    expect([channels.slice(0, 2).map(isArray), channels.some((c) => !isArray(c))]).toEqual([[false, true], true]);
+    const filter = drawn(make("conv2d-single", { h: 8192, w: 8192, r: 9, s: 9 }), "lanes");
+    expect(filter.some(isArray)).toBe(false);
     const depthwise = make("depthwise-conv2d", { n: 1, c: 3, h: 9, w: 40, m: 1 });
     expect(new Set(drawn(depthwise, "lanes").map(isArray))).toEqual(new Set([true]));
     expect(drawn(depthwise, "all").some(isArray)).toBe(true);

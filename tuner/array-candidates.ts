@@ -10,7 +10,6 @@ import { type Computation, extentsOf, outputOf } from "../abstraction/computatio
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { axesIn } from "../abstraction/expression.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { pick, type Random } from "../abstraction/random.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/space-time/array-designs.ts";
@@ -82,9 +81,8 @@ export interface DesignMachine {
   variantsOf(schedule: ArraySchedule): readonly ArraySchedule[];
   secondsOf(array: LaneArray, schedule: ArraySchedule): number;
   costsOf(array: LaneArray, schedule: ArraySchedule): ArrayCosts;
-  lowered(array: LaneArray, schedule: ArraySchedule): LoopNest;
-  /** Seconds that only the nest tells. */
-  scatteredSecondsOf(nest: LoopNest, schedule: ArraySchedule): number;
+  /** What is known of its text; undefined when the design does not fit. */
+  written(schedule: ArraySchedule): Written | undefined;
 }
 
 /** The space on the vectors of a CPU, or why lanes have no design for a computation; see {@link designSpaceOn}. */
@@ -102,8 +100,17 @@ export function* arraySpaceOf(
       variantsOf: () => [],
       secondsOf: (array, schedule) => arraySeconds(array, schedule, target, vectors),
       costsOf: (array, schedule) => arrayCosts(array, schedule, target, vectors),
-      lowered: (array, { inputs }) => lowerPlaced(computation, array, inputs, leastLaneBytes(vectors) === 2),
-      scatteredSecondsOf: (nest, schedule) => scatteredSeconds(nest, computation, schedule.threads, target),
+      // Lowering a design takes milliseconds, so only drawn schedules are examined.
+      written: (schedule) => {
+        const placed = placeArray(computation, schedule);
+        if (!placed.ok) return undefined;
+        const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
+        return {
+          isTooLong: tooLongToWrite(nest) !== undefined,
+          size: vectorsWritten(nest.body),
+          scatteredSeconds: scatteredSeconds(nest, computation, schedule.threads, target),
+        };
+      },
     },
     mixed,
   );
@@ -168,17 +175,7 @@ export function* designSpaceOn(
       const array = placedOf(schedule);
       return array && machine.secondsOf(array, schedule);
     },
-    // Lowering a design takes milliseconds, so only drawn schedules are examined.
-    (schedule) => {
-      const array = placedOf(schedule);
-      if (!array) return undefined;
-      const nest = machine.lowered(array, schedule);
-      return {
-        isTooLong: tooLongToWrite(nest) !== undefined,
-        size: vectorsWritten(nest.body),
-        scatteredSeconds: machine.scatteredSecondsOf(nest, schedule),
-      };
-    },
+    machine.written,
   );
 }
 
@@ -226,10 +223,11 @@ export function bestOfEach({ ranked }: Pick<ArraySpaceOfDesigns, "ranked">): Pri
 }
 
 /** What the nest of a schedule tells. */
-interface Written {
+export interface Written {
   /** Whether it is too long to be generated. */
   readonly isTooLong: boolean;
   readonly size: number;
+  /** Seconds that only the nest tells. */
   readonly scatteredSeconds: number;
 }
 
@@ -240,6 +238,8 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
   readonly costs: (schedule: ArraySchedule) => ArrayCosts | undefined;
   private readonly estimate: (schedule: ArraySchedule) => number | undefined;
   private readonly known: ReadonlyMap<string, number>;
+  /** Texts of what mutations compare, for each ranked schedule. */
+  private readonly texts: readonly { readonly transform: string; readonly beside: string }[];
   private readonly write: (schedule: ArraySchedule) => Written | undefined;
   private readonly written = new Map<string, Written | undefined>();
 
@@ -256,6 +256,9 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
     this.ranked = ranked;
     this.costs = costs;
     this.estimate = estimate;
+    this.texts = ranked.map(({ schedule: { transform, beside } }) => ({
+      ...{ transform: canonicalJson(transform), beside: canonicalJson(beside) },
+    }));
     this.known = new Map(ranked.map(({ schedule, seconds }) => [canonicalJson(schedule), seconds]));
   }
 
@@ -280,12 +283,12 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
 
   /** The same design with another number of passes side by side, or another design with the same number. */
   mutate(schedule: ArraySchedule, random: Random): ArraySchedule {
-    const of = (s: ArraySchedule): string => canonicalJson(s.transform);
-    const [own, beside] = [of(schedule), canonicalJson(schedule.beside)];
+    const [own, beside] = [canonicalJson(schedule.transform), canonicalJson(schedule.beside)];
     const sameDesign = random() < 0.5;
-    const near = this.ranked.filter(({ schedule: s }) =>
-      sameDesign ? of(s) === own : canonicalJson(s.beside) === beside && s.inputs === schedule.inputs,
-    );
+    const near = this.ranked.filter(({ schedule: s }, i) => {
+      const said = this.texts[i];
+      return sameDesign ? said?.transform === own : said?.beside === beside && s.inputs === schedule.inputs;
+    });
     return this.drawn(random, near) ?? schedule;
   }
 

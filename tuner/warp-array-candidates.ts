@@ -10,7 +10,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
-import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
+import { MOST_UNROLLED_STEPS } from "../mapper/space-time/lower.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { warpArrayCosts, warpArraySeconds } from "../perfmodel/warp-arrays.ts";
 import { type ArraySpaceOfDesigns, designSpaceOn } from "./array-candidates.ts";
@@ -49,8 +49,11 @@ export function* warpArraySpace(
       variantsOf: (schedule) => OTHER_WARPS.map((warps) => ({ ...schedule, warps })),
       secondsOf: (array, schedule) => warpArraySeconds(array, schedule, target),
       costsOf: (array, schedule) => warpArrayCosts(array, schedule, target),
-      lowered: (array, { inputs }) => lowerPlaced(computation, array, inputs, false, "guarded"),
-      scatteredSecondsOf: () => 0,
+      // Every thread tests its own conditions, so no design is longer than its steps.
+      written: ({ beside }) => ({
+        size: Object.values(beside).reduce((n, count) => n * count, MOST_UNROLLED_STEPS),
+        ...{ isTooLong: false, scatteredSeconds: 0 },
+      }),
     },
     mixed,
   );

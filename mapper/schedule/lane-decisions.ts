@@ -197,7 +197,8 @@ const ahead: Searched<"ahead"> = {
   print: (steps) => steps?.toString(),
 };
 
-const PREFETCHED = [2, 6] as const;
+/** Of 3d13pt in f64, one step is fastest; two gain in blocks of eight warps, and more lose (an H100, 2026-11-24). */
+const PREFETCHED = [1, 2] as const;
 
 const prefetchSteps: Searched<"prefetchSteps"> = {
   name: "prefetchSteps",
