@@ -146,10 +146,10 @@ function fetchedOf(computation: Computation, dtype: DType): Tried[] {
   const space = warpSpace(computation, machine);
   if (!multiplyAdd || !verdict.ok || "rule" in space) return [];
   const wide = dtype === "f64" ? [1, 2] : [2, 4];
-  const shapes = wide.flatMap((each) => [2, 4].flatMap((rows) => [32, 64].map((sweep) => ({ each, rows, sweep }))));
+  const shapes = wide.flatMap((each) => [2, 4].flatMap((rows) => [16, 32].map((sweep) => ({ each, rows, sweep }))));
   const ways = [
-    ...[undefined, 1, 2, 4, 8].map((prefetchSteps) => ({ prefetchSteps, warps: undefined })),
-    ...[2, 8, 16].map((warps) => ({ prefetchSteps: 2, warps })),
+    ...[undefined, 1, 2, 4].map((prefetchSteps) => ({ prefetchSteps, warps: undefined })),
+    ...[undefined, 1, 2].map((prefetchSteps) => ({ prefetchSteps, warps: 8 })),
   ];
   return shapes.flatMap(({ each, rows, sweep }) =>
     ways.flatMap(({ prefetchSteps, warps }): Tried[] => {
