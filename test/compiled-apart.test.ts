@@ -58,7 +58,7 @@ describe.skipIf(process.arch !== "x64")("a kernel compiled apart", () => {
         .replaceAll(/\.L\w+/g, ".L")
         .replaceAll(/^# \d+ ".*\n/gm, "");
       return new Map(
-        [...assembly.matchAll(/^([a-z_][\w.]*):\n([^]*?)\n\s*\.size\s/gim)].map(([, name = "", body = ""]) => [
+        [...assembly.matchAll(/^([a-z_][\w.]*):\n([\s\S]*?)\n\s*\.size\s/gim)].map(([, name = "", body = ""]) => [
           name,
           body,
         ]),
