@@ -54,7 +54,7 @@ describe("a workload is called", () => {
     ],
     [
       equation({ tensors: { a: { dtype: "u8", shape: [64, 20] }, b: { dtype: "s8", constant: true } } }),
-      "c[m,n] += s32(a[m,k]) * s32(b[k,n]), m 64 n 32 k 16, u8s8->s32, c:s32[64,32]@m*32+n a:u8[64,20]@m*20+k b:s8[16,32]@k*32+n constant",
+      "c[m,n] += s32(a[m,k]) * s32(b[k,n]), m 64 n 32 k 16, u8s8->s32, a:u8[64,20]@m*20+k b constant",
     ],
   ])("by everything that tells it apart: %#", (described, label) => {
     expect(labelOf(described)).toBe(label);
