@@ -60,7 +60,7 @@ function sweeps(sum: TapSum): LaneSchedule[] {
 
 /**
  * Most taps of a window for which rows fetched ahead and other blocks are tried. Larger ones are bound by arithmetic: a search of 4 s for a filter of 9
- * tried three shapes in all their variants, and found 275 us where one without them had found 240 (an H100, 2026-11-24).
+ * tried two shapes in all their variants, and found 275 us where one without them had found 240 (an H100, 2026-11-24).
  */
 const MOST_TAPS_WAITING = 32;
 
