@@ -6,7 +6,7 @@
  *     await trafficBound(computation, best, others, copies, settings)      { ofCopy: 0.84, trafficOfCopy: 0.88, ... }
  */
 
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { canonicalJson, type LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -131,7 +131,9 @@ export async function trafficBound(
   const [copied, moved] = [rest.slice(0, copies.kernels.length), rest.slice(copies.kernels.length)];
   const [copy, traffic] = [fastestOf(copied), fastestOf(moved)];
   if (ours?.status !== "ok" || !copy || !traffic) return undefined;
-  const [own] = moved;
+  // Its own order is not among them where it is of another dataflow.
+  const unrolled = canonicalJson({ ...best, rolled: [], weights: "memory" });
+  const own = moved[schedules.findIndex((s) => canonicalJson(s) === unrolled)];
   const ratio = (a: readonly number[], b: readonly number[]): number => summariseRatio(a, b, 1).median;
   return {
     ofCopy: ratio(copy.samples, ours.samples),

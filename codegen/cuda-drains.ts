@@ -19,6 +19,7 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand } from "../abstraction/intrinsic.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import { type Code, code, indented, list, NOTHING } from "../abstraction/source-text.ts";
 import { type CopyContext, vectorAt } from "./cuda-copies.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";
@@ -175,17 +176,18 @@ function drainQuads(
   context.aligned(equation.target.tensor, QUAD * WORD);
   for (const { tensor } of besides) context.aligned(tensor, QUAD * WORD);
   const stores = groups.map(({ first, to }, group): Code[] => {
-    const own = besides.map(({ tensor, words }): [string, Code] => [tensor, code`${words}[${group % AT_ONCE}]`]);
+    const own = besides.map(({ words, ...input }) => ({ ...input, words: code`${words}[${group % AT_ONCE}]` }));
     const words = Array.from({ length: QUAD }, (_, j) => {
       const e = first + 4 * j;
       const word = [0, 1].map((i) => withBeside(c, own, j, i, () => result(e + i)));
-      return code`(unsigned)${word[0] ?? NOTHING} | (unsigned)${word[1] ?? NOTHING} << 16`;
+      const [low, high] = word.map((half = NOTHING) => (dtype === "s16" ? code`(uint16_t)(${half})` : half));
+      return code`(unsigned)${low ?? NOTHING} | (unsigned)${high ?? NOTHING} << 16`;
     });
     const stored = code`*(Piece<unsigned, 4>*)&${c.tensor(equation.target.tensor)}[${to.at}] = {{words[0], words[1], words[2], words[3]}};`;
     return [
       code`{`,
       ...indented([
-        ...own.map(([, name]) => code`exchange_in_quad(${name});`),
+        ...own.map(({ words }) => code`exchange_in_quad(${words});`),
         code`unsigned words[4] = {${list(words)}};`,
         code`exchange_in_quad(words);`,
         ...guarded(to.guards, [stored]),
@@ -216,6 +218,7 @@ const AT_ONCE = 4;
 /** An input that the epilogue reads at the place of the result. */
 interface BesideSum {
   readonly tensor: string;
+  readonly dtype: DType;
   /** The array that holds its words. */
   readonly words: Code;
 }
@@ -237,21 +240,17 @@ function besideSums({ target, value }: Drain["equation"], { element }: Drained, 
     const tensor = c.tensorNamed(name);
     const isAlone = read.every((other, j) => j === i || other.tensor !== name);
     const fits = tensor && isAlone && bytesOf(tensor.dtype) === 2 && lies(tensor, index) === lies(output, target.index);
-    return fits ? [{ tensor: name, words: code`beside_${i}` }] : [];
+    return fits ? [{ tensor: name, dtype: tensor.dtype, words: code`beside_${i}` }] : [];
   });
 }
 
 /** Prints with one half of word `j` of each input that is held in words. */
-function withBeside(
-  c: CudaExpressions,
-  held: readonly (readonly [string, Code])[],
-  j: number,
-  half: number,
-  print: () => Code,
-): Code {
+function withBeside(c: CudaExpressions, held: readonly BesideSum[], j: number, half: number, print: () => Code): Code {
   c.heldBeside = ({ tensor }) => {
-    const words = held.find(([name]) => name === tensor)?.[1];
-    return words && code`(uint16_t)${half === 0 ? code`${words}[${j}]` : code`(${words}[${j}] >> 16)`}`;
+    const found = held.find((input) => input.tensor === tensor);
+    if (!found) return undefined;
+    const { dtype, words } = found;
+    return code`(${C_TYPES[dtype]})${half === 0 ? code`${words}[${j}]` : code`(${words}[${j}] >> 16)`}`;
   };
   try {
     return print();

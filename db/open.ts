@@ -76,7 +76,6 @@ export function openDatabase(
   const seals = sealsOf(options.key);
   const latest = latestOf(migrations);
   checkPath(path, readonly, options.existing ?? readonly);
-  const isNew = !readonly && path !== ":memory:" && !existsSync(path);
   // A reader creates these files but cannot remove them, so only a writer may create them.
   const leavesLog = readonly && path !== ":memory:" && !existsSync(`${path}-wal`);
   const open = (look: boolean): Sqlite.Database => {
@@ -87,6 +86,7 @@ export function openDatabase(
     return sqlite;
   };
   return patiently(path, patience, "opening it", () => {
+    const isNew = !readonly && path !== ":memory:" && !existsSync(path);
     let sqlite = open(readonly);
     try {
       // 1. Whose file it is, and its version; nothing is written before that is known.
@@ -235,13 +235,17 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
   }
 }
 
+/** SQLite's page, of which a file has one as soon as its journal mode is set. */
+const FIRST_PAGE_BYTES = 4096;
+
 /** Whether nothing was committed to a file that a full disk did not let begin. Another process may have begun it meanwhile. */
 function holdsNothing(sqlite: Sqlite.Database, path: string): boolean {
   try {
     return recognise(sqlite, path) === 0;
   } catch {
-    // Without room for the -shm file nothing can be read; nor can anybody have written if the log is empty.
-    return (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0;
+    // Without room for the -shm file nothing can be read. Nobody has committed if the log is empty and the file holds no more than its first page.
+    const sizeOf = (file: string): number => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+    return sizeOf(`${path}-wal`) === 0 && sizeOf(path) <= FIRST_PAGE_BYTES;
   }
 }
 

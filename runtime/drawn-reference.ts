@@ -100,6 +100,7 @@ export async function drawnReference(
   const names = SETS.filter((name) => options.sets?.includes(name) ?? true);
   if (rule === "exact") {
     const wanted = names.filter((name) => name !== "exact").map((name) => ({ name, largest: 0, within: 0 }));
+    if (wanted.length === 0) throw new Error("internal: no set of inputs is left to check with");
     return referenceOf(computation, names, await storedSets(computation, seed, wanted, options));
   }
   const { time } = computation;

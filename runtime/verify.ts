@@ -106,6 +106,7 @@ export async function referenceFor(
     ? ["random", "extreme"]
     : ["exact", "random", "extreme"];
   const wanted = names.filter((name) => options.sets?.includes(name) ?? true);
+  if (wanted.length === 0) throw new Error("internal: no set of inputs is left to check with");
   const { time } = computation;
   const evaluate = evaluatorWith(options);
   const bound = await boundOf(partsOf(computation).sum, evaluate);

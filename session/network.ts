@@ -129,7 +129,8 @@ function dividedRecord(computation: Computation, records: Records, threads: numb
     const candidate = { ...trial.candidate, schedule: { ...trial.candidate.schedule, threads } };
     return [{ trial, candidate, seconds: (trial.measurement.median * count) / threads }];
   });
-  return found.sort((a, b) => a.seconds - b.seconds)[0];
+  const isHere = ({ trial }: Divided): number => Number(trial.provenance === "here");
+  return found.sort((a, b) => isHere(b) - isHere(a) || a.seconds - b.seconds)[0];
 }
 
 /** The program with each step in the form that is fastest by the records. @param exact whether each step must be computed as its equation says */
@@ -149,17 +150,14 @@ export function inRecordedForms(program: Program, records: Records, threads = 1,
   return inBestForms(program, formsIn(program, exact), costs);
 }
 
-/** Seconds of the fastest measured kernel, if any. @param imported whether records that were not measured here count */
+/** Seconds of the fastest kernel that was measured here, if any. */
 export function recordedSeconds(
   computation: Computation,
   records: Records,
   of: Parameters<typeof bestRecord>[2],
-  imported: boolean,
 ): number | undefined {
   const trial = bestRecord(computation, records, of);
-  return trial?.measurement.status === "ok" && (imported || trial.provenance === "here")
-    ? trial.measurement.median
-    : undefined;
+  return trial?.measurement.status === "ok" && trial.provenance === "here" ? trial.measurement.median : undefined;
 }
 
 /** The fastest measured kernel, if any. @param onGpu whether GPU kernels or CPU kernels are meant */

@@ -73,6 +73,8 @@ interface Taught {
   readonly machine: Target;
   readonly calibration: Calibration | undefined;
   readonly trustImported: boolean;
+  /** Whether similar computations count, and not only records of the same one. */
+  readonly similar: boolean;
 }
 
 /** The space with its model corrected by similar computations, except on a GPU, and the schedules to try first. */

@@ -165,7 +165,7 @@ export async function replayRun(
   const witness = new Witness(own);
   const store = storeOf(earlier);
   const result = await searchAgain({ space, strategy, run, store, budget, earlyStop, batch, witness, onEvent });
-  const ended = witness.complete && result.status === "interrupted";
+  const ended = witness.complete && (result.status === "interrupted" || result.status === "time-spent");
   return {
     run,
     trials: result.trials,
@@ -212,8 +212,13 @@ function searchAgain({
     ...(earlyStop ? {} : { earlyStop: false as const }),
     ...(batch === undefined ? {} : { batch }),
     signal: controller.signal,
-    async *measure(batch): AsyncGenerator<Measurement> {
+    async *measure(batch): AsyncGenerator<Measurement | undefined> {
+      const isCut = witness.endsIn(batch);
       for (const candidate of batch) {
+        if (isCut && !witness.has(candidate)) {
+          yield undefined;
+          continue;
+        }
         const measurement = witness.answer(candidate);
         if (!measurement) {
           controller.abort();
@@ -254,6 +259,16 @@ class Witness {
   /** Whether every trial of the run was requested. */
   get complete(): boolean {
     return this.left.size === 0;
+  }
+
+  /** Whether all that is left of the record is in this round, so that the run had no time for the other candidates of it. */
+  endsIn(batch: readonly Candidate[]): boolean {
+    const asked = new Set(batch.map((candidate) => candidateKey(candidate)));
+    return this.left.size > 0 && [...this.left.keys()].every((key) => asked.has(key));
+  }
+
+  has(candidate: Candidate): boolean {
+    return this.byKey.has(candidateKey(candidate));
   }
 
   /** The run's measurement of a candidate; undefined when it never measured it. */

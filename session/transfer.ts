@@ -58,6 +58,8 @@ interface Sought {
   readonly intrinsics: readonly Intrinsic[];
   /** Whether imported records count too. */
   readonly trustImported: boolean;
+  /** Whether similar computations count, and not only records of the same one. */
+  readonly similar: boolean;
 }
 
 /** A record of a similar computation that the model understands. */
@@ -104,7 +106,9 @@ function trustedRecords(
 }
 
 /** The most similar other computations that have records, the most similar first. */
-function nearestOf(db: Database, { computation, environment, threads, intrinsics }: Sought): readonly Computation[] {
+function nearestOf(db: Database, sought: Sought): readonly Computation[] {
+  const { computation, environment, threads, intrinsics, similar } = sought;
+  if (!similar) return [];
   const conditions = { threads, trusted: { environment, intrinsics, policy: "exact" }, status: "ok" } as const;
   const others = new Map<string, { readonly other: Computation; readonly distance: number }>();
   for (const { workload } of queryTrials(db, { ...conditions, top: 1 })) {
@@ -207,8 +211,9 @@ export function transferredTo(
   prior: Correction,
 ): readonly Transferred[] {
   const expected = new Map<string, Transferred & { readonly seconds: number }>();
-  const own = near.filter(({ isOwn }) => isOwn);
-  for (const trials of groupBy(own.length > 0 ? own : near, ({ of }) => of)) {
+  // Its own records count for nothing where this space lacks their mappings.
+  const own = near.filter((one) => one.isOwn && space.carried?.(one.candidate, one.mapping) !== undefined);
+  for (const trials of groupBy(own.length > 0 ? own : near.filter(({ isOwn }) => !isOwn), ({ of }) => of)) {
     const least = Math.min(...trials.map(({ seconds }) => seconds));
     const ratioOf = ({ seconds, costs }: NearTrial): number => seconds / apply(prior, costs);
     const ratios = trials.map(ratioOf).sort((a, b) => a - b);

@@ -229,20 +229,18 @@ async function sideBySide(count: number, work: (goesOn: () => boolean) => Promis
   for (const end of ends) if (end.status === "rejected") throw end.reason;
 }
 
-/** Seconds of the best recorded kernel of each task, of those that a search may compare with. */
+/** Seconds of the best kernel of each task that was measured here. What imported records claim counts for nothing until it is measured. */
 function knownOnGpu(
   runner: Runner | CudaRunner | undefined,
   tasks: readonly Task[],
   gpu: Target,
-  { database, trustImported = false }: TuneNetworkOptions,
+  { database }: TuneNetworkOptions,
 ): readonly (number | undefined)[] {
   if (!runner || !("device" in runner)) return [];
   const db = openDatabase(database ?? DEFAULT_DATABASE);
   try {
     const records = { db, environment: gpuEnvironment(runner.device, gpu) };
-    return tasks.map(({ computation }) =>
-      recordedSeconds(computation, records, { threads: 1, onGpu: true }, trustImported),
-    );
+    return tasks.map(({ computation }) => recordedSeconds(computation, records, { threads: 1, onGpu: true }));
   } finally {
     db.close();
   }

@@ -269,16 +269,16 @@ async function prepare(
   const drawnInTime = isDoneBefore(drawing, answers.late);
   drawnInTime.catch(() => undefined);
   phase("enumerating");
-  const wanted = { calibration, machine: target, threads, seed, kinds, keeps };
+  const [wanted, transfer] = [{ calibration, machine: target, threads, seed, kinds, keeps }, options.transfer === true];
   const { value: found, cut } = known?.found
     ? { value: known.found, cut: undefined }
     : await enumerated(chooseSpace(computation, offered, wanted), started, options);
   if ("refused" in found) return found;
   const { chosen, before } = found;
   found.space.startFrom?.();
-  const sought = { computation, environment, threads, cache, offered, machine: target, calibration, trustImported };
+  const taught = { computation, environment, threads, cache, offered, machine: target, calibration, trustImported };
   const { space, learnt } =
-    options.transfer || trustImported ? taughtBy(db, found.space, sought) : { space: found.space };
+    transfer || trustImported ? taughtBy(db, found.space, { ...taught, similar: transfer }) : { space: found.space };
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain))
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");

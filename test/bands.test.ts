@@ -213,6 +213,18 @@ describe("a search for a filter of one channel", () => {
     expect(best && mappingOf(stated, best.candidate).id).toBe(best?.mapping?.id);
   });
 
+  it("leaves types without gathered fragments to their other matrix instructions", () => {
+    const f64 = (name: string) => ({ [name]: { dtype: "f64", constant: name === "w" } }) as const;
+    const stated = defineComputation({
+      equation: "out[p,q] += in[p+r,q+s] * w[r,s]",
+      extents: { p: 64, q: 64, r: 9, s: 9 },
+      tensors: { ...f64("in"), ...f64("w"), ...f64("out") },
+    });
+    const ranked = rankByModel(stated, { machine: nvidiaTarget("h100"), count: 50, kinds: "mappings" });
+    if ("refused" in ranked) throw new Error(JSON.stringify(ranked.refused));
+    expect(ranked.some(({ candidate }) => candidate.intrinsic.startsWith("wmma."))).toBe(true);
+  });
+
   it("measures the best window and the best product before all others, where either may win", () => {
     const machine = nvidiaTarget("h100");
     const kindsOf = (computation: Computation): (string | undefined)[] => {

@@ -64,12 +64,23 @@ async function recordedSearch(
     readonly seed?: number;
     readonly trials?: number;
     readonly stopAfter?: number;
+    /** Trials that the last round had no time for. */
+    readonly untimely?: readonly number[];
     readonly started?: number;
     readonly alter?: (prediction: Prediction | undefined, number: number) => Prediction | undefined;
     readonly into?: Database;
   } = {},
 ): Promise<Recorded> {
-  const { strategy = genetic, seed = 1, trials = 16, stopAfter, started = 1_700_000_000_000, alter, into = db } = given;
+  const {
+    strategy = genetic,
+    seed = 1,
+    trials = 16,
+    stopAfter,
+    untimely = [],
+    started = 1_700_000_000_000,
+    alter,
+    into = db,
+  } = given;
   const space = spaceOf(seed);
   const run = beginRun(into, {
     workload: SMALL,
@@ -93,7 +104,7 @@ async function recordedSearch(
     async *measure(batch) {
       for (const candidate of batch) {
         at += 10;
-        yield pretend(candidate);
+        yield untimely.includes((at - started) / 10) ? undefined : pretend(candidate);
       }
     },
     store: {
@@ -133,6 +144,16 @@ describe("a replay", () => {
     const recorded = await recordedSearch({ seed: 3, trials: 100, stopAfter: 11 });
     expect(recorded.keys).toHaveLength(11);
     const replayed = await replayRun(db, recorded.run);
+    expect(replayed).toMatchObject({ status: "recorded-end", divergence: undefined });
+    expect(replayed.trials.map((t) => t.key)).toEqual(recorded.keys);
+  });
+
+  it("ends with a round that there was no time to measure whole", async () => {
+    const file = openDatabase(shop.path("cut.db"));
+    const recorded = await recordedSearch({ seed: 3, trials: 100, untimely: [10, 12], into: file });
+    expect(recorded.keys.length).toBeGreaterThan(10);
+    const replayed = await replayRun(file, recorded.run);
+    file.close();
     expect(replayed).toMatchObject({ status: "recorded-end", divergence: undefined });
     expect(replayed.trials.map((t) => t.key)).toEqual(recorded.keys);
   });

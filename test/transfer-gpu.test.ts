@@ -43,7 +43,14 @@ function recorded(workload: Workload, candidate: Candidate, microseconds: number
 
 function transferred(workload: Workload, trustImported: boolean, space = spaceOf(workload)): string[] {
   const db = openDatabase(shop.path("automap.db"), { key: shop.path("own") });
-  const sought = { ...workload, environment: ENVIRONMENT, ...WARM, intrinsics: INTRINSICS, trustImported };
+  const sought = {
+    ...workload,
+    environment: ENVIRONMENT,
+    ...WARM,
+    intrinsics: INTRINSICS,
+    trustImported,
+    similar: true,
+  };
   const found = transferredOnGpu(db, sought, space);
   db.close();
   return found.map(({ candidate }) => candidateKey(candidate));

@@ -38,32 +38,37 @@ import { endsProblem, modulo, normal, replaced } from "./other-loops.ts";
 
 /**
  * The forms of a computation that are searched for mappings onto each of some instructions: those of {@link loopForms}. A filter of one channel
- * would fill a single column of a matrix instruction, so bands replace it where lanes can gather fragments, and other matrix instructions are left out
- * beside them.
+ * would fill a single column of a matrix instruction, so bands replace it where lanes can gather fragments, and other matrix instructions of the same
+ * types are left out beside them.
  */
 export function formsAmong(
   computation: Computation,
   intrinsics: readonly Intrinsic[],
 ): (intrinsic: Intrinsic) => readonly Computation[] {
-  const bands = intrinsics.some(gathers) ? knownBands(computation) : [];
+  const gathered = new Set(intrinsics.filter(gathers).map(typesOf));
+  const bands = gathered.size > 0 ? knownBands(computation) : [];
   return (intrinsic) => {
-    if (bands.length === 0 || intrinsic.scope === "thread") return knownForms(computation);
+    if (bands.length === 0 || intrinsic.scope === "thread" || !gathered.has(typesOf(intrinsic)))
+      return knownForms(computation);
     return gathers(intrinsic) && !intrinsics.some((other) => isDeeper(other, intrinsic)) ? bands : [];
   };
 }
 
 /** Whether an instruction sums more products of the same types. The sums of a band are whole for the deepest. */
 function isDeeper(other: Intrinsic, intrinsic: Intrinsic): boolean {
-  const typesOf = ({ operands }: Intrinsic): string => operands.map((o) => `${o.name} ${o.dtype}`).join();
   return gathers(other) && typesOf(other) === typesOf(intrinsic) && depthOf(other) > depthOf(intrinsic);
 }
+
+const typesOf = ({ operands }: Intrinsic): string => operands.map((o) => `${o.name} ${o.dtype}`).join();
 
 const depthOf = ({ computation }: Intrinsic): number =>
   computation.axes.reduce((n, a) => (a.kind === "reduce" ? n * a.extent : n), 1);
 
-/** Whether a warp issues the instruction on fragments that its lanes gather. */
-const gathers = ({ scope, operands }: Intrinsic): boolean =>
-  scope === "warp" && operands.every((o) => o.storage !== undefined && !readsShared(o));
+/** Whether a warp issues the instruction, which sums products, on fragments that its lanes gather. */
+const gathers = (intrinsic: Intrinsic): boolean =>
+  intrinsic.scope === "warp" &&
+  depthOf(intrinsic) > 1 &&
+  intrinsic.operands.every((o) => o.storage !== undefined && !readsShared(o));
 
 // Mappings are cached by computation, so every instruction is given the same one.
 const knownForms = memoised(loopForms);

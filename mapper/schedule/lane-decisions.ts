@@ -205,10 +205,10 @@ const prefetchSteps: Searched<"prefetchSteps"> = {
   label: "rows fetched",
   summary:
     "Steps of a sweep by which new rows are fetched into the last cache before they are loaded. This takes no registers, where steps written out take some for each load.",
-  example: "4 steps ahead",
+  example: "1 step ahead",
   schema: positive.optional(),
   values: (context) => (ofWarps(context) && sweptAxis(context.sum) ? [undefined, ...PREFETCHED] : [undefined]),
-  print: (steps) => (steps === undefined ? undefined : `${steps} steps ahead`),
+  print: (steps) => (steps === undefined ? undefined : `${steps} ${steps === 1 ? "step" : "steps"} ahead`),
 };
 
 const OTHER_WARPS = [2, 8] as const;
