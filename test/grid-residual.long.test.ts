@@ -5,7 +5,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { type Computation, defineComputation, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
@@ -49,7 +49,7 @@ const SCHEDULE: GridSchedule = {
 /** The kernel's text, and its results beside those of the equation. */
 async function run(
   computation: Computation,
-): Promise<{ readonly source: string; readonly got: unknown; readonly right: unknown }> {
+): Promise<{ readonly source: string; readonly got: unknown; readonly right: readonly number[] }> {
   const context = contextOf(computation);
   expect(gridProblem(context, SCHEDULE)).toBeUndefined();
   const kernel = generateCuda(computation, context.mapping.intrinsic, lowerGrid(context, SCHEDULE), { lines: [] });
@@ -73,5 +73,24 @@ describe("stores of quads with an input beside the sums", () => {
     const { source, got, right } = await run(product([96]));
     expect(got).toEqual(right);
     expect(source).not.toContain("take_words");
+  });
+
+  it("keep the sign of words of s16, read and written", async () => {
+    const stated = defineComputation({
+      equation: "sum[m,n] += f32(a[m,k]) * f32(b[k,n])",
+      epilogue: "out[m,n] = sat_s16(sum[m,n] + f32(other[m,n]))",
+      extents: { m: 70, n: 96, k: 32 },
+      tensors: {
+        a: { dtype: "f16" },
+        b: { dtype: "f16", constant: true },
+        sum: { dtype: "f32" },
+        other: { dtype: "s16" },
+        out: { dtype: "s16" },
+      },
+    });
+    const { source, got, right } = await run(stated);
+    expect(source).toContain("take_words(beside_0[1]");
+    expect(Math.min(...right)).toBeLessThan(0);
+    expect(got).toEqual(right);
   });
 });
