@@ -1,13 +1,14 @@
 /**
  * @file Networks tuned for two minutes from a database of other networks, beside the same search from an empty one and beside ONNX Runtime. All three
- * run in one process, in alternating batches.
+ * run in one process, in alternating batches, once their outputs agree.
  *
  *     npm run build && npm install --no-save onnxruntime-node
  *     node dist/bench/network-transfer.js --from networks.db --networks resnet18,mobilenet-v1 --out two-minutes        nine minutes
  *     node dist/bench/network-transfer.js --from networks.db --networks resnet50 --ways others                         without the empty one
  *
  * The search starts with a copy of the database without all records of the network's own computations, in every form and with any number of threads.
- * So a database of several networks, this one among them, serves as one of the others. The searches stay in OUT-NETWORK-WAY.db.
+ * So a database of several networks, this one among them, serves as one of the others. The searches stay in OUT-NETWORK-WAY.db. Each has a compile
+ * cache of its own, empty but for the machine's calibration, so that it compiles all that it measures, and reads the network anew.
  */
 
 import { existsSync, rmSync, writeFileSync } from "node:fs";
@@ -27,7 +28,9 @@ import { tuneNetwork } from "../session/tune-network.ts";
 import { builtNetwork, drawnInputs, inTurns } from "./built-network.ts";
 import { beforeOthers } from "./first.ts";
 import { readOptions, wordOf } from "./options.ts";
+import { withOwnCache } from "./own-cache.ts";
 import { loadOnnxRuntime, onnxNetwork, onnxTensors } from "./peers/onnxruntime.ts";
+import { differenceOf, toleranceOf } from "./same-outputs.ts";
 
 const { values } = readOptions({
   options: {
@@ -46,6 +49,8 @@ const { values } = readOptions({
     out: { type: "string", default: "network-transfer" },
   },
 });
+// Before the searches, which would be lost where the system does not allow it.
+if (values.first) await beforeOthers(() => Promise.resolve());
 const [seconds, threads, batches] = [Number(values.seconds), Number(values.threads), Number(values.batches)];
 const WAYS = { others: "from other networks", empty: "from nothing" } as const;
 const ways = values.ways.split(",").map((word) => wordOf("ways", word, Object.keys(WAYS) as (keyof typeof WAYS)[])); // its own keys
@@ -90,7 +95,9 @@ async function compared(network: string): Promise<Row> {
   const built: Awaited<ReturnType<typeof builtNetwork>>[] = [];
   try {
     for (const way of ways) {
-      await tuneNetwork(program, { seconds, threads, database: start[way] });
+      // Read anew: what a search derives from a computation is kept with it.
+      const searched = openGraph(graph).program;
+      await withOwnCache(() => tuneNetwork(searched, { seconds, threads, database: start[way] }));
       built.push(await builtNetwork(program, { database: start[way], threads, compiler }));
     }
     const time = (): Promise<Pick<Row, "times" | "onnxruntime" | "ratios">> =>
@@ -111,6 +118,8 @@ async function timesOf(program: Program, model: Uint8Array, folders: readonly st
   for (const folder of folders) nets.push(await loadNetwork(folder));
   const inputs = drawnInputs(program);
   const peer = await onnxNetwork(ort, model, { inputs, tensors: onnxTensors(program), threads });
+  await peer.run();
+  for (const net of nets) differenceOf(net.run(inputs), peer.outputs, toleranceOf(program));
   const [theirs = [], ...ours] = await inTurns([peer.run, ...nets.map((net) => () => net.run(inputs))], { batches });
   for (const net of nets) net.close();
   await peer.close();
@@ -156,7 +165,7 @@ ${cpus()[0]?.model.trim()}, batch 1, ${threads} thread${threads === 1 ? "" : "s"
 
     node dist/bench/network-transfer.js ${process.argv.slice(2).join(" ")}
 
-Records of a network's own tasks, which are in the database too, are left out before its search.
+Records of a network's own tasks, which are in the database too, are left out before its search. Each search has an empty compile cache, with the calibration of this machine. Outputs are compared with ONNX Runtime's before anything is timed.
 
 | network | own tasks left out | records of others | ONNX Runtime, ms | ${head.join(" | ")} |
 |---|---|---|---|${"---|".repeat(head.length)}

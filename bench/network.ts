@@ -25,7 +25,6 @@ import { bytesOfFile, readOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import type { Program } from "../network/program.ts";
 import type { Task } from "../network/tasks.ts";
-import type { NetworkArray } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { summarise, summariseRatio } from "../runtime/statistics.ts";
 import { loadNetwork } from "../session/load-network.ts";
@@ -36,6 +35,7 @@ import { beforeOthers } from "./first.ts";
 import { memoryProblem } from "./network-memory.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { loadOnnxRuntime, type OnnxArray, onnxNetwork, onnxTensors } from "./peers/onnxruntime.ts";
+import { differenceOf, toleranceOf } from "./same-outputs.ts";
 
 const { values } = readOptions({
   options: {
@@ -57,15 +57,11 @@ const { values } = readOptions({
     out: { type: "string", default: "networks" },
   },
 });
+// Before the searches, which would be lost where the system does not allow it.
+if (values.first) await beforeOthers(() => Promise.resolve());
 const dtype = wordOf("dtype", values.dtype, ["f32", "bf16"]);
 const [threads, batch, batches] = [Number(values.threads), Number(values.batch), Number(values.batches)];
 if (!Number.isSafeInteger(batch) || batch < 1) throw new UsageError(`--batch ${values.batch}: a batch is 1 or more`);
-/** Relative to the largest output: sums of thousands of products in another order. */
-const TOLERANCE = 1e-4;
-/** For networks in u8: a value halfway between two integers may be rounded to either. */
-const ROUNDED_TOLERANCE = 0.1;
-/** For factors with eight bits of precision, through the layers of a network. */
-const BRAIN_FLOAT_TOLERANCE = 0.05;
 /** After so many seconds no further turns begin. Three are always made. */
 const TURNS_SECONDS = 120;
 /** Calls that time every step: as many of these as take no longer than so many seconds, three at least. */
@@ -157,11 +153,7 @@ async function timesOf({ folder, program, choices }: Awaited<ReturnType<typeof b
   const peer = await onnxNetwork(ort, model, { inputs, tensors: onnxTensors(program), threads });
   const outputs = ours.run(inputs);
   await peer.run();
-  const isRounded = program.steps.some(({ output }) => output.type === "u8");
-  const tolerance = isRounded ? ROUNDED_TOLERANCE : dtype === "bf16" ? BRAIN_FLOAT_TOLERANCE : TOLERANCE;
-  const difference = Math.max(
-    ...Object.entries(outputs).map(([name, got]) => differenceOf(got, peer.outputs[name], tolerance)),
-  );
+  const difference = differenceOf(outputs, peer.outputs, toleranceOf(program, dtype));
   const [a = [], b = []] = await inTurns([() => ours.run(inputs, outputs), peer.run], {
     batches,
     seconds: TURNS_SECONDS,
@@ -173,19 +165,6 @@ async function timesOf({ folder, program, choices }: Awaited<ReturnType<typeof b
     ...{ turns: a.length, ...medians, ratio: summariseRatio(b, a, 1).median, difference },
     ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, { program, choices }) },
   };
-}
-
-/** The largest difference relative to the largest element. @throws Error when it exceeds rounding */
-function differenceOf(ours: NetworkArray, theirs: NetworkArray | undefined, tolerance = TOLERANCE): number {
-  let [most, largest] = [0, 0];
-  for (let i = 0; i < ours.length; i++) {
-    const [a, b] = [Number(ours[i]), Number(theirs?.[i] ?? Number.NaN)];
-    // Math.max keeps a NaN.
-    most = Math.max(most, Math.abs(a - b));
-    largest = Math.max(largest, Math.abs(b));
-  }
-  if (!(most <= tolerance * largest)) throw new Error(`outputs differ by ${most}, where the largest is ${largest}`);
-  return most === 0 ? 0 : most / largest;
 }
 
 async function stepsOf(

@@ -4,9 +4,10 @@
  *
  *     cudaReferenceSource(conv2d)      extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t)
  *
- * `low` and `high` are the smallest and largest accepted value for each element of the output's memory; memory that
- * holds no element is left untouched. The tolerance is that of verify.ts, and the arithmetic that of the interpreter
- * (`harness/arithmetic.h`). A test checks that both agree with the interpreter.
+ * `low` and `high` are the smallest and largest accepted value for each element of the output's memory. Memory that
+ * holds no element is left untouched, and so are elements whose sum is NaN, or infinite after rounding. The tolerance is
+ * that of verify.ts, and the arithmetic that of the interpreter (`harness/arithmetic.h`). A test checks that both agree
+ * with the interpreter.
  */
 
 import {
@@ -101,6 +102,8 @@ export function cudaReferenceSource(computation: Computation): SourceText {
     code`  if (point >= Int(${points})) return;`,
     ...kept.map((a, i) => code`  const Int ${axisName(a.name)} = ${digitOf(kept, i)};`),
     code`  const ${number} sum = sum_of.at(${argumentsOf(kept)});`,
+    // Its tolerance would be infinite, and intervals of NaN contain every number.
+    ...(isInteger(target.dtype) ? [] : [code`  if (${rule ? code`!is_finite(sum)` : code`is_nan(sum)`}) return;`]),
     code`  double least = double(sum), greatest = double(sum);`,
     ...(rule ? toleranceLines(rule, kept) : []),
     ...(epilogue ? epilogueLines(target, element) : []),

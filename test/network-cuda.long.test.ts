@@ -7,6 +7,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { defineComputation } from "../abstraction/computation.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
 import { bertBase } from "../network/models/bert.ts";
@@ -72,6 +73,17 @@ function moves(): Graph {
   net.output(net.node("ReduceMean", [c, net.whole("along", [1])], { keepdims: 0 }));
   net.output(net.node("Reshape", [c, net.constant("shape", [2], Float64Array.of(8, 6), "s64")]));
   net.output(net.node("Identity", [x]));
+  return net.graph;
+}
+
+/** A mask of infinities on a sum, and the largest of each row. */
+function masked(): Graph {
+  const net = new GraphBuilder("masked");
+  const x = net.input("x", [3, 4]);
+  const mask = net.constant("mask", [4], Float32Array.of(0, 0, Number.NEGATIVE_INFINITY, 1));
+  const sum = net.node("Add", [x, mask]);
+  net.output(sum);
+  net.output(net.node("ReduceMax", [sum, net.whole("along", [1])], { keepdims: 0 }));
   return net.graph;
 }
 
@@ -143,6 +155,43 @@ describe("the library of a network on a GPU", () => {
       said: expect.stringMatching(/^1 elements differ: the one at 7 in memory is /),
     });
     expect(judged).toContain("wrong");
+  });
+
+  it("leaves infinite answers to the CPU, which demands exactly them", async () => {
+    const { at, parts } = emitted(masked(), "masked");
+    const builder = { command: [nvcc] };
+    const { judge, judged } = await judgeOf();
+    expect(await proveNetwork(at, parts, compiler, { builder, judge })).toMatchObject({ status: "right" });
+    expect(judged[0]).toBe("3 elements have no bounds on a device: infinities and NaN among them");
+    const main = join(at, "masked_main.cu");
+    const text = readFileSync(main, "utf8");
+    // An infinity more in the input makes one masked element NaN and no other element different.
+    writeFileSync(main, text.replace(/(if \(int code = masked_run_host)/, "((uint16_t*)data[0])[6] = 0x7c00;\n  $1"));
+    expect(await proveNetwork(at, parts, compiler, { builder, judge })).toMatchObject({
+      status: "wrong",
+      said: "element 6 is NaN, and its equation gives -Infinity within 0",
+    });
+  });
+
+  it("does not call an output right to which a reference gives no bounds", async () => {
+    const { judge } = await judgeOf();
+    const product = defineComputation({
+      equation: "out[m] += a[m,k] * b[k]",
+      extents: { m: 3, k: 2 },
+      tensors: { a: "f32", b: "f32" },
+    });
+    const [row, vector, output] = ["row", "vector", "output"].map((name) => join(folder, `${name}.bin`));
+    const [most, least] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+    writeFileSync(row ?? "", new Uint8Array(Float32Array.of(1, 2, most, 1, most, least).buffer));
+    writeFileSync(vector ?? "", new Uint8Array(Float32Array.of(1, 1).buffer));
+    const judgedAs = async (...made: readonly number[]) => {
+      writeFileSync(output ?? "", new Uint8Array(Float32Array.from(made).buffer));
+      return (await judge([{ computation: product, output: output ?? "", inputs: [row ?? "", vector ?? ""] }]))[0];
+    };
+    const unjudged = { status: "unjudged", because: expect.stringMatching(/^2 elements have no bounds/) };
+    expect(await judgedAs(3, 17, 18)).toEqual(unjudged);
+    expect(await judgedAs(3, most, Number.NaN)).toEqual(unjudged);
+    expect(await judgedAs(4, most, Number.NaN)).toMatchObject({ status: "wrong" });
   });
 
   it("has a PyTorch module, a header and a script that agree on its tensors", () => {

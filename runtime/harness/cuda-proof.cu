@@ -2,9 +2,11 @@
  * Compares outputs that a program left in files with a reference kernel's bounds on the inputs that it had, on a device. The file it is given has
  * one output in each line, by words separated by tabs:
  *
- *     REFERENCE  f16  1024  OUTPUT  INPUT ...     a shared object with automap_reference; type, elements and file of the output; files of the inputs
+ *     REFERENCE  f16  1024  960  OUTPUT  INPUT ...     a shared object with automap_reference; type, elements of memory, elements of the tensor and
+ *                                                      file of the output; files of the inputs
  *
- * Files hold the bytes of tensors as they lie in memory. For every line one is printed: `right`, or `wrong COUNT FIRST VALUE LEAST MOST`.
+ * Files hold the bytes of tensors as they lie in memory. For every line one is printed: `right`, `wrong COUNT FIRST VALUE LEAST MOST`, or
+ * `unjudged COUNT` when so many elements have no bounds and the others are right.
  */
 
 #ifdef AUTOMAP_EMULATED_CUDA
@@ -14,6 +16,7 @@
 #endif
 #include <dlfcn.h>
 
+#include <cfloat>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -64,6 +67,14 @@ static void start(void (*kernel)(P...), int blocks, int threads, cudaStream_t st
   check(start_with(kernel, blocks, threads, stream, std::tuple<P...>(arguments...), std::index_sequence_for<P...>()), "cudaLaunchKernel");
 }
 
+/* Elements with bounds. Those of other elements are NaN, or leave out no number. */
+__global__ void count_bounded(const double* low, const double* high, size_t elements, unsigned long long* count) {
+  unsigned long long own = 0;
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < elements; i += (size_t)gridDim.x * blockDim.x)
+    own += low[i] <= high[i] && !(low[i] < -DBL_MAX && high[i] > DBL_MAX);
+  atomicAdd(count, own);
+}
+
 static double at(const double* bounds, unsigned long long i) {
   double value = 0;
   check(cudaMemcpy(&value, bounds + i, sizeof value, cudaMemcpyDeviceToHost), "reading a bound");
@@ -76,8 +87,9 @@ static void judge(const std::vector<std::string>& words, cudaStream_t stream) {
   if (!reference) fail("no reference in " + words[0] + ": " + dlerror());
   const Type type = type_of(words[1]);
   const size_t elements = std::stoull(words[2]), bytes = elements * sizeof(double);
+  const unsigned long long wanted = std::stoull(words[3]);
   std::vector<void*> tensors;
-  for (size_t i = 3; i < words.size(); i++) tensors.push_back(loaded(words[i]));
+  for (size_t i = 4; i < words.size(); i++) tensors.push_back(loaded(words[i]));
   double *low = (double*)memory(bytes), *high = (double*)memory(bytes), *one = (double*)memory(sizeof(double));
   Wrong* wrong = (Wrong*)memory(sizeof(Wrong));
   check(cudaMemset(low, POISON, bytes), "cudaMemset");
@@ -89,7 +101,14 @@ static void judge(const std::vector<std::string>& words, cudaStream_t stream) {
   start(compare, BLOCKS, THREADS, stream, tensors[0], type, elements, low, high, wrong);
   check(cudaStreamSynchronize(stream), "comparing");
   check(cudaMemcpy(&found, wrong, sizeof found, cudaMemcpyDeviceToHost), "cudaMemcpy");
-  if (found.count == 0) puts("right");
+  const Wrong none = {0, ~0ull};
+  unsigned long long bounded = 0;
+  check(cudaMemcpy(wrong, &none, sizeof none, cudaMemcpyHostToDevice), "cudaMemcpy");
+  start(count_bounded, BLOCKS, THREADS, stream, low, high, elements, &wrong->count);
+  check(cudaStreamSynchronize(stream), "counting");
+  check(cudaMemcpy(&bounded, &wrong->count, sizeof bounded, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  if (found.count == 0 && bounded == wanted) puts("right");
+  else if (found.count == 0) printf("unjudged %lld\n", (long long)(wanted - bounded));
   else {
     start(one_element, 1, 1, stream, tensors[0], type, (size_t)found.first, one);
     check(cudaStreamSynchronize(stream), "reading an element");
@@ -108,7 +127,7 @@ int main(int count, char** words) {
     std::istringstream in(line);
     std::vector<std::string> parts;
     for (std::string part; std::getline(in, part, '\t');) parts.push_back(part);
-    if (parts.size() < 4) fail("too few words in " + line);
+    if (parts.size() < 5) fail("too few words in " + line);
     judge(parts, stream);
   }
   return 0;

@@ -5,13 +5,20 @@
  *     const judge = await cudaJudge();
  *     await judge([{ computation: conv, output: "step_3.bin", inputs: ["image.bin", "weights.bin"] }])      [{ status: "right" }]
  *
- * A reference is compiled once for equal computations. What no reference on a device computes is `unjudged`: it is left to the CPU.
+ * A reference is compiled once for equal computations. What no reference on a device computes is `unjudged`, as is an output with elements to which
+ * the reference gives no bounds, such as NaN: both are left to the CPU.
  */
 
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { type Computation, computationKey, memoryElements, outputOf } from "../../abstraction/computation.ts";
+import {
+  type Computation,
+  computationKey,
+  elementCount,
+  memoryElements,
+  outputOf,
+} from "../../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../../abstraction/error.ts";
 import { cacheFolder } from "../cache.ts";
 import { explainRun, runChild } from "../child.ts";
@@ -85,7 +92,7 @@ async function referenceFor(
 
 function lineOf({ computation, output, inputs }: Left, reference: string): string {
   const tensor = outputOf(computation);
-  return [reference, tensor.dtype, memoryElements(tensor), output, ...inputs].join("\t");
+  return [reference, tensor.dtype, memoryElements(tensor), elementCount(tensor), output, ...inputs].join("\t");
 }
 
 /** One answer for each line. @throws EnvironmentError when the program fails */
@@ -113,6 +120,11 @@ async function answersOf(program: string, lines: readonly string[], workdir: str
 function judgedBy(answer = ""): Judged {
   if (answer === "right") return { status: "right" };
   const [word, count, first, value, least, most] = answer.split(" ");
+  if (word === "unjudged")
+    return {
+      status: "unjudged",
+      because: `${count} elements have no bounds on a device: infinities and NaN among them`,
+    };
   if (word !== "wrong") throw new Error(`internal: the judging program said ${answer}`);
   return {
     status: "wrong",
