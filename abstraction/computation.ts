@@ -263,6 +263,29 @@ export function defineComputation(spec: ComputationSpec): Computation {
   return withEpilogue(made, sum, typeEpilogue(name, epilogue, dtypes), specs, dtypes);
 }
 
+/**
+ * The computation with some inputs marked as constant: their values never change, so they are packed once ahead of time.
+ * @throws UsageError for a name that is no input
+ */
+export function withConstants(computation: Computation, names: readonly string[]): Computation {
+  const inputs = inputsOf(computation).map((t) => t.name);
+  const stray = names.find((tensor) => !inputs.includes(tensor));
+  if (stray !== undefined) {
+    const isMade = [outputOf(computation).name, targetOf(computation).name].includes(stray);
+    throw new UsageError(
+      isMade
+        ? `${computation.name}: ${stray} is computed, so it cannot be constant`
+        : `${computation.name}: there is no tensor "${stray}" that could be constant`,
+      { hint: isMade ? `inputs are ${inputs.join(", ")}` : suggestion(stray, inputs) },
+    );
+  }
+  const tensors = Object.entries(computation.tensors).map(([tensor, about]) => [
+    tensor,
+    names.includes(tensor) ? { ...about, constant: true } : about,
+  ]);
+  return { ...computation, tensors: Object.fromEntries(tensors) };
+}
+
 /** Adds the tensors of an epilogue, whose output replaces the sum. */
 function withEpilogue(
   made: Computation,

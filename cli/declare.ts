@@ -14,6 +14,7 @@ import type { Command } from "commander";
 import { UsageError } from "../abstraction/error.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { registerDeclarations } from "../intrinsics/register.ts";
+import { collect } from "./options.ts";
 
 /** Adds the option to a command, or to each of its subcommands. The declarations are registered before the command runs. */
 export function addDeclarations(command: Command): void {
@@ -22,7 +23,7 @@ export function addDeclarations(command: Command): void {
       .option(
         "--declare <file>",
         "a JavaScript module, run by this command, that exports declarations of instructions of your own; may be given again",
-        (file: string, before: readonly string[] = []) => [...before, file],
+        collect,
       )
       .hook("preAction", async () => {
         const files: unknown = one.getOptionValue("declare");

@@ -50,7 +50,7 @@ import { declareOption } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
-import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
+import { addSubjectOptions, givenOptions, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = subjectOptions.extend({
@@ -81,7 +81,7 @@ const packageSchema = documentOf({
 const textSchema = documentOf({ file: z.string(), record: z.string() });
 
 /** Options that contradict a record, which already determines them. */
-const OF_AN_OPERATOR = ["dtype", "sum", "layout", "epilogue", "intrinsic", "threads", "trust"];
+const OF_AN_OPERATOR = ["dtype", "sum", "layout", "epilogue", "constant", "intrinsic", "threads", "trust"];
 
 /** Languages that can be written as a single text. C++ is written as a package, whose folder may be named like a file. */
 const TEXTS: readonly KernelLanguage[] = KERNEL_LANGUAGES.filter((language) => language !== "c++");
@@ -355,19 +355,14 @@ function worldText(policy: Policy, threads: number): string {
 }
 
 /** The options of a workload, as they were given. */
-function sameOptions({ dtype, sum, layout, epilogue, intrinsic, threads, db }: Options): string[] {
-  const told = {
-    dtype,
-    sum,
-    layout,
-    epilogue,
-    intrinsic,
-    ...(threads > 1 ? { threads: String(threads) } : {}),
-    ...(db === DEFAULT_DATABASE ? {} : { db }),
-  };
-  return Object.entries(told).flatMap(([name, value]) =>
-    value === undefined ? [] : [`--${name} ${shellWord(value)}`],
-  );
+function sameOptions(given: Options): string[] {
+  const { intrinsic, threads, db } = given;
+  return [
+    ...givenOptions(given),
+    ...(intrinsic === undefined ? [] : ["--intrinsic", intrinsic]),
+    ...(threads > 1 ? ["--threads", String(threads)] : []),
+    ...(db === DEFAULT_DATABASE ? [] : ["--db", db]),
+  ].map(shellWord);
 }
 
 function matchingText({ candidate }: TrialRecord): string {

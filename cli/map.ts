@@ -22,7 +22,7 @@ import { indent, percent } from "../report/text.ts";
 import { declareOption } from "./declare.ts";
 import { parseOptions, readParameters } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
-import { addSubjectOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
+import { addSubjectOptions, givenOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
 import { fitted, worded } from "./terminal.ts";
 
 /** Mappings listed for one instruction unless --all is given. */
@@ -127,10 +127,10 @@ function runMap(subject: string, command: Command, given: Options): ExitCode {
 
 /** The command that explains a mapping of the same computation. */
 function explainCommand({ args }: Command, given: Options, intrinsic: string): string {
-  const { dtype, sum, layout, epilogue, rule, binding, rewrite, strict } = given;
-  const told = { dtype, sum, layout, epilogue, intrinsic, rule, binding, rewrite };
+  const { rule, binding, rewrite, strict } = given;
+  const told = { intrinsic, rule, binding, rewrite };
   const kept = Object.entries(told).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value]));
-  const words = [...[...args, ...kept].map(shellWord), ...(strict ? ["--strict"] : [])];
+  const words = [...[...args, ...givenOptions(given), ...kept].map(shellWord), ...(strict ? ["--strict"] : [])];
   return `automap explain ${words.join(" ")}${declareOption(given)}`;
 }
 

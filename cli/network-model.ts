@@ -17,6 +17,7 @@ import { readOnnx, readTensor } from "../network/onnx/read.ts";
 import type { OpenNetwork } from "../session/network.ts";
 import { checkThreads } from "../session/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { collect } from "./options.ts";
 
 export const modelOptions = z.object({
   target: z.string().min(1, "--target must name a machine").default("native"),
@@ -30,8 +31,6 @@ export const EXACT = [
   "--exact",
   "sum the products of each convolution as the network says: none by fewer multiplications (Winograd), which round otherwise",
 ] as const;
-
-const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];
 
 export function addModel(command: Command): Command {
   return command

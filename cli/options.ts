@@ -22,6 +22,9 @@ export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
   return result.data;
 }
 
+/** Gathers the words of an option that may be given again. */
+export const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];
+
 function kebab(path: readonly PropertyKey[] = []): string {
   return path.join(".").replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }

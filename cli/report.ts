@@ -14,7 +14,7 @@ import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import { parseOptions, positiveInteger, unexpected } from "./options.ts";
+import { collect, parseOptions, positiveInteger, unexpected } from "./options.ts";
 import { EXIT, type ExitCode, print, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -78,8 +78,6 @@ export function registerReport(command: Command, finish: (code: ExitCode) => voi
       finish(await report(parseOptions(options, raw)));
     });
 }
-
-const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];
 
 async function report({ db: file, output, op, dtype, run, network, ...ofNetwork }: Options): Promise<ExitCode> {
   if (output !== "-") checkWritable("--output", output);

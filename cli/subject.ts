@@ -7,7 +7,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
+import { type Computation, defineComputation, type TensorSpec, withConstants } from "../abstraction/computation.ts";
 import { isDType } from "../abstraction/dtype.ts";
 import { accessesOf, axesOf, type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { attempt, suggestion, UsageError } from "../abstraction/error.ts";
@@ -20,6 +20,7 @@ import { type OperandTypes, parseDataTypes, typeSuggestion } from "../operators/
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
+import { collect } from "./options.ts";
 
 /** Options of every command that takes an operator. */
 export const subjectOptions = z.object({
@@ -27,6 +28,7 @@ export const subjectOptions = z.object({
   sum: z.string().optional(),
   layout: z.string().optional(),
   epilogue: z.string().optional(),
+  constant: z.array(z.string()).optional(),
   intrinsic: z.string().optional(),
   declare: z.array(z.string()).optional(),
 });
@@ -50,11 +52,25 @@ export function addSubjectOptions(command: Command, argument = "<operator or equ
       `applied to each element before it is stored: ${EPILOGUE_NAMES.join(", ")}, or an equation in quotes`,
     )
     .option(
+      "--constant <tensor>",
+      "an input that never changes, as weights: packed once ahead of time; may be given again",
+      collect,
+    )
+    .option(
       "--intrinsic <name>",
       "an instruction or a family of instructions (`automap intrinsic list`); all by default",
     )
     .allowUnknownOption()
     .allowExcessArguments();
+}
+
+/** The options of a subject as they were given, for a command to paste; those of its instruction and of declarations are apart. */
+export function givenOptions({ dtype, sum, layout, epilogue, constant = [] }: SubjectOptions): string[] {
+  const told = Object.entries({ dtype, sum, layout, epilogue });
+  return [
+    ...told.flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value])),
+    ...constant.flatMap((tensor) => ["--constant", tensor]),
+  ];
 }
 
 /** The instructions that a name or family stands for; all of them when none is given. */
@@ -103,6 +119,7 @@ export function readComputation(
       : { types: options.sum === undefined ? types : parseDataTypes(types.inputs.join(""), options.sum) }),
     ...(layouts === undefined ? {} : { layouts }),
     ...(options.epilogue === undefined ? {} : { epilogue: options.epilogue }),
+    constants: options.constant ?? [],
   });
 }
 
@@ -199,8 +216,10 @@ function readEquation(
       { hint: `for example ${missing.map((a) => `--${a} 64`).join(" ")}` },
     );
   }
-  if (!ending) return defineComputation({ equation, extents, tensors });
-  return defineComputation({ equation, epilogue: ending.equation, extents, tensors });
+  const made = defineComputation(
+    ending ? { equation, epilogue: ending.equation, extents, tensors } : { equation, extents, tensors },
+  );
+  return withConstants(made, options.constant ?? []);
 }
 
 /** The epilogue of an equation. Its channel axis cannot be guessed, so named epilogues that need channels are refused. */

@@ -40,7 +40,7 @@ export interface WorkloadWords {
   readonly layout: string;
   /** The name of an epilogue in the table, or its equation. */
   readonly epilogue: string;
-  /** Tensors of an equation whose types, shapes or storage the other words omit. */
+  /** Tensors whose constancy the other words omit, or of an equation whose types, shapes or storage they omit. */
   readonly besides: string;
 }
 
@@ -84,7 +84,12 @@ function asOperator(
     return made !== undefined && equationText(made) === equationText(computation);
   });
   if (ending === undefined) return undefined;
-  const options = ending === "" ? {} : { epilogue: ending };
+  const ended = ending === "" ? {} : { epilogue: ending };
+  const usual = make(ended)?.tensors ?? {};
+  const constants = Object.values(computation.tensors).flatMap((t) =>
+    t.constant && usual[t.name]?.constant === false ? [t.name] : [],
+  );
+  const options = { ...ended, constants };
   const layout = layoutsOf(computation, make(options)).find(({ layouts }) => {
     const made = make(layouts === undefined ? options : { ...options, layouts });
     return made !== undefined && computationKey(made) === computationKey(computation);
@@ -99,7 +104,7 @@ function asOperator(
     types: typesText(computation, types.inputs),
     layout: layout.word,
     epilogue: ending,
-    besides: "",
+    besides: constants.map((tensor) => `${tensor} constant`).join(" "),
   };
 }
 

@@ -3,7 +3,7 @@
  *
  *     matmul    out[m,n] += acc(a[m,k]) * acc(b[k,n])
  *
- * No tensor here is marked constant, because the operator does not know whether a matrix holds weights.
+ * Matrices of a product are not marked constant, because the operator does not know whether one holds weights; `--constant b` says so.
  */
 
 import { defineOperator, divides, type Operator } from "./operator.ts";

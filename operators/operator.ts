@@ -12,7 +12,13 @@
  */
 
 import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "../abstraction/affine.ts";
-import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../abstraction/computation.ts";
+import {
+  type Computation,
+  defineComputation,
+  type TensorSpec,
+  tensorOf,
+  withConstants,
+} from "../abstraction/computation.ts";
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import { axesOf, type Equation, printEquation, substituteAxes, tensorsOf } from "../abstraction/equation.ts";
 import { checkNames, suggestion, UsageError } from "../abstraction/error.ts";
@@ -104,7 +110,11 @@ export interface InstantiateOptions {
   readonly layouts?: Readonly<Record<string, string>> | string;
   /** Applied to the output before it is stored: a name (relu, bias, bias-relu, requantize, bf16) or an equation, `res[m,n] = max(out[m,n], 0)`. */
   readonly epilogue?: string;
+  /** Inputs that are constant besides those that always are: a matrix that holds weights. */
+  readonly constants?: readonly string[];
 }
+
+const INSTANTIATE = { parameters: true, types: true, layouts: true, epilogue: true, constants: true } as const;
 
 const F32: OperandTypes = { inputs: ["f32", "f32"], sum: "f32" };
 
@@ -113,7 +123,7 @@ const F32: OperandTypes = { inputs: ["f32", "f32"], sum: "f32" };
  * @throws UsageError when a parameter is unknown or breaks a rule, or a layout does not fit
  */
 export function instantiate(operator: Operator, options: InstantiateOptions = {}): Computation {
-  checkNames(options, { parameters: true, types: true, layouts: true, epilogue: true }, `instantiate ${operator.name}`);
+  checkNames(options, INSTANTIATE, `instantiate ${operator.name}`);
   const parameters = completeParameters(operator, options.parameters ?? {});
   for (const rule of operator.rules) {
     const broken = rule(parameters);
@@ -138,18 +148,21 @@ export function instantiate(operator: Operator, options: InstantiateOptions = {}
       return [tensor, tensorSpec(operator, tensor, parameters, types, layout)];
     }),
   );
-  if (!ending) return defineComputation({ name: operator.name, equation, extents, tensors });
-  return defineComputation({
-    name: operator.name,
-    equation,
-    epilogue: ending.equation,
-    extents,
-    tensors: {
-      ...ending.tensors,
-      ...tensors,
-      [output]: { ...(dims && { dims }), ...(stored !== undefined && { layout: stored }) },
-    },
-  });
+  const plain = { name: operator.name, equation, extents, tensors };
+  const made = defineComputation(
+    ending
+      ? {
+          ...plain,
+          epilogue: ending.equation,
+          tensors: {
+            ...ending.tensors,
+            ...tensors,
+            [output]: { ...(dims && { dims }), ...(stored !== undefined && { layout: stored }) },
+          },
+        }
+      : plain,
+  );
+  return withConstants(made, options.constants ?? []);
 }
 
 /** The epilogue's name or text: the operator's own, else the one asked for. */

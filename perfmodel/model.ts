@@ -375,7 +375,8 @@ function packingOf(plan: Plan, { scalar }: ModelTarget, threads: number): Packed
 }
 
 /** Cycles of one packing. */
-function packingCycles({ kind, elements, run, bytes, arithmetic, gathered }: Packing, scalar: ScalarCycles): number {
+function packingCycles(packing: Packing, scalar: ScalarCycles): number {
+  const { kind, elements, run, bytes, arithmetic, gathered, operations } = packing;
   switch (kind) {
     case "copy":
       return bytes * scalar.copyByte.value + (elements / run) * scalar.copyRun.value;
@@ -385,6 +386,7 @@ function packingCycles({ kind, elements, run, bytes, arithmetic, gathered }: Pac
       return (
         elements *
         ((gathered ? scalar.strided : scalar.indexed).value +
+          operations * (gathered ? scalar.operation : scalar.vectorOperation).value +
           arithmetic.digits * scalar.digit.value +
           arithmetic.guards * scalar.guard.value)
       );

@@ -18,7 +18,16 @@ import {
 } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
-import { type Access, access, accessesIn, axesIn, binary, type Expr, number, walk } from "../abstraction/expression.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  axesIn,
+  binary,
+  childrenOf,
+  type Expr,
+  number,
+} from "../abstraction/expression.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { tileOffset, tileRowElements } from "../abstraction/memory-tile.ts";
@@ -95,6 +104,8 @@ export interface Packing {
   readonly arithmetic: IndexArithmetic;
   /** Whether the elements of a tile's row are scattered in the tensor. */
   readonly gathered: boolean;
+  /** Operations that make an element of what is read, as the cast of `f32(w[i,k])`. */
+  readonly operations: number;
   readonly bytes: number;
   /** The part that passes through the caches: a copy made inside a loop is overwritten in place. */
   readonly passingBytes: number;
@@ -201,13 +212,19 @@ function tiledPacking(
   const moving = dimensions.filter((d) => names.has(d.name));
   const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
   const [outer, innermost] = [operand.dims.at(-2), operand.dims.at(-1)];
-  const stride = (d: LoopDimension | undefined): number | undefined =>
-    bound.kind === "access" && d ? strideAlong(computation, bound, d) : undefined;
-  const along = (name: string | undefined): number | undefined =>
-    stride(moving.find((d) => d.axis !== undefined && d.axis === name));
+  const reads = accessesIn(bound);
+  const on = (name: string | undefined): LoopDimension | undefined =>
+    moving.find((d) => d.axis !== undefined && d.axis === name);
+  const strides = (d: LoopDimension | undefined): readonly (number | undefined)[] =>
+    d ? reads.map((read) => strideAlong(computation, read, d)) : [];
+  // Only elements moved as they are, not converted or combined, are moved by rows of vectors.
+  const isMoved = bound.kind === "access";
+  const stride = (d: LoopDimension | undefined): number | undefined => (isMoved ? strides(d)[0] : undefined);
+  const along = (name: string | undefined): number | undefined => stride(on(name));
   const isOneLoop = (name: string | undefined): boolean =>
     moving.every((d) => d.axis !== name || d.loops.filter((l) => l.extent > 1).length <= 1);
-  const between = along(operand.dims.findLast((o) => o.extent > 1)?.name);
+  const neighbour = operand.dims.findLast((o) => o.extent > 1)?.name;
+  const between = along(neighbour);
   const keepsOut =
     partsPackedIn(scheduledParts(defineProblem(computation, intrinsic, binding)), operand.name).length > 0;
   const isRow =
@@ -232,7 +249,8 @@ function tiledPacking(
     elements,
     run: isTurned ? ROW_BYTES / size : run,
     arithmetic,
-    gathered: between !== undefined && Math.abs(between) > 1,
+    gathered: strides(on(neighbour)).some((step) => step !== undefined && Math.abs(step) > 1),
+    operations: operationsIn(bound),
     bytes: elements * size,
     passingBytes: elements * size,
     sourceBytes,
@@ -318,11 +336,10 @@ function digitsIn(d: LoopDimension): number {
   return digits;
 }
 
+/** Operations that make a value of the elements it reads; what their indices take is counted apart. */
 export function operationsIn(e: Expr): number {
-  let operations = 0;
-  for (const part of walk(e))
-    if (part.kind !== "access" && part.kind !== "number" && part.kind !== "axis") operations++;
-  return operations;
+  if (e.kind === "access" || e.kind === "number" || e.kind === "axis") return 0;
+  return childrenOf(e).reduce((sum, part) => sum + operationsIn(part), 1);
 }
 
 /** The loops of every index that may leave its tensor, once for each side on which it may. */
@@ -410,6 +427,7 @@ function copyPacking(
     run: isTurned ? ROW_BYTES / WORD_BYTES : Math.max(run, 1),
     arithmetic: PLAIN,
     gathered: false,
+    operations: 0,
     bytes: elements * elementBytes,
     passingBytes: elements * elementBytes,
     sourceBytes,
