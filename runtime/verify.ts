@@ -164,8 +164,7 @@ export function unverifiable(name: string, steps: number): UsageError {
 }
 
 /**
- * Whether wrong results would show: the tolerance of each element must be less than the spread of the results, or, for
- * a single result, less than it.
+ * Whether wrong results would show, as {@link tellsApart} says of the largest tolerance of any element.
  */
 function tells(expected: Values, tolerance: Float64Array): boolean {
   let [least, most, widest] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
@@ -179,8 +178,8 @@ function tells(expected: Values, tolerance: Float64Array): boolean {
 }
 
 /**
- * Whether results in a range would reveal wrong ones under a single tolerance, which must be less than their spread,
- * or, for a single result, less than it.
+ * Whether results in a range would reveal wrong ones under a single tolerance, which must be less than half of their
+ * spread, or, for a single result, less than half of it.
  */
 export function tellsApart(least: number, most: number, answers: number, within: number): boolean {
   const spread = answers === 1 ? Math.abs(most) : most - least;

@@ -1,5 +1,6 @@
 /** @file Seals tell own measurements from imported ones, in files that anybody may have written. */
 
+import { createHmac } from "node:crypto";
 import { copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -19,6 +20,7 @@ import {
   verifyDatabase,
 } from "../db/index.ts";
 import { MIGRATIONS } from "../db/schema.ts";
+import { sealsOf } from "../db/seal.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, workshop } from "./support/database.ts";
 import { forgedLines, recordsIn } from "./support/forge.ts";
 
@@ -50,6 +52,30 @@ function faster(of: Database, times: number): string[] {
     line["samples"] = (line["samples"] as number[]).map((s) => s / times);
   });
 }
+
+describe("a key", () => {
+  it.each([0, 31, 33])("of %i bytes makes no seal and confirms none", (bytes) => {
+    const file = shop.path("own.key");
+    writeFileSync(file, Buffer.alloc(bytes));
+    const byIt = createHmac("sha256", Buffer.alloc(bytes)).update("trial 1").digest("hex").slice(0, 32);
+    expect(sealsOf(file).make("trial 1")).toBeUndefined();
+    expect(sealsOf(file).made("trial 1", byIt)).toBe(false);
+    expect(readFileSync(file)).toHaveLength(bytes);
+  });
+
+  it("is made once, of 32 bytes that only its owner reads, and confirms what it sealed", () => {
+    const seals = sealsOf(shop.path("state/own.key"));
+    const seal = seals.make("trial 1");
+    expect(readFileSync(seals.file)).toHaveLength(32);
+    expect(statSync(seals.file).mode & 0o777).toBe(0o600);
+    const again = sealsOf(seals.file);
+    expect([again.made("trial 1", seal), again.made("trial 2", seal), again.made("trial 1", undefined)]).toEqual([
+      true,
+      false,
+      false,
+    ]);
+  });
+});
 
 describe("the provenance of a trial", () => {
   it("is here for own measurements, and imported for lines and other users' files", () => {

@@ -181,6 +181,10 @@ describe("a schedule of blocks and warps", () => {
     expect(problem({ stage: 9 })).toBe("294912 bytes of shared memory, a block has 232448");
     expect(problem({ order: 3 })).toBe("2 row tiles are not taken 3 at a time");
     expect(problem({ tile: { m: 256, n: 256, k: 64 } })).toBe("392 registers a thread, it has 255");
+    // Each thread has enough, and all 512 of the block together have not.
+    const wide = { warps: { m: 4, n: 4 }, stage: 2 };
+    expect(problem({ ...wide, tile: { m: 256, n: 128, k: 32 } })).toBe("77824 registers a block, it has 65536");
+    expect(problem({ ...wide, tile: { m: 128, n: 128, k: 32 } })).toBeUndefined();
     expect(problem({ stage: 1, fragments: "across" })).toBe("fragments that cross steps need at least two stages");
   });
 

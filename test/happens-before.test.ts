@@ -190,6 +190,16 @@ function firstRaceByClocks(all: readonly Act[]): number {
 }
 
 describe("watched memory", () => {
+  it("remembers every lane of a warp that has read, and not only the newest", () => {
+    const touch = (kind: "read" | "write", lane: number): Act => ({ kind, warp: 0, lane, element: 0, sentOff: false });
+    const reads = [touch("read", 0), touch("read", 1)];
+    for (const writer of [0, 1]) {
+      expect(firstRaceByClocks([...reads, touch("write", writer)])).toBe(2);
+      expect(firstRaceByClocks([...reads, { kind: "barrier", warps: [0] }, touch("write", writer)])).toBe(-1);
+    }
+    expect(firstRaceByClocks([touch("read", 1), touch("read", 1), touch("write", 1)])).toBe(-1);
+  });
+
   it("reports the first unordered access and no other, as a graph of all events does", () => {
     let races = 0;
     let free = 0;

@@ -163,6 +163,28 @@ describe("the mapper prints why it refuses", () => {
     expect(mappings(bytes(1), named("saturating.s16"), { reasons: false }).valid).toHaveLength(1);
   });
 
+  it("no sum that just fits a saturating instruction", () => {
+    const clamped = defineIntrinsic({
+      name: "clamped.u8",
+      family: "small",
+      isa: "virtual",
+      language: "none",
+      summary: "Adds pairs of bytes, clamped.",
+      compute: "c[i] sat+= a[i,k]",
+      extents: { i: 2, k: 2 },
+      operands: {
+        a: { dtype: "u8", storage: "r[2*i + k]" },
+        c: { dtype: "u8", storage: "r[i]" },
+      },
+      emit: "",
+      source: "this test",
+    });
+    // 255 is the largest u8.
+    const bits = (k: number) => compute("y[i] += x[i,k]", { i: 2, k }, { x: "u8" });
+    expect(mappings(bits(1), clamped, { reasons: false }).valid.length).toBeGreaterThan(0);
+    expect(refusals(bits(2), clamped)).toContain("a sum of up to 510 may pass 255");
+  });
+
   it("a sum that is clamped once, where it may leave the range of s32", () => {
     const clamped = (k: number) =>
       compute("c[n] sat+= s32(a[k]) * s32(b[k,n])", { n: 4, k }, { a: "u8", b: "s8", c: "s32" });

@@ -26,6 +26,14 @@ describe("the mapper refuses a mapping that would give wrong results", () => {
       "
       padding | reading outside x gives -2147483648, which a of widemax.s8, s8, does not hold | -"
     `);
+    // One element beyond the end is outside, and the last is not.
+    const ends = (size: number) =>
+      refusals(
+        compute("out[p] max= s32(x[p+r])", { p: 2, r: 2 }, { x: { dtype: "s8", shape: [size] } }),
+        named("widemax.s8"),
+      );
+    expect(ends(2)).toContain("reading outside x");
+    expect(ends(3)).not.toContain("reading outside x");
   });
 
   it("where padding one operand leaves another in the sum", () => {

@@ -50,6 +50,21 @@ describe("a quantised network", () => {
     for (let i = 0; i < 5; i++) expect(Math.abs((after?.[i] ?? 0) - (before?.[i] ?? 0))).toBeLessThan(0.03 * most);
   });
 
+  it("has weights within half a step of the real ones, and the largest of each filter at the end of the range", () => {
+    const net = new GraphBuilder("net");
+    const values = Float32Array.of(1, -0.3, 0.7, 0.02, -5, 3.3, 0, 0);
+    net.output(net.node("Gemm", [net.input("x", [1, 2]), net.constant("w", [4, 2], values)], { transB: 1 }, "fc"));
+    const { constants } = quantise(net.graph, { x: [-1, 1] });
+    const whole = Array.from(constants.get("w.s8")?.values ?? [], Number);
+    const steps = Array.from(constants.get("w.scale")?.values ?? [], Number);
+    expect(steps).toHaveLength(4);
+    for (const [i, weight] of values.entries()) {
+      const step = steps[Math.floor(i / 2)] ?? Number.NaN;
+      expect(Math.abs((whole[i] ?? Number.NaN) * step - weight)).toBeLessThanOrEqual(step * 0.5001);
+    }
+    expect([0, 1, 2].map((k) => Math.max(...whole.slice(2 * k, 2 * k + 2).map(Math.abs)))).toEqual([127, 127, 127]);
+  });
+
   it("is read back from ONNX unchanged", async () => {
     const graph = quantise(block(), await rangesOf(block(), { x: new Float32Array(256).fill(1) }));
     const again = parseOnnx(onnxBytes(graph), "block.onnx", ".");

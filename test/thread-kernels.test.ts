@@ -18,7 +18,7 @@ import { mappings } from "../mapper/match/enumerate.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { crossSchedules, drawSchedule, mutateSchedule, problemIn } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
-import { dealtLoops, printThreadSchedule, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
+import { dealtLoops, printThreadSchedule, productOf, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -129,6 +129,23 @@ describe("a kernel of threads", () => {
       expect(done).toBeGreaterThan(0);
     });
   }
+
+  it("is predicted to wait for whole waves of blocks", () => {
+    const context = contextOf(operator("gmm", { m: 64, n: 64, k: 16 }));
+    const schedule = drawSchedule(THREAD_KIND, context, seededRandom(2));
+    if (!schedule) throw new Error("no schedule");
+    const blocks = productOf(dealtLoops(context, schedule), (l) => l.blocks * l.split);
+    /** The same machine with so few processors that one has three blocks, of which it runs so many at once. */
+    const latency = (resident: number): number => {
+      const levels = TARGET.levels.map((l) =>
+        l.name === "block" ? { ...l, units: Math.ceil(blocks / 3), resident } : l,
+      );
+      const terms = threadCosts(context, schedule, { ...TARGET, levels })?.terms ?? [];
+      return terms.find(({ name }) => name === "latency")?.seconds ?? Number.NaN;
+    };
+    expect(Math.ceil(blocks / Math.ceil(blocks / 3))).toBe(3);
+    expect([1, 2, 3].map((resident) => latency(resident) / latency(3))).toEqual([3, 2, 1]);
+  });
 
   it(`equals the equation on the emulated device: ${PRINTED} of every operator`, async () => {
     const jobs = COMPUTATIONS.flatMap(([name, computation]) => {

@@ -428,6 +428,15 @@ describe("options", () => {
     expect(fillOptions(strategy, {})).toEqual(Object.fromEntries(defaults));
   });
 
+  it.each(STRATEGIES)("of $name may be the ends of their range, and nothing beyond them", (strategy: Strategy) => {
+    for (const [name, { min, max, whole }] of Object.entries(strategy.options)) {
+      for (const end of [min, max]) expect(fillOptions(strategy, { [name]: end })[name]).toBe(end);
+      const beyond = whole ? 1 : 1e-6;
+      for (const value of [min - beyond, max + beyond])
+        expect(() => fillOptions(strategy, { [name]: value })).toThrow(`${strategy.name}: ${name} must be a `);
+    }
+  });
+
   it("are refused when they are unknown or out of range", async () => {
     expect(() => fillOptions(genetic, { population: 2.5 })).toThrow(
       "genetic: population must be a whole number from 4 to 10000, got 2.5",

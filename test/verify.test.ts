@@ -1,0 +1,35 @@
+/** @file What a kernel's results are compared with: when a set of inputs tells right from wrong, and how it lies in memory. */
+
+import { describe, expect, it } from "vitest";
+import { defineComputation, inputsOf, type Tensor } from "../abstraction/computation.ts";
+import { checkedIn, fromMemory, tellsApart, toMemory } from "../runtime/verify.ts";
+
+describe("results of time steps", () => {
+  it.each([
+    ["within less than half of their spread", -1, 3, 2, 1.9, true],
+    ["within half of it, where the farthest may be confused", -1, 3, 2, 2, false],
+    ["of no spread that must be exact", 3, 3, 2, 0, true],
+    ["of no spread that need not", 3, 3, 2, 0.1, false],
+    ["that are one number, within less than half of it", -4, -4, 1, 1.9, true],
+    ["that are one number, within half of it", -4, -4, 1, 2, false],
+  ])("show a wrong one: %s", (_, least, most, answers, within, expected) => {
+    expect(tellsApart(least, most, answers, within)).toBe(expected);
+  });
+});
+
+describe("a tensor whose layout has holes", () => {
+  const [x] = inputsOf(
+    defineComputation({
+      equation: "y[i,j] = x[i,j]",
+      extents: { i: 2, j: 3 },
+      tensors: { x: { dtype: "f32", storage: "4*i + j" } },
+    }),
+  ) as [Tensor];
+
+  it("has its elements in their places and in every hole what is asked for, so that a kernel which reads one is caught", () => {
+    let next = 100;
+    expect([...toMemory(x, [1, 2, 3, 4, 5, 6], () => next++)]).toEqual([1, 2, 3, 103, 4, 5, 6]);
+    expect([...fromMemory(x, [1, 2, 3, 103, 4, 5, 6])]).toEqual([1, 2, 3, 4, 5, 6]);
+    expect([...(checkedIn(x) ?? [])]).toEqual([1, 1, 1, 0, 1, 1, 1]);
+  });
+});
