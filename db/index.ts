@@ -8,6 +8,7 @@
  *     best(db, { computation: workload.computation });
  */
 
+export { type Provenance, type Seals, sealsOf } from "../abstraction/seal.ts";
 export { type BestOptions, best } from "./best.ts";
 export { DEFAULT_DATABASE, databaseOption } from "./default.ts";
 export { DatabaseError } from "./error.ts";
@@ -50,7 +51,6 @@ export {
   type Workload,
   type WorkloadRecord,
 } from "./record.ts";
-export { type Provenance, type Seals, sealsOf } from "./seal.ts";
 export {
   exportLines,
   type ImportOptions,

@@ -23,11 +23,11 @@ import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { memoisedPair } from "../abstraction/memoised.ts";
+import { type Seals, sealsOf } from "../abstraction/seal.ts";
 import { shellWord, visible } from "../abstraction/text.ts";
 import { databaseOption } from "./default.ts";
 import { DatabaseError, explained, isBusy, isFull } from "./error.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
-import { type Seals, sealsOf } from "./seal.ts";
 
 /** An open database of trials. */
 export interface Database {

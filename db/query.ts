@@ -7,6 +7,7 @@
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { checkNames, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Provenance } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
 import { databaseOption } from "./default.ts";
@@ -18,7 +19,6 @@ import { calibrationRow } from "./parse.ts";
 import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
 import { environmentRowOf, runOf } from "./rows.ts";
 import { SEALED_SINCE } from "./schema.ts";
-import type { Provenance } from "./seal.ts";
 import {
   type Condition,
   DECLARED,

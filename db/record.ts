@@ -7,9 +7,9 @@
 import { type Computation, computationKey, defineComputation, inputsOf, targetOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
+import type { Provenance } from "../abstraction/seal.ts";
 import type { DeviceClock, Trial } from "../abstraction/trial.ts";
 import { shortId } from "./identity.ts";
-import type { Provenance } from "./seal.ts";
 
 /** The environment in which a measurement is valid. */
 export interface Environment {

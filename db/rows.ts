@@ -8,6 +8,7 @@ import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
 import { computationKey, equationText, extentsOf, pointCount, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
+import type { Provenance } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
 import type { Measurement, Trial } from "../abstraction/trial.ts";
 import { databaseOption } from "./default.ts";
@@ -29,7 +30,6 @@ import {
   type Workload,
   type WorkloadRecord,
 } from "./record.ts";
-import type { Provenance } from "./seal.ts";
 
 /** The schema of each table's rows, and the columns that hold JSON text. */
 export const TABLES = {

@@ -4,13 +4,13 @@
  */
 
 import { UsageError } from "../abstraction/error.ts";
+import type { Provenance } from "../abstraction/seal.ts";
 import { databaseOption } from "./default.ts";
 import { idOfFacts, type Row, type Table } from "./facts.ts";
 import type { Database } from "./open.ts";
 import type { TrialRecord, WorkloadRecord } from "./record.ts";
 import { environmentOf, type Referred, trialOf, workloadOf } from "./rows.ts";
 import { NAMED_SINCE } from "./schema.ts";
-import type { Provenance } from "./seal.ts";
 
 export function worldIn(db: Database): Referred {
   const remembered = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {

@@ -111,13 +111,6 @@ export async function trimCache(folder: string, { bytes, days }: CacheLimits): P
   return gone;
 }
 
-/** Whether an entry is there. If so, it counts as used now. */
-export async function isCached(path: string): Promise<boolean> {
-  if (!(await stat(path).catch(() => undefined))) return false;
-  await touch(path);
-  return true;
-}
-
 /** Records that an entry was used. */
 export async function touch(path: string): Promise<void> {
   const now = new Date();
@@ -142,7 +135,8 @@ function ownerOf(name: string): number | undefined {
   return owner === undefined ? undefined : Number(owner);
 }
 
-function isAlive(pid: number | undefined): boolean {
+/** Whether a process is running. */
+export function isAlive(pid: number | undefined): boolean {
   if (pid === undefined) return false;
   try {
     process.kill(pid, 0);

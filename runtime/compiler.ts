@@ -13,18 +13,18 @@
 
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir, rename, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, rm, writeFile } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { extensionFlags } from "../targets/features.ts";
-import { isCached } from "./cache.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import type { Cores } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
 import { compiledBehindHeaders, type HeaderOptions, leadingIncludes } from "./headers.ts";
+import { keep, privatePath, type Stay, takeKept } from "./kept.ts";
 import { longestFirst } from "./longest-first.ts";
 import { OPENCL_FLAGS, openClHost } from "./opencl-host.ts";
 import { coresHere } from "./processor.ts";
@@ -39,6 +39,7 @@ export interface Compiler {
   readonly version: string;
 }
 
+/** The file is this process's own copy; what is kept for others is checked before it becomes one (kept.ts). */
 export type Compiled =
   | { readonly status: "compiled"; readonly file: string; readonly seconds: number; readonly cached: boolean }
   | { readonly status: "compile-failed"; readonly log: string };
@@ -55,6 +56,8 @@ export interface CompileOptions {
   /** Ends compilations under way; who waits for one is told by an Error. */
   readonly signal?: AbortSignal | undefined;
 }
+
+type Extension = ".so" | ".o" | ".out";
 
 const COMPILE_TIME_LIMIT_MS = 60_000;
 const LOG_CHARACTERS = 16_000;
@@ -153,7 +156,7 @@ async function compiledApart({ apart, ...kernel }: Kernel, options: CompileOptio
 export function compileSource(
   source: SourceText,
   flags: readonly string[],
-  extension: ".so" | ".o" | ".out",
+  extension: Extension,
   options: CompileOptions,
 ): Promise<Compiled> {
   return onThisMachine("compiling", () => compileOrFind(source, flags, extension, options));
@@ -162,14 +165,16 @@ export function compileSource(
 async function compileOrFind(
   source: SourceText,
   flags: readonly string[],
-  extension: ".so" | ".o" | ".out",
+  extension: Extension,
   options: CompileOptions,
 ): Promise<Compiled> {
   const { compiler, workdir, cores } = options;
-  const identity = JSON.stringify([compiler.command, compiler.version, flags, source]);
+  // Objects to link are named by what they are made of, wherever they lie.
+  const named = flags.map((flag) => (flag.endsWith(".o") ? basename(flag) : flag));
+  const identity = JSON.stringify([compiler.command, compiler.version, named, source]);
   const hash = createHash("sha256").update(identity).digest("hex").slice(0, 32);
-  const file = join(workdir, hash + extension);
-  if (await isCached(file)) return { status: "compiled", file, seconds: 0, cached: true };
+  const file = await takeKept(join(workdir, hash + extension), stayOf(extension));
+  if (file !== undefined) return { status: "compiled", file, seconds: 0, cached: true };
   const compile = (cpus?: readonly number[]): Promise<Compiled> =>
     compileAs(hash, extension, source, flags, { timeLimitMs: COMPILE_TIME_LIMIT_MS, ...options, cpus });
   return cores ? cores.working(compile) : compile();
@@ -178,39 +183,42 @@ async function compileOrFind(
 /** What a compilation that takes place needs to know. */
 type Placed = HeaderOptions & Required<Pick<CompileOptions, "compiler">> & Pick<CompileOptions, "signal">;
 
+const stayOf = (extension: Extension): Stay => (extension === ".out" ? "lasting" : "fleeting");
+
 async function compileAs(
   hash: string,
-  extension: string,
+  extension: Extension,
   source: string,
   flags: readonly string[],
   options: Placed,
 ): Promise<Compiled> {
   const { compiler, workdir } = options;
-  const file = join(workdir, hash + extension);
+  const entry = join(workdir, hash + extension);
 
-  // Others may compile the same text now: each under a name of its own, and whoever is last renames over an equal file.
+  // In a private folder: nobody else can change the text before the compiler reads it, or what it makes before it is kept.
   await mkdir(workdir, { recursive: true });
-  const own = join(workdir, `${hash}.${process.pid}.${unique++}`);
+  const own = privatePath(entry, extension);
+  const text = privatePath(entry, ".cpp");
   const begun = performance.now();
   try {
-    await writeFile(`${own}.cpp`, source);
+    await writeFile(text, source);
     const run = await compiledBehindHeaders(source, flags, options, (headers) =>
-      runCompiler([...compiler.command, ...headers, `${own}.cpp`, "-o", own, ...flags], options),
+      runCompiler([...compiler.command, ...headers, text, "-o", own, ...flags], dirname(own), options),
     );
     if (run.status !== "ok") {
       const problem = await compilerProblem(run, source, flags, options);
       if (problem) throw problem;
-      const log = `${explainRun(run)}\n${run.stderr}${run.stdout}`.replaceAll(`${own}.cpp`, "kernel.cpp");
+      const log = `${explainRun(run)}\n${run.stderr}${run.stdout}`.replaceAll(text, "kernel.cpp");
       return { status: "compile-failed", log: shorten(log) };
     }
-    await rename(`${own}.cpp`, join(workdir, `${hash}.cpp`));
-    await rename(own, file).catch((error: unknown) => {
-      throw existsSync(own) ? error : wroteNothing(compiler);
-    });
+    if (!existsSync(own)) throw wroteNothing(compiler);
+    // For people to read.
+    await writeFile(join(workdir, `${hash}.cpp`), source);
+    const file = await keep(own, entry, stayOf(extension));
+    return { status: "compiled", file, seconds: (performance.now() - begun) / 1000, cached: false };
   } finally {
-    await Promise.all([`${own}.cpp`, own].map((left) => rm(left, { force: true })));
+    await Promise.all([text, own].map((left) => rm(left, { force: true })));
   }
-  return { status: "compiled", file, seconds: (performance.now() - begun) / 1000, cached: false };
 }
 
 const wroteNothing = ({ command }: Compiler): EnvironmentError =>
@@ -220,13 +228,12 @@ const wroteNothing = ({ command }: Compiler): EnvironmentError =>
     remedy: "set CXX to a C++ compiler, or unset it",
   });
 
-let unique = 0;
-
 async function runCompiler(
   command: readonly string[],
-  { timeLimitMs, workdir, cpus, signal }: Placed,
+  cwd: string,
+  { timeLimitMs, cpus, signal }: Placed,
 ): Promise<ChildRun> {
-  const run = await runChild(command, { timeLimitMs, cwd: workdir, cpus, signal });
+  const run = await runChild(command, { timeLimitMs, cwd, cpus, signal });
   if (run.status === "stopped") throw new Error("compiling was stopped");
   return run;
 }
@@ -244,7 +251,7 @@ async function compilerProblem(
   const { compiler, workdir } = options;
   const said = toolProblem(failed, "compiling");
   if (said || failed.status === "timed out") return said;
-  const own = join(workdir, `probe.${process.pid}.${unique++}`);
+  const own = privatePath(join(workdir, "probe"), "");
   try {
     await writeFile(`${own}.cpp`, `${leadingIncludes(source).join("\n")}\nint automap_probe(void) { return 0; }\n`);
     const folders = flags.filter((flag) => flag.startsWith("-I"));
@@ -257,7 +264,7 @@ async function compilerProblem(
       ...codeFlags({ features: [] }),
       "-shared",
     ];
-    const run = await runCompiler(command, options);
+    const run = await runCompiler(command, dirname(own), options);
     if (run.status === "ok") return undefined;
     const what = `${compiler.path} cannot compile a function that does nothing: ${explainRun(run)}`;
     const problem = toolProblem(run, "compiling");

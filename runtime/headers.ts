@@ -8,10 +8,10 @@
  */
 
 import { createHash } from "node:crypto";
-import { rename, rm, writeFile } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { isCached } from "./cache.ts";
 import { type ChildRun, runChild } from "./child.ts";
+import { keep, privatePath, takeKept } from "./kept.ts";
 import { headerOf, type Intrinsics, readIntrinsics, wordsOf } from "./used-intrinsics.ts";
 
 export interface HeaderOptions {
@@ -74,8 +74,6 @@ function fileFor(of: readonly unknown[], { compiler, workdir }: HeaderOptions): 
   return join(workdir, createHash("sha256").update(identity).digest("hex").slice(0, 32));
 }
 
-let unique = 0;
-
 // ---- Intrinsics ---------------------------------------------------------------------------------------------------------------
 
 const INTRINSICS = "#include <immintrin.h>";
@@ -92,20 +90,16 @@ async function usedIntrinsics(
   const key = fileFor([flags], options);
   if (!includes.includes(INTRINSICS) || uncut.has(key)) return undefined;
   const words = wordsOf(source);
-  const file = `${fileFor([flags, INTRINSICS, words], options)}.h`;
-  if (await isCached(file)) return file;
+  const entry = `${fileFor([flags, INTRINSICS, words], options)}.h`;
+  const file = await takeKept(entry, "fleeting");
+  if (file !== undefined) return file;
   const reading = knownIntrinsics.get(key) ?? declaredIntrinsics(flags, options);
   knownIntrinsics.set(key, reading);
   const declared = await reading;
   if (declared === undefined) return undefined;
-  const own = `${file.slice(0, -".h".length)}.${process.pid}.${unique++}.h`;
-  try {
-    await writeFile(own, headerOf(declared, words));
-    await rename(own, file);
-  } finally {
-    await rm(own, { force: true });
-  }
-  return file;
+  const own = privatePath(entry, ".h");
+  await writeFile(own, headerOf(declared, words));
+  return keep(own, entry, "fleeting");
 }
 
 async function declaredIntrinsics(flags: readonly string[], options: HeaderOptions): Promise<Intrinsics | undefined> {
@@ -121,41 +115,54 @@ async function declaredIntrinsics(flags: readonly string[], options: HeaderOptio
 // ---- Precompiled --------------------------------------------------------------------------------------------------------------
 
 /** Headers by what they are compiled from; how often each was asked for. */
-const knownHeaders = new Map<string, { asked: number; ready: Promise<string | undefined> | undefined }>();
+const knownHeaders = new Map<string, Asked>();
+
+interface Asked {
+  asked: number;
+  /** Those that another process made. */
+  ready?: Promise<string | undefined>;
+  making?: Promise<string | undefined>;
+}
 
 /**
  * The headers a source begins with, compiled once.
  * @returns a header to include first; undefined for the first source that asks for it, or if it could not be compiled
  */
 async function precompiledHeaders({ includes, flags }: Request, options: HeaderOptions): Promise<string | undefined> {
-  const base = fileFor([flags, includes], options);
-  const file = `${base}.h`;
-  const known = knownHeaders.get(file) ?? { asked: 0, ready: undefined };
+  const file = `${fileFor([flags, includes], options)}.h`;
+  const known = knownHeaders.get(file) ?? { asked: 0 };
   knownHeaders.set(file, known);
   known.asked++;
-  if (await isCached(`${file}.gch`)) return file;
-  if (known.asked < 2) return undefined;
-  known.ready ??= compileHeaders(includes, flags, base, options);
-  return known.ready;
+  known.ready ??= keptHeaders(file);
+  const ready = await known.ready;
+  if (ready !== undefined || known.asked < 2) return ready;
+  known.making ??= compileHeaders(includes, flags, file, options);
+  return known.making;
+}
+
+/** A header with its precompiled form beside it. */
+async function keptHeaders(file: string): Promise<string | undefined> {
+  const [header, precompiled] = [await takeKept(file), await takeKept(`${file}.gch`)];
+  return precompiled === undefined ? undefined : header;
 }
 
 async function compileHeaders(
   includes: readonly string[],
   flags: readonly string[],
-  base: string,
+  file: string,
   { compiler, timeLimitMs, cpus }: HeaderOptions,
 ): Promise<string | undefined> {
-  const file = `${base}.h`;
-  const own = `${base}.${process.pid}.${unique++}.h`;
+  const draft = privatePath(file, ".h");
+  const made = privatePath(file, ".gch");
   try {
-    await writeFile(own, `${includes.join("\n")}\n`);
-    await rename(own, file);
-    const command = [...compiler.command, ...flags, "-x", "c++-header", file, "-o", `${own}.gch`];
+    await writeFile(draft, `${includes.join("\n")}\n`);
+    const header = await keep(draft, file);
+    const command = [...compiler.command, ...flags, "-x", "c++-header", header, "-o", made];
     const run = await runChild(command, { timeLimitMs, cpus });
     if (run.status !== "ok") return undefined;
-    await rename(`${own}.gch`, `${file}.gch`);
-    return file;
+    await keep(made, `${file}.gch`);
+    return header;
   } finally {
-    await Promise.all([own, `${own}.gch`].map((left) => rm(left, { force: true })));
+    await Promise.all([draft, made].map((left) => rm(left, { force: true })));
   }
 }

@@ -12,7 +12,7 @@
  */
 
 import { mkdir, mkdtemp } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
@@ -380,7 +380,10 @@ class LocalRunner implements Runner {
     const { file, instructions } = compiled;
     const { promises } = kernel;
     if (promises !== undefined && instructions === 0)
-      return { status: "missing-instruction", log: `the disassembly of ${file} does not hold ${promises}` };
+      return {
+        status: "missing-instruction",
+        log: `the disassembly of ${join(this.workdir, basename(file))} does not hold ${promises}`,
+      };
     return { status: "fit", file, instructions };
   }
 

@@ -7,17 +7,17 @@
  */
 
 import { createHash } from "node:crypto";
-import { readFile, rename, rm, stat, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
-import { touch } from "../cache.ts";
 import { explainRun, runChild } from "../child.ts";
 import type { Cores } from "../cores.ts";
 import { emulationFolder, emulationHash } from "../emulation.ts";
 import { toolProblem } from "../environment.ts";
+import { keep, keepBytes, privatePath, readKept, takeKept } from "../kept.ts";
 import type { CudaDevice } from "./cuda-device.ts";
 
 /** The kind of a source: a kernel of a search, the reference, a library of probes, or the measuring program. */
@@ -147,7 +147,6 @@ export class Builder {
   private readonly limit: ReturnType<typeof pLimit>;
   private readonly cores: Pick<Cores, "working">;
   private readonly kernels = new Map<string, Compiling>();
-  private unique = 0;
 
   /** @param signal aborts compilations */
   constructor(
@@ -188,6 +187,14 @@ export class Builder {
     controller.abort();
   }
 
+  /** A kernel that is about to run: its copy may have made room for others since it was compiled. */
+  async present(kernel: Kernel, one: Loadable): Promise<Loadable> {
+    if (one.status !== "compiled") return one;
+    if ((await takeKept(join(this.workdir, basename(one.file)), "fleeting")) !== undefined) return one;
+    this.kernels.delete(kernel.source);
+    return this.kernel(kernel).loadable;
+  }
+
   private async compile({ source }: Kernel, signal: AbortSignal): Promise<Loadable> {
     const built = await this.build(source, "kernel", signal);
     if (built.status !== "built") return { status: refusalIn(built.log), log: built.log };
@@ -207,7 +214,10 @@ export class Builder {
     );
     const instructions = countSass(listing.stdout, promises);
     if (instructions > 0) return { ...compiled, instructions };
-    return { status: "missing-instruction", log: `the code of ${file} does not hold ${promises}` };
+    return {
+      status: "missing-instruction",
+      log: `the code of ${join(this.workdir, basename(file))} does not hold ${promises}`,
+    };
   }
 
   /** @throws Error if aborted */
@@ -218,31 +228,31 @@ export class Builder {
       const { identity, adapted, command } = this.toolchain;
       const key = JSON.stringify([identity, command("", "", kind), source]);
       const base = join(this.workdir, createHash("sha256").update(key).digest("hex").slice(0, 32));
-      const file = base + (kind === "program" ? ".out" : ".so");
-      const kept = await readFile(`${base}.log`, "utf8").catch(() => undefined);
-      if (kept !== undefined && (await exists(file))) {
-        await touch(file);
-        return { status: "built", file, log: kept, seconds: 0 };
-      }
-      const own = `${base}.${process.pid}.${this.unique++}`;
+      const entry = base + (kind === "program" ? ".out" : ".so");
+      const stay = kind === "kernel" ? "fleeting" : "lasting";
+      const kept = await readKept(`${base}.log`);
+      const found = kept && (await takeKept(entry, stay));
+      if (kept && found !== undefined)
+        return { status: "built", file: found, log: Buffer.from(kept).toString("utf8"), seconds: 0 };
+      const own = privatePath(entry, ".out");
+      const text = privatePath(entry, ".cu");
       const begun = performance.now();
       try {
-        await writeFile(`${own}.cu`, adapted(source, kind));
+        await writeFile(text, adapted(source, kind));
         const run = await this.cores.working((cpus) =>
-          runChild(command(`${own}.cu`, own, kind), { timeLimitMs: COMPILE_LIMIT_MS, cwd: this.workdir, cpus, signal }),
+          runChild(command(text, own, kind), { timeLimitMs: COMPILE_LIMIT_MS, cwd: dirname(own), cpus, signal }),
         );
         if (run.status === "stopped") throw new Error("compiling was stopped");
-        const log = `${run.stderr}${run.stdout}`.replaceAll(`${own}.cu`, "kernel.cu").slice(0, LOG_CHARACTERS);
+        const log = `${run.stderr}${run.stdout}`.replaceAll(text, "kernel.cu").slice(0, LOG_CHARACTERS);
         const problem = toolProblem(run, `compiling with ${command("", "", kind)[0]}`);
         if (problem) throw problem;
         if (run.status !== "ok") return { status: "failed", log: `${explainRun(run)}\n${log}` };
-        await writeFile(`${own}.log`, log);
-        await rename(`${own}.log`, `${base}.log`);
-        await rename(`${own}.cu`, `${base}.cu`);
-        await rename(own, file);
+        await keepBytes(Buffer.from(log, "utf8"), `${base}.log`);
+        await writeFile(`${base}.cu`, await readFile(text));
+        const file = await keep(own, entry, stay);
         return { status: "built", file, log, seconds: (performance.now() - begun) / 1000 };
       } finally {
-        await Promise.all([`${own}.cu`, `${own}.log`, own].map((path) => rm(path, { force: true })));
+        await Promise.all([text, own].map((path) => rm(path, { force: true })));
       }
     });
   }
@@ -275,11 +285,4 @@ export function countSass(listing: string, mnemonic: string): number {
   for (const [, word = ""] of listing.matchAll(/^\s+\/\*[0-9a-f]+\*\/\s+(?:@!?U?P\w+ )?([A-Z0-9]+)/gm))
     if (word === mnemonic) count++;
   return count;
-}
-
-async function exists(file: string): Promise<boolean> {
-  return stat(file).then(
-    () => true,
-    () => false,
-  );
 }

@@ -271,7 +271,9 @@ class LocalCudaRunner implements CudaRunner {
       timing.onMeasured?.(at, measurement);
     };
     let left: { readonly at: number; readonly file: string }[] = [];
-    for (const [at, one] of compiled.entries()) {
+    for (const [at, made] of compiled.entries()) {
+      const kernel = kernels[at];
+      const one = kernel && "source" in kernel ? await this.place.builder.present(kernel, made) : made;
       if (one.status === "compiled") left.push({ at, file: one.file });
       else keep(at, one);
     }
