@@ -171,7 +171,7 @@ export {
   type LoadOptions,
   load,
 } from "./session/load.ts";
-export { loadNetwork } from "./session/load-network.ts";
+export { type LoadNetworkOptions, loadNetwork } from "./session/load-network.ts";
 export {
   type Expected,
   type RankInTimeOptions,

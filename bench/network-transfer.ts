@@ -115,7 +115,7 @@ async function compared(network: string): Promise<Row> {
 /** Times of built networks and of ONNX Runtime. */
 async function timesOf(program: Program, model: Uint8Array, folders: readonly string[]) {
   const nets: Awaited<ReturnType<typeof loadNetwork>>[] = [];
-  for (const folder of folders) nets.push(await loadNetwork(folder));
+  for (const folder of folders) nets.push(await loadNetwork(folder, { trustImported: true }));
   const inputs = drawnInputs(program);
   const peer = await onnxNetwork(ort, model, { inputs, tensors: onnxTensors(program), threads });
   await peer.run();

@@ -34,18 +34,12 @@ import { type EmitSubject, packageFiles } from "../package/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { findCudaDevice } from "../runtime/run/cuda-device.ts";
-import {
-  type Proof,
-  portableSubject,
-  proveCudaPackage,
-  provePackage,
-  sealedPackage,
-  subjectOf,
-} from "../session/emit.ts";
+import { type Proof, portableSubject, proveCudaPackage, provePackage, subjectOf } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
 import { writePackage } from "../session/package-folder.ts";
+import { sealedPackage } from "../session/sealed-package.ts";
 import { declareOption } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
@@ -143,7 +137,7 @@ async function emit(word: string, command: Command, given: Options): Promise<Exi
 
   // 2. The files and their test.
   const files = packageFiles(subject);
-  const sealed = sealedPackage(subject, files);
+  const sealed = sealedPackage(files);
   writePackage(given.to, imported ? files : sealed, given.force);
   const proof = given.prove ? await prove(chosen, given) : undefined;
   // An imported kernel that was trusted and passed its test is as good as one made here.

@@ -2,13 +2,15 @@
 
 import type { z } from "zod";
 import { EnvironmentError } from "../abstraction/error.ts";
-import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { describeNetwork, networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { findNvcc } from "../runtime/run/cuda-device.ts";
 import { cudaJudge } from "../runtime/run/cuda-judge.ts";
+import { keepNetwork } from "../session/load-network.ts";
 import { networkSubject } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
+import { sealedPackage } from "../session/sealed-package.ts";
 import { chosenFor } from "./network-choices.ts";
 import { type emitOptions, emitSchema } from "./network-documents.ts";
 import type { OpenedFor } from "./network-model.ts";
@@ -23,7 +25,7 @@ export async function emit({ gpu, opened }: OpenedFor, given: z.infer<typeof emi
   });
   const files = networkFiles(subject);
   const parts = partsOfNetwork(subject);
-  writePackage(given.to, files, given.force);
+  writePackage(given.to, sealedPackage(files), given.force);
   let proof: string | undefined;
   let code: ExitCode = EXIT.ok;
   if (given.prove) {
@@ -43,6 +45,7 @@ export async function emit({ gpu, opened }: OpenedFor, given: z.infer<typeof emi
       onStep: (name, place, of) => showStatus(`proving  ${place} of ${of}  ${name}`),
     });
     showStatus("");
+    if (proved.status === "right" && !gpu) await keepNetwork(given.to, describeNetwork(parts), files, compiler);
     proof =
       proved.status === "right"
         ? `right: ${proved.steps} steps`

@@ -33,13 +33,14 @@ import { isGpu, nativeTarget } from "../targets/index.ts";
 import type { VectorRegisters } from "../targets/x86.ts";
 import { arrayExpectation } from "./array-space.ts";
 import { declaredAs } from "./declared.ts";
-import { sealedPackage, subjectOf } from "./emit.ts";
+import { subjectOf } from "./emit.ts";
 import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
 import { registersOf, vectorSpace } from "./lane-space.ts";
 import { writePackage } from "./package-folder.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
+import { sealedPackage } from "./sealed-package.ts";
 import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
 import { warpExpectation } from "./warp-space.ts";
 
@@ -187,7 +188,7 @@ export function emit(record: string, folder: string, options: EmitOptions = {}):
     const subject = subjectOf(trial, { name, database });
     const files = packageFiles(subject);
     // This machine's seal does not vouch for measurements made elsewhere.
-    writePackage(folder, trial.provenance === "here" ? sealedPackage(subject, files) : files, options.force);
+    writePackage(folder, trial.provenance === "here" ? sealedPackage(files) : files, options.force);
     return [...files.keys()];
   } finally {
     db.close();

@@ -2,25 +2,16 @@
  * @file Writes the package of a record to disk: regenerates the kernel, records its provenance, writes the files, and tests them.
  *
  *     const trial = showTrial(db, "3f9a1c77");
- *     writePackage("conv2d", packageFiles(subjectOf(trial)));
+ *     writePackage("conv2d", sealedPackage(packageFiles(subjectOf(trial))));
  *     await provePackage("conv2d", "conv2d", compiler);        builds it and runs its own test
  */
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { LANGUAGES } from "../abstraction/kernel.ts";
-import {
-  computationOf,
-  DEFAULT_DATABASE,
-  databaseOption,
-  idOf,
-  sealsOf,
-  shortId,
-  type TrialRecord,
-} from "../db/index.ts";
+import { computationOf, DEFAULT_DATABASE, databaseOption, shortId, type TrialRecord } from "../db/index.ts";
 import {
   type Build,
   type BuildStep,
@@ -119,35 +110,6 @@ export function portableSubject(computation: Computation, name?: string): EmitSu
 /** Names of the files that the package's library is compiled from. */
 export function sourceNames({ name, tuned }: Pick<EmitSubject, "name"> & { readonly tuned?: unknown }): string[] {
   return [`${name}.h`, `${name}.cpp`, `${name}_portable.cpp`, ...(tuned ? [`${name}_tuned.cpp`] : [])];
-}
-
-/** The package with this machine's seal in its kernel.json. The seal tells `load` that the package was written here and has not changed since. */
-export function sealedPackage(
-  subject: EmitSubject,
-  files: ReadonlyMap<string, string>,
-  seals = sealsOf(),
-): ReadonlyMap<string, string> {
-  const description = files.get("kernel.json");
-  // Packages that `load` does not load need no seal.
-  if (description === undefined) return files;
-  const facts = entriesOf(description);
-  const sources = new Map(sourceNames(subject).map((name) => [name, files.get(name) ?? ""]));
-  const seal = seals.make(packageText(facts, sources));
-  return new Map([...files, ["kernel.json", `${JSON.stringify({ ...facts, seal }, undefined, 2)}\n`]]);
-}
-
-/** Whether a package is unchanged since it was written here. @param description the text of its kernel.json */
-export function isSealedPackage(description: string, sources: ReadonlyMap<string, string>, seals = sealsOf()): boolean {
-  const { seal, ...facts } = entriesOf(description);
-  return seals.made(packageText(facts, sources), seal);
-}
-
-function packageText(facts: Readonly<Record<string, unknown>>, sources: ReadonlyMap<string, string>): string {
-  return `package ${idOf({ facts, sources: Object.fromEntries(sources) })}`;
-}
-
-function entriesOf(text: string): Record<string, unknown> {
-  return z.record(z.string(), z.unknown()).parse(JSON.parse(text));
 }
 
 export type Proof =

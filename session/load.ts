@@ -8,18 +8,7 @@
  * Compiled once: the library is kept under a hash of its sources and of the compiler, in `~/.cache/automap/kernels`.
  */
 
-import { createHash } from "node:crypto";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { callingThreads } from "../abstraction/candidate.ts";
@@ -38,14 +27,16 @@ import {
   PACKAGE_VERSION,
   packageName,
 } from "../package/index.ts";
-import { cacheFolder, touch } from "../runtime/cache.ts";
+import { cacheFolder } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
-import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
+import { type CoreOptions, coresOf } from "../runtime/cores.ts";
 import { architectureOf } from "../targets/index.ts";
-import { compileInFolder, isSealedPackage, sourceNames, subjectOf } from "./emit.ts";
+import { builtLibrary } from "./built-library.ts";
+import { sourceNames, subjectOf } from "./emit.ts";
 import type { TunedKernel } from "./finals.ts";
 import { type Consent, checkConsent, checkFenced } from "./imported.ts";
 import { loadKoffi } from "./natives.ts";
+import { type PackageFiles, readDescription, readSealed } from "./sealed-package.ts";
 
 export { type BoundKernel, type KernelDescription, KernelError } from "../package/index.ts";
 
@@ -84,7 +75,10 @@ export async function load(
   if (fenced?.status === "environment") throw new EnvironmentError(fenced);
   if (fenced?.status === "wrong")
     throw new UsageError(fenced.because, { hint: "it is not run here; measure it here: automap tune" });
-  const library = await compiledLibrary(build, sources, options.cache ?? cacheFolder("kernels"), { compiler, cores });
+  const library = await builtLibrary(
+    { name: build.name, build: buildOf(build), sources },
+    { cache: options.cache ?? cacheFolder("kernels"), compiler, cores },
+  );
   const koffi = await loadKoffi();
   return bind(koffi, library, description, options.implementation ? { implementation: options.implementation } : {});
 }
@@ -92,8 +86,7 @@ export async function load(
 interface Loadable {
   readonly build: BuildSubject;
   readonly description: KernelDescription;
-  /** The text of each source file. */
-  readonly sources: ReadonlyMap<string, string>;
+  readonly sources: PackageFiles;
   /** The record, if it was imported. */
   readonly imported?: TrialRecord;
 }
@@ -166,7 +159,8 @@ const ARRAYS = [
   "Float64Array",
 ] as const;
 
-/** kernel.json may come from anywhere, so it is validated. */
+const REMAKE = "automap emit RECORD --to DIR --force";
+
 const descriptionSchema = z.object({
   schemaVersion: z.literal(PACKAGE_VERSION, { error: `is of another version than ${PACKAGE_VERSION}` }),
   name: word,
@@ -194,26 +188,15 @@ const descriptionSchema = z.object({
 });
 
 function readFolder(folder: string, { trustImported = false }: Consent): Loadable {
-  const file = join(folder, "kernel.json");
-  const text = attempt(() => readFileSync(file, "utf8")) ?? "";
-  const parsed = descriptionSchema.safeParse(attempt(() => JSON.parse(text)));
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    throw new UsageError(`${file} does not describe a package: ${issue?.path.join(".")} ${issue?.message}`, {
-      hint: "emit it again: automap emit RECORD --to DIR --force",
-    });
-  }
-  const { name, equation, parameters, tuned } = parsed.data;
-  const wanted = sourceNames({ name, tuned });
-  const held = readdirSync(folder);
-  const missing = wanted.find((source) => !held.includes(source));
-  if (missing !== undefined)
-    throw new UsageError(`${folder} lacks ${missing}`, { hint: "emit it again: automap emit RECORD --to DIR --force" });
-  const sources = new Map(wanted.map((source) => [source, readFileSync(join(folder, source), "utf8")]));
-  if (!trustImported && !isSealedPackage(text, sources))
-    throw new UsageError(`${folder} was not written here, or was changed since: loading it would run what is in it`, {
-      hint: "if you trust it, say trustImported: true; else emit it here: automap emit RECORD --to DIR",
-    });
+  const { text, facts } = readDescription(folder, "kernel.json", descriptionSchema, {
+    describes: "a package",
+    remake: REMAKE,
+  });
+  const { name, equation, parameters, tuned } = facts;
+  const sources = readSealed(folder, { name: "kernel.json", text }, sourceNames({ name, tuned }), {
+    isTrusted: trustImported,
+    remake: REMAKE,
+  });
   checkArchitecture(name, tuned?.features);
   const { instruction, ...needs } = tuned ?? { features: [], threads: 1 };
   return {
@@ -226,49 +209,4 @@ function readFolder(folder: string, { trustImported = false }: Consent): Loadabl
     },
     sources,
   };
-}
-
-function attempt<T>(read: () => T): T | undefined {
-  try {
-    return read();
-  } catch {
-    return undefined;
-  }
-}
-
-/** The library of these sources, from the cache or compiled now. */
-async function compiledLibrary(
-  subject: BuildSubject,
-  sources: ReadonlyMap<string, string>,
-  cache: string,
-  { compiler, cores }: { readonly compiler: Compiler; readonly cores: Cores },
-): Promise<string> {
-  const { objects, library } = buildOf(subject);
-  const identity = JSON.stringify([compiler.command, compiler.version, objects, library, [...sources]]);
-  const folder = join(cache, createHash("sha256").update(identity).digest("hex").slice(0, 32));
-  const file = join(folder, library.output);
-  if (existsSync(file)) {
-    await touch(folder);
-    return file;
-  }
-  // Other processes may compile the same library: each uses its own folder, and the first to rename wins.
-  mkdirSync(cache, { recursive: true });
-  const own = mkdtempSync(`${folder}.`);
-  try {
-    mkdirSync(join(own, "build"));
-    for (const [name, text] of sources) writeFileSync(join(own, name), text);
-    for (const steps of [objects, [library]]) {
-      const problem = await compileInFolder(own, steps, compiler, cores);
-      if (problem !== undefined)
-        throw new UsageError(`${subject.name} does not compile with ${compiler.version}\n${problem}`);
-    }
-    try {
-      renameSync(own, folder);
-    } catch (error) {
-      if (!existsSync(file)) throw error;
-    }
-    return file;
-  } finally {
-    rmSync(own, { recursive: true, force: true });
-  }
 }

@@ -1,7 +1,7 @@
 /** @file A network called from Node: by `loadNetwork`, and by the module that its package holds. */
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -14,6 +14,7 @@ import { shareCores } from "../runtime/cores.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { buildNetwork } from "../session/prove-network.ts";
+import { sealedPackage } from "../session/sealed-package.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-load-network-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -29,7 +30,7 @@ beforeAll(async () => {
   net.output(net.node("ReduceSum", [doubled], { keepdims: 0 }));
   const { program } = openGraph({ ...net.graph, opset: 12 });
   const subject = networkSubject(program, new Map());
-  writePackage(at, networkFiles(subject));
+  writePackage(at, sealedPackage(networkFiles(subject)));
   const compiler = await findCompiler();
   if (compiler.status === "environment") throw new Error(compiler.what);
   expect(await buildNetwork(at, partsOfNetwork(subject), compiler, shareCores())).toBeUndefined();
@@ -102,11 +103,39 @@ describe("loadNetwork", () => {
     const bare = join(folder, "bare");
     writePackage(bare, new Map([["network.json", "{}"]]));
     await expect(loadNetwork(bare)).rejects.toThrow("network.json does not describe a network");
-    const other = join(folder, "other");
-    const net = new GraphBuilder("other");
-    net.output(net.node("Exp", [net.input("x", [3])]));
-    writePackage(other, networkFiles(networkSubject(openGraph(net.graph).program, new Map())));
-    await expect(loadNetwork(other)).rejects.toThrow("the network is not built");
+    writePackage(bare, new Map([["network.json", "{"]]), true);
+    await expect(loadNetwork(bare)).rejects.toThrow("network.json does not describe a network");
+  });
+
+  it("runs what it compiled of sealed sources, whatever lies in the build folder", async () => {
+    const foreign = join(folder, "foreign");
+    cpSync(at, foreign, { recursive: true });
+    writeFileSync(join(foreign, "build", "libtwice.so"), "no library");
+    const cache = join(folder, "cache");
+    const net = await loadNetwork(foreign, { cache });
+    expect(values(net, { [X]: numbers })).toEqual([[2, 4, 6, 8, 10, 12], [42]]);
+    net.close();
+    const kept = readdirSync(cache);
+    expect(kept).toHaveLength(1);
+    (await loadNetwork(foreign, { cache })).close();
+    expect(readdirSync(cache)).toEqual(kept);
+  });
+
+  it("takes the built library of a package from elsewhere where that is trusted, by a name of its own", async () => {
+    const foreign = join(folder, "elsewhere");
+    cpSync(at, foreign, { recursive: true });
+    const file = join(foreign, "network.json");
+    const facts: object = JSON.parse(readFileSync(file, "utf8"));
+    writeFileSync(file, JSON.stringify({ ...facts, library: "../evil.so", provenance: ["of somebody"] }));
+    await expect(loadNetwork(foreign)).rejects.toThrow("was not written here, or its network.json was changed since");
+    const net = await loadNetwork(foreign, { trustImported: true });
+    expect(values(net, { [X]: numbers })).toEqual([[2, 4, 6, 8, 10, 12], [42]]);
+    net.close();
+  });
+
+  it("refuses options that it does not have", async () => {
+    const misspelt: object = { trustimported: true };
+    await expect(loadNetwork(at, misspelt)).rejects.toThrow('loadNetwork has no option "trustimported"');
   });
 });
 

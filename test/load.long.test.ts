@@ -14,11 +14,11 @@ import { findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { allowedCpus } from "../runtime/processor.ts";
 import { fromMemory, toMemory } from "../runtime/verify.ts";
-import { sealedPackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { type BoundKernel, load } from "../session/load.ts";
 import { writePackage } from "../session/package-folder.ts";
+import { sealedPackage } from "../session/sealed-package.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
 import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
 import { inFull } from "./support/slow.ts";
@@ -258,7 +258,7 @@ describe("load", () => {
   it("takes a record by its id, and a folder that was emitted", async () => {
     const id = recordPlain(at("t.db"), conv, environmentOf({ compiler: await requireCompiler() }));
     const recorded = await load(id.slice(0, 8), { database: at("t.db"), cache });
-    writePackage(at("package"), sealedPackage(subjectFor(conv), packageFiles(subjectFor(conv))));
+    writePackage(at("package"), sealedPackage(packageFiles(subjectFor(conv))));
     const emitted = await load(at("package"), { cache });
     const { arrays, expected } = data(recorded, conv);
     for (const kernel of [recorded, emitted]) {
@@ -295,7 +295,7 @@ describe("load", () => {
       /no implementation "fastest"/,
     ],
   ])("refuses %s", async (_, attempt, message) => {
-    writePackage(at("package"), sealedPackage(subjectFor(conv), packageFiles(subjectFor(conv))), true);
+    writePackage(at("package"), sealedPackage(packageFiles(subjectFor(conv))), true);
     await expect(attempt()).rejects.toThrow(message);
   });
 

@@ -161,7 +161,7 @@ describe("the library of a network with s64 at its border", () => {
   });
 
   it("takes and gives bigints from Node", async () => {
-    const library = await loadNetwork(at);
+    const library = await loadNetwork(at, { trustImported: true });
     const given = { ids: BigInt64Array.of(0n, 1n, -1n, 4n, 2n, 3n), mask: Uint8Array.of(1, 1, 0, 0, 1, 1) };
     expect(library.run(given)).toEqual({
       rows: Float32Array.of(0, 1, 2, 3, 8, 9, 8, 9, 4, 5, 6, 7),
@@ -174,7 +174,7 @@ describe("the library of a network with s64 at its border", () => {
   });
 
   it("refuses integers that do not fit 32 bits in the call that gives them", async () => {
-    const library = await loadNetwork(at);
+    const library = await loadNetwork(at, { trustImported: true });
     const mask = new Uint8Array(6);
     const run = (id: bigint) => library.run({ ids: BigInt64Array.of(0n, 0n, 0n, 0n, 0n, id), mask });
     expect(Object.keys(run(-(2n ** 31n)))).toHaveLength(5);
@@ -203,7 +203,7 @@ describe("the library of a network that divides s64", () => {
     const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
     expect(proof).toEqual({ status: "right", steps: program.steps.length });
 
-    const library = await loadNetwork(at);
+    const library = await loadNetwork(at, { trustImported: true });
     const given = [-7n, 7n, -(2n ** 31n), 2n ** 31n - 1n].flatMap((row) => Array.from({ length: 6 }, () => row));
     const by = (all: readonly number[]): BigInt64Array =>
       BigInt64Array.from(given, (a, i) => a / BigInt(all[i % all.length] ?? 1));

@@ -21,6 +21,10 @@ export interface NetworkDescription {
   /** Of its files and C functions. */
   readonly name: string;
   readonly threads: number;
+  /** What the library runs on. One for a GPU is called from C, C++ and PyTorch. */
+  readonly target: "cpu" | "cuda";
+  /** CPU features that each kernel needs; null for plain loops, and nothing of a GPU. */
+  readonly kernels: readonly (readonly string[] | null)[];
   readonly inputs: readonly NetworkTensor[];
   readonly outputs: readonly NetworkTensor[];
 }

@@ -73,8 +73,7 @@ export function cudaNetworkFiles(parts: NetworkParts): ReadonlyMap<string, Sourc
     if (kernel.tuned?.language !== "cuda") throw new Error(`internal: ${kernel.name} has no kernel in CUDA`);
     return [`${kernel.name}.cu`, tunedSource(kernel, kernel.tuned)] as const;
   });
-  const { library } = cudaNetworkBuild(parts);
-  const facts = { schemaVersion: NETWORK_VERSION, ...describeNetwork(parts), library: library.output, provenance };
+  const facts = { schemaVersion: NETWORK_VERSION, ...describeNetwork(parts), provenance };
   return new Map<string, SourceText | Uint8Array>([
     [`${name}.h`, cudaNetworkHeader(parts)],
     [`${name}.cu`, cudaNetworkSource(parts)],

@@ -16,13 +16,14 @@ import {
   type SourceText,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { type BuildStep, PLAIN, tunedFlags } from "../build.ts";
+import { type BuildStep, libraryFile, PLAIN, tunedFlags } from "../build.ts";
+import type { NetworkDescription } from "../files/network-binding.js";
 import { tunedSource } from "../library.ts";
 import { portableSource } from "../portable.ts";
 import { cudaNetworkBuild, cudaNetworkFiles } from "./cuda.ts";
 import { networkHeader, networkMain, networkSource } from "./library.ts";
-import { nodeFiles } from "./node.ts";
-import { type NetworkBuild, type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
+import { featuresOf, nodeFiles } from "./node.ts";
+import { kernelName, type NetworkBuild, type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
 
 export {
   type BindNetworkOptions,
@@ -33,7 +34,7 @@ export {
   type NetworkTensor,
 } from "../files/network-binding.js";
 export { borderBytes, borderElements } from "./border.ts";
-export { NETWORK_VERSION } from "./node.ts";
+export { describeNetwork, NETWORK_VERSION } from "./node.ts";
 export {
   type NetworkBuild,
   type NetworkKernel,
@@ -44,10 +45,26 @@ export {
 
 export function networkBuildOf(parts: NetworkParts): NetworkBuild {
   if (parts.subject.gpu) return cudaNetworkBuild(parts);
-  const {
-    subject: { name, threads },
-    kernels,
-  } = parts;
+  const { name, threads } = parts.subject;
+  const { objects, library } = networkLibraryOf({ name, threads, kernels: featuresOf(parts) });
+  const parallel = threads > 1 ? ["-pthread"] : [];
+  return {
+    objects,
+    library,
+    main: {
+      flags: [...PLAIN, ...parallel],
+      sources: [`${name}_main.cpp`, ...library.sources],
+      output: `build/${name}_main`,
+    },
+  };
+}
+
+/** The same without its program, from what network.json says. Every name is derived from the network's. */
+export function networkLibraryOf({
+  name,
+  threads,
+  kernels,
+}: Pick<NetworkDescription, "name" | "threads" | "kernels">): Pick<NetworkBuild, "objects" | "library"> {
   const parallel = threads > 1 ? ["-pthread"] : [];
   const compile = (source: string, flags: readonly string[]): BuildStep => ({
     flags: [...flags, "-fPIC", "-c"],
@@ -55,15 +72,23 @@ export function networkBuildOf(parts: NetworkParts): NetworkBuild {
     output: `build/${source}.o`,
   });
   const objects = [
-    ...kernels.map((kernel) => compile(kernel.name, kernel.tuned ? tunedFlags(kernel.tuned.features) : PLAIN)),
+    ...kernels.map((features, number) => compile(kernelName(name, number), features ? tunedFlags(features) : PLAIN)),
     compile(name, [...PLAIN, ...parallel]),
   ];
-  const made = objects.map((o) => o.output);
   return {
     objects,
-    library: { flags: ["-shared", ...parallel], sources: made, output: `build/lib${name}.so` },
-    main: { flags: [...PLAIN, ...parallel], sources: [`${name}_main.cpp`, ...made], output: `build/${name}_main` },
+    library: { flags: ["-shared", ...parallel], sources: objects.map((o) => o.output), output: libraryFile(name) },
   };
+}
+
+/** Names of the files that a network's library is compiled from. */
+export function networkSourceNames({ name, kernels }: Pick<NetworkDescription, "name" | "kernels">): string[] {
+  return [
+    `${name}.h`,
+    `${name}.cpp`,
+    ...kernels.map((_, number) => `${kernelName(name, number)}.cpp`),
+    `${name}.weights`,
+  ];
 }
 
 /** The text of every file by name, and the weights. */

@@ -23,16 +23,24 @@ import { borderArray } from "./border.ts";
 import type { NetworkParts } from "./subject.ts";
 
 /** Version of network.json. */
-export const NETWORK_VERSION = 1;
+export const NETWORK_VERSION = 2;
 
 const tensorOf = (name: string, { type, shape }: Value): NetworkTensor => ({
   ...{ name, dtype: type, array: borderArray(type) },
   ...{ shape, elements: elementsOf(shape, name) },
 });
 
-export function describeNetwork({ subject: { name, threads, program } }: NetworkParts): NetworkDescription {
+/** CPU features that each kernel needs; null for plain loops. */
+export const featuresOf = ({ subject, kernels }: NetworkParts): NetworkDescription["kernels"] =>
+  subject.gpu ? [] : kernels.map(({ tuned }) => tuned?.features ?? null);
+
+export function describeNetwork(parts: NetworkParts): NetworkDescription {
+  const { name, threads, program, gpu } = parts.subject;
   return {
-    ...{ name, threads },
+    name,
+    threads,
+    target: gpu ? "cuda" : "cpu",
+    kernels: featuresOf(parts),
     inputs: program.inputs.map((value) => tensorOf(value.name, value)),
     outputs: program.outputs.map(({ name: output, value }) => tensorOf(output, value)),
   };
@@ -42,7 +50,7 @@ export function describeNetwork({ subject: { name, threads, program } }: Network
 export function nodeFiles(parts: NetworkParts, library: string): readonly (readonly [string, SourceText])[] {
   const description = describeNetwork(parts);
   const { name } = parts.subject;
-  const facts = { schemaVersion: NETWORK_VERSION, ...description, library, provenance: parts.subject.provenance };
+  const facts = { schemaVersion: NETWORK_VERSION, ...description, provenance: parts.subject.provenance };
   const manifest = {
     ...{ name: name.toLowerCase(), version: "1.0.0", private: true, type: "module" },
     exports: { ".": { types: "./index.d.ts", default: "./index.js" } },

@@ -215,6 +215,9 @@ function isStored({ chain, steps, values }: StepChain, value: Value): boolean {
   return !steps.some(({ output }) => output === value) || chain.stored.some((name) => values[name] === value);
 }
 
+/** Prefix of a kernel's functions, and the name of its file. */
+export const kernelName = (network: string, number: number): string => `${network}_k${number}`;
+
 function chainSubject(
   { name, threads, gpu, provenance: all }: NetworkSubject,
   { steps, kernel, provenance }: StepChain & NetworkKernel,
@@ -223,7 +226,7 @@ function chainSubject(
   const computation = steps.at(-1)?.computation;
   if (!computation) throw new Error("internal: a chain without steps");
   const about = { threads, ...(gpu && { gpu }), provenance: [...provenance, ...all] };
-  return { name: `${name}_k${number}`, computation, tuned: kernel, ...about };
+  return { name: kernelName(name, number), computation, tuned: kernel, ...about };
 }
 
 function kernelSubject(
@@ -233,7 +236,7 @@ function kernelSubject(
 ): EmitSubject {
   const chosen = kernels.get(computationKey(computation));
   return {
-    name: `${name}_k${number}`,
+    name: kernelName(name, number),
     computation,
     ...(chosen && { tuned: chosen.kernel }),
     ...(gpu && { gpu }),
