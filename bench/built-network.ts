@@ -2,7 +2,7 @@
  * @file Networks built as libraries from their fastest recorded kernels, each in its own folder, and called in turns.
  *
  *     const { folder } = await builtNetwork(program, { database: "networks.db", threads: 1, compiler });
- *     const net = await loadNetwork(folder);
+ *     const net = await loadNetwork(folder, { trustImported: true });
  *     const [a, b] = await inTurns([() => net.run(inputs), () => other.run(inputs)], { batches: 40 });
  */
 

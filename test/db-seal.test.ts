@@ -4,6 +4,7 @@ import { createHmac } from "node:crypto";
 import { copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { sealsOf } from "../abstraction/seal.ts";
 import {
   beginRun,
   best,
@@ -20,7 +21,6 @@ import {
   verifyDatabase,
 } from "../db/index.ts";
 import { MIGRATIONS } from "../db/schema.ts";
-import { sealsOf } from "../db/seal.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, workshop } from "./support/database.ts";
 import { forgedLines, recordsIn } from "./support/forge.ts";
 
