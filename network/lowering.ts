@@ -159,6 +159,16 @@ export class Lowering {
     return value?.constant;
   }
 
+  /** Numbers that are input `place` from opset `since` on, and were an attribute before. */
+  numbersSince(since: number, name: string, place: number, what: string): ArrayLike<number> | undefined {
+    if (this.opset >= since) return this.known(place, what);
+    const given = this.attribute(name);
+    const list = typeof given === "number" ? [given] : given;
+    if (list === undefined) return undefined;
+    if (!Array.isArray(list)) return this.refuse(`${name} must hold numbers`);
+    return list.map((x) => (typeof x === "number" ? x : this.refuse(`${name} must hold numbers`)));
+  }
+
   int(name: string, otherwise: number): number;
   int(name: string): number | undefined;
   int(name: string, otherwise?: number): number | undefined {

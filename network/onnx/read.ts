@@ -24,10 +24,10 @@ import {
 import { UsageError } from "../../abstraction/error.ts";
 import type { Attribute, Constant, Dimension, Graph, Input, Node } from "../graph.ts";
 import { withFile } from "./file.ts";
-import { checkTogether, constantOf, elementTypeOf, type Folder } from "./tensor.ts";
+import { checkTogether, constantOf, elementTypeOf, type Folder, numberOfLong } from "./tensor.ts";
 
 /** Supported versions of the operator definitions. */
-export const OPSETS = { least: 11, most: 22 } as const;
+export const OPSETS = { least: 7, most: 23 } as const;
 /** A protobuf is smaller than 2 GiB; larger networks keep tensors in external files. */
 const MOST_BYTES = 2 ** 31 - 1;
 
@@ -93,7 +93,10 @@ function opsetOf({ opsetImport }: ModelProto, subject: string): number {
   const { least, most } = OPSETS;
   if (version < least || version > most)
     throw new UsageError(`${subject} uses opset ${own.version}; ${least} to ${most} are supported`, {
-      hint: "convert it: onnx.version_converter.convert_version(model, 17)",
+      hint:
+        version < least
+          ? "export it again from its framework; onnx.version_converter.convert_version(model, 17) converts some of these"
+          : "export it for opset 23 or less: opset_version=23 in PyTorch",
     });
   return version;
 }
@@ -227,11 +230,9 @@ function attributeOf(attribute: AttributeProto, node: string, folder: Folder): A
 }
 
 function wholeOf(value: bigint, subject: string): number {
-  const number = Number(value);
-  // Ends of slices are often the largest 64-bit integer.
-  if (!Number.isSafeInteger(number) && value !== 2n ** 63n - 1n && value !== -(2n ** 63n))
-    throw new UsageError(`${subject}: ${value} does not fit a double`);
-  return Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, number));
+  const number = numberOfLong(value);
+  if (number === undefined) throw new UsageError(`${subject}: ${value} does not fit a double`);
+  return number;
 }
 
 const textOf = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);

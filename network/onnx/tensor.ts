@@ -133,13 +133,21 @@ function fromFields(type: ElementType, tensor: TensorProto, elements: number, su
   return values;
 }
 
-/** The largest and smallest integers mean "to the end"; any other that a double cannot hold is refused. */
 function ofLong(value: bigint, subject: string): number {
+  const number = numberOfLong(value);
+  if (number === undefined) throw new UsageError(`${subject}: ${value} lies beyond 2^53, which is not supported`);
+  return number;
+}
+
+/** Exporters mark an end by the largest or smallest integer, by its negative, or by one that an index was added to. */
+const NEAR_THE_ENDS = 2n ** 63n - 2n ** 32n;
+
+/** An integer of 64 bits as a number. Those at the ends of the range mean "to the end"; others that a double cannot hold are undefined. */
+export function numberOfLong(value: bigint): number | undefined {
   const number = Number(value);
   if (Number.isSafeInteger(number)) return number;
-  if (value === 2n ** 63n - 1n) return Number.MAX_SAFE_INTEGER;
-  if (value === -(2n ** 63n)) return Number.MIN_SAFE_INTEGER;
-  throw new UsageError(`${subject}: ${value} lies beyond 2^53, which is not supported`);
+  if (value >= NEAR_THE_ENDS) return Number.MAX_SAFE_INTEGER;
+  return value <= -NEAR_THE_ENDS ? Number.MIN_SAFE_INTEGER : undefined;
 }
 
 /** The value of a 16-bit float from its bits. */

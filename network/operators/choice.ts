@@ -43,13 +43,17 @@ function oneHot(node: Lowering): Value[] {
   const shape = [...picked.shape.slice(0, axis), size, ...picked.shape.slice(axis)];
   const places = picked.type === "s32" || picked.type === "s64" ? picked : whole(node, picked, size);
   const read = `ids[${axes.filter((_, d) => d !== axis).join(",")}]`;
-  const ids = placesIn(node, places, size);
+  const ids = node.opset >= 11 ? placesIn(node, places, size) : uncounted(node, places, size);
   return [
     node.equation(`y[${axes.join(",")}] = select(${read} == ${axes[axis]}, values[1], values[0])`, {
       ...{ reads: { ids, values }, shape, type: values.type },
     }),
   ];
 }
+
+/** Indices as s32 where negative ones select nothing, as before opset 11. */
+const uncounted = (node: Lowering, picked: Value, size: number): Value =>
+  elementwise(node, [picked], ([i = ""]) => `s32(max(min(${i}, ${size}), -1))`, "s32");
 
 /** Indices as s32, clamped so that those outside the size, and NaN, stay outside. A plain cast would wrap them. */
 function whole(node: Lowering, x: Value, size: number): Value {

@@ -316,6 +316,11 @@ function upsampling(node: Lowering, spatial: readonly number[], filter: readonly
   const totals = full.map((size, d) =>
     wanted ? size - (wanted[d] ?? size) : (plain?.begins[d] ?? 0) + (plain?.ends[d] ?? 0),
   );
+  if (wanted && node.opset < 11 && totals.some((total) => total % 2 !== 0))
+    node.refuse(
+      `its padding of ${totals.join(" and ")} is odd, and before opset 11 ONNX and ONNX Runtime put the odd element at different ends`,
+      "give pads instead of auto_pad or output_shape",
+    );
   const begins = totals.map((total, d) =>
     wanted ? (auto === "SAME_UPPER" ? Math.floor(total / 2) : Math.ceil(total / 2)) : (plain?.begins[d] ?? 0),
   );

@@ -173,12 +173,19 @@ function power(node: Lowering): Value[] {
   return [elementwise(node, [base, exponent], ([x = "", y = ""]) => whole(raised(x, y)), base.type)];
 }
 
+/** A bound that is an attribute, as before opset 11. */
+function boundOf(node: Lowering, name: string, x: Value): Value | undefined {
+  if (node.attribute(name) === undefined) return undefined;
+  return node.constant({ type: x.type, shape: [], values: node.numbersFrom(x.type, [node.float(name, 0)]) });
+}
+
 function clip(node: Lowering): Value[] {
   const x = node.input(0);
   checkNumbers(node, x, true);
+  const isInput = node.opset >= 11;
   const bounds = [
-    ["max", node.optional(1)],
-    ["min", node.optional(2)],
+    ["max", isInput ? node.optional(1) : boundOf(node, "min", x)],
+    ["min", isInput ? node.optional(2) : boundOf(node, "max", x)],
   ] as const;
   let clipped = x;
   for (const [bound, value] of bounds) {

@@ -61,10 +61,11 @@ function sliced(
 function slice(node: Lowering): Value[] {
   const x = node.input(0);
   const rank = x.shape.length;
-  const [starts, ends] = [node.known(1, "the starts"), node.known(2, "the ends")];
+  const starts = node.numbersSince(10, "starts", 1, "the starts");
+  const ends = node.numbersSince(10, "ends", 2, "the ends");
   if (!starts || !ends) return node.refuse("starts and ends are missing");
-  const axes = node.axes(node.known(3, "the axes") ?? Array.from(starts, (_, d) => d), rank);
-  const steps = node.known(4, "the steps") ?? Array.from(starts, () => 1);
+  const axes = node.axes(node.numbersSince(10, "axes", 3, "the axes") ?? Array.from(starts, (_, d) => d), rank);
+  const steps = (node.opset >= 10 ? node.known(4, "the steps") : undefined) ?? Array.from(starts, () => 1);
   if (starts.length !== ends.length || axes.length !== starts.length || steps.length !== starts.length)
     node.refuse("starts, ends, axes and steps are lists of different lengths");
   return [
@@ -91,7 +92,7 @@ function split(node: Lowering): Value[] {
   const axis = node.axis(node.int("axis", 0), x.shape.length);
   const size = x.shape[axis] ?? 1;
   const parts = node.node.outputs.length;
-  const given = node.opset >= 13 ? node.known(1, "the list of parts") : node.ints("split");
+  const given = node.numbersSince(13, "split", 1, "the list of parts");
   const told = node.int("num_outputs", parts);
   if (told !== parts) node.refuse(`num_outputs is ${told}, and it has ${parts} outputs`);
   // Since opset 18 the last part may be smaller than the others.
@@ -164,10 +165,11 @@ const BORDERS: Readonly<Record<string, string>> = { edge: "clamp", reflect: "ref
 function pad(node: Lowering): Value[] {
   const x = node.input(0);
   const mode = node.text("mode", "constant", ["constant", ...Object.keys(BORDERS)]);
-  const given = node.known(1, "the padding");
-  const filling = node.known(2, "the value of the padding")?.[0] ?? 0;
+  const given = node.numbersSince(11, "pads", 1, "the padding");
+  const filling = node.numbersSince(11, "value", 2, "the value of the padding")?.[0] ?? 0;
   const rank = x.shape.length;
-  const axes = node.axes(node.known(3, "the axes") ?? x.shape.map((_, d) => d), rank);
+  const told = node.opset >= 18 ? node.known(3, "the axes") : undefined;
+  const axes = node.axes(told ?? x.shape.map((_, d) => d), rank);
   if (given?.length !== 2 * axes.length) return node.refuse(`the padding needs ${2 * axes.length} numbers`);
   const begins = x.shape.map((_, d) => given[axes.indexOf(d)] ?? 0);
   const ends = x.shape.map((_, d) => (axes.includes(d) ? (given[axes.length + axes.indexOf(d)] ?? 0) : 0));

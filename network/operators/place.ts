@@ -32,7 +32,7 @@ function multiplied(node: Lowering, x: Value, axis: number): Value {
 function reduceProd(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type === "bool" || x.type === "s64") node.refuse(`${x.type} is not supported`);
-  const axes = axesOf(node, x, node.opset >= 18);
+  const axes = axesOf(node, x, 18);
   const all = axes.reduce((value, axis) => multiplied(node, value, axis), x);
   if (node.int("keepdims", 1) !== 0) return [all];
   return [

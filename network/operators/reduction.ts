@@ -66,10 +66,10 @@ const REDUCTIONS: Readonly<Record<string, Reduction>> = {
   ReduceSumSquare: { op: "+=", term: (x) => `square(${x})`, axesAsInput: 18, integers: true },
 };
 
-/** The axes of a reduction. An empty list means all, or none with `noop_with_empty_axes`. */
-export function axesOf(node: Lowering, x: Value, asInput: boolean): number[] {
-  const given = asInput ? node.known(1, "the list of axes") : node.ints("axes");
-  const isIdle = asInput && node.int("noop_with_empty_axes", 0) !== 0;
+/** The axes of a reduction. @param since opset in which they became an input. An empty list means all, or none with `noop_with_empty_axes`. */
+export function axesOf(node: Lowering, x: Value, since: number): number[] {
+  const given = node.numbersSince(since, "axes", 1, "the list of axes");
+  const isIdle = node.opset >= since && node.int("noop_with_empty_axes", 0) !== 0;
   if (given && given.length > 0) return node.axes(given, x.shape.length);
   return !isIdle ? x.shape.map((_, d) => d) : [];
 }
@@ -78,7 +78,7 @@ function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
   return (node: Lowering): Value[] => {
     const x = node.input(0);
     if (x.type === "bool" || (!integers && isInteger(heldAs(x.type)))) node.refuse(`${x.type} is not supported`);
-    const axes = axesOf(node, x, node.opset >= axesAsInput);
+    const axes = axesOf(node, x, axesAsInput);
     const keepsAxes = node.int("keepdims", 1) !== 0;
     const value = reduced(node, x, axes, { op, keepsAxes, ...(term && { term }) });
     if (!finish) return [value];
@@ -89,7 +89,7 @@ function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
 function logSumExp(node: Lowering): Value[] {
   const x = node.input(0);
   checkFloats(node, x);
-  const axes = axesOf(node, x, node.opset >= 18);
+  const axes = axesOf(node, x, 18);
   const most = reduced(node, x, axes, { op: "max=" });
   const shifted = elementwise(node, [x, most], ([a = "", m = ""]) => `exp(${a} - ${m})`);
   const sum = reduced(node, shifted, axes, { op: "+=" });
@@ -181,7 +181,8 @@ function batchNormalization(node: Lowering): Value[] {
   const [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map((place) => node.input(place));
   if (!x || !scale || !bias || !mean || !variance) return node.refuse("an input is missing");
   checkFloats(node, x);
-  const isTraining = node.int("training_mode", 0) !== 0;
+  const isTraining = node.opset >= 14 && node.int("training_mode", 0) !== 0;
+  if (node.opset < 9 && node.int("spatial", 1) === 0) node.refuse("statistics of each pixel are not supported");
   if (!isTraining && node.node.outputs.slice(1).some((name) => name !== "")) node.refuse("training is not supported");
   if (x.shape.length < 2) node.refuse(`an input of ${x.shape.length} dimensions has no channels`);
   const epsilon = numberText(node.float("epsilon", 1e-5));

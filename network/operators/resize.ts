@@ -49,7 +49,8 @@ function coordinateOf(p: number, { from, to, scale, part }: Resized, transform: 
       // ONNX's own test cases divide by the scaled length without rounding it down.
       return to === 1 ? 0 : (p * (from - 1)) / (from * scale - 1);
     case "asymmetric":
-      return p / scale;
+      // In f32 as ONNX computes it: 6 / 1.2 is 5 there. In f64 the rounded 1.2 would give less.
+      return Math.fround(p / Math.fround(scale));
     case "pytorch_half_pixel":
       return to === 1 ? 0 : (p + 0.5) / scale - 0.5;
     case "tf_half_pixel_for_nn":
@@ -181,16 +182,23 @@ function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling:
   });
 }
 
+/** What says how large the result is: either scales or sizes. */
+interface Extent {
+  readonly part?: ArrayLike<number> | undefined;
+  readonly scales: ArrayLike<number> | undefined;
+  readonly told?: ArrayLike<number> | undefined;
+}
+
 /** The axes of an input that change, from its scales or sizes. */
-function axesOf(node: Lowering, x: Value, transform: string): readonly (readonly [place: number, axis: Resized])[] {
+function axesOf(
+  node: Lowering,
+  x: Value,
+  transform: string,
+  { part, scales, told }: Extent,
+): readonly (readonly [place: number, axis: Resized])[] {
   const rank = x.shape.length;
   const given = node.opset >= 18 ? node.ints("axes") : undefined;
   const places = given ? node.axes(given, rank) : x.shape.map((_, d) => d);
-  const [part, scales, told] = [
-    node.known(1, "the part that is kept"),
-    node.known(2, "the list of scales"),
-    node.known(3, "the list of sizes"),
-  ];
   const isTold = (told?.length ?? 0) > 0;
   if (isTold === (scales?.length ?? 0) > 0) node.refuse("it takes either scales or sizes");
   const list = Array.from((isTold ? told : scales) ?? []);
@@ -219,9 +227,34 @@ function axesOf(node: Lowering, x: Value, transform: string): readonly (readonly
   });
 }
 
-function resize(node: Lowering): Value[] {
+function imageOf(node: Lowering): Value {
   const x = node.input(0);
   if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
+  return x;
+}
+
+/**
+ * Upsample, and Resize in opset 10: coordinates are divided by the scale. The texts leave the rounding open; this one is ONNX Runtime's, and of
+ * ONNX's test cases.
+ */
+function scaled(node: Lowering, scales: ArrayLike<number> | undefined): Value[] {
+  const x = imageOf(node);
+  const mode = node.text("mode", "nearest", ["nearest", "linear"]);
+  const sampling = { transform: "asymmetric", mode, a: 0, excludesOutside: false };
+  return [
+    axesOf(node, x, sampling.transform, { scales }).reduce(
+      (value, [d, axis]) =>
+        alongAxis(node, value, d, axis, { ...sampling, rounding: axis.scale < 1 ? "ceil" : "floor" }),
+      x,
+    ),
+  ];
+}
+
+const upsample = (node: Lowering): Value[] => scaled(node, node.numbersSince(9, "scales", 1, "the list of scales"));
+
+function resize(node: Lowering): Value[] {
+  if (node.opset < 11) return scaled(node, node.known(1, "the list of scales"));
+  const x = imageOf(node);
   const transform = node.text("coordinate_transformation_mode", "half_pixel", TRANSFORMS);
   const sampling = {
     transform,
@@ -235,7 +268,11 @@ function resize(node: Lowering): Value[] {
   if (node.int("antialias", 0) !== 0) node.refuse("antialias is not supported");
   node.text("keep_aspect_ratio_policy", "stretch", ["stretch"]);
   const outside = node.float("extrapolation_value", 0);
-  const axes = axesOf(node, x, transform);
+  const axes = axesOf(node, x, transform, {
+    part: node.known(1, "the part that is kept"),
+    scales: node.known(2, "the list of scales"),
+    told: node.known(3, "the list of sizes"),
+  });
   const y = axes.reduce((value, [d, axis]) => alongAxis(node, value, d, axis, sampling), x);
   return [transform === "tf_crop_and_resize" ? filledOutside(node, y, axes, outside) : y];
 }
@@ -263,4 +300,4 @@ function filledOutside(
   );
 }
 
-export const RESIZING: OperatorTable = { Resize: { lower: resize } };
+export const RESIZING: OperatorTable = { Resize: { lower: resize }, Upsample: { lower: upsample } };

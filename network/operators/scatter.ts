@@ -66,7 +66,7 @@ function placeIn(node: Lowering, index: number, size: number): number {
 }
 
 function scatterInputs(node: Lowering): { x: Value; indices: Value; known: ArrayLike<number>; updates: Value } {
-  node.text("reduction", "none", ["none"]);
+  if (node.opset >= 16) node.text("reduction", "none", ["none"]);
   const [x, indices, updates] = [node.input(0), node.input(1), node.input(2)];
   if (x.type !== updates.type) node.refuse(`${updates.name} has another type than ${x.name}`);
   if (indices.type !== "s32" && indices.type !== "s64") node.refuse(`indices of ${indices.type} are not supported`);
@@ -117,11 +117,11 @@ function topK(node: Lowering): Value[] {
   if (x.type === "bool") node.refuse("bool is not supported");
   const axis = node.axis(node.int("axis", -1), x.shape.length);
   const size = x.shape[axis] ?? 1;
-  const [k = 0] = node.known(1, "the number of elements") ?? [];
+  const k = node.numbersSince(10, "k", 1, "the number of elements")?.[0] ?? 0;
   // In order is also a legal answer where no order is asked for.
-  node.int("sorted", 1);
+  if (node.opset >= 11) node.int("sorted", 1);
   if (!Number.isSafeInteger(k) || k < 1 || k > size) node.refuse(`${k} of ${size} elements`);
-  const isLargest = node.int("largest", 1) !== 0;
+  const isLargest = node.opset < 11 || node.int("largest", 1) !== 0;
   const shape = [product(x.shape.slice(0, axis)), size, product(x.shape.slice(axis + 1))] as const;
   const rows = node.reshaped(x, shape);
   const [own, other] = ["x[a,i,b]", "x[a,j,b]"];
@@ -150,6 +150,8 @@ function topK(node: Lowering): Value[] {
 
 export const SCATTERS: OperatorTable = {
   GatherND: { lower: gatherND },
+  // The name before opset 11.
+  Scatter: { lower: scatterElements },
   ScatterElements: { lower: scatterElements },
   ScatterND: { lower: scatterND },
   TopK: { lower: topK },

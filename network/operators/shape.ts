@@ -54,9 +54,7 @@ function flatten(node: Lowering): Value[] {
   return [node.reshaped(x, [product(x.shape.slice(0, axis)), product(x.shape.slice(axis))])];
 }
 
-/** Before opset 13 the axes were an attribute. */
-const listOf = (node: Lowering): ArrayLike<number> | undefined =>
-  node.opset >= 13 ? node.known(1, "the list of axes") : node.ints("axes");
+const listOf = (node: Lowering): ArrayLike<number> | undefined => node.numbersSince(13, "axes", 1, "the list of axes");
 
 function squeeze(node: Lowering): Value[] {
   const x = node.input(0);
