@@ -2,7 +2,7 @@
  * @file Opens the network named on a command line: a model file, or a network built in.
  *
  *     automap network show resnet18
- *     automap network show model.onnx --dim batch=1 --constant shape=shape.pb
+ *     automap network show model.onnx --dim batch=1 --constant sr=16000 --constant shape=shape.pb
  */
 
 import { existsSync } from "node:fs";
@@ -10,10 +10,12 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import type { Graph } from "../network/graph.ts";
+import type { Constant, Graph, Input } from "../network/graph.ts";
 import type { LowerOptions } from "../network/lower.ts";
 import { MODELS } from "../network/models/index.ts";
+import { numbersFor } from "../network/numbers.ts";
 import { readOnnx, readTensor } from "../network/onnx/read.ts";
+import { toElement } from "../network/value.ts";
 import type { OpenNetwork } from "../session/network.ts";
 import { checkThreads } from "../session/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
@@ -41,7 +43,11 @@ export function addModel(command: Command): Command {
       "--dtype <type>",
       "f32 on a CPU, or bf16: factors of products in bf16, all else in f32; f16 on a GPU, with sums in f32",
     )
-    .option("--constant <name=file>", "a tensor (.pb) for an input that is always the same, such as a shape", collect);
+    .option(
+      "--constant <name=value>",
+      "binds an input that is always the same: to numbers (sr=16000, shape=1,3,224,224) or to a tensor's file (.pb)",
+      collect,
+    );
 }
 
 /** A network as it was read, with the sizes and constants given for it. */
@@ -52,23 +58,56 @@ interface ReadModel {
 
 /** @throws UsageError when there is no such network, or the file is none */
 function readModel(word: string, { dim, constant }: z.infer<typeof modelOptions>): ReadModel {
-  const pairs = (words: readonly string[], option: string): (readonly [string, string])[] =>
+  const examples = { "--dim": "batch=1", "--constant": "sr=16000" };
+  const pairs = (words: readonly string[], option: keyof typeof examples): (readonly [string, string])[] =>
     words.map((given) => {
       const [, name = "", value = ""] = /^([^=]+)=(.+)$/.exec(given) ?? [];
-      if (name === "") throw new UsageError(`${option} "${given}" has no =`, { hint: `for example ${option} batch=1` });
+      if (name === "")
+        throw new UsageError(`${option} "${given}" has no =`, { hint: `for example ${option} ${examples[option]}` });
       return [name, value] as const;
     });
   const dims = Object.fromEntries(pairs(dim, "--dim").map(([name, size]) => [name, sizeOf(name, size)]));
-  const constants = new Map(pairs(constant, "--constant").map(([name, file]) => [name, readTensor(file)]));
+  const bound = pairs(constant, "--constant");
+  const constantsFor = ({ inputs }: Graph): ReadonlyMap<string, Constant> =>
+    new Map(bound.map(([name, value]) => [name, constantFrom(name, value, inputs)]));
   const build = Object.hasOwn(MODELS, word) && !existsSync(word) ? MODELS[word] : undefined;
   if (!build && !existsSync(word) && !word.includes("."))
     throw new UsageError(`there is no network "${word}"`, {
       hint: `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
     });
-  if (!build) return { graph: readOnnx(word), options: { dims, constants } };
+  if (!build) {
+    const graph = readOnnx(word);
+    return { graph, options: { dims, constants: constantsFor(graph) } };
+  }
   // Built-in networks leave one dimension open. It is 1 unless given.
   const { batch = 1, ...others } = dims;
-  return { graph: build({ batch }), options: { dims: others, constants } };
+  const graph = build({ batch });
+  return { graph, options: { dims: others, constants: constantsFor(graph) } };
+}
+
+const NUMBER = String.raw`-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?`;
+const NUMBERS = new RegExp(`^${NUMBER}(?:,${NUMBER})*$`, "i");
+
+/** A bound input: numbers of the input's type, or the tensor of a file. @throws UsageError when the input's type cannot hold a number */
+function constantFrom(name: string, text: string, inputs: readonly Input[]): Constant {
+  const words = text === "true" || text === "false" ? [String(Number(text === "true"))] : text.split(",");
+  if (!NUMBERS.test(words.join(","))) return readTensor(text);
+  // An input without a dimension takes one number. An unknown input is refused by whoever lowers the network.
+  const { type, shape }: Pick<Input, "type" | "shape"> = inputs.find((input) => input.name === name) ?? {
+    type: "f32",
+    shape: [words.length],
+  };
+  const values = numbersFor(type, words.length, `--constant ${name}`);
+  for (const [i, word] of words.entries()) {
+    const given = Number(word);
+    values[i] = given;
+    const isExact = Number.isSafeInteger(given) && toElement(type, given) === given;
+    if (!Number.isFinite(given) || !(isExact || type.startsWith("f") || type === "bf16"))
+      throw new UsageError(`--constant ${name}=${text}: ${word} is no number of ${type}`);
+  }
+  const known = shape.every((size) => typeof size === "number") ? shape : undefined;
+  const elements = known?.reduce((product, size) => product * size, 1);
+  return { type, shape: elements === words.length && known ? known : [words.length], values };
 }
 
 function sizeOf(name: string, text: string): number {

@@ -16,11 +16,38 @@ export interface Constant {
   readonly values: NumberArray;
 }
 
+/** A graph inside a node, as of If and Loop. It also reads the values around it, by their names. */
+export interface Body {
+  /** Names of the values that the node hands in. */
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly constants: ReadonlyMap<string, Constant>;
+  readonly nodes: readonly Node[];
+}
+
 /** The value of an attribute of a node. */
-export type Attribute = number | string | readonly number[] | readonly string[] | Constant;
+export type Attribute = number | string | readonly number[] | readonly string[] | Constant | Body;
 
 export const isConstant = (attribute: Attribute | undefined): attribute is Constant =>
   typeof attribute === "object" && "shape" in attribute;
+
+export const isBody = (attribute: Attribute | undefined): attribute is Body =>
+  typeof attribute === "object" && "nodes" in attribute;
+
+/** The graphs inside a node. */
+export const bodiesOf = ({ attributes }: Node): Body[] => Object.values(attributes).filter(isBody);
+
+/** The values that a node reads, including those that graphs inside it read from around them. */
+export function readsOf(node: Node): ReadonlySet<string> {
+  const reads = new Set(node.inputs);
+  for (const { inputs, outputs, constants, nodes } of bodiesOf(node)) {
+    const own = new Set([...inputs, ...constants.keys(), ...nodes.flatMap((inner) => inner.outputs)]);
+    for (const name of [...nodes.flatMap((inner) => [...readsOf(inner)]), ...outputs])
+      if (!own.has(name)) reads.add(name);
+  }
+  reads.delete("");
+  return reads;
+}
 
 export interface Node {
   /** Name in messages: its own, or `node 3` when it has none. */

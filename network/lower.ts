@@ -5,8 +5,9 @@
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import type { Constant, Dimension, Graph, Input, Node } from "./graph.ts";
-import { Lowering, SharedLowering } from "./lowering.ts";
+import { shellWord } from "../abstraction/text.ts";
+import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
+import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
 import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
@@ -22,10 +23,6 @@ export interface LowerOptions {
 
 /** @throws UsageError, naming the node or input, when the network is not supported */
 export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: LowerOptions = {}): Program {
-  checkDims(graph, dims);
-  const values = new Map<string, Value>();
-  for (const [name, { type, shape, values: elements }] of [...graph.constants, ...constants])
-    values.set(name, { name, type, shape, constant: elements });
   const unknown = [...constants.keys()].find((name) => !graph.inputs.some((input) => input.name === name));
   if (unknown !== undefined)
     throw new UsageError(`the network has no input "${unknown}"`, {
@@ -34,6 +31,10 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
         graph.inputs.map((i) => i.name),
       ),
     });
+  checkDims(graph, { dims, constants });
+  const values = new Map<string, Value>();
+  for (const [name, { type, shape, values: elements }] of [...graph.constants, ...constants])
+    values.set(name, { name, type, shape, constant: elements });
   const inputs: Value[] = [];
   for (const input of graph.inputs) {
     const bound = constants.get(input.name);
@@ -47,7 +48,8 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
   }
   const steps: Step[] = [];
   const shared = new SharedLowering();
-  for (const node of inOrder(graph)) steps.push(...lowerNode(node, graph, values, shared));
+  for (const node of inOrder(graph, graph.name, (name) => values.has(name)))
+    for (const step of lowerNode(node, graph, values, shared)) steps.push(step);
   const outputs = graph.outputs.map((name) => ({ name, value: outputNamed(name, values, graph) }));
   return {
     name: graph.name,
@@ -74,8 +76,8 @@ function outputNamed(name: string, values: ReadonlyMap<string, Value>, graph: Gr
 /** Adds the values of a node's outputs. */
 function lowerNode(
   node: Node,
-  { opset, declared }: Graph,
-  values: Map<string, Value>,
+  { opset, declared }: Pick<Graph, "opset" | "declared">,
+  values: Scope & { set(name: string, value: Value): unknown },
   shared: SharedLowering,
 ): readonly Step[] {
   const operator = networkOperatorNamed(node.op);
@@ -83,7 +85,7 @@ function lowerNode(
     throw new UsageError(`${node.name}: the operator ${node.op} is not supported`, {
       hint: `automap network operators lists those that are; ${suggestion(node.op, NETWORK_OPERATORS)}`,
     });
-  const lowering = new Lowering(node, opset, values, shared);
+  const lowering = new Lowering(node, opset, values, shared, lowerBodyWithin(node.name, opset, values, shared));
   const made = operator.lower(lowering);
   lowering.checkAllAsked(operator.harmless ?? []);
   for (const [place, name] of node.outputs.entries()) {
@@ -96,6 +98,45 @@ function lowerNode(
     values.set(name, value);
   }
   return lowering.steps;
+}
+
+/** The values of a graph inside a node: its own, then those around it. */
+class InnerScope implements Scope {
+  private readonly around: Scope;
+  private readonly own: Map<string, Value>;
+
+  constructor(around: Scope, own: ReadonlyMap<string, Value>) {
+    this.around = around;
+    this.own = new Map(own);
+  }
+
+  get(name: string): Value | undefined {
+    return this.own.get(name) ?? this.around.get(name);
+  }
+
+  set(name: string, value: Value): void {
+    this.own.set(name, value);
+  }
+}
+
+/** How graphs inside a node are lowered: their nodes in order, with the values around them. */
+function lowerBodyWithin(called: string, opset: number, around: Scope, shared: SharedLowering): LowerBody {
+  return (body, given) => {
+    const constants = [...body.constants].map(([name, { type, shape, values: constant }]): [string, Value] => [
+      name,
+      { name, type, shape, constant },
+    ]);
+    const values = new InnerScope(around, new Map([...constants, ...given]));
+    const steps: Step[] = [];
+    for (const node of inOrder(body, `the graph inside ${called}`, (name) => values.get(name) !== undefined))
+      for (const step of lowerNode(node, { opset }, values, shared)) steps.push(step);
+    const made = body.outputs.map((name) => {
+      const value = values.get(name);
+      if (!value) throw new UsageError(`output "${name}" of the graph inside ${called} is made by no node`);
+      return value;
+    });
+    return { steps, made };
+  };
 }
 
 /** Whether a shape agrees with declared sizes, as far as these are numbers or have been given. */
@@ -121,15 +162,15 @@ function checkBound({ name, type, shape }: Input, bound: Constant, dims: Readonl
 
 /**
  * Nodes ordered so that each follows those whose outputs it reads; otherwise in the graph's order.
+ * @param isKnown whether a value is there before any of the nodes
  * @throws UsageError for a name with no maker or two, and for a cycle
  */
-function inOrder({ nodes, inputs, constants, name: graphName }: Graph): Node[] {
-  const known = new Set([...inputs.map((i) => i.name), ...constants.keys()]);
+function inOrder({ nodes }: Pick<Body, "nodes">, graphName: string, isKnown: (name: string) => boolean): Node[] {
   const makers = new Map<string, Node>();
   for (const node of nodes)
     for (const output of node.outputs) {
       if (output === "") continue;
-      if (makers.has(output) || known.has(output))
+      if (makers.has(output) || isKnown(output))
         throw new UsageError(`${node.name}: "${output}" is made twice in ${graphName}`);
       makers.set(output, node);
     }
@@ -137,8 +178,8 @@ function inOrder({ nodes, inputs, constants, name: graphName }: Graph): Node[] {
   const readers = new Map<Node, Node[]>();
   for (const node of nodes) {
     const from = new Set<Node>();
-    for (const input of node.inputs) {
-      if (input === "" || known.has(input)) continue;
+    for (const input of readsOf(node)) {
+      if (isKnown(input)) continue;
       const maker = makers.get(input);
       if (!maker)
         throw new UsageError(`${node.name} (${node.op}) reads "${input}", which nothing in ${graphName} makes`);
@@ -165,21 +206,16 @@ function inOrder({ nodes, inputs, constants, name: graphName }: Graph): Node[] {
 }
 
 function shapeOf({ name, shape, type }: Input, dims: Readonly<Record<string, number>>): number[] {
-  const sizes = shape.map((size) => {
-    if (typeof size === "number") return size;
-    const given = Object.hasOwn(dims, size) ? dims[size] : undefined;
-    if (given === undefined)
-      throw new UsageError(`the size "${size}" of input ${name} is not known`, { hint: `give it: --dim ${size}=1` });
-    return given;
-  });
+  const sizes = shape.map((size) => (typeof size === "number" ? size : (dims[size] ?? 0)));
   if (elementsOf(sizes, `input ${name}`) === 0)
     throw new UsageError(`input ${name} is ${describeValue({ type, shape: sizes })}: it has no elements`);
   return sizes;
 }
 
-/** Checks that every given size is one that the graph asks for. */
-function checkDims({ inputs }: Graph, dims: Readonly<Record<string, number>>): void {
-  const asked = [...new Set(inputs.flatMap(({ shape }) => shape.filter((size) => typeof size === "string")))];
+/** Checks that every given size is one that the graph asks for, and that none is missing, except in inputs that are bound. */
+function checkDims({ inputs, constants }: Graph, { dims = {}, constants: bound }: LowerOptions): void {
+  const openIn = ({ shape }: Input): string[] => shape.filter((size) => typeof size === "string");
+  const asked = [...new Set(inputs.flatMap(openIn))];
   for (const [name, size] of Object.entries(dims)) {
     if (!Number.isSafeInteger(size) || size < 1)
       throw new UsageError(`--dim ${name}=${size}: a size is a whole number, 1 at least`);
@@ -188,6 +224,22 @@ function checkDims({ inputs }: Graph, dims: Readonly<Record<string, number>>): v
         hint: asked.length > 0 ? suggestion(name, asked) : "all sizes of its inputs are known",
       });
   }
+  const isGiven = (name: string): boolean => Object.hasOwn(dims, name);
+  const missing = inputs
+    .filter(({ name }) => !bound?.has(name) && !constants.has(name))
+    .flatMap((input) => openIn(input).flatMap((size) => (isGiven(size) ? [] : [{ size, input: input.name }])));
+  const names = [...new Set(missing.map(({ size }) => size))];
+  if (names.length === 0) return;
+  const of = names.map((size) => {
+    const readers = [...new Set(missing.filter((each) => each.size === size).map(({ input }) => input))];
+    return `"${size}" of input ${readers.join(" and ")}`;
+  });
+  throw new UsageError(
+    names.length === 1 ? `the size ${of.join()} is not known` : `these sizes are not known: ${of.join(", ")}`,
+    {
+      hint: `give ${names.length === 1 ? "it" : "them"}: ${names.map((size) => `--dim ${shellWord(`${size}=1`)}`).join(" ")}`,
+    },
+  );
 }
 
 /** Steps whose outputs are read or returned. */

@@ -10,7 +10,7 @@
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import type { Attribute, Constant, Node } from "./graph.ts";
+import { type Attribute, type Body, type Constant, isBody, type Node } from "./graph.ts";
 import { type NumberArray, numbersFor } from "./numbers.ts";
 import type { Step } from "./program.ts";
 import {
@@ -46,6 +46,14 @@ const MOST_FOLDED_POINTS = 50_000_000;
 const MOST_MADE_ELEMENTS = 2 ** 28;
 /** Limit on the steps of all nodes together: recurrent nodes of a few bytes are written out step by step. A BERT has 300. */
 const MOST_STEPS = 100_000;
+/** Limits on the passes of all loops, and on the nodes lowered in them, because a few bytes of a file can ask for any number. */
+const MOST_PASSES = 10_000;
+const MOST_NODES = 1_000_000;
+
+/** The values that a node can read, by name. */
+export type Scope = Pick<ReadonlyMap<string, Value>, "get">;
+/** Writes the equations of a graph inside a node. @param given the values of its inputs, by name */
+export type LowerBody = (body: Body, given: ReadonlyMap<string, Value>) => { steps: readonly Step[]; made: Value[] };
 
 /** State that all nodes share while a network is lowered. */
 export class SharedLowering {
@@ -53,6 +61,9 @@ export class SharedLowering {
   points = 10 * MOST_FOLDED_POINTS;
   elements = MOST_MADE_ELEMENTS;
   steps = MOST_STEPS;
+  passes = MOST_PASSES;
+  /** Nodes that may still be lowered: those of a loop count in each pass. */
+  nodes = MOST_NODES;
   /** Values that are dequantised integers, with these integers. */
   readonly quantised = new Map<Value, Quantised>();
 }
@@ -74,15 +85,19 @@ export class Lowering {
   readonly steps: Step[] = [];
   /** Attributes and inputs that the operator has read. */
   private readonly asked = { attributes: new Set<string>(), inputs: new Set<number>() };
-  private readonly values: ReadonlyMap<string, Value>;
+  private readonly values: Scope;
+  private readonly lowerBody: LowerBody | undefined;
   private readonly shared: SharedLowering;
   private readonly stand = new Map<number, Value>();
 
-  constructor(node: Node, opset: number, values: ReadonlyMap<string, Value>, shared: SharedLowering) {
+  constructor(node: Node, opset: number, values: Scope, shared: SharedLowering, lowerBody?: LowerBody) {
     this.node = node;
     this.opset = opset;
     this.values = values;
     this.shared = shared;
+    this.lowerBody = lowerBody;
+    shared.nodes--;
+    if (shared.nodes < 0) this.refuse(`the network would be written out as more than ${MOST_NODES} nodes`);
   }
 
   /** The integers that a value dequantises; undefined for a plain value. */
@@ -113,6 +128,28 @@ export class Lowering {
   attribute(name: string): Attribute | undefined {
     this.asked.attributes.add(name);
     return this.node.attributes[name];
+  }
+
+  /** A graph inside the node. */
+  body(name: string): Body {
+    const given = this.attribute(name);
+    return isBody(given) ? given : this.refuse(`its ${name} is missing`);
+  }
+
+  /** Counts a pass of a loop. @throws UsageError when the network's loops make too many */
+  countPass(): void {
+    this.shared.passes--;
+    if (this.shared.passes < 0) this.refuse(`the network's loops make more than ${MOST_PASSES} passes`);
+  }
+
+  /** Adds the equations of a graph inside the node. @param given the values of its inputs. @returns those of its outputs */
+  inside(body: Body, given: readonly Value[] = []): Value[] {
+    if (!this.lowerBody) throw new Error(`internal: ${this.subject} holds no graphs`);
+    if (given.length !== body.inputs.length)
+      this.refuse(`the graph inside it takes ${body.inputs.length} values, and ${given.length} are given`);
+    const { steps, made } = this.lowerBody(body, new Map(given.map((value, i) => [body.inputs[i] ?? "", value])));
+    for (const step of steps) this.steps.push(step);
+    return made;
   }
 
   /**

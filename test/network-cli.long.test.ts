@@ -46,11 +46,12 @@ describe("automap network", () => {
                                     ReduceProd ReduceSum ReduceSumSquare Softmax
       losses                        NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
       moves of elements             Concat CumSum DepthToSpace Expand EyeLike Gather GatherElements
-                                    GatherND Mod OneHot Pad ScatterElements ScatterND Slice SpaceToDepth
-                                    Split Tile TopK Transpose Trilu
-      resizing                      Resize
+                                    GatherND Mod OneHot Pad Scatter ScatterElements ScatterND Slice
+                                    SpaceToDepth Split Tile TopK Transpose Trilu
+      resizing                      Resize Upsample
       shapes and constants          Constant ConstantOfShape Dropout Flatten Identity NonZero Range
                                     Reshape Shape Size Squeeze Unsqueeze
+      branches and loops            If Loop
       quantised                     ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger
                                     QLinearConv QLinearMatMul QuantizeLinear
       "

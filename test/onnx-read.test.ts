@@ -121,8 +121,8 @@ describe("a model that cannot be computed", () => {
     const told = [
       refused(node("Rulu")),
       refused(node("Relu", { domain: "com.example" })),
-      refused(modelWith({ opset: 10 })),
-      refused(modelWith({ opset: 23 })),
+      refused(modelWith({ opset: 6 })),
+      refused(modelWith({ opset: 24 })),
       refused(modelWith({ input: [inputOf("x", ["batch", 3])] })),
       refused(modelWith({ input: [inputOf("x", ["batch", 3])] }), { dims: { batsh: 1 } }),
       refused(modelWith({ input: [inputOf("x", [0, 3])] })),
@@ -135,12 +135,17 @@ describe("a model that cannot be computed", () => {
       refused(node("Softmax", { attribute: [{ name: "axis", type: 2, i: 5n }] })),
       refused(node("Concat", { input: ["x", "x"], attribute: [{ name: "axis", type: 2, i: 2n ** 62n }] })),
     ];
+    const several = modelWith({ input: [inputOf("x", ["batch", 3]), inputOf("w", ["a b", "batch"])] });
+    expect(refused(several)).toBe(
+      'these sizes are not known: "batch" of input x and w, "a b" of input w\n  give them: --dim batch=1 --dim \'a b=1\'',
+    );
+    expect(refused(several, { dims: { batch: 2 } })).toMatch(/^the size "a b" of input w is not known\n {2}give it: /);
     expect(told.map((text) => text.split("\n")[0])).toMatchInlineSnapshot(`
       [
         "act: the operator Rulu is not supported",
         "act: the operator Relu of com.example is not supported",
-        "m.onnx uses opset 10; 11 to 22 are supported",
-        "m.onnx uses opset 23; 11 to 22 are supported",
+        "m.onnx uses opset 6; 7 to 23 are supported",
+        "m.onnx uses opset 24; 7 to 23 are supported",
         "the size "batch" of input x is not known",
         "no input has a size "batsh"",
         "input x is f32[0,3]: it has no elements",

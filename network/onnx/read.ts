@@ -22,7 +22,7 @@ import {
   type ValueInfoProto,
 } from "onnx-buf";
 import { UsageError } from "../../abstraction/error.ts";
-import type { Attribute, Constant, Dimension, Graph, Input, Node } from "../graph.ts";
+import type { Attribute, Body, Constant, Dimension, Graph, Input, Node } from "../graph.ts";
 import { withFile } from "./file.ts";
 import { checkTogether, constantOf, elementTypeOf, type Folder, numberOfLong } from "./tensor.ts";
 
@@ -101,16 +101,20 @@ function opsetOf({ opsetImport }: ModelProto, subject: string): number {
   return version;
 }
 
+/** A graph and those inside its nodes. The protobuf library refuses messages nested more than 100 times, so the recursion ends. */
+function* graphsIn(graph: GraphProto): Generator<GraphProto> {
+  yield graph;
+  for (const { attribute } of graph.node) for (const { g } of attribute) if (g) yield* graphsIn(g);
+}
+
 function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
-  checkNames(graph, place.subject);
-  checkTogether(tensorsIn(graph), place.subject);
-  const constants = new Map<string, Constant>();
-  for (const tensor of graph.initializer) {
-    if (constants.has(tensor.name))
-      throw new UsageError(`${place.subject}: the constant "${tensor.name}" stands twice`);
-    constants.set(tensor.name, constantOf(tensor, subjectOf(tensor), place));
-  }
-  if (graph.sparseInitializer.length > 0) throw new UsageError(`${place.subject}: sparse constants are not supported`);
+  const all = [...graphsIn(graph)];
+  for (const each of all) checkNames(each, place.subject);
+  checkTogether(
+    all.flatMap((each) => [...tensorsIn(each)]),
+    place.subject,
+  );
+  const constants = constantsOf(graph, place);
   const inputs = graph.input.filter(({ name }) => !constants.has(name)).map((info) => inputOf(info, place.subject));
   const outputs = graph.output.map(({ name }) => name);
   for (const [what, names] of [["input", inputs.map(({ name }) => name)] as const, ["output", outputs] as const]) {
@@ -125,6 +129,27 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
     outputs,
     declared: new Map([...graph.valueInfo, ...graph.output].flatMap((info) => declaredOf(info))),
     constants,
+    nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
+  };
+}
+
+function constantsOf({ initializer, sparseInitializer }: GraphProto, place: Folder): ReadonlyMap<string, Constant> {
+  const constants = new Map<string, Constant>();
+  for (const tensor of initializer) {
+    if (constants.has(tensor.name))
+      throw new UsageError(`${place.subject}: the constant "${tensor.name}" stands twice`);
+    constants.set(tensor.name, constantOf(tensor, subjectOf(tensor), place));
+  }
+  if (sparseInitializer.length > 0) throw new UsageError(`${place.subject}: sparse constants are not supported`);
+  return constants;
+}
+
+/** A graph inside a node. The declared shapes of its values are not needed. */
+function bodyOf(graph: GraphProto, place: Folder): Body {
+  return {
+    inputs: graph.input.map(({ name }) => name),
+    outputs: graph.output.map(({ name }) => name),
+    constants: constantsOf(graph, place),
     nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
   };
 }
@@ -224,6 +249,9 @@ function attributeOf(attribute: AttributeProto, node: string, folder: Folder): A
     case AttributeType.TENSOR:
       if (!attribute.t) throw new UsageError(`${subject} holds no tensor`);
       return constantOf(attribute.t, subject, folder);
+    case AttributeType.GRAPH:
+      if (!attribute.g) throw new UsageError(`${subject} holds no graph`);
+      return bodyOf(attribute.g, folder);
     default:
       throw new UsageError(`${subject} is of a kind that is not supported: ${AttributeType[type] ?? type}`);
   }

@@ -6,8 +6,11 @@
 
 import { create, toBinary } from "@bufbuild/protobuf";
 import {
+  type AttributeProto,
   AttributeProtoSchema,
   AttributeProto_AttributeType as AttributeType,
+  type GraphProto,
+  GraphProtoSchema,
   ModelProtoSchema,
   NodeProtoSchema,
   OperatorSetIdProtoSchema,
@@ -15,8 +18,16 @@ import {
   TypeProtoSchema,
   ValueInfoProtoSchema,
 } from "onnx-buf";
-import type { Attribute, Constant, Graph, Input, Node } from "../graph.ts";
-import { isConstant } from "../graph.ts";
+import {
+  type Attribute,
+  type Body,
+  type Constant,
+  type Graph,
+  type Input,
+  isBody,
+  isConstant,
+  type Node,
+} from "../graph.ts";
 import { numberOfType } from "./tensor.ts";
 
 /** The format's version that knows opset 20. */
@@ -28,13 +39,27 @@ export function onnxBytes(graph: Graph): Uint8Array {
     opsetImport: [create(OperatorSetIdProtoSchema, { domain: "", version: BigInt(graph.opset) })],
     graph: {
       name: graph.name,
-      node: graph.nodes.map(nodeProto),
-      initializer: [...graph.constants].map(([name, constant]) => tensorProto(name, constant)),
+      ...partsOf(graph),
       input: graph.inputs.map(inputProto),
       output: graph.outputs.map((name) => create(ValueInfoProtoSchema, { name })),
     },
   });
   return toBinary(ModelProtoSchema, model);
+}
+
+const partsOf = ({ nodes, constants }: Pick<Body, "nodes" | "constants">) => ({
+  node: nodes.map(nodeProto),
+  initializer: [...constants].map(([name, constant]) => tensorProto(name, constant)),
+});
+
+function bodyProto(name: string, body: Body): GraphProto {
+  const named = (names: readonly string[]) => names.map((each) => create(ValueInfoProtoSchema, { name: each }));
+  return create(GraphProtoSchema, {
+    name,
+    ...partsOf(body),
+    input: named(body.inputs),
+    output: named(body.outputs),
+  });
 }
 
 function inputProto({ name, type, shape }: Input) {
@@ -61,7 +86,9 @@ function nodeProto({ name, op, inputs, outputs, attributes }: Node) {
   });
 }
 
-function attributeProto(name: string, value: Attribute) {
+function attributeProto(name: string, value: Attribute): AttributeProto {
+  if (isBody(value))
+    return create(AttributeProtoSchema, { name, type: AttributeType.GRAPH, g: bodyProto(name, value) });
   if (isConstant(value))
     return create(AttributeProtoSchema, { name, type: AttributeType.TENSOR, t: tensorProto(name, value) });
   if (typeof value === "string")

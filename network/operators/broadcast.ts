@@ -27,10 +27,15 @@ export interface Operand {
   readonly reads: Readonly<Record<string, Value>>;
 }
 
-/** A constant of one element becomes a number in the equation. */
-export function operand(node: Lowering, name: string, value: Value, shape: readonly number[]): Operand {
+/** A constant of one element becomes a number in the equation, unless all are constants: conditions of numbers alone would have to be affine. */
+export function operand(
+  node: Lowering,
+  name: string,
+  value: Value,
+  { shape, isFolded }: { readonly shape: readonly number[]; readonly isFolded: boolean },
+): Operand {
   const [only] = value.constant ?? [];
-  if (value.constant?.length === 1 && only !== undefined && Number.isFinite(only))
+  if (!isFolded && value.constant?.length === 1 && only !== undefined && Number.isFinite(only))
     return { text: only < 0 || Object.is(only, -0) ? `(${numberText(only)})` : numberText(only), reads: {} };
   const offset = shape.length - value.shape.length;
   const kept = value.shape.flatMap((size, d) => (size === 1 && (shape[d + offset] ?? 1) !== 1 ? [] : [d]));

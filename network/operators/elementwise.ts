@@ -98,7 +98,10 @@ export function elementwise(
     node,
     operands.map((v) => v.shape),
   );
-  const parts = operands.map((value, i) => operand(node, operands.length === 1 ? "x" : `x${i}`, value, shape));
+  const isFolded = operands.every(({ constant }) => constant);
+  const parts = operands.map((value, i) =>
+    operand(node, operands.length === 1 ? "x" : `x${i}`, value, { shape, isFolded }),
+  );
   const target = `y[${axesOfRank(shape.length).join(",")}]`;
   const reads = Object.assign({}, ...parts.map((p) => p.reads));
   const text = `${target} = ${formula(parts.map((p) => p.text))}`;

@@ -2,6 +2,7 @@
 
 import { CHOICES } from "./choice.ts";
 import { COMPARISONS } from "./compare.ts";
+import { CONTROL } from "./control.ts";
 import { CONVOLUTIONS } from "./convolution.ts";
 import { overIntegers } from "./dequantised.ts";
 import { ELEMENTWISE } from "./elementwise.ts";
@@ -30,6 +31,7 @@ const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["moves of elements", { ...MOVES, ...CHOICES, ...SCATTERS }],
   ["resizing", RESIZING],
   ["shapes and constants", SHAPES],
+  ["branches and loops", CONTROL],
   ["quantised", QUANTISED],
 ];
 
