@@ -35,16 +35,19 @@ const options = z.object({
   maxRegression: z.string().default("3%").transform(readShare),
   op: z.string().optional(),
   requireAll: z.boolean().default(false),
+  trustImported: z.boolean().default(false),
   junit: z.string().min(1).optional(),
   json: z.boolean().optional(),
 });
 type Options = z.infer<typeof options>;
 
+const provenance = z.enum(["here", "imported"]).meta({ description: "measured here, or imported" });
 const sideSchema = z
   .union([
-    z.strictObject({ id: z.string(), status: z.string() }),
+    z.strictObject({ id: z.string(), provenance, status: z.string() }),
     z.strictObject({
       id: z.string(),
+      provenance,
       status: z.literal("ok"),
       intrinsic: z.string(),
       microseconds: z.number(),
@@ -85,6 +88,7 @@ export function registerCheck(command: Command, finish: (code: ExitCode) => void
     .option("--max-regression <share>", "the largest slowdown that is accepted (default: 3%)")
     .option("--op <operator>", "only this operator")
     .option("--require-all", "fail also when a workload of the baseline has no result")
+    .option("--trust-imported", "judge by imported records of --db too, where nothing was measured here")
     .option("--junit <file>", "write the result as JUnit XML")
     .addHelpText(
       "after",
@@ -96,6 +100,7 @@ export function registerCheck(command: Command, finish: (code: ExitCode) => void
         "",
         "Workloads are matched by computation, threads, cache state and CPU. A slowdown is a regression if the 95 % intervals",
         "show it: the new interval begins above the end of the old one by more than the allowed share.",
+        "Records measured here come before imported ones. Times of the baseline may be imported, and say so.",
         "Exit codes: 0 accepted, 5 regression, 1 nothing to compare.",
       ].join("\n"),
     )
@@ -117,8 +122,7 @@ function check(given: Options): ExitCode {
     withDatabase(given.db, (after) => {
       const recorded = [...operatorsIn(before), ...operatorsIn(after)];
       const operator = given.op === undefined ? undefined : readOperator(given.op, recorded);
-      const { maxRegression } = given;
-      return compareBest(trialsIn(before, operator), trialsIn(after, operator), { maxRegression });
+      return compareBest(trialsIn(before, operator), trialsIn(after, operator), given);
     }),
   );
   const failed = (f: Finding): boolean => verdictFails(f, given);
@@ -137,7 +141,10 @@ function check(given: Options): ExitCode {
 /** The best trial of each workload, and the failures of workloads that have no working kernel. */
 function trialsIn(db: Database, operator: string | undefined): TrialRecord[] {
   const filter = operator === undefined ? {} : { operator };
-  return [...best(db, filter), ...queryTrials(db, filter).filter((t) => t.measurement.status !== "ok")];
+  return [
+    ...best(db, filter, { imported: true }),
+    ...queryTrials(db, filter).filter((t) => t.measurement.status !== "ok"),
+  ];
 }
 
 const WORDS: Readonly<Record<Finding["verdict"], string>> = {
@@ -193,10 +200,11 @@ function workloadText({ workload, threads, cache, cpu }: Finding): string {
 
 function timeText(trial: TrialRecord | undefined): string {
   if (!trial) return "-";
-  const { measurement } = trial;
-  if (measurement.status !== "ok") return measurement.status;
+  const { measurement, provenance } = trial;
+  const origin = provenance === "here" ? "" : ", imported";
+  if (measurement.status !== "ok") return `${measurement.status}${origin}`;
   const [low, high] = measurement.interval;
-  return `${printTime(measurement.median)} (${printTime(low)} to ${printTime(high)})`;
+  return `${printTime(measurement.median)} (${printTime(low)} to ${printTime(high)})${origin}`;
 }
 
 function checkDocument(
@@ -206,10 +214,11 @@ function checkDocument(
 ): PartsOf<typeof checkSchema> {
   const side = (trial: TrialRecord | undefined): z.infer<typeof sideSchema> => {
     if (!trial) return null;
-    const { id, measurement, candidate } = trial;
-    if (measurement.status !== "ok") return { id, status: measurement.status };
+    const { id, provenance: origin, measurement, candidate } = trial;
+    if (measurement.status !== "ok") return { id, provenance: origin, status: measurement.status };
     return {
       id,
+      provenance: origin,
       status: "ok",
       intrinsic: candidate.intrinsic,
       microseconds: measurement.median * 1e6,

@@ -164,7 +164,9 @@ async function runBest(given: z.infer<typeof bestOptions>, command: Command, her
     const filter = readFilter(db, asked ? { ...given, name: undefined } : given, command);
     const trust = { ...world, policy: given.trust };
     const layers = asked && bestOfLayers(db, asked, filter, trust);
-    const trials = layers ? layers.flatMap(({ best: first }) => first ?? []) : best(db, { ...filter, trusted: trust });
+    const trials = layers
+      ? layers.flatMap(({ best: first }) => first ?? [])
+      : best(db, { ...filter, trusted: trust }, { imported: true });
     const differs = new Map(trials.map((t) => [t.id, differencesOf(t, world)]));
     const { limit: _, ...unlimited } = filter;
     const leftOut = given.trust === "any" ? 0 : countTrials(db, { ...unlimited, status: "ok", stale: trust });

@@ -289,7 +289,9 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
       };
       const intrinsic = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
       const filter = { computation, ...(trusted && { trusted }), ...(intrinsic && { intrinsic }) };
-      const trial = best(db, filter).find((t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate));
+      const trial = best(db, filter, { imported: given.trustImported }).find(
+        (t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate),
+      );
       if (!trial) continue;
       say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
       return emitted(trial, given);
@@ -324,7 +326,7 @@ function noRecord(
 ): UsageError {
   const tune = `${["automap tune", shellWord(word), ...words, ...sameOptions(given)].join(" ")}${declareOption(given)}`;
   const held = computations.reduce((sum, computation) => sum + countTrials(db, { computation, status: "ok" }), 0);
-  const others = computations.flatMap((computation) => best(db, { computation }));
+  const others = computations.flatMap((computation) => best(db, { computation }, { imported: true }));
   const [near] = others;
   const which = `${word}${given.threads > 1 ? ` with ${given.threads} threads` : ""}`;
   if (!near) return new UsageError(`${db.path} holds no kernel of this ${which}`, { hint: `find one: ${tune}` });

@@ -29,7 +29,7 @@ import { contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -70,7 +70,9 @@ export function explainRecord(id: string, given: Given): ExitCode {
 export function explainBest(computation: Computation, given: Given): ExitCode {
   return withDatabase(given.db ?? DEFAULT_DATABASE, (db) => {
     const names = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
-    const [trial] = best(db, { computation, ...(names ? { intrinsic: names } : {}) });
+    const [trial] = best(db, { computation, ...(names ? { intrinsic: names } : {}) }, { imported: true });
+    if (trial?.provenance === "imported")
+      say(`automap: nothing of this ${computation.name} was measured here: record ${shortId(trial.id)} was imported`);
     if (trial) return explain(db, trial, given);
     throw new UsageError(`${db.path} holds no kernel of this ${computation.name} that worked`, {
       hint: `types, layout and extents must be those it was tuned with; automap db best${databaseOption(db.path)} lists what there is`,

@@ -18,17 +18,24 @@ export interface BestOptions {
   readonly kinds?: "all" | "mappings" | "lanes";
   /** Only kernels that took part in finals. */
   readonly decided?: boolean;
+  /**
+   * Whether a computation of which nothing was measured here may be represented by an imported record, a claim of whoever wrote it. Its
+   * `provenance` says so. False by default: what is only claimed decides nothing.
+   */
+  readonly imported?: boolean;
 }
 
 /**
  * For each computation, environment, thread count and cache state, the best of the matching trials, fastest first: the winner of the newest finals.
  * Finals compare kernels in interleaved batches, so they decide over every earlier trial with an instruction that the search was offered. Without
- * finals, or when several searches were offered different instructions, the smallest median wins, and among equal ones the earliest. Trials measured
- * here come before imported ones, whatever those claim, and imported finals decide over imported trials only.
+ * finals, or when several searches were offered different instructions, the smallest median wins, and among equal ones the earliest.
+ *
+ * Every command that needs the record of a computation chooses it here. Imported records are left out unless they are asked for. Then those
+ * measured here come before them, whatever they claim, and imported finals decide over imported trials only.
  */
 export function best(db: Database, filter: Filter = {}, options: BestOptions = {}): TrialRecord[] {
   checkFilter(filter);
-  checkNames(options, { kinds: true, decided: true }, "best");
+  checkNames(options, { kinds: true, decided: true, imported: true }, "best");
   return read(db, () => {
     const found = bestRows(db, filter, options, []);
     // SQL cannot check seals. The trials that decide are checked against the key; all others only if one of those is forged.
@@ -67,7 +74,7 @@ function sealedRows(db: Database, filter: Filter, condition: string): Row[] {
 function bestRows(
   db: Database,
   filter: Filter,
-  { kinds = "all", decided = false }: BestOptions,
+  { kinds = "all", decided = false, imported = false }: BestOptions,
   madeUp: readonly string[],
 ): Row[] {
   const { sql, values } = trialsWhere(db, { ...filter, status: "ok" });
@@ -79,7 +86,7 @@ function bestRows(
              CASE candidate ->> '$.kind' WHEN 'lanes' THEN 'lanes' ELSE 'mappings' END AS kind
            FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql}
          ), matching AS (
-           SELECT * FROM sorted WHERE ? IN ('all', kind) ${decided ? "AND place IS NOT NULL" : ""}
+           SELECT * FROM sorted WHERE ? IN ('all', kind) ${decided ? "AND place IS NOT NULL" : ""} ${imported ? "" : "AND NOT imported"}
          ), leaders AS (
            -- The winner, or who came nearest to it of those that match.
            SELECT *, min(place) FROM matching WHERE place IS NOT NULL GROUP BY comparison, computation, imported

@@ -23,6 +23,7 @@ export {
 export { STATUSES } from "./parse.ts";
 export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
+  type CalibrationFilter,
   calibrationOf,
   countTrials,
   type Filter,
@@ -80,4 +81,13 @@ export {
   verifyDatabase,
 } from "./verify.ts";
 export { labelOf, type WordFilter, wordsOf } from "./words.ts";
-export { beginRun, endRun, type NewRun, type NewTrial, recordCalibration, recordTrial, trialId } from "./write.ts";
+export {
+  beginRun,
+  endRun,
+  type NewRun,
+  type NewTrial,
+  recordCalibration,
+  recordClock,
+  recordTrial,
+  trialId,
+} from "./write.ts";

@@ -5,6 +5,7 @@
  */
 
 import { checkNames } from "../abstraction/error.ts";
+import { best as bestTrials } from "./best.ts";
 import type { Table } from "./facts.ts";
 import { type Database, write } from "./open.ts";
 import { checkFilter, idleRunsWhere, idsWhere, type TrialFilter } from "./query.ts";
@@ -58,7 +59,8 @@ function prune(db: Database, filter: TrialFilter, best: boolean): Record<Exclude
       .pluck()
       .all(JSON.stringify(ids));
 
-  const kept = new Set(best ? [] : sqlite.prepare("SELECT id FROM best").pluck().all());
+  // Imported records are kept beside those measured here, and never in their place.
+  const kept = new Set(best ? [] : bestTrials(db, {}, { imported: true }).map(({ id }) => id));
   const trials = idsWhere(db, filter).filter((id) => !kept.has(id));
   const runs = [...referred("trials", "run", trials), ...idleRunsWhere(db, filter)];
   const world = (column: "workload" | "environment"): unknown[] => [

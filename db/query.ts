@@ -71,6 +71,8 @@ export interface Filter extends WordFilter {
   readonly threads?: number;
   /** Ranges by axis or parameter. */
   readonly extents?: Readonly<Record<string, Range>>;
+  /** Only trials that were measured here. */
+  readonly provenance?: "here" | undefined;
   /** Only trials that this world trusts. */
   readonly trusted?: Trust;
   /** Only trials that this world does not trust. */
@@ -92,7 +94,7 @@ export interface TrialFilter extends Filter {
 const FILTER = {
   ...{ computation: true, operator: true, name: true, dtype: true, layout: true, epilogue: true, extents: true },
   ...{ target: true, intrinsic: true, since: true, until: true, run: true, threads: true, trusted: true, stale: true },
-  ...{ status: true, sort: true, top: true, limit: true },
+  ...{ status: true, sort: true, top: true, limit: true, provenance: true },
 } as const;
 
 /** Checks the names of a filter, because a misspelt one would match everything. @throws UsageError with the nearest name */
@@ -105,7 +107,15 @@ export function checkFilter(filter: TrialFilter): void {
 /** The matching trials, failures included. @throws UsageError for an unknown filter */
 export function queryTrials(db: Database, filter: TrialFilter = {}): TrialRecord[] {
   checkFilter(filter);
-  return read(db, () => trialsOfRows(db, rowsWhere(db, filter)));
+  return read(db, () => {
+    const found = trialsOfRows(db, rowsWhere(db, filter));
+    if (filter.provenance === undefined || found.every(({ provenance }) => provenance === "here")) return found;
+    // SQL cannot check seals. All are checked only if one of those found is forged.
+    const { limit: _, top: _top, ...every } = filter;
+    const sealedHere = rowsWhere(db, every).filter((row) => provenanceOf(db, "trials", row as Row) === "here");
+    const ids = new Set(sealedHere.map((row) => String((row as Row)["id"])));
+    return trialsOfRows(db, rowsWhere(db, { ...filter, among: ids }));
+  });
 }
 
 /** Ids of all matching trials, unordered. */
@@ -147,7 +157,12 @@ export function countTrials(db: Database, filter: TrialFilter = {}): number {
   });
 }
 
-function rowsWhere(db: Database, filter: TrialFilter): unknown[] {
+/** Ids of the trials to choose from. */
+interface Among {
+  readonly among?: ReadonlySet<string>;
+}
+
+function rowsWhere(db: Database, filter: TrialFilter & Among): unknown[] {
   const { status, sort = "time", limit = -1, top } = filter;
   if (top !== undefined) return firstOfEach(db, filter, top);
   if (sort === "time" && limit > 0 && (status ?? "ok") === "ok") {
@@ -165,7 +180,7 @@ function rowsWhere(db: Database, filter: TrialFilter): unknown[] {
   return db.sqlite.prepare(`SELECT * FROM trials WHERE ${some} ORDER BY ${by} LIMIT ?`).all(...values, limit);
 }
 
-function firstOfEach(db: Database, filter: TrialFilter, count: number): unknown[] {
+function firstOfEach(db: Database, filter: TrialFilter & Among, count: number): unknown[] {
   const { sql, values } = trialsWhere(db, filter);
   const { sort = "time", limit = -1 } = filter;
   const key = ORDER[sort];
@@ -186,7 +201,7 @@ const FEW = 20_000;
  * The `limit` trials with the smallest medians, without reading all matches. The fastest trial of each workload takes one index step, and only
  * workloads whose fastest is among the `limit` smallest can contribute.
  */
-function fastest(db: Database, filter: TrialFilter, limit: number): unknown[] {
+function fastest(db: Database, filter: TrialFilter & Among, limit: number): unknown[] {
   const { intrinsic, ...rest } = filter;
   const { sql, values } = onTrials(db, { ...rest, status: "ok" });
   const where = allOf([onWorkloads(db, filter), activeIn(filter)]);
@@ -331,14 +346,21 @@ export interface CalibrationRecord {
   readonly data: unknown;
 }
 
-/** The newest calibration of this environment, not later than `until`; those measured here come first. The caller checks the data. */
+/** Which calibrations to consider. */
+export interface CalibrationFilter {
+  /** Made no later than this, milliseconds since 1970. */
+  readonly until?: number | undefined;
+  /** Fields of the environment that must agree; all by default. */
+  readonly match?: readonly EnvironmentField[];
+  /** Whether an imported one serves where none was measured here. False by default: claimed rates would mislead every search. */
+  readonly imported?: boolean;
+}
+
+/** The newest calibration of this environment that was measured here. The caller checks the data. */
 export function calibrationOf(
   db: Database,
   environment: Environment,
-  {
-    until = Number.MAX_SAFE_INTEGER,
-    match = ENVIRONMENT_FIELDS,
-  }: { readonly until?: number; readonly match?: readonly EnvironmentField[] } = {},
+  { until = Number.MAX_SAFE_INTEGER, match = ENVIRONMENT_FIELDS, imported = false }: CalibrationFilter = {},
 ): CalibrationRecord | undefined {
   const world = environmentRowOf(environment);
   const where = ["at <= ?", ...match.map((field) => `${field} IS ?`)];
@@ -354,14 +376,14 @@ export function calibrationOf(
     const known = calibrationRow.safeParse(row);
     return known.success ? [{ ...known.data, provenance: provenanceOf(db, "calibrations", row) }] : [];
   });
-  return found.find((c) => c.provenance === "here") ?? found[0];
+  return found.find((c) => c.provenance === "here") ?? (imported ? found[0] : undefined);
 }
 
 /** Most calibrations examined. One is made for a new environment or on request, so there are few. */
 const NEWEST = 100;
 
 /** The condition of a filter on a row of `trials`. */
-export function trialsWhere(db: Database, filter: TrialFilter): Condition {
+export function trialsWhere(db: Database, filter: TrialFilter & Among): Condition {
   const workloads = onWorkloads(db, filter);
   return allOf([onTrials(db, filter), workloads && within(workloads)]);
 }
@@ -371,8 +393,8 @@ function within({ sql, values }: Condition): Condition {
 }
 
 /** The part of a filter that a row of `trials` alone decides. */
-function onTrials(db: Database, filter: TrialFilter): Condition {
-  const { status, intrinsic, run, threads, since, until, target, trusted, stale } = filter;
+function onTrials(db: Database, filter: TrialFilter & Among): Condition {
+  const { status, intrinsic, run, threads, provenance, among, since, until, target, trusted, stale } = filter;
   const untrusted = stale ? Object.values(trustedBy(db, stale) ?? {}) : [];
   return allOf([
     // A literal, so that SQLite can use the partial indexes of successful trials.
@@ -382,6 +404,8 @@ function onTrials(db: Database, filter: TrialFilter): Condition {
       : { sql: "intrinsic IN (SELECT value FROM json_each(?))", values: [JSON.stringify([intrinsic].flat())] },
     run === undefined ? undefined : { sql: "run = ?", values: [run] },
     threads === undefined ? undefined : { sql: "threads = ?", values: [threads] },
+    provenance && { sql: db.version < SEALED_SINCE ? "0" : "seal IS NOT NULL", values: [] },
+    among && { sql: "trials.id IN (SELECT value FROM json_each(?))", values: [JSON.stringify([...among])] },
     since === undefined ? undefined : { sql: "at >= ?", values: [since] },
     until === undefined ? undefined : { sql: "at < ?", values: [until] },
     target === undefined ? undefined : onTarget(target),

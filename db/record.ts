@@ -125,6 +125,8 @@ export type RunStatus = "running" | "done" | "interrupted" | "failed";
 /** A search in the database. */
 export interface RunRecord {
   readonly id: string;
+  /** Whether it was begun by this user on this machine. */
+  readonly provenance: Provenance;
   readonly workload: WorkloadRecord;
   readonly environment: EnvironmentRecord;
   readonly seed: number;

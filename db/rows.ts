@@ -182,9 +182,10 @@ export function problemOf(table: Table, row: Row): string | undefined {
         workloadOf(row, "");
         return undefined;
       case "runs":
-        return (row["status"] === "running") === (row["ended"] === null)
-          ? undefined
-          : "its status and its end disagree";
+        if ((row["status"] === "running") !== (row["ended"] === null)) return "its status and its end disagree";
+        return row["ended"] !== null && Number(row["ended"]) < Number(row["started"])
+          ? "it ended before it started"
+          : undefined;
       case "trials":
       case "calibrations":
         return undefined;
@@ -267,6 +268,8 @@ export interface Referred {
   environment(id: string): EnvironmentRecord;
   /** Whether a trial's row was sealed here. */
   provenance(row: unknown): Provenance;
+  /** Whether a run was begun here. */
+  provenanceOfRun(row: unknown): Provenance;
 }
 
 export function trialOf(row: unknown, world: Referred, path: string): TrialRecord {
@@ -316,6 +319,7 @@ export function runOf(row: unknown, world: Referred, path: string): RunRecord {
   const { workload, environment, ended, ...facts } = readRow(runRow, row, "run", path);
   return {
     ...facts,
+    provenance: world.provenanceOfRun(row),
     workload: world.workload(workload),
     environment: world.environment(environment),
     ended: ended ?? undefined,

@@ -352,6 +352,15 @@ export const MIGRATIONS: readonly Migration[] = [
       FROM records GROUP BY intrinsic, target, cpu, threads;
     `,
   },
+  {
+    version: 10,
+    summary: "a run that was begun here is told from an imported one",
+    additive: true,
+    sql: `
+      -- Made of the facts and of how the run ended (seal.ts). A run without one that has a sealed trial was begun here, before there were seals of runs.
+      ALTER TABLE runs ADD COLUMN seal TEXT;
+    `,
+  },
 ];
 
 /** The first schema with names of workloads. */

@@ -20,8 +20,8 @@ import { shortId } from "./identity.ts";
 import { type Database, openDatabase, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
 import { problemOf, problemOfTrial, type Referred, rowHeld, TABLES } from "./rows.ts";
-import { provenanceOf, worldIn } from "./world.ts";
-import { insert } from "./write.ts";
+import { isSealedTable, provenanceOf, provenanceOfRun, worldIn } from "./world.ts";
+import { insert, insertSealed, replace, rowOf } from "./write.ts";
 
 /** Version of the format; raised when older versions of automap could not read the lines. */
 export const EXPORT_VERSION = 1;
@@ -212,11 +212,11 @@ function takeLine(db: Database, line: string, world: Referred): Taken {
   const impossible = table === "trials" ? problemOfTrial(row, world) : undefined;
   if (impossible !== undefined) return { reason: impossible };
   try {
-    const sealed = isSealedHere(db, claim) ? { ...row, [LOCAL]: claim.seal } : undefined;
-    const isNew = insert(db, table, sealed ?? row);
-    if (!isNew && table === "runs") settleRun(db, row);
-    if (!isNew && sealed) settleSeal(db, table, sealed);
-    return { table, isNew };
+    const sealed = { ...row, [LOCAL]: claim.seal };
+    // Between two files of one machine, sealed records stay local; a seal of another key does not count.
+    const isOwn = isSealedTable(table) && provenanceOf(db, table, sealed) === "here";
+    if (table === "runs") return { table, isNew: takeRun(db, isOwn ? sealed : row) };
+    return { table, isNew: isOwn ? insertSealed(db, table, sealed) : insert(db, table, row) };
   } catch (error) {
     // Only this statement is rolled back. Errors such as a full disk are not the line's fault.
     if (error instanceof Sqlite.SqliteError && error.code.startsWith("SQLITE_CONSTRAINT"))
@@ -229,13 +229,6 @@ interface Claim {
   readonly table: Table;
   readonly row: Row;
   readonly seal: string | null;
-}
-
-/** Between two files of one machine, sealed records stay local; a seal of another key does not count. */
-function isSealedHere(db: Database, { table, row, seal }: Claim): boolean {
-  return (
-    (table === "trials" || table === "calibrations") && provenanceOf(db, table, { ...row, [LOCAL]: seal }) === "here"
-  );
 }
 
 /** Parses a line as a row with an id that matches its facts. A problem is returned as a reason, never thrown. */
@@ -288,38 +281,24 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
   );
 }
 
-/** Records that a run has ended. Of two ends the earlier is kept, so that the order of merging does not matter. */
-function settleRun(db: Database, row: Row): void {
-  const { id, ended, status } = row;
-  if (ended === null || ended === undefined) return;
-  const held = statement(db, "SELECT ended, status FROM runs WHERE id = ?").get(id) as Row;
-  if (held["ended"] === null) {
-    statement(db, "UPDATE runs SET ended = ?, status = ? WHERE id = ?").run(ended, status, id);
-    return;
-  }
-  const [theirs, ours] = [
-    [ended, status],
-    [held["ended"], held["status"]],
-  ];
-  const isEarlier =
-    Number(theirs[0]) < Number(ours[0]) || (theirs[0] === ours[0] && String(theirs[1]) < String(ours[1]));
-  if (!isEarlier) return;
-  replace(db, "runs", row);
+/**
+ * Inserts a run, or settles how it ended. A run that was begun here ends as this machine says, and no import changes it. Of two accounts with equal
+ * standing one that has ended is kept, and of two ends the earlier, so that the order of merging does not matter.
+ * @returns whether it was new
+ */
+function takeRun(db: Database, row: Row): boolean {
+  if (insert(db, "runs", row)) return true;
+  const held = rowOf(db, "runs", String(row["id"]));
+  const isOwn = (row[LOCAL] ?? null) !== null;
+  const isHeldOwn = provenanceOfRun(db, held) === "here";
+  if (isOwn === isHeldOwn ? isSettledBy(row, held) : isOwn) replace(db, "runs", row);
+  return false;
 }
 
-/** Adds a seal to a record that was imported without it, so that the order of merging does not matter. */
-function settleSeal(db: Database, table: Table, row: Row): void {
-  const held = statement(db, `SELECT * FROM ${table} WHERE id = ?`).get(row["id"]) as Row;
-  if (held[LOCAL] !== row[LOCAL]) replace(db, table, row);
-}
-
-/** Deletes and inserts a row, because triggers forbid updates. Only a prune may otherwise delete. */
-function replace(db: Database, table: Table, row: Row): void {
-  statement(db, "INSERT INTO pruning VALUES ('two accounts of one record')").run();
-  db.sqlite.pragma("defer_foreign_keys = ON");
-  statement(db, `DELETE FROM ${table} WHERE id = ?`).run(row["id"]);
-  insert(db, table, row);
-  statement(db, "DELETE FROM pruning").run();
+/** Whether the first of two accounts of a run says more surely how it ended. */
+function isSettledBy(one: Row, held: Row): boolean {
+  const end = (row: Row): number => Number(row["ended"] ?? Number.POSITIVE_INFINITY);
+  return end(one) < end(held) || (end(one) === end(held) && String(one["status"]) < String(held["status"]));
 }
 
 /**

@@ -7,10 +7,10 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import { databaseOption } from "./default.ts";
 import { idOfFacts, type Row, type Table } from "./facts.ts";
-import type { Database } from "./open.ts";
+import { type Database, statement } from "./open.ts";
 import type { TrialRecord, WorkloadRecord } from "./record.ts";
 import { environmentOf, type Referred, trialOf, workloadOf } from "./rows.ts";
-import { NAMED_SINCE } from "./schema.ts";
+import { NAMED_SINCE, SEALED_SINCE } from "./schema.ts";
 
 export function worldIn(db: Database): Referred {
   const remembered = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {
@@ -33,6 +33,7 @@ export function worldIn(db: Database): Referred {
     workload: remembered("workloads", named),
     environment: remembered("environments", environmentOf),
     provenance: (row) => provenanceOf(db, "trials", row as Row),
+    provenanceOfRun: (row) => provenanceOfRun(db, row as Row),
   };
 }
 
@@ -50,13 +51,34 @@ export function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecor
   return rows.map((row) => trialOf(row, world, db.path));
 }
 
-/** The text that is sealed: the content of a row, so that a seal copied from another row does not match. */
-export function sealedText(table: Table, row: Row): string {
-  return `${table} ${idOfFacts(table, row)}`;
+/** Tables whose rows are sealed. */
+export type SealedTable = "runs" | "trials" | "calibrations";
+
+export function isSealedTable(table: Table): table is SealedTable {
+  return table === "runs" || table === "trials" || table === "calibrations";
+}
+
+/** The text that is sealed: the content of a row, so that a seal copied from another row does not match; of a run also how it ended. */
+function sealedText(table: SealedTable, row: Row): string {
+  const facts = `${table} ${idOfFacts(table, row)}`;
+  return table === "runs" ? `${facts} ${String(row["status"])} ${String(row["ended"] ?? "")}` : facts;
+}
+
+/** A row with the seal of this machine: only for what this program itself measured or did. */
+export function sealed(db: Database, table: SealedTable, row: Row): Row {
+  return { ...row, seal: db.seals.make(sealedText(table, row)) ?? null };
 }
 
 /** Whether a row was sealed with the key of this machine. */
-export function provenanceOf(db: Database, table: "trials" | "calibrations", row: Row): Provenance {
+export function provenanceOf(db: Database, table: SealedTable, row: Row): Provenance {
   const { seal } = row;
   return typeof seal === "string" && db.seals.made(sealedText(table, row), seal) ? "here" : "imported";
+}
+
+/** Whether a run was begun here: it is sealed, or it is older than the seals of runs and one of its trials is sealed. */
+export function provenanceOfRun(db: Database, row: Row): Provenance {
+  if ((row["seal"] ?? null) !== null || db.version < SEALED_SINCE) return provenanceOf(db, "runs", row);
+  const trials = statement(db, "SELECT * FROM trials WHERE run = ? AND seal IS NOT NULL").iterate(row["id"]);
+  for (const trial of trials) if (provenanceOf(db, "trials", trial as Row) === "here") return "here";
+  return "imported";
 }

@@ -5,14 +5,46 @@ import { equationText, pointCount } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Trial } from "../abstraction/trial.ts";
+import { databaseOption } from "./default.ts";
 import { idOfFacts, type Row, type Table } from "./facts.ts";
-import { declarationHash } from "./identity.ts";
+import { declarationHash, shortId } from "./identity.ts";
 import { type Database, statement, write } from "./open.ts";
 import { trialRow } from "./parse.ts";
 import { impossibleTrial } from "./possible.ts";
 import type { Conditions, Environment, Finals, RunStatus, Workload } from "./record.ts";
 import { environmentRowOf, instructionOf, problemOf, runRowOf, trialRowOf, workloadRowOf } from "./rows.ts";
-import { sealedText } from "./world.ts";
+import { provenanceOf, provenanceOfRun, type SealedTable, sealed } from "./world.ts";
+
+/** How far a clock may be set back between two searches, milliseconds; beyond that one of the two times is wrong. */
+const SET_BACK = 24 * 60 * 60 * 1000;
+
+/**
+ * The clock by which a search dates its records, milliseconds since 1970. It is later than every record made here and is never set back, because the
+ * times of records order them: finals decide over what was measured before.
+ * @throws UsageError where a record made here is dated more than a day from now
+ */
+export function recordClock(db: Database, wall: () => number = Date.now): () => number {
+  const dated = "SELECT * FROM trials WHERE seal IS NOT NULL ORDER BY at DESC";
+  let newest: Row | undefined;
+  for (const row of statement(db, dated).iterate()) {
+    newest = row as Row; // a row of trials
+    if (provenanceOf(db, "trials", newest) === "here") break;
+    newest = undefined;
+  }
+  const after = Number(newest?.["at"] ?? 0);
+  const begun = wall();
+  if (newest && after > begun + SET_BACK) {
+    const day = (at: number): string => new Date(at).toISOString().slice(0, 10);
+    throw new UsageError(
+      `trial ${shortId(idOfRow(newest))} of ${db.path} is dated ${day(after)}, and this machine's clock says ${day(begun)}: one of the two is wrong, and records are ordered by their times`,
+      {
+        hint: `set the clock; or, if it is right, automap db prune${databaseOption(db.path)} --since ${day(begun + SET_BACK)} --best deletes what is dated later`,
+      },
+    );
+  }
+  const started = performance.now();
+  return () => Math.max(begun, after + 1) + Math.round(performance.now() - started);
+}
 
 export interface NewTrial {
   readonly workload: Workload;
@@ -44,7 +76,7 @@ export function recordTrial(db: Database, given: NewTrial): string {
     if (run !== undefined) checkRun(db, run);
     insert(db, "workloads", workload);
     insert(db, "environments", environment);
-    insert(db, "trials", sealed(db, "trials", row));
+    insertSealed(db, "trials", sealed(db, "trials", row));
   });
   return idOfRow(row);
 }
@@ -95,22 +127,30 @@ export function beginRun(db: Database, given: NewRun): string {
   write(db, "beginning a run", () => {
     insert(db, "workloads", workload);
     insert(db, "environments", environment);
-    insert(db, "runs", row);
+    insertSealed(db, "runs", sealed(db, "runs", row));
   });
   return idOfRow(row);
 }
 
-/** Ends a run. Repeating the same end changes nothing; a different one is an error. */
+/**
+ * Ends a run that was begun here. Repeating the same end changes nothing; a different one is an error. An end that is not sealed here, as an import
+ * can bring one where no key can be stored, is a claim, and this one takes its place.
+ * @param end milliseconds since 1970; a clock that was set back ends a run when it began
+ */
 export function endRun(
   db: Database,
   run: string,
   { status, ended }: { readonly status: Exclude<RunStatus, "running">; readonly ended: number },
 ): void {
   write(db, "ending a run", () => {
-    const found = checkRun(db, run);
-    if (found === "running")
-      db.sqlite.prepare("UPDATE runs SET status = ?, ended = ? WHERE id = ?").run(status, ended, run);
-    else if (found !== status) throw new Error(`endRun: run ${run} is already ${String(found)}, not ${status}`);
+    const held = checkRun(db, run);
+    const end = { status, ended: Math.max(ended, Number(held["started"])) };
+    const row = sealed(db, "runs", { ...held, ...end });
+    if (held["status"] === "running")
+      statement(db, "UPDATE runs SET status = @status, ended = @ended, seal = @seal WHERE id = @id").run(row);
+    else if (provenanceOfRun(db, held) === "imported") replace(db, "runs", row);
+    else if (held["status"] !== status)
+      throw new Error(`endRun: run ${run} is already ${String(held["status"])}, not ${status}`);
   });
 }
 
@@ -126,7 +166,7 @@ export function recordCalibration(
   if (problem !== undefined) throw new UsageError(`a calibration that cannot be recorded: ${problem}`);
   write(db, "recording a calibration", () => {
     insert(db, "environments", environment);
-    insert(db, "calibrations", sealed(db, "calibrations", row));
+    insertSealed(db, "calibrations", sealed(db, "calibrations", row));
   });
   return row.id;
 }
@@ -142,16 +182,35 @@ export function insert(db: Database, table: Table, row: Row): boolean {
   return statement(db, sql).run(row).changes === 1;
 }
 
-/** @returns the run's status */
-function checkRun(db: Database, run: string): unknown {
-  const status = db.sqlite.prepare("SELECT status FROM runs WHERE id = ?").pluck().get(run);
-  if (status === undefined) throw new UsageError(`${db.path} holds no run ${run}`, { hint: "begin it with beginRun" });
-  return status;
+/**
+ * Inserts a sealed row. A record that was imported without its seal gets it, so that the order of importing and measuring does not matter.
+ * @returns whether it was new
+ */
+export function insertSealed(db: Database, table: SealedTable, row: Row): boolean {
+  const isNew = insert(db, table, row);
+  const held = isNew ? row : rowOf(db, table, idOfRow(row));
+  if (held["seal"] !== row["seal"] && provenanceOf(db, table, held) === "imported") replace(db, table, row);
+  return isNew;
 }
 
-/** The row as one that was measured here: only this file calls it, on what it was given by this program. */
-function sealed(db: Database, table: "trials" | "calibrations", row: Row): Row {
-  return { ...row, seal: db.seals.make(sealedText(table, row)) ?? null };
+/** Deletes and inserts a row, because triggers forbid updates. Only a prune may otherwise delete. */
+export function replace(db: Database, table: Table, row: Row): void {
+  statement(db, "INSERT INTO pruning VALUES ('two accounts of one record')").run();
+  db.sqlite.pragma("defer_foreign_keys = ON");
+  statement(db, `DELETE FROM ${table} WHERE id = ?`).run(row["id"]);
+  insert(db, table, row);
+  statement(db, "DELETE FROM pruning").run();
+}
+
+export function rowOf(db: Database, table: Table, id: string): Row {
+  return statement(db, `SELECT * FROM ${table} WHERE id = ?`).get(id) as Row; // of a record that is there
+}
+
+/** @returns the run's row */
+function checkRun(db: Database, run: string): Row {
+  const found = statement(db, "SELECT * FROM runs WHERE id = ?").get(run);
+  if (found === undefined) throw new UsageError(`${db.path} holds no run ${run}`, { hint: "begin it with beginRun" });
+  return found as Row; // a row of runs
 }
 
 function idOfRow(row: Row): string {

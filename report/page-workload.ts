@@ -55,7 +55,7 @@ function bestPart(best: Best, series: number): Markup {
     ...(clock === undefined ? [] : [["clock", printClock(clock)] as const]),
   ];
   return html`<h4>The best: ${printTime(best.seconds)} <small>${printInterval(low, high)}</small></h4>
-<div class="winner-parts"><table class="facts"><caption>Record <code>${best.id.slice(0, 12)}</code></caption><tbody>
+<div class="winner-parts"><table class="facts"><caption>Record <code>${best.id.slice(0, 12)}</code>${best.isImported ? ", imported: measured elsewhere, or so whoever wrote it says" : ""}</caption><tbody>
 ${facts.map(([name, text]) => html`<tr><th scope="row">${name}</th><td>${text}</td></tr>\n`)}</tbody></table>
 ${drawingPart(drawing, series)}</div>
 ${levelsPart(best)}`;

@@ -129,7 +129,8 @@ function bestTable({ subjects, environments }: ReportData, series: Series): Mark
       title: "instruction",
       value: ({ best }) => best?.candidate[0]?.[1],
       cell: ({ best }) =>
-        best && html`<span>${best.candidate[0]?.[1]}<small><code>${best.id.slice(0, 12)}</code></small></span>`,
+        best &&
+        html`<span>${best.candidate[0]?.[1]}<small><code>${best.id.slice(0, 12)}</code>${best.isImported ? " imported" : ""}</small></span>`,
     },
     { title: "trials", number: true, cell: (s) => s.trials.length },
   ];

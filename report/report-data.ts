@@ -88,6 +88,8 @@ export interface TrialPoint {
 
 export interface Best {
   readonly id: string;
+  /** Whether its time was measured elsewhere, or so whoever wrote the record says. */
+  readonly isImported: boolean;
   readonly seconds: number;
   readonly interval: readonly [low: number, high: number];
   /** Operations per second; a multiply and an add count as two. */

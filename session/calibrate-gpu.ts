@@ -72,7 +72,7 @@ export async function calibrateGpuHere(
       if (db.notice !== undefined) announce(db.notice);
       const environment = gpuEnvironment(runner.device, target);
       const known = anew ? undefined : storedGpuCalibration(db, environment);
-      if (known?.own) {
+      if (known) {
         const { calibration } = known;
         return {
           status: "calibrated",

@@ -7,9 +7,19 @@
  *
  * A workload is a computation with its threads, cache state and CPU. Other fields of the environment may differ, as they do between
  * two versions of a compiler or of automap; which ones is told.
+ *
+ * What was measured here comes before what was imported, whatever that claims. A baseline is named by the user and may come from elsewhere. Of what
+ * is checked, a workload that has imported records alone is missing, unless imported records are trusted in this call.
  */
 
 import { ENVIRONMENT_FIELDS, type EnvironmentRecord, type TrialRecord, type WorkloadRecord } from "../db/index.ts";
+
+export interface CheckOptions {
+  /** Allowed slowdown as a fraction: 0.03. */
+  readonly maxRegression: number;
+  /** Whether a workload of which nothing was measured here is judged by imported records. */
+  readonly trustImported?: boolean;
+}
 
 export type Verdict = "slower" | "faster" | "same" | "failing" | "missing" | "new";
 
@@ -45,16 +55,14 @@ export interface Checked {
 
 const ORDER: readonly Verdict[] = ["slower", "failing", "missing", "faster", "same", "new"];
 
-/**
- * Compares the best trials of `after` with those of `before`.
- * @param maxRegression allowed slowdown as a fraction: 0.03
- */
+/** Compares the best trials of `after` with those of `before`. */
 export function compareBest(
   before: readonly TrialRecord[],
   after: readonly TrialRecord[],
-  { maxRegression }: { readonly maxRegression: number },
+  { maxRegression, trustImported = false }: CheckOptions,
 ): Checked {
-  const [old, now] = [bestOf(before), bestOf(after)];
+  const old = bestOf(before);
+  const now = bestOf(trustImported ? after : after.filter(({ provenance }) => provenance === "here"));
   const keys = [...new Set([...old.keys(), ...now.keys()])];
   const findings = keys.flatMap((key): Finding[] => {
     const [a, b] = [old.get(key), now.get(key)];
@@ -86,7 +94,10 @@ export function verdictFails({ verdict }: Finding, { requireAll }: { readonly re
   return verdict === "slower" || verdict === "failing" || (verdict === "missing" && requireAll);
 }
 
-/** For each workload, the trial with the smallest median among the best of its environments, or the last trial when all failed. */
+/**
+ * For each workload, the trial with the smallest median among the best of its environments, or the last trial when all failed: of those measured
+ * here, or where there are none of those imported.
+ */
 function bestOf(trials: readonly TrialRecord[]): Map<string, TrialRecord> {
   const best = new Map<string, TrialRecord>();
   for (const trial of trials) {
@@ -99,6 +110,7 @@ function bestOf(trials: readonly TrialRecord[]): Map<string, TrialRecord> {
 }
 
 function isBetter(a: TrialRecord, b: TrialRecord): boolean {
+  if (a.provenance !== b.provenance) return a.provenance === "here";
   if (a.measurement.status !== "ok") return b.measurement.status !== "ok" && a.at > b.at;
   return b.measurement.status !== "ok" || a.measurement.median < b.measurement.median;
 }

@@ -75,9 +75,7 @@ export function contradictionIn(db: Database, environment: Environment, machine:
   const calibration = readCalibrationData(known?.data);
   if (!known || !calibration) return undefined;
   // Imported measurements say nothing about rates measured here.
-  const trials = best(db, { trusted: { environment, policy: "exact" } }).filter(
-    ({ provenance }) => provenance === "here" || known.provenance === "imported",
-  );
+  const trials = best(db, { trusted: { environment, policy: "exact" } });
   return contradictionOf(trials, { calibration, at: known.at }, machine);
 }
 

@@ -198,7 +198,7 @@ function recordedBest(search: Finished, decided = false): readonly TrialRecord[]
     threads,
     trusted: { environment, intrinsics: offered, policy: "exact" },
   } as const;
-  return best(db, filter, { kinds, decided }).filter((t) => t.provenance === "here");
+  return best(db, filter, { kinds, decided });
 }
 
 function finalOf(

@@ -6,18 +6,24 @@
 
 import { z } from "zod";
 import type { Target } from "../abstraction/machine.ts";
-import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
+import {
+  type CalibrationFilter,
+  calibrationOf,
+  type Database,
+  type Environment,
+  recordCalibration,
+} from "../db/index.ts";
 import { calibratedGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
 import { keptCalibration } from "./shared-calibration.ts";
 
-/** The GPU with the rates that the database has for it, measured here no later than `until`; else with the table's. */
+/** The GPU with the rates that the database has for it; else with the table's. */
 export function calibratedMachine(
   db: Database,
   environment: Environment,
   machine: Target,
-  until?: number,
+  filter: CalibrationFilter = {},
 ): { readonly machine: Target; readonly calibratedAt: number | undefined } {
-  const stored = storedGpuCalibration(db, environment, until);
+  const stored = storedGpuCalibration(db, environment, filter);
   return stored
     ? { machine: calibratedGpu(machine, stored.calibration), calibratedAt: stored.at }
     : { machine, calibratedAt: undefined };
@@ -27,16 +33,16 @@ export function calibratedMachine(
 export function storedGpuCalibration(
   db: Database,
   environment: Environment,
-  until = Number.MAX_SAFE_INTEGER,
-): { readonly calibration: GpuCalibration; readonly at: number; readonly own: boolean } | undefined {
-  const stored = calibrationOf(db, environment, { until });
+  filter: CalibrationFilter = {},
+): { readonly calibration: GpuCalibration; readonly at: number } | undefined {
+  const stored = calibrationOf(db, environment, filter);
   const calibration = stored && readGpuCalibration(stored.data);
-  return stored && calibration && { calibration, at: stored.at, own: stored.provenance === "here" };
+  return stored && calibration && { calibration, at: stored.at };
 }
 
 /** Stores rates of this GPU that were measured for another database, when this one has none of its own. */
 export function takeOverRates(db: Database, environment: Environment): void {
-  if (db.readonly || storedGpuCalibration(db, environment)?.own) return;
+  if (db.readonly || storedGpuCalibration(db, environment)) return;
   const kept = keptCalibration(environment, readGpuCalibration);
   if (kept) recordCalibration(db, { environment, data: kept.data, at: kept.at });
 }

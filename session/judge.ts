@@ -14,7 +14,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
 import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { beginRun, DEFAULT_DATABASE, endRun, openDatabase, recordTrial } from "../db/index.ts";
+import { beginRun, DEFAULT_DATABASE, endRun, openDatabase, recordClock, recordTrial } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { isElsewhere } from "../targets/index.ts";
 import { needsLonger, type Unanswered } from "./answers-in-time.ts";
@@ -99,8 +99,9 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
     const db = openDatabase(database);
     try {
       const workload = { computation, parameters, name };
+      const now = recordClock(db);
       const run = beginRun(db, {
-        ...{ workload, environment, seed, budget: { trials: count }, started: Date.now() },
+        ...{ workload, environment, seed, budget: { trials: count }, started: now() },
         options: { strategy: "model", threads, offered: offered.map((i) => i.name), emulated: emulator.name },
       });
       const judged: JudgedKernel[] = [];
@@ -118,7 +119,7 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
           const id = recordTrial(db, {
             ...{ workload, environment, run, conditions: { threads, cache: "warm" } },
             ...(intrinsic && { intrinsic }),
-            trial: { candidate, prediction, measurement, at: Date.now() },
+            trial: { candidate, prediction, measurement, at: now() },
           });
           const one = { ...verdict, id };
           judged.push(one);
@@ -127,10 +128,10 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
         }
       } catch (error) {
         // What ended it is told by the error under way.
-        faultOf(() => endRun(db, run, { status: "failed", ended: Date.now() }));
+        faultOf(() => endRun(db, run, { status: "failed", ended: now() }));
         throw error;
       }
-      endRun(db, run, { status: signal?.aborted ? "interrupted" : "done", ended: Date.now() });
+      endRun(db, run, { status: signal?.aborted ? "interrupted" : "done", ended: now() });
       const isLate = deadline.isLate() && judged.length < count;
       return {
         ...{ judged, database: db.path, emulator: emulator.name },

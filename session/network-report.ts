@@ -54,6 +54,7 @@ export function gatherNetworkReport(
       ? []
       : queryTrials(db, { computation, threads, trusted: trustedIn(environment), sort: "at", status: "ok" })
           .filter(isTimed)
+          .filter(({ provenance }) => provenance === "here")
           .filter((t) => isOnGpu(t.candidate) === onGpu);
   const gathered = [...choices].map(([task, choice]) => {
     const trials = choice.kind === "record" ? timedOf(task.computation) : [];

@@ -94,8 +94,8 @@ export interface Records {
 const UNTUNED_DRAWS = 100;
 
 /**
- * The fastest kernel of a computation, of those measured here if there are any: with flushed caches if it was, because that comes nearer to its time
- * in the network, unless the other one alone was decided in finals.
+ * The fastest kernel of a computation that was measured here: with flushed caches if it was, because that comes nearer to its time in the network,
+ * unless the other one alone was decided in finals. Imported records have no part in a network: `tune-network --trust-imported` measures them here.
  * @param onGpu whether GPU kernels or CPU kernels are meant
  */
 function bestRecord(
@@ -105,9 +105,8 @@ function bestRecord(
 ): TrialRecord | undefined {
   const trusted = { environment, intrinsics: intrinsicNamed, policy: "exact" } as const;
   const found = best(db, { computation, trusted, threads }).filter((t) => isOnGpu(t.candidate) === onGpu);
-  const here = found.filter(({ provenance }) => provenance === "here");
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
-    (here.length > 0 ? here : found).find(({ conditions }) => conditions.cache === cache),
+    found.find(({ conditions }) => conditions.cache === cache),
   );
   return flushed && (flushed.finals || !warm?.finals) ? flushed : (warm ?? flushed);
 }
@@ -129,8 +128,7 @@ function dividedRecord(computation: Computation, records: Records, threads: numb
     const candidate = { ...trial.candidate, schedule: { ...trial.candidate.schedule, threads } };
     return [{ trial, candidate, seconds: (trial.measurement.median * count) / threads }];
   });
-  const isHere = ({ trial }: Divided): number => Number(trial.provenance === "here");
-  return found.sort((a, b) => isHere(b) - isHere(a) || a.seconds - b.seconds)[0];
+  return found.sort((a, b) => a.seconds - b.seconds)[0];
 }
 
 /** The program with each step in the form that is fastest by the records. @param exact whether each step must be computed as its equation says */
@@ -157,7 +155,7 @@ export function recordedSeconds(
   of: Parameters<typeof bestRecord>[2],
 ): number | undefined {
   const trial = bestRecord(computation, records, of);
-  return trial?.measurement.status === "ok" && trial.provenance === "here" ? trial.measurement.median : undefined;
+  return trial?.measurement.status === "ok" ? trial.measurement.median : undefined;
 }
 
 /** The fastest measured kernel, if any. @param onGpu whether GPU kernels or CPU kernels are meant */

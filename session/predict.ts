@@ -94,9 +94,8 @@ export async function calibrationFor(
   announce: (text: string) => void,
   { anew = false, machine = nativeTarget(), onMeasure, signal }: CalibrationOptions = {},
 ): Promise<Calibration> {
-  // Imported rates could mislead every search on this machine.
   const stored = anew ? undefined : calibrationOf(db, environment);
-  const known = stored?.provenance === "here" ? readCalibrationData(stored.data) : undefined;
+  const known = stored && readCalibrationData(stored.data);
   if (known) return known;
   const measure = (): Promise<Calibration> => {
     onMeasure?.();

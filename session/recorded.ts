@@ -3,7 +3,7 @@
  *
  *     const computation = computationOf(trial.workload);
  *     mappingOf(computation, trial.candidate).waste
- *     storedCalibration(db, trial.environment, trial.at)?.calibration.clockHz.median
+ *     storedCalibration(db, trial.environment, { until: trial.at })?.calibration.clockHz.median
  */
 
 import { z } from "zod";
@@ -14,6 +14,7 @@ import { printExpr } from "../abstraction/expression.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import {
+  type CalibrationFilter,
   calibrationOf,
   type Database,
   type Environment,
@@ -65,13 +66,13 @@ export interface StoredCalibration {
   readonly calibration: Calibration;
 }
 
-/** The newest calibration of exactly this environment that was made no later than `until`. A damaged one is ignored. */
+/** The newest calibration of exactly this environment that was measured here. A damaged one is ignored. */
 export function storedCalibration(
   db: Database,
   environment: Environment,
-  until = Number.MAX_SAFE_INTEGER,
+  filter: CalibrationFilter = {},
 ): StoredCalibration | undefined {
-  const stored = calibrationOf(db, environment, { until });
+  const stored = calibrationOf(db, environment, filter);
   const calibration = stored && readCalibrationData(stored.data);
   return stored && calibration && { id: stored.id, at: stored.at, calibration };
 }
@@ -91,19 +92,23 @@ export function recordedTarget(run: RunRecord): Target | undefined {
   return gpuTargetNamed(found.data.name) ?? targetOf(found.data);
 }
 
-/** The machine of a trial: its calibration, and its caches as the run recorded them, else those of this machine. */
+/**
+ * The machine of a trial: its calibration, and its caches as the run recorded them, else those of this machine. An imported trial is explained by the
+ * rates imported with it.
+ */
 export function recordedMachine(
   db: Database,
-  { environment, run }: TrialRecord,
+  { environment, run, provenance }: TrialRecord,
 ): {
   readonly calibration: Calibration | undefined;
   readonly calibratedAt: number | undefined;
   readonly machine: Target;
 } {
-  const stored = storedCalibration(db, environment);
+  const filter = { imported: provenance === "imported" };
+  const stored = storedCalibration(db, environment, filter);
   const machine = run === undefined ? undefined : recordedTarget(showRun(db, run));
   const gpu = gpuTargetNamed(environment.target);
-  if (gpu) return { calibration: undefined, ...calibratedMachine(db, environment, machine ?? gpu) };
+  if (gpu) return { calibration: undefined, ...calibratedMachine(db, environment, machine ?? gpu, filter) };
   return {
     calibration: stored?.calibration,
     calibratedAt: stored?.at,

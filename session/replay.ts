@@ -129,15 +129,15 @@ export async function replayRun(
   const recorded = trialsOf(db, { computation }, run.environment)
     .filter((t) => t.conditions.threads === threads && t.conditions.cache === cache)
     .filter((t) => t.run === run.id || t.at < run.started);
-  const own = recorded.filter((t) => t.run === run.id);
+  const { provenance } = run;
+  const own = recorded.filter((t) => t.run === run.id && t.provenance === provenance);
   // A search knows the measurements made on its machine. For an imported run these are the measurements imported with it.
-  const provenance = own[0]?.provenance ?? "here";
   const answers = new Map(own.map((t) => [candidateKey(t.candidate), t]));
   const earlier = recorded.filter(
     (t) => t.run !== run.id && t.provenance === provenance && !answers.has(candidateKey(t.candidate)),
   );
-  const until = own[0]?.at ?? run.ended;
-  const calibration = storedCalibration(db, run.environment, until)?.calibration;
+  const rates = { until: own[0]?.at ?? run.ended, imported: provenance === "imported" };
+  const calibration = storedCalibration(db, run.environment, rates)?.calibration;
   if (!calibration && !(target && isGpu(target)))
     assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
 
@@ -147,7 +147,7 @@ export async function replayRun(
     calibration,
     machine:
       target && isGpu(target)
-        ? calibratedMachine(db, run.environment, target, until).machine
+        ? calibratedMachine(db, run.environment, target, rates).machine
         : (target ?? nativeTarget()),
     threads,
     seed: run.seed,

@@ -90,7 +90,7 @@ const gigabytes = (perSecond: number): string => `${rateText(perSecond)}B/s`;
 // ---- A core
 
 function ceilingsOfCore(db: Database, environment: EnvironmentRecord): Ceilings | undefined {
-  const stored = storedCalibration(db, environment);
+  const stored = storedCalibration(db, environment, { imported: true });
   if (!stored) return undefined;
   const { calibration: c, at } = stored;
   const clock = c.clockHz.median;
@@ -128,7 +128,7 @@ function levelsOf({ memory }: Calibration): [string, CalibratedMemory][] {
 // ---- A GPU
 
 function ceilingsOfGpu(db: Database, environment: EnvironmentRecord, target: Target): Ceilings | undefined {
-  const stored = storedGpuCalibration(db, environment);
+  const stored = storedGpuCalibration(db, environment, { imported: true });
   if (!stored) return undefined;
   const { calibration: c, at } = stored;
   const units = levelOf(target, "block").units;

@@ -73,7 +73,9 @@ function summaryOf(
 function bestOfRun(db: Database, group: readonly TrialRecord[]): RunBest | undefined {
   const run = group[0]?.run;
   const own = new Map(group.filter(isTimed).map((t) => [t.id, t]));
-  const [winner] = (run === undefined ? [] : best(db, { run })).flatMap(({ id }) => own.get(id) ?? []);
+  const [winner] = (run === undefined ? [] : best(db, { run }, { imported: true })).flatMap(
+    ({ id }) => own.get(id) ?? [],
+  );
   return (
     winner && {
       id: winner.id,

@@ -61,7 +61,7 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number): R
   const { runs, ...every } = filter;
   const asked = runs?.map((run) => ({ ...every, run })) ?? [every];
   const trials = asked.flatMap((f) => queryTrials(db, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
-  const winners = new Set(asked.flatMap((f) => best(db, f)).map((t) => t.id));
+  const winners = new Set(asked.flatMap((f) => best(db, f, { imported: true })).map((t) => t.id));
   const environments = [...new Map(trials.map((t) => [t.environment.id, t.environment])).values()];
   const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
   const ceilings = environments.map((e) => ceilingsOf(db, e));
@@ -75,7 +75,9 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number): R
     if (!first) throw new Error("internal: a group of no trials");
     const at = indexOf(first.environment);
     const won = group.filter(isTimed).filter((t) => winners.has(t.id));
-    const [winner] = won.sort((a, b) => a.measurement.median - b.measurement.median);
+    const [winner] = won.sort(
+      (a, b) => Number(isImported(a)) - Number(isImported(b)) || a.measurement.median - b.measurement.median,
+    );
     return subjectOf(first, group.filter(isSearched), { winner, environment: at, roofs: ceilings[at]?.roofs, pointOf });
   });
   subjects.sort((a, b) => inOrder(a.subject, b.subject) || inOrder(a.types, b.types) || inOrder(a.label, b.label));
@@ -164,12 +166,15 @@ function pointFrom(trial: TrialRecord, started: ReadonlyMap<string, number>): Tr
   };
 }
 
+const isImported = ({ provenance }: TrialRecord): boolean => provenance === "imported";
+
 function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
   const { id, workload, candidate, measurement, prediction, conditions } = trial;
   const points = attempt(() => usefulPoints(computationOf(workload))) ?? workload.points;
   const rate = (2 * points) / measurement.median;
   return {
     id,
+    isImported: isImported(trial),
     seconds: measurement.median,
     interval: measurement.interval,
     operationsPerSecond: rate,

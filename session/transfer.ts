@@ -101,17 +101,20 @@ function trustedRecords(
   { environment, intrinsics, trustImported }: Sought,
   filter: Parameters<typeof queryTrials>[1],
 ): readonly TrialRecord[] {
-  const found = queryTrials(db, { ...filter, trusted: { environment, intrinsics, policy: "exact" }, status: "ok" });
-  return found.filter(({ provenance }) => trustImported || provenance === "here");
+  return queryTrials(db, {
+    ...filter,
+    trusted: { environment, intrinsics, policy: "exact" },
+    status: "ok",
+    provenance: trustImported ? undefined : "here",
+  });
 }
 
 /** The most similar other computations that have records, the most similar first. */
 function nearestOf(db: Database, sought: Sought): readonly Computation[] {
-  const { computation, environment, threads, intrinsics, similar } = sought;
+  const { computation, threads, similar } = sought;
   if (!similar) return [];
-  const conditions = { threads, trusted: { environment, intrinsics, policy: "exact" }, status: "ok" } as const;
   const others = new Map<string, { readonly other: Computation; readonly distance: number }>();
-  for (const { workload } of queryTrials(db, { ...conditions, top: 1 })) {
+  for (const { workload } of trustedRecords(db, sought, { threads, top: 1 })) {
     const other = computationOf(workload);
     const [key, distance] = [computationKey(other), distanceBetween(computation, other)];
     if (key !== computationKey(computation) && distance !== undefined) others.set(key, { other, distance });

@@ -31,6 +31,7 @@ import {
   endRun,
   type NewRun,
   openDatabase,
+  recordClock,
   WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
@@ -221,6 +222,8 @@ async function tuneAt(
 /** A search before its first trial. */
 interface Prepared {
   readonly started: number;
+  /** Dates its records. */
+  readonly now: () => number;
   readonly threads: number;
   readonly kinds: CandidateKinds;
   readonly place: Workplace;
@@ -248,6 +251,7 @@ async function prepare(
 ): Promise<Prepared | { readonly refused: readonly Reason[] } | { readonly unanswered: Unanswered }> {
   const { threads = 1, seed = 1, kinds = "all", keeps, machine = nativeTarget(), trustImported = false } = options;
   const started = Date.now();
+  const now = recordClock(db);
   const { environment } = place;
   const announce = options.onNotice ?? (() => undefined);
   if (db.notice !== undefined) announce(db.notice);
@@ -290,6 +294,7 @@ async function prepare(
   const workload: Workload = { computation, parameters, name };
   return {
     started,
+    now,
     threads,
     kinds,
     place,
@@ -328,7 +333,7 @@ async function searchPrepared(
   prepared: Prepared,
   options: TuneComputationOptions,
 ): Promise<Extract<TuneOutcome, { trials: unknown }>> {
-  const { started, threads, kinds, place, doubted, workload, offered, space, bench, cut } = prepared;
+  const { started, now, threads, kinds, place, doubted, workload, offered, space, bench, cut } = prepared;
   const { environment, batch } = place;
   const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
   if (!strategy) throw new Error("internal: no strategies");
@@ -336,7 +341,7 @@ async function searchPrepared(
   const recorded = replayOptions(prepared, {
     ...{ strategy, machine, earlyStop: options.earlyStop ?? true, cache: cacheOf(options) },
   });
-  const run = beginRun(db, { workload, environment, seed, options: recorded, budget, started });
+  const run = beginRun(db, { workload, environment, seed, options: recorded, budget, started: now() });
   const stop = options.signal ?? new AbortController().signal;
   const left = secondsLeft(budget.seconds, options.within, started);
   const time = AbortSignal.timeout(Math.ceil(1000 * left));
@@ -355,7 +360,7 @@ async function searchPrepared(
       time: rounds,
       seed,
       store,
-      now: Date.now,
+      now,
       predict: space.predict,
       learn: space.learn,
       measure: batch === undefined ? inTime : (...round) => all(inTime(...round)),
@@ -368,10 +373,10 @@ async function searchPrepared(
     const { finals = true } = options;
     const finished = { db, workload, environment, run, space, threads, cache, kinds, offered, finals };
     phase("deciding", result.contenders.length);
-    const decided = await decide(result.contenders, finished, bench, Date.now, late.signal);
+    const decided = await decide(result.contenders, finished, bench, now, late.signal);
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
     const status = result.status === "interrupted" ? "interrupted" : "done";
-    const unrecorded = decided.unrecorded ?? faultOf(() => endRun(db, run, { status, ended: Date.now() }));
+    const unrecorded = decided.unrecorded ?? faultOf(() => endRun(db, run, { status, ended: now() }));
     return {
       status: decided.isCut ? "interrupted" : result.status,
       computation: workload.computation,
@@ -387,7 +392,7 @@ async function searchPrepared(
     };
   } catch (error) {
     // The error being thrown says what ended it. A failure to record that, as on a full disk, adds nothing.
-    faultOf(() => endRun(db, run, { status: "failed", ended: Date.now() }));
+    faultOf(() => endRun(db, run, { status: "failed", ended: now() }));
     throw error;
   } finally {
     late.letGo();

@@ -98,8 +98,8 @@ describe("a stored calibration", () => {
       .get(MACHINE.cpu);
     const environment = { ...MACHINE, id: row?.id ?? "" };
     expect(storedCalibration(db, environment)).toMatchObject({ id: second, at: 20 });
-    expect(storedCalibration(db, environment, 19)).toMatchObject({ id: first, calibration: CALIBRATION });
-    expect(storedCalibration(db, environment, 9)).toBeUndefined();
+    expect(storedCalibration(db, environment, { until: 19 })).toMatchObject({ id: first, calibration: CALIBRATION });
+    expect(storedCalibration(db, environment, { until: 9 })).toBeUndefined();
     record(30, { machine: 7 });
     expect(storedCalibration(db, environment)).toBeUndefined();
     expect(readCalibrationData("nonsense")).toBeUndefined();

@@ -174,7 +174,7 @@ describe("finals", () => {
     const other = openDatabase(shop.path("other.db"));
     const report = importLines(other, exportLines(db));
     expect(report).toMatchObject({ rejected: [], added: { trials: 2 } });
-    expect(best(other).map((t) => t.id)).toEqual([winner]);
+    expect(best(other, {}, { imported: true }).map((t) => t.id)).toEqual([winner]);
     expect(verifyDatabase(other).problems).toEqual([]);
     other.close();
     pruneTrials(db, {}, { reason: "test" });

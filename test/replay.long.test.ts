@@ -189,7 +189,7 @@ describe("a replay", () => {
     const file = openDatabase(shop.path("mixed.db"));
     const honest = await recordedSearch({ seed: 9, trials: 6, into: file });
     file.sqlite.exec("DROP TRIGGER runs_end_once");
-    file.sqlite.prepare("UPDATE runs SET seed = 10 WHERE id = ?").run(honest.run);
+    file.sqlite.prepare("UPDATE runs SET seed = 10, seal = NULL WHERE id = ?").run(honest.run);
     const { divergence, status } = await replayRun(file, honest.run);
     file.close();
     expect(status).toBe("interrupted");

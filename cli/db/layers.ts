@@ -68,7 +68,8 @@ export function bestOfLayers(db: Database, asked: readonly string[], filter: Fil
   return asked.map((layer) => {
     const own = filterOf(db, layer);
     const { extents, ...common } = filter;
-    const [first] = best(db, { ...common, ...own, extents: { ...extents, ...own.extents }, trusted, limit: 1 });
+    const sought = { ...common, ...own, extents: { ...extents, ...own.extents }, trusted, limit: 1 };
+    const [first] = best(db, sought, { imported: true });
     return { layer, best: first };
   });
 }

@@ -271,5 +271,6 @@ export function differing(a: TrialRecord, b: TrialRecord): string[] {
   const world = environmentDifferences(a.environment, b.environment).map(
     ({ field, recorded, here }) => `${field} ${recorded ?? "none"} and ${here ?? "none"}`,
   );
-  return [...conditions, ...world];
+  const measured = ({ provenance }: TrialRecord): string => (provenance === "here" ? "measured here" : "imported");
+  return [...(a.provenance === b.provenance ? [] : [`${measured(a)} and ${measured(b)}`]), ...conditions, ...world];
 }

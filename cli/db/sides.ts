@@ -71,7 +71,11 @@ export function compareSides(
     JSON.stringify([workload.computation, conditions.threads, conditions.cache, isOneWorld ? environment : ""]);
   const [a, b] = sides.map(
     ({ filter }) =>
-      new Map(best(db, filter).flatMap((trial) => (isTimed(trial) ? [[keyOf(trial), trial] as const] : []))),
+      new Map(
+        best(db, filter, { imported: true }).flatMap((trial) =>
+          isTimed(trial) ? [[keyOf(trial), trial] as const] : [],
+        ),
+      ),
   ) as [Map<string, Timed>, Map<string, Timed>]; // two sides
   const both = [...a].flatMap(([key, left]): Pair[] => {
     const right = b.get(key);
