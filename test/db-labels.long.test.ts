@@ -248,7 +248,9 @@ describe("a name", () => {
     expect(importLines(other, exportLines(db))).toMatchObject({ added: { workloads: 2, trials: 2 }, rejected: [] });
     expect(verifyDatabase(other).problems).toEqual([]);
     // Both are one computation, which has one best; whatever record it comes from, it is called by the name.
-    expect(best(other, {}, { imported: true }).map((t) => labelOf(t.workload))).toEqual([`resnet18/layer1.0: ${LABELS[0]}`]);
+    expect(best(other, {}, { imported: true }).map((t) => labelOf(t.workload))).toEqual([
+      `resnet18/layer1.0: ${LABELS[0]}`,
+    ]);
     expect(new Set(queryTrials(other).map((t) => labelOf(t.workload)))).toEqual(
       new Set([`resnet18/layer1.0: ${LABELS[0]}`]),
     );
