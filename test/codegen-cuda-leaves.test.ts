@@ -100,6 +100,23 @@ describe("a copy", () => {
     `);
   });
 
+  it.each([1, 2, 4, 8] as const)(
+    "in pieces of %i bytes refuses a tensor that lies at another multiple, and no other",
+    (width) => {
+      const computation = defineComputation({
+        equation: "out[i,j] += s32(x[i,l]) * s32(y[l,j])",
+        extents: { i: 64, j: 48, l: 64 },
+        tensors: { x: "s8", y: "s8" },
+      });
+      const bytes = shared("tile_of_x", "s8", "m 32, k 64");
+      const text = source([copy("m 32, k 64", equation, { width })], { computation, scratch: [bytes] });
+      const x = Object.keys(computation.tensors).indexOf("x");
+      expect([...text.matchAll(/.*cudaErrorMisalignedAddress.*/g)].map(([line]) => line.trim())).toEqual(
+        width === 1 ? [] : [`if ((uintptr_t)tensors[${x}] % ${width} != 0) return cudaErrorMisalignedAddress;`],
+      );
+    },
+  );
+
   it("is one condition and one access where pieces may be outside, and reads nothing outside", () => {
     const beyond = "tile_of_x[m,k] = x[64*tile + 32 + m,k]";
     expect(
