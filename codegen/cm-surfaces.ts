@@ -53,10 +53,8 @@ export abstract class CmSurfaces extends TileRegisters {
   protected declarations({ memory, registers }: Named, mentioned: ReadonlySet<string>): Code[] {
     const { buffers } = workspaceOf(this.nest);
     const own = this.nest.scratch.filter((s) => s.scope === "local" && memory.has(s.name));
-    const bytes = own.map((s) => CACHE_LINE * Math.ceil((s.elements * bytesOf(s.dtype)) / CACHE_LINE));
     return [
-      ...(own.length > 0 ? [code`cm_slm_init(${bytes.reduce((all, n) => all + n, 0)});`] : []),
-      ...own.map(({ name }, i) => code`const uint ${tensorName(name)} = cm_slm_alloc(${bytes[i] ?? 0});`),
+      ...sharedLocal(own),
       ...buffers
         .filter(({ name }) => mentioned.has(tensorName(name).id))
         .map(
@@ -133,6 +131,25 @@ export abstract class CmSurfaces extends TileRegisters {
   }
 }
 
+/** Bytes of a buffer in shared local memory: whole cache lines, so that the next one is aligned. */
+const linesOf = (s: Scratch): number => CACHE_LINE * Math.ceil((s.elements * bytesOf(s.dtype)) / CACHE_LINE);
+
+/** Declares buffers in shared local memory. A second `cm_slm_alloc` ends Intel's emulation, so all are parts of one allocation. */
+function sharedLocal(own: readonly Scratch[]): Code[] {
+  const [first] = own;
+  if (!first) return [];
+  const all = own.reduce((bytes, s) => bytes + linesOf(s), 0);
+  let from = 0;
+  return [
+    code`cm_slm_init(${all});`,
+    ...own.map((s) => {
+      const place = s === first ? code`cm_slm_alloc(${all})` : code`${tensorName(first.name)} + ${from}`;
+      from += linesOf(s);
+      return code`const uint ${tensorName(s.name)} = ${place};`;
+    }),
+  ];
+}
+
 const times = (factor: number, text: Code): Code => (factor === 1 ? text : code`${factor} * (${text})`);
 
 /** @throws UsageError for more than a surface or shared local memory holds */
@@ -147,7 +164,7 @@ export function checkSizes(computation: Computation, nest: LoopNest): void {
         hint: "choose smaller extents",
       });
   const own = nest.scratch.filter((s) => s.scope === "local");
-  const bytes = own.reduce((all, s) => all + CACHE_LINE * Math.ceil((s.elements * bytesOf(s.dtype)) / CACHE_LINE), 0);
+  const bytes = own.reduce((all, s) => all + linesOf(s), 0);
   if (bytes > SLM_BYTES)
     throw new UsageError(`CM: a thread keeps ${bytes} bytes of its own, and shared local memory has ${SLM_BYTES}`, {
       hint: "choose a schedule with smaller blocks",

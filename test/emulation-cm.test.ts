@@ -102,6 +102,11 @@ const UNSAID = [
     "more than cm_slm_init was told",
   ],
   [
+    "a second allocation of shared local memory",
+    "cm_slm_init(128); cm_slm_alloc(64); cm_slm_alloc(64);",
+    "cm_slm_alloc is called once",
+  ],
+  [
     "more shared local memory than there is",
     "cm_slm_init(65 * 1024);",
     "more shared local memory than a thread group is given",

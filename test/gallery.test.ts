@@ -9,9 +9,10 @@ import { GALLERY } from "../examples/gallery/kernels.ts";
 import { printedIn, rooflineText, verdictText } from "../examples/gallery/show.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { rooflineOn } from "../perfmodel/roofline.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { inFull } from "./support/slow.ts";
-import { operator } from "./support/subgroup-kernels.ts";
+import { disagreements, operator } from "./support/subgroup-kernels.ts";
 
 const CASES = GALLERY.flatMap((one) => KERNEL_LANGUAGES.map((language) => ({ one, name: one.name, language })));
 
@@ -100,6 +101,23 @@ it("places the mask in constant memory in CUDA, and tiles with halos in local me
   expect(sourceOf("joint-tiling", "opencl")).toMatch(/local \w+ a_padded\[/);
   expect(sourceOf("joint-tiling", "cuda")).toContain("__shared__");
   expect(sourceOf("wmma-gemm", "cuda")).toContain("wmma::mma_sync");
+});
+
+it("keeps a staged tile and results at the edge in one allocation of shared local memory in CM", async () => {
+  const one = GALLERY.find((kernel) => kernel.name === "joint-tiling");
+  const printed = one && printedIn(one, "cm");
+  if (!printed || "refused" in printed || !printed.candidate) throw new Error("no mapping in CM");
+  const { candidate } = printed;
+  const computation = operator("matmul", "f16", { m: 21, n: 19, k: 37 });
+  const kernel = kernelFor(computation, candidate);
+  expect(kernel.source.match(/cm_slm_init.*|const uint [ac]_.*/g)).toMatchInlineSnapshot(`
+    [
+      "cm_slm_init(3584);",
+      "const uint a_padded = cm_slm_alloc(3584);",
+      "const uint c_results = a_padded + 1536;",
+    ]
+  `);
+  expect(await disagreements([{ computation, candidate, kernel }])).toEqual([]);
 });
 
 describe("a roofline", () => {

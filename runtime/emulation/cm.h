@@ -322,6 +322,7 @@ static inline void cm_slm_init(uint bytes) {
   emulation::slm_bytes = bytes;
 }
 static inline uint cm_slm_alloc(uint bytes) {
+  if (emulation::slm_given > 0) emulation::misuse("cm_slm_alloc is called once; buffers are parts of one allocation");
   const uint at = emulation::slm_given;
   emulation::slm_given += bytes;
   if (emulation::slm_given > emulation::slm_bytes) emulation::misuse("cm_slm_alloc takes more than cm_slm_init was told");
