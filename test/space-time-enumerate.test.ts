@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { countTransforms } from "../mapper/space-time/count.ts";
 import { designSpace, enumerateDesigns, sameDesign, symmetriesOf } from "../mapper/space-time/enumerate.ts";
 import { paretoSet } from "../mapper/space-time/pareto.ts";
@@ -89,6 +90,17 @@ describe("the designs with bounded entries", () => {
       (d) => d.dataflow === "FFM",
     );
     expect(forwardAll).toHaveLength(20);
+  });
+
+  it.each([
+    [2, 1, "2 loops on an array of 2 dimensions leave 0 rows of time"],
+    [0, 1, "an array of 0 dimensions"],
+    [1.5, 1, "an array of 1.5 dimensions"],
+    [1, 0, "bounded by a positive integer, got 0"],
+  ])("are refused for %s rows of the array and entries up to %s", (arrayRows, bound, because) => {
+    const ask = () => enumerateDesigns(problemOf(conv1d()), { bound, arrayRows });
+    expect(ask).toThrow(UsageError);
+    expect(ask).toThrow(because);
   });
 
   it("have unique names, the best of a dataflow without a number", () => {

@@ -10,7 +10,7 @@
  * each other are all listed, with the same `orbit`.
  */
 
-import { checkNames } from "../../abstraction/error.ts";
+import { checkNames, UsageError } from "../../abstraction/error.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { countTransforms, pairingOf, type TransformCount } from "./count.ts";
 import { type ArraySide, arraySide, combine, type Design, type TimeSide, timeSide } from "./design.ts";
@@ -45,7 +45,13 @@ export interface DesignSet {
   readonly count: TransformCount;
 }
 
-/** All designs, named, best first. */
+/** Dimensions that an array, and time, may have. */
+const ROWS: readonly number[] = [1, 2];
+
+/**
+ * All designs, named, best first.
+ * @throws UsageError for a number of loops that gives the array or time no dimension, or more than two
+ */
 export function enumerateDesigns(problem: ArrayProblem, options: DesignOptions): DesignSet {
   checkNames(options, { bound: true, arrayRows: true }, "enumerateDesigns");
   const space = designSpace(problem, options);
@@ -81,8 +87,13 @@ export interface DesignSpace {
 export function designSpace(problem: ArrayProblem, { bound, arrayRows }: DesignOptions): DesignSpace {
   const loops = problem.loops.length;
   const timeRows = loops - arrayRows;
-  if (arrayRows < 1 || arrayRows > 2 || timeRows < 1 || timeRows > 2)
-    throw new Error(`internal: ${loops} loops on an array of ${arrayRows} dimensions leave ${timeRows} rows of time`);
+  if (!ROWS.includes(arrayRows) || !ROWS.includes(timeRows))
+    throw new UsageError(
+      `${problem.name}: ${loops} loops on an array of ${arrayRows} dimensions leave ${timeRows} rows of time; an array has one or two dimensions, and time one or two rows`,
+      { hint: "choose arrayRows 1 for two loops, 1 or 2 for three, 2 for four" },
+    );
+  if (!Number.isSafeInteger(bound) || bound < 1)
+    throw new UsageError(`${problem.name}: the entries of a transform are bounded by a positive integer, got ${bound}`);
   const directions = directionsWithin(loops, bound);
   const arrays = arraySpaces(problem, directions, arrayRows);
   const times = timeRows === 1 ? singleTimes(problem, directions) : doubleTimes(problem, directions);
