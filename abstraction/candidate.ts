@@ -266,17 +266,37 @@ export interface ThreadCandidate extends Scheduled<ThreadSchedule> {
   readonly kind: "threads";
 }
 
-/** What a search proposes: a mapping or a design on lanes, with the schedule it runs under. */
-export type Candidate = MappedCandidate | LaneCandidate | ArrayCandidate | GridCandidate | ThreadCandidate;
+/** Schedule of the equation in plain loops. */
+export interface LoopSchedule {
+  /** Threads that share the kept loops. */
+  readonly threads: number;
+}
+
+/** The equation in plain loops, without an instruction. */
+export interface LoopCandidate {
+  readonly kind: "loops";
+  /** Name of the row that says which vectors the compiler may use. */
+  readonly intrinsic: string;
+  readonly schedule: LoopSchedule;
+}
+
+/** What a search proposes: a mapping, a design on lanes or plain loops, with the schedule it runs under. */
+export type Candidate =
+  | MappedCandidate
+  | LaneCandidate
+  | ArrayCandidate
+  | GridCandidate
+  | ThreadCandidate
+  | LoopCandidate;
 
 /** Whether a candidate is made for a GPU. */
 export function isOnGpu(candidate: Candidate): candidate is GridCandidate | ThreadCandidate {
   return candidate.kind === "grid" || candidate.kind === "threads";
 }
 
-/** Whether a candidate maps loops onto an instruction; a design on lanes does not. */
+/** Whether a candidate maps loops onto an instruction; designs on lanes and plain loops do not. */
 export function isMapped(candidate: Candidate): candidate is MappedCandidate | GridCandidate | ThreadCandidate {
-  return candidate.kind !== "lanes";
+  return candidate.kind !== "lanes" && candidate.kind !== "loops";
 }
 
 /** Host threads that call the kernel; a grid is launched by one. */
@@ -298,6 +318,7 @@ const ONE_WHEN_LEFT_OUT: Readonly<Record<NonNullable<Candidate["kind"]> | "mappe
   lanes: ["beside", "depth", "each", "ahead"],
   grid: [],
   threads: ["lanes", "warps", "each"],
+  loops: [],
 };
 const NONE_WHEN_LEFT_OUT: readonly string[] = ["spread", "within", "repack"];
 

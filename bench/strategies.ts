@@ -12,7 +12,7 @@
  */
 
 import { writeFileSync } from "node:fs";
-import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { type Candidate, candidateKey, isMapped } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick } from "../abstraction/random.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -86,7 +86,7 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
   const computation = computationOf(workload);
   const found = new Map<string, Mapping>();
   const mapping = (c: Candidate): Mapping => {
-    const key = JSON.stringify(c.kind === "lanes" ? c : [c.intrinsic, c.matching, c.operands]);
+    const key = JSON.stringify(isMapped(c) ? [c.intrinsic, c.matching, c.operands] : c);
     const known = found.get(key) ?? mappingOf(computation, c);
     found.set(key, known);
     return known;

@@ -27,6 +27,7 @@ export const subjectOptions = z.object({
   dtype: z.string().optional(),
   sum: z.string().optional(),
   layout: z.string().optional(),
+  shape: z.string().optional(),
   epilogue: z.string().optional(),
   constant: z.array(z.string()).optional(),
   intrinsic: z.string().optional(),
@@ -47,6 +48,10 @@ export function addSubjectOptions(command: Command, argument = "<operator or equ
     )
     .option("--sum <type>", "type of the accumulator (default: s32 for integers, f32 for f16, bf16, tf32)")
     .option("--layout <layout>", "NHWC, NCHW4c ..., or by tensor: in=NHWC,w=KCRS (default: row-major)")
+    .option(
+      "--shape <shape>",
+      "of tensors of an equation that its axes do not say, such as tables read by an index: table=1000x16",
+    )
     .option(
       "--epilogue <name or equation>",
       `applied to each element before it is stored: ${EPILOGUE_NAMES.join(", ")}, or an equation in quotes`,
@@ -104,6 +109,10 @@ export function readComputation(
     );
   }
   const operator = operatorNamed(subject);
+  if (options.shape !== undefined)
+    throw new UsageError(`--shape is for an equation; those of ${operator.name} follow from its parameters`, {
+      hint: `automap operator show ${operator.name}`,
+    });
   const types =
     options.dtype === undefined ? like && typesTakenBy(like) : readTypes(operator, options.dtype, options.sum);
   const layouts =
@@ -158,11 +167,12 @@ function readEquation(
   const types =
     byTensor || options.dtype === undefined ? like && typesTakenBy(like) : parseDataTypes(options.dtype, options.sum);
   const layouts = options.layout === undefined ? {} : readPairs(options.layout, "--layout");
+  const shapes = options.shape === undefined ? {} : readShapes(options.shape);
   inputs.forEach((name, i) => {
     const dtype = byTensor?.[name] ?? types?.inputs[Math.min(i, 1)] ?? "f32";
     if (!isDType(dtype))
       throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: typeSuggestion(dtype) });
-    tensors[name] = { dtype, ...(layouts[name] === undefined ? {} : { layout: layouts[name] }) };
+    tensors[name] = { dtype, ...(layouts[name] === undefined ? {} : { layout: layouts[name] }), ...shapes[name] };
   });
   const recurrent = accessesOf(equation)
     .slice(1)
@@ -179,12 +189,18 @@ function readEquation(
     const dtype = byTensor?.[name] ?? spec.dtype ?? "f32";
     if (!isDType(dtype))
       throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: typeSuggestion(dtype) });
-    tensors[name] ??= { ...spec, dtype, ...(layouts[name] === undefined ? {} : { layout: layouts[name] }) };
+    tensors[name] ??= {
+      ...spec,
+      dtype,
+      ...(layouts[name] === undefined ? {} : { layout: layouts[name] }),
+      ...shapes[name],
+    };
   }
   if (output !== undefined && layouts[output] !== undefined) tensors[output] = { layout: layouts[output] };
   for (const [given, what] of [
     [byTensor ?? {}, "--dtype"],
     [layouts, "--layout"],
+    [shapes, "--shape"],
   ] as const) {
     for (const name of Object.keys(given)) {
       const known = [...new Set([target, ...inputs, ...(ending ? tensorsOf(ending.equation) : [])])];
@@ -192,6 +208,11 @@ function readEquation(
         throw new UsageError(`${what}: the equation has no tensor "${name}"`, { hint: suggestion(name, known) });
     }
   }
+  const made = [target, output].find((name) => name !== undefined && shapes[name] !== undefined);
+  if (made !== undefined)
+    throw new UsageError(`--shape: ${made} is computed, and its shape follows from its axes`, {
+      hint: "give the shapes of inputs",
+    });
   const targetLayout = layouts[target];
   if (targetLayout !== undefined) {
     const held = tensors[target]?.dtype ?? types?.sum ?? "f32";
@@ -237,6 +258,19 @@ function readEpilogue(
     dtype: dtypes[target.tensor] ?? typeOf(value, dtypes) ?? "f32",
     axes: target.index.map((e, d) => (e.kind === "axis" ? e.name : `d${d}`)),
   });
+}
+
+/** Parses `table=1000x16` into the shape of each tensor. */
+function readShapes(text: string): Record<string, { readonly shape: readonly number[] }> {
+  const shapes = Object.entries(readPairs(text, "--shape")).map(([name, value]) => {
+    const shape = value.split("x").map((part) => (/^\d+$/.test(part) ? Number(part) : Number.NaN));
+    if (!shape.every((size) => Number.isSafeInteger(size) && size > 0))
+      throw new UsageError(`--shape: "${value}" of ${name} is no list of sizes`, {
+        hint: `for example --shape ${name}=1000x16`,
+      });
+    return [name, { shape }] as const;
+  });
+  return Object.fromEntries(shapes);
 }
 
 /** Parses `in=NHWC,w=KCRS` into a record. */

@@ -7,7 +7,7 @@
  */
 
 import { boundsOf, type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
-import type { DType } from "../abstraction/dtype.ts";
+import { type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import {
   type Access,
@@ -21,10 +21,12 @@ import {
   printExpr,
   substitute,
   testsElements,
+  walk,
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement, VectorFile } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, indented, Name, NOTHING } from "../abstraction/source-text.ts";
+import type { DTypes } from "../abstraction/typing.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
@@ -248,3 +250,34 @@ export function guarded(conditions: readonly Code[], lines: readonly Code[], blo
   if (conditions.length === 0 && !block) return [...lines];
   return [code`${test}{`, ...indented(lines), code`}`];
 }
+
+/** The factors of a product, or of a square. */
+export function factorsIn(e: Expr): readonly [Expr, Expr] | undefined {
+  if (e.kind === "binary" && e.op === "*") return [e.left, e.right];
+  return e.kind === "call" && e.fn === "square" && e.args[0] ? [e.args[0], e.args[0]] : undefined;
+}
+
+/**
+ * Whether lanes compute some product that takes an instruction of its own: in floats one that something is added to, as the fused multiply-add does;
+ * in integers any. A sum of bare elements, and a maximum of sums, have none. A factor that is a constant may become an addition or a shift.
+ */
+export function multiplies(body: readonly Statement[], dtypes: DTypes): boolean {
+  return body.some((s) => {
+    if (s.kind === "loop") return multiplies(s.body, dtypes);
+    if (s.kind === "when") return multiplies(s.body, dtypes) || multiplies(s.otherwise, dtypes);
+    if (s.kind !== "scalar") return false;
+    const isWhole = isInteger(dtypes[s.equation.target.tensor] ?? "f32");
+    return [...walk(joinedValue(s.equation))].some((e) =>
+      isWhole
+        ? isProduct(e)
+        : e.kind === "binary" &&
+          (e.op === "+" || e.op === "-") &&
+          [e.left, e.right].some((side) => isProduct(taken(side))),
+    );
+  });
+}
+
+const isProduct = (e: Expr): boolean => factorsIn(e)?.every((factor) => factor.kind !== "number") ?? false;
+
+/** What is added where a condition holds: the condition masks the addition. */
+const taken = (e: Expr): Expr => (e.kind === "select" ? e.whenTrue : e);

@@ -23,6 +23,7 @@ import { DOT_FEATURE } from "../targets/x86-dots.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type CudaOptions, cudaSource } from "./cuda-frame.ts";
+import { multiplies } from "./lane-statement.ts";
 import { cmSource } from "./lanes-cm.ts";
 import { openClLanes, syclLanes } from "./lanes-subgroup.ts";
 import { type X86Options, x86Source } from "./lanes-x86.ts";
@@ -32,7 +33,11 @@ import { AVX512 } from "./x86-vectors.ts";
 
 export type LaneLanguage = Kernel["language"];
 
-export type LaneOptions = X86Options & CudaOptions;
+export type LaneOptions = X86Options &
+  CudaOptions & {
+    /** The multiply-add of the lanes, by its mnemonic: promised where the nest holds a product for it. */
+    readonly multiplyAdd?: string | undefined;
+  };
 
 /**
  * The kernel of a lowered nest of lanes.
@@ -60,7 +65,8 @@ export function generateLanes(
   const whole = { ...nest, body: [...clearing(computation, nest, lanes), ...nest.body] };
   const comments = printNest(nest).split("\n");
   const c = new CExpressions(computation, whole);
-  const common = { language, promises: undefined, arguments: argumentsOf(computation) };
+  const promises = multiplies(whole.body, c.dtypes) ? options.multiplyAdd : undefined;
+  const common = { language, promises, arguments: argumentsOf(computation) };
   switch (language) {
     case "c++":
       return {

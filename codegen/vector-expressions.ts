@@ -28,6 +28,7 @@ import { type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
 import {
   always,
   conjunction,
+  factorsIn,
   joinedValue,
   type LaneAccess,
   never,
@@ -186,11 +187,8 @@ export abstract class VectorExpressions extends LanePrinter {
   private fused({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
     const { dtype } = context;
     const of = (e: Expr): Code => this.vector(e, context);
-    const product = (e: Expr): readonly [Expr, Expr] | undefined => {
-      if (isInteger(dtype) || !this.fuses()) return undefined;
-      if (e.kind === "binary" && e.op === "*") return [e.left, e.right];
-      return e.kind === "call" && e.fn === "square" && e.args[0] ? [e.args[0], e.args[0]] : undefined;
-    };
+    const product = (e: Expr): readonly [Expr, Expr] | undefined =>
+      isInteger(dtype) || !this.fuses() ? undefined : factorsIn(e);
     const [after, before] = [product(right), product(left)];
     if (op === "+" && after) return this.operation("a*b+c", [of(after[0]), of(after[1]), of(left)], dtype, context);
     if (op === "+" && before) return this.operation("a*b+c", [of(before[0]), of(before[1]), of(right)], dtype, context);

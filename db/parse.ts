@@ -79,12 +79,19 @@ const ofThreads = z.strictObject({
   schedule: scheduleSchema(THREAD_DECISIONS),
 });
 
+const loops = z.strictObject({
+  kind: z.literal("loops"),
+  intrinsic: word,
+  schedule: z.strictObject({ threads }),
+});
+
 /** Schemas by `kind`. A candidate without a kind is a mapping with its schedule. */
 const KINDS: ReadonlyMap<unknown, z.ZodType<Candidate>> = new Map<Candidate["kind"], z.ZodType<Candidate>>([
   [undefined, mapped],
   ["lanes", lanes],
   ["grid", grid],
   ["threads", ofThreads],
+  ["loops", loops],
 ]);
 
 const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): Candidate => {

@@ -23,6 +23,7 @@ import { CUDA, cudaFmaF16, cudaMadS32 } from "./cuda.ts";
 import { THREADS } from "./cuda-threads.ts";
 import { DPAS } from "./dpas.ts";
 import { DPAS_OPENCL } from "./dpas-opencl.ts";
+import { LOOPS } from "./loops.ts";
 import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
 import { OPENCL_ROWS } from "./opencl.ts";
@@ -68,7 +69,7 @@ const LANES_ONLY: readonly Intrinsic[] = [
   cudaMadS32,
 ];
 
-const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY].map((row) => [row.name, row]));
+const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY, ...LOOPS].map((row) => [row.name, row]));
 
 /** The rows to choose from: the table, then the instructions that the user registered. */
 export function knownIntrinsics(): readonly Intrinsic[] {
@@ -81,7 +82,8 @@ export function instructionsOf({ isa }: { readonly isa: readonly string[] }): In
 }
 
 /**
- * The instruction with this name, including products for lanes only, which no mapping uses, and widths of `wgmma` that the table does not list.
+ * The instruction with this name, including what no mapping uses, products for lanes and plain loops, and widths of `wgmma` that the table does not
+ * list.
  */
 export function intrinsicNamed(name: string): Intrinsic | undefined {
   return BY_NAME.get(name) ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);
@@ -92,6 +94,7 @@ export function intrinsicNamed(name: string): Intrinsic | undefined {
  * @throws UsageError when nothing is called so, with the nearest name
  */
 export function intrinsicsNamed(word: string): readonly Intrinsic[] {
+  if (word === "loops") return LOOPS;
   const exact = intrinsicNamed(word);
   if (exact) return [exact];
   const table = Object.hasOwn(INTRINSIC_TABLES, word) ? (INTRINSIC_TABLES[word] ?? []) : [];

@@ -37,6 +37,7 @@ export function placeText(candidate: Candidate): string {
     const { transform, lanes: width, beside } = candidate.schedule;
     return `${printTransform(transform)} on ${width} lanes, beside ${printPairs(beside)}`;
   }
+  if (candidate.kind === "loops") return "plain loops";
   const { dataflow, lanes, rows, vectors } = candidate.schedule;
   return `${dataflow} on ${lanes} lanes, ${rows} row${rows === 1 ? "" : "s"} x ${vectors} vector${vectors === 1 ? "" : "s"}`;
 }
@@ -46,6 +47,7 @@ export function scheduleRows(candidate: Candidate): [name: string, text: string]
   if (candidate.kind === "grid") return schedules.scheduleRows(GRID_DECISIONS, candidate.schedule);
   if (candidate.kind === "threads") return schedules.scheduleRows(THREAD_DECISIONS, candidate.schedule);
   if (candidate.kind === undefined) return schedules.scheduleRows(MAPPED_DECISIONS, candidate.schedule);
+  if (candidate.kind === "loops") return [["threads", String(candidate.schedule.threads)]];
   if (isArray(candidate)) return schedules.scheduleRows(ARRAY_DECISIONS, candidate.schedule);
   return schedules.scheduleRows(LANE_DECISIONS, candidate.schedule);
 }

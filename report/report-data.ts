@@ -81,7 +81,7 @@ export interface TrialPoint {
   /** Clock of a GPU during timing. */
   readonly clock: DeviceClock | undefined;
   /** Kind of the candidate, because different kinds have different decisions. */
-  readonly kind: "mapping" | "lanes" | "grid" | "threads";
+  readonly kind: "mapping" | "lanes" | "grid" | "threads" | "loops";
   /** Its decisions, each a name and a value. */
   readonly decisions: readonly (readonly [name: string, value: string])[];
 }

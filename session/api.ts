@@ -38,6 +38,7 @@ import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
 import { registersOf, vectorSpace } from "./lane-space.ts";
 import { writePackage } from "./package-folder.ts";
+import { expectedOfLoops } from "./plain-loops.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
 import { sealedPackage } from "./sealed-package.ts";
@@ -134,6 +135,7 @@ export function predict(
   }
   if (candidate.kind === undefined)
     return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);
+  if (candidate.kind === "loops") return expectedOfLoops(computation, candidate, modelTarget(target, calibration));
   const intrinsic = declaredAs(candidate.intrinsic);
   const seconds =
     intrinsic.language === "cuda"

@@ -25,8 +25,10 @@ import type { SourceNotes } from "../codegen/cpp-frame.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { x86Vectors } from "../codegen/x86-vectors.ts";
 import { cudaMadS32 } from "../intrinsics/cuda.ts";
+import type { Design } from "../mapper/space-time/design.ts";
 import { usesDots } from "../mapper/space-time/dots.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
+import { unheldType, vectorProblem } from "../mapper/space-time/lane-values.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { wordTypeOf } from "../mapper/space-time/lower-computation.ts";
 import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
@@ -90,6 +92,8 @@ export function* arrayCandidates(
   if (!intrinsic) return { rule: "type", because: "type: no multiply-add of lanes of this type to choose from" };
   if (refersToItself(computation) && registersOf(intrinsic) !== ZMM)
     return { rule: "design", because: "design: results that refer to themselves run on lanes of AVX-512 so far" };
+  const problem = refersToItself(computation) ? undefined : vectorProblem(computation);
+  if (problem) return problem;
   const arrays = refersToItself(computation)
     ? recurrentSpace(computation, options)
     : yield* arraySpaceOf(computation, {
@@ -150,6 +154,8 @@ export function* warpArrayCandidates(
   const intrinsic = warpMultiplyAddOf(computation, intrinsics);
   if (!intrinsic) return { rule: "type", because: "type: no multiply-add of a lane of this type to choose from" };
   if (refersToItself(computation)) return NOT_ON_WARPS;
+  const unheld = unheldType(computation);
+  if (unheld) return unheld;
   // Beside a window, transforms that mix three loops were never the best, and enumerating them takes a second.
   const arrays = yield* warpArraySpace(computation, machine, every && window === undefined ? undefined : 2);
   if ("rule" in arrays) return arrays;
@@ -268,10 +274,11 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
     const form = recurrentUnder(computation, schedule);
     if (!isForm(form)) throw refuse(form.because);
     const nest = lowerRecurrent(form, schedule);
-    // The code need not contain a product: most such results have none.
-    return { ...generateLanes("c++", computation, nest, head(form.form)), promises: undefined };
+    return generateLanes("c++", computation, nest, head(form.form));
   }
   checkLanes(computation, schedule.lanes, intrinsic);
+  const unfit = onWarps ? unheldType(computation) : vectorProblem(computation);
+  if (unfit) throw refuse(unfit.because);
   if (onWarps) return generateOnWarps(computation, candidate, intrinsic, head, refuse);
   if (schedule.streaming && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4))
     throw refuse("of types narrower than 32 bits nothing is stored around the caches");
@@ -284,14 +291,13 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
   const dot = usesDots(nest) ? placed.array.dot : undefined;
   const long = tooLongToWrite(nest);
   if (long !== undefined) throw refuse(long);
-  const kernel = generateLanes("c++", computation, nest, head(placed.array.design.dataflow), {
+  const { dataflow, flows } = placed.array.design;
+  return generateLanes("c++", computation, nest, head(dataflow), {
     streaming: schedule.streaming,
     vectors: x86Vectors(registersOf(intrinsic)),
     dots: dot !== undefined,
+    ...(!isSummedAcross(flows) && { multiplyAdd: dot?.mnemonic ?? intrinsic.mnemonic }),
   });
-  // Sums across lanes use plain multiplies, so no multiply-add is promised.
-  const across = placed.array.design.flows.some((f) => f.letter === "A");
-  return { ...kernel, promises: across ? undefined : (dot?.mnemonic ?? intrinsic.mnemonic) };
 }
 
 /** The kernel of a design on the lanes of warps, or of equal parts of them. */
@@ -310,9 +316,12 @@ function generateOnWarps(
   if (!placed.ok) throw refuse(placed.refusal.because);
   const { design } = placed.array;
   const nest = lowerPlaced(computation, placed.array, inputs, false, "guarded");
-  const kernel = generateLanes("cuda", computation, nest, head(design.dataflow), {
-    ...{ group: lanes, ...(warps !== undefined && { warps }) },
+  return generateLanes("cuda", computation, nest, head(design.dataflow), {
+    group: lanes,
+    ...(warps !== undefined && { warps }),
+    ...(!isSummedAcross(design.flows) && { multiplyAdd: mnemonic }),
   });
-  const across = design.flows.some((f) => f.letter === "A");
-  return { ...kernel, promises: across ? undefined : mnemonic };
 }
+
+/** Whether sums are formed across lanes, which takes plain multiplies and no multiply-add. */
+const isSummedAcross = (flows: Design["flows"]): boolean => flows.some((f) => f.letter === "A");

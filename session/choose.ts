@@ -13,6 +13,7 @@ import type { KernelLanguage } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { knownIntrinsics } from "../intrinsics/index.ts";
+import { isLoops, LOOPS } from "../intrinsics/loops.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { strideAlong } from "../mapper/schedule/dense-runs.ts";
 import { isGpu, isPredictedOnly, isWritten, nativeTarget, OPENCL_ISA, PORTABLE_ISA, runsOn } from "../targets/index.ts";
@@ -52,7 +53,7 @@ export function languagesFor(machine: Target): readonly [KernelLanguage, ...Kern
 
 /** The rows of a language with which kernels for a machine can be written. A CM row without loads is only mapped, and used by designs on lanes. */
 function writtenFor(machine: Target, language: Language): Intrinsic[] {
-  return knownIntrinsics().filter(
+  return [...knownIntrinsics(), ...LOOPS].filter(
     (i) =>
       i.language === language &&
       runsOn(machine, i) &&
@@ -62,8 +63,8 @@ function writtenFor(machine: Target, language: Language): Intrinsic[] {
 }
 
 /** Whether a row stands for plain C++ rather than an instruction. */
-export function isPlain({ isa }: Intrinsic): boolean {
-  return isa === PORTABLE_ISA;
+export function isPlain(row: Intrinsic): boolean {
+  return row.isa === PORTABLE_ISA || isLoops(row);
 }
 
 /** Whether an instruction's results cost more to store than their bytes: `avx512.fma.f32.inner` adds up the lanes of a vector. */
@@ -83,10 +84,10 @@ function isSummedInnermost(computation: Computation): boolean {
 
 /**
  * Groups in the order they are tried: instructions, then products in plain C++, then rows that only add or copy values computed during packing.
- * The last group maps almost anything, but writes every term to memory first.
+ * The last group maps almost anything, but writes every term to memory first. Plain loops belong to no group: they join one in which mappings fail.
  */
 export function tiersOf(computation: Computation, intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
-  const plain = intrinsics.filter(isPlain);
+  const plain = intrinsics.filter((i) => isPlain(i) && !isLoops(i));
   const instructions = intrinsics.filter((i) => !isPlain(i));
   const others = isSummedInnermost(computation) ? instructions : instructions.filter((i) => !addsLanes(i));
   const tiers = [
@@ -113,8 +114,10 @@ export function* chooseSpace(
   const refused: Reason[] = [];
   let before = 0;
   const tiers = tiersOf(computation, intrinsics);
-  // A computation that reads its own result runs only on lanes. Refusals of plain C++ would add nothing.
-  for (const chosen of isRecurrent(computation.equation) ? tiers.slice(0, 1) : tiers) {
+  const loops = intrinsics.filter(isLoops);
+  // A computation that reads its own result runs on lanes or in plain loops. Refusals of rows of plain C++ would add nothing.
+  const mapped = isRecurrent(computation.equation) ? tiers.slice(0, 1) : tiers;
+  for (const chosen of [...mapped.map((tier) => [...tier, ...loops]), ...(loops.length > 0 ? [loops] : [])]) {
     const work = sessionSpace(computation, { ...options, intrinsics: chosen });
     let made = 0;
     let next = work.next(false);

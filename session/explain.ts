@@ -44,6 +44,8 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
     declaredAs(candidate.intrinsic, trial.declaration);
     const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
     if (candidate.kind === "lanes") return explainDesigns(db, trial, machine, calibration);
+    if (candidate.kind === "loops")
+      return { status: "unknown", because: "plain loops have no schedule whose costs could be compared" };
     const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };

@@ -25,6 +25,7 @@ import { generateArray } from "./array-space.ts";
 import { declaredAs } from "./declared.ts";
 import { choiceOnGpu, generateOnGpu, type InStream } from "./grid-space.ts";
 import { generateDesign } from "./lane-space.ts";
+import { loopCandidateKernel } from "./plain-loops.ts";
 import { mappingOf, rewritingNotes } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
@@ -52,6 +53,7 @@ export function kernelFor(
 ): Kernel {
   if (isArray(candidate)) return generateArray(computation, candidate);
   if (candidate.kind === "lanes") return generateDesign(computation, candidate);
+  if (candidate.kind === "loops") return loopCandidateKernel(computation, candidate);
   if (isOnGpu(candidate)) return generateOnGpu(choiceOnGpu(computation, candidate, machine), inStream);
   const mapping = mappingOf(computation, candidate);
   const { language, isa, name } = mapping.intrinsic;

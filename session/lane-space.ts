@@ -21,6 +21,7 @@ import { avx2Vpmulld, avx2Vpmullw } from "../intrinsics/avx2.ts";
 import { avx512Vpmulld, avx512Vpmullw } from "../intrinsics/avx512.ts";
 import { cudaFmaF16 } from "../intrinsics/cuda.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { vectorProblem } from "../mapper/space-time/lane-values.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
@@ -37,7 +38,8 @@ import { VERSION } from "./version.ts";
 
 /** The schedules of a window, or of time steps, on the vectors of a CPU; or why there are none. */
 export function vectorSpace(computation: Computation, options: LaneSpaceOptions): LaneSpace | LaneRefusal {
-  return (computation.time ? stepSpace : laneSpace)(computation, options);
+  if (!computation.time) return laneSpace(computation, options);
+  return vectorProblem(computation) ?? stepSpace(computation, options);
 }
 
 /** A prediction for lanes, separate from that of mappings and scaled by what was measured on lanes. */
@@ -143,9 +145,9 @@ export function checkLanes(computation: Computation, lanes: number, intrinsic: I
 export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
   const { schedule, intrinsic: name } = candidate;
   const intrinsic = declaredAs(name);
-  const refusal = laneProblem(computation, schedule);
-  if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
   const onWarps = intrinsic.language === "cuda";
+  const refusal = laneProblem(computation, schedule) ?? (onWarps ? undefined : vectorProblem(computation));
+  if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
   checkLanes(computation, schedule.lanes, intrinsic);
   const width = registersOf(intrinsic).bytes / bytesOf(outputOf(computation).dtype);
   if (schedule.lines !== undefined && schedule.lanes !== width)
@@ -169,7 +171,9 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     `schedule  ${scheduleText(candidate)}`,
     `made by   automap ${VERSION}`,
   ];
-  const kernel = generateLanes(
+  // A time step, and a window of one tap, may contain no product and sum that a multiply-add computes.
+  const isPromised = !computation.time && tapsIn(computation, schedule) > 1;
+  return generateLanes(
     onWarps ? "cuda" : "c++",
     computation,
     computation.time ? lowerSteps(computation, schedule) : lowerLanes(computation, schedule),
@@ -178,11 +182,9 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
       ...{ streaming: schedule.streaming, vectors: x86Vectors(registersOf(intrinsic)) },
       ...(onWarps && computation.time && residentOf(computation, schedule)),
       ...(onWarps && schedule.warps !== undefined && { warps: schedule.warps }),
+      ...(isPromised && { multiplyAdd: intrinsic.mnemonic }),
     },
   );
-  // A time step, and a window of one tap, may contain no product and sum that a multiply-add computes.
-  const isPromised = !computation.time && tapsIn(computation, schedule) > 1;
-  return { ...kernel, promises: isPromised ? intrinsic.mnemonic : undefined };
 }
 
 /**

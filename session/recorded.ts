@@ -37,7 +37,10 @@ import { calibratedMachine } from "./gpu-rates.ts";
  * @throws UsageError when its instruction, binding or matching does not exist or is no longer valid
  */
 export function mappingOf(stated: Computation, candidate: Candidate): Mapping {
-  if (!isMapped(candidate)) throw new UsageError(`a design on lanes has no mapping: ${candidateText(candidate)}`);
+  if (!isMapped(candidate))
+    throw new UsageError(
+      `${candidate.kind === "loops" ? "plain loops have" : "a design on lanes has"} no mapping: ${candidateText(candidate)}`,
+    );
   const { intrinsic: name, matching, operands, rewriting } = candidate;
   const computation = rewriting === undefined ? stated : rewrittenAs(stated, rewriting);
   if (typeof computation === "string") throw new UsageError(`${stated.name} has no ${rewriting}: ${computation}`);

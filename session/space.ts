@@ -12,6 +12,7 @@ import {
   type Candidate,
   isArray,
   type LaneCandidate,
+  type LoopCandidate,
   type MappedCandidate,
   type Schedule,
 } from "../abstraction/candidate.ts";
@@ -20,8 +21,9 @@ import { isRecurrent } from "../abstraction/dependence.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Steps } from "../abstraction/steps.ts";
+import { isLoops } from "../intrinsics/loops.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { isGpu, nativeTarget } from "../targets/index.ts";
+import { isGpu, nativeTarget, PORTABLE_ISA } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { arrayCandidates, generateArray, isWide } from "./array-space.ts";
@@ -36,6 +38,7 @@ import {
   vectorSpace,
   windowLanes,
 } from "./lane-space.ts";
+import { expectedOfLoops, loopCandidateKernel, loopSpace } from "./plain-loops.ts";
 import { predictorFor } from "./predict.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 import { besideWarps } from "./warp-space.ts";
@@ -45,7 +48,9 @@ export function* sessionSpace(
   computation: Computation,
   options: SessionSpaceOptions,
 ): Steps<SessionSpace | readonly Reason[]> {
-  const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps } = options;
+  const { calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps } = options;
+  const ofLoops = options.intrinsics.filter(isLoops);
+  const intrinsics = options.intrinsics.filter((i) => !isLoops(i));
   if (isGpu(machine)) {
     const mapped = kinds === "lanes" ? [] : yield* gridSessionSpace(computation, { machine, intrinsics, seed, keeps });
     return yield* besideWarps(computation, mapped, { machine, intrinsics, kinds });
@@ -66,26 +71,39 @@ export function* sessionSpace(
   const others = every || (wanted && !windows && (isWide(computation) || isRecurrent(computation.equation)));
   const found = others ? yield* arrayCandidates(computation, { intrinsics, every, threads, target }) : undefined;
   const arrays = found && !("rule" in found) ? found : undefined;
-  if (isRefusals(mapped) && !windows && !arrays) {
-    if (!wanted) return mapped;
+  const onLanesAlone = isRefusals(mapped) && (windows !== undefined || arrays !== undefined);
+  const besides = ofLoops.length > 0 && kinds !== "lanes" && (onLanesAlone || intrinsics.every(addsOrCopies));
+  const looped = besides ? loopSpace(computation, { rows: ofLoops, threads }) : undefined;
+  const loops = looped && !("rule" in looped) ? looped : undefined;
+  if (isRefusals(mapped) && !windows && !arrays && !loops) {
+    const reasons = looped && "rule" in looped ? [looped] : [];
+    if (!wanted || intrinsics.length === 0) return [...mapped, ...reasons];
     // Mappings cannot express time steps, and the refusal "it is a recurrence" would not help.
-    return [...(computation.time && lanes ? [] : mapped), lanesRefused(computation, lanes, found)];
+    return [...(computation.time && lanes ? [] : mapped), lanesRefused(computation, lanes, found), ...reasons];
   }
-  const designs = joinedSpace<LaneCandidate, ArrayCandidate>(
-    windows ?? emptySpace<LaneCandidate>(),
-    arrays?.space ?? emptySpace<ArrayCandidate>(),
-    (c): c is LaneCandidate => !isArray(c),
+  const onLanesOrLooped = joinedSpace<LaneCandidate | ArrayCandidate, LoopCandidate>(
+    joinedSpace<LaneCandidate, ArrayCandidate>(
+      windows ?? emptySpace<LaneCandidate>(),
+      arrays?.space ?? emptySpace<ArrayCandidate>(),
+      (c): c is LaneCandidate => !isArray(c),
+    ),
+    loops ?? emptySpace<LoopCandidate>(),
+    (c): c is LaneCandidate | ArrayCandidate => c.kind === "lanes",
   );
 
   const estimate = scaledEstimate(lanes && !("rule" in lanes) ? lanes : undefined);
   const mappingOf = (c: Candidate): Mapping | undefined =>
     c.kind !== undefined || isRefusals(mapped) ? undefined : mapped.mappingOf(c);
   const onLanes = [windows && multiplyAdd, arrays?.intrinsic].filter((i) => i !== undefined);
-  const used = isRefusals(mapped) ? onLanes : [...mapped.ranked.map((m) => m.context.mapping.intrinsic), ...onLanes];
+  const used = [
+    ...(isRefusals(mapped) ? [] : mapped.ranked.map((m) => m.context.mapping.intrinsic)),
+    ...onLanes,
+    ...(loops ? ofLoops : []),
+  ];
   return {
-    ...joinedSpace<MappedCandidate, LaneCandidate | ArrayCandidate>(
+    ...joinedSpace<MappedCandidate, LaneCandidate | ArrayCandidate | LoopCandidate>(
       isRefusals(mapped) ? emptySpace<MappedCandidate>() : mapped,
-      designs,
+      onLanesOrLooped,
       (c): c is MappedCandidate => c.kind === undefined,
     ),
     intrinsics: [...new Set(used)],
@@ -99,6 +117,7 @@ export function* sessionSpace(
     kernelOf: (c) => {
       if (isArray(c)) return generateArray(computation, c);
       if (c.kind === "lanes") return generateDesign(computation, c);
+      if (c.kind === "loops") return loopCandidateKernel(computation, c);
       const mapping = mappingOf(c);
       if (!mapping || c.kind !== undefined) throw new Error("internal: a mapping of no space");
       return generate(c, mapping);
@@ -109,6 +128,7 @@ export function* sessionSpace(
         return mapping && predictor.predict(mapping, c.schedule);
       }
       if (isArray(c)) return arrays?.predict(c.schedule);
+      if (c.kind === "loops") return expectedOfLoops(computation, c, target);
       return c.kind === "lanes" ? estimate.predict(c.schedule) : undefined;
     },
     startFrom: (prior) => {
@@ -121,6 +141,9 @@ export function* sessionSpace(
     },
   };
 }
+
+/** Whether a row forms no products: a mapping onto it computes every term while it packs, as plain loops do where they stand. */
+const addsOrCopies = (row: Intrinsic): boolean => row.isa === PORTABLE_ISA && row.operands.length <= 2;
 
 /** Why lanes can run neither a window nor a transform; undefined for what was not searched. */
 function lanesRefused(computation: Computation, window: object | undefined, transform: object | undefined): Reason {

@@ -38,6 +38,7 @@ import { type LoopNest, loop, type Scratch, type Statement } from "../../abstrac
 import { clearOutput } from "../match/elements.ts";
 import { storedBeside } from "./beside.ts";
 import { type Cut, type Row, RowLoops } from "./loop-rows.ts";
+import { lowerInOrder } from "./loops-in-order.ts";
 import { FreshNames } from "./names.ts";
 import { combine, halvings } from "./partial-sums.ts";
 
@@ -55,9 +56,9 @@ export interface PlainLoops {
 
 /** The reason why a computation cannot be lowered to plain loops; undefined if it can. */
 export function loopsRefused(computation: Computation): string | undefined {
-  const { equation, time, axes } = computation;
+  const { equation, epilogue, time, axes } = computation;
   if (time) return "it steps through time";
-  if (isRecurrent(equation)) return "its elements are made of one another";
+  if (isRecurrent(equation)) return epilogue ? "an epilogue follows a result that refers to itself" : undefined;
   if (equation.op === "sat+=") return "a sum of it saturates once, after all points";
   if (!writesApart(computation)) return "several points of kept loops join one element";
   if (equation.op === "=" && axes.some((a) => a.kind === "reduce")) return "it assigns an element more than once";
@@ -69,6 +70,7 @@ export function lowerLoops(computation: Computation): PlainLoops {
   const because = loopsRefused(computation);
   if (because !== undefined)
     throw new Error(`internal: no loops of ${printEquation(computation.equation)}: ${because}`);
+  if (isRecurrent(computation.equation)) return { nest: lowerInOrder(computation), inside: new Set() };
   return new Lowering(computation).lower();
 }
 

@@ -1,0 +1,70 @@
+/**
+ * @file Plain loops of a result that refers to itself: elements one after another, in the order in which they are made.
+ *
+ *     y[b,i] = 0.75*y[b,i-1] + x[b,i]      ->    for parallel rest in 0..8                        the rows of b do not depend on one another
+ *                                                  for i in 0..1000
+ *                                                    y[rest,i] = 0.75*y[rest,i-1] + x[rest,i]
+ *
+ * Loops that no dependence crosses are dealt to threads; the others stay in order.
+ */
+
+import { type Computation, targetOf } from "../../abstraction/computation.ts";
+import { dependencesOf } from "../../abstraction/dependence.ts";
+import { type Equation, identityOf, substituteAxes } from "../../abstraction/equation.ts";
+import { access, axesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type LoopNest, loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { clearOutput } from "../match/elements.ts";
+import { FreshNames } from "./names.ts";
+import { combine } from "./partial-sums.ts";
+
+/** The nest of a result that refers to itself. It may hold no epilogue. */
+export function lowerInOrder(computation: Computation): LoopNest {
+  const { equation, axes } = computation;
+  const names = new FreshNames(computation);
+  const { dtype } = targetOf(computation);
+  const identity = number(identityOf(equation.op, dtype));
+  const value: Expr =
+    equation.where === undefined
+      ? equation.value
+      : { kind: "select", condition: equation.where, whenTrue: equation.value, whenFalse: identity };
+  const summed = axes.filter((a) => a.kind === "reduce");
+  const sums: Scratch = { name: names.fresh("sums"), dtype, elements: 1, scope: "local" };
+  const isSum = summed.length > 0 || equation.op !== "=";
+  const sum = access(sums.name, [number(0)]);
+
+  // 1. The loops that no dependence crosses are digits of one counter.
+  const kept = equation.target.index.flatMap((index) => axes.filter((a) => axesIn(index).includes(a.name)));
+  const dependences = dependencesOf(equation).map((d) => d.distance);
+  // An index of the target is one axis and a constant, so its dimensions are those of dependences.
+  const isFree = (d: number): boolean => dependences.every((distance) => distance[d] === 0);
+  const free = kept.filter((_, d) => isFree(d));
+  const inOrder = kept.filter((_, d) => !isFree(d));
+  const rest = names.fresh("rest");
+  const dealt = free.reduce((points, a) => points * a.extent, 1);
+  const places = new Map<string, Expr>();
+  let below = 1;
+  for (const { name, extent } of free.toReversed()) {
+    const high = binary("/", axis(rest), number(below));
+    below *= extent;
+    places.set(name, below === dealt ? high : binary("%", high, number(extent)));
+  }
+
+  // 2. One element.
+  const stored = (what: Expr): Equation => ({ target: equation.target, op: "=", value: what });
+  const scalar = (one: Equation): Statement => ({ kind: "scalar", equation: substituteAxes(one, places) });
+  const element: readonly Statement[] = isSum
+    ? [
+        scalar({ target: sum, op: "=", value: identity }),
+        ...loops(summed, [scalar(combine(equation.op, sum, value))]),
+        scalar(stored(sum)),
+      ]
+    : [scalar(stored(value))];
+  const cleared = clearOutput(computation, names);
+  const all = loop(rest, dealt, loops(inOrder, element), "parallel");
+  return {
+    scratch: isSum ? [sums] : [],
+    registers: [],
+    prepare: [],
+    body: cleared.length > 0 ? [...cleared, { kind: "barrier" }, all] : [all],
+  };
+}

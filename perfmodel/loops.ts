@@ -1,0 +1,56 @@
+/**
+ * @file Predicts the time of plain loops: the operations of all points on the vectors that the compiler may use, and the bytes that move.
+ *
+ *     s[m] += x[m,k]      64 x 64 of f32, AVX2      512 vectors, an addition and a load each; 16 KiB from the first cache
+ *
+ * The prediction ranks plain loops beside other kernels of the same computation, of which the search measures both.
+ */
+
+import { type Computation, elementCount, inputsOf, outputOf, pointCount } from "../abstraction/computation.ts";
+import { isRecurrent } from "../abstraction/dependence.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { accessesIn, type Expr, isFloatFunction, readsIndices, walk } from "../abstraction/expression.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { NOT_OVERLAPPED } from "./lanes.ts";
+import type { ModelTarget } from "./target.ts";
+
+/** Bytes of the vectors that a compiler uses, by the feature that allows them; those of every x86-64 and AArch64 otherwise. */
+const VECTOR_BYTES: Readonly<Record<string, number>> = { fma: 32, avx512f: 64 };
+const LEAST_VECTOR_BYTES = 16;
+/** Vector operations per cycle: two ports of every recent core. */
+const PER_CYCLE = 2;
+/** Operations of a function in plain arithmetic: range reduction and a polynomial. */
+const FUNCTION_OPERATIONS = 24;
+/** Cycles until a dependent operation may start. */
+const LATENCY = 4;
+
+/** Seconds of a call. */
+export function loopSeconds(computation: Computation, row: Intrinsic, threads: number, target: ModelTarget): number {
+  const { equation, epilogue } = computation;
+  const output = outputOf(computation);
+  const points = pointCount(computation);
+  const operations = operationsOf(equation.value) + (equation.op === "=" ? 0 : 1);
+  const loads = accessesIn(equation.value).length / target.loadsPerCycle.value;
+  const isInOrder = isRecurrent(equation);
+  const isScalar = isInOrder || readsIndices(equation.value);
+  const lanes = isScalar ? 1 : (VECTOR_BYTES[row.isa] ?? LEAST_VECTOR_BYTES) / Math.max(4, bytesOf(output.dtype));
+  const each = isInOrder ? LATENCY * operations : Math.max(operations / PER_CYCLE, loads);
+  const ending = epilogue ? (operationsOf(epilogue.equation.value) * elementCount(output)) / PER_CYCLE : 0;
+  const compute = (points * each) / lanes + ending / lanes;
+  const bytes = (t: { readonly dtype: typeof output.dtype } & Parameters<typeof elementCount>[0]): number =>
+    elementCount(t) * bytesOf(t.dtype);
+  const read = inputsOf(computation).reduce((n, t) => n + bytes(t), 0);
+  const written = bytes(output);
+  const level = target.memory.find((m) => m.bytes !== undefined && m.bytes >= written + read) ?? target.memory.at(-1);
+  const memory = read / (level?.readBytesPerCycle.value ?? 1) + written / (level?.writeBytesPerCycle.value ?? 1);
+  const shared = isInOrder ? 1 : threads;
+  return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / shared;
+}
+
+function operationsOf(value: Expr): number {
+  return [...walk(value)].reduce((n, e) => {
+    if (e.kind === "binary") return n + (accessesIn(e).length > 0 ? 1 : 0);
+    if (e.kind === "call") return n + (isFloatFunction(e.fn) ? FUNCTION_OPERATIONS : 1);
+    return n + (e.kind === "select" ? 2 : e.kind === "cast" ? 1 : 0);
+  }, 0);
+}
