@@ -19,6 +19,7 @@ import {
   choosesByElements,
   type Expr,
   printAccess,
+  readsIndices,
 } from "../../abstraction/expression.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 import type { ArraySpace } from "./loops.ts";
@@ -117,6 +118,8 @@ export function arrayProblem(computation: Computation, space: ArraySpace): Array
     throw new UsageError(
       `${computation.name}: ${printAccess(equation.target)} is chosen by comparing elements, which no array passes on`,
     );
+  if (readsIndices(equation.value))
+    throw new UsageError(`${computation.name}: an index is an element, so what is read there reaches no neighbour`);
   const names = space.inside.map((l) => l.name);
   const { inputs, output } = operandAccesses(computation);
   const read = operandNames(inputs);
