@@ -9,7 +9,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
@@ -181,7 +180,9 @@ for parallel rest in 0..42
       loopsRefused(defineComputation({ equation, extents: { i: 4, j: 3 }, tensors: { x: "s16" } }));
     expect(refused("y[i] sat+= x[i,j]")).toBe("a sum of it saturates once, after all points");
     expect(refused("y[i/2] += x[i,j]")).toBe("several points of kept loops join one element");
-    expect(() => loopsKernel(f32("prefix", "y[i] = y[i-1] + x[i]", { i: 8 }), [])).toThrow(UsageError);
+    const spec = { extents: { i: 8 }, tensors: { x: "f32", y: "f32" } } as const;
+    const ended = defineComputation({ ...spec, equation: "y[i] = y[i-1] + x[i]", epilogue: "z[i] = max(y[i], 0)" });
+    expect(loopsRefused(ended)).toBe("an epilogue follows a result that refers to itself");
   });
 
   it.each(NETWORK_STEPS.map((step) => [step.name, step] as const))(
