@@ -208,9 +208,9 @@ function readEquation(
         throw new UsageError(`${what}: the equation has no tensor "${name}"`, { hint: suggestion(name, known) });
     }
   }
-  const made = [target, output].find((name) => name !== undefined && shapes[name] !== undefined);
-  if (made !== undefined)
-    throw new UsageError(`--shape: ${made} is computed, and its shape follows from its axes`, {
+  const computed = [target, output].find((name) => name !== undefined && shapes[name] !== undefined);
+  if (computed !== undefined)
+    throw new UsageError(`--shape: ${computed} is computed, and its shape follows from its axes`, {
       hint: "give the shapes of inputs",
     });
   const targetLayout = layouts[target];
