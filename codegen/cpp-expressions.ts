@@ -10,10 +10,11 @@
 import type { DType } from "../abstraction/dtype.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import { CExpressions, type LibraryFunction } from "./c-expressions.ts";
-import { isVectorFunction } from "./float-functions.ts";
+import { vectorFunction } from "./float-functions.ts";
 
 export class CppExpressions extends CExpressions {
   protected override library(name: LibraryFunction, dtype: DType): Code {
-    return dtype !== "f64" && isVectorFunction(name) ? code`${name}_float` : super.library(name, dtype);
+    const own = vectorFunction(name, dtype);
+    return own === undefined ? super.library(name, dtype) : code`${own}`;
   }
 }

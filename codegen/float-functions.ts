@@ -1,21 +1,38 @@
 /**
- * @file Float functions in plain arithmetic, so that a compiler can vectorise loops of them.
+ * @file Float functions in plain arithmetic without branches, so that a compiler can vectorise loops of them.
  *
- *     exp_float(1.0f)      2.7182817f, within 3 units in the last place of the exact value
+ *     exp_float(1.0f)      2.7182817f
  *
- * Methods and coefficients are those of the Cephes library (S. Moshier, Methods and Programs for Mathematical
- * Functions, 1989; files expf.c, logf.c, tanhf.c, ndtrf.c), with branches replaced by selects.
- * test/plain-loops.long.test.ts compares all of them with doubles.
+ * Methods and coefficients of floats are those of the Cephes library (S. Moshier, Methods and Programs for Mathematical
+ * Functions, 1989; files expf.c, logf.c, tanhf.c, ndtrf.c), and of the logarithm of doubles those of FreeBSD's e_log.c
+ * (Sun Microsystems, 1993), with branches replaced by selects. {@link FLOAT_ERRORS} bounds their errors;
+ * test/function-errors.long.test.ts compares each with a wider type over all floats.
  */
 
+import type { DType } from "../abstraction/dtype.ts";
 import type { FloatFunction } from "../abstraction/expression.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 
-const VECTOR_FUNCTIONS = ["exp", "log", "tanh", "erf"] as const satisfies readonly FloatFunction[];
-type VectorFunction = (typeof VECTOR_FUNCTIONS)[number];
+/**
+ * The largest error of each function in units in the last place (denormal results: of the smallest denormal), with fused
+ * multiply-adds or without. Infinities, NaN and zeros with their signs are those of the C library. What is missing calls it.
+ */
+export const FLOAT_ERRORS = {
+  f32: { exp: 1.01, log: 0.82, tanh: 1.32, erf: 2.49, pow: 0.51 },
+  f64: { exp: 1, log: 0.9 },
+} as const satisfies Record<string, Partial<Record<FloatFunction, number>>>;
 
-export const isVectorFunction = (name: string): name is VectorFunction =>
-  VECTOR_FUNCTIONS.some((known) => known === name);
+type InFloats = keyof typeof FLOAT_ERRORS.f32;
+type InDoubles = keyof typeof FLOAT_ERRORS.f64;
+
+/** What computes a function of a type in plain arithmetic; undefined where a library does. 16-bit floats are computed as floats. */
+export function vectorFunction(name: string, dtype: DType): `${InFloats}_float` | `${InDoubles}_double` | undefined {
+  if (dtype === "f64") return isOneOf(name, FLOAT_ERRORS.f64) ? `${name}_double` : undefined;
+  return isOneOf(name, FLOAT_ERRORS.f32) ? `${name}_float` : undefined;
+}
+
+const isOneOf = <Name extends string>(name: string, all: Readonly<Record<Name, number>>): name is Name =>
+  Object.hasOwn(all, name);
 
 /** In an order in which each function calls only earlier ones. */
 export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Code }[] = [
@@ -24,6 +41,16 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
     text: code`static inline float multiply_add(float a, float b, float c) { /* rounded once where the processor can */
 #if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
   return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}`,
+  },
+  {
+    name: "multiply_add_double",
+    text: code`static inline double multiply_add_double(double a, double b, double c) { /* as multiply_add */
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fma(a, b, c);
 #else
   return a * b + c;
 #endif
@@ -53,14 +80,14 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
   {
     name: "log_float",
     text: code`static inline float log_float(float x) { /* n * log 2 + log m, 0.7 <= m < 1.42 */
-  const float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x;
-  int32_t bits; memcpy(&bits, &scaled, 4);
-  int32_t n = (bits >> 23) - 126;
-  bits = (bits & 0x007fffff) | 0x3f000000;
-  float m; memcpy(&m, &bits, 4);
-  const int32_t low = m < 0.707106781f;
-  float e = (float)(n - low - (x < 1.17549435e-38f ? 23 : 0));
-  m = low ? m + m - 1.0f : m - 1.0f;
+  const int tiny = x < 1.17549435e-38f;
+  const float scaled = tiny ? x * 8388608.0f : x;
+  uint32_t bits; memcpy(&bits, &scaled, 4);
+  const uint32_t moved = bits + 0x004afb0du; /* 0x3f800000 - 0x3f3504f3: the exponent rises at sqrt(1/2) */
+  const float e = (float)((int32_t)(moved >> 23) - 127) - (tiny ? 23.0f : 0.0f);
+  const uint32_t within = (moved & 0x007fffffu) + 0x3f3504f3u;
+  float m; memcpy(&m, &within, 4);
+  m = m - 1.0f;
   const float z = m * m;
   float p = 7.0376836292e-2f;
   p = multiply_add(p, m, -1.1514610310e-1f);
@@ -74,7 +101,9 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
   p = m * z * p + -2.12194440e-4f * e - 0.5f * z;
   const float value = m + p + 0.693359375f * e;
   const float infinity = __builtin_inff();
-  return x == 0 ? -infinity : x < 0 ? infinity - infinity : x < infinity ? value : x;
+  const float large = x < infinity ? value : x;
+  const float below = x < 0 ? infinity - infinity : large;
+  return x == 0 ? -infinity : below;
 }`,
   },
   {
@@ -86,7 +115,7 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
   p = multiply_add(p, z, -5.37397155531e-2f);
   p = multiply_add(p, z, 1.33314422036e-1f);
   p = multiply_add(p, z, -3.33332819422e-1f);
-  const float near = p * z * x + x;
+  const float near = x * multiply_add(p, z, 1.0f);
   const float far = 1.0f - 2.0f / (exp_float(size + size) + 1.0f);
   return size < 0.625f ? near : x < 0 ? -far : far;
 }`,
@@ -124,6 +153,110 @@ export const FLOAT_HELPERS: readonly { readonly name: string; readonly text: Cod
   b = multiply_add(b, y, 5.641895067754075e-1f);
   const float far = 1.0f - exp_float(-s * s) * q * (s < 2.0f ? a : b);
   return size < 1.0f || x != x ? near : x < 0 ? -far : far;
+}`,
+  },
+  {
+    name: "exp_double",
+    text: code`static inline double exp_double(double x) { /* as exp_float */
+  double c = x > 710.0 ? 710.0 : x;
+  c = c < -746.0 ? -746.0 : c;
+  const double t = multiply_add_double(c, 1.4426950408889634, 6755399441057790.0), h = multiply_add_double(c, 0.7213475204444817, 6755399441056767.0), n = t - 6755399441057790.0;
+  uint64_t whole, half; memcpy(&whole, &t, 8); memcpy(&half, &h, 8);
+  const uint64_t first = half << 52, second = (whole - half) << 52;
+  double a, b; memcpy(&a, &first, 8); memcpy(&b, &second, 8);
+  const double r = multiply_add_double(n, -1.90821492927058770002e-10, multiply_add_double(n, -6.93147180369123816490e-01, c));
+  double p = 1.6059043836821613e-10;
+  p = multiply_add_double(p, r, 2.0876756987868100e-09);
+  p = multiply_add_double(p, r, 2.5052108385441720e-08);
+  p = multiply_add_double(p, r, 2.7557319223985893e-07);
+  p = multiply_add_double(p, r, 2.7557319223985893e-06);
+  p = multiply_add_double(p, r, 2.4801587301587302e-05);
+  p = multiply_add_double(p, r, 1.9841269841269841e-04);
+  p = multiply_add_double(p, r, 1.3888888888888889e-03);
+  p = multiply_add_double(p, r, 8.3333333333333333e-03);
+  p = multiply_add_double(p, r, 4.1666666666666667e-02);
+  p = multiply_add_double(p, r, 1.6666666666666667e-01);
+  p = multiply_add_double(p, r, 0.5);
+  p = multiply_add_double(p, r * r, r) + 1.0;
+  return p * a * b;
+}`,
+  },
+  {
+    name: "log_double",
+    text: code`static inline double log_double(double x) { /* n * log 2 + log m, 0.7 <= m < 1.42 */
+  const double scaled = x < 2.2250738585072014e-308 ? x * 18014398509481984.0 : x;
+  uint64_t bits; memcpy(&bits, &scaled, 8);
+  const uint64_t moved = bits + 0x00095f6198000000u; /* 1 - sqrt(1/2), as bits: the exponent rises at sqrt(1/2) */
+  /* The exponent as the last bits of 2^52. */
+  const uint64_t exponent = (moved >> 52) | 0x4330000000000000u, within = (moved & 0x000fffffffffffffu) + 0x3fe6a09e68000000u;
+  double e, m; memcpy(&e, &exponent, 8); memcpy(&m, &within, 8);
+  e = e - (x < 2.2250738585072014e-308 ? 4503599627371573.0 : 4503599627371519.0);
+  const double f = m - 1.0, s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
+  double p = 1.479819860511658591e-01;
+  p = multiply_add_double(p, z, 1.531383769920937332e-01);
+  p = multiply_add_double(p, z, 1.818357216161805012e-01);
+  p = multiply_add_double(p, z, 2.222219843214978396e-01);
+  p = multiply_add_double(p, z, 2.857142874366239149e-01);
+  p = multiply_add_double(p, z, 3.999999999940941908e-01);
+  p = multiply_add_double(p, z, 6.666666666666735130e-01);
+  const double value = e * 6.93147180369123816490e-01 - ((half - (s * (half + z * p) + e * 1.90821492927058770002e-10)) - f);
+  const double infinity = __builtin_inf();
+  const double large = x < infinity ? value : x;
+  const double below = x < 0 ? infinity - infinity : large;
+  return x == 0 ? -infinity : below;
+}`,
+  },
+  {
+    name: "pow_float",
+    text: code`static inline float pow_float(float x, float y) { /* 2^(y * log2 |x|) in doubles, rounded once */
+  const double size = x < 0 ? -(double)x : (double)x, power = y;
+  uint64_t bits; memcpy(&bits, &size, 8);
+  const uint64_t moved = bits + 0x00095f6198000000u;
+  const uint64_t exponent = ((moved & 0x7fffffffffffffffu) >> 52) | 0x4330000000000000u, within = (moved & 0x000fffffffffffffu) + 0x3fe6a09e68000000u;
+  double e, m; memcpy(&e, &exponent, 8); memcpy(&m, &within, 8);
+  const double f = m - 1.0, s = f / (2.0 + f), z = s * s;
+  double p = 2.0 / 15;
+  p = multiply_add_double(p, z, 2.0 / 13);
+  p = multiply_add_double(p, z, 2.0 / 11);
+  p = multiply_add_double(p, z, 2.0 / 9);
+  p = multiply_add_double(p, z, 2.0 / 7);
+  p = multiply_add_double(p, z, 2.0 / 5);
+  p = multiply_add_double(p, z, 2.0 / 3);
+  const double infinity = __builtin_inf();
+  const double known = multiply_add_double(multiply_add_double(p * z, s, s + s), 1.4426950408889634, e - 4503599627371519.0);
+  const double finite = size < infinity ? known : size, logarithm = size == 0 ? -infinity : finite;
+  const double product = power * logarithm;
+  double c = product > 200.0 ? 200.0 : product;
+  c = c < -200.0 ? -200.0 : c;
+  const double t = c + 6755399441056767.0, n = t - 6755399441056767.0, r = (c - n) * 0.6931471805599453;
+  uint64_t whole; memcpy(&whole, &t, 8);
+  const uint64_t scale = whole << 52;
+  double a; memcpy(&a, &scale, 8);
+  double q = 1.0 / 3628800;
+  q = multiply_add_double(q, r, 1.0 / 362880);
+  q = multiply_add_double(q, r, 1.0 / 40320);
+  q = multiply_add_double(q, r, 1.0 / 5040);
+  q = multiply_add_double(q, r, 1.0 / 720);
+  q = multiply_add_double(q, r, 1.0 / 120);
+  q = multiply_add_double(q, r, 1.0 / 24);
+  q = multiply_add_double(q, r, 1.0 / 6);
+  q = multiply_add_double(q, r, 0.5);
+  q = multiply_add_double(q, r, 1.0);
+  q = multiply_add_double(q, r, 1.0);
+  const double magnitude = q * a;
+  /* Whole powers of negative numbers keep or lose the sign; others have none. */
+  const double halved = 0.5 * power;
+  const bool isWhole = __builtin_floor(power) == power, isOdd = isWhole & (__builtin_floor(halved) != halved);
+  const float nan = __builtin_inff() - __builtin_inff();
+  uint32_t sign; memcpy(&sign, &x, 4);
+  const uint32_t turned = isOdd ? sign & 0x80000000u : 0u;
+  const float plain = (float)magnitude;
+  uint32_t result; memcpy(&result, &plain, 4);
+  result |= turned;
+  float value; memcpy(&value, &result, 4);
+  const float real = (x < 0) & (size < infinity) & !isWhole ? nan : value;
+  const bool isOne = (x == 1.0f) | (y == 0.0f) | ((size == 1.0) & (power * power == infinity));
+  return isOne ? 1.0f : real;
 }`,
   },
 ];

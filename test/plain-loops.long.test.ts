@@ -1,20 +1,11 @@
-/**
- * Plain loops: kernels of computations without an instruction equal the equation; float functions are right to a few
- * ulp.
- */
+/** Plain loops: kernels of computations without an instruction equal the equation. */
 
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
-import { spell } from "../abstraction/spelling.ts";
-import { FLOAT_HELPERS } from "../codegen/float-functions.ts";
 import { loopsRefused, lowerLoops } from "../mapper/lower/loops.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { loopsKernel } from "../session/plain-loops.ts";
@@ -34,59 +25,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await runner.close();
-});
-
-/** The largest error of each function over floats of every size, in units of the last place, and what it makes of numbers that are none. */
-const SWEEP = `
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <initializer_list>
-HELPERS
-static double units(float got, double exact) {
-  if (std::isnan(exact) || std::isnan(got)) return std::isnan(exact) == std::isnan(got) ? 0 : INFINITY;
-  const float near = (float)exact;
-  if (std::isinf(near) || std::isinf(got)) return near == got ? 0 : INFINITY;
-  const double unit = std::fmax(std::ldexp(1.0, std::ilogb(near == 0 ? 1e-45f : near) - 23), 0x1p-149);
-  return std::fabs(got - exact) / unit;
-}
-int main() {
-  double worst[4] = {};
-  auto judge = [&](float x) {
-    const float got[] = {exp_float(x), log_float(x), tanh_float(x), erf_float(x)};
-    const double exact[] = {std::exp((double)x), std::log((double)x), std::tanh((double)x), std::erf((double)x)};
-    for (int f = 0; f < 4; f++) worst[f] = std::fmax(worst[f], units(got[f], exact[f]));
-  };
-  for (uint64_t bits = 0; bits < 1ull << 32; bits += STRIDE) {
-    const uint32_t low = (uint32_t)bits;
-    float x;
-    memcpy(&x, &low, 4);
-    judge(x);
-  }
-  for (float x : {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, 88.72f, 88.73f, -87.5f, -103.9f, -104.1f, 1e-45f, 3e38f, 0.625f, 4.0f}) judge(x);
-  for (double w : worst) printf("%.2f ", w);
-}
-`;
-
-describe("float functions computed by arithmetic", () => {
-  it.each([
-    ["rounding each product", []],
-    ...(nativeTarget().isa.includes("fma") ? [["with fused multiply-adds", ["-mfma"]] as const] : []),
-  ] as const)("are within three units in the last place of the exact value everywhere: %s", (_, flags) => {
-    const folder = mkdtempSync(join(tmpdir(), "automap-float-functions-"));
-    try {
-      const helpers = FLOAT_HELPERS.map((h) => spell(h.text, "c++")).join("\n");
-      const source = join(folder, "sweep.cpp");
-      writeFileSync(source, SWEEP.replace("HELPERS", () => helpers).replace("STRIDE", String(inFull(7, 4999))));
-      execFileSync("g++", ["-O2", "-std=c++17", "-ffp-contract=off", ...flags, "-o", join(folder, "sweep"), source]);
-      const worst = execFileSync(join(folder, "sweep"), { encoding: "utf8" }).trim().split(" ").map(Number);
-      expect(worst).toHaveLength(4);
-      for (const units of worst) expect(units).toBeLessThan(3);
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
-  });
 });
 
 describe("plain loops", () => {
