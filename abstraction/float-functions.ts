@@ -3,7 +3,7 @@
  *
  *     erf(0.5) = 0.5204998778130465
  *
- * JavaScript has all of them but the error function.
+ * JavaScript has all of them but the error function, and powers of 1 as C has them.
  */
 
 import type { FloatFunction } from "./expression.ts";
@@ -14,10 +14,15 @@ export const FLOAT_VALUES: Readonly<Record<FloatFunction, (x: number, y: number)
   sqrt: Math.sqrt,
   tanh: Math.tanh,
   erf,
-  pow: Math.pow,
+  pow: power,
   floor: Math.floor,
   ceil: Math.ceil,
 };
+
+/** As C has it, where a power of 1 and a power 0 are 1, whatever the other number is; of JavaScript, 1^NaN and 1^Infinity are NaN. */
+function power(x: number, y: number): number {
+  return x === 1 || (x === -1 && Math.abs(y) === Number.POSITIVE_INFINITY) ? 1 : x ** y;
+}
 
 /** Below this the power series is summed; above it the continued fraction of the complement converges faster. */
 const SERIES_BELOW = 2.5;

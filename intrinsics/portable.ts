@@ -83,6 +83,9 @@ function internal(dtype: DType, work: Work): never {
 const STORE = "store_lanes({ptr}, {reg});";
 const WORDS: Readonly<Record<number, string>> = { 1: "One", 2: "Two", 4: "Four", 8: "Eight", 16: "Sixteen" };
 
+/** Bytes of a row that is copied: the widest vector that a compiler may use. */
+const COPIED_BYTES = 64;
+
 /** Number of sums in a register; types calculated in float count as floats. */
 const lanesOf = (sum: DType): number => VECTOR_BYTES / (FOREIGN.has(sum) ? bytesOf("f32") : bytesOf(sum));
 const lanesType = (dtype: DType, count: number): string => `lanes<${C_TYPES[dtype]}, ${count}>`;
@@ -192,6 +195,7 @@ function unaryOf(dtype: DType): Intrinsic[] {
   const type = `${C_TYPES[dtype]}, ${count}`;
   const some = WORDS[count] ?? String(count);
   const unary = { a: sideBySide(dtype, count), c: result(dtype, count) };
+  const copied = COPIED_BYTES / bytesOf(dtype);
   return [
     tableRow({
       ...COMMON,
@@ -221,6 +225,18 @@ function unaryOf(dtype: DType): Intrinsic[] {
         cost: costOf(dtype, "bound"),
       }),
     ),
+    // What is made of elements while they are packed becomes vectors where a row of lanes is packed at once.
+    tableRow({
+      ...COMMON,
+      prelude: preludeOf(dtype),
+      name: `portable.copy.${dtype}.lanes`,
+      summary: `A row of ${dtype}, as it is.`,
+      compute: "c[n] = a[n]",
+      extents: { n: copied },
+      operands: { a: sideBySide(dtype, copied), c: result(dtype, copied) },
+      emit: "{c} = {a};",
+      cost: costOf(dtype, "sum"),
+    }),
     // An assignment cannot be padded, but one lane always fits.
     tableRow({
       ...COMMON,
