@@ -359,6 +359,13 @@ describe("merging", () => {
     );
   });
 
+  it("keeps the same of two ends at one time, whichever comes first", () => {
+    const ends = (name: string, status: "done" | "interrupted"): string =>
+      made(name, { trials: [1], inRun: true, ended: { status, ended: 300 }, calibrated: false });
+    const both = merged(ends("done.db", "done"), ends("interrupted.db", "interrupted"));
+    expect(merged(ends("interrupted2.db", "interrupted"), ends("done2.db", "done"))).toEqual(both);
+  });
+
   it("marks a run as ended that ended elsewhere", () => {
     const run = beginRun(db, begun);
     const path = made("ended.db", {
