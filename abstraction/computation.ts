@@ -37,7 +37,7 @@ import { checkNames, suggestion, UsageError } from "./error.ts";
 import { type Access, accessesIn, type Expr, number, printAccess, printExpr } from "./expression.ts";
 import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
 import { memoised } from "./memoised.ts";
-import { parseEpilogue, parseEquation, spanOf } from "./parse.ts";
+import { parseEpilogue, parseEquation, problemOfSize, spanOf } from "./parse.ts";
 import { constantsOf, constantValue, inTime, type Time, timeOf } from "./time.ts";
 import { checkLiterals, dropIdleCasts, typeOf } from "./typing.ts";
 import { checkInside, checkWritten, writtenShape } from "./written.ts";
@@ -198,6 +198,10 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const name = spec.name ?? "equation";
   checkNames(spec, SPEC, `${name}: the computation`);
   const [given, ending] = readEquations(name, spec);
+  for (const equation of ending ? [given, ending] : [given]) {
+    const problem = problemOfSize(equation);
+    if (problem !== undefined) throw new UsageError(`${name}: as printed, the equation ${problem}`);
+  }
   const parsed = ending ? needed(given, ending) : given;
   const timed = timeOf(name, parsed, ending, spec);
   if (timed) return inTime(timed, defineComputation({ ...spec, ...timed.step }));

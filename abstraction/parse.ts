@@ -9,13 +9,14 @@
  */
 
 import { DTYPES, isDType } from "./dtype.ts";
-import { COMBINE_OPS, type CombineOp, type Equation } from "./equation.ts";
+import { COMBINE_OPS, type CombineOp, type Equation, printEquation } from "./equation.ts";
 import { type Span, suggestion, UsageError } from "./error.ts";
 import {
   type Access,
   type BinaryOp,
   BORDERS,
   type CompareOp,
+  childrenOf,
   type Expr,
   FUNCTIONS,
   type FunctionName,
@@ -45,10 +46,43 @@ const BINARY_LEVELS: readonly (readonly string[])[] = [
 /** Limits of a text. A longer one is a mistake, or an attack through an imported record. */
 const MAX_CHARACTERS = 4000;
 const MAX_NESTING = 100;
+/** Levels of a tree, of which a sum has as many as it has terms: half of what walks over expressions can do without overflowing the stack. */
+const MAX_LEVELS = 1000;
 
 const KEYWORDS: readonly string[] = ["where", "and", "or", "select"];
 
-const spans = new WeakMap<object, { source: string; span: Span }>();
+const spans = new WeakMap<object, { source: string; span: Span; levels: number }>();
+
+/** What keeps the text of an equation from being read back; undefined where nothing does. @param share of the limits, to leave room for rewriting */
+export function problemOfSize({ beside = [], ...equation }: Equation, share = 1): string | undefined {
+  const { target, value, where } = equation;
+  const levels = Math.max(...[target, value, ...(where ? [where] : [])].map(levelsOf));
+  if (levels > share * MAX_LEVELS) return `has more than ${share * MAX_LEVELS} levels of operations`;
+  const text = printEquation(equation);
+  if (text.length > share * MAX_CHARACTERS) return `is longer than ${share * MAX_CHARACTERS} characters`;
+  let nesting = 0;
+  for (const character of text) {
+    if (character === "(" || character === "[") nesting++;
+    else if (character === ")" || character === "]") nesting--;
+    // A sign in front of the innermost value is one level more.
+    if (nesting > share * MAX_NESTING - 2) return `nests deeper than ${share * MAX_NESTING} levels`;
+  }
+  return beside.map((other) => problemOfSize(other, share)).find((problem) => problem !== undefined);
+}
+
+/** Levels of a tree, counted without recursion; infinite for one of more nodes than a text has characters. */
+function levelsOf(root: Expr): number {
+  let most = 0;
+  let nodes = 0;
+  const left = [{ node: root, level: 1 }];
+  for (let next = left.pop(); next !== undefined; next = left.pop()) {
+    const { node, level } = next;
+    if (++nodes > MAX_CHARACTERS) return Number.POSITIVE_INFINITY;
+    most = Math.max(most, level);
+    for (const child of childrenOf(node)) left.push({ node: child, level: level + 1 });
+  }
+  return most;
+}
 
 /** The place of a parsed node in its text; undefined for computed nodes. */
 export function spanOf(node: Expr): { source: string; span: Span } | undefined {
@@ -268,7 +302,9 @@ class Parser {
   }
 
   private mark<E extends Expr>(node: E, span: Span): E {
-    spans.set(node, { source: this.text, span });
+    const levels = 1 + Math.max(0, ...childrenOf(node).map((child) => spans.get(child)?.levels ?? 0));
+    if (levels > MAX_LEVELS) this.fail(`has more than ${MAX_LEVELS} levels of operations`, span);
+    spans.set(node, { source: this.text, span, levels });
     return node;
   }
 

@@ -64,6 +64,8 @@ class Chains {
   private readonly threads: number;
   private readonly isFree: (step: Step) => boolean;
   private readonly makers: ReadonlyMap<Value, number>;
+  /** Places of the steps that read a value, in order. */
+  private readonly readers = new Map<Value, number[]>();
   private readonly given: ReadonlySet<Value>;
   private readonly taken = new Set<Step>();
 
@@ -72,6 +74,12 @@ class Chains {
     this.threads = threads;
     this.isFree = isFree;
     this.makers = new Map(steps.map(({ output }, i) => [output, i]));
+    for (const [place, { reads }] of steps.entries())
+      for (const value of new Set(Object.values(reads).map(rootOf))) {
+        const known = this.readers.get(value);
+        if (known) known.push(place);
+        else this.readers.set(value, [place]);
+      }
     this.given = new Set(outputs.map(({ value }) => rootOf(value)));
   }
 
@@ -121,7 +129,8 @@ class Chains {
     const members: Member[] = [];
     const made = new Set<Value>();
     let held = 0;
-    for (let place = begin; place < this.steps.length; place++) {
+    let last = Math.max(...wanted);
+    for (let place = begin; place <= last; place++) {
       const step = this.steps[place];
       if (!step) break;
       const own = Object.entries(step.reads).flatMap(([name, value]) => (made.has(rootOf(value)) ? [name] : []));
@@ -131,6 +140,7 @@ class Chains {
       if (fits) {
         members.push({ step, place });
         made.add(step.output);
+        last = Math.max(last, this.readers.get(step.output)?.at(-1) ?? place);
         if (placed.makes === "each") held += rows.columns;
       } else if (own.length > 0) break;
     }
@@ -138,10 +148,9 @@ class Chains {
   }
 
   private chainOf(members: readonly Member[], rows: Rows): StepChain {
-    const inside = new Set(members.map(({ step }) => step));
-    const read = new Set(
-      this.steps.flatMap((step) => (inside.has(step) ? [] : Object.values(step.reads).map((value) => rootOf(value)))),
-    );
+    const inside = new Set(members.map(({ place }) => place));
+    const isReadOutside = (value: Value): boolean =>
+      (this.readers.get(value) ?? []).some((place) => !inside.has(place));
     const names = new Names(members.map(({ step }) => step));
     const parts = members.map(({ step }): ChainPart => {
       const own = Object.entries(step.reads).flatMap(([name, value]) => (names.isMade(value) ? [name] : []));
@@ -150,7 +159,7 @@ class Chains {
       return { ...placed, computation: step.computation, names: names.of(step) };
     });
     const stored = members.flatMap(({ step: { output } }) =>
-      read.has(output) || this.given.has(output) ? [names.madeAs(output)] : [],
+      isReadOutside(output) || this.given.has(output) ? [names.madeAs(output)] : [],
     );
     const last = members.at(-1)?.step;
     if (!last || !stored.includes(names.madeAs(last.output)))

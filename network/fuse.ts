@@ -28,6 +28,7 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
+import { problemOfSize } from "../abstraction/parse.ts";
 import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
@@ -39,25 +40,30 @@ import { isSameShape, type Value } from "./value.ts";
 
 /** Values of at most this many nodes may be recomputed at each reader instead of being stored. */
 const CHEAP_NODES = 8;
+/** Share of the notation's limits that a fused equation may take. The rest is for the casts and constants that later passes add. */
+const FUSED_SHARE = 0.5;
 
 export function fuse(program: Program): Program {
-  let steps = [...program.steps];
-  const outputs = new Set(program.outputs.map(({ value }) => rootOf(value)));
-  for (let again = true; again; ) {
-    again = false;
-    const readers = readersOf(steps);
-    const makers = new Map(steps.map((step) => [step.output, step] as const));
-    for (const consumer of steps) {
-      const joined = joinedWithProducer(consumer, { readers, makers, outputs });
-      if (!joined) continue;
-      steps = steps.filter((step) => step !== joined.producer).map((step) => (step === consumer ? joined.step : step));
-      again = true;
-      break;
+  const surroundings: Surroundings = {
+    readers: readersOf(program.steps),
+    makers: new Map(),
+    outputs: new Set(program.outputs.map(({ value }) => rootOf(value))),
+  };
+  const { readers, makers } = surroundings;
+  for (const step of program.steps) {
+    let whole = step;
+    // Only the joined step may join again: no earlier one reads other values than before.
+    for (let found = joinedWithProducer(whole, surroundings); found; found = joinedWithProducer(whole, surroundings)) {
+      count(readers, [whole, found.producer], -1);
+      count(readers, [found.step], 1);
+      makers.delete(found.producer.output);
+      whole = found.step;
     }
+    makers.set(whole.output, whole);
   }
   return withoutMoves({
     ...program,
-    steps: steps
+    steps: [...makers.values()]
       .map(scaledWeights)
       .map(withoutDivision)
       .map((step) => attempt(() => liftedNumbers(step)) ?? step),
@@ -65,16 +71,22 @@ export function fuse(program: Program): Program {
 }
 
 /** Number of steps that read each value, in any shape. */
-function readersOf(steps: readonly Step[]): ReadonlyMap<Value, number> {
-  const counts = new Map<Value, number>();
+function readersOf(steps: readonly Step[]): Map<Value, number> {
+  const readers = new Map<Value, number>();
+  count(readers, steps, 1);
+  return readers;
+}
+
+function count(readers: Map<Value, number>, steps: readonly Step[], by: number): void {
   for (const step of steps)
-    for (const value of new Set(Object.values(step.reads).map(rootOf))) counts.set(value, (counts.get(value) ?? 0) + 1);
-  return counts;
+    for (const value of new Set(Object.values(step.reads).map(rootOf)))
+      readers.set(value, (readers.get(value) ?? 0) + by);
 }
 
 interface Surroundings {
-  readonly readers: ReadonlyMap<Value, number>;
-  readonly makers: ReadonlyMap<Value, Step>;
+  readonly readers: Map<Value, number>;
+  /** The steps so far, by what they make. */
+  readonly makers: Map<Value, Step>;
   readonly outputs: ReadonlySet<Value>;
 }
 
@@ -188,6 +200,8 @@ function joined(producer: Step, consumer: Step, tensor: string, times: number): 
   ]);
   const output = specOf(outputOf(second), false);
   const computation = assembled(first, value, { index, specs, output });
+  if (problemOfSize(computation.epilogue?.equation ?? computation.equation, FUSED_SHARE) !== undefined)
+    return undefined;
   const { operator } = producer;
   const isNew = (_: string, i: number): boolean => !producer.nodes.includes(consumer.nodes[i] ?? "");
   return {

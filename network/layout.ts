@@ -41,16 +41,16 @@ export function channelsLast(program: Program, filters = false): Program {
  * too but are no images.
  */
 function imagesIn({ steps }: Program): ReadonlySet<Value> {
+  const beside = new Map<Value, Value[]>();
   const images = new Set<Value>();
-  for (let before = -1; before !== images.size; ) {
-    before = images.size;
-    for (const { ops, computation, reads, output } of steps) {
-      const four = [output, ...Object.values(reads)].filter(({ shape, constant }) => shape.length === 4 && !constant);
-      const isOne = ops.some((op) => /Conv|Pool/.test(op));
-      if (isOne || (multiplyAddsOf(computation) === 0 && four.some((value) => images.has(value))))
-        for (const value of four) images.add(value);
-    }
+  for (const { ops, computation, reads, output } of steps) {
+    const four = [output, ...Object.values(reads)].filter(({ shape, constant }) => shape.length === 4 && !constant);
+    if (ops.some((op) => /Conv|Pool/.test(op))) for (const value of four) images.add(value);
+    else if (multiplyAddsOf(computation) === 0)
+      for (const value of four) beside.set(value, [...(beside.get(value) ?? []), ...four]);
   }
+  // A set is walked in the order in which it grows.
+  for (const image of images) for (const value of beside.get(image) ?? []) images.add(value);
   return images;
 }
 

@@ -58,9 +58,10 @@ export function planMemory(program: Program, shared = true, chains: readonly Ste
   });
   const placed: (Block & { readonly offset: number })[] = [];
   for (const block of blocks.toSorted((a, b) => b.bytes - a.bytes || a.from - b.from)) {
-    const beside = placed
-      .filter((other) => !shared || (other.from <= block.to && block.from <= other.to))
-      .sort((a, b) => a.offset - b.offset);
+    // Apart, each block follows the last one.
+    const beside = shared
+      ? placed.filter((other) => other.from <= block.to && block.from <= other.to).sort((a, b) => a.offset - b.offset)
+      : placed.slice(-1);
     let offset = 0;
     for (const other of beside) {
       if (offset + block.bytes <= other.offset) break;

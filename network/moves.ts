@@ -40,20 +40,93 @@ const COPIED_FROM = 16;
 
 /** The program without the moves that the products beside them can do. */
 export function withoutMoves(program: Program): Program {
-  const given = new Set(program.outputs.map(({ value }) => rootOf(value)));
-  let { steps } = program;
-  for (let again = true; again; ) {
-    again = false;
-    for (const step of steps) {
-      const move = given.has(step.output) ? undefined : moveOf(step);
-      const changed = move && (inReaders(move, steps) ?? inWriter(move, steps, given));
-      if (!changed) continue;
-      steps = steps.flatMap((other) => (other === step ? [] : [changed.get(other) ?? other]));
-      again = true;
-      break;
+  const around = new Surroundings(program);
+  for (let place = 0; place < program.steps.length; place++) {
+    const step = around.at(place);
+    const move = step && !around.given.has(step.output) ? moveOf(step) : undefined;
+    const changed = move && (inReaders(move, around) ?? inWriter(move, around));
+    // The loop goes on from the first step for which something changed.
+    if (changed) place = around.replace(move.step, changed) - 1;
+  }
+  return { ...program, steps: around.steps };
+}
+
+/** The steps of a program while moves go, by their places and by what they make and read. */
+class Surroundings {
+  /** Values that the network returns. */
+  readonly given: ReadonlySet<Value>;
+  private readonly places = new Map<Step, number>();
+  private readonly byPlace: (Step | undefined)[];
+  private readonly makers = new Map<Value, Step>();
+  private readonly readers = new Map<Value, Set<Step>>();
+
+  constructor({ steps, outputs }: Program) {
+    this.given = new Set(outputs.map(({ value }) => rootOf(value)));
+    this.byPlace = [...steps];
+    for (const [place, step] of steps.entries()) this.add(step, place);
+  }
+
+  get steps(): Step[] {
+    return this.byPlace.filter((step) => step !== undefined);
+  }
+
+  at(place: number): Step | undefined {
+    return this.byPlace[place];
+  }
+
+  makerOf(value: Value): Step | undefined {
+    return this.makers.get(rootOf(value));
+  }
+
+  /** The steps that read a value, in any shape, in the program's order. */
+  readersOf(value: Value): Step[] {
+    return [...(this.readers.get(rootOf(value)) ?? [])].sort((a, b) => this.placeOf(a) - this.placeOf(b));
+  }
+
+  /** Removes a step and changes others. @returns the first place where a move may go that could not before */
+  replace(gone: Step, changed: Changed): number {
+    let first = this.placeOf(gone);
+    this.remove(gone);
+    for (const [before, after] of changed) {
+      const place = this.placeOf(before);
+      first = Math.min(first, place);
+      this.remove(before);
+      this.add(after, place);
+    }
+    for (const step of [gone, ...changed.values()])
+      for (const value of Object.values(step.reads)) {
+        const [maker, readers] = [this.makerOf(value), this.readersOf(value)];
+        // Of several readers none can have its move done by the maker.
+        for (const near of [...(maker ? [maker] : []), ...(readers.length === 1 ? readers : [])])
+          first = Math.min(first, this.placeOf(near));
+      }
+    return first;
+  }
+
+  private placeOf(step: Step): number {
+    const place = this.places.get(step);
+    if (place === undefined) throw new Error(`internal: ${step.nodes[0]} is no step of the program`);
+    return place;
+  }
+
+  private add(step: Step, place: number): void {
+    this.byPlace[place] = step;
+    this.places.set(step, place);
+    this.makers.set(step.output, step);
+    for (const value of Object.values(step.reads)) {
+      const root = rootOf(value);
+      const known = this.readers.get(root);
+      if (known) known.add(step);
+      else this.readers.set(root, new Set([step]));
     }
   }
-  return { ...program, steps };
+
+  private remove(step: Step): void {
+    this.byPlace[this.placeOf(step)] = undefined;
+    this.places.delete(step);
+    this.makers.delete(step.output);
+    for (const value of Object.values(step.reads)) this.readers.get(rootOf(value))?.delete(step);
+  }
 }
 
 /** A step whose element at the axes `target` is the element of `from` at `read`. */
@@ -95,13 +168,12 @@ function isInside({ index }: Access, shape: readonly number[], extents: Extents)
 type Changed = ReadonlyMap<Step, Step>;
 
 /** The move's readers, each of which reads what the move reads; undefined when one of them cannot. */
-function inReaders(move: Move, steps: readonly Step[]): Changed | undefined {
+function inReaders(move: Move, around: Surroundings): Changed | undefined {
   const changed = new Map<Step, Step>();
-  for (const reader of steps) {
+  for (const reader of around.readersOf(move.step.output)) {
     const tensors = Object.entries(reader.reads).flatMap(([name, value]) =>
       rootOf(value) === move.step.output ? [name] : [],
     );
-    if (tensors.length === 0) continue;
     let made: Step | undefined = reader;
     for (const tensor of tensors) made = made && readThrough(move, made, tensor);
     if (!made) return undefined;
@@ -230,12 +302,11 @@ function liesInMatrices({ terms }: AffineForm, { axes, equation }: Computation):
 }
 
 /** The product whose result a move reorders, storing it in that order; undefined when it cannot. */
-function inWriter(move: Move, steps: readonly Step[], given: ReadonlySet<Value>): Changed | undefined {
+function inWriter(move: Move, around: Surroundings): Changed | undefined {
   const root = rootOf(move.from);
-  const writer = steps.find(({ output }) => output === root);
-  if (!writer || given.has(root) || multiplyAddsOf(writer.computation) === 0) return undefined;
-  if (steps.some(({ reads }) => reads !== move.step.reads && Object.values(reads).some((v) => rootOf(v) === root)))
-    return undefined;
+  const writer = around.makerOf(root);
+  if (!writer || around.given.has(root) || multiplyAddsOf(writer.computation) === 0) return undefined;
+  if (around.readersOf(root).some((step) => step !== move.step)) return undefined;
   const stored = shapeOf(outputOf(writer.computation));
   const order = orderOf(move, stored);
   if (!order) return undefined;

@@ -2,11 +2,15 @@
 
 import { describe, expect, it } from "vitest";
 import { equationText } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { parseEquation } from "../abstraction/parse.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { inBrainFloats } from "../network/brain-float.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
 import type { Graph } from "../network/graph.ts";
+import { inHalf } from "../network/half.ts";
 import { channelsLast } from "../network/layout.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { SeededLayers } from "../network/models/layers.ts";
@@ -75,6 +79,33 @@ describe("fused steps", () => {
     for (const [name, values] of plain)
       for (let i = 0; i < values.length; i++) expect(joined.get(name)?.[i]).toBeCloseTo(values[i] ?? Number.NaN, 5);
     expect(fused.steps.map(({ ops }) => ops)).toEqual([["MatMul"], ["Split", "Add"], ["MatMul", "Add"]]);
+  });
+
+  it("leave a value apart that the network returns, although one element-wise node reads it", async () => {
+    const net = new GraphBuilder("both");
+    const x = net.input("x", [2, 3]);
+    const [inner, product] = [net.node("Relu", [x]), net.node("MatMul", [x, net.input("w", [3, 3])])];
+    const shown = net.node("Flatten", [product]);
+    for (const name of [inner, net.node("Sqrt", [inner]), shown, net.node("Abs", [product])]) net.output(name);
+    const { plain, fused, steps } = await plainAndFused(net.graph);
+    expect(fused).toEqual(plain);
+    expect(steps).toBe(4);
+  });
+
+  it("end before the text of their equation could not be read back", async () => {
+    const net = new GraphBuilder("chain");
+    let x = net.input("x", [2]);
+    for (let i = 0; i < 100; i++) x = net.node("Neg", [net.node("Relu", [x])]);
+    const product = net.input("w", [2, 300]);
+    let y = net.node("MatMul", [net.input("v", [1, 2]), product]);
+    for (let i = 0; i < 60; i++) y = net.node("Add", [y, net.input(`b${i}`, [1, 300])]);
+    net.output(x);
+    net.output(y);
+    const { plain, fused } = await plainAndFused(net.graph);
+    expect(fused).toEqual(plain);
+    const steps = [fuse, inHalf, inBrainFloats].flatMap((pass) => pass(fuse(lowerGraph(net.graph))).steps);
+    for (const { computation } of steps)
+      for (const text of equationText(computation).split("; ")) expect(printEquation(parseEquation(text))).toBe(text);
   });
 
   it("leave 23 of the 69 nodes of ResNet-18, in 18 tasks", () => {

@@ -3,6 +3,15 @@
  */
 
 import { describe, expect, it } from "vitest";
+import { equationText } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { parseEquation } from "../abstraction/parse.ts";
+import { inBrainFloats } from "../network/brain-float.ts";
+import { GraphBuilder } from "../network/builder.ts";
+import { chainsOf } from "../network/chains.ts";
+import { fuse } from "../network/fuse.ts";
+import { inHalf } from "../network/half.ts";
+import { channelsLast } from "../network/layout.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { bertBase } from "../network/models/bert.ts";
 import { miLstm } from "../network/models/milstm.ts";
@@ -11,7 +20,7 @@ import { resnet18, resnet50 } from "../network/models/resnet.ts";
 import { shufflenet } from "../network/models/shufflenet.ts";
 import { parseOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
-import { totalsOf } from "../network/tasks.ts";
+import { tasksOf, totalsOf } from "../network/tasks.ts";
 
 describe("built-in networks", () => {
   it("have the published numbers of multiply-adds and parameters", () => {
@@ -48,5 +57,23 @@ describe("built-in networks", () => {
     const weights = (seed: number) => mobilenetV1({ seed }).constants.get("fc.weight")?.values.slice(0, 8);
     expect(weights(1)).toEqual(weights(1));
     expect(weights(2)).not.toEqual(weights(1));
+  });
+});
+
+describe("a network of thousands of nodes", () => {
+  it.each([
+    ["element-wise ones", "Relu", 3000],
+    ["moves", "Transpose", 1000],
+    ["softmaxes", "Softmax", 500],
+  ])("is lowered and fused: %s", (_, op, count) => {
+    const net = new GraphBuilder("chain");
+    let x = net.input("x", [2, 8]);
+    for (let i = 0; i < count; i++) x = net.node(op, [x]);
+    net.output(x);
+    const fused = channelsLast(fuse(lowerGraph(net.graph)));
+    expect(new Set(fused.steps.flatMap(({ nodes }) => nodes)).size).toBe(count);
+    for (const pass of [inHalf, inBrainFloats]) expect(chainsOf(pass(fused)).length).toBeLessThanOrEqual(count);
+    for (const { computation } of tasksOf(fused))
+      expect(printEquation(parseEquation(equationText(computation)))).toBe(equationText(computation));
   });
 });

@@ -260,6 +260,11 @@ describe("a malformed equation is refused with the place marked", () => {
     expect(complaint(`y[i] = 1${" + 1".repeat(2000)}`)).toMatchInlineSnapshot(
       `"equation: longer than 4000 characters"`,
     );
+    expect(complaint(`y[i] = 1${"+1".repeat(1000)}`).split("\n", 1)).toMatchInlineSnapshot(`
+      [
+        "equation: has more than 1000 levels of operations",
+      ]
+    `);
   });
 });
 
