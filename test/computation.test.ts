@@ -278,20 +278,26 @@ describe("a computation is refused", () => {
   });
 
   it("when the text that it prints could not be read back", () => {
-    expect(complaint(`y[i,j] = max(x[i,j]${", 0".repeat(99)})`)).toMatchInlineSnapshot(`"test: as printed, the equation nests deeper than 100 levels"`);
-    expect(complaint(`y[i,j] = x[i,j]${"+x[i,j]".repeat(450)}`)).toMatchInlineSnapshot(`"test: as printed, the equation is longer than 4000 characters"`);
+    expect(complaint(`y[i,j] = max(x[i,j]${", 0".repeat(99)})`)).toMatchInlineSnapshot(
+      `"test: as printed, the equation nests deeper than 100 levels"`,
+    );
+    expect(complaint(`y[i,j] = x[i,j]${"+x[i,j]".repeat(450)}`)).toMatchInlineSnapshot(
+      `"test: as printed, the equation is longer than 4000 characters"`,
+    );
     const value = Array.from({ length: 5000 }).reduce<Expr>(
       (inner) => ({ kind: "call", fn: "max", args: [inner, { kind: "number", value: 0 }] }),
       parseExpr("x[i,j]"),
     );
-    expect(complaint("", { equation: { ...parseEquation("y[i,j] = x[i,j]"), value } })).toMatchInlineSnapshot(`"test: as printed, the equation has more than 1000 levels of operations"`);
+    expect(complaint("", { equation: { ...parseEquation("y[i,j] = x[i,j]"), value } })).toMatchInlineSnapshot(
+      `"test: as printed, the equation has more than 1000 levels of operations"`,
+    );
     const doubled = Array.from({ length: 40 }).reduce<Expr>(
       (inner) => ({ kind: "binary", op: "*", left: inner, right: inner }),
       parseExpr("x[i,j]"),
     );
-    expect(
-      complaint("", { equation: { ...parseEquation("y[i,j] = x[i,j]"), value: doubled } }),
-    ).toMatchInlineSnapshot(`"test: as printed, the equation has more than 1000 levels of operations"`);
+    expect(complaint("", { equation: { ...parseEquation("y[i,j] = x[i,j]"), value: doubled } })).toMatchInlineSnapshot(
+      `"test: as printed, the equation has more than 1000 levels of operations"`,
+    );
   });
 });
 
