@@ -64,7 +64,7 @@ export function planMemory(program: Program, shared = true, chains: readonly Ste
       : placed.slice(-1);
     let offset = 0;
     for (const other of beside) {
-      if (offset + block.bytes <= other.offset) break;
+      if (shared && offset + block.bytes <= other.offset) break;
       offset = Math.max(offset, other.offset + other.bytes);
     }
     placed.push({ ...block, offset });

@@ -311,7 +311,10 @@ describe("merging", () => {
     trials: fc.uniqueArray(fc.integer({ min: 1, max: 6 }), { maxLength: 4 }),
     inRun: fc.boolean(),
     ended: fc.option(
-      fc.constantFrom({ status: "done", ended: 300 } as const, { status: "interrupted", ended: 250 } as const),
+      fc.constantFrom<{ readonly status: "done" | "interrupted"; readonly ended: number }>(
+        { status: "done", ended: 300 },
+        { status: "interrupted", ended: 250 },
+      ),
       { nil: undefined },
     ),
     calibrated: fc.boolean(),

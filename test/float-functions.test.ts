@@ -110,10 +110,11 @@ describe("functions of floats", () => {
     expect(outcome.best?.measurement.status ?? "none").toBe("ok");
   });
 
-  it("are plain code where they stand alone, since lanes have no instruction for them", async () => {
+  it("are plain code or rows of lanes where they stand alone", async () => {
     const computation = defineComputation({ equation: "y[i] = tanh(x[i])", extents: { i: 64 }, tensors: { x: "f32" } });
     const outcome = await tuneComputation({ computation }, { trials: 2, seconds: 20, database: ":memory:" });
     if (!("best" in outcome)) throw new Error(outcome.status);
-    expect(outcome.best?.candidate.intrinsic).toBe("portable.copy.f32.lanes");
+    expect(outcome.failed).toEqual({});
+    expect(outcome.best?.candidate.intrinsic).toMatch(/^(portable\.copy\.f32\.lanes|loops\b)/);
   });
 });

@@ -202,8 +202,9 @@ describe("register classes", () => {
       for (const o of row.operands) {
         const { bytes, rowBytes } = registerClass(o.file) ?? {};
         const held = registerElements(row, o) * bytesOf(o.dtype);
-        // One lane of plain C++ has part of a register.
-        if (bytes !== undefined) expect(held, `${row.name} ${o.name}`).toBeLessThanOrEqual(bytes);
+        // One lane of plain C++ has part of a register, and a row that is only copied passes through several.
+        if (bytes !== undefined && !/^portable\.copy\..*\.lanes$/.test(row.name))
+          expect(held, `${row.name} ${o.name}`).toBeLessThanOrEqual(bytes);
         if (rowBytes !== undefined) expect(tileRowElements(o) * bytesOf(o.dtype), row.name).toBe(rowBytes);
       }
   });

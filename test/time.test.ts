@@ -15,6 +15,7 @@ import { generateDesign } from "../session/lane-space.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
 
 const HEAT = "u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
 
@@ -213,10 +214,8 @@ describe("steps in time", () => {
     const deep = (of: Computation, depth: number): number => {
       const schedule = { ...STEP_SCHEDULE, lanes: 16, vectors: 4, streaming: true, depth };
       return (
-        predict(
-          { computation: of, candidate: { kind: "lanes", intrinsic: "avx512.fma.f32", schedule } },
-          nativeTarget(),
-        )?.seconds ?? 0
+        predict({ computation: of, candidate: { kind: "lanes", intrinsic: "avx512.fma.f32", schedule } }, REFERENCE_CPU)
+          ?.seconds ?? 0
       );
     };
     const of = (sum: string): Computation =>
@@ -323,7 +322,7 @@ describe("rows of steps on vectors", () => {
 describe("a search of steps in time", () => {
   const machine = { ...nativeTarget(), isa: ["avx2", "fma", "avx512f"] };
 
-  it("is refused with the reason why lanes cannot run them, and no other", () => {
+  it("is refused with the reasons why lanes and plain loops cannot run them", () => {
     const line = defineComputation({
       equation: "u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1]",
       extents: { t: 4, i: 64 },
@@ -335,6 +334,7 @@ describe("a search of steps in time", () => {
           rule: "lanes",
           because: "schedule: 2 threads share rows, and the plane has one axis, along which the lanes lie",
         },
+        { rule: "loops", because: "no plain loops: it steps through time" },
       ],
     });
     expect(rankByModel(heat(), { machine: nvidiaTarget("v100") })).toEqual({
@@ -343,6 +343,8 @@ describe("a search of steps in time", () => {
   });
 
   it("is refused as a recurrence where only mappings are asked for", () => {
-    expect(rankByModel(heat(), { machine, kinds: "mappings" })).toMatchObject({ refused: [{ rule: "recurrence" }] });
+    expect(rankByModel(heat(), { machine, kinds: "mappings" })).toMatchObject({
+      refused: [{ rule: "recurrence" }, { rule: "loops" }],
+    });
   });
 });

@@ -12,6 +12,7 @@ import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import type { Environment } from "../../db/index.ts";
 import { openDatabase, recordTrial } from "../../db/index.ts";
+import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { plainSchedule, unschedulable } from "../../mapper/schedule/mapped.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
@@ -86,7 +87,7 @@ export function recordPlain(
   file: string,
   computation: Computation,
   environment: Environment,
-  intrinsics: readonly Intrinsic[] = nativeIntrinsics(),
+  intrinsics: readonly Intrinsic[] = [...nativeIntrinsics(), ...intrinsicsNamed("portable")],
 ): string {
   const plain = plainCandidate(computation, intrinsics);
   if (!plain) throw new Error(`nothing maps ${computation.name} here`);
