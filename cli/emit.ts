@@ -330,6 +330,11 @@ function noRecord(
   const [near] = others;
   const which = `${word}${given.threads > 1 ? ` with ${given.threads} threads` : ""}`;
   if (!near) return new UsageError(`${db.path} holds no kernel of this ${which}`, { hint: `find one: ${tune}` });
+  if (others.every(({ provenance }) => provenance === "imported"))
+    return new UsageError(
+      `${db.path} holds no kernel of this ${which} that was measured here: record ${shortId(near.id)} was imported`,
+      { hint: `measure here: ${tune}; or take the imported one: ${emitText(near, given)}` },
+    );
   const differ = world ? [...new Set(differencesOf(near, world).map((d) => d.field))] : [];
   const why = differ.length > 0 ? `: ${differ.join(", ")} differ` : "";
   return new UsageError(

@@ -7,6 +7,7 @@
  * Of a kernel in CUDA the files of cuda/index.ts.
  */
 
+import { UsageError } from "../abstraction/error.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { buildScript, cmakeText, readmeText } from "./build.ts";
@@ -41,8 +42,10 @@ export function descriptionOf(subject: EmitSubject): KernelDescription {
 
 /** Text of every file by name. */
 export function packageFiles(subject: EmitSubject): ReadonlyMap<string, SourceText> {
+  const { name, threads } = subject;
+  if (!Number.isSafeInteger(threads) || threads < 1)
+    throw new UsageError(`the threads of a package are a positive integer, got ${JSON.stringify(threads)}`);
   if (subject.gpu) return cudaPackageFiles(subject);
-  const { name } = subject;
   const words = publicWords(subject);
   return new Map<string, SourceText>([
     ...librarySources(subject),

@@ -310,7 +310,7 @@ describe("conditions, compiled,", () => {
   it.each(CASES)(
     "where %s, of %s, equal the equation on every thread",
     async (where, target) => {
-      const on = nativeTarget().isa.includes("avx512f") ? "avx512.fma.f32.broadcast" : "portable.fma.f32.broadcast";
+      const on = nativeTarget().isa.includes("avx512f") ? "avx512.fma.f32.broadcast" : "portable.mla.f32.broadcast";
       const intrinsic = INTRINSICS.find((row) => row.name === on);
       if (!intrinsic) throw new Error(`no intrinsic ${on}`);
       const computation = product(where, { i: 37, j: 50, k: 21 }, target);

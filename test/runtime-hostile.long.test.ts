@@ -7,6 +7,7 @@ import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { privatePath } from "../runtime/kept.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { type KernelText, kernelOf, Measuring, MULTIPLY, QUICK, right } from "./support/measuring.ts";
 import { sourceOf } from "./support/source.ts";
@@ -212,7 +213,9 @@ describe("a hostile kernel", () => {
       const child = require("node:child_process").spawn(process.argv[1], [], { detached: true, stdio: ["pipe", "pipe", "pipe", "pipe"] });
       child.stdin.end(["parent " + process.pid, ...process.argv.slice(2), "go", ""].join("\\n"));`;
     const request = [...empty, `kernel ${kernel.file}`];
-    const parent = spawn(process.execPath, ["-e", script, join(at.workdir, harness), ...request], { stdio: "inherit" });
+    const parent = spawn(process.execPath, ["-e", script, privatePath(join(at.workdir, harness)), ...request], {
+      stdio: "inherit",
+    });
     // The watcher, the process that runs the kernel, and what the kernel forked.
     await expect.poll(at.harnesses).toHaveLength(3);
     parent.kill("SIGKILL");

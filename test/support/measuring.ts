@@ -5,7 +5,7 @@
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { afterAll, beforeAll, expect } from "vitest";
 import {
   type Computation,
@@ -16,6 +16,7 @@ import {
 } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
+import { privatePath } from "../../runtime/kept.ts";
 import { createRunner, type MeasureOptions, type Runner } from "../../runtime/measure.ts";
 import type { Reference } from "../../runtime/verify.ts";
 import { compileOnce } from "./kept-compiler.ts";
@@ -89,6 +90,9 @@ export const QUICK: MeasureOptions = {
   memoryBytes: 2 ** 27,
 };
 
+/** Programs of the cache are run from copies in this process's own folder. */
+const OWN = dirname(dirname(privatePath("measuring")));
+
 /** A runner with its folder, made before the tests of a file and closed after them. */
 export class Measuring {
   workdir = "";
@@ -131,7 +135,8 @@ export class Measuring {
         try {
           const command = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").join(" ");
           const state = /^State:\s*(\S)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
-          return command.startsWith(this.workdir) && state !== "Z" ? [`${pid} ${state} ${command}`] : [];
+          const isOurs = command.startsWith(this.workdir) || command.startsWith(OWN);
+          return isOurs && state !== "Z" ? [`${pid} ${state} ${command}`] : [];
         } catch {
           return [];
         }

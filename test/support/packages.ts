@@ -37,10 +37,16 @@ export interface Plain {
   readonly kernel: Kernel;
 }
 
+/** Instructions of this processor, and plain C++ for products that it has none for. */
+const anyHere = (): readonly Intrinsic[] => [
+  ...nativeIntrinsics(),
+  ...intrinsicsNamed("portable").filter(({ name }) => /^portable\.(mla|dot|scalar|inner)/.test(name)),
+];
+
 /** A candidate of the first of these instructions that the computation maps onto; undefined when it maps onto none. */
 export function plainCandidate(
   computation: Computation,
-  intrinsics: readonly Intrinsic[] = nativeIntrinsics(),
+  intrinsics: readonly Intrinsic[] = anyHere(),
   threads = 1,
 ): Omit<Plain, "kernel"> | undefined {
   for (const intrinsic of intrinsics) {
@@ -60,7 +66,7 @@ export function plainCandidate(
 
 /** A kernel of the computation for this machine; undefined when nothing maps. */
 export function plainKernel(computation: Computation, threads = 1): Plain | undefined {
-  const plain = plainCandidate(computation, nativeIntrinsics(), threads);
+  const plain = plainCandidate(computation, anyHere(), threads);
   return plain && { ...plain, kernel: generate(plain.candidate, plain.mapping) };
 }
 
@@ -87,7 +93,7 @@ export function recordPlain(
   file: string,
   computation: Computation,
   environment: Environment,
-  intrinsics: readonly Intrinsic[] = [...nativeIntrinsics(), ...intrinsicsNamed("portable")],
+  intrinsics: readonly Intrinsic[] = anyHere(),
 ): string {
   const plain = plainCandidate(computation, intrinsics);
   if (!plain) throw new Error(`nothing maps ${computation.name} here`);
