@@ -95,7 +95,7 @@ export function rooflineText(printed: Printed): string {
   return expected ? `${least}, predicted ${microseconds(expected.seconds)}` : least;
 }
 
-/** `measured 2.3 us, every element right`; `emulated, every element right`; or how it failed. */
+/** `measured 2.3 us, every element right`; `emulated, every element right`; that it was not run; or how it failed. */
 export async function verdictText({ computation, kernel }: Printed): Promise<string> {
   const verdict = await judgeKernel(computation, kernel);
   return saidOf(verdict);
@@ -107,6 +107,8 @@ function saidOf(verdict: Measurement): string {
       return `measured ${microseconds(verdict.median)}, every element right`;
     case "emulated":
       return "emulated, every element right";
+    case "illegal-instruction":
+      return "not run: this processor lacks an instruction of it";
     default:
       return `WRONG: ${verdict.status}: ${verdict.log}`;
   }
