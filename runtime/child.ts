@@ -1,14 +1,16 @@
 /**
- * @file Runs a program as a child in its own process group with a time limit. At the limit the whole group is killed.
+ * @file Runs a program as a child in its own process group, with a limit of time and of output. At a limit, and when
+ * the program or this process ends in any way, the whole group is killed.
  *
  *     const run = await runChild(["g++", "-O1", "a.cpp"], { timeLimitMs: 60_000 });
  *     if (run.status !== "ok") console.error(explainRun(run));
  */
 
-import { type ChildProcess, spawn } from "node:child_process";
-import { accessSync, constants } from "node:fs";
-import { delimiter, join } from "node:path";
+import type { ChildProcess } from "node:child_process";
+import { accessSync, constants, existsSync } from "node:fs";
+import { delimiter, join, resolve } from "node:path";
 import { Readable } from "node:stream";
+import { killGroup, spawnWatched } from "./watchdog.ts";
 
 /** How a child ended, and what it printed. */
 export type ChildRun = Output & Ending;
@@ -18,6 +20,7 @@ type Ending =
   | { readonly status: "failed"; readonly exitCode: number }
   | { readonly status: "crashed"; readonly signal: string }
   | { readonly status: "timed out"; readonly limitMs: number }
+  | { readonly status: "flooded"; readonly limitCharacters: number }
   | { readonly status: "stopped" }
   | { readonly status: "not started"; readonly reason: string };
 
@@ -26,6 +29,9 @@ interface Output {
   readonly stdout: string;
   readonly stderr: string;
 }
+
+/** The most that is kept of a stream. The disassembly of the largest kernel has a tenth of it. */
+const OUTPUT_LIMIT = 64 * 2 ** 20;
 
 /**
  * After a child has ended, its pipes are read until they are silent for this long. Processes that it started may hold
@@ -90,6 +96,8 @@ export function runChild(
   options: {
     readonly timeLimitMs: number;
     readonly cwd?: string;
+    /** The most characters that it may print on a stream; 64 Mi by default. */
+    readonly outputLimit?: number;
     /** Processors it may use. Ignored if `taskset` is not installed. */
     readonly cpus?: readonly number[] | undefined;
     /** Variables in addition to those of this process. */
@@ -98,49 +106,50 @@ export function runChild(
     readonly signal?: AbortSignal | undefined;
   },
 ): Promise<ChildRun> {
-  const [program = "", ...args] = onProcessors(options.cpus, command);
-  return new Promise((resolve) => {
+  const { signal, timeLimitMs, cwd, outputLimit = OUTPUT_LIMIT } = options;
+  const env = { ...process.env, ...options.env };
+  return new Promise((settle) => {
     const output = { stdout: "", stderr: "" };
-    const { signal } = options;
     if (signal?.aborted) {
-      resolve({ command, ...output, status: "stopped" });
+      settle({ command, ...output, status: "stopped" });
       return;
     }
-    const begun = begin(() =>
-      spawn(program, args, {
-        ...{ cwd: options.cwd, detached: true, stdio: ["ignore", "pipe", "pipe"] },
-        ...(options.env && { env: { ...process.env, ...options.env } }),
-      }),
-    );
+    // Looked for here, because the shell that starts it would only report exit codes.
+    const missing = problemOf(command[0] ?? "", cwd ?? ".", env["PATH"]);
+    const begun =
+      missing === undefined
+        ? begin(() => spawnWatched(onProcessors(options.cpus, command), { cwd, env }))
+        : { reason: missing };
     if ("reason" in begun) {
-      resolve({ command, ...output, status: "not started", reason: begun.reason });
+      settle({ command, ...output, status: "not started", reason: begun.reason });
       return;
     }
     const { child } = begun;
-    let late = false;
+    let cut: Ending | undefined;
     const stop = (): void => {
       if (child.pid !== undefined) killGroup(child.pid);
+    };
+    const cutShort = (how: Ending): void => {
+      cut ??= how;
+      stop();
     };
     signal?.addEventListener("abort", stop);
     const end = (how: Ending): void => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", stop);
-      resolve({ command, ...output, ...how });
+      settle({ command, ...output, ...how });
     };
-    const timer = setTimeout(() => {
-      late = true;
-      stop();
-    }, options.timeLimitMs);
-    child.stdout.setEncoding("utf8").on("data", (text: string) => {
-      output.stdout += text;
-    });
-    child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      output.stderr += text;
-    });
+    const timer = setTimeout(() => cutShort({ status: "timed out", limitMs: timeLimitMs }), timeLimitMs);
+    for (const name of ["stdout", "stderr"] as const)
+      child[name].setEncoding("utf8").on("data", (text: string) => {
+        const room = outputLimit - output[name].length;
+        output[name] += text.slice(0, room);
+        if (text.length > room) cutShort({ status: "flooded", limitCharacters: outputLimit });
+      });
     child.on("error", (error) => end({ status: "not started", reason: error.message }));
     whenOver(child, (exitCode, killedBy) => {
       if (signal?.aborted) end({ status: "stopped" });
-      else if (late) end({ status: "timed out", limitMs: options.timeLimitMs });
+      else if (cut) end(cut);
       else if (killedBy !== null) end({ status: "crashed", signal: killedBy });
       else if (exitCode === 0) end({ status: "ok" });
       else end({ status: "failed", exitCode: exitCode ?? 0 });
@@ -152,6 +161,14 @@ export function runChild(
 function onProcessors(cpus: readonly number[] | undefined, command: readonly string[]): readonly string[] {
   const taskset = cpus && findProgram("taskset");
   return cpus && taskset !== undefined ? [taskset, "-c", cpus.join(","), ...command] : command;
+}
+
+/** Why a program cannot be started, as the system would say; undefined if it can. */
+function problemOf(program: string, cwd: string, path: string | undefined): string | undefined {
+  const isPath = program.includes("/");
+  const name = isPath ? resolve(cwd, program) : program;
+  if (findProgram(name, path) !== undefined) return undefined;
+  return `spawn ${program} ${isPath && existsSync(name) ? "EACCES" : "ENOENT"}`;
 }
 
 /** How the child ended, in one line, without its output. */
@@ -166,6 +183,8 @@ export function explainRun(run: ChildRun): string {
       return `${program} was killed by ${run.signal}`;
     case "timed out":
       return `${program} ran longer than ${run.limitMs / 1000} s`;
+    case "flooded":
+      return `${program} printed more than ${run.limitCharacters} characters`;
     case "stopped":
       return `${program} was stopped`;
     case "not started":
@@ -190,14 +209,5 @@ function isExecutable(file: string): boolean {
     return true;
   } catch {
     return false;
-  }
-}
-
-/** Kills a process group. A group that has just ended is not an error. */
-export function killGroup(pid: number): void {
-  try {
-    process.kill(-pid, "SIGKILL");
-  } catch {
-    return;
   }
 }

@@ -18,8 +18,9 @@ import type { KernelArgument } from "../../abstraction/kernel.ts";
 import { trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
 import { type DeviceClock, type Measurement, THROTTLES } from "../../abstraction/trial.ts";
-import { begin, killGroup, whenOver } from "../child.ts";
+import { begin, whenOver } from "../child.ts";
 import { type Compiled, type CompileOptions, compileSource } from "../compiler.ts";
+import { killGroup } from "../watchdog.ts";
 
 /** The files of one set of inputs and its expected output. */
 export interface SetFiles {
