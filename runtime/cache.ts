@@ -111,6 +111,12 @@ export async function trimCache(folder: string, { bytes, days }: CacheLimits): P
   return gone;
 }
 
+/** Whether a file is there and holds something. A compiler, or a power cut, may leave an empty one. */
+export async function isWritten(path: string): Promise<boolean> {
+  const found = await stat(path).catch(() => undefined);
+  return found !== undefined && found.size > 0;
+}
+
 /** Records that an entry was used. */
 export async function touch(path: string): Promise<void> {
   const now = new Date();

@@ -12,13 +12,13 @@
  */
 
 import { createHash } from "node:crypto";
-import { existsSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { extensionFlags } from "../targets/features.ts";
+import { isWritten } from "./cache.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import type { Cores } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
@@ -211,7 +211,7 @@ async function compileAs(
       const log = `${explainRun(run)}\n${run.stderr}${run.stdout}`.replaceAll(text, "kernel.cpp");
       return { status: "compile-failed", log: shorten(log) };
     }
-    if (!existsSync(own)) throw wroteNothing(compiler);
+    if (!(await isWritten(own))) throw wroteNothing(compiler.command);
     // For people to read.
     await writeFile(join(workdir, `${hash}.cpp`), source);
     const file = await keep(own, entry, stayOf(extension));
@@ -221,11 +221,12 @@ async function compileAs(
   }
 }
 
-const wroteNothing = ({ command }: Compiler): EnvironmentError =>
+/** The fault of a compiler that reports success without a result. */
+export const wroteNothing = (command: readonly string[]): EnvironmentError =>
   new EnvironmentError({
-    what: `compiling: ${command.join(" ")} says that it compiled, and wrote no file`,
+    what: `compiling: ${command.join(" ")} says that it compiled, and wrote no file or an empty one`,
     why: "kernels are compiled, checked and timed on this machine",
-    remedy: "set CXX to a C++ compiler, or unset it",
+    remedy: "repair the compiler, or name another with CXX (for CUDA, the nvcc on the PATH)",
   });
 
 async function runCompiler(

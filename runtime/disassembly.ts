@@ -5,7 +5,7 @@
  */
 
 import { EnvironmentError } from "../abstraction/error.ts";
-import { explainRun, findProgram, runChild } from "./child.ts";
+import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { toolProblem } from "./environment.ts";
 
 const DISASSEMBLERS = ["objdump", "llvm-objdump"];
@@ -50,12 +50,17 @@ export async function countInstruction(
       remedy: "install binutils as new as the compiler, or llvm-objdump",
     });
   }
-  throw (
+  throw undisassembled(run, sharedObject);
+}
+
+/** The fault of a disassembler that did not list a file, or not all of it. */
+export function undisassembled(run: ChildRun, file: string): EnvironmentError {
+  return (
     toolProblem(run, "disassembling") ??
     new EnvironmentError({
       what: `${explainRun(run)}: ${run.stderr.trim()}`,
       why: WHY,
-      remedy: `see whether it reads ${sharedObject}, and install binutils again if not`,
+      remedy: `see whether it reads ${file}, and install it again if not`,
     })
   );
 }

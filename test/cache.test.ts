@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, it, vi } from "vitest";
-import { cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
+import { cacheLimits, examineCache, isWritten, trimCache } from "../runtime/cache.ts";
 import { commandLine } from "./support/command-line.ts";
 
 const home = mkdtempSync(join(tmpdir(), "automap-cache-"));
@@ -43,6 +43,12 @@ describe("the cache", () => {
       [1, 500],
     ]);
     expect(entries.some(({ inUse }) => inUse)).toBe(false);
+  });
+
+  it("takes an empty file, such as a power cut leaves, for none", async () => {
+    write(`${NEW}.so`, 0, HOUR);
+    expect(await isWritten(join(folder, `${NEW}.so`))).toBe(false);
+    expect(await isWritten(join(folder, `${OLD}.so`))).toBe(true);
   });
 
   it("drops the oldest until it fits, and entries unused for too long", async () => {

@@ -4,7 +4,9 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
+import type { Kernel } from "../abstraction/kernel.ts";
 import { type CompileOptions, compileSource, findCompiler } from "../runtime/compiler.ts";
+import { Builder, type Toolchain } from "../runtime/run/cuda-build.ts";
 import { headerOf, readIntrinsics } from "../runtime/used-intrinsics.ts";
 import { sourceOf } from "./support/source.ts";
 
@@ -31,6 +33,42 @@ it("headers of similar sources are precompiled from the second on, and only lead
   // Code before the headers may change their meaning.
   for (const value of [5, 6, 7]) expect(await compile(source(value, "#define NDEBUG\n"))).toBe("compiled");
   expect(precompiled()).toHaveLength(1);
+});
+
+it.each([
+  ["no file", ":"],
+  ["an empty file", 'while [ "$1" != -o ]; do shift; done; : > "$2"'],
+])("a compiler that writes %s is at fault, and nothing is kept of it", async (_, does) => {
+  const own = mkdtempSync(join(workdir, "nothing-"));
+  const wrapper = join(own, "g++");
+  writeFileSync(wrapper, `#!/bin/sh\n${does}\n`, { mode: 0o755 });
+  const options: CompileOptions = {
+    compiler: { status: "found", command: [wrapper], path: wrapper, version: "1" },
+    workdir: own,
+  };
+  for (const extension of [".so", ".out"] as const)
+    await expect(compileSource(sourceOf("int i;\n"), [], extension, options)).rejects.toThrow(
+      /^compiling: \S+g\+\+ says that it compiled, and wrote no file or an empty one\n/,
+    );
+  expect(readdirSync(own)).toEqual(["g++"]);
+});
+
+it("a listing of CUDA code that fails says nothing about the kernel", async () => {
+  const toolchain: Toolchain = {
+    identity: "a compiler that copies",
+    command: (text, output) => ["cp", text, output],
+    adapted: (text) => text,
+    disassemble: () => ["sh", "-c", "echo HMMA; exit 3"],
+  };
+  const builder = new Builder(toolchain, workdir, 1, { working: (work) => work([0]) });
+  const kernel: Kernel = {
+    source: sourceOf("int i;"),
+    promises: "HMMA",
+    language: "cuda",
+    features: [],
+    arguments: [],
+  };
+  await expect(builder.kernel(kernel).examined).rejects.toThrow(/^sh exited with 3/);
 });
 
 describe("intrinsics", () => {

@@ -13,8 +13,11 @@ import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
+import { isWritten } from "../cache.ts";
 import { explainRun, runChild } from "../child.ts";
+import { wroteNothing } from "../compiler.ts";
 import type { Cores } from "../cores.ts";
+import { undisassembled } from "../disassembly.ts";
 import { emulationFolder, emulationHash } from "../emulation.ts";
 import { toolProblem } from "../environment.ts";
 import { keep, keepBytes, privatePath, readKept, takeKept } from "../kept.ts";
@@ -212,6 +215,7 @@ export class Builder {
     const listing = await this.limit(() =>
       this.cores.working((cpus) => runChild(disassemble(file), { timeLimitMs: COMPILE_LIMIT_MS, cpus })),
     );
+    if (listing.status !== "ok") throw undisassembled(listing, file);
     const instructions = countSass(listing.stdout, promises);
     if (instructions > 0) return { ...compiled, instructions };
     return {
@@ -247,6 +251,7 @@ export class Builder {
         const problem = toolProblem(run, `compiling with ${command("", "", kind)[0]}`);
         if (problem) throw problem;
         if (run.status !== "ok") return { status: "failed", log: `${explainRun(run)}\n${log}` };
+        if (!(await isWritten(own))) throw wroteNothing(command("", "", kind).slice(0, 1));
         await keepBytes(Buffer.from(log, "utf8"), `${base}.log`);
         await writeFile(`${base}.cu`, await readFile(text));
         const file = await keep(own, entry, stay);
