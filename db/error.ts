@@ -12,7 +12,7 @@ import { databaseOption } from "./default.ts";
 
 /** A failure of a database: its disk, its locks, its permissions. */
 export class DatabaseError extends MachineFault {
-  readonly reason: "full" | "locked" | "readonly" | "damaged" | "io";
+  readonly reason: "full" | "locked" | "readonly" | "damaged" | "io" | "moved";
 
   constructor(reason: DatabaseError["reason"], message: string, hint: string, cause?: unknown) {
     super(`${message}\n  ${hint}`, cause === undefined ? {} : { cause });

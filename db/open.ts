@@ -8,18 +8,8 @@
  * WAL lets readers read while one process writes; `synchronous = FULL` makes a commit survive a power cut, not only a kill.
  */
 
-import {
-  accessSync,
-  closeSync,
-  constants,
-  existsSync,
-  fsyncSync,
-  openSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from "node:fs";
-import { dirname, format, parse } from "node:path";
+import { accessSync, constants, existsSync, rmSync, statSync } from "node:fs";
+import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { memoisedPair } from "../abstraction/memoised.ts";
@@ -27,6 +17,7 @@ import { type Seals, sealsOf } from "../abstraction/seal.ts";
 import { shellWord, visible } from "../abstraction/text.ts";
 import { databaseOption } from "./default.ts";
 import { DatabaseError, explained, isBusy, isFull } from "./error.ts";
+import { copyTo, filesOf, freeName, identityOf, MEMORY, Place } from "./place.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
 
 /** An open database of trials. */
@@ -77,7 +68,7 @@ export function openDatabase(
   const latest = latestOf(migrations);
   checkPath(path, readonly, options.existing ?? readonly);
   // A reader creates these files but cannot remove them, so only a writer may create them.
-  const leavesLog = readonly && path !== ":memory:" && !existsSync(`${path}-wal`);
+  const leavesLog = readonly && path !== MEMORY && !existsSync(`${path}-wal`);
   const open = (look: boolean): Sqlite.Database => {
     const sqlite = new Sqlite(path, { readonly: look, fileMustExist: look, timeout: Math.min(patience, 5000) });
     // The file may come from someone else, so its schema must not run functions and its cells are checked.
@@ -86,7 +77,8 @@ export function openDatabase(
     return sqlite;
   };
   return patiently(path, patience, "opening it", () => {
-    const isNew = !readonly && path !== ":memory:" && !existsSync(path);
+    const isNew = !readonly && path !== MEMORY && !existsSync(path);
+    const [before] = filesOf(path).map(identityOf);
     let sqlite = open(readonly);
     try {
       // 1. Whose file it is, and its version; nothing is written before that is known.
@@ -111,7 +103,7 @@ export function openDatabase(
 
       // 2. Durability of commits.
       const mode = sqlite.pragma("journal_mode = WAL", { simple: true });
-      if (mode !== "wal" && path !== ":memory:")
+      if (mode !== "wal" && path !== MEMORY)
         throw new UsageError(`${path}: the file system allows no write-ahead log (journal mode ${String(mode)})`, {
           hint: "keep the database in a directory on a local disk",
         });
@@ -121,6 +113,7 @@ export function openDatabase(
       const backup = found === latest ? undefined : migrate(sqlite, path, found, migrations);
       const notice =
         backup && `${path} was brought from schema ${found} to ${latest}; the file as it was is kept in ${backup}`;
+      places.set(sqlite, new Place(sqlite, path, before));
       return handle(sqlite, path, latest, false, patience, seals, notice);
     } catch (error) {
       const isUnbegun = isNew && isFull(error) && holdsNothing(sqlite, path);
@@ -137,7 +130,7 @@ export function openDatabase(
  * @throws like {@link openDatabase}
  */
 export function checkDatabase(path: string): string | undefined {
-  if (path === ":memory:" || !existsSync(path)) {
+  if (path === MEMORY || !existsSync(path)) {
     checkPath(path, false, false);
     return undefined;
   }
@@ -146,13 +139,31 @@ export function checkDatabase(path: string): string | undefined {
   return db.notice;
 }
 
-/** Runs a transaction that takes the write lock first, so that another writer cannot make it fail half way. */
+/** Where the databases that are open for writing lie. */
+const places = new WeakMap<Sqlite.Database, Place>();
+
+/**
+ * Runs a transaction that takes the write lock first, so that another writer cannot make it fail half way.
+ * @throws DatabaseError if the file was deleted or replaced meanwhile; what was written is then in a copy
+ */
 export function write<T>(db: Database, doing: string, work: () => T): T {
   if (db.readonly)
     throw new UsageError(db.notice ?? `${db.path} is open for reading only`, {
       hint: db.notice === undefined ? "open it without readonly to write" : "upgrade automap to write to it",
     });
-  return patiently(db.path, db.patience, doing, () => db.sqlite.transaction(work).immediate());
+  const done = patiently(db.path, db.patience, doing, () => db.sqlite.transaction(work).immediate());
+  checkPlace(db, doing);
+  return done;
+}
+
+/** @throws DatabaseError if the file was deleted or replaced since it was opened; what it holds is then in a copy */
+export function checkPlace({ sqlite }: Database, doing: string): void {
+  places.get(sqlite)?.check(doing);
+}
+
+/** Gives the room of deleted rows back to the disk. */
+export function compact({ path, patience, sqlite }: Database): void {
+  patiently(path, patience, "compacting it", () => sqlite.exec("VACUUM"));
 }
 
 /** A prepared statement, cached for each open file. */
@@ -210,11 +221,21 @@ function closeTidily(sqlite: Sqlite.Database, path: string): void {
   }
 }
 
-/** Distinguishes causes for which SQLite only says "unable to open database file". */
+/** Distinguishes causes for which SQLite only says "unable to open database file", or waits for ever. */
 function checkPath(path: string, readonly: boolean, existing: boolean): void {
-  if (path === ":memory:") return;
+  if (path === MEMORY) {
+    if (!existing) return;
+    throw new UsageError(`${path} is a new database each time, which holds nothing to read`, { hint: "name a file" });
+  }
+  // better-sqlite3 would cut these, and take an empty name for a temporary file.
+  if (path !== path.trim() || path === "")
+    throw new UsageError(`"${path}" is no name for a database`, { hint: "name a file, without blanks around it" });
   const found = statSync(path, { throwIfNoEntry: false });
   if (found?.isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it" });
+  // SQLite would wait for what comes out of a pipe.
+  const special = filesOf(path).find((file) => statSync(file, { throwIfNoEntry: false })?.isFile() === false);
+  if (special !== undefined)
+    throw new UsageError(`${special} is a pipe, a device or the like, not a file`, { hint: "name a file" });
   if (!found && existing)
     throw new UsageError(`there is no database at ${path}`, {
       hint: `automap tune makes one: automap tune conv2d --dtype u8s8${databaseOption(path)}; or name yours`,
@@ -268,25 +289,36 @@ function recognise(sqlite: Sqlite.Database, path: string): number {
 }
 
 /**
- * Checks that our tables are exactly those of our migrations and that there are no other triggers. A view in place of a table could run for ever, and
- * a trigger could write what nobody recorded. Indexes and views that somebody added are ignored, because no query uses them.
- * @throws UsageError naming the object that differs
+ * Checks that our tables and triggers are exactly those of our migrations and that there are no other triggers. A view in place of a table could run
+ * for ever, a trigger could write what nobody recorded, and without one of ours facts could be changed. Indexes and views that somebody added are
+ * ignored, because no query uses them. @throws UsageError naming the object that differs
  */
 function checkSchema(sqlite: Sqlite.Database, path: string, version: number, migrations: readonly Migration[]): void {
   const held = objectsIn(sqlite);
   const made = madeBy(migrations, version);
   const isTable = (sql: string | undefined): boolean => sql?.startsWith("CREATE TABLE") === true;
+  const isTrigger = (sql: string): boolean => sql.startsWith("CREATE TRIGGER");
   // A newer schema is unknown, except that only tables are read.
   const isNewer = version > latestOf(migrations);
   const differs = ([name, sql]: readonly [string, string]): boolean =>
-    held.get(name) !== sql && (isTable(sql) || held.has(name));
+    held.get(name) !== sql && (isTable(sql) || isTrigger(sql) || held.has(name));
   const wrong = isNewer
-    ? [...made].find(([name, sql]) => isTable(sql) && !isTable(held.get(name)))
-    : ([...made].find(differs) ?? [...held].find(([name, sql]) => sql.startsWith("CREATE TRIGGER") && !made.has(name)));
+    ? [...made].find(([name, sql]) => isTable(sql) && (!isTable(held.get(name)) || computesIn(sqlite, name)))
+    : ([...made].find(differs) ?? [...held].find(([name, sql]) => isTrigger(sql) && !made.has(name)));
+  if (wrong && isTrigger(wrong[1]) && !held.has(wrong[0]))
+    throw new UsageError(`${path} has no ${wrong[0]}, which keeps its facts from being changed`, {
+      hint: `something else removed it; if you know what, put it back: sqlite3 ${shellWord(path)} ${shellWord(wrong[1])}`,
+    });
   if (wrong !== undefined)
     throw new UsageError(`${path}: its ${visible(wrong[0])} is not what automap makes of a schema ${version}`, {
       hint: "something else wrote this file, so nothing in it is read; name another",
     });
+}
+
+/** Whether a table has a column that is computed at each look, perhaps at length. Names of our tables need no quotes. */
+function computesIn(sqlite: Sqlite.Database, table: string): boolean {
+  const columns = sqlite.pragma(`table_xinfo(${table})`) as { readonly hidden: number }[];
+  return columns.some(({ hidden }) => hidden > 1);
 }
 
 /** `trials` and its definition without whitespace; objects that SQLite creates itself are left out. */
@@ -303,7 +335,7 @@ function objectsIn(sqlite: Sqlite.Database): Map<string, string> {
 
 /** The objects of a file after the migrations up to a version. */
 const madeBy = memoisedPair((migrations: readonly Migration[], version: number): Map<string, string> => {
-  const fresh = new Sqlite(":memory:");
+  const fresh = new Sqlite(MEMORY);
   try {
     for (const { sql } of migrations.filter((m) => m.version <= version)) fresh.exec(sql);
     return objectsIn(fresh);
@@ -323,9 +355,12 @@ function migrate(
 ): string | undefined {
   // Another process may be migrating the file: its version and what it holds must be of one moment.
   sqlite.transaction(() => checkRoom(sqlite, path, recognise(sqlite, path), migrations)).deferred();
-  const backup = from === 0 ? undefined : backUp(sqlite, path, from);
+  const backup = from === 0 ? undefined : freeName(path, `v${from}-backup`);
+  if (backup !== undefined) copyTo(sqlite, backup);
   // Tables are rebuilt under other names, so references may dangle until the end, where they are checked.
   sqlite.pragma("foreign_keys = OFF");
+  // A view of the user's own may read the table that is rebuilt. Otherwise renaming checks every view.
+  sqlite.pragma("legacy_alter_table = ON");
   sqlite
     .transaction(() => {
       // Another process may have migrated the file in the meantime.
@@ -340,6 +375,7 @@ function migrate(
         throw new Error(`internal: ${path}: a migration left a dangling reference ${JSON.stringify(dangling)}`);
     })
     .immediate();
+  sqlite.pragma("legacy_alter_table = OFF");
   return backup;
 }
 
@@ -373,19 +409,4 @@ function checkRoom(sqlite: Sqlite.Database, path: string, from: number, migratio
       hint: `${type === "table" ? "rename it" : "make it again under another name"}: sqlite3 ${shellWord(path)} "${change}"`,
     },
   );
-}
-
-/** Copies `automap.db` of schema 1 to `automap.v1-backup.db`, synced to disk before anything changes. */
-function backUp(sqlite: Sqlite.Database, path: string, version: number): string {
-  const { dir, name, ext } = parse(path);
-  const named = (suffix: string): string => format({ dir, name: `${name}.v${version}-backup${suffix}`, ext });
-  let backup = named("");
-  for (let i = 2; existsSync(backup); i++) backup = named(`-${i}`);
-  const draft = `${backup}.${process.pid}.partial`;
-  sqlite.prepare("VACUUM INTO ?").run(draft);
-  const file = openSync(draft, "r+");
-  fsyncSync(file);
-  closeSync(file);
-  renameSync(draft, backup);
-  return backup;
 }

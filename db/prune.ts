@@ -7,7 +7,7 @@
 import { checkNames } from "../abstraction/error.ts";
 import { best as bestTrials } from "./best.ts";
 import type { Table } from "./facts.ts";
-import { type Database, write } from "./open.ts";
+import { compact, type Database, write } from "./open.ts";
 import { checkFilter, idleRunsWhere, idsWhere, type TrialFilter } from "./query.ts";
 
 /** The reason for deleting, and what to include. */
@@ -43,7 +43,7 @@ export function pruneTrials(
   } catch (error) {
     if (!(error instanceof OnlyCounted)) throw error;
   }
-  if (!dry) db.sqlite.exec("VACUUM");
+  if (!dry) compact(db);
   return deleted;
 }
 

@@ -1,12 +1,33 @@
 /** @file The file of a database: opened, refused, locked, full, damaged, migrated from schema to schema. */
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
 import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type Database, idOf, openDatabase, queryTrials, recordTrial, showTrial } from "../db/index.ts";
+import {
+  checkDatabase,
+  type Database,
+  idOf,
+  openDatabase,
+  queryTrials,
+  recordTrial,
+  showTrial,
+  trialId,
+  verifyDatabase,
+} from "../db/index.ts";
 import { openDatabase as openAt } from "../db/open.ts";
 import { MIGRATIONS, type Migration, SCHEMA_VERSION } from "../db/schema.ts";
-import { newTrial, toldIn, trial, workloadNamed, workshop } from "./support/database.ts";
+import { newTrial, tamper, toldIn, trial, workloadNamed, workshop } from "./support/database.ts";
 
 let shop: ReturnType<typeof workshop>;
 let db: Database;
@@ -136,7 +157,7 @@ describe("a file", () => {
 
   it("with a damaged record names the record", () => {
     const id = recordTrial(db, newTrial(60));
-    db.sqlite.exec("DROP TRIGGER trials_unchanged; UPDATE trials SET candidate = '{\"intrinsic\":3}'");
+    tamper(db.sqlite, "UPDATE trials SET candidate = '{\"intrinsic\":3}'");
     expect(told(() => queryTrials(db)).replace(id.slice(0, 12), "ID")).toMatchInlineSnapshot(`
       "/automap.db: trial ID is damaged: candidate.intrinsic: Invalid input: expected string, received number
         something other than this automap wrote it; automap db verify --db /automap.db names every such row, and db merge into a new file takes the others"
@@ -242,5 +263,132 @@ describe("the schema", () => {
         ],
       ]
     `);
+  });
+});
+
+describe("a file that is deleted or replaced while it is open", () => {
+  const RESCUED = "automap.rescued.db";
+
+  /** The ids in a file; none where there is no file. */
+  function idsIn(name: string): string[] {
+    const held = openDatabase(shop.path(name), { readonly: true });
+    try {
+      expect(verifyDatabase(held).problems).toEqual([]);
+      return queryTrials(held, { sort: "at" }).map((t) => t.id);
+    } finally {
+      held.close();
+    }
+  }
+  const third = newTrial(62);
+
+  it.each<[string, () => void, string]>([
+    ["deleted", () => rmSync(shop.path("automap.db")), "/automap.db was deleted"],
+    ["moved", () => renameSync(shop.path("automap.db"), shop.path("other.db")), "/automap.db was deleted"],
+    [
+      "replaced by another",
+      () => {
+        rmSync(shop.path("automap.db"));
+        writeFileSync(shop.path("automap.db"), "");
+      },
+      "/automap.db was replaced",
+    ],
+    [
+      "deleted with all that lies beside it",
+      () => {
+        for (const end of ["", "-wal", "-shm"]) rmSync(shop.path(`automap.db${end}`));
+      },
+      "/automap.db was deleted",
+    ],
+    ["robbed of its log", () => rmSync(shop.path("automap.db-wal")), "/automap.db-wal was deleted"],
+    ["robbed of its log's index", () => rmSync(shop.path("automap.db-shm")), "/automap.db-shm was deleted"],
+  ])("is noticed at the next record when it is %s, and all is saved beside it", (_, happens, says) => {
+    const before = [60, 61].map((time) => recordTrial(db, newTrial(time)));
+    happens();
+    expect(told(() => recordTrial(db, third))).toBe(
+      `moved: ${says} while recording a trial\n  all that it held, and what was measured since, is in /${RESCUED}: move it back, or go on with --db ${shop.path(RESCUED)}`.replace(
+        `--db ${shop.path("")}`,
+        "--db ",
+      ),
+    );
+    expect(idsIn(RESCUED).toSorted()).toEqual([...before, trialId(third)].toSorted());
+    // What is recorded all the same is saved too.
+    expect(told(() => recordTrial(db, newTrial(63)))).toContain(RESCUED);
+    expect(idsIn(RESCUED)).toHaveLength(4);
+    expect(readdirSync(shop.path("")).filter((name) => name.includes("partial"))).toEqual([]);
+  });
+
+  it("keeps an earlier copy", () => {
+    writeFileSync(shop.path(RESCUED), "earlier");
+    recordTrial(db, newTrial(60));
+    rmSync(shop.path("automap.db"));
+    expect(told(() => recordTrial(db, third))).toContain("automap.rescued-2.db");
+    expect(readFileSync(shop.path(RESCUED), "utf8")).toBe("earlier");
+    expect(idsIn("automap.rescued-2.db")).toHaveLength(2);
+  });
+
+  it("is saved elsewhere when its folder is gone", () => {
+    mkdirSync(shop.path("folder"));
+    const path = shop.path("folder/automap-gone.db");
+    const gone = openDatabase(path);
+    recordTrial(gone, newTrial(60));
+    rmSync(shop.path("folder"), { recursive: true });
+    const [, saved = ""] = /is in (\S+): /.exec(told(() => recordTrial(gone, third))) ?? [];
+    gone.close();
+    try {
+      const held = openDatabase(saved, { readonly: true });
+      expect(queryTrials(held)).toHaveLength(2);
+      held.close();
+    } finally {
+      rmSync(saved);
+    }
+  });
+
+  it("is no matter to a database in memory, nor to one that stays where it is", () => {
+    const memory = openDatabase(":memory:");
+    expect(told(() => recordTrial(memory, third))).toBe("nothing");
+    memory.close();
+    const other = openDatabase(shop.path("automap.db"));
+    expect(told(() => recordTrial(other, third))).toBe("nothing");
+    other.close();
+    expect(told(() => recordTrial(db, newTrial(63)))).toBe("nothing");
+    expect(readdirSync(shop.path("")).filter((name) => name.includes("rescued"))).toEqual([]);
+  });
+});
+
+describe("a path", () => {
+  it("that names no file is refused, and nothing is waited for", () => {
+    execFileSync("mkfifo", [shop.path("pipe.db"), shop.path("log.db-wal")]);
+    writeFileSync(shop.path("log.db"), "");
+    for (const readonly of [true, false]) {
+      const open = (path: string): string => told(() => openDatabase(path, { readonly }));
+      expect(open(shop.path("pipe.db"))).toBe("/pipe.db is a pipe, a device or the like, not a file\n  name a file");
+      expect(open(shop.path("log.db"))).toMatch(/^\/log.db-wal is a pipe/);
+      expect(open("/dev/null")).toMatch(/^\/dev\/null is a pipe, a device/);
+      for (const path of ["", " ", " automap.db", "automap.db\n"])
+        expect(open(path)).toMatch(/ is no name for a database/);
+    }
+    expect(told(() => checkDatabase(shop.path("pipe.db")))).toContain("is a pipe");
+  });
+
+  it("in memory is refused where records are to be read", () => {
+    expect(told(() => openDatabase(":memory:", { readonly: true }))).toBe(
+      ":memory: is a new database each time, which holds nothing to read\n  name a file",
+    );
+  });
+});
+
+describe("a view of the user's own", () => {
+  it.each([1, 2, 3, 5])("stays through a migration from schema %i", (version) => {
+    const path = shop.path("old.db");
+    copyFileSync(join(import.meta.dirname, `fixtures/schema-${version}.sqlite`), path);
+    const raw = new Sqlite(path);
+    raw.exec(`CREATE VIEW mine AS SELECT id, median FROM trials WHERE status = 'ok';
+              CREATE VIEW broken AS SELECT gone FROM nowhere`);
+    raw.close();
+    const migrated = openDatabase(path);
+    expect(migrated.version).toBe(SCHEMA_VERSION);
+    expect(migrated.sqlite.prepare("SELECT count(*) FROM mine").pluck().get()).toBe(3);
+    expect(migrated.sqlite.pragma("legacy_alter_table", { simple: true })).toBe(0);
+    migrated.close();
   });
 });

@@ -1,7 +1,7 @@
 /** @file Seals tell own measurements from imported ones, in files that anybody may have written. */
 
 import { createHmac } from "node:crypto";
-import { copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { sealsOf } from "../abstraction/seal.ts";
@@ -21,7 +21,7 @@ import {
   verifyDatabase,
 } from "../db/index.ts";
 import { MIGRATIONS } from "../db/schema.ts";
-import { CONV, candidate, MACHINE, measured, newTrial, trial, workshop } from "./support/database.ts";
+import { CONV, candidate, MACHINE, measured, newTrial, tamper, toldIn, trial, workshop } from "./support/database.ts";
 import { forgedLines, recordsIn } from "./support/forge.ts";
 
 let shop: ReturnType<typeof workshop>;
@@ -123,9 +123,10 @@ describe("the provenance of a trial", () => {
     recordTrial(db, newTrial(70));
     db.close();
     const raw = new Sqlite(shop.path("automap.db"));
-    raw.exec("DROP TRIGGER trials_unchanged");
-    raw.prepare("UPDATE trials SET seal = (SELECT seal FROM trials WHERE id = ?) WHERE id <> ?").run(id, id);
-    raw.exec("UPDATE trials SET instructions = 99 WHERE median < 65e-6");
+    tamper(raw, () => {
+      raw.prepare("UPDATE trials SET seal = (SELECT seal FROM trials WHERE id = ?) WHERE id <> ?").run(id, id);
+      raw.exec("UPDATE trials SET instructions = 99 WHERE median < 65e-6");
+    });
     raw.close();
     db = at("automap.db");
     expect(provenances(db)).toEqual(["imported", "imported"]);
@@ -229,12 +230,17 @@ describe("a file that somebody else wrote", () => {
     recordTrial(file, newTrial(70, { trial: trial({ status: "crashed", log: "why" }, 2) }));
     recordCalibration(file, { environment: MACHINE, data: {}, at: 1 });
     file.close();
-    const raw = new Sqlite(shop.path(name));
-    raw.pragma("foreign_keys = OFF");
-    raw.unsafeMode(true);
+    const raw = loosely(shop.path(name));
     for (const statement of sql) raw.exec(statement);
     raw.close();
     return shop.path(name);
+  }
+  /** A file in which anything can be written. */
+  function loosely(path: string): Sqlite.Database {
+    const raw = new Sqlite(path);
+    raw.pragma("foreign_keys = OFF");
+    raw.unsafeMode(true);
+    return raw;
   }
   const ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)";
 
@@ -256,6 +262,11 @@ describe("a file that somebody else wrote", () => {
       "a trigger that writes what nobody recorded",
       ["CREATE TRIGGER more AFTER INSERT ON runs BEGIN DELETE FROM pruning; END"],
       /its more of runs is not what automap makes/,
+    ],
+    [
+      "no trigger that keeps its facts",
+      ["DROP TRIGGER trials_unchanged"],
+      /foreign.db has no trials_unchanged of trials, which keeps its facts from being changed$/,
     ],
     [
       "another trigger under a name of ours",
@@ -289,6 +300,33 @@ describe("a file that somebody else wrote", () => {
     expect(() => openDatabase(path)).toThrow(/its calibrations is not what automap makes of a schema 99/);
   });
 
+  it("that claims a newer schema is refused when one of its tables computes a column", () => {
+    for (const computed of ["printf('%.*c', 2000000000, 'x')", "hex(zeroblob(400000000))"]) {
+      const path = written("newer.db", "PRAGMA user_version = 99");
+      const raw = loosely(path);
+      raw.pragma("writable_schema = ON");
+      raw
+        .prepare(`UPDATE sqlite_schema SET sql = replace(sql, '"trials" (', ?) WHERE name = 'trials'`)
+        .run(`"trials" (huge TEXT AS (${computed}) VIRTUAL,`);
+      raw.close();
+      for (const readonly of [true, false])
+        expect(() => openDatabase(path, { readonly })).toThrow(/its trials is not what automap makes of a schema 99/);
+      rmSync(path);
+    }
+  });
+
+  it("has the trigger that it lost again, when its owner puts it back as the message says", () => {
+    const path = written("lost.db", "DROP TRIGGER trials_unchanged");
+    const hint = toldIn(shop, () => openDatabase(path))
+      .split("\n")
+      .at(-1);
+    const [, create = ""] = /'(CREATE TRIGGER .*)'$/.exec(hint ?? "") ?? [];
+    const raw = loosely(path);
+    raw.exec(create.replaceAll("'\\''", "'"));
+    raw.close();
+    expect(toldIn(shop, () => openDatabase(path).close())).toBe("nothing");
+  });
+
   it("may have indexes and views of its own", () => {
     const path = written(
       "own.db",
@@ -318,20 +356,20 @@ describe("a file that somebody else wrote", () => {
     ["a reference to nothing", "DELETE FROM workloads"],
   ])("is merged without an impossible row: %s", (_, sql) => {
     // Tables without their checks hold anything.
-    const loose = `PRAGMA writable_schema = ON; DROP TRIGGER trials_unchanged; DROP TRIGGER environments_unchanged;
-      DROP TRIGGER workloads_unchanged; DROP TRIGGER workloads_kept; PRAGMA ignore_check_constraints = ON;`;
-    const path = written("foreign.db", loose, sql.includes("x'ff00'") ? "SELECT 1" : sql);
-    if (sql.includes("x'ff00'")) {
+    const path = written("foreign.db");
+    const raw = loosely(path);
+    if (!sql.includes("x'ff00'")) {
+      raw.pragma("ignore_check_constraints = ON");
+      tamper(raw, sql);
+      raw.close();
+    } else {
       // STRICT refuses them; another program's table would not.
-      const raw = new Sqlite(path);
-      raw.unsafeMode(true);
       raw.pragma("writable_schema = ON");
       const kept = raw.prepare("SELECT sql FROM sqlite_schema WHERE name = 'environments'").pluck().get() as string;
       raw.prepare("UPDATE sqlite_schema SET sql = ? WHERE name = 'environments'").run(kept.replace(/ STRICT$/, ""));
       raw.close();
-      const reopened = new Sqlite(path);
-      reopened.unsafeMode(true);
-      reopened.exec(sql);
+      const reopened = loosely(path);
+      tamper(reopened, sql);
       reopened.pragma("writable_schema = ON");
       reopened.prepare("UPDATE sqlite_schema SET sql = ? WHERE name = 'environments'").run(kept);
       reopened.close();
@@ -350,7 +388,10 @@ describe("a file that somebody else wrote", () => {
 
   it("with a duplicate key in its JSON is merged as the record its id names, and is not read directly", () => {
     const twice = `UPDATE trials SET candidate = replace(candidate, '"threads":1', '"threads":9,"threads":1')`;
-    const path = written("twice.db", "DROP TRIGGER trials_unchanged", twice);
+    const path = written("twice.db");
+    const raw = loosely(path);
+    tamper(raw, twice);
+    raw.close();
     expect(mergeDatabase(db, path)).toMatchObject({ added: { trials: 2 }, rejected: [] });
     expect(queryTrials(db)[0]?.candidate).toEqual(candidate());
     const direct = openDatabase(path, { readonly: true });

@@ -25,7 +25,7 @@ import {
   verifyDatabase,
 } from "../db/index.ts";
 import { TABLES } from "../db/rows.ts";
-import { CONV, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
+import { CONV, MACHINE, measured, newTrial, tamper, trial, workloadNamed, workshop } from "./support/database.ts";
 import fc from "./support/property.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -403,10 +403,11 @@ describe("verifying", () => {
     db.close();
     const raw = new Sqlite(shop.path("automap.db"));
     raw.pragma("foreign_keys = OFF");
-    raw.exec("DROP TRIGGER trials_unchanged; DROP TRIGGER workloads_unchanged; DROP TRIGGER runs_kept");
-    raw.exec("UPDATE trials SET median = median / 2 WHERE status = 'ok' AND run IS NOT NULL");
-    raw.exec("UPDATE workloads SET points = 5 WHERE operator = 'matmul'");
-    raw.exec("DELETE FROM runs");
+    tamper(
+      raw,
+      `UPDATE trials SET median = median / 2 WHERE status = 'ok' AND run IS NOT NULL;
+       UPDATE workloads SET points = 5 WHERE operator = 'matmul'; DELETE FROM runs`,
+    );
     raw.close();
     db = openDatabase(shop.path("automap.db"));
     const { problems } = verifyDatabase(db);

@@ -13,6 +13,7 @@ import { instantiate, operatorNamed } from "../operators/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type TuneOutcome, tuneComputation } from "../session/tune.ts";
 import { random } from "../tuner/random.ts";
+import { tamper } from "./support/database.ts";
 import { fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
 import { forgedLines, recordsIn } from "./support/forge.ts";
 import { requireCompiler } from "./support/packages.ts";
@@ -113,7 +114,7 @@ describe("a search in a database with forged trials of its own environment", () 
     importLines(db, forged());
     db.close();
     const raw = new Sqlite(hostile);
-    raw.exec("DROP TRIGGER trials_unchanged; UPDATE trials SET seal = lower(hex(randomblob(16)))");
+    tamper(raw, "UPDATE trials SET seal = lower(hex(randomblob(16)))");
     raw.close();
 
     const merged = withCalibration(at("merged.db"), compiler);

@@ -5,6 +5,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type Sqlite from "better-sqlite3";
 import type { Candidate } from "../../abstraction/candidate.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Trial } from "../../abstraction/trial.ts";
@@ -79,6 +80,17 @@ export function newTrial(microseconds: number, given: Partial<NewTrial> = {}): N
     conditions: WARM,
     ...given,
   };
+}
+
+/** Changes a file as something else than automap would, which leaves its triggers as they were. */
+export function tamper(sqlite: Sqlite.Database, work: string | (() => unknown)): void {
+  const triggers = sqlite
+    .prepare<[], { name: string; sql: string }>("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+    .all();
+  for (const { name } of triggers) sqlite.exec(`DROP TRIGGER ${name}`);
+  if (typeof work === "string") sqlite.exec(work);
+  else work();
+  for (const { sql } of triggers) sqlite.exec(sql);
 }
 
 /** A temporary directory and a function that removes it. */
