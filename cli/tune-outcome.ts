@@ -7,7 +7,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { operationsOf } from "../abstraction/time.ts";
-import { databaseOption } from "../db/index.ts";
+import { databaseOption, MEMORY } from "../db/index.ts";
 import type { CountedLoop } from "../perfmodel/counted-code.ts";
 import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
 import { counted, indent, percent, printTime } from "../report/text.ts";
@@ -34,7 +34,7 @@ const searchSchema = documentOf({
   status: z.enum(TUNE_STATUSES).meta({ description: "why the search ended" }),
   best: z
     .strictObject({
-      id: z.string().meta({ description: "of its record" }),
+      id: z.string().nullable().meta({ description: "of its record; null where it was kept nowhere" }),
       microseconds,
       interval: z.tuple([microseconds, microseconds]).meta({ description: "95 % within" }),
       processors: z.array(z.int()).nullable(),
@@ -312,8 +312,13 @@ function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWord
           : `${measurement.instructions} x ${best.kernel.promises}`,
       ],
     ]),
-    ...(outcome.unrecorded ? [] : ["", ...pasteLines(best, outcome.database, given)]),
+    ...(isKept(outcome) ? ["", ...pasteLines(best, outcome.database, given)] : []),
   ].join("\n");
+}
+
+/** Whether the winner's record can be read afterwards. */
+function isKept({ database, unrecorded }: Found): boolean {
+  return unrecorded === undefined && database !== MEMORY;
 }
 
 /** Commands to paste for the winner's record. */
@@ -361,7 +366,7 @@ function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {
     status: outcome.status,
     best: best
       ? {
-          id: best.id,
+          id: isKept(outcome) ? best.id : null,
           microseconds: best.measurement.median * 1e6,
           interval: [best.measurement.interval[0] * 1e6, best.measurement.interval[1] * 1e6],
           processors: best.measurement.ran?.cpus ?? null,

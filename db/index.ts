@@ -16,11 +16,13 @@ export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export {
   checkDatabase,
+  checkPlace,
   type Database,
   type OpenOptions,
   openDatabase,
 } from "./open.ts";
 export { STATUSES } from "./parse.ts";
+export { MEMORY } from "./place.ts";
 export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
   type CalibrationFilter,

@@ -21,7 +21,7 @@ import { availableParallelism } from "node:os";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
+import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Program } from "../network/program.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
@@ -121,14 +121,21 @@ const LEAST_GAIN = 0.001;
 /**
  * Tunes the tasks of a network. At least one task is searched, however little time there is.
  * @returns all tasks in the order of the network
- * @throws UsageError when no step of the network is a sum of products; EnvironmentError when kernels cannot be compiled or measured here
+ * @throws UsageError when no step of the network is a sum of products; EnvironmentError when kernels cannot be compiled or measured here;
+ * DatabaseError when the database cannot be written any more, such as on a full disk
  */
 export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
   if (!tasksOf(program).some(isTuned))
     throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
   const runner = options.search ? undefined : await runnerFor(options);
   try {
-    return await tuneOn(runner, program, options);
+    // Open from the first share to the last, so that a file which is deleted between two of them is noticed, and saved.
+    const db = openDatabase(options.database ?? DEFAULT_DATABASE);
+    try {
+      return await tuneOn(runner, db, program, options);
+    } finally {
+      db.close();
+    }
   } finally {
     await runner?.close();
   }
@@ -136,13 +143,14 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
 
 async function tuneOn(
   runner: Runner | CudaRunner | undefined,
+  db: Database,
   program: Program,
   options: TuneNetworkOptions,
 ): Promise<readonly TunedTask[]> {
   const { seconds, threads = 1, equal = false, exact = false, machine, signal } = options;
   const gpu = machine && isGpu(machine) ? machine : undefined;
   const started = Date.now();
-  const target = await targetFor(runner, options);
+  const target = await targetFor(runner, db, options);
   const { beside = gpu ? besideOnGpu() : 1 } = options;
   const forms = likelyForms(
     formsIn(program, exact || gpu !== undefined),
@@ -153,7 +161,7 @@ async function tuneOn(
   const tasks = tasksOf({ ...program, steps: every }).filter(isTuned);
   options.onTasks?.(tasks.length);
   const left = (): number => seconds - (Date.now() - started) / 1000;
-  const known = gpu ? knownOnGpu(runner, tasks, gpu, options) : [];
+  const known = gpu ? knownOnGpu(runner, db, tasks, gpu) : [];
   const states = tasks.map((task, i): State => {
     const cache = gpu ? "warm" : cacheOfTask(task, target);
     return { task, place: i + 1, cache, searched: false, beaten: false, best: known[i], fruitless: 0, over: false };
@@ -170,7 +178,7 @@ async function tuneOn(
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
-  const place = { of: states.length, left, search: options.search ?? searchOn(runner) };
+  const place = { of: states.length, left, db, search: options.search ?? searchOn(runner) };
   const waiting = byGainOnly ? [] : [...inOrder.entries()];
   await sideBySide(beside, async (goesOn) => {
     for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
@@ -232,18 +240,13 @@ async function sideBySide(count: number, work: (goesOn: () => boolean) => Promis
 /** Seconds of the best kernel of each task that was measured here. What imported records claim counts for nothing until it is measured. */
 function knownOnGpu(
   runner: Runner | CudaRunner | undefined,
+  db: Database,
   tasks: readonly Task[],
   gpu: Target,
-  { database }: TuneNetworkOptions,
 ): readonly (number | undefined)[] {
   if (!runner || !("device" in runner)) return [];
-  const db = openDatabase(database ?? DEFAULT_DATABASE);
-  try {
-    const records = { db, environment: gpuEnvironment(runner.device, gpu) };
-    return tasks.map(({ computation }) => recordedSeconds(computation, records, { threads: 1, onGpu: true }));
-  } finally {
-    db.close();
-  }
+  const records = { db, environment: gpuEnvironment(runner.device, gpu) };
+  return tasks.map(({ computation }) => recordedSeconds(computation, records, { threads: 1, onGpu: true }));
 }
 
 /** @throws EnvironmentError when there is no compiler or GPU */
@@ -256,21 +259,16 @@ async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<
 /** The rates of this CPU's memories as `network emit` uses them: those of its calibration, which is made first. */
 async function targetFor(
   runner: Runner | CudaRunner | undefined,
-  { database, signal, onNotice = () => undefined }: TuneNetworkOptions,
+  db: Database,
+  { signal, onNotice = () => undefined }: TuneNetworkOptions,
 ): Promise<ModelTarget> {
-  // A file that is not a database is no error of a task.
-  const db = openDatabase(database ?? DEFAULT_DATABASE);
-  try {
-    if (!runner || "device" in runner) return modelTarget(nativeTarget());
-    const environment = environmentOf(runner);
-    // When it fails, the searches request it again and report why.
-    await calibrationFor(db, environment, INTRINSICS, runner, onNotice, { ...(signal && { signal }) }).catch(
-      () => undefined,
-    );
-    return targetOfForms({ db, environment });
-  } finally {
-    db.close();
-  }
+  if (!runner || "device" in runner) return modelTarget(nativeTarget());
+  const environment = environmentOf(runner);
+  // When it fails, the searches request it again and report why.
+  await calibrationFor(db, environment, INTRINSICS, runner, onNotice, { ...(signal && { signal }) }).catch(
+    () => undefined,
+  );
+  return targetOfForms({ db, environment });
 }
 
 /** Tasks whose spaces, inputs and expected results stay in memory for their next shares: 50 MB each for large layers. */
@@ -289,6 +287,7 @@ const workOf = ({ multiplyAdds, steps }: Task): number => multiplyAdds * steps.l
 interface SharedPlace {
   readonly of: number;
   readonly left: () => number;
+  readonly db: Database;
   readonly search: typeof tuneComputation;
 }
 
@@ -313,10 +312,11 @@ async function share(
     onShare,
     onNotice,
   }: TuneNetworkOptions,
-  { of, left, search }: SharedPlace,
+  { of, left, db, search }: SharedPlace,
 ): Promise<void> {
   const { task, place, cache, best: before } = state;
   const { computation, operator } = task;
+  checkPlace(db, "its tasks were tuned");
   const outcome = await search(
     { computation, ...(operator && { parameters: operator.parameters }) },
     {
@@ -332,7 +332,12 @@ async function share(
       ...(signal && { signal }),
       ...(onNotice && { onNotice }),
     },
-  ).catch((error: unknown): Failure => ({ status: "failed", because: reasonOf(error) }));
+  ).catch((error: unknown): Failure => {
+    // What is wrong with the database is no fault of this task, and the others would fail like it.
+    if (error instanceof DatabaseError) throw error;
+    return { status: "failed", because: reasonOf(error) };
+  });
+  checkPlace(db, "its tasks were tuned");
   const found = "best" in outcome ? outcome.best?.measurement.median : undefined;
   const best = before === undefined ? found : Math.min(before, found ?? before);
   // How much more than a first kernel may be found, nothing tells.
