@@ -5,12 +5,13 @@ import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { NOISE_VERDICTS } from "../abstraction/noise.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { operationsOf } from "../abstraction/time.ts";
 import { databaseOption, MEMORY } from "../db/index.ts";
 import type { CountedLoop } from "../perfmodel/counted-code.ts";
 import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
-import { counted, indent, percent, printTime } from "../report/text.ts";
+import { indent, percent, printTime } from "../report/text.ts";
 import type { Unanswered } from "../session/answers-in-time.ts";
 import { mainLoop } from "../session/counted-code.ts";
 import { COUNTED_POOL, offlineCompiler, type Ranked, rankCounted } from "../session/counted-ranking.ts";
@@ -66,6 +67,7 @@ const searchSchema = documentOf({
     .nullable()
     .meta({ description: "set where the expected results were not computed in time, so that nothing was measured" }),
   decided: z.boolean().meta({ description: "whether finals decided; false where Ctrl-C left no time for them" }),
+  noise: z.enum(NOISE_VERDICTS).meta({ description: "how reliable the measurements are; noisy: they say little" }),
   waitedSeconds: z.number().meta({ description: "of these, waiting for a core that another search used" }),
   database: z.string(),
 });
@@ -330,13 +332,8 @@ function pasteLines({ id }: TunedKernel, database: string, given: Partial<TuneWo
   ];
 }
 
-/** Below this share, the load of other programs is that of the operating system itself. */
-const QUIET_LOAD = 0.03;
-
-/** Other activity on the machine, where it matters for the measurements. */
-function surroundings({ best, trials, waitedSeconds, enumerationCut: cut, finalsCut }: Found): string[] {
-  const loads = trials.flatMap(({ measurement }) => measurement.ran?.load ?? []);
-  const disturbed = loads.filter((load) => load > QUIET_LOAD);
+/** How reliable the measurements are, and what else was at work on the machine. */
+function surroundings({ best, noise, waitedSeconds, enumerationCut: cut, finalsCut }: Found): string[] {
   const ran = best?.measurement.ran;
   const where =
     ran && `${finalsCut ? "measured" : "finals"} on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
@@ -346,11 +343,7 @@ function surroundings({ best, trials, waitedSeconds, enumerationCut: cut, finals
       ? [`not every mapping was looked at: the time cut enumeration short at ${cut.done} of ${cut.of} ${cut.what}`]
       : []),
     ...(waitedSeconds >= 1 ? [`waited ${waitedSeconds.toFixed(1)} s for other searches to let go of a core`] : []),
-    ...(disturbed.length > 0
-      ? [
-          `other programs took up to ${percent(Math.max(...disturbed))} of the processor while ${disturbed.length} of ${counted(loads.length, "kernel")} ${disturbed.length === 1 ? "was" : "were"} timed: those times say less`,
-        ]
-      : []),
+    ...(noise && noise.verdict !== "unknown" ? [`${noise.verdict}: ${noise.meaning}`] : []),
     ...(finalsCut && best
       ? [
           "no finals: the fastest kernel that is recorded here, of this search or an earlier one, as it was measured then",
@@ -386,6 +379,7 @@ function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {
       ? { needs: outcome.unanswered.needs ?? null, limit: outcome.unanswered.limit }
       : null,
     decided: best !== undefined && outcome.finalsCut !== true,
+    noise: outcome.noise?.verdict ?? "unknown",
     waitedSeconds,
     database,
   };

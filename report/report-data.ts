@@ -7,6 +7,7 @@
 import type { GridSchedule, LaneDataflow, LaneTransform } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import type { NoiseVerdict } from "../abstraction/noise.ts";
 import type { DeviceClock, LevelCost } from "../abstraction/trial.ts";
 import type { DecisionShare } from "./importance.ts";
 
@@ -186,7 +187,7 @@ export interface EnvironmentFacts {
 
 /** How reliable the measurements are. */
 export interface Noise {
-  readonly verdict: "quiet" | "usable" | "noisy" | "unknown";
+  readonly verdict: NoiseVerdict;
   /** The conclusion, as a sentence. */
   readonly meaning: string;
   readonly facts: readonly (readonly [name: string, value: string, remark: string])[];

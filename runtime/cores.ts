@@ -13,6 +13,7 @@
 import { setMaxListeners } from "node:events";
 import { setTimeout } from "node:timers/promises";
 import { UsageError } from "../abstraction/error.ts";
+import { DISTURBING_LOAD } from "../abstraction/noise.ts";
 import { type Lock, LockError, tryLock, untilFree } from "./lock.ts";
 import { type Core, coresHere, processorsOf } from "./processor.ts";
 
@@ -63,9 +64,6 @@ const SILENT_MS = 1000;
 const AGAIN_MS = 20_000;
 /** After releasing a core that others wait for, a process leaves it to them for this long. */
 const POLITE_MS = 20;
-/** A core of which other programs took a larger share is chosen last next time. */
-const DISTURBED = 0.1;
-
 /** Options for work on cores: the cores to use, or who is told about waits. */
 export interface CoreOptions extends Pick<SharingOptions, "onWait"> {
   /** By default shared with every process on this machine. */
@@ -110,7 +108,8 @@ class Sharing implements Cores {
     const held = await this.take(Math.min(threads, eligible.length), eligible, "measures");
     try {
       const result = await work(processorsOf([...held.keys()], threads));
-      const keep = (result.load ?? 0) <= DISTURBED;
+      // A core that others disturb is chosen last next time.
+      const keep = (result.load ?? 0) <= DISTURBING_LOAD;
       const others = this.order.filter((core) => !held.has(core));
       this.order = keep ? [...held.keys(), ...others] : [...others, ...held.keys()];
       return result;

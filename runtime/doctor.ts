@@ -6,10 +6,11 @@
 
 import { freemem, totalmem } from "node:os";
 import { EnvironmentError } from "../abstraction/error.ts";
+import { noiseVerdict } from "../abstraction/noise.ts";
 import { wordsAskedFor } from "../targets/features.ts";
 import { findCompiler } from "./compiler.ts";
 import { findDisassembler } from "./disassembly.ts";
-import { createRunner } from "./measure.ts";
+import { type Baseline, createRunner } from "./measure.ts";
 import {
   clockSource,
   coresHere,
@@ -30,8 +31,6 @@ export interface Finding {
   readonly remedy?: string;
 }
 
-/** The largest spread of the baseline on a machine that is quiet enough for small differences. */
-const QUIET_SPREAD = 0.05;
 const LEAST_MEMORY_GIB = 2;
 
 export interface ExamineOptions {
@@ -172,21 +171,32 @@ function findGovernor(): Finding {
     : { ...common, status: "doubtful", detail: governors.join(", "), remedy: "cpupower frequency-set -g performance" };
 }
 
+const NOISE = { subject: "noise", why: "differences smaller than the noise need interleaved repeats" } as const;
+
 async function findNoise(options: Parameters<typeof createRunner>[0]): Promise<Finding> {
-  const common = { subject: "noise", why: "differences smaller than the spread need interleaved repeats" };
   const made = await createRunner(options);
-  if (made.status === "environment") return { ...common, status: "missing", detail: made.what, remedy: made.remedy };
+  if (made.status === "environment") return { ...NOISE, status: "missing", detail: made.what, remedy: made.remedy };
   try {
-    const { samples, median } = await made.runner.baseline();
-    const spread = samples.reduce((sum, sample) => sum + Math.abs(sample - median), 0) / samples.length / median;
-    const detail = `the baseline takes ${(median * 1000).toFixed(2)} ms, off by ${(100 * spread).toFixed(1)} % on average`;
-    return spread <= QUIET_SPREAD
-      ? { ...common, status: "ok", detail }
-      : { ...common, status: "doubtful", detail, remedy: "end other programs while tuning" };
+    return noiseFinding(await made.runner.baseline());
   } catch (error) {
     if (!(error instanceof EnvironmentError)) throw error;
-    return { ...common, status: "missing", detail: error.problem.what, remedy: error.problem.remedy };
+    return { ...NOISE, status: "missing", detail: error.problem.what, remedy: error.problem.remedy };
   } finally {
     await made.runner.close();
   }
+}
+
+/** The verdict on the machine now, by its baseline. */
+export function noiseFinding({ samples, median, interval: [low, high], load }: Baseline): Finding {
+  const spread = samples.reduce((sum, sample) => sum + Math.abs(sample - median), 0) / samples.length / median;
+  const { verdict } = noiseVerdict({
+    widths: [Math.max(spread, (high - low) / median)],
+    loads: load === undefined ? [] : [load],
+  });
+  const off = `the baseline takes ${(median * 1000).toFixed(2)} ms, off by ${(100 * spread).toFixed(1)} % on average`;
+  const taken = load === undefined ? "" : `, while other programs took ${(100 * load).toFixed(1)} % of the processor`;
+  const detail = `${verdict}: ${off}${taken}`;
+  return verdict === "noisy"
+    ? { ...NOISE, status: "doubtful", detail, remedy: "end other programs while tuning" }
+    : { ...NOISE, status: "ok", detail };
 }

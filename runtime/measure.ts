@@ -38,6 +38,13 @@ import { referenceFiles } from "./reference-files.ts";
 import { type Summary, summarise } from "./statistics.ts";
 import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
 
+/** The time of a fixed small workload, and under what load it was taken. */
+export interface Baseline extends Summary {
+  readonly samples: readonly number[];
+  /** Share of the processor that other programs took. */
+  readonly load: number | undefined;
+}
+
 export interface MeasureOptions {
   /** The approximate total time of a kernel's batches. */
   readonly budgetSeconds?: number;
@@ -121,7 +128,7 @@ export interface Runner {
     options?: MeasureOptions,
   ) => Promise<readonly Measurement[]>;
   /** Times a fixed small workload. If its time changes, the machine has changed. */
-  readonly baseline: () => Promise<Summary & { readonly samples: readonly number[] }>;
+  readonly baseline: () => Promise<Baseline>;
   /** Stops running work and deletes this runner's own files. Compiled kernels stay. */
   readonly close: () => Promise<void>;
 }
@@ -320,12 +327,12 @@ class LocalRunner implements Runner {
     }
   }
 
-  async baseline(): Promise<Summary & { readonly samples: readonly number[] }> {
+  async baseline(): Promise<Baseline> {
     const verdicts = await this.run({ arguments: [], sets: [], kernels: [] }, { budgetSeconds: 0.05 });
     const verdict = verdicts.get(0);
     if (verdict?.status !== "timed")
       throw new Error(`internal: the baseline ended as ${verdict?.status}: ${verdict?.log}`);
-    return { samples: verdict.samples, ...summarise(verdict.samples, this.seed) };
+    return { samples: verdict.samples, ...summarise(verdict.samples, this.seed), load: verdict.ran.load };
   }
 
   async close(): Promise<void> {

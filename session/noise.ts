@@ -1,29 +1,31 @@
 /**
- * @file The noise of a set of trials, computed from their raw samples.
+ * @file The noise of a set of trials, computed from their raw samples and the conditions they were measured under.
  *
  *     interval    how wide the 95 % interval of a median is, as a share of it
  *     drift       the median of the second half of a trial's batches over that of the first: a machine that heats, or is shared
  *     again       the same candidate measured again, in finals or in another run: what the samples of one measurement cannot see
+ *     taken       the share of the processor that other programs took
  */
 
 import { candidateKey } from "../abstraction/candidate.ts";
+import { noiseVerdict, quantile } from "../abstraction/noise.ts";
 import type { TrialRecord } from "../db/index.ts";
 import type { Noise } from "../report/report-data.ts";
-import { percent } from "../report/text.ts";
-
-/** Limits of a quiet set: widths, drifts and repeats must be below `half` for half of the trials, and below `most` for nine in ten. */
-const QUIET = { half: 0.01, most: 0.05 };
-const USABLE = { half: 0.05, most: 0.2 };
+import { counted, percent } from "../report/text.ts";
+import { isTimed, type TimedRecord } from "./report-trials.ts";
 
 export function noiseOf(trials: readonly TrialRecord[]): Noise {
-  const timed = trials.flatMap(({ measurement: m }) => (m.status === "ok" ? [m] : []));
+  const timed = trials.filter(isTimed);
   if (timed.length === 0) return { verdict: "unknown", meaning: "no trial was timed", facts: [] };
-  const widths = timed.map(({ interval: [low, high], median }) => (high - low) / median);
-  const drifts = timed.flatMap(({ samples }) => (samples.length < 8 ? [] : [Math.abs(driftOf(samples))]));
-  const repeats = repeatsOf(trials);
-  const worst = (share: number): number => Math.max(...[widths, drifts, repeats].map((of) => quantile(of, share)));
-  const within = ({ half, most }: typeof QUIET): boolean => worst(0.5) < half && worst(0.9) < most;
-  const verdict = within(QUIET) ? "quiet" : within(USABLE) ? "usable" : "noisy";
+  const widths = timed.map(({ measurement: { interval, median } }) => (interval[1] - interval[0]) / median);
+  const drifts = timed.flatMap(({ measurement: { samples } }) =>
+    samples.length < 8 ? [] : [Math.abs(driftOf(samples))],
+  );
+  const repeats = repeatsOf(timed);
+  const loads = timed.flatMap(({ conditions }) => conditions.load ?? []);
+  const clocks = timed.flatMap(({ conditions }) => conditions.clock ?? []);
+  const throttled = clocks.filter((clock) => clock.throttled.length > 0);
+  const judged = noiseVerdict({ widths, drifts, repeats, loads, throttled: throttled.length });
   const row = (name: string, values: readonly number[], remark: string): readonly [string, string, string] => [
     name,
     values.length === 0
@@ -32,8 +34,15 @@ export function noiseOf(trials: readonly TrialRecord[]): Noise {
     `${remark} (${values.length})`,
   ];
   return {
-    verdict,
-    meaning: `half of the trials are good to ${percent(worst(0.5))}, nine in ten to ${percent(worst(0.9))}; smaller differences are noise`,
+    verdict: judged.verdict,
+    meaning: [
+      `half of the trials are good to ${percent(judged.half)}, nine in ten to ${percent(judged.most)}`,
+      "smaller differences are noise",
+      ...loadText(judged.disturbed, loads.length),
+      ...(throttled.length === 0
+        ? []
+        : [`the GPU's clock was throttled in ${throttled.length} of ${counted(clocks.length, "trial")}`]),
+    ].join("; "),
     facts: [
       row("width of the 95 % interval", widths, "of the median, trials"),
       row("drift within a trial", drifts, "second half of its batches against the first, trials of 8 batches or more"),
@@ -42,8 +51,18 @@ export function noiseOf(trials: readonly TrialRecord[]): Noise {
         repeats,
         "the same kernel in finals or in another run, slowest over fastest, less 1; kernels",
       ),
+      row("taken by other programs", loads, "of the processors that a trial ran on, trials"),
     ],
   };
+}
+
+/** How much of the processor other programs took, where they took more than the operating system itself does. */
+function loadText(disturbed: readonly number[], of: number): string[] {
+  if (disturbed.length === 0) return [];
+  const were = disturbed.length === 1 ? "was" : "were";
+  return [
+    `other programs took up to ${percent(Math.max(...disturbed))} of the processor while ${disturbed.length} of ${counted(of, "kernel")} ${were} timed: those times say less`,
+  ];
 }
 
 /** How a GPU's clock varied while trials were timed; empty when no clock was recorded. */
@@ -71,19 +90,12 @@ function driftOf(samples: readonly number[]): number {
   return quantile(samples.slice(half), 0.5) / quantile(samples.slice(0, half), 0.5) - 1;
 }
 
-function repeatsOf(trials: readonly TrialRecord[]): number[] {
+function repeatsOf(trials: readonly TimedRecord[]): number[] {
   const medians = new Map<string, number[]>();
   for (const { workload, environment, conditions, candidate, measurement: m } of trials) {
-    if (m.status !== "ok") continue;
     const { threads, cache } = conditions;
     const key = JSON.stringify([workload.computation, environment.id, threads, cache, candidateKey(candidate)]);
     medians.set(key, [...(medians.get(key) ?? []), m.median]);
   }
   return [...medians.values()].flatMap((all) => (all.length < 2 ? [] : [Math.max(...all) / Math.min(...all) - 1]));
-}
-
-/** The quantile at a share; 0 for an empty list. */
-function quantile(values: readonly number[], share: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
 }

@@ -31,10 +31,12 @@ import {
   endRun,
   type NewRun,
   openDatabase,
+  queryTrials,
   recordClock,
   WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
+import type { Noise } from "../report/report-data.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { following, isDoneBefore } from "../runtime/until.ts";
@@ -51,6 +53,7 @@ import { decide, type TunedKernel } from "./finals.ts";
 import type { Consent } from "./imported.ts";
 import { all, measuredInTime } from "./measured-in-time.ts";
 import { checkMemory } from "./memory.ts";
+import { noiseOf } from "./noise.ts";
 import { type Learnt, type Preparations, taughtBy } from "./prepared-space.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { storeIn } from "./store.ts";
@@ -134,6 +137,8 @@ export type TuneOutcome =
       /** Seconds of the search spent waiting for another search to release a core. */
       readonly waitedSeconds: number;
       readonly database: string;
+      /** How reliable its measurements are. Absent when it was stopped before the first. */
+      readonly noise?: Noise;
       /** Where the time limit cut enumeration short; later mappings were not considered. Absent when enumeration was complete. */
       readonly enumerationCut?: Step;
       /** Set when the expected results of kernels were not computed in time. Nothing was verified then, and so nothing was measured. */
@@ -386,6 +391,7 @@ async function searchPrepared(
       seconds: (Date.now() - started) / 1000,
       waitedSeconds: place.waited(),
       database: db.path,
+      noise: noiseOf(queryTrials(db, { run })),
       ...(cut && { enumerationCut: cut.at }),
       ...(decided.isCut && { finalsCut: true }),
       ...(unrecorded ? { unrecorded } : {}),
