@@ -74,11 +74,20 @@ export class Place {
       try {
         copyTo(sqlite, copy);
         this.rescued = copy;
+        this.dropLogs();
         return `all that it held, and what was measured since, is in ${copy}: move it back, or go on with${databaseOption(copy)}`;
       } catch (error) {
         failure = error;
       }
     return `what it held could not be saved: ${reasonOf(failure)}`;
+  }
+
+  /** Deletes the log and its index where the file itself is gone: another file of this name, as the copy moved back, would be spoilt by them. */
+  private dropLogs(): void {
+    if (this.opened[0] === identityOf(this.path)) return;
+    filesOf(this.path).forEach((name, i) => {
+      if (i > 0 && this.opened[i] !== undefined && this.opened[i] === identityOf(name)) rmSync(name);
+    });
   }
 }
 

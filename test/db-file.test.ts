@@ -317,6 +317,22 @@ describe("a file that is deleted or replaced while it is open", () => {
     expect(readdirSync(shop.path("")).filter((name) => name.includes("partial"))).toEqual([]);
   });
 
+  it.each([false, true])("can be moved back, whether or not the writer ends properly: %s", (ends) => {
+    const kept = [60, 61, 63].map((time) => recordTrial(db, newTrial(time)));
+    // What the log holds now are some pages of a file whose others differ.
+    db.sqlite.pragma("wal_checkpoint(TRUNCATE)");
+    kept.push(recordTrial(db, newTrial(65)), trialId(third));
+    rmSync(shop.path("automap.db"));
+    expect(told(() => recordTrial(db, third))).toContain("move it back");
+    if (ends) db.close();
+    renameSync(shop.path(RESCUED), shop.path("automap.db"));
+    expect(idsIn("automap.db").toSorted()).toEqual(kept.toSorted());
+    const again = openDatabase(shop.path("automap.db"));
+    recordTrial(again, newTrial(64));
+    again.close();
+    expect(idsIn("automap.db")).toHaveLength(6);
+  });
+
   it("keeps an earlier copy", () => {
     writeFileSync(shop.path(RESCUED), "earlier");
     recordTrial(db, newTrial(60));
