@@ -1,3 +1,6 @@
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defineConfig } from "vitest/config";
@@ -6,14 +9,45 @@ import { defineConfig } from "vitest/config";
 const ALONE = "test/{natives,own-intrinsics,examples,session}";
 const QUICK = "test/**/*.test.ts";
 const LONG = "test/**/*.long.test.ts";
+const DEEP = "test/**/*.deep.test.ts";
+
+/** Of so many deep files a run takes one: which, changes with the commit. */
+const DEEP_SHARE = 6;
+
+/**
+ * The deep files of this run: those of the seed, which is the commit or AUTOMAP_DEEP. All of them with AUTOMAP_DEEP=all, in their long form
+ * (AUTOMAP_SLOW=1), and where files are named.
+ */
+function deepFiles(): string[] {
+  const seed = process.env["AUTOMAP_DEEP"] ?? commit();
+  const rank = (file: string): string => createHash("sha256").update(`${seed} ${file}`).digest("hex");
+  const files = readdirSync("test").filter((file) => file.endsWith(".deep.test.ts"));
+  const isNamed = process.argv.slice(2).some((word) => word.includes(".test.ts"));
+  const isWhole = isNamed || seed === "all" || process.env["AUTOMAP_SLOW"] === "1";
+  const drawn = files.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1));
+  return drawn.slice(0, isWhole ? files.length : Math.ceil(files.length / DEEP_SHARE)).map((file) => `test/${file}`);
+}
+
+/** The newest commit, or nothing where this is no clone. */
+function commit(): string {
+  try {
+    return execFileSync("git", ["rev-parse", "HEAD"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
+  } catch {
+    return "";
+  }
+}
 
 export default defineConfig({
   test: {
     projects: [
       // Files share what they import: nothing they import keeps state that another could see, and a quarter of the time was importing.
-      { extends: true, test: { name: "quick", include: [QUICK], exclude: [LONG, `${ALONE}.test.ts`], isolate: false } },
+      {
+        extends: true,
+        test: { name: "quick", include: [QUICK], exclude: [LONG, DEEP, `${ALONE}.test.ts`], isolate: false },
+      },
       { extends: true, test: { name: "quick alone", include: [`${ALONE}.test.ts`] } },
       { extends: true, test: { name: "long", include: [LONG], exclude: [`${ALONE}.long.test.ts`], isolate: false } },
+      { extends: true, test: { name: "deep", include: deepFiles(), isolate: false } },
       { extends: true, test: { name: "long alone", include: [`${ALONE}.long.test.ts`] } },
     ],
     // What TypeScript becomes is kept for the next run: a tenth of the time was that.

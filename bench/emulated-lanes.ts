@@ -7,7 +7,7 @@
  *     node dist/bench/emulated-lanes.js --only ssam             or designs
  *     node dist/bench/emulated-lanes.js --nvcc sm_90            also compiles the CUDA sources with nvcc
  *
- * Takes minutes; `test/codegen-lanes-designs.long.test.ts` runs a sample.
+ * Takes minutes; `test/codegen-lanes-designs.deep.test.ts` runs a sample.
  */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

@@ -129,7 +129,7 @@ const reaches = new Map(readLines<Reach>("reach.jsonl").map((reach) => [reach.fi
 const verdicts = readLines<Verdict>("verdicts.jsonl");
 const tests = files.filter((file) => /^test\/[^/]*\.test\.ts$/.test(file)).sort();
 for (const isLong of values.quick ? [false] : [false, true]) {
-  const these = tests.filter((file) => isLong === file.includes(".long."));
+  const these = tests.filter((file) => isLong === /\.(long|deep)\./.test(file));
   await noteReaches(these);
   // What few files reach is soon judged.
   const filesOf = (mutant: number): number => these.filter((f) => reaches.get(f)?.mutants.includes(mutant)).length;

@@ -1,6 +1,6 @@
 /**
  * @file One candidate in five languages: golden files side by side, each equal to the equation; what a language cannot say is refused with its reason.
- * Designs on lanes stand beside one another in codegen-lanes.long.test.ts.
+ * Designs on lanes stand beside one another in codegen-lanes.deep.test.ts.
  */
 
 import { describe, expect, it } from "vitest";

@@ -1,6 +1,6 @@
 /**
  * @file Windows whose rows come as lines in registers: what a block loads and shifts, the ends of rows, the refusals,
- * and the results between guard pages. Random ones stand in drawn-lanes.long.test.ts.
+ * and the results between guard pages. Random ones stand in drawn-lanes.deep.test.ts.
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

@@ -1,6 +1,6 @@
 /**
  * @file Windows of f16 on warps, two elements in a register: how they read, what is refused, what a search takes, and
- * results under emulation. Random ones stand in drawn-lanes.long.test.ts ("windows as CUDA").
+ * results under emulation. Random ones stand in drawn-lanes.deep.test.ts ("windows as CUDA").
  */
 
 import { describe, expect, it } from "vitest";

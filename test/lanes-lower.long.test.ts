@@ -1,6 +1,6 @@
 /**
  * @file Lane kernels against the equation they come from: every dataflow, every stencil, filters 2 to 20, tails of
- * every size; random ones in drawn-lanes.long.test.ts.
+ * every size; random ones in drawn-lanes.deep.test.ts.
  */
 
 import { describe, expect, it } from "vitest";

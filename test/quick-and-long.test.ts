@@ -1,6 +1,6 @@
 /**
- * @file Every file of tests is a quick or a long one; `npm run check` runs the quick ones of every folder, `npm test`
- * and CI run all.
+ * @file Every file of tests is a quick, a long or a deep one. `npm run check` runs the quick ones of every folder; `npm test` and CI run
+ * the long ones too, and a sample of the deep ones.
  */
 
 import { execFileSync } from "node:child_process";
@@ -12,36 +12,54 @@ const read = (name: string): string => readFileSync(name, "utf8");
 const { scripts } = JSON.parse(read("package.json")) as { readonly scripts: Readonly<Record<string, string>> };
 
 /** `[quick] test/time.test.ts`, as Vitest lists what it would run. */
-function listed(...options: readonly string[]): { readonly project: string; readonly file: string }[] {
+function listed(deep: string, ...options: readonly string[]): { readonly project: string; readonly file: string }[] {
   // A Vitest that runs within another would take itself for a worker of that one.
-  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(VITEST|TEST$)/.test(name)));
+  const around = Object.entries(process.env).filter(([name]) => !/^(VITEST|TEST$|AUTOMAP_SLOW$)/.test(name));
+  const env = { ...Object.fromEntries(around), AUTOMAP_DEEP: deep };
   const words = ["node_modules/vitest/vitest.mjs", "list", "--filesOnly", ...options];
   const text = execFileSync(process.execPath, words, { env, encoding: "utf8" });
   return [...text.matchAll(/^\[(.*?)\] (test\/\S+)$/gm)].map(([, project = "", file = ""]) => ({ project, file }));
 }
 
 const isTest = (name: string): boolean => name.endsWith(".test.ts");
-const isLong = (name: string): boolean => name.endsWith(".long.test.ts");
+const kindOf = (name: string): string => /\.(long|deep)\.test\.ts$/.exec(name)?.[1] ?? "quick";
 const files = testFiles().filter(isTest).sort();
-const quick = files.filter((name) => !isLong(name));
+const quick = files.filter((name) => kindOf(name) === "quick");
+const deep = files.filter((name) => kindOf(name) === "deep");
 const filesOf = (list: ReturnType<typeof listed>): string[] => list.map(({ file }) => file).sort();
 
 describe("the files of tests", () => {
-  it("belong each to one project, quick or long as the file's name says", () => {
-    const all = listed();
+  it("belong each to one project, as the file's name says", () => {
+    const all = listed("all");
     expect(filesOf(all)).toEqual(files);
-    expect(all.filter(({ project, file }) => isLong(file) !== project.startsWith("long"))).toEqual([]);
+    expect(all.filter(({ project, file }) => project.split(" ", 1)[0] !== kindOf(file))).toEqual([]);
   });
 
-  it("are run by `npm run check` if quick, and all by `npm test`", () => {
+  it("are run by `npm run check` if quick", () => {
     const option = /vitest run (--project='[^']+');/.exec(scripts["check"] ?? "")?.[1]?.replaceAll("'", "") ?? "";
-    expect(filesOf(listed(option))).toEqual(quick);
-    expect(scripts["test"]).toBe("vitest run");
+    expect(filesOf(listed("all", option))).toEqual(quick);
   });
 
-  it("are all run by CI and by the command that README.md names", () => {
+  it("are run by `npm test` unless deep; of those a sixth, another with another seed", () => {
+    expect(scripts["test"]).toBe("vitest run");
+    const runs = ["1", "2", "1"].map((seed) => filesOf(listed(seed)));
+    const drawn = runs.map((run) => run.filter((file) => kindOf(file) === "deep"));
+    expect(runs.map((run) => run.filter((file) => kindOf(file) !== "deep"))).toEqual(
+      runs.map(() => files.filter((file) => kindOf(file) !== "deep")),
+    );
+    expect(drawn.map(({ length }) => length)).toEqual(drawn.map(() => Math.ceil(deep.length / 6)));
+    expect(drawn[0]).toEqual(drawn[2]);
+    expect(drawn[0]).not.toEqual(drawn[1]);
+  });
+
+  it("are run if named, deep ones too", () => {
+    const file = deep.at(-1) ?? "";
+    expect(listed("1", file)).toEqual([{ project: "deep", file }]);
+  });
+
+  it("are run by CI as by the command that README.md names", () => {
     expect(read(".ci/run")).toMatch(/^npm test 2>&1/m);
-    expect(read("README.md")).toContain("`npm test` runs every test.");
+    expect(read("README.md")).toContain("`npm test` runs the tests");
   });
 
   it("reach every folder of sources, even the quick ones alone", () => {
@@ -54,7 +72,10 @@ describe("the files of tests", () => {
   it("exist wherever a page or a comment names one", () => {
     const pages = readdirSync("docs").flatMap((page) => (page.endsWith(".md") ? [`docs/${page}`] : []));
     const named = [...sourceFiles(), ...files, ...pages, "CONTRIBUTING.md"].flatMap((from) =>
-      [...readSource(from).matchAll(/(?<![\w-])test\/[\w-]+(?:\.long)?\.test\.ts/g)].map(([file]) => ({ from, file })),
+      [...readSource(from).matchAll(/(?<![\w-])test\/[\w-]+(?:\.long|\.deep)?\.test\.ts/g)].map(([file]) => ({
+        from,
+        file,
+      })),
     );
     expect(named.length).toBeGreaterThan(20);
     expect(named.filter(({ file }) => !existsSync(file))).toEqual([]);

@@ -1,6 +1,6 @@
 /**
  * @file Results that refer to themselves: their notation, refusals and legal transforms; random lowerings are in
- * drawn-lanes.long.test.ts.
+ * drawn-lanes.deep.test.ts.
  */
 
 import { describe, expect, it } from "vitest";

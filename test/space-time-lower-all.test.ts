@@ -1,6 +1,6 @@
 /**
  * @file Every enumerated design of a 1-D convolution, run as lane nests; random ones of other computations stand in
- * drawn-lanes.long.test.ts.
+ * drawn-lanes.deep.test.ts.
  */
 
 import { describe, expect, it } from "vitest";

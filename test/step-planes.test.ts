@@ -1,6 +1,6 @@
 /**
  * @file Steps in time that take two planes of a star together, the second a row behind the first; random ones stand in
- * drawn-lanes.long.test.ts.
+ * drawn-lanes.deep.test.ts.
  */
 
 import { describe, expect, it } from "vitest";

@@ -1,6 +1,6 @@
 /**
  * @file Stencils in time: the notation, its refusals, and the candidates of a search; random schedules are in
- * drawn-lanes.long.test.ts.
+ * drawn-lanes.deep.test.ts.
  */
 
 import { describe, expect, it } from "vitest";

@@ -1,6 +1,6 @@
 /**
  * @file Designs by their transforms on the warps of a GPU: what a search chooses from, how they read on a whole warp and on a part of it, results
- * under emulation, and what is refused. Random ones stand in drawn-lanes.long.test.ts ("designs by their transforms as CUDA").
+ * under emulation, and what is refused. Random ones stand in drawn-lanes.deep.test.ts ("designs by their transforms as CUDA").
  */
 
 import { describe, expect, it } from "vitest";

@@ -1,6 +1,6 @@
 /**
  * @file Lanes of 16 bits: how they read in C++, refusals, what the searches take, and results between guard pages. Random
- * ones stand in drawn-lanes.long.test.ts.
+ * ones stand in drawn-lanes.deep.test.ts.
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

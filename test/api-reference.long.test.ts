@@ -1,6 +1,6 @@
 /**
  * @file docs/api/ is what TypeDoc makes of automap.ts now, every export says what it is, and so does every option. It takes a type check of
- * its own, so it is a slow test; `.ci/run` runs it. `npm run docs` brings the pages up to date.
+ * its own. `npm run docs` brings the pages up to date.
  */
 
 import { execFileSync } from "node:child_process";
@@ -33,7 +33,7 @@ const textsIn = (folder: string): Record<string, string> =>
       .map((name) => [name, readFileSync(join(folder, name), "utf8")]),
   );
 
-describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the API reference", () => {
+describe("the API reference", () => {
   beforeAll(() => {
     // It fails where an export has no comment, or a comment links to what is not exported.
     execFileSync("node_modules/.bin/typedoc", ["--out", pages, "--json", model], { stdio: "pipe" });

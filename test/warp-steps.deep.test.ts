@@ -1,4 +1,4 @@
-/** @file Stencils in time on the lanes of warps: right as CUDA; random ones are in drawn-lanes.long.test.ts. */
+/** @file Stencils in time on the lanes of warps: right as CUDA; random ones are in drawn-lanes.deep.test.ts. */
 
 import { describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";

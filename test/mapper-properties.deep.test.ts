@@ -30,7 +30,7 @@ import { type Astray, astrayOperands, findWitness } from "../mapper/match/witnes
 import { randomComputation, randomInputs, SMALL_INTRINSICS } from "./support/random-computation.ts";
 import { inFull } from "./support/slow.ts";
 
-/** Another seed looks elsewhere: `AUTOMAP_TEST_SEED=7 npx vitest run test/mapper-properties.long.test.ts`. */
+/** Another seed looks elsewhere: `AUTOMAP_TEST_SEED=7 npx vitest run test/mapper-properties.deep.test.ts`. */
 const SEED = Number(process.env["AUTOMAP_TEST_SEED"] ?? 1);
 const CASES = Number(process.env["AUTOMAP_TEST_CASES"] ?? inFull(2400, 600));
 

@@ -1,7 +1,7 @@
 /**
  * @file Texts of records beyond the parser: every text of a record, hostile, in every program and page that is made of records.
  *
- * The parser of records is not asked here (db-parse.long.test.ts is about it): a record is changed in memory. Either what is made of it is
+ * The parser of records is not asked here (db-parse.deep.test.ts is about it): a record is changed in memory. Either what is made of it is
  * refused, or it is the same program as of the honest record once comments and literals are taken away. Then all that was not refused
  * is built and run together, in a folder where a file would appear if any of it were obeyed.
  */

@@ -1,6 +1,6 @@
 /**
  * Designs on lanes by their transforms: those that do not fit say why; kernels of every dataflow are compiled and checked in every element. Random
- * ones stand in drawn-lanes.long.test.ts.
+ * ones stand in drawn-lanes.deep.test.ts.
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
