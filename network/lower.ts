@@ -8,6 +8,7 @@ import { suggestion, UsageError } from "../abstraction/error.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
 import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
+import { broughtToOpset7 } from "./operators/early.ts";
 import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
@@ -86,6 +87,7 @@ function lowerNode(
       hint: `automap network operators lists those that are; ${suggestion(node.op, NETWORK_OPERATORS)}`,
     });
   const lowering = new Lowering(node, opset, values, shared, lowerBodyWithin(node.name, opset, values, shared));
+  if (opset < 7) broughtToOpset7(lowering);
   const made = operator.lower(lowering);
   lowering.checkAllAsked(operator.harmless ?? []);
   for (const [place, name] of node.outputs.entries()) {

@@ -1,4 +1,4 @@
-/** @file Operators of opset 7 to 10 mean what ONNX's texts of these versions say. */
+/** @file Operators of opset 1 to 10 mean what ONNX's texts of these versions say. */
 
 import { describe, expect, it } from "vitest";
 import { UsageError } from "../abstraction/error.ts";
@@ -144,5 +144,51 @@ describe("a text that changed", () => {
   it("gives Scatter its later name", async () => {
     const one = { op: "Scatter", x: [3], more: [longs(1), floats(7)], attributes: { axis: 0 } };
     expect(await made({ ...one, opset: 9 }, [1, 2, 3])).toEqual([1, 7, 3]);
+  });
+});
+
+describe("before opset 7", () => {
+  const numbers = (shape: readonly number[]): Constant => ({
+    type: "f32",
+    shape,
+    values: Float32Array.from({ length: shape.reduce((all, n) => all * n, 1) }, (_, i) => 100 * (i + 1)),
+  });
+
+  it("the second operand stands at the axis that is named, or at the last ones", async () => {
+    const add = { op: "Add", x: [2, 3, 2], opset: 6 };
+    const at1 = { ...add, more: [numbers([3])], attributes: { broadcast: 1, axis: 1 } };
+    const expected = UP_TO_12.map((x) => x + 100 * (1 + (Math.floor(x / 2) % 3)));
+    expect(await made(at1, UP_TO_12)).toEqual(expected);
+    const last = { ...add, more: [numbers([2])], attributes: { broadcast: 1 } };
+    expect(await made(last, UP_TO_12)).toEqual(UP_TO_12.map((x) => x + 100 * (1 + (x % 2))));
+    expect(refused({ ...last, opset: 7 })).toBe("act (Add): the attribute broadcast is not supported in opset 7");
+    expect(refused({ ...at1, attributes: { broadcast: 1, axis: 3 } })).toMatch(/^act \(Add\): axis 3 of a tensor/);
+    expect(refused({ ...at1, more: [numbers([3, 2, 1])] })).toBe(
+      "act (Add): [3,2,1] does not fit into [2,3,2] at axis 1",
+    );
+  });
+
+  it("a slope of PRelu belongs to a channel", async () => {
+    const relu = { op: "PRelu", x: [1, 2, 2], more: [numbers([2])] };
+    expect(await made({ ...relu, opset: 6 }, [-1, 1, -1, -1])).toEqual([-100, 1, -200, -200]);
+    expect(await made({ ...relu, opset: 7 }, [-1, 1, -1, -1])).toEqual([-100, 1, -100, -200]);
+  });
+
+  it("it must be said that a network is not trained", async () => {
+    const dropout = { op: "Dropout", opset: 6, x: [2] };
+    expect(await made({ ...dropout, attributes: { is_test: 1 } }, [1, 2])).toEqual([1, 2]);
+    expect(refused(dropout)).toBe("act (Dropout): training is not supported");
+    expect(await made({ ...dropout, opset: 7 }, [1, 2])).toEqual([1, 2]);
+  });
+
+  it("an operator that meant something else is refused", async () => {
+    const concat = { op: "Concat", x: [1, 2], more: [numbers([1, 2])], attributes: { axis: 0 } };
+    expect(await made({ ...concat, opset: 4 }, [1, 2])).toEqual([1, 2, 100, 200]);
+    expect(refused({ ...concat, opset: 3 })).toBe(
+      "act (Concat): opset 3 is supported where it says what opset 4 says, and this operator was another",
+    );
+    const relu = { op: "Relu", x: [2], attributes: { consumed_inputs: [0] } };
+    expect(await made({ ...relu, opset: 1 }, [-1, 2])).toEqual([0, 2]);
+    expect(refused({ ...relu, opset: 7 })).toMatch(/the attribute consumed_inputs is not supported/);
   });
 });

@@ -17,7 +17,7 @@ import { miLstm } from "../../network/models/milstm.ts";
 import { mobilenetV1 } from "../../network/models/mobilenet.ts";
 import { resnet18 } from "../../network/models/resnet.ts";
 import { shufflenet } from "../../network/models/shufflenet.ts";
-import { OPSETS, parseOnnx } from "../../network/onnx/read.ts";
+import { parseOnnx } from "../../network/onnx/read.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 
 export interface BaseModel {
@@ -90,10 +90,7 @@ function casesOfOnnx(): readonly BaseModel[] {
     readdirSync(join(TESTDATA, group))
       .toSorted()
       .flatMap((name) => {
-        const model = fromBinary(ModelProtoSchema, readFileSync(join(TESTDATA, group, name, "model.onnx")));
-        for (const set of model.opsetImport)
-          if (set.domain === "" && set.version < OPSETS.least) set.version = BigInt(OPSETS.least);
-        const bytes = toBinary(ModelProtoSchema, model);
+        const bytes = readFileSync(join(TESTDATA, group, name, "model.onnx"));
         return isRead(bytes) ? [{ name, bytes: () => bytes }] : [];
       }),
   );

@@ -26,8 +26,8 @@ import type { Attribute, Body, Constant, Dimension, Graph, Input, Node } from ".
 import { withFile } from "./file.ts";
 import { checkTogether, constantOf, elementTypeOf, type Folder, numberOfLong } from "./tensor.ts";
 
-/** Supported versions of the operator definitions. */
-export const OPSETS = { least: 7, most: 23 } as const;
+/** Supported versions of the operator definitions. Operators that meant something else before opset 7 are refused there (operators/early.ts). */
+export const OPSETS = { least: 1, most: 23 } as const;
 /** A protobuf is smaller than 2 GiB; larger networks keep tensors in external files. */
 const MOST_BYTES = 2 ** 31 - 1;
 
@@ -93,10 +93,7 @@ function opsetOf({ opsetImport }: ModelProto, subject: string): number {
   const { least, most } = OPSETS;
   if (version < least || version > most)
     throw new UsageError(`${subject} uses opset ${own.version}; ${least} to ${most} are supported`, {
-      hint:
-        version < least
-          ? "export it again from its framework; onnx.version_converter.convert_version(model, 17) converts some of these"
-          : "export it for opset 23 or less: opset_version=23 in PyTorch",
+      hint: "export it for opset 23 or less: opset_version=23 in PyTorch",
     });
   return version;
 }
