@@ -16,10 +16,10 @@ import { type emitOptions, emitSchema } from "./network-documents.ts";
 import type { OpenedFor } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, say, showStatus } from "./output.ts";
 
-export async function emit({ gpu, opened }: OpenedFor, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
+export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
   const { program, choices } = await chosenFor(opened.program, given, gpu);
   const subject = networkSubject(program, choices, {
-    name: given.name,
+    name: given.name ?? name,
     threads: given.threads,
     gpu,
   });

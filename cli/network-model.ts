@@ -6,6 +6,7 @@
  */
 
 import { existsSync } from "node:fs";
+import { parse } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -16,6 +17,7 @@ import { MODELS } from "../network/models/index.ts";
 import { numbersFor } from "../network/numbers.ts";
 import { readOnnx, readTensor } from "../network/onnx/read.ts";
 import { toElement } from "../network/value.ts";
+import { packageNameFrom } from "../package/subject.ts";
 import type { OpenNetwork } from "../session/network.ts";
 import { checkThreads } from "../session/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
@@ -52,6 +54,8 @@ export function addModel(command: Command): Command {
 
 /** A network as it was read, with the sizes and constants given for it. */
 interface ReadModel {
+  /** Of its package: the file's, since exporters call most networks the same. */
+  readonly name: string;
   readonly graph: Graph;
   readonly options: LowerOptions;
 }
@@ -77,12 +81,14 @@ function readModel(word: string, { dim, constant }: z.infer<typeof modelOptions>
     });
   if (!build) {
     const graph = readOnnx(word);
-    return { graph, options: { dims, constants: constantsFor(graph) } };
+    const name = packageNameFrom(parse(word).name);
+    return { name, graph, options: { dims, constants: constantsFor(graph) } };
   }
   // Built-in networks leave one dimension open. It is 1 unless given.
   const { batch = 1, ...others } = dims;
   const graph = build({ batch });
-  return { graph, options: { dims: others, constants: constantsFor(graph) } };
+  const name = packageNameFrom(graph.name);
+  return { name, graph, options: { dims: others, constants: constantsFor(graph) } };
 }
 
 const NUMBER = String.raw`-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?`;
@@ -147,6 +153,8 @@ async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<T
 export interface OpenedFor {
   /** As the command line names it. */
   readonly model: string;
+  /** The name of its package unless another is asked for. */
+  readonly name: string;
   readonly gpu: Target | undefined;
   readonly opened: OpenNetwork;
 }
@@ -164,9 +172,9 @@ export async function openFor(
   const gpu = await gpuOf(given);
   checkThreads(gpu ?? nativeTarget(), given.threads);
   check();
-  const { graph, options } = readModel(model, given);
+  const { name, graph, options } = readModel(model, given);
   const { inBrainFloatsOnCpu, inHalfOnGpu, openGraph } = await import("../session/network.ts");
   const plain = openGraph(graph, options);
   const opened = gpu ? inHalfOnGpu(plain) : given.dtype === "bf16" ? inBrainFloatsOnCpu(plain) : plain;
-  return { model, gpu, opened };
+  return { model, name, gpu, opened };
 }

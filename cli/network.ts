@@ -41,7 +41,7 @@ export function registerNetwork(network: Command, finish: (code: ExitCode) => vo
   addJson(addModel(network.command("emit")), emitSchema)
     .summary("write a network as one library: header for C, sources, weights, CMake, a program that runs it")
     .option("--to <folder>", "the folder to write")
-    .option("--name <name>", "name of files and C functions (default: the network's)")
+    .option("--name <name>", "name of files and C functions (default: the file's, or that of a network built here)")
     .option("--threads <n>", "threads of each kernel (default 1)")
     .option(...EXACT)
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)

@@ -32,7 +32,7 @@ export {
   type NumberArray,
   type ParameterDescription,
 } from "./files/binding.js";
-export { type EmitSubject, type GpuFacts, packageName } from "./subject.ts";
+export { type EmitSubject, type GpuFacts, packageName, packageNameFrom } from "./subject.ts";
 export { PACKAGE_VERSION } from "./wrapper.ts";
 
 /** What a package is for whoever calls it without its files. */

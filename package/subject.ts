@@ -7,7 +7,7 @@
 
 import { type Computation, inputsOf, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { attempt, UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import { isReserved } from "../abstraction/keywords.ts";
@@ -102,6 +102,14 @@ const CMAKE_TARGETS = new Set([
   ...["package_source", "preinstall", "rebuild_cache", "test"],
 ]);
 
+/** Headers of C and POSIX, without `.h`: a package's header of such a name would stand in for them. */
+const C_HEADERS = new Set([
+  ...["assert", "complex", "ctype", "errno", "features", "fenv", "float", "inttypes", "iso646", "limits", "locale"],
+  ...["malloc", "math", "memory", "pthread", "sched", "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool"],
+  ...["stddef", "stdint", "stdio", "stdlib", "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar"],
+  ...["unistd", "values", "wchar", "wctype"],
+]);
+
 /**
  * The name of a package: the one asked for, or the operator's. It becomes `kernel_2d5pt` where C requires a leading letter. @throws UsageError
  * when it is not an identifier
@@ -116,7 +124,17 @@ export function packageName(operator: string, asked?: string): string {
     throw new UsageError(`"${name}" is a target that CMake makes itself`, {
       hint: `for example --name ${name}_kernel`,
     });
+  if (C_HEADERS.has(name.toLowerCase()))
+    throw new UsageError(`"${name}" is the name of a header of C: ${name}.h`, {
+      hint: `for example --name ${name}_kernel`,
+    });
   return name;
+}
+
+/** A package's name made of any text, such as a file's name: `2-yolo v8 (1)` becomes `network_2_yolo_v8_1`. */
+export function packageNameFrom(text: string): string {
+  const wish = text.replaceAll(/\W+/g, "_").replaceAll(/_{2,}/g, "_").slice(0, 50).replaceAll(/^_|_$/g, "");
+  return attempt(() => packageName(wish, wish)) ?? `network_${wish}`.replace(/_$/, "");
 }
 
 /** `u8[n 1, c 64, h 56, w 56], element at ((n*56 + h)*56 + w)*64 + c`. */

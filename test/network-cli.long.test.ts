@@ -1,12 +1,14 @@
 /** @file `automap network` and `automap tune-network`: lists, tasks, libraries, and what is refused. */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { openDatabase, runsIn } from "../db/index.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
+import { runChild } from "../runtime/child.ts";
+import { findCompiler } from "../runtime/compiler.ts";
 import { complaint, printed } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
 
@@ -149,5 +151,55 @@ describe("automap network", () => {
         name a folder; it is made when it is missing",
       ]
     `);
+  });
+});
+
+describe("two networks in one program", () => {
+  it("are named after their files, and share no symbol", async () => {
+    const files = ["2 add.onnx", "class.onnx"];
+    const names = ["network_2_add", "network_class"];
+    for (const [i, file] of files.entries()) {
+      // Exporters call most networks the same.
+      const net = new GraphBuilder("main_graph");
+      const x = net.input("x", [4, 4]);
+      const weights = net.constant("w", [4, 4], new Float32Array(16).fill(i + 1));
+      net.output(net.node("Relu", [net.node("MatMul", [x, weights])]));
+      writeFileSync(at(file), onnxBytes(net.graph));
+      const words = ["network", "emit", at(file), "--threads", String(i + 1), "--to", at(`linked${i}`), "--json"];
+      const { code, out, err } = await commandLine(words);
+      expect(code, err).toBe(0);
+      expect(JSON.parse(out)).toMatchObject({ name: names[i] });
+    }
+    writeFileSync(
+      at("both.cpp"),
+      `#include "linked0/network_2_add.h"
+#include "linked1/network_class.h"
+#include <stdio.h>
+int main() {
+  float x[16], a[16], b[16];
+  for (int i = 0; i < 16; i++) x[i] = i;
+  network_2_add_net* first;
+  network_class_net* second;
+  if (network_2_add_create(&first, 0) || network_class_create(&second, 0)) return 1;
+  if (network_2_add_run(first, x, a) || network_class_run(second, x, b)) return 1;
+  network_2_add_destroy(first);
+  network_class_destroy(second);
+  printf("%g %g %g %g\\n", a[0], a[15], b[0], b[15]);
+}
+`,
+    );
+    const compiler = await findCompiler();
+    if (compiler.status === "environment") throw new Error(compiler.what);
+    const objects: string[] = [];
+    for (const i of [0, 1]) {
+      const build = join(at(`linked${i}`), "build.sh");
+      expect(await runChild(["sh", build], { timeLimitMs: 120_000 })).toMatchObject({ status: "ok" });
+      const built = join(at(`linked${i}`), "build");
+      objects.push(...readdirSync(built).flatMap((name) => (name.endsWith(".o") ? [join(built, name)] : [])));
+    }
+    const linked = [...compiler.command, "-pthread", at("both.cpp"), ...objects, "-o", at("both")];
+    expect(await runChild(linked, { timeLimitMs: 120_000 })).toMatchObject({ status: "ok" });
+    const ran = await runChild([at("both")], { timeLimitMs: 10_000 });
+    expect(ran).toMatchObject({ status: "ok", stdout: "6 54 12 108\n" });
   });
 });
