@@ -34,13 +34,13 @@ interface OrtSession {
 interface OnnxValue {
   readonly data: OnnxArray;
 }
-export type OnnxArray = Float32Array | Int32Array | Uint8Array | Int8Array | BigInt64Array;
+export type OnnxArray = Float32Array | Uint16Array | Int32Array | Uint8Array | Int8Array | BigInt64Array;
 
 const ARRAYS = { f32: Float32Array, s32: Int32Array, u8: Uint8Array, s8: Int8Array } as const;
 const WORDS = { f32: "float32", s32: "int32", u8: "uint8", s8: "int8" } as const;
-/** Types of the inputs and outputs of whole models. */
-const BORDER_ARRAYS = { ...ARRAYS, s64: BigInt64Array, bool: Uint8Array } as const;
-const BORDER_WORDS = { ...WORDS, s64: "int64", bool: "bool" } as const;
+/** Types of the inputs and outputs of whole models; those of f16 are bits. */
+const BORDER_ARRAYS = { ...ARRAYS, f16: Uint16Array, s64: BigInt64Array, bool: Uint8Array } as const;
+const BORDER_WORDS = { ...WORDS, f16: "float16", s64: "int64", bool: "bool" } as const;
 export type OnnxBorderType = keyof typeof BORDER_WORDS;
 
 export interface OnnxPeer {
@@ -205,11 +205,18 @@ const sessionOptions = (threads: number): Readonly<Record<string, unknown>> => (
   interOpNumThreads: 1,
   executionMode: "sequential",
   graphOptimizationLevel: "all",
+  // Errors only: it warns of the nodes of other exporters.
+  logSeverityLevel: 3,
 });
 
 /** The type of an input or output of a model. @throws UsageError for a type that is not passed to ONNX Runtime here */
 export function onnxBorderType(type: ElementType): OnnxBorderType {
-  return type === "s64" || type === "bool" ? type : onnxType(heldAs(type));
+  return type === "s64" || type === "bool" || type === "f16" ? type : onnxType(heldAs(type));
+}
+
+/** The elements of an input, little-endian, as ONNX Runtime takes them. */
+export function onnxArray(type: OnnxBorderType, bytes: Uint8Array): OnnxArray {
+  return new BORDER_ARRAYS[type](bytes.slice().buffer);
 }
 
 /** @throws UsageError for a type that ONNX Runtime does not support here */
