@@ -1,9 +1,8 @@
-import { execFileSync } from "node:child_process";
-import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defineConfig } from "vitest/config";
+import { sampled } from "./test/support/sample.ts";
 
 /** Tests that replace modules or register instructions, which would reach other files of their process. */
 const ALONE = "test/{natives,own-intrinsics,examples,session}";
@@ -11,30 +10,14 @@ const QUICK = "test/**/*.test.ts";
 const LONG = "test/**/*.long.test.ts";
 const DEEP = "test/**/*.deep.test.ts";
 
-/** Of so many deep files a run takes one: which, changes with the commit. */
-const DEEP_SHARE = 6;
-
 /**
- * The deep files of this run: those of the seed, which is the commit or AUTOMAP_DEEP. All of them with AUTOMAP_DEEP=all, in their long form
- * (AUTOMAP_SLOW=1), and where files are named.
+ * The deep files of this run: a sixth, another with each commit. All of them with AUTOMAP_DEEP=all, in their long form (AUTOMAP_SLOW=1), and
+ * where files are named.
  */
 function deepFiles(): string[] {
-  const seed = process.env["AUTOMAP_DEEP"] ?? commit();
-  const rank = (file: string): string => createHash("sha256").update(`${seed} ${file}`).digest("hex");
-  const files = readdirSync("test").filter((file) => file.endsWith(".deep.test.ts"));
+  const files = readdirSync("test").flatMap((file) => (file.endsWith(".deep.test.ts") ? [`test/${file}`] : []));
   const isNamed = process.argv.slice(2).some((word) => word.includes(".test.ts"));
-  const isWhole = isNamed || seed === "all" || process.env["AUTOMAP_SLOW"] === "1";
-  const drawn = files.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1));
-  return drawn.slice(0, isWhole ? files.length : Math.ceil(files.length / DEEP_SHARE)).map((file) => `test/${file}`);
-}
-
-/** The newest commit, or nothing where this is no clone. */
-function commit(): string {
-  try {
-    return execFileSync("git", ["rev-parse", "HEAD"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
-  } catch {
-    return "";
-  }
+  return isNamed || process.env["AUTOMAP_SLOW"] === "1" ? files : sampled(files, 6);
 }
 
 export default defineConfig({

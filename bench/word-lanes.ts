@@ -13,7 +13,7 @@ import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { isArray } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { EnvironmentError } from "../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -178,9 +178,16 @@ async function timed(
   }
 }
 
+const cases = values.cases.split(",").filter((name) => name !== "");
+for (const name of cases)
+  if (!/^[1-9]\d*(x[1-9]\d*)?$/.test(name))
+    throw new UsageError(`--cases: "${name}" is no filter`, {
+      hint: "for example --cases 5,3x3: its taps, in one or two dimensions",
+    });
+
 const random = Number(values.seconds) > 0 ? await judgedAll() : [];
 const rows: string[] = [];
-for (const name of values.cases.split(",").filter((c) => c !== "")) {
+for (const name of cases) {
   const [f32, f16, s16] = [await timed(name, "f32"), await timed(name, "f16"), await timed(name, "s16")];
   const cell = (us: number | undefined): string => us?.toFixed(1) ?? "";
   const over = (a: number | undefined, b: number | undefined): string =>

@@ -1,5 +1,6 @@
 /** @file Holds the arrows between the folders: `abstraction <- tables <- mapper <- perfmodel <- tuner <- cli`. */
 
+import { existsSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import {
   cycles,
@@ -50,7 +51,7 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   "automap.ts": LIBRARY,
   examples: ["automap.ts"],
   bench: [...LIBRARY, "automap.ts"],
-  "vitest.config.ts": [],
+  "vitest.config.ts": ["test"],
 };
 
 const files = sourceFiles();
@@ -93,7 +94,7 @@ describe("the arrows between the folders", () => {
   });
 
   it("point at files that exist", () => {
-    expect(imports.filter(({ to }) => to.endsWith(".ts") && !files.includes(to))).toEqual([]);
+    expect(imports.filter(({ to }) => to.endsWith(".ts") && !existsSync(to))).toEqual([]);
   });
 });
 

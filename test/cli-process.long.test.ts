@@ -39,6 +39,13 @@ describe("the automap command as a process", () => {
     expect({ code, out, err }).toEqual({ code: 0, out: "{\n", err: "" });
   });
 
+  it("goes on when nobody reads its progress", () => {
+    const { code, out } = shell(
+      "$AUTOMAP tune matmul --m 8 --n 8 --k 8 --dtype s16 --intrinsic portable --trials 2 --db :memory: 2> >(head -c 1 >/dev/null)",
+    );
+    expect({ code, out }).toEqual({ code: 0, out: expect.stringContaining("a call") });
+  });
+
   it("says that stdout takes no more, whatever the command prints", () => {
     for (const words of ["map conv2d --intrinsic wmma.m16n16k16.f32.f16 --json", "--help"])
       expect(shell(`$AUTOMAP ${words} > /dev/full`)).toEqual({
