@@ -288,19 +288,10 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
           return (env) => roundHalfEven(first(env));
         case "square":
           return compileArithmetic("*", first, first, dtype);
-        case "exp":
-        case "log":
-        case "sqrt":
-        case "tanh":
-        case "erf":
-        case "pow":
-        case "floor":
-        case "ceil": {
+        default: {
           const compute = FLOAT_VALUES[e.fn];
           return (env) => wrap(dtype, compute(first(env), second?.(env) ?? 0));
         }
-        default:
-          return e.fn satisfies never;
       }
     }
     case "select": {

@@ -20,6 +20,7 @@ import {
   comparesElements,
   type Expr,
   extentOfBorder,
+  type FloatFunction,
   isSame,
   number,
   printExpr,
@@ -168,15 +169,6 @@ export class CExpressions {
             if (e.args[0]?.kind === "number") return this.computed(this.called(bound, [type], [second, first]), dtype);
             return this.computed(this.called(either, [type], [first, second]), dtype);
           }
-          case "exp":
-          case "log":
-          case "sqrt":
-          case "tanh":
-          case "erf":
-          case "pow":
-          case "floor":
-          case "ceil":
-            return this.computed(code`${this.library(e.fn, dtype)}(${list(args)})`, dtype);
           case "abs":
             if (!isInteger(dtype)) return this.computed(code`${this.library("fabs", dtype)}(${first})`, dtype);
             return this.computed(code`${first} < 0 ? -${own} : ${own}`, dtype);
@@ -184,7 +176,7 @@ export class CExpressions {
             if (isInteger(dtype)) return this.computed(first, dtype);
             return this.computed(code`${this.library("rint", dtype)}(${first})`, dtype);
           default:
-            return e.fn satisfies never;
+            return this.computed(code`${this.library(e.fn, dtype)}(${list(args)})`, dtype);
         }
       }
       default:
@@ -407,9 +399,7 @@ export type Generic = "at_least" | "at_most" | "most" | "least" | "clamp" | "sat
 export type GenericType = CType | "int64_t";
 
 /** Functions of the C library and of OpenCL C. */
-export type LibraryFunction =
-  | ("fabs" | "rint" | "fmod")
-  | ("exp" | "log" | "sqrt" | "tanh" | "erf" | "pow" | "floor" | "ceil");
+export type LibraryFunction = "fabs" | "rint" | "fmod" | FloatFunction;
 
 /** The type in which C computes. */
 function calculationType(dtype: DType): CType {

@@ -217,7 +217,7 @@ function compile(
   }
 }
 
-/** A function of intervals. Except for `pow`, all are monotone, or monotone on either side of 0. */
+/** A function of intervals. Except for `pow`, `sin` and `cos`, all are monotone, or monotone on either side of 0. */
 function called(fn: FunctionName, first: Evaluate, second: Evaluate, dtype: DType): Evaluate {
   const rounded = ([low, high]: Interval): Interval => within(dtype, low, high);
   switch (fn) {
@@ -249,11 +249,23 @@ function called(fn: FunctionName, first: Evaluate, second: Evaluate, dtype: DTyp
     case "log":
     case "sqrt":
     case "tanh":
-    case "erf": {
+    case "erf":
+    case "atan":
+    case "asinh": {
       const compute = FLOAT_VALUES[fn];
       return (at) => {
         const [low, high] = first(at);
         return widened(compute(low, 0), compute(high, 0), dtype);
+      };
+    }
+    case "sin":
+    case "cos": {
+      const compute = FLOAT_VALUES[fn];
+      // Their slope is at most 1.
+      return (at) => {
+        const [low, high] = first(at);
+        const there = compute(low, 0);
+        return widened(Math.max(-1, there - (high - low)), Math.min(1, there + (high - low)), dtype);
       };
     }
     case "pow":

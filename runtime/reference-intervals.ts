@@ -60,6 +60,11 @@ template <class F> AUTOMAP_FUNCTION Ends square_of(Ends a) {
 template <class F> AUTOMAP_FUNCTION Ends widened(double room, double low, double high) {
   return within<F>(low - room * __builtin_fabs(low), high + room * __builtin_fabs(high));
 }
+/* A sine or cosine, which is known at the lower end and has no slope beyond 1. */
+template <class F> AUTOMAP_FUNCTION Ends wave(double room, Ends a, double at_low) {
+  const double span = a.high - a.low;
+  return widened<F>(room, most(-1, at_low - span), least(1, at_low + span));
+}
 /* At the corners for a positive base; for a known positive integer exponent also at base 0. */
 template <class F> AUTOMAP_FUNCTION Ends power(double room, Ends a, Ends b) {
   const bool is_known = b.low == b.high && (a.low == a.high || (b.low > 0 && b.low == __builtin_floor(b.low)));
@@ -135,7 +140,12 @@ function printCall(fn: FunctionName, args: readonly Code[], dtype: DType): Code 
     case "sqrt":
     case "tanh":
     case "erf":
+    case "atan":
+    case "asinh":
       return code`([](Ends a) { return widened<${dtype}>(${room}, __builtin_${fn}(a.low), __builtin_${fn}(a.high)); }(${first}))`;
+    case "sin":
+    case "cos":
+      return code`([](Ends a) { return wave<${dtype}>(${room}, a, __builtin_${fn}(a.low)); }(${first}))`;
     case "pow":
       return code`power<${dtype}>(${room}, ${list(args)})`;
     default:

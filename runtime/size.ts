@@ -77,7 +77,9 @@ function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined,
   const there = call(fn, ...args.map(inDoubles));
   const value = call("abs", there);
   const own = isOfLibrary(there) ? binary("*", number(LIBRARY_UNITS), value) : value;
-  // Every function is monotone in each argument, so its extremes are at the corners.
+  // Where an argument lies off by d, a function of slope 1 at most lies off by d at most.
+  if (fn === "sin" || fn === "cos") return isExact(first) ? own : binary("+", own, sizeOf(first, slack));
+  // Every other function is monotone in each argument, so its extremes are at the corners.
   const corners = args.reduce<Expr[][]>(
     (all, arg) => {
       const at = inDoubles(arg);

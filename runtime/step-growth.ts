@@ -208,7 +208,13 @@ function magnitudeOfFunction(fn: FloatFunction, x: Expr, y: Expr | undefined): E
     case "exp":
       return product(call("exp", x), sum(number(1), x));
     case "tanh":
+    case "sin":
+    case "cos":
       return sum(number(1), x);
+    // Neither they nor their slopes are larger than the argument and 1.
+    case "atan":
+    case "asinh":
+      return product(number(2), x);
     // Its slope is at most 2/sqrt(pi).
     case "erf":
       return sum(number(1), product(number(2 / Math.sqrt(Math.PI)), x));

@@ -40,6 +40,9 @@ const SMOOTH = [
   "y[i,j] = 1 / (1 + exp(0 - 10 * x[i,j]))",
   "y[i,j] = tanh(x[i,j] * 3) * 5",
   "y[i,j] = erf(x[i,j] * 0.7071) + 2",
+  "y[i,j] = sin(x[i,j] * 1.1) + cos(x[i,j] * 0.7) + 3",
+  "y[i,j] = atan(x[i,j] * 3) * 2 + 4",
+  "y[i,j] = asinh(x[i,j] * 10) + 5",
   "y[i,j] = sqrt(square(x[i,j]) + 0.1)",
   "y[i,j] = log(1.5 + square(x[i,j]))",
   "y[i,j] = pow(abs(x[i,j]) + 0.5, 1.7)",
@@ -74,6 +77,13 @@ describe("the bound of float functions", () => {
     const reference = await runner.reference(computation, 3);
     const measured = await runner.measure(loopsKernel(computation, []), reference, { budgetSeconds: 0.01 });
     expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
+  });
+
+  it.each(["sin", "cos"])("allows any value of %s where rounding moves the argument by whole waves", async (fn) => {
+    const { x } = drawn();
+    const options = { compiler, workdir: cacheFolder("runtime") };
+    const { tolerance } = await expectedOn(make(`y[i,j] = ${fn}(1000000000 * x[i,j])`), { x }, options);
+    for (const [i, room] of tolerance.entries()) if (Math.abs(x[i] ?? 0) > 0.1) expect(room).toBeGreaterThan(2);
   });
 
   it("allows a neighbouring integer only where floor may go either way", async () => {

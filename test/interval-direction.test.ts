@@ -47,6 +47,20 @@ it.each([
   expect(await endsByDirection(partOf(epilogue), { x }, "out", ends, interpret)).toBeUndefined();
 });
 
+it.each(["sin", "cos", "atan", "asinh"])("the interval of %s holds what lies between its ends", async (fn) => {
+  const wide = { low, high: low.map((value, i) => value + 0.02 * i) };
+  const part = partOf(`res[i] = ${fn}(out[i])`);
+  const found = await intervalsOf(part, {}, "out", wide);
+  for (const share of [0, 0.3, 0.5, 0.9, 1]) {
+    const within = low.map((value, i) => value + share * 0.02 * i);
+    const values = interpret(part, { out: within });
+    const isInside = (value: number, i: number): boolean =>
+      (found.low[i] ?? Number.NaN) <= value && value <= (found.high[i] ?? Number.NaN);
+    expect(Array.from(values).every(isInside)).toBe(true);
+  }
+  if (fn === "sin" || fn === "cos") expect(Math.max(...found.high)).toBeLessThan(1.0001);
+});
+
 it("a bound that is no number leaves it to the intervals", async () => {
   const part = partOf("res[i] = out[i] + x[i]");
   const infinite = Float64Array.from(x, () => Number.NEGATIVE_INFINITY);

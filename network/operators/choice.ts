@@ -7,8 +7,9 @@
  *     CumSum            y[i0,i1] += x[i0,v] where v <= i1
  */
 
+import { bytesOf, isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { Range, Value } from "../value.ts";
+import { heldAs, type Range, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
 import { indicesIn, placesIn } from "./compare.ts";
 import { elementwise, NUMBERED_TYPES } from "./elementwise.ts";
@@ -111,22 +112,24 @@ function eyeLike(node: Lowering): Value[] {
 
 /**
  * The integer remainder has the sign of the divisor, or with `fmod` that of the dividend. In f64 a fractional quotient
- * of 32-bit integers never rounds to a whole number.
+ * of 32-bit integers never rounds to a whole number. A divisor of 0, of which ONNX says nothing, gives 0.
  */
 function modulo(node: Lowering): Value[] {
   const [a, b] = [node.input(0), node.input(1)];
   if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
-  if (!["u8", "s8", "u16", "s16", "u32", "s32", "s64"].includes(a.type))
-    node.refuse(`${a.type} is not supported; integers are`);
+  if (a.type === "bool") node.refuse("bool is not supported");
   const truncates = node.int("fmod", 0) !== 0;
+  const isWhole = a.type === "s64" || isInteger(heldAs(a.type));
+  if (!isWhole && !truncates) node.refuse("floats are supported with fmod=1 only");
+  if (!isWhole) return [elementwise(node, [a, b], ([x = "", y = ""]) => `${x} % ${y}`)];
   const wide = (x: string): string => `f64(${x})`;
   const quotient = (x: string, y: string): string => {
     const exact = `${wide(x)} / ${wide(y)}`;
     return truncates ? `(max(floor(${exact}), 0) + min(ceil(${exact}), 0))` : `floor(${exact})`;
   };
-  const held = a.type === "s64" ? "f64" : a.type;
   const range = a.type === "s64" ? remainderRange(node, a, b) : undefined;
-  const formula = (x: string, y: string): string => `${held}(${wide(x)} - ${wide(y)} * ${quotient(x, y)})`;
+  const formula = (x: string, y: string): string =>
+    `${heldAs(a.type)}(select(${y} == 0, 0, ${wide(x)} - ${wide(y)} * ${quotient(x, y)}))`;
   return [elementwise(node, [a, b], ([x = "", y = ""]) => formula(x, y), a.type, range)];
 }
 
@@ -136,12 +139,26 @@ function remainderRange(node: Lowering, a: Value, b: Value): Range {
   const [least = 0, most = 0] = second;
   if (![...first, ...second].every((x) => Math.abs(x) <= 2 ** 31))
     node.refuse("s64 numbers beyond 32 bits are divided");
-  if (b.constant ? b.constant.includes(0) : least <= 0 && most >= 0) node.refuse("its divisor may be 0");
   const largest = Math.max(-least, most);
   return [-largest, largest];
 }
 
+/** Shifts of unsigned integers are products with powers of 2, exact in f64. All bits are shifted out by their number and more. */
+function bitShift(node: Lowering): Value[] {
+  const [x, by] = [node.input(0), node.input(1)];
+  if (x.type !== by.type) node.refuse(`its inputs have types ${x.type} and ${by.type}`);
+  if (x.type !== "u8" && x.type !== "u16" && x.type !== "u32")
+    node.refuse(`${x.type} is not supported; u8, u16, u32 are`);
+  const held = heldAs(x.type);
+  const bits = 8 * bytesOf(held);
+  const isLeft = node.text("direction", "", ["LEFT", "RIGHT"]) === "LEFT";
+  const shifted = (a: string, n: string): string =>
+    isLeft ? `f64(${a}) * pow(2, f64(${n}))` : `floor(f64(${a}) * pow(0.5, f64(${n})))`;
+  return [elementwise(node, [x, by], ([a = "", n = ""]) => `${held}(select(${n} < ${bits}, ${shifted(a, n)}, 0))`)];
+}
+
 export const CHOICES: OperatorTable = {
+  BitShift: { lower: bitShift },
   CumSum: { lower: cumSum },
   EyeLike: { lower: eyeLike },
   GatherElements: { lower: gatherElements },

@@ -8,7 +8,7 @@
 
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { type ElementType, heldAs, type Range, toElement, type Value } from "../value.ts";
+import { type ElementType, heldAs, type Range, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
 import { broadcastShape, numberText, operand } from "./broadcast.ts";
 import type { OperatorTable } from "./table.ts";
@@ -24,6 +24,10 @@ interface Unary {
 const sigmoid = (x: string): string => `1 / (1 + exp(-${x}))`;
 const softplus = (x: string): string => `max(${x}, 0) + log(1 + exp(-abs(${x})))`;
 
+/** Half of e^x as a product of two roots, which is finite wherever the result is. */
+const halfExp = (x: string): string => `0.5 * exp(0.5 * ${x}) * exp(0.5 * ${x})`;
+const cosh = (x: string): string => `${halfExp(x)} + ${halfExp(`(-${x})`)}`;
+
 /** Constants of Gelu's approximation: https://onnx.ai/onnx/operators/onnx__Gelu.html. */
 const GELU_TANH = (x: string): string =>
   `0.5 * ${x} * (1 + tanh(${Math.sqrt(2 / Math.PI)} * (${x} + 0.044715 * ${x} * ${x} * ${x})))`;
@@ -31,7 +35,16 @@ const GELU_ERF = (x: string): string => `0.5 * ${x} * (1 + erf(${x} * ${Math.SQR
 
 const UNARY: Readonly<Record<string, Unary>> = {
   Abs: { formula: (x) => `abs(${x})`, integers: true },
+  // The tangent of half the angle, and for others the tangent or the hyperbolic sine of the result: differences lose no digits.
+  Acos: { formula: (x) => `2 * atan(sqrt((1 - ${x}) / (1 + ${x})))` },
+  Acosh: { formula: (x) => `asinh(sqrt(${x} - 1) * sqrt(${x} + 1))` },
+  Asin: { formula: (x) => `atan(${x} / sqrt((1 - ${x}) * (1 + ${x})))` },
+  Asinh: { formula: (x) => `asinh(${x})` },
+  Atan: { formula: (x) => `atan(${x})` },
+  Atanh: { formula: (x) => `asinh(${x} / sqrt((1 - ${x}) * (1 + ${x})))` },
   Ceil: { formula: (x) => `ceil(${x})` },
+  Cos: { formula: (x) => `cos(${x})` },
+  Cosh: { formula: cosh },
   Elu: { formula: (x, { alpha }) => `max(${x}, 0) + ${alpha} * (exp(min(${x}, 0)) - 1)`, attributes: { alpha: 1 } },
   Celu: {
     formula: (x, { alpha }) => `max(${x}, 0) + min(0, ${alpha} * (exp(${x} / ${alpha}) - 1))`,
@@ -57,9 +70,12 @@ const UNARY: Readonly<Record<string, Unary>> = {
     attributes: { alpha: 1.6732632423543772, gamma: 1.0507009873554805 },
   },
   Sigmoid: { formula: sigmoid },
+  Sin: { formula: (x) => `sin(${x})` },
+  Sinh: { formula: (x) => `tanh(${x}) * (${cosh(x)})` },
   Softplus: { formula: softplus },
   Softsign: { formula: (x) => `${x} / (1 + abs(${x}))` },
   Sqrt: { formula: (x) => `sqrt(${x})` },
+  Tan: { formula: (x) => `sin(${x}) / cos(${x})` },
   Tanh: { formula: (x) => `tanh(${x})` },
 };
 
@@ -207,19 +223,6 @@ function gelu(node: Lowering): Value[] {
   return [elementwise(node, [x], ([at = ""]) => (approximate === "tanh" ? GELU_TANH(at) : GELU_ERF(at)))];
 }
 
-/** A function that the notation lacks, of known numbers: tables of rotary embeddings are such. */
-function ofKnown(fn: (x: number) => number) {
-  return (node: Lowering): Value[] => {
-    const { type, shape } = node.input(0);
-    checkFloats(node, node.input(0));
-    const given = node.known(0, "its input");
-    if (!given) return node.refuse("its input is missing");
-    const values = node.numbersFrom(type, given);
-    for (let i = 0; i < values.length; i++) values[i] = toElement(type, fn(given[i] ?? 0));
-    return [node.constant({ type, shape, values })];
-  };
-}
-
 /** TensorProto.DataType numbers of the types that an attribute may name. */
 export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
   1: "f32",
@@ -292,8 +295,6 @@ export const ELEMENTWISE: OperatorTable = {
   Cast: { lower: castTo, harmless: ["saturate"] },
   CastLike: { lower: (node) => cast(node, node.input(1).type), harmless: ["saturate"] },
   Clip: { lower: clip },
-  Cos: { lower: ofKnown(Math.cos) },
   Gelu: { lower: gelu },
   Pow: { lower: power },
-  Sin: { lower: ofKnown(Math.sin) },
 };

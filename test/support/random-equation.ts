@@ -141,7 +141,7 @@ class Drawing {
       () => this.cast(dtype, depth),
     ];
     const ofFloats: (() => string)[] = [
-      () => `${pick(this.random, ["exp", "tanh", "erf", "floor", "ceil", "round"])}(${part()})`,
+      () => `${pick(this.random, ["exp", "tanh", "erf", "sin", "atan", "floor", "ceil", "round"])}(${part()})`,
       () => `sqrt(abs(${part()}))`,
       () => `log(abs(${part()}) + 1)`,
       () => `${part()} / (abs(${part()}) + 1)`,
