@@ -19,6 +19,12 @@ export const emitOptions = commonOptions.extend({
   force: z.boolean().default(false),
 });
 
+/** What of a network's f16 is computed in f32. */
+const widenedSchema = z
+  .strictObject({ constants: z.int(), inputs: z.array(z.string()), outputs: z.array(z.string()) })
+  .optional()
+  .meta({ description: "what of the model is f16 and computed in f32: inputs and outputs are converted" });
+
 export const operatorsSchema = documentOf({
   opsets: z.strictObject({ least: z.int(), most: z.int() }),
   operators: z.array(z.strictObject({ summary: z.string(), names: z.array(z.string()) })),
@@ -30,6 +36,7 @@ export const showSchema = documentOf({
   calls: z.int().meta({ description: "of kernels: steps that share their rows are computed by one call" }),
   multiplyAdds: z.number(),
   parameters: z.number(),
+  widened: widenedSchema,
   operators: z.strictObject({
     counted: z.int().meta({ description: "as AMOS's Table 2 counts them; docs/networks.md has the rule" }),
     mapped: z.int().meta({ description: "of these computed by an instruction" }),
@@ -56,6 +63,7 @@ export const emitSchema = documentOf({
   steps: z.int(),
   arenaBytes: z.int(),
   weightBytes: z.int(),
+  widened: widenedSchema,
   proof: z.string().optional(),
 });
 

@@ -59,6 +59,7 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
     printJson(emitSchema, {
       ...{ folder: given.to, name: subject.name, files: [...files.keys()], steps: parts.steps.length },
       ...{ arenaBytes: memory.bytes, weightBytes: weights.length, ...(proof !== undefined && { proof }) },
+      ...(opened.widened && { widened: opened.widened }),
     });
   else {
     const calls = parts.steps.filter(({ kernel }) => kernel !== undefined).length;

@@ -17,11 +17,14 @@ import { MODELS } from "../network/models/index.ts";
 import { numbersFor } from "../network/numbers.ts";
 import { readOnnx, readTensor } from "../network/onnx/read.ts";
 import { toElement } from "../network/value.ts";
+import type { Widened } from "../network/widen.ts";
 import { packageNameFrom } from "../package/subject.ts";
+import { counted } from "../report/text.ts";
 import type { OpenNetwork } from "../session/network.ts";
 import { checkThreads } from "../session/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { collect } from "./options.ts";
+import { say } from "./output.ts";
 
 export const modelOptions = z.object({
   target: z.string().min(1, "--target must name a machine").default("native"),
@@ -149,6 +152,18 @@ async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<T
   return (await import("../session/gpu-network.ts")).gpuForNetworks(target);
 }
 
+/** Which of a model's f16 is computed in f32. */
+function widenedText({ constants, inputs, outputs }: Widened): string {
+  const named = (one: string, names: readonly string[]): string[] =>
+    names.length === 0 ? [] : [`${names.length === 1 ? one : `${one}s`} ${names.join(", ")}`];
+  const converted = [...named("input", inputs), ...named("output", outputs)];
+  const parts = [
+    ...(constants === 0 ? [] : [counted(constants, "constant")]),
+    ...(converted.length === 0 ? [] : [`${converted.join(" and ")} converted`]),
+  ];
+  return `automap: the model has f16, which is computed in f32 here${parts.length === 0 ? "" : `: ${parts.join("; ")}`}`;
+}
+
 /** A network prepared for the CPU or for a GPU. */
 export interface OpenedFor {
   /** As the command line names it. */
@@ -175,6 +190,7 @@ export async function openFor(
   const { name, graph, options } = readModel(model, given);
   const { inBrainFloatsOnCpu, inHalfOnGpu, openGraph } = await import("../session/network.ts");
   const plain = openGraph(graph, options);
+  if (plain.widened && !gpu) say(widenedText(plain.widened));
   const opened = gpu ? inHalfOnGpu(plain) : given.dtype === "bf16" ? inBrainFloatsOnCpu(plain) : plain;
   return { model, name, gpu, opened };
 }

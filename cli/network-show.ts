@@ -39,6 +39,7 @@ export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typ
     printJson(showSchema, {
       network: program.name,
       ...{ nodes: program.nodes, steps: program.steps.length, calls, multiplyAdds, parameters },
+      ...(opened.widened && { widened: opened.widened }),
       operators: { counted, mapped },
       tasks: computed,
     });

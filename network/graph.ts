@@ -75,6 +75,10 @@ export interface Graph {
   readonly opset: number;
   readonly inputs: readonly Input[];
   readonly outputs: readonly string[];
+  /** Types of the outputs, as far as they are declared. */
+  readonly outputTypes?: ReadonlyMap<string, ElementType>;
+  /** Whether constants of f32 were f16 (widen.ts). */
+  readonly halves?: boolean;
   /** Shapes of values that the graph itself declares. */
   readonly declared?: ReadonlyMap<string, readonly Dimension[]>;
   readonly constants: ReadonlyMap<string, Constant>;

@@ -61,6 +61,7 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
       outputs.map((o) => o.value),
     ),
     nodes: graph.nodes.length,
+    ...(graph.halves && { halves: true }),
   };
 }
 

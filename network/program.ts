@@ -35,6 +35,8 @@ export interface Program {
   readonly steps: readonly Step[];
   /** Nodes of the graph, including folded and renaming ones. */
   readonly nodes: number;
+  /** Whether constants of f32 were f16, so that a package may store them so. */
+  readonly halves?: boolean;
 }
 
 /** The value whose memory a value shares; usually itself. */

@@ -25,6 +25,7 @@ import { readOnnx } from "../network/onnx/read.ts";
 import type { Program, Step } from "../network/program.ts";
 import { stacked } from "../network/stack.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
+import { type Widened, widened } from "../network/widen.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
@@ -43,6 +44,8 @@ export interface OpenNetwork {
   readonly plain: Program;
   /** The same after operator fusion and layout selection. */
   readonly program: Program;
+  /** The f16 of the graph that is computed in f32, if it has any. */
+  readonly widened?: Widened;
 }
 
 /** @throws UsageError when the file is not a model, or one of its nodes is not supported */
@@ -51,18 +54,19 @@ export function openNetwork(file: string, options: LowerOptions = {}): OpenNetwo
 }
 
 export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork {
-  const plain = lowerGraph(graph, options);
-  return { graph, plain, program: channelsLast(fuse(plain)) };
+  const wide = widened(graph);
+  const plain = lowerGraph(wide?.graph ?? graph, options);
+  return { graph, plain, program: channelsLast(fuse(plain)), ...(wide && { widened: wide.was }) };
 }
 
 /** The network for a GPU: values in f16, sums in f32, channels of images and filters innermost, and products of one value as one step. */
-export function inHalfOnGpu({ graph, plain }: OpenNetwork): OpenNetwork {
-  return { graph, plain, program: stacked(channelsLast(inHalf(fuse(plain)), true)) };
+export function inHalfOnGpu({ plain, ...opened }: OpenNetwork): OpenNetwork {
+  return { ...opened, plain, program: stacked(channelsLast(inHalf(fuse(plain)), true)) };
 }
 
 /** The network for a CPU in bf16: factors of products in bf16, all else in f32. */
-export function inBrainFloatsOnCpu({ graph, plain }: OpenNetwork): OpenNetwork {
-  return { graph, plain, program: channelsLast(inBrainFloats(fuse(plain))) };
+export function inBrainFloatsOnCpu({ plain, ...opened }: OpenNetwork): OpenNetwork {
+  return { ...opened, plain, program: channelsLast(inBrainFloats(fuse(plain))) };
 }
 
 /**

@@ -154,6 +154,22 @@ describe("automap network", () => {
   });
 });
 
+describe("a network of f16 on a CPU", () => {
+  it("is computed in f32, which the command says", async () => {
+    const net = new GraphBuilder("halves");
+    net.output(net.node("Relu", [net.input("x", [4, 4], "f16")]));
+    writeFileSync(at("halves.onnx"), onnxBytes(net.graph));
+    const words = `network emit ${at("halves.onnx")} --to ${at("halves")} --prove --json`;
+    const { code, out, err } = await commandLine(words);
+    expect(code, err).toBe(0);
+    expect(err).toBe("automap: the model has f16, which is computed in f32 here: input x converted\n");
+    expect(JSON.parse(out)).toMatchObject({
+      proof: "right: 1 steps",
+      widened: { constants: 0, inputs: ["x"], outputs: [] },
+    });
+  });
+});
+
 describe("two networks in one program", () => {
   it("are named after their files, and share no symbol", async () => {
     const files = ["2 add.onnx", "class.onnx"];

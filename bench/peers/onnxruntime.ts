@@ -85,7 +85,10 @@ export function onnxTensors({ inputs, outputs }: Program): Readonly<Record<strin
   );
 }
 
-/** @param tensors the model's inputs and outputs by name */
+/**
+ * @param tensors the model's inputs and outputs by name
+ * @param asWritten whether nodes are computed one by one, as the model says, without the forms that round otherwise
+ */
 export async function onnxNetwork(
   ort: Ort,
   model: Uint8Array,
@@ -93,13 +96,16 @@ export async function onnxNetwork(
     inputs,
     tensors,
     threads,
+    asWritten = false,
   }: {
     readonly inputs: Readonly<Record<string, OnnxArray>>;
     readonly tensors: Readonly<Record<string, OnnxTensor>>;
     readonly threads: number;
+    readonly asWritten?: boolean;
   },
 ): Promise<OnnxNetwork> {
-  const session = await ort.InferenceSession.create(model, sessionOptions(threads));
+  const options = { ...sessionOptions(threads), ...(asWritten && { graphOptimizationLevel: "disabled" }) };
+  const session = await ort.InferenceSession.create(model, options);
   const tensor = (name: string, data: OnnxArray): OnnxValue => {
     const { type = "f32", shape = [] } = tensors[name] ?? {};
     return new ort.Tensor(BORDER_WORDS[type], data, shape);

@@ -21,8 +21,9 @@ import {
   type TensorShapeProto,
   type ValueInfoProto,
 } from "onnx-buf";
-import { UsageError } from "../../abstraction/error.ts";
+import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Attribute, Body, Constant, Dimension, Graph, Input, Node } from "../graph.ts";
+import type { ElementType } from "../value.ts";
 import { withFile } from "./file.ts";
 import { checkTogether, constantOf, elementTypeOf, type Folder, numberOfLong } from "./tensor.ts";
 
@@ -124,6 +125,7 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
     opset,
     inputs,
     outputs,
+    outputTypes: new Map(graph.output.flatMap((info) => typeOf(info))),
     declared: new Map([...graph.valueInfo, ...graph.output].flatMap((info) => declaredOf(info))),
     constants,
     nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
@@ -206,6 +208,13 @@ function declaredOf({ name, type }: ValueInfoProto): (readonly [string, readonly
   const open = (size: Dimension, d: number): Dimension =>
     typeof size === "number" && size < 1 ? `${name}.${d}` : size;
   return shape ? [[name, sizesIn(name, shape).map(open)]] : [];
+}
+
+/** The type of an output by name, if the model says it and it is supported. */
+function typeOf({ name, type }: ValueInfoProto): (readonly [string, ElementType])[] {
+  const number = type?.value.case === "tensorType" ? type.value.value.elemType : 0;
+  const made = attempt(() => elementTypeOf(number, `output "${name}"`));
+  return made ? [[name, made]] : [];
 }
 
 function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, place: number, folder: Folder): Node {

@@ -97,7 +97,7 @@ double ${name}_step_seconds(const ${name}_net* net, int step);
   return spell(text, "c++");
 }
 
-const KINDS = { arena: "ARENA", weights: "WEIGHTS", input: "INPUT", output: "OUTPUT" } as const;
+const KINDS = { arena: "ARENA", weights: "WEIGHTS", halves: "HALVES", input: "INPUT", output: "OUTPUT" } as const;
 export const placeText = (place: Place): Code =>
   code`{${KINDS[place.kind]}, ${"offset" in place ? place.offset : place.number}}`;
 
@@ -166,7 +166,7 @@ const isPooled = ({ subject }: NetworkParts): boolean => subject.threads > 1;
 /** The place of each step's tensors in memory. */
 function stepsText({ steps }: NetworkParts): Code {
   const most = Math.max(1, ...steps.map((s) => s.places.length));
-  return code`enum Kind { ARENA, WEIGHTS, INPUT, OUTPUT };
+  return code`enum Kind { ARENA, WEIGHTS, HALVES, INPUT, OUTPUT };
 /* Where a tensor lies: an offset into a block, or the number of an argument. */
 struct Place {
   Kind kind;
@@ -208,13 +208,15 @@ unsigned long aligned(unsigned long bytes) { return (bytes + ALIGNMENT - 1) / AL
 
 /** The fields of a network object, and the tensor pointers of a step. */
 function stateText(parts: NetworkParts): Code {
-  const { subject } = parts;
+  const { subject, halves } = parts;
   const { name } = wordsOf(parts);
   const wide = parametersOf(parts).filter(isWide);
   return code`struct ${name}_net {
   bool keep, times;
   double seconds[STEPS];
   unsigned char* arena;
+  /* Weights of f16, widened. */
+  unsigned char* halves;
   void* workspaces[STEPS];
 ${isPooled(parts) ? code`  Pool* pool;\n` : NOTHING}  /* Of the last run. */
   const void* inputs[${Math.max(1, subject.program.inputs.length)}];
@@ -231,13 +233,44 @@ static void* placed(const ${name}_net* net, const Place& place) {
   switch (place.kind) {
     case ARENA: return net->arena + place.at;
     case WEIGHTS: return (void*)(${name}_weights + place.at);
+    case HALVES: return net->halves + place.at;
     case INPUT: return (void*)net->inputs[place.at];
     default: return net->outputs[place.at];
   }
 }
 
-${wide.some((p) => !p.isOutput) ? WIDENED : NOTHING}${wide.some((p) => p.isOutput) ? NARROWED : NOTHING}static void collect(const ${name}_net* net, const Step& step, void** tensors) {
+${halves.parts.length > 0 ? halvesText(parts) : NOTHING}${wide.some((p) => !p.isOutput) ? WIDENED : NOTHING}${wide.some((p) => p.isOutput) ? NARROWED : NOTHING}static void collect(const ${name}_net* net, const Step& step, void** tensors) {
   for (int i = 0; i < step.count; i++) tensors[i] = placed(net, (net->keep ? step.kept : step.places)[i]);
+}
+
+`;
+}
+
+/** Brings the weights of f16 to f32. */
+function halvesText(parts: NetworkParts): Code {
+  const { halves } = parts;
+  const { name } = wordsOf(parts);
+  return code`static const struct {
+  unsigned long from, to, count;
+} halves[] = {
+${lines(indented(halves.parts.map(({ from, to, elements }) => code`{${from}, ${to}, ${elements}},`)))}
+};
+
+static void widen_halves(unsigned char* widened) {
+  for (const auto& part : halves) {
+    const unsigned char* from = ${name}_weights + part.from;
+    unsigned char* to = widened + part.to;
+    for (unsigned long i = 0; i < part.count; i++) {
+      const uint32_t half = from[2 * i] | from[2 * i + 1] << 8, sign = (half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
+      uint32_t bits = sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
+      if (exponent == 0) {
+        const float small = fraction * 0x1p-24f;
+        memcpy(&bits, &small, 4);
+        bits |= sign;
+      }
+      memcpy(to + 4 * i, &bits, 4);
+    }
+  }
 }
 
 `;
@@ -245,7 +278,7 @@ ${wide.some((p) => !p.isOutput) ? WIDENED : NOTHING}${wide.some((p) => p.isOutpu
 
 /** The create function: allocates memory and packs constants. */
 function createText(parts: NetworkParts): Code {
-  const { memory, kept } = parts;
+  const { memory, kept, halves } = parts;
   const { name, upper } = wordsOf(parts);
   const wide = parametersOf(parts).filter(isWide);
   return code`extern "C" int ${name}_create(${name}_net** made, int flags) {
@@ -256,13 +289,19 @@ function createText(parts: NetworkParts): Code {
   if (!net) return ${upper}_NO_MEMORY;
   net->keep = flags & ${upper}_KEEP;
   net->times = flags & ${upper}_TIMES;
-  unsigned long bytes = aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
+  unsigned long bytes = aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL)${halves.bytes > 0 ? code` + ${halves.bytes}UL` : NOTHING};
   for (int i = 0; i < STEPS; i++)
     if (steps[i].code >= 0 && steps[i].workspace == i) bytes += aligned(codes[steps[i].code].workspace_bytes());
 ${join(wide.map((p) => code`  bytes += aligned(${bytesOfValue(p.value)}UL);\n`))}  net->arena = (unsigned char*)block(bytes);
   if (!net->arena) return ${name}_destroy(net), ${upper}_NO_MEMORY;
   unsigned char* next = net->arena + aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
-  for (int i = 0; i < STEPS; i++) {
+${
+  halves.bytes > 0
+    ? code`  net->halves = next, next += ${halves.bytes}UL;
+  widen_halves(net->halves);
+`
+    : NOTHING
+}  for (int i = 0; i < STEPS; i++) {
     if (steps[i].code < 0) continue;
     net->workspaces[i] = next;
     if (steps[i].workspace < i) {

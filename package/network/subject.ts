@@ -6,7 +6,7 @@
  */
 
 import { type Computation, computationKey, inputsOf, outputOf, type Tensor } from "../../abstraction/computation.ts";
-import { bytesOf } from "../../abstraction/dtype.ts";
+import { bytesOf, wrapperOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { storageText } from "../../abstraction/layout.ts";
@@ -43,7 +43,7 @@ export interface NetworkKernel {
 
 /** Where a step's tensor lies at run time. */
 export type Place =
-  | { readonly kind: "arena" | "weights"; readonly offset: number }
+  | { readonly kind: "arena" | "weights" | "halves"; readonly offset: number }
   | { readonly kind: "input" | "output"; readonly number: number };
 
 export interface PlacedStep {
@@ -66,10 +66,19 @@ export interface NetworkParts {
   /** One for each distinct computation; the name is the prefix of its functions: `resnet18_k0`. */
   readonly kernels: readonly EmitSubject[];
   readonly weights: Uint8Array;
+  /** Constants of f32 that the weights hold as f16, and where they lie once they are widened. */
+  readonly halves: { readonly bytes: number; readonly parts: readonly HalfPart[] };
   readonly memory: MemoryPlan;
   readonly kept: MemoryPlan;
   /** Outputs that no step writes directly: each is a copy of another output, of an input, or of a constant. */
   readonly copies: readonly { readonly to: number; readonly from: Place; readonly bytes: number }[];
+}
+
+export interface HalfPart {
+  /** Offset in the weights. */
+  readonly from: number;
+  readonly to: number;
+  readonly elements: number;
 }
 
 /** How the library and its program are built: the objects in any order, then these steps. */
@@ -100,10 +109,10 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
       );
   const { chains = [] } = subject;
   const [memory, kept] = [planMemory(program, true, chains), planMemory(program, false, chains)];
-  const weights = new WeightsFile();
+  const weights = new WeightsFile(program.halves === true && !subject.gpu);
   const made = new Map(program.outputs.map(({ value }, i) => [rootOf(value), i] as const).reverse());
   const placeIn = (plan: MemoryPlan, value: Value, tensor?: Tensor): Place => {
-    if (value.constant) return { kind: "weights", offset: weights.offsetOf(value, tensor) };
+    if (value.constant) return weights.placeOf(value, tensor);
     const root = rootOf(value);
     const input = program.inputs.indexOf(root);
     if (input >= 0) return { kind: "input", number: input };
@@ -157,6 +166,7 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
     steps: withWorkspaces(steps, [...kernels.values()]),
     kernels: [...kernels.values()],
     weights: weights.bytes(),
+    halves: weights.halves(),
     memory,
     kept,
     copies,
@@ -177,7 +187,9 @@ function withWorkspaces(
     const { packs, arguments: tensors } = (step.kernel === undefined ? undefined : kernels[step.kernel]?.tuned) ?? {};
     const isPacked = (place: number): boolean => !packs || packs.includes(tensors?.[place]?.tensor ?? "");
     const packedAt = (places: readonly Place[]): unknown =>
-      places.map((place, at) => (place.kind === "weights" && isPacked(at) ? place.offset : null));
+      places.map((place, at) =>
+        (place.kind === "weights" || place.kind === "halves") && isPacked(at) ? `${place.kind} ${place.offset}` : null,
+      );
     const packed = JSON.stringify([step.kernel ?? `none of ${i}`, packedAt(step.places), packedAt(step.kept)]);
     const workspace = first.get(packed) ?? i;
     first.set(packed, workspace);
@@ -245,28 +257,53 @@ function kernelSubject(
   };
 }
 
+/** Elements below which a constant stays f32. */
+const FEW_ELEMENTS = 64;
+
+const narrowed = wrapperOf("f16");
+
 /** The file of weights: constants one after another, each stored once for each order it is read in. */
 class WeightsFile {
   private readonly parts: Uint8Array[] = [];
-  private readonly offsets = new Map<string, number>();
+  private readonly places = new Map<string, Place>();
   private readonly numbers = new Map<unknown, number>();
+  private readonly halfParts: HalfPart[] = [];
+  private readonly narrows: boolean;
   private size = 0;
+  private widenedSize = 0;
+
+  /** @param narrows whether constants of f32 that are exact in f16 are stored so */
+  constructor(narrows: boolean) {
+    this.narrows = narrows;
+  }
 
   /** @param tensor gives the storage order of its elements; row-major when left out */
-  offsetOf({ constant, type }: Value, tensor?: Tensor): number {
+  placeOf({ constant, type }: Value, tensor?: Tensor): Place {
     const number = this.numbers.get(constant) ?? this.numbers.size;
     this.numbers.set(constant, number);
     const isOrdered = tensor !== undefined && !liesRowMajor(tensor);
     const key = `${number} ${isOrdered ? storageText(tensor) : ""}`;
-    const known = this.offsets.get(key);
+    const known = this.places.get(key);
     if (known !== undefined) return known;
     const elements = isOrdered ? toMemory(tensor, constant ?? [], () => 0) : (constant ?? []);
-    const bytes = encodeElements(heldAs(type), elements);
-    const offset = this.size;
-    this.offsets.set(key, offset);
+    const isNarrow = this.narrows && type === "f32" && elements.length >= FEW_ELEMENTS && isExactInHalf(elements);
+    const bytes = encodeElements(isNarrow ? "f16" : heldAs(type), elements);
+    const from = this.size;
     this.parts.push(bytes);
-    this.size += Math.ceil(bytes.length / ALIGNMENT) * ALIGNMENT;
-    return offset;
+    this.size += alignedSize(bytes.length);
+    let place: Place = { kind: "weights", offset: from };
+    if (isNarrow) {
+      const to = this.widenedSize;
+      this.halfParts.push({ from, to, elements: elements.length });
+      this.widenedSize += alignedSize(elements.length * bytesOf("f32"));
+      place = { kind: "halves", offset: to };
+    }
+    this.places.set(key, place);
+    return place;
+  }
+
+  halves(): NetworkParts["halves"] {
+    return { bytes: this.widenedSize, parts: this.halfParts };
   }
 
   bytes(): Uint8Array {
@@ -274,8 +311,14 @@ class WeightsFile {
     let offset = 0;
     for (const part of this.parts) {
       all.set(part, offset);
-      offset += Math.ceil(part.length / ALIGNMENT) * ALIGNMENT;
+      offset += alignedSize(part.length);
     }
     return all;
   }
+}
+
+const alignedSize = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
+
+function isExactInHalf(elements: ArrayLike<number>): boolean {
+  return Array.prototype.every.call(elements, (element: number) => Object.is(narrowed(element), element));
 }
