@@ -8,6 +8,8 @@
  * is learnt from one operator applies to another. The square root makes a part count before it is the longest. Traits are the instruction and
  * the places of inputs: they stand for what the compiler makes of each. The fit is pure: the same trials give the same correction.
  *
+ * A correction that predicts its trials no better than the model alone, each trial left out of its own fit, is not used.
+ *
  * The fit is Huber's: the loss of an outlier grows with its distance rather than its square, because a kernel that shares the machine with
  * another process takes two or three times as long, from its first sample to its last.
  */
@@ -66,6 +68,9 @@ export const NO_CORRECTION: Correction = {
   observations: 0,
 };
 
+/** The model alone, as if all parts overlapped. */
+const MODEL_ALONE: Correction = { ...NO_CORRECTION, overlap: 0 };
+
 /**
  * Ridges tried, in units of squared coefficients: a coefficient of 1 costs as much as `ridge` trials that are wrong by a factor of e. When
  * weaker ones are offered, leave-one-out picks the weakest (0.03 of 837 trials in f32), because trials of one workload resemble each other.
@@ -84,7 +89,8 @@ const FITS = 4;
 
 /**
  * Fits the correction. Trials without a positive finite time are left out; with none left the prior is returned. Few trials change it little,
- * since the ridge pulls every coefficient towards the prior's.
+ * since the ridge pulls every coefficient towards the prior's. Where it does not improve on the prior or on the model alone, the better of these is
+ * returned.
  * @param prior the correction learnt from other computations on the machine
  */
 export function fit(trials: readonly Observation[], prior: Correction = NO_CORRECTION): Correction {
@@ -109,7 +115,10 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
     best = solved.reduce((a, b) => (b.error < a.error ? b : a));
     believed = beliefs(best.residuals);
   }
-  if (best === undefined) return prior;
+  const ratiosTo = (correction: Correction): number[] =>
+    usable.map(({ costs, measuredSeconds }) => Math.log(measuredSeconds / apply(correction, costs)));
+  const known = errorOf(ratiosTo(MODEL_ALONE)) < errorOf(ratiosTo(prior)) ? MODEL_ALONE : prior;
+  if (best === undefined || errorOf(best.leftOut) >= errorOf(ratiosTo(known))) return known;
   const [scale = 0, overlap = 0, ...weights] = best.coefficients;
   return {
     scale: prior.scale + scale,
@@ -150,6 +159,8 @@ interface Fitted {
   readonly ridge: number;
   readonly coefficients: readonly number[];
   readonly residuals: readonly number[];
+  /** The residual of each trial predicted from the others. */
+  readonly leftOut: readonly number[];
   /** Mean squared error of each trial predicted from the others, weighted: e / (1 - h), h from the hat matrix. */
   readonly error: number;
 }
@@ -161,18 +172,36 @@ function ridgeFit(x: Matrix, y: Matrix, ridge: number, believed: readonly number
   const projection = solve(normal, weighted);
   const coefficients = projection.mmul(y);
   const residuals = Matrix.sub(y, x.mmul(coefficients)).to1DArray();
-  let error = 0;
-  for (const [i, residual] of residuals.entries()) {
+  const leftOut = residuals.map((residual, i) => {
     let hat = 0;
     for (let j = 0; j < x.columns; j++) hat += x.get(i, j) * projection.get(j, i);
-    error += ((believed[i] ?? 1) * (residual / (1 - hat)) ** 2) / x.rows;
-  }
-  return { ridge, coefficients: coefficients.to1DArray(), residuals, error };
+    return residual / (1 - hat);
+  });
+  const error = leftOut.reduce((sum, residual, i) => sum + ((believed[i] ?? 1) * residual ** 2) / x.rows, 0);
+  return { ridge, coefficients: coefficients.to1DArray(), residuals, leftOut, error };
 }
 
 /** The weight of each trial, at most 1: Huber's weights. */
 function beliefs(residuals: readonly number[]): number[] {
-  const sizes = residuals.map(Math.abs).sort((a, b) => a - b);
-  const far = FAR * DEVIATION * (sizes[sizes.length >> 1] ?? 0);
+  const far = FAR * DEVIATION * errorOf(residuals);
   return residuals.map((residual) => (Math.abs(residual) <= far ? 1 : far / Math.abs(residual)));
+}
+
+/**
+ * The median of measured over predicted times, by which predictions are multiplied; 1 where that improves nothing. It is judged by how well the
+ * factor of all other trials predicts each.
+ */
+export function commonFactor(ratios: readonly number[]): number {
+  const sorted = [...ratios].sort((a, b) => a - b);
+  // The median of the others is the same one, or its neighbour.
+  const middle = (sorted.length - 1) >> 1;
+  const others = sorted.map((_, i) => sorted[i <= middle ? middle + 1 : middle] ?? 1);
+  const leftOut = sorted.map((ratio, i) => Math.log(ratio / (others[i] ?? 1)));
+  return errorOf(leftOut) < errorOf(sorted.map(Math.log)) ? (sorted[sorted.length >> 1] ?? 1) : 1;
+}
+
+/** How far predictions are off: the median of the absolute logarithms of measured over predicted times. */
+function errorOf(logarithms: readonly number[]): number {
+  const sizes = logarithms.map(Math.abs).sort((a, b) => a - b);
+  return sizes[sizes.length >> 1] ?? 0;
 }

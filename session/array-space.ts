@@ -36,6 +36,7 @@ import { isForm, recurrentUnder } from "../mapper/space-time/recurrent.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
 import { arraySeconds } from "../perfmodel/arrays.ts";
+import { commonFactor } from "../perfmodel/correct.ts";
 import { recurrentSeconds } from "../perfmodel/recurrent.ts";
 import { scatteredSeconds } from "../perfmodel/scattered.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
@@ -124,14 +125,12 @@ function searched(
       return { seconds: seconds * scale, uncorrectedSeconds: seconds, levels: [] };
     },
     learn: (trials) => {
-      const ratios = trials
-        .flatMap(({ candidate, measurement }) =>
-          isArray(candidate) && measurement.status === "ok"
-            ? [measurement.median / arrays.expectedSeconds(candidate.schedule)]
-            : [],
-        )
-        .sort((a, b) => a - b);
-      scale = ratios[ratios.length >> 1] ?? 1;
+      const ratios = trials.flatMap(({ candidate, measurement }) =>
+        isArray(candidate) && measurement.status === "ok"
+          ? [measurement.median / arrays.expectedSeconds(candidate.schedule)]
+          : [],
+      );
+      scale = commonFactor(ratios);
     },
   };
 }

@@ -27,6 +27,7 @@ import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { type LaneRefusal, tapsOf } from "../mapper/space-time/taps.ts";
 import { residentWarps, warpTile } from "../mapper/space-time/warp-tile.ts";
+import { commonFactor } from "../perfmodel/correct.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { leastLaneBytes, type VectorRegisters, YMM, YMM_WORDS, ZMM, ZMM_WORDS } from "../targets/x86.ts";
 import { type LaneSpace, type LaneSpaceOptions, laneSpace } from "../tuner/lane-candidates.ts";
@@ -54,14 +55,12 @@ export function scaledEstimate(lanes: LaneSpace | undefined): {
       return seconds === undefined ? undefined : { seconds: seconds * scale, uncorrectedSeconds: seconds, levels: [] };
     },
     learn: (trials) => {
-      const ratios = trials
-        .flatMap(({ candidate, measurement }) =>
-          candidate.kind === "lanes" && !isArray(candidate) && measurement.status === "ok" && lanes
-            ? [measurement.median / lanes.expectedSeconds(candidate.schedule)]
-            : [],
-        )
-        .sort((a, b) => a - b);
-      scale = ratios[ratios.length >> 1] ?? 1;
+      const ratios = trials.flatMap(({ candidate, measurement }) =>
+        candidate.kind === "lanes" && !isArray(candidate) && measurement.status === "ok" && lanes
+          ? [measurement.median / lanes.expectedSeconds(candidate.schedule)]
+          : [],
+      );
+      scale = commonFactor(ratios);
     },
   };
 }

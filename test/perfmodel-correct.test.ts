@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import { type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import type { Costs } from "../perfmodel/correct.ts";
-import { apply, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
+import { apply, commonFactor, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
 import { evaluate } from "../tuner/evaluate.ts";
 
 const PARTS = ["issue", "load", "read l2", "pack"] as const;
@@ -144,4 +144,42 @@ test("a prior from other computations stands until there are trials, and a few t
   expect(errorOf(slower, (costs) => apply(moved, costs))).toBeLessThan(
     errorOf(slower, (costs) => apply(prior, costs)) / 4,
   );
+});
+
+const medianError = (trials: readonly Observation[], predict: (costs: Costs) => number): number => {
+  const errors = trials.map(({ costs, measuredSeconds }) => Math.abs(Math.log(measuredSeconds / predict(costs))));
+  return errors.sort((a, b) => a - b)[errors.length >> 1] ?? 0;
+};
+
+test("a correction is no worse than none on the trials that it was fitted on", () => {
+  for (let seed = 0; seed < 20; seed++) {
+    const random = seededRandom(seed);
+    const factors = seed % 2 === 0 ? [1, 1, 1, 1] : PARTS.map(() => 0.5 + random());
+    // Few kernels of a search are far from the model, as those of another instruction are.
+    const trials = observe(random, randomInteger(random, 1, 40), factors, 0.02).map((trial, i) =>
+      i % 4 === 3 ? { ...trial, measuredSeconds: 1.4 * trial.measuredSeconds } : trial,
+    );
+    const corrected = medianError(trials, (costs) => apply(fitCorrection(trials), costs));
+    expect(corrected).toBeLessThanOrEqual(medianError(trials, uncorrected));
+    expect(corrected).toBeLessThanOrEqual(medianError(trials, (costs) => apply(NO_CORRECTION, costs)));
+  }
+});
+
+test("a prior stands where trials do not improve on it", () => {
+  const random = seededRandom(12);
+  const prior = fitCorrection(observe(random, 200, [3, 0.5, 1, 2]));
+  const trials = observe(random, 6, [1, 1, 1, 1]).map(({ costs }) => ({ costs, measuredSeconds: apply(prior, costs) }));
+  expect(fitCorrection(trials, prior)).toEqual(prior);
+});
+
+test("a common factor is used where each ratio is nearer to that of the others than to 1", () => {
+  expect(commonFactor([2.1, 2, 1.9])).toBe(2);
+  expect(commonFactor([2, 2.1])).toBe(2.1);
+  expect(commonFactor([])).toBe(1);
+  // One alone has no others that it could be predicted from.
+  expect(commonFactor([3])).toBe(1);
+  // On both sides of 1: what fits one makes another worse.
+  expect(commonFactor([0.7, 1.4])).toBe(1);
+  expect(commonFactor([1, 1, 1, 1, 3, 3, 3, 3, 3])).toBe(3);
+  expect(commonFactor([1, 1, 1, 1.01, 1.3, 1.3, 1.3])).toBe(1);
 });

@@ -1,12 +1,13 @@
 /**
  * @file The model as a search uses it: evaluated once for each candidate, and scaled to the measurements.
  *
- *     expected = predicted * median over the trials (measured / predicted)
+ *     expected = predicted * median over the trials (measured / predicted) where that improves on 1
  *
  * The scaling keeps the predictions of a model that ranks well but is wrong by a factor comparable with measured medians.
  */
 
 import type { Prediction } from "../abstraction/trial.ts";
+import { commonFactor } from "../perfmodel/correct.ts";
 import type { SearchSpace } from "./space.ts";
 import { secondsOf, type TrialOf } from "./trials.ts";
 
@@ -46,7 +47,7 @@ export function expectationsOf<C>(
         const [measured, seconds] = [secondsOf(trial), predicted(trial.candidate)?.seconds];
         return measured === undefined || seconds === undefined ? [] : [measured / seconds];
       });
-      scale = ratios.sort((a, b) => a - b)[ratios.length >> 1] ?? 1;
+      scale = commonFactor(ratios);
     },
     forget: () => asked.clear(),
   };
