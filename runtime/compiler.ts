@@ -116,6 +116,15 @@ export function kernelFlags(kernel: Pick<Kernel, "features">, flags: readonly st
   return [...codeFlags(kernel, flags), ...LINK_FLAGS];
 }
 
+/** What is recorded of a compiler: of its command, the words after the program stand before the flags. */
+export function recordedCompiler({ command, path, version }: Pick<Compiler, "command" | "path" | "version">): {
+  readonly path: string;
+  readonly version: string;
+  readonly flags: readonly string[];
+} {
+  return { path, version, flags: [...command.slice(1), ...kernelFlags({ features: [] })] };
+}
+
 /** Those of them that decide its code, whatever it is linked into. */
 export function codeFlags(kernel: Pick<Kernel, "features">, flags: readonly string[] = []): string[] {
   return [...CODE_FLAGS, ...extensionFlags(kernel.features), ...flags];

@@ -14,7 +14,7 @@ import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import type { Environment } from "../db/index.ts";
 import { cacheFolder } from "../runtime/cache.ts";
-import { type Compiler, findCompiler, kernelFlags } from "../runtime/compiler.ts";
+import { type Compiler, findCompiler, recordedCompiler } from "../runtime/compiler.ts";
 import { coresOf } from "../runtime/cores.ts";
 import { findArmTools } from "../runtime/cross.ts";
 import { emulatedVerdict, emulatorOf } from "../runtime/emulated-verdict.ts";
@@ -127,13 +127,13 @@ function byHeaders(
   };
 }
 
-function environmentUnder(emulator: string | undefined, machine: Target, { path, version }: Compiler): Environment {
+function environmentUnder(emulator: string | undefined, machine: Target, compiler: Compiler): Environment {
   return {
     target: machine.name,
     cpu: emulator === undefined ? `${machine.name}, not timed` : `${machine.name} under ${emulator}`,
     cores: levelOf(machine, isGpu(machine) ? "block" : "core").units,
     isa: machine.isa,
-    compiler: { path, version, flags: kernelFlags({ features: [] }) },
+    compiler: recordedCompiler(compiler),
     ...softwareHere(),
   };
 }

@@ -8,7 +8,7 @@
 import { arch, cpus, release, type as system } from "node:os";
 import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { Environment } from "../db/index.ts";
-import { kernelFlags } from "../runtime/compiler.ts";
+import { recordedCompiler } from "../runtime/compiler.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { kernelFlagsOf } from "../runtime/run/cuda-build.ts";
 import type { CudaDevice } from "../runtime/run/cuda-device.ts";
@@ -30,13 +30,12 @@ function modelOf({ name }: Target): string {
 
 /** The environment of a CPU and the tools on this machine. */
 export function environmentOf(runner: Pick<Runner, "compiler">, target: Target = nativeTarget()): Environment {
-  const { path, version } = runner.compiler;
   return {
     target: target.name,
     cpu: modelOf(target),
     cores: cpus().length,
     isa: target.isa,
-    compiler: { path, version, flags: kernelFlags({ features: [] }) },
+    compiler: recordedCompiler(runner.compiler),
     ...softwareHere(),
   };
 }
@@ -46,13 +45,13 @@ export function environmentOf(runner: Pick<Runner, "compiler">, target: Target =
  * clock and power limits are part of its name, because a kernel takes another time under other limits.
  */
 export function gpuEnvironment(device: CudaDevice, target: Target): Environment {
-  const { path, version } = device.nvcc;
+  const { path, version, options = [] } = device.nvcc;
   return {
     target: target.name,
     cpu: device.limits === "" ? device.name : `${device.name} (${device.limits})`,
     cores: levelOf(target, "block").units,
     isa: target.isa,
-    compiler: { path, version, flags: kernelFlagsOf(device) },
+    compiler: { path, version, flags: [...options, ...kernelFlagsOf(device)] },
     driver: device.cuda === undefined ? device.driver : `${device.driver} (CUDA ${device.cuda})`,
     ...softwareHere(),
   };

@@ -82,7 +82,7 @@ export function kernelFlagsOf({ capability }: Pick<CudaDevice, "capability">): s
 export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice): Toolchain {
   const architecture = architectureFlag(capability);
   return {
-    identity: `${nvcc.path} ${nvcc.version} ${architecture}`,
+    identity: [nvcc.path, nvcc.version, architecture, ...(nvcc.options ?? [])].join(" "),
     adapted: (source) => source,
     command: (source, output, kind) => [
       ...[nvcc.path, source, "-o", output, "-std=c++17", architecture],
@@ -102,12 +102,13 @@ const EMULATED_FLAGS = {
 /** The emulation's header replaces all of CUDA's. */
 export function emulatedToolchain({ nvcc }: CudaDevice): Toolchain {
   return {
-    identity: `emulated ${nvcc.path} ${nvcc.version} ${emulationHash()}`,
+    identity: ["emulated", nvcc.path, nvcc.version, emulationHash(), ...(nvcc.options ?? [])].join(" "),
     adapted: (source, kind) =>
       kind === "program" ? source : `#include "cuda.h"\n${source.replace(/^#include .*$/gm, "")}`,
     command: (source, output, kind) => [
       ...[
         nvcc.path,
+        ...(nvcc.options ?? []),
         "-std=c++17",
         "-w",
         "-ffp-contract=off",

@@ -30,6 +30,8 @@ export interface Gpu {
 export interface Tool {
   readonly path: string;
   readonly version: string;
+  /** Words of its command after the program, or the variables that it takes options from: `NVCC_APPEND_FLAGS=-O1`. */
+  readonly options?: readonly string[];
 }
 
 /** The GPU and its tools, which are part of the record of a measurement. */
@@ -110,7 +112,18 @@ export async function findNvcc(): Promise<Tool | EnvironmentProblem> {
   const version = /release [\d.]+, (V[\d.]+)/.exec(asked.stdout)?.[1];
   return version === undefined
     ? missing(`${path} does not answer: ${explainRun(asked)}`, "install the CUDA toolkit anew")
-    : { path, version };
+    : { path, version, options: nvccOptions() };
+}
+
+/** Variables from which nvcc takes options. Source: NVIDIA CUDA Compiler Driver, Environment Variables. */
+const NVCC_VARIABLES = ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"];
+
+/** Options that nvcc takes from its variables. */
+export function nvccOptions(environment: Readonly<Record<string, string | undefined>> = process.env): string[] {
+  return NVCC_VARIABLES.flatMap((name) => {
+    const value = environment[name]?.trim() ?? "";
+    return value === "" ? [] : [`${name}=${value}`];
+  });
 }
 
 /** The disassembler for nvcc's code, or what to install. */
@@ -149,10 +162,10 @@ export async function findCudaDevice(): Promise<CudaDevice | EnvironmentProblem>
 export async function emulatedDevice(): Promise<CudaDevice | EnvironmentProblem> {
   const compiler = await findCompiler();
   if (compiler.status === "environment") return compiler;
-  const { path, version } = compiler;
+  const { command, path, version } = compiler;
   return {
     ...{ name: "emulated GPU", id: String(process.pid), driver: "none", cuda: undefined, capability: 90 },
-    ...{ limits: "", memoryMiB: undefined, nvcc: { path, version }, disassembler: "" },
+    ...{ limits: "", memoryMiB: undefined, nvcc: { path, version, options: command.slice(1) }, disassembler: "" },
   };
 }
 
