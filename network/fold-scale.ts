@@ -6,7 +6,7 @@
  */
 
 import { isInteger } from "../abstraction/dtype.ts";
-import { type Access, accessesIn, type Expr, isSame, printAccess, rewrite } from "../abstraction/expression.ts";
+import { type Access, accessesIn, type Expr, isSame, rewrite, walk } from "../abstraction/expression.ts";
 import { numbersFor } from "./numbers.ts";
 import type { Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
@@ -23,7 +23,8 @@ export function scaledWeights(step: Step): Step {
   const place = sum.index.findIndex((e) => along && isSame(e, along));
   const target = equation.target.index[place];
   const scale = reads[factor.tensor];
-  const isReadAgain = accessesIn(epilogue.equation.value).filter((a) => a.tensor === factor.tensor).length > 1;
+  const isReadAgain =
+    accessesIn(epilogue.equation.value).filter((a) => a.tensor === factor.tensor).length > found.occurrences;
   if (!target || !scale?.constant || factor.index.length !== 1 || isReadAgain) return step;
   const weights = accessesIn(equation.value).find((a) => {
     const value = reads[a.tensor];
@@ -62,11 +63,16 @@ export function scaledWeights(step: Step): Step {
   };
 }
 
+interface Factored {
+  readonly product: Expr;
+  /** How often the product is there: after a hard swish twice. */
+  readonly occurrences: number;
+  readonly sum: Access;
+  readonly factor: Access;
+}
+
 /** The factor: a product of the sum with an element of one tensor, where the sum is read nowhere else. */
-function factorOf(
-  value: Expr,
-  sum: string,
-): { readonly product: Expr; readonly sum: Access; readonly factor: Access } | undefined {
+function factorOf(value: Expr, sum: string): Factored | undefined {
   let found: { product: Expr; sum: Access; factor: Access } | undefined;
   rewrite(
     value,
@@ -78,10 +84,9 @@ function factorOf(
     },
     "value",
   );
-  const reads = new Set(
-    accessesIn(value)
-      .filter((a) => a.tensor === sum)
-      .map(printAccess),
-  );
-  return accessesIn(value).filter((a) => a.tensor === sum).length === 1 && reads.size === 1 ? found : undefined;
+  if (!found) return undefined;
+  const { product } = found;
+  const occurrences = [...walk(value)].filter((e) => isSame(e, product)).length;
+  const isEverywhere = accessesIn(value).filter((a) => a.tensor === sum).length === occurrences;
+  return isEverywhere ? { ...found, occurrences } : undefined;
 }

@@ -23,6 +23,7 @@ import {
   access,
   accessesIn,
   axis,
+  childrenOf,
   type Expr,
   rewrite,
   substitute,
@@ -40,6 +41,8 @@ import { isSameShape, type Value } from "./value.ts";
 
 /** Values of at most this many nodes may be recomputed at each reader instead of being stored. */
 const CHEAP_NODES = 8;
+/** Functions that cost no more than an addition. */
+const CHEAP_FUNCTIONS: ReadonlySet<string> = new Set(["max", "min", "abs"]);
 /** Share of the notation's limits that a fused equation may take. The rest is for the casts and constants that later passes add. */
 const FUSED_SHARE = 0.5;
 
@@ -158,6 +161,14 @@ function renamed(producer: Step, consumer: Step, without: string): ReadonlyMap<s
   return names;
 }
 
+/** Whether a value may be recomputed. Where only arithmetic follows the reads, as in a batch norm before a hard swish, their indices cost nothing. */
+function isCheap(value: Expr): boolean {
+  if ([...walk(value)].length <= CHEAP_NODES) return true;
+  const nodes = [...walk(value, (e) => (e.kind === "access" ? [] : childrenOf(e)))];
+  const isArithmetic = (e: Expr): boolean => e.kind !== "call" || CHEAP_FUNCTIONS.has(e.fn);
+  return nodes.length <= CHEAP_NODES && nodes.every(isArithmetic);
+}
+
 /** @throws UsageError when the notation does not allow the fused step; the steps then stay separate */
 function joined(producer: Step, consumer: Step, tensor: string, times: number): Step | undefined {
   const first = producer.computation;
@@ -165,7 +176,7 @@ function joined(producer: Step, consumer: Step, tensor: string, times: number): 
   const made =
     first.epilogue?.equation ??
     (first.equation.op === "=" && isPlainTarget(first.equation.target) ? first.equation : undefined);
-  if (made && times > 1 && [...walk(made.value)].length > CHEAP_NODES) return undefined;
+  if (made && times > 1 && !isCheap(made.value)) return undefined;
   const names = renamed(producer, consumer, tensor);
   // 1. The consumer's value, over the axes of the producer's elements.
   const index = made

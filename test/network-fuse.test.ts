@@ -34,6 +34,21 @@ function block() {
   return net.graph;
 }
 
+type Swish = (net: GraphBuilder, x: string, number: (value: number) => string) => string;
+
+const clipped: Swish = (net, x, number) => net.node("Clip", [net.node("Add", [x, number(3)]), number(0), number(6)]);
+
+/** Forms in which exporters write `x * clip(x + 3, 0, 6) / 6`. */
+const HARD_SWISHES: Readonly<Record<string, Swish>> = {
+  "divided at the end": (net, x, number) => net.node("Div", [net.node("Mul", [x, clipped(net, x, number)]), number(6)]),
+  "divided before the product": (net, x, number) =>
+    net.node("Mul", [x, net.node("Div", [clipped(net, x, number), number(6)])]),
+  "multiplied by a sixth": (net, x, number) =>
+    net.node("Mul", [net.node("Mul", [x, clipped(net, x, number)]), number(1 / 6)]),
+  "by HardSigmoid": (net, x) => net.node("Mul", [x, net.node("HardSigmoid", [x], { alpha: 1 / 6, beta: 0.5 })]),
+  "by one node": (net, x) => net.node("HardSwish", [x]),
+};
+
 describe("fused steps", () => {
   it("give the same as the nodes", async () => {
     const program = lowerGraph(block());
@@ -107,6 +122,28 @@ describe("fused steps", () => {
     const { plain, fused } = await plainAndFused(net.graph);
     expect(fused).toEqual(plain);
     expect(plain).toHaveLength(9);
+  });
+
+  it.each(Object.entries(HARD_SWISHES))("have the hard swish of a convolution, %s", async (_, swish) => {
+    for (const before of ["bias", "norm", "scale"] as const) {
+      const net = new SeededLayers("swish", 9);
+      const inputs = [net.input("x", [1, 3, 5, 5]), net.drawn("w", [4, 3, 3, 3], 1)];
+      const number = (value: number): string => net.constant(`${value}`, [], Float32Array.of(value));
+      const channels = (name: string): string => net.drawn(name, [4], 0.5, 1);
+      let y = net.node("Conv", before === "bias" ? [...inputs, channels("b")] : inputs);
+      if (before === "norm") y = net.node("BatchNormalization", [y, ...["f", "g", "h", "v"].map(channels)]);
+      if (before === "scale") y = net.node("Add", [net.node("Mul", [y, number(0.7)]), number(0.2)]);
+      y = swish(net, y, number);
+      net.output(before === "scale" ? net.node("Add", [net.node("Mul", [y, number(0.9)]), number(0.1)]) : y);
+      const program = lowerGraph(net.graph);
+      const fused = channelsLast(fuse(program));
+      expect(fused.steps.map(({ ops }) => ops[0])).toEqual(["Conv"]);
+      const random = seededRandom(1);
+      const x = Float32Array.from({ length: 75 }, () => 4 * random() - 2);
+      const [plain, joined] = [await runNetwork(program, { x }), await runNetwork(fused, { x })];
+      for (const [name, values] of plain)
+        for (let i = 0; i < values.length; i++) expect(joined.get(name)?.[i]).toBeCloseTo(values[i] ?? Number.NaN, 4);
+    }
   });
 
   it("end before the text of their equation could not be read back", async () => {
