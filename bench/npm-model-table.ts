@@ -34,7 +34,7 @@ const BACKGROUND = "@imgly/background-removal-data@1.4.5";
 const sixteen = { sr: 16_000 } as const;
 const window = { "input.0": 1, "input.1": 512, "state.1": 1 } as const;
 const frame = { batch: 1, sequence: 576 } as const;
-/** Noise of full scale gives a probability of 5e-5, of which ONNX Runtime's own forms differ by a thousandth. */
+/** Noise of full scale would give a probability of 5e-5. */
 const faint = { input: [-0.1, 0.1], state: [-0.1, 0.1] } as const;
 const words = (from: string, folder: string, names: readonly string[]): NpmModel[] =>
   names.map((name) => ({ from, file: `${folder}/${name}.onnx` }));
@@ -76,7 +76,9 @@ export const NPM_MODELS: readonly NpmModel[] = [
   ...words(FACE, "model", ["fr_age", "fr_detect", "fr_expression", "fr_eye", "fr_feature", "fr_gender"]),
   ...words(FACE, "model", ["fr_landmark", "fr_liveness", "fr_pose"]),
   ...words(BLAZE, "ONNX", ["face_detection_front_128x128_barracuda", "face_detection_back_256x256_barracuda"]),
-  ...words(LINES, "ONNX", ["mlsd_320x320_tiny", "mlsd_320x320_large", "mlsd_512x512_tiny", "mlsd_512x512_large"]),
+  ...words(LINES, "ONNX", ["mlsd_320x320_tiny", "mlsd_320x320_large", "mlsd_512x512_tiny", "mlsd_512x512_large"]).map(
+    (model): NpmModel => ({ ...model, draw: { "input_image_with_alpha:0": [0, 255] } }),
+  ),
   { from: BACKGROUND, file: "/models/small", chunksIn: "dist/resources.json", computes: "f16" },
   { from: BACKGROUND, file: "/models/medium", chunksIn: "dist/resources.json", computes: "f16" },
 ];
