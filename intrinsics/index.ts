@@ -30,6 +30,7 @@ import { OPENCL_ROWS } from "./opencl.ts";
 import { GEN9_ROWS, MALI_LANES } from "./opencl-lanes.ts";
 import { ownIntrinsicNamed, ownIntrinsics } from "./own.ts";
 import { PORTABLE } from "./portable.ts";
+import { AVX2_SIGNED, AVX512_SIGNED } from "./signed-bytes.ts";
 import { SVE } from "./sve.ts";
 import { SYCL_ROWS } from "./sycl.ts";
 import { VIRTUAL } from "./virtual.ts";
@@ -38,8 +39,8 @@ import { WMMA } from "./wmma.ts";
 
 /** The rows of each file of this folder. */
 export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = {
-  avx2: AVX2,
-  avx512: [...AVX512_FMA, ...AVX512_DOT, avx512FmaBf16, avx512Vpdpwssd, ...AVX512_INNER],
+  avx2: [...AVX2, ...AVX2_SIGNED],
+  avx512: [...AVX512_FMA, ...AVX512_DOT, ...AVX512_SIGNED, avx512FmaBf16, avx512Vpdpwssd, ...AVX512_INNER],
   amx: AMX,
   wmma: WMMA,
   mma: MMA,

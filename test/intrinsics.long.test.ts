@@ -63,6 +63,8 @@ describe("the intrinsics table", async () => {
   });
 });
 
+const vnniPrelude = intrinsicsNamed("avx512.vpdpbusd")[0]?.declaration.prelude ?? "";
+
 /** One family after the other, a row whose text or storage says something else than its equation. */
 const WRONG_ROWS: readonly Intrinsic[] = [
   altered("avx2.fma.f32", "factor and sum exchanged", { emit: "{c} = _mm256_fmadd_ps({a}, {c}, {b});" }),
@@ -78,6 +80,10 @@ const WRONG_ROWS: readonly Intrinsic[] = [
   altered("avx512.vpdpbusd", "only one lane of a", {
     operands: withOperand("avx512.vpdpbusd", "a", { storage: "zmm[k]" }),
   }),
+  altered("avx2.vpmaddwd.s8", "row-major b", {
+    operands: withOperand("avx2.vpmaddwd.s8", "b", { storage: "xmm[8*k + n]" }),
+  }),
+  altered("avx512.vpdpbusd.s8", "not moved", { emit: "{c} = dot_bytes({c}, {a}, {b});", prelude: vnniPrelude }),
   altered("avxvnni.vpdpbusds", "declared as wrapping", { compute: "c[n] += s32(a[k]) * s32(b[k,n])" }),
   altered("avx512.vdpbf16ps", "row-major b", {
     operands: withOperand("avx512.vdpbf16ps", "b", { storage: "zmm[16*k + n]" }),

@@ -110,6 +110,12 @@ static inline __m128i _mm_loadu_si32(const void* p) {
   memcpy(reg.bytes, p, 4);
   return reg;
 }
+static inline __m128i _mm_loadu_si16(const void* p) {
+  __m128i reg = {};
+  memcpy(reg.bytes, p, 2);
+  return reg;
+}
+static inline __m128i _mm_broadcastw_epi16(__m128i r) { return fill_register<__m128i>(r.get<int16_t>(0)); }
 static inline __m256i _mm256_broadcastd_epi32(__m128i r) { return fill_register<__m256i>(r.get<int32_t>(0)); }
 static inline __m512i _mm512_broadcastd_epi32(__m128i r) { return fill_register<__m512i>(r.get<int32_t>(0)); }
 
@@ -174,6 +180,26 @@ static inline __m512i dot_words(__m512i c, __m512i a, __m512i b) {
     for (int j = 2 * lane; j < 2 * lane + 2; j++) sum += (int64_t)a.get<int16_t>(j) * b.get<int16_t>(j);
     c.set(lane, (uint32_t)sum);
   }
+  return c;
+}
+
+/* ---- dot products of signed bytes, as intrinsics/signed-bytes.ts writes them ---------------------------------------- */
+
+/* a * b = (a + 128) * b - 128 * b; sums wrap. */
+template <class R> static R moved_dot_products(R c, R a, R b) {
+  R raised;
+  for (unsigned i = 0; i < sizeof raised.bytes; i++) raised.bytes[i] = a.bytes[i] ^ 0x80;
+  R extra = byte_dot_products(fill_register<R>(0), fill_register<R>((uint8_t)0x80), b, false);
+  R sums = byte_dot_products(c, raised, b, false);
+  for (unsigned i = 0; i < sizeof sums.bytes / 4; i++) sums.set(i, sums.template get<uint32_t>(i) - extra.template get<uint32_t>(i));
+  return sums;
+}
+static inline __m512i dot_signed_bytes(__m512i c, __m512i a, __m512i b) { return moved_dot_products(c, a, b); }
+static inline __m256i dot_signed_bytes(__m256i c, __m256i a, __m256i b) { return moved_dot_products(c, a, b); }
+
+/* VPMOVSXBW, VPMADDWD. */
+static inline __m256i dot_signed_bytes(__m256i c, __m128i a, __m128i b) {
+  for (int i = 0; i < 16; i++) c.set(i / 2, c.get<uint32_t>(i / 2) + (uint32_t)((int32_t)a.get<int8_t>(i) * b.get<int8_t>(i)));
   return c;
 }
 
