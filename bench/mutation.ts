@@ -4,6 +4,7 @@
  *     npm run build
  *     node dist/bench/mutation.js --count 150 --seed 1                    150 mutants over all folders, by their tokens
  *     node dist/bench/mutation.js --at db/seal.ts:53,db/best.ts:88        every mutant of these lines
+ *     node dist/bench/mutation.js --jobs 16                               as many runs of tests at once
  *     node dist/bench/mutation.js --out bench/results/mutation            also writes the page
  *
  * 1. Draws mutants (drawn/source-mutations.ts) that pass the type check of their own file. A change of a type that other
@@ -34,6 +35,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, relative, resolve } from "node:path";
+import pLimit from "p-limit";
 import ts from "typescript";
 import { UsageError } from "../abstraction/error.ts";
 import { seededRandom, shuffled } from "../abstraction/random.ts";
@@ -49,6 +51,7 @@ const { values } = readOptions({
     folder: { type: "string", default: join(tmpdir(), "automap-mutation") },
     /** After this long no further mutant is begun. */
     minutes: { type: "string", default: "600" },
+    jobs: { type: "string", default: "1" },
     /** Whether the long test files are left out. */
     quick: { type: "boolean", default: false },
     out: { type: "string" },
@@ -111,6 +114,10 @@ interface Verdict {
   readonly caught: string;
 }
 
+/** So many runs of tests at once. */
+const inTurn = pLimit(Number(values.jobs));
+let runs = 0;
+
 const until = Date.now() + Number(values.minutes) * 60_000;
 mkdirSync(FOLDER, { recursive: true });
 const files = execFileSync("git", ["ls-files", "-co", "--exclude-standard"], { cwd: ROOT, encoding: "utf8" })
@@ -133,7 +140,8 @@ for (const isLong of values.quick ? [false] : [false, true]) {
   await noteReaches(these);
   // What few files reach is soon judged.
   const filesOf = (mutant: number): number => these.filter((f) => reaches.get(f)?.mutants.includes(mutant)).length;
-  for (const mutant of [...chosen.keys()].sort((a, b) => filesOf(a) - filesOf(b))) await judge(mutant, these);
+  const order = [...chosen.keys()].sort((a, b) => filesOf(a) - filesOf(b));
+  await inTurn.map(order, (mutant) => judge(mutant, these));
 }
 const page = printed();
 console.log(page);
@@ -272,22 +280,27 @@ function copyTree(): void {
 /** Runs test files without mutants, unless that has been done since they last changed. */
 async function noteReaches(these: readonly string[]): Promise<void> {
   const left = these.filter((file) => reaches.get(file)?.hash !== hashOfCopy(file));
-  for (const batch of inBatches(left, () => BATCH)) {
-    if (Date.now() > until) return;
-    const list = join(FOLDER, "reached.txt");
-    writeFileSync(list, "");
-    const results = await runTests(batch, { MUTANTS_REACHED: list }, BATCH * LEAST_MS);
-    const lines = readFileSync(list, "utf8").split("\n").slice(0, -1);
-    const reached = lines.map((line) => line.split(" ")).map(([n, file = ""]) => ({ n: Number(n), file }));
-    for (const file of batch) {
-      const { failure, seconds } = results.get(file) ?? { failure: "it was not run", seconds: 0 };
-      const mutants = [...new Set(reached.filter((r) => r.file === join(COPY, file)).map((r) => r.n))];
-      const reach = { file, hash: hashOfCopy(file), failed: failure !== "", seconds, mutants };
-      reaches.set(file, reach);
-      note("reach.jsonl", reach);
-      if (failure !== "") console.error(`${file} fails without any mutant: ${failure}`);
-    }
-  }
+  const size = Math.min(BATCH, Math.ceil(left.length / Number(values.jobs) / 2));
+  await inTurn.map(
+    inBatches(left, () => size),
+    async (batch) => {
+      if (Date.now() > until) return;
+      const list = join(FOLDER, `reached-${runs}.txt`);
+      writeFileSync(list, "");
+      const results = await runTests(batch, { MUTANTS_REACHED: list }, BATCH * LEAST_MS);
+      const lines = readFileSync(list, "utf8").split("\n").slice(0, -1);
+      const reached = lines.map((line) => line.split(" ")).map(([n, file = ""]) => ({ n: Number(n), file }));
+      for (const file of batch) {
+        const { failure, seconds } = results.get(file) ?? { failure: "it was not run", seconds: 0 };
+        const mutants = [...new Set(reached.filter((r) => r.file === join(COPY, file)).map((r) => r.n))];
+        const reach = { file, hash: hashOfCopy(file), failed: failure !== "", seconds, mutants };
+        reaches.set(file, reach);
+        note("reach.jsonl", reach);
+        if (failure !== "") console.error(`${file} fails without any mutant: ${failure}`);
+      }
+      rmSync(list);
+    },
+  );
 }
 
 /** Runs the test files that reach a mutant and have not passed with it, until one fails. */
@@ -336,9 +349,9 @@ async function runTests(
   variables: Readonly<Record<string, string>>,
   ms: number,
 ): Promise<Map<string, Result>> {
-  const report = join(FOLDER, "report.json");
-  const temporary = join(FOLDER, "tmp");
-  rmSync(report, { force: true });
+  const run = runs++;
+  const report = join(FOLDER, `report-${run}.json`);
+  const temporary = join(FOLDER, `tmp-${run}`);
   mkdirSync(temporary, { recursive: true });
   const env = { ...process.env, ...variables, TMPDIR: temporary, NODE_OPTIONS: `--import=${COPY}/mutation-switch.mjs` };
   const bail = variables["MUTANT"] === undefined ? [] : ["--bail=1"];
@@ -359,6 +372,8 @@ async function runTests(
   const [code] = (await once(child, "exit")) as [number | null, string | null]; // Node's documented arguments
   clearTimeout(timer);
   const results = resultsIn(report);
+  rmSync(report, { force: true });
+  rmSync(temporary, { recursive: true, force: true });
   const isTold = code === 0 || [...results.values()].some(({ failure }) => failure !== "");
   if (isTold && !late) return results;
   const failure = late ? `no end after ${Math.round(ms / 1000)} s` : "the run ended";
