@@ -30,6 +30,21 @@ const WRITER = `
   db.close();
 `;
 
+/** Begins a record and is killed when all its rows but the last are written: node dying.js FILE TABLE. */
+const DYING = `
+  import { readFileSync } from "node:fs";
+  import { beginRun, openDatabase, recordCalibration, recordTrial } from "./db/index.js";
+  const [path, table] = process.argv.slice(2);
+  const given = JSON.parse(readFileSync(new URL("given.json", import.meta.url), "utf8"));
+  const { workload, environment } = given;
+  const db = openDatabase(path);
+  db.sqlite.function("die", () => process.kill(process.pid, "SIGKILL"));
+  db.sqlite.exec("CREATE TEMP TRIGGER dying BEFORE INSERT ON " + table + " BEGIN SELECT die(); END");
+  if (table === "trials") recordTrial(db, given);
+  if (table === "runs") beginRun(db, { workload, environment, seed: 1, options: {}, budget: {}, started: 1 });
+  if (table === "calibrations") recordCalibration(db, { environment, data: {}, at: 1 });
+`;
+
 /** Makes file after file, each at an instant that others keep too: node maker.js FOLDER COUNT START AT. */
 const MAKER = `
   import { readFileSync } from "node:fs";
@@ -63,6 +78,7 @@ beforeAll(() => {
   writeFileSync(shop.path("writer.js"), WRITER);
   writeFileSync(shop.path("reader.js"), READER);
   writeFileSync(shop.path("maker.js"), MAKER);
+  writeFileSync(shop.path("dying.js"), DYING);
   writeFileSync(shop.path("given.json"), JSON.stringify(newTrial(60)));
 });
 afterAll(() => shop.remove());
@@ -131,6 +147,20 @@ describe("a database whose writer is killed", () => {
       db.close();
     }
     expect(midway).toBeGreaterThan(KILLS / 2);
+  });
+});
+
+describe("a database whose writer is killed within a record", () => {
+  it.each(["trials", "runs", "calibrations"])("holds nothing of it: %s", async (table) => {
+    const path = shop.path(`${table}.db`);
+    openDatabase(path).close();
+    const writer = start("dying.js", path, table);
+    expect((await writer.ended).errors).toBe("");
+    expect(writer.child.signalCode).toBe("SIGKILL");
+    const db = openDatabase(path);
+    for (const one of ["environments", "workloads", table])
+      expect(db.sqlite.prepare(`SELECT count(*) FROM ${one}`).pluck().get(), one).toBe(0);
+    db.close();
   });
 });
 

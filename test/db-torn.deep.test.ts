@@ -4,7 +4,7 @@ import { type SpawnSyncReturns, spawnSync } from "node:child_process";
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, queryTrials, recordTrial } from "../db/index.ts";
-import { measured, newTrial, trial, workshop } from "./support/database.ts";
+import { MACHINE, machinesWithoutTrial, measured, newTrial, trial, workshop } from "./support/database.ts";
 import { compileProgram } from "./support/program.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -55,7 +55,9 @@ describe("a write-ahead log that is torn", () => {
     db.sqlite.pragma("wal_autocheckpoint = 0");
     page = Number(db.sqlite.pragma("page_size", { simple: true }));
     for (let i = 0; i < TRIALS; i++) {
-      const id = recordTrial(db, newTrial(60 + i, { trial: trial(measured(60 + i), i) }));
+      // On a machine of its own, so that a record is two rows.
+      const environment = { ...MACHINE, kernel: `Linux ${i}` };
+      const id = recordTrial(db, newTrial(60 + i, { environment, trial: trial(measured(60 + i), i) }));
       commits.push({ id, end: statSync(`${made}-wal`).size });
     }
     [file, log] = [readFileSync(made), readFileSync(`${made}-wal`)];
@@ -76,6 +78,7 @@ describe("a write-ahead log that is torn", () => {
     const db = openDatabase(path);
     expect(db.sqlite.pragma("integrity_check", { simple: true })).toBe("ok");
     expect(db.sqlite.pragma("foreign_key_check")).toEqual([]);
+    expect(machinesWithoutTrial(db)).toBe(0);
     const ids = queryTrials(db, { sort: "at" })
       .map((t) => t.id)
       .reverse();

@@ -16,7 +16,7 @@ import {
 import { tileElements, tileOffset, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
 import { code } from "../abstraction/source-text.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import { searchedWgmma } from "../intrinsics/wgmma.ts";
+import { searchedWgmma, wgmmaNamed } from "../intrinsics/wgmma.ts";
 import { textOf } from "./support/source.ts";
 
 const EQUATION = "c[m,n] += s32(a[m,k]) * s32(b[k,n])";
@@ -217,5 +217,7 @@ describe("the table of instructions", () => {
 
   it("has consistent rows, also of widths that it does not list", () => {
     for (const { operands } of [...INTRINSICS, ...searchedWgmma()]) expect(operands.length).toBeGreaterThan(1);
+    // Only widths that the hardware has are found by name.
+    for (const row of searchedWgmma()) expect(wgmmaNamed(row.name)).toBe(row);
   });
 });

@@ -72,5 +72,6 @@ describe("windows of f16 on warps", () => {
     const [first] = "refused" in ranked ? [] : ranked;
     expect(first?.candidate).toMatchObject({ intrinsic: "cuda.fma.f16" });
     expect(usableIntrinsics(H100).map((i) => i.name)).not.toContain("cuda.fma.f16");
+    expect(new Set(usableIntrinsics(H100).map((i) => i.language))).toEqual(new Set(["cuda"]));
   });
 });

@@ -95,7 +95,7 @@ describe("a quantised network", () => {
     },
   );
 
-  it("refuses weights stored by columns, and a range with NaN", () => {
+  it("refuses weights stored by columns, and ranges that are not finite", () => {
     const net = new GraphBuilder("open");
     const x = net.input("x", [1, 4]);
     net.output(net.node("Gemm", [x, net.constant("w", [4, 2], new Float32Array(8))], {}, "fc"));
@@ -104,6 +104,10 @@ describe("a quantised network", () => {
     );
     expect(() => quantise(mobilenetV1({ size: 32 }), { image: [0, Number.NaN] })).toThrow(
       "the range of image, 0 to NaN, is none",
+    );
+    // Each end is a number, and their distance is none.
+    expect(() => quantise(mobilenetV1({ size: 32 }), { image: [-1e308, 1e308] })).toThrow(
+      "the range of image, -1e+308 to 1e+308, is none",
     );
   });
 

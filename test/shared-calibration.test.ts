@@ -53,6 +53,20 @@ describe("a calibration that databases share", () => {
     expect(await other).toEqual(await slow);
   });
 
+  it("is waited for until the caller no longer wants it", { timeout: 20_000 }, async () => {
+    let give: ((rates: { rate: number }) => void) | undefined;
+    const slow = asking(() => new Promise((resolve) => (give = resolve)));
+    await vi.waitFor(() => expect(give).toBeDefined());
+    const leaving = new AbortController();
+    const options = { read, measure: never, announce: () => leaving.abort(), signal: leaving.signal };
+    // Ends a wait that does not end by itself.
+    const late = setTimeout(() => give?.({ rate: 5 }), 2000);
+    await expect(sharedCalibration(MACHINE, options)).rejects.toThrow("abort");
+    clearTimeout(late);
+    give?.({ rate: 5 });
+    await slow;
+  });
+
   it("that is damaged is measured again, as is one that cannot be kept", async () => {
     await asking(() => Promise.resolve({ rate: 3 }));
     const [file = ""] = readdirSync(folder);

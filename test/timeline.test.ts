@@ -51,6 +51,8 @@ it("a timeline assigns every moment of a search to one phase", () => {
   const ends = traceEvents.map(({ ts, dur }: { ts: number; dur: number }) => ts + dur);
   expect(traceEvents.map(({ ts }: { ts: number }) => ts)).toEqual([0, ...ends.slice(0, -1)]);
   expect(ends.at(-1)).toBe(1000 * (clock - 500));
+  // What is before the first round has round 0.
+  expect(traceEvents.map(({ args }: { args: { round: number } }) => args.round)).toEqual([0, 0, 1, 1, 1, 1, 2, 2]);
   expect(traceEvents[4]).toEqual({
     ...{ name: "measuring", cat: "search", ph: "X", pid: 1, tid: 1, ts: 3_775_000, dur: 300_000 },
     args: { round: 1, trial: 2, intrinsic: "mma", status: "wrong" },

@@ -9,7 +9,14 @@ import type Sqlite from "better-sqlite3";
 import type { Candidate } from "../../abstraction/candidate.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Trial } from "../../abstraction/trial.ts";
-import { type Conditions, DatabaseError, type Environment, type NewTrial, type Workload } from "../../db/index.ts";
+import {
+  type Conditions,
+  type Database,
+  DatabaseError,
+  type Environment,
+  type NewTrial,
+  type Workload,
+} from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { type InstantiateOptions, instantiate, operatorNamed } from "../../operators/index.ts";
@@ -80,6 +87,14 @@ export function newTrial(microseconds: number, given: Partial<NewTrial> = {}): N
     conditions: WARM,
     ...given,
   };
+}
+
+/** Machines that are recorded without a trial on them: a record of which a part is missing. */
+export function machinesWithoutTrial({ sqlite }: Database): unknown {
+  return sqlite
+    .prepare("SELECT count(*) FROM environments WHERE id NOT IN (SELECT environment FROM trials)")
+    .pluck()
+    .get();
 }
 
 /** Changes a file as something else than automap would, which leaves its triggers as they were. */
