@@ -57,7 +57,7 @@ export function planMemory(program: Program, shared = true, chains: readonly Ste
     return [{ value: output, bytes, from, to: last.get(output) ?? from }];
   });
   const placed: (Block & { readonly offset: number })[] = [];
-  for (const block of blocks.toSorted((a, b) => b.bytes - a.bytes || a.from - b.from)) {
+  for (const block of blocks.toSorted((a, b) => b.bytes - a.bytes)) {
     // Apart, each block follows the last one.
     const beside = shared
       ? placed.filter((other) => other.from <= block.to && block.from <= other.to).sort((a, b) => a.offset - b.offset)

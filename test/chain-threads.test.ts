@@ -21,7 +21,7 @@ import type { Value } from "../network/value.ts";
 import { chainSeconds } from "../perfmodel/row-chains.ts";
 import { chainInShape } from "../session/plain-threads.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
-import { built, CHAIN_GRAPHS } from "./support/chain-graphs.ts";
+import { built, CHAIN_GRAPHS, masked } from "./support/chain-graphs.ts";
 import { inFull } from "./support/slow.ts";
 
 const TARGET = nvidiaTarget("h100");
@@ -95,7 +95,21 @@ describe("a chain of equations on a GPU", () => {
       for (const [e, element] of got.entries())
         expect(Math.abs(element - (wanted[e] ?? Number.NaN)), about).toBeLessThan(share * most);
       expect(chainSeconds(chain, shape, TARGET)).toBeGreaterThan(0);
+      // No block is without a row.
+      const [blocks] = nest.body;
+      const rowsOfBlock = (LIMITS.lanes / shape.lanes) * shape.rowWarps;
+      expect(blocks).toMatchObject({ kind: "loop", extent: Math.ceil(chain.rows / rowsOfBlock) });
     }
+  });
+
+  it("is predicted to take longer with an exponential than with a square", () => {
+    const [first] = chainsOf(inFloats(masked));
+    if (!first) throw new Error("no chain");
+    const { chain } = first;
+    const squared: RowChain = JSON.parse(JSON.stringify(chain).replaceAll('"exp"', '"square"'));
+    const secondsOf = (one: RowChain): number =>
+      shapesOf(chain).reduce((sum, shape) => sum + chainSeconds(one, shape, TARGET), 0);
+    expect(secondsOf(chain)).toBeGreaterThan(secondsOf(squared));
   });
 
   it("prints every shape with an output for each step", () => {

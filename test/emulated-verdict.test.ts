@@ -138,6 +138,11 @@ describe("memory of an emulation", () => {
     expect(() => checkEmulatedMemory(computation, memoryEmulating(computation))).not.toThrow();
   });
 
+  it("includes three copies of the output in its type", () => {
+    const needed = (types: string): number => memoryEmulating(operator("matmul", types, { m: 1000, n: 1000, k: 1 }));
+    expect(needed("f64") - needed("f32")).toBeGreaterThanOrEqual(3 * 4 * 1000 * 1000);
+  });
+
   it("is refused for a tensor too large for a file, and accepted for the largest that fits", () => {
     const columns = (n: number) => operator("matmul", "u8s8", { m: 1, n, k: 1 });
     const plenty = Number.POSITIVE_INFINITY;

@@ -69,6 +69,17 @@ describe("Pad with axes", () => {
   });
 });
 
+describe("Tile", () => {
+  it("repeats what it reads along each dimension", async () => {
+    const values = await runNetwork(lowered({ op: "Tile", x: [2, 2], more: [longs(2, 3)] }), { x: [1, 2, 3, 4] });
+    const [first, second] = [
+      [1, 2, 1, 2, 1, 2],
+      [3, 4, 3, 4, 3, 4],
+    ];
+    expect(Array.from(values.get("y") ?? [])).toEqual([first, second, first, second].flat());
+  });
+});
+
 describe("a node", () => {
   it("is refused when its output has another shape than the model says", () => {
     expect(refused({ op: "Relu", x: [2, 3], declared: [2, 3] })).toBe("accepted");

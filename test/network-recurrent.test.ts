@@ -142,6 +142,10 @@ describe("recurrent layers", () => {
     expect(differentIn(8)).toBe(differentIn(4));
   });
 
+  it("are written out up to 512 steps", () => {
+    expect(lowerGraph(graphOf({ op: "RNN", steps: 512 })).outputs).toHaveLength(2);
+  });
+
   it.each([
     [
       { attributes: { activations: ["Affine", "Tanh", "Tanh"] } },

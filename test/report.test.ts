@@ -19,7 +19,7 @@ import { PAGE_STYLE } from "../report/page-style.ts";
 import type { ReportData, TrialPoint } from "../report/report-data.ts";
 import { gatherReport } from "../session/report.ts";
 import { commandLine } from "./support/command-line.ts";
-import { CONV, MACHINE, measured, newTrial, VNNI, workshop } from "./support/database.ts";
+import { CONV, MACHINE, measured, newTrial, trial, VNNI, workloadNamed, workshop } from "./support/database.ts";
 
 const EVIL = `<script>alert("x")</script><img src=x onerror='alert(1)'>]]>&"'`;
 const NOW = Date.UTC(2026, 10, 21, 12);
@@ -107,6 +107,21 @@ describe("the data of a report", () => {
     expect(subject?.best).toMatchObject({ id: fastest, seconds: expect.closeTo(50e-6, 12), levels: [{ level: "l1" }] });
     expect(subject?.trials.map((t) => t.status)).toEqual(["ok", "ok", "ok", "crashed"]);
     expect(subject?.failures).toEqual([{ name: "crashed", count: 1, example: EVIL }]);
+  });
+
+  it("has workloads by name, and of each message the beginning of its first line", () => {
+    const path = shop.path("two.db");
+    const db = openDatabase(path);
+    const log = `${"0123456789".repeat(30)}\nmore`;
+    for (const name of ["matmul", "conv2d"])
+      recordTrial(db, {
+        ...newTrial(1, { workload: workloadNamed(name, {}, "u8s8") }),
+        trial: trial({ status: "crashed", log }, NOW, tried(1)),
+      });
+    const { subjects } = gatherReport(db, {}, NOW);
+    db.close();
+    expect(subjects.map((s) => s.subject)).toEqual(["conv2d", "matmul"]);
+    expect(subjects[0]?.failures[0]?.example).toBe(`${log.slice(0, 199)}…`);
   });
 
   it("judges the model by pairs without the diagonal", () => {

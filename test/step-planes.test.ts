@@ -9,6 +9,7 @@ import { type Computation, defineComputation } from "../abstraction/computation.
 import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
 import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
+import { registersOf as lineRegisters } from "../mapper/space-time/step-lines.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { generateDesign } from "../session/lane-space.ts";
@@ -25,6 +26,12 @@ const star = (extents: Record<string, number> = {}, sum = SUM): Computation =>
   });
 
 const TOGETHER: LaneSchedule = { ...STEP_SCHEDULE, rows: 2, depth: 3 };
+
+it("a line of registers has one more on each side only where it is read beyond its own columns", () => {
+  const line = { rows: [0], reads: 2 };
+  expect(lineRegisters({ ...line, columns: [0] }, 4)).toBe(4);
+  expect(lineRegisters({ ...line, columns: [-1, 0] }, 4)).toBe(6);
+});
 
 describe("two planes of a star computed together", () => {
   it.each<Partial<LaneSchedule>>([

@@ -147,6 +147,19 @@ describe("a kernel of threads", () => {
     expect([1, 2, 3].map((resident) => latency(resident) / latency(3))).toEqual([3, 2, 1]);
   });
 
+  it("is predicted to wait where two warps of a block meet for a sum", () => {
+    const context = contextOf(operator("gmv", { m: 20, k: 32 }));
+    const cyclesOf = (warps: number): number => {
+      const schedule = { lanes: { k: 32 }, warps: { k: warps }, each: {}, split: 1 };
+      const terms = threadCosts(context, schedule, TARGET)?.terms ?? [];
+      return (
+        (terms.find(({ name }) => name === "latency")?.seconds ?? Number.NaN) * (TARGET.clockHz?.value ?? Number.NaN)
+      );
+    };
+    // The barrier alone takes longer.
+    expect(cyclesOf(2) - cyclesOf(1)).toBeGreaterThan(60);
+  });
+
   it(`equals the equation on the emulated device: ${PRINTED} of every operator`, async () => {
     const jobs = COMPUTATIONS.flatMap(([name, computation]) => {
       const context = contextOf(computation);

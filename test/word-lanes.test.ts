@@ -126,6 +126,8 @@ describe("lanes of 16 bits", () => {
     expect(array("f32", "avx512.vpmullw", { lanes: 16, tile: { j: 16 } })).toThrow(
       "avx512.vpmullw adds 16 bits, and not all tensors are of one such type",
     );
+    const window = { kind: "lanes", intrinsic: "avx2.vpmullw", schedule: WINDOW } as const;
+    expect(() => generateDesign(image("s16"), window)).toThrow("32 lanes, but a register of AVX2 has 16");
     expect(array("s16", "avx512.vpmulld")).toThrow("32 lanes, but a register of AVX-512 has 16");
     expect(array("s16", "avx512.vpmullw", { lanes: 64, tile: { j: 64 } })).toThrow(
       "64 lanes, but a register of AVX-512 has 32",
