@@ -9,7 +9,7 @@ import { shellWord } from "../abstraction/text.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
 import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
 import { broughtToOpset7 } from "./operators/early.ts";
-import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
+import { NETWORK_OPERATORS, networkOperatorNamed, refusalOf } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
 import { INPUT_RANGE, rangeIn } from "./whole.ts";
@@ -83,6 +83,11 @@ function lowerNode(
   shared: SharedLowering,
 ): readonly Step[] {
   const operator = networkOperatorNamed(node.op);
+  const because = refusalOf(node.op);
+  if (because !== undefined)
+    throw new UsageError(`${node.name} (${node.op}): ${because}`, {
+      hint: "let the network end before this node, and compute it from the outputs",
+    });
   if (!operator)
     throw new UsageError(`${node.name}: the operator ${node.op} is not supported`, {
       hint: `automap network operators lists those that are; ${suggestion(node.op, NETWORK_OPERATORS)}`,

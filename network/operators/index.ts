@@ -15,6 +15,7 @@ import { QUANTISED } from "./quantised.ts";
 import { RECURRENT } from "./recurrent.ts";
 import { REDUCTIONS_AND_NORMS } from "./reduction.ts";
 import { RESIZING } from "./resize.ts";
+import { SAMPLES } from "./sample.ts";
 import { SCATTERS } from "./scatter.ts";
 import { SHAPES } from "./shape.ts";
 import type { NetworkOperator, OperatorTable } from "./table.ts";
@@ -29,7 +30,7 @@ const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["reductions and normalisation", { ...REDUCTIONS_AND_NORMS, ...PLACES }],
   ["losses", LOSSES],
   ["moves of elements", { ...MOVES, ...CHOICES, ...SCATTERS }],
-  ["resizing", RESIZING],
+  ["resizing", { ...RESIZING, ...SAMPLES }],
   ["shapes and constants", SHAPES],
   ["branches and loops", CONTROL],
   ["quantised", QUANTISED],
@@ -38,6 +39,22 @@ const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
 const ALL: ReadonlyMap<string, NetworkOperator> = new Map(
   GROUPS.flatMap(([, table]) => Object.entries(overIntegers(table))),
 );
+
+/** What operators select whose outputs have as many elements as the run decides. */
+const SELECTED: Readonly<Record<string, string>> = {
+  Compress: "elements",
+  NonMaxSuppression: "boxes",
+  Unique: "different elements",
+};
+
+/** Why an operator is refused that can have no row in the table. */
+export function refusalOf(name: string): string | undefined {
+  const selected = Object.hasOwn(SELECTED, name) ? SELECTED[name] : undefined;
+  return (
+    selected &&
+    `the number of ${selected} that it selects is known only when the network runs, and sizes are fixed before`
+  );
+}
 
 export const networkOperatorNamed = (name: string): NetworkOperator | undefined => ALL.get(name);
 
