@@ -150,6 +150,11 @@ export interface RegisterClass {
   readonly declared?: string;
   /** Code that clears `{reg}`. */
   readonly cleared: string;
+  /**
+   * Code that fills `{reg}` with one element a lane from `{ptr}`, where elements of a narrower type lie side by side: by the type of the register,
+   * then by the type in memory. Every value of the narrower type is one of the wider.
+   */
+  readonly widened?: Readonly<Partial<Record<DType, Readonly<Partial<Record<DType, string>>>>>>;
   /** Each lane of a warp holds its share of the elements. */
   readonly perLane?: true;
   /** The language knows no size of its variables, so nothing may inspect their bytes. */

@@ -15,9 +15,18 @@ import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt, RegisterFile, TileAt } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, Name, tensorName } from "../abstraction/source-text.ts";
+import {
+  axisName,
+  type Code,
+  code,
+  filled,
+  indented,
+  Name,
+  tensorName,
+  trustedCode,
+} from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
-import { declareRegister, isNumbered, preludeOf } from "../targets/registers.ts";
+import { declareRegister, isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { CppExpressions } from "./cpp-expressions.ts";
@@ -148,9 +157,13 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
 
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
     const pointer = code`(${tensorName(memory.buffer)} + ${this.c.index(memory.base, extents)})`;
+    const text = this.register(register);
+    const { operand } = this.heldAt(register);
+    const stored = this.c.dtypes[memory.buffer] ?? operand.dtype;
+    const widened = kind === "load" ? widenedLoad(operand, stored) : undefined;
+    if (widened !== undefined) return [filled(trustedCode(widened), { reg: text, ptr: pointer })];
     const moved = this.moved(kind, register, pointer, memory.stride);
     if (moved !== undefined) return [moved];
-    const text = this.register(register);
     return kind === "load"
       ? [code`memcpy(&${text}, ${pointer}, sizeof ${text});`]
       : [code`memcpy(${pointer}, &${text}, sizeof ${text});`];

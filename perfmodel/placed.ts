@@ -36,6 +36,7 @@ import { partsPackedIn, scheduledParts } from "../mapper/match/conditions.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import type { Border, BorderBlocks } from "../mapper/schedule/borders.ts";
 import { gapsOf, type LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { type PackedForm, packedForm } from "../mapper/schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/schedule/reach.ts";
 import { STILL } from "../mapper/schedule/within.ts";
 import { writesVectorRows } from "../targets/index.ts";
@@ -163,12 +164,14 @@ export function placedInput(
   const tile = product(operand.dims.map((o) => o.extent));
   const rowBytes = Math.min(tile, tileRowElements(operand)) * size;
 
-  const tiles = constant ? undefined : tiledPacking(mapping, operand, bound, dimensions, own, sourceBytes);
+  const form = packedForm(operand, bound, computation);
+  const tiles = constant ? undefined : tiledPacking(mapping, operand, form, dimensions, own, sourceBytes);
   if (placement === "tiled" || bound.kind !== "access") {
+    const packed = bytesOf(form.dtype);
     return {
-      footprint: new RunFootprint(own, tile * size, LINE_BYTES),
-      bufferBytes: tile * product([...own].map((d) => d.steps)) * size,
-      straddling: straddles(tile * size, rowBytes),
+      footprint: new RunFootprint(own, tile * packed, LINE_BYTES),
+      bufferBytes: tile * product([...own].map((d) => d.steps)) * packed,
+      straddling: straddles(tile * packed, (rowBytes / size) * packed),
       packing: tiles,
       edges: undefined,
       borders: [],
@@ -200,12 +203,12 @@ export function placedInput(
 function tiledPacking(
   { computation, intrinsic, binding }: Mapping,
   operand: Operand,
-  bound: Expr,
+  { dtype, value: bound }: PackedForm,
   dimensions: readonly LoopDimension[],
   own: ReadonlySet<DimensionState>,
   sourceBytes: number,
 ): Packing {
-  const size = bytesOf(operand.dtype);
+  const size = bytesOf(dtype);
   const elements = product(operand.dims.map((o) => o.extent)) * product([...own].map((d) => d.steps));
   const run = operand.dims.at(-1)?.extent ?? 1;
   const names = new Set([...own].map((d) => d.name));

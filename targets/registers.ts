@@ -9,10 +9,11 @@
 
 import { extentOf } from "../abstraction/affine.ts";
 import { extentsOf } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { fillTemplate, type Intrinsic, lanesOf, type Operand, registerElements } from "../abstraction/intrinsic.ts";
 import type { RegisterClass } from "../abstraction/machine.ts";
+import { tileElements } from "../abstraction/memory-tile.ts";
 import { apart, type Code, code, filled, list, type Name, NOTHING, trustedCode } from "../abstraction/source-text.ts";
 import { FAMILIES, familyOf } from "./features.ts";
 
@@ -79,6 +80,17 @@ export function clearRegister(intrinsic: Intrinsic, operand: Operand, register: 
   if (identityOf(intrinsic.computation.equation.op, operand.dtype) !== 0)
     throw new Error(`internal: ${intrinsic.name} does not start from zero`);
   return filled(trustedCode(classOf(operand).cleared), { reg: register });
+}
+
+/**
+ * Code that fills the register of an operand from elements of a narrower type that lie side by side; undefined where there is none. An operand whose
+ * elements are copied to several lanes has none: its conversions would be as many as the instructions that use them.
+ */
+export function widenedLoad(operand: Operand, stored: DType): string | undefined {
+  const registers = registerClass(operand.file);
+  const code = registers?.widened?.[operand.dtype]?.[stored];
+  const isWhole = tileElements(operand) * bytesOf(operand.dtype) === registers?.bytes;
+  return isWhole && operand.broadcast.length === 0 ? code : undefined;
 }
 
 function classOf({ name, file }: Operand): RegisterClass {

@@ -88,6 +88,12 @@ export const ZMM = {
   bytes: 64,
   feature: "avx512f",
   ...vectorTypes(512),
+  widened: {
+    f32: {
+      s8: "{reg} = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)({ptr}))));",
+      u8: "{reg} = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)({ptr}))));",
+    },
+  },
   constraint: "v",
   source: "Intel SDM vol. 1, section 15",
 } as const satisfies RegisterClass;
@@ -98,6 +104,12 @@ export const YMM = {
   bytes: 32,
   feature: "avx2",
   ...vectorTypes(256),
+  widened: {
+    f32: {
+      s8: "{reg} = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)({ptr}))));",
+      u8: "{reg} = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)({ptr}))));",
+    },
+  },
   constraint: "x",
   source: "Intel SDM vol. 1, section 14; AVX-512VL has 32",
 } as const satisfies RegisterClass;

@@ -8,6 +8,7 @@ import { shuffle } from "../intrinsics/cuda.ts";
 import { INTRINSIC_TABLES, INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { checkIntrinsics } from "../runtime/conformance.ts";
 import { hasFeature, nativeTarget, PORTABLE_ISA } from "../targets/index.ts";
+import { YMM, ZMM } from "../targets/x86.ts";
 
 const { isa } = nativeTarget();
 
@@ -190,6 +191,42 @@ test("16-bit factors of a warpgroup are read with their rows along either axis",
   expect(turned.length).toBeGreaterThan(10);
   const results = await checkIntrinsics(turned, { seed: 3, isa });
   expect(results.filter((r) => r.status !== "ok" && r.status !== "skipped")).toEqual([]);
+});
+
+/** Products whose second factors are sixteen bytes in memory, read by the load that widens them. */
+const WIDENING: readonly Intrinsic[] = [ZMM, YMM].flatMap((registers) =>
+  (["s8", "u8"] as const).map((stored): Intrinsic => {
+    const [bits, lanes] = [8 * registers.bytes, registers.bytes / 4];
+    const steps = Array.from({ length: 16 / lanes }, (_, k) => {
+      const load = registers.widened.f32[stored]
+        .replace("{reg}", "wide")
+        .replace("{ptr}", `(char*)&{b} + ${k * lanes}`);
+      return `${load} {c} = _mm${bits}_fmadd_ps({a}, wide, {c});`;
+    });
+    const one = { dtype: "f32", load: `{reg} = _mm${bits}_loadu_ps((const float*)({ptr}));` } as const;
+    return defineIntrinsic<string>({
+      name: `${registers.name} of f32 from ${stored}`,
+      family: "fma",
+      isa: registers.name === "zmm" ? "avx512f" : "fma",
+      language: "c++",
+      summary: "A product of f32 by widened bytes.",
+      compute: "c[i] += a[i] * f32(b[k,i])",
+      extents: { i: lanes, k: steps.length },
+      operands: {
+        a: { ...one, storage: `${registers.name}[i]` },
+        b: { dtype: stored, storage: `xmm[${lanes}*k + i]` },
+        c: { ...one, storage: `${registers.name}[i]`, store: `_mm${bits}_storeu_ps((float*)({ptr}), {reg});` },
+      },
+      emit: `{ __m${bits} wide; ${steps.join(" ")} }`,
+      source: registers.source,
+    });
+  }),
+);
+
+test("loads that widen bytes give their values, on this CPU and by the emulators", async () => {
+  for (const emulate of [false, true])
+    for (const { intrinsic, status, detail } of await checkIntrinsics(WIDENING, { seed: 5, isa, emulate }))
+      expect({ intrinsic, status, detail }).toEqual({ intrinsic, status: "ok", detail: undefined });
 });
 
 describe("a wrong row", async () => {

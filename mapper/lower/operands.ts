@@ -50,7 +50,7 @@ export class OperandPlacement extends PackedTiles {
     const padded = reachCopy(computation, mapping.intrinsic, operand, bound, this.dimensions);
     if (typeof padded === "string") throw new Error(`internal: ${padded}`);
     const tensor = tensorOf(computation, bound.tensor);
-    const buffer = this.allocate(this.copyName(tensor, operand), operand, padded.copy.elements);
+    const buffer = this.allocate(this.copyName(tensor, operand), operand.dtype, padded.copy.elements);
     const walks = this.copyPadded(tensor, bound, padded.copy, buffer);
     this.packing(tensor.constant).push(...walks.flatMap(({ walk, body }) => this.dealt(walk, body)));
     return this.reached(operand, buffer, padded.reach);
@@ -152,7 +152,7 @@ export class OperandPlacement extends PackedTiles {
     const reach = partialReach(mapping, this.schedule);
     if (reach !== undefined) return this.reached(target, computation.equation.target.tensor, reach);
     const { elements, base } = this.tiles.layout(spatial, tileElements(target));
-    const buffer = this.allocate(`${target.name}_partial`, target, elements);
+    const buffer = this.allocate(`${target.name}_partial`, target.dtype, elements);
     return { operand: target, buffer, stride: tileRowElements(target), base };
   }
 

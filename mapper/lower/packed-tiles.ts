@@ -8,6 +8,7 @@
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, inputsOf } from "../../abstraction/computation.ts";
 import type { Truth } from "../../abstraction/condition.ts";
+import type { DType } from "../../abstraction/dtype.ts";
 import { access, axis, binary, type Expr, number, printExpr, substitute } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
@@ -19,7 +20,7 @@ import { defineProblem, type Problem } from "../match/problem.ts";
 import { blockOf } from "../schedule/block.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
-import { dependsOn } from "../schedule/operands.ts";
+import { dependsOn, packedForm } from "../schedule/operands.ts";
 import { tilesWithin } from "../schedule/within.ts";
 import { fetchingAhead, isFew, type Region, regionsOf } from "./ahead.ts";
 import { type Chosen, chosenIn, type Steps, tileAxes, tileWalk } from "./chosen.ts";
@@ -121,7 +122,8 @@ export abstract class PackedTiles {
    * Packs every tile of an operand in the order of the loops: outer blocks, then the steps of a block, then the tile.
    * @param edges writes only the blocks on the edge of the condition; the others are loaded from elsewhere
    */
-  protected placeTiled(operand: Operand, bound: Expr, edges = false): Placed {
+  protected placeTiled(operand: Operand, element: Expr, edges = false): Placed {
+    const { dtype, value: bound } = packedForm(operand, element, this.computation);
     const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
     const loop = edges ? undefined : this.schedule.within?.[operand.name];
     const within =
@@ -131,14 +133,14 @@ export abstract class PackedTiles {
     const held: Held = new Map(around.map((a) => [a.dimension, a.of]));
     const { elements, base } = this.tiles.layout(own, tileElements(operand), held);
     const scope = loop === undefined ? "workspace" : "local";
-    const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, operand, elements, scope);
+    const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, dtype, elements, scope);
     const { inTile, inner } = tileAxes(operand, this.names);
     /** Assigns the element at a position in a tile, or the padding value. */
     const packed = (stepOf: (d: LoopDimension) => Expr, at: Position, value = bound, within = inTile): Statement => {
       const offset = substitute(tileOffset(operand), within, "index");
       const target = access(buffer, [binary("+", base(at), offset)]);
-      const element = this.tiles.element(operand, value, own, stepOf, within);
-      return { kind: "scalar", equation: { target, op: "=", value: element } };
+      const filled = this.tiles.element(operand, value, own, stepOf, within);
+      return { kind: "scalar", equation: { target, op: "=", value: filled } };
     };
     const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
     if (edges && this.conditions) {
@@ -219,9 +221,9 @@ export abstract class PackedTiles {
     return constant ? this.prepare : this.pack;
   }
 
-  protected allocate(wish: string, operand: Operand, elements: number, scope: Scratch["scope"] = "workspace"): string {
+  protected allocate(wish: string, dtype: DType, elements: number, scope: Scratch["scope"] = "workspace"): string {
     const name = this.names.fresh(wish);
-    this.scratch.push({ name, dtype: operand.dtype, elements, scope });
+    this.scratch.push({ name, dtype, elements, scope });
     return name;
   }
 

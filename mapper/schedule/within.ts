@@ -28,7 +28,7 @@ import { type Decision, pairsApart, printPairs } from "./decision.ts";
 import type { LoopDimension } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
-import { dependsOn, inputOperands } from "./operands.ts";
+import { dependsOn, inputOperands, packedForm } from "./operands.ts";
 import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
 
 type Within = Schedule["within"];
@@ -140,7 +140,8 @@ export function tilesWithin(
   for (const d of dimensions)
     if (dependsOn(mapping, operandName, d))
       elements *= moved.find((m) => m.dimension === d)?.steps ?? roundedUp(d.steps, schedule.block[d.name] ?? 1);
-  return problemOfBytes(elements * bytesOf(operand.dtype), name) ?? { around: moved };
+  const { dtype } = packedForm(operand, bound, mapping.computation);
+  return problemOfBytes(elements * bytesOf(dtype), name) ?? { around: moved };
 }
 
 const roundedUp = (steps: number, block: number): number => Math.ceil(steps / block) * block;

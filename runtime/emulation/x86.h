@@ -128,6 +128,28 @@ template <class T, class R> static __m512i widen_lanes(R from) {
 }
 static inline __m512i _mm512_cvtepu8_epi32(__m128i r) { return widen_lanes<uint8_t>(r); }
 static inline __m512i _mm512_cvtepi8_epi32(__m128i r) { return widen_lanes<int8_t>(r); }
+static inline __m512 _mm512_cvtepi32_ps(__m512i r) {
+  __m512 reg;
+  for (int i = 0; i < 16; i++) reg.set(i, (float)r.get<int32_t>(i));
+  return reg;
+}
+static inline __m128i _mm_loadl_epi64(const __m128i* p) {
+  __m128i reg = {};
+  memcpy(reg.bytes, (const void*)p, 8);
+  return reg;
+}
+template <class T> static __m256i widen_half(__m128i from) {
+  __m256i reg;
+  for (int i = 0; i < 8; i++) reg.set(i, (int32_t)from.get<T>(i));
+  return reg;
+}
+static inline __m256i _mm256_cvtepu8_epi32(__m128i r) { return widen_half<uint8_t>(r); }
+static inline __m256i _mm256_cvtepi8_epi32(__m128i r) { return widen_half<int8_t>(r); }
+static inline __m256 _mm256_cvtepi32_ps(__m256i r) {
+  __m256 reg;
+  for (int i = 0; i < 8; i++) reg.set(i, (float)r.get<int32_t>(i));
+  return reg;
+}
 static inline __m512i _mm512_cvtepu16_epi32(__m256i r) { return widen_lanes<uint16_t>(r); }
 static inline __m512i _mm512_slli_epi32(__m512i r, int count) {
   for (int i = 0; i < 16; i++) r.set(i, r.get<uint32_t>(i) << count);
