@@ -47,7 +47,7 @@ const { values } = readOptions({
 });
 
 /** Largest relative difference, by the element type in which a model computes. */
-const BOUNDS = { f32: 1e-4, f16: 1e-2 } as const;
+const BOUNDS = { f32: 1e-4, f16: 1e-2, u8: 0.1 } as const;
 /** An output counts as this large at least: the logistic of ONNX Runtime is off by 3e-8, however small a probability is. */
 const LEAST_MAGNITUDE = 1e-3;
 /** Some networks amplify rounding: there the bound is this many times the difference of ONNX Runtime's optimised form. */
@@ -323,7 +323,7 @@ function report(): string {
     "",
     "    node dist/bench/npm-models.js",
     "",
-    `A difference is the largest one relative to the largest magnitude of the same output, ${LEAST_MAGNITUDE} at least, from ONNX Runtime without its optimisations; in brackets that of its optimised form. The bound is ${BOUNDS.f32} for models in f32 and ${BOUNDS.f16} for those of f16 and dynamic quantisation, or ${OWN_TIMES} times the number in brackets. Inputs are drawn, between -1 and 1 where bench/npm-model-table.ts names no other range. Seconds: of emitting, of compiling, and of the program, which reads files and runs once.`,
+    `A difference is the largest one relative to the largest magnitude of the same output, ${LEAST_MAGNITUDE} at least, from ONNX Runtime without its optimisations; in brackets that of its optimised form. The bound is ${BOUNDS.f32} for models in f32 and ${BOUNDS.f16} for those of f16, ${BOUNDS.u8} for the one whose every layer is quantised by its least and largest element, where one rounding moves all that follows, or ${OWN_TIMES} times the number in brackets. Inputs are drawn, between -1 and 1 where bench/npm-model-table.ts names no other range. Seconds: of emitting, of compiling, and of the program, which reads files and runs once.`,
     "",
     "| package | file | options | steps | outcome | difference, or why not | emit s | build s | run s |",
     "|---|---|---|---|---|---|---|---|---|",
