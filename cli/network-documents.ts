@@ -16,6 +16,7 @@ export const emitOptions = commonOptions.extend({
   to: z.string({ error: "network emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
   name: z.string().optional(),
   prove: z.boolean().default(false),
+  verify: z.boolean().default(false),
   force: z.boolean().default(false),
 });
 

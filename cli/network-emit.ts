@@ -28,7 +28,7 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
   writePackage(given.to, sealedPackage(files), given.force);
   let proof: string | undefined;
   let code: ExitCode = EXIT.ok;
-  if (given.prove) {
+  if (given.prove || given.verify) {
     const compiler = await findCompiler();
     if (compiler.status === "environment") {
       say(`automap: ${compiler.what}\n  the library is written but not proved\n  ${compiler.remedy}`);
@@ -42,6 +42,7 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
       // Half precision changes outputs more than an error in operator fusion would, so the comparison would show nothing.
       ...(nvcc ? { builder: { command: [nvcc.path] } } : { asRead: opened.plain }),
       ...(judge && !("status" in judge) && { judge }),
+      onBuilt: (done, of) => showStatus(`building  ${done} of ${of}`),
       onStep: (name, place, of) => showStatus(`proving  ${place} of ${of}  ${name}`),
     });
     showStatus("");

@@ -46,6 +46,7 @@ export function registerNetwork(network: Command, finish: (code: ExitCode) => vo
     .option(...EXACT)
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
     .option("--prove", "build it, run it, and compare the output of every step with its equation")
+    .option("--verify", "the same as --prove")
     .option("--force", "write into a folder that is not empty")
     .addHelpText(
       "after",

@@ -2,12 +2,14 @@
  * @file Compares a library's outputs with those of the network as it was read: each node by its own equations, before operators are fused,
  * constants divided, or layouts chosen.
  *
- *     await differenceAsRead(plain, inputs, outputs, { compiler, workdir })      "y: element 3 is 4.1, and the nodes as they were read give 2.5"
+ *     const wanted = await outputsAsRead(plain, inputs, { compiler, workdir });
+ *     differenceAsRead(plain, wanted, outputs)      "y: element 3 is 4.1, and the nodes as they were read give 2.5"
  *
  * A step is held to its equation within the bound of its rounding elsewhere (prove-network.ts); what made the equation wrong is found here. Roundings of
  * all steps add up, so the bound is a share of the largest number of an output.
  */
 
+import { setImmediate } from "node:timers/promises";
 import { type Program, rootOf } from "../network/program.ts";
 import { runNetwork } from "../network/run.ts";
 import type { Value } from "../network/value.ts";
@@ -20,25 +22,35 @@ const MASK = 1e30;
 /** Allowed error as a share of the output's largest number. Rounding 8-bit integers either way changed the output of resnet18-u8s8 by 0.0075. */
 const TOLERANCE = 0.03;
 
+/** The outputs of the nodes by name, row-major. Other work of the process goes on between nodes. */
+export function outputsAsRead(
+  plain: Program,
+  inputs: Readonly<Record<string, Float64Array>>,
+  options: ProgramOptions,
+): Promise<ReadonlyMap<string, ArrayLike<number>>> {
+  const evaluate = evaluatorWith(options);
+  return runNetwork(plain, inputs, {
+    evaluate: async (computation, reads) => {
+      await setImmediate();
+      return evaluate(
+        computation,
+        Object.fromEntries(Object.entries(reads).map(([name, values]) => [name, Float64Array.from(values)])),
+      );
+    },
+  });
+}
+
 /**
  * @param plain every node, given by its equations
+ * @param wanted the outputs of these
  * @param outputs the library's results, row-major, in the order of the network's outputs
  * @returns the first element that differs; undefined when none does
  */
-export async function differenceAsRead(
+export function differenceAsRead(
   plain: Program,
-  inputs: Readonly<Record<string, Float64Array>>,
+  wanted: ReadonlyMap<string, ArrayLike<number>>,
   outputs: readonly ArrayLike<number>[],
-  options: ProgramOptions,
-): Promise<{ readonly output: string; readonly said: string } | undefined> {
-  const evaluate = evaluatorWith(options);
-  const wanted = await runNetwork(plain, inputs, {
-    evaluate: (computation, reads) =>
-      evaluate(
-        computation,
-        Object.fromEntries(Object.entries(reads).map(([name, values]) => [name, Float64Array.from(values)])),
-      ),
-  });
+): { readonly output: string; readonly said: string } | undefined {
   for (const [i, { name, value }] of plain.outputs.entries()) {
     const said = isPlace(value) ? undefined : differenceOf(wanted.get(name) ?? [], outputs[i] ?? []);
     if (said !== undefined) return { output: name, said };

@@ -6,7 +6,7 @@
  *     await provePackage("conv2d", "conv2d", compiler);        builds it and runs its own test
  */
 
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
@@ -22,11 +22,12 @@ import {
   type GpuFacts,
   packageName,
 } from "../package/index.ts";
-import { explainRun, runChild } from "../runtime/child.ts";
+import { type ChildRun, explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { findArmTools } from "../runtime/cross.ts";
 import { toolProblem } from "../runtime/environment.ts";
+import { compiledBehindHeaders, type HeaderOptions } from "../runtime/headers.ts";
 import { architectureOf } from "../targets/features.ts";
 import { capabilityOf, gpuTargetNamed } from "../targets/gpu.ts";
 import { kernelOfRecord } from "./kernel.ts";
@@ -185,9 +186,16 @@ async function proveBuild(
 
 const COMPILE_LIMIT_MS = 120_000;
 
+export interface FolderOptions {
+  readonly headers?: Pick<HeaderOptions, "compiler" | "workdir">;
+  /** Called after each step with the number of those that are done. */
+  readonly onBuilt?: (done: number, of: number) => void;
+}
+
 /**
  * Runs independent build steps in parallel in the package's folder.
  * @param cores cores to run on; waits for those that a search is measuring on
+ * @param options.headers the version of the compiler and a folder, to read system headers in less time (headers.ts)
  * @returns the compiler's output when a step failed
  * @throws EnvironmentError when the failure is the machine's: no disk space, no memory, no assembler
  */
@@ -196,12 +204,26 @@ export async function compileInFolder(
   steps: readonly BuildStep[],
   compiler: Pick<Compiler, "command">,
   cores: Pick<Cores, "working">,
+  { headers, onBuilt }: FolderOptions = {},
 ): Promise<string | undefined> {
+  const timeLimitMs = COMPILE_LIMIT_MS;
+  let built = 0;
   const runs = await Promise.all(
-    steps.map(({ flags, sources, output }) => {
-      const command = [...compiler.command, ...flags, ...sources, "-o", output];
-      return cores.working((cpus) => runChild(command, { timeLimitMs: COMPILE_LIMIT_MS, cwd: folder, cpus }));
-    }),
+    steps.map(({ flags, sources, output }) =>
+      cores.working(async (cpus) => {
+        const compile = (first: readonly string[]): Promise<ChildRun> => {
+          const command = [...compiler.command, ...first, ...flags, ...sources, "-o", output];
+          return runChild(command, { timeLimitMs, cwd: folder, cpus });
+        };
+        const [source = ""] = sources;
+        const behind = headers && flags.includes("-c") && { ...headers, timeLimitMs, cpus };
+        const run = behind
+          ? await compiledBehindHeaders(readFileSync(join(folder, source), "utf8"), flags, behind, compile)
+          : await compile([]);
+        onBuilt?.(++built, steps.length);
+        return run;
+      }),
+    ),
   );
   const failed = runs.find((run) => run.status !== "ok");
   const problem = failed && toolProblem(failed, "compiling");

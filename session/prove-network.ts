@@ -27,8 +27,8 @@ import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { type Expected, expectedOn } from "../runtime/expected.ts";
 import type { OutputJudge } from "../runtime/run/cuda-judge.ts";
 import { fromMemory } from "../runtime/verify.ts";
-import { differenceAsRead } from "./as-read.ts";
-import { compileInFolder } from "./emit.ts";
+import { differenceAsRead, outputsAsRead } from "./as-read.ts";
+import { compileInFolder, type FolderOptions } from "./emit.ts";
 import { expectedOfForm } from "./form-bound.ts";
 import { leftBy } from "./prove-on-device.ts";
 
@@ -48,6 +48,8 @@ export interface ProofOptions extends CoreOptions {
   readonly judge?: OutputJudge;
   /** The network as it was read, to check the fused steps against. */
   readonly asRead?: Program;
+  /** Called for each object that is compiled. */
+  readonly onBuilt?: (done: number, of: number) => void;
   /** Called for each step that is right. */
   readonly onStep?: (name: string, place: number, of: number) => void;
 }
@@ -57,32 +59,36 @@ export async function proveNetwork(
   folder: string,
   parts: NetworkParts,
   compiler: Compiler,
-  { seed = 1, builder = compiler, judge, asRead, onStep, ...rest }: ProofOptions = {},
+  { seed = 1, builder = compiler, judge, asRead, onBuilt, onStep, ...rest }: ProofOptions = {},
 ): Promise<NetworkProof> {
   const cores = coresOf(rest);
-  const problem = await buildNetwork(folder, parts, builder, cores);
-  if (problem !== undefined) return { status: "not built", said: problem };
+  mkdirSync(join(folder, "build"), { recursive: true });
   // Compilers use it as their working directory.
   const work = mkdtempSync(join(resolve(folder), "build", "proof-"));
   try {
     const { program } = parts.subject;
     const inputs = drawInputs(program, seed);
+    const options = { compiler, workdir: work, cores };
+    // The nodes as they were read need nothing of the library.
+    const [problem, wanted] = await Promise.all([
+      buildNetwork(folder, parts, builder, cores, {
+        ...(builder === compiler && { headers: { compiler, workdir: work } }),
+        ...(onBuilt && { onBuilt }),
+      }),
+      asRead && outputsAsRead(asRead, namedElements(inputs.values), options),
+    ]);
+    if (problem !== undefined) return { status: "not built", said: problem };
     for (const [i, bytes] of inputs.bytes.entries()) writeFileSync(join(work, `input_${i}.bin`), bytes);
     const kept = await runOn(folder, parts, work, cores, true);
     if (kept !== undefined) return { status: "not run", said: kept };
-    const wrong = await firstWrong(
-      program,
-      inputs.values,
-      { compiler, workdir: work, cores },
-      {
-        ...(judge && { judge }),
-        ...(onStep && { onStep }),
-      },
-    );
+    const wrong = await firstWrong(program, inputs.values, options, {
+      ...(judge && { judge }),
+      ...(onStep && { onStep }),
+    });
     if (wrong) return wrong;
     const lost = wrongOutput(program, inputs.values, work);
     if (lost) return lost;
-    const other = asRead && (await wrongAsRead(asRead, inputs.values, work, { compiler, workdir: work, cores }));
+    const other = asRead && wanted && wrongAsRead(asRead, wanted, work);
     if (other) return other;
     const outputs = program.outputs.map((_, i) => readFileSync(join(work, `output_${i}.bin`)));
     const again = await runOn(folder, parts, work, cores, false);
@@ -106,14 +112,14 @@ export async function buildNetwork(
   parts: NetworkParts,
   compiler: Pick<Compiler, "command">,
   cores: Pick<Cores, "working">,
+  options: FolderOptions = {},
 ): Promise<string | undefined> {
   const { objects, library, main } = networkBuildOf(parts);
   mkdirSync(join(folder, "build"), { recursive: true });
-  for (const steps of [objects, [library, main]]) {
-    const problem = await compileInFolder(folder, steps, compiler, cores);
-    if (problem !== undefined) return problem;
-  }
-  return undefined;
+  return (
+    (await compileInFolder(folder, objects, compiler, cores, options)) ??
+    (await compileInFolder(folder, [library, main], compiler, cores))
+  );
 }
 
 async function runOn(
@@ -274,17 +280,18 @@ function wrongOutput(
   return undefined;
 }
 
-async function wrongAsRead(
+const namedElements = (values: ReadonlyMap<Value, Float64Array>): Readonly<Record<string, Float64Array>> =>
+  Object.fromEntries([...values].map(([value, elements]) => [value.name, elements] as const));
+
+function wrongAsRead(
   plain: Program,
-  values: ReadonlyMap<Value, Float64Array>,
+  wanted: ReadonlyMap<string, ArrayLike<number>>,
   work: string,
-  options: Parameters<typeof expectedOn>[2],
-): Promise<NetworkProof | undefined> {
-  const inputs = Object.fromEntries([...values].map(([value, elements]) => [value.name, elements] as const));
+): NetworkProof | undefined {
   const outputs = plain.outputs.map(({ value }, i) =>
     borderElements(value.type, readFileSync(join(work, `output_${i}.bin`))),
   );
-  const found = await differenceAsRead(plain, inputs, outputs, options);
+  const found = differenceAsRead(plain, wanted, outputs);
   return found && { status: "wrong", step: `output ${found.output}`, said: found.said };
 }
 

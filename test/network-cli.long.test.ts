@@ -159,7 +159,7 @@ describe("a network of f16 on a CPU", () => {
     const net = new GraphBuilder("halves");
     net.output(net.node("Relu", [net.input("x", [4, 4], "f16")]));
     writeFileSync(at("halves.onnx"), onnxBytes(net.graph));
-    const words = `network emit ${at("halves.onnx")} --to ${at("halves")} --prove --json`;
+    const words = `network emit ${at("halves.onnx")} --to ${at("halves")} --verify --json`;
     const { code, out, err } = await commandLine(words);
     expect(code, err).toBe(0);
     expect(err).toBe("automap: the model has f16, which is computed in f32 here: input x converted\n");
