@@ -242,5 +242,9 @@ describe("automap map --json", () => {
     expect(document).toMatchObject({ operator: "conv2d", intrinsic: "vnni", rule: "amos", strict: false });
     const [first] = document.mappings;
     expect(first?.operands).toEqual({ c: "out", a: "in", b: "w" });
+    // A family of one row is that row.
+    const { out } = await commandLine("map matmul --intrinsic gemv --json");
+    const [row] = INTRINSICS.filter(({ family }) => family === "gemv");
+    expect(mapDocument.parse(JSON.parse(out)).intrinsic).toBe(row?.name);
   });
 });

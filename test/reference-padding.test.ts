@@ -4,6 +4,9 @@ import { expect, it } from "vitest";
 import { defineComputation, inputsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { interpret } from "../abstraction/interpret.ts";
+import { parseExpr } from "../abstraction/parse.ts";
+import { keyOf } from "../abstraction/source-text.ts";
+import { printValue } from "../runtime/reference-expressions.ts";
 import { padded } from "../runtime/reference-padding.ts";
 
 const shape = [5, 4];
@@ -46,4 +49,10 @@ it("padding leaves alone tensors read inside only, and borders larger than the t
     tensors: { x: { dtype: "f32", shape: [4] } },
   });
   expect(padded(wide).computation).toBe(wide);
+});
+
+it("a condition that compares elements and indices compares the elements in their type", () => {
+  const value = parseExpr("select(x[i] < 1 and i < 3, 1, 2)");
+  // Only the index is compared with an integer.
+  expect(keyOf(printValue(value, { x: "f32" }, "f32")).match(/Int\([^)]*\)/g)).toEqual(["Int(3)"]);
 });

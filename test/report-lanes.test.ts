@@ -83,6 +83,11 @@ describe("a design given by its transform", () => {
     );
     expect(page).toContain("drawn with q 8 of 16, c 1 of 64");
     expect(cellsOf(page)).toHaveLength(3 * 8 * 9);
+    const [, drawing = ""] = /<svg class="automap-array"([\s\S]*?)<\/svg>/.exec(page) ?? [];
+    const height = Number(/ height="(\d+)"/.exec(drawing)?.[1]);
+    const ends = [...drawing.matchAll(/<text class="cell" x="[^"]*" y="(\d+)"/g)].map(([, y]) => Number(y));
+    // Below the last row is as much room as between panels.
+    expect(height - Math.max(...ends)).toBe(37);
   });
 
   it("of a recurrence is drawn with the values each step reads from the step before", () => {

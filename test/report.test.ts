@@ -113,10 +113,10 @@ describe("the data of a report", () => {
     const path = shop.path("two.db");
     const db = openDatabase(path);
     const log = `${"0123456789".repeat(30)}\nmore`;
-    for (const name of ["matmul", "conv2d"])
+    for (const [i, name] of ["matmul", "conv2d"].entries())
       recordTrial(db, {
         ...newTrial(1, { workload: workloadNamed(name, {}, "u8s8") }),
-        trial: trial({ status: "crashed", log }, NOW, tried(1)),
+        trial: trial({ status: "crashed", log }, NOW + i, tried(1)),
       });
     const { subjects } = gatherReport(db, {}, NOW);
     db.close();

@@ -124,12 +124,11 @@ export function stretches(
 
 function countBlocks(border: Border, block: number): BorderBlocks {
   const { spatialSteps, reduceSteps } = border;
-  const blocks = Math.ceil(spatialSteps / block);
   const whole = Math.floor(spatialSteps / block);
   const inside: boolean[] = [];
   let insideSteps = 0;
   let insideBlocks = 0;
-  for (let b = 0; b < blocks; b++) {
+  for (let b = 0; b * block < spatialSteps; b++) {
     let all = true;
     for (let r = 0; r < reduceSteps; r++) {
       let met = 0;
@@ -145,7 +144,7 @@ function countBlocks(border: Border, block: number): BorderBlocks {
   const from = first < 0 ? whole : first;
   let to = from;
   while (to < whole && inside[to]) to++;
-  const leftIsEdge = blocks > whole && !inside[whole];
+  const leftIsEdge = inside[whole] === false;
   const edges = whole - (to - from) + (leftIsEdge ? 1 : 0);
   let texts = 0;
   for (let r = 0; r < reduceSteps; r++) texts += stretches([border], block, () => r).length;
