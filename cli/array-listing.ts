@@ -1,6 +1,7 @@
 /** @file The output of `automap systolic`: the table of designs, and its JSON document. */
 
 import { z } from "zod";
+import { type CommandLine, quotedWords } from "../abstraction/command-line.ts";
 import { KERNEL_LANGUAGES } from "../abstraction/kernel.ts";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
@@ -100,7 +101,7 @@ export function describe(
   rows: readonly Design[],
   timed: Timing,
   { bound, registers, why, all }: ListingOptions,
-  command: string,
+  command: CommandLine,
 ): string {
   const classes = new Set(designs.map((d) => d.flowClass)).size;
   const lines = [
@@ -135,7 +136,11 @@ export function describe(
       lines.push(indent(style("dim", `... ${refused.length - shown.length} more (--all)`)));
   } else if (count.valid < count.candidates)
     lines.push("", style("dim", `${count.candidates - count.valid} transforms refused (--why)`));
-  lines.push("", style("dim", "draw one, step by step:"), style("dim", `  ${command} --show ${rows[0]?.name}`));
+  lines.push(
+    "",
+    style("dim", "draw one, step by step:"),
+    style("dim", `  ${command} ${quotedWords("--show", rows[0]?.name)}`),
+  );
   return lines.join("\n");
 }
 

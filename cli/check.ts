@@ -8,11 +8,12 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { automapCommand } from "../abstraction/command-line.ts";
 import {
   best,
   type Database,
   DEFAULT_DATABASE,
-  databaseOption,
+  databaseWords,
   labelOf,
   operatorsIn,
   queryTrials,
@@ -188,7 +189,7 @@ function describe({ findings, compared }: Checked, given: Options, failed: (f: F
     ...findings
       .filter(failed)
       .flatMap(({ after }) =>
-        after ? [indent(`automap db show ${shortId(after.id)}${databaseOption(given.db)}`)] : [],
+        after ? [indent(automapCommand("db", "show", shortId(after.id), databaseWords(given.db)))] : [],
       ),
   ].join("\n");
 }

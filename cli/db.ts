@@ -8,11 +8,12 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
 import {
   best,
   countTrials,
-  databaseOption,
+  databaseWords,
   differencesOf,
   type Filter,
   POLICIES,
@@ -194,7 +195,7 @@ async function runBest(given: z.infer<typeof bestOptions>, command: Command, her
       );
       const wider = given.trust === "exact" ? "--trust isa or --trust any uses them" : "--trust any uses them";
       say(
-        `automap: ${count} stale trials were left out, they differ in ${fields}; automap db stale${databaseOption(given.db)} lists them, ${wider}`,
+        `automap: ${count} stale trials were left out, they differ in ${fields}; ${automapCommand("db", "stale", databaseWords(given.db))} lists them, ${wider}`,
       );
     }
   });

@@ -12,7 +12,6 @@ import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Command } from "commander";
 import { UsageError } from "../abstraction/error.ts";
-import { shellWord } from "../abstraction/text.ts";
 import { registerDeclarations } from "../intrinsics/register.ts";
 import { collect } from "./options.ts";
 
@@ -32,9 +31,9 @@ export function addDeclarations(command: Command): void {
   }
 }
 
-/** ` --declare mine.mjs` for a command to paste, one for each file that this command was given. */
-export function declareOption({ declare = [] }: { readonly declare?: readonly string[] | undefined }): string {
-  return declare.map((file) => ` --declare ${shellWord(file)}`).join("");
+/** `--declare mine.mjs` for a command to paste, one for each file that this command was given. */
+export function declareWords({ declare = [] }: { readonly declare?: readonly string[] | undefined }): string[] {
+  return declare.flatMap((file) => ["--declare", file]);
 }
 
 async function declareFrom(file: string): Promise<void> {

@@ -11,16 +11,16 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import { isOnGpu } from "../abstraction/candidate.ts";
+import { automapCommand, type CommandLine, quotedWords } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import { KERNEL_LANGUAGES, type KernelLanguage, LANGUAGES } from "../abstraction/kernel.ts";
-import { shellWord } from "../abstraction/text.ts";
 import {
   best,
   countTrials,
   type Database,
   DEFAULT_DATABASE,
-  databaseOption,
+  databaseWords,
   differencesOf,
   labelOf,
   POLICIES,
@@ -40,7 +40,7 @@ import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { sealedPackage } from "../session/sealed-package.ts";
-import { declareOption } from "./declare.ts";
+import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
@@ -157,7 +157,7 @@ async function emit(word: string, command: Command, given: Options): Promise<Exi
   } else {
     print([`${subject.name} in ${given.to}`, ...subject.provenance.map((l) => `  ${l}`)].join("\n"));
     print(
-      `prove it   sh ${shellWord(join(given.to, "build.sh"))} && ${shellWord(join(given.to, "build", `${subject.name}_test`))}`,
+      `prove it   sh ${quotedWords(join(given.to, "build.sh"))} && ${quotedWords(join(given.to, "build", `${subject.name}_test`))}`,
     );
     if (proof) print(proof.said);
   }
@@ -201,7 +201,7 @@ type Chosen = Emitted | { readonly code: ExitCode };
 function emitted(trial: TrialRecord, given: Options): Emitted {
   const { name, db } = given;
   return {
-    subject: subjectOf(trial, { name, database: db, declared: declareOption(given) }),
+    subject: subjectOf(trial, { name, database: db, declared: declareWords(given) }),
     ...(trial.provenance === "here" ? {} : { imported: trial }),
   };
 }
@@ -245,7 +245,7 @@ function writeText(trial: TrialRecord, asked: KernelLanguage, given: Options): C
     throw new UsageError(
       `trial ${id} is a kernel in ${called}, and ${to} is named like a text in ${LANGUAGES[asked].called}`,
       {
-        hint: `automap emit ${id} --to ${place}${databaseOption(db)}${declareOption(given)}`,
+        hint: automapCommand("emit", id, "--to", place, databaseWords(db), declareWords(given)),
       },
     );
   }
@@ -324,7 +324,7 @@ function noRecord(
   given: Options,
   world: Parameters<typeof differencesOf>[1] | undefined,
 ): UsageError {
-  const tune = `${["automap tune", shellWord(word), ...words, ...sameOptions(given)].join(" ")}${declareOption(given)}`;
+  const tune = automapCommand("tune", word, words, sameOptions(given), declareWords(given));
   const held = computations.reduce((sum, computation) => sum + countTrials(db, { computation, status: "ok" }), 0);
   const others = computations.flatMap((computation) => best(db, { computation }, { imported: true }));
   const [near] = others;
@@ -345,8 +345,8 @@ function noRecord(
   );
 }
 
-function emitText({ id }: TrialRecord, given: Options): string {
-  return `automap emit ${shortId(id)} --to ${shellWord(given.to)}${databaseOption(given.db)}${declareOption(given)}`;
+function emitText({ id }: TrialRecord, given: Options): CommandLine {
+  return automapCommand("emit", shortId(id), "--to", given.to, databaseWords(given.db), declareWords(given));
 }
 
 function worldText(policy: Policy, threads: number): string {
@@ -363,7 +363,7 @@ function sameOptions(given: Options): string[] {
     ...(intrinsic === undefined ? [] : ["--intrinsic", intrinsic]),
     ...(threads > 1 ? ["--threads", String(threads)] : []),
     ...(db === DEFAULT_DATABASE ? [] : ["--db", db]),
-  ].map(shellWord);
+  ];
 }
 
 function matchingText({ candidate }: TrialRecord): string {

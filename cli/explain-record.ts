@@ -7,6 +7,7 @@
 
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Prediction } from "../abstraction/trial.ts";
@@ -14,7 +15,7 @@ import {
   best,
   type Database,
   DEFAULT_DATABASE,
-  databaseOption,
+  databaseWords,
   labelOf,
   shortId,
   showTrial,
@@ -75,7 +76,7 @@ export function explainBest(computation: Computation, given: Given): ExitCode {
       say(`automap: nothing of this ${computation.name} was measured here: record ${shortId(trial.id)} was imported`);
     if (trial) return explain(db, trial, given);
     throw new UsageError(`${db.path} holds no kernel of this ${computation.name} that worked`, {
-      hint: `types, layout and extents must be those it was tuned with; automap db best${databaseOption(db.path)} lists what there is`,
+      hint: `types, layout and extents must be those it was tuned with; ${automapCommand("db", "best", databaseWords(db.path))} lists what there is`,
     });
   });
 }
@@ -114,7 +115,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
             ...(explained.contradiction ? [style("red", contradictionText(explained.contradiction, path))] : []),
           ].join("\n"),
     "",
-    `record   automap db show ${shortId(id)}${databaseOption(path)}`,
+    `record   ${automapCommand("db", "show", shortId(id), databaseWords(path))}`,
   ].join("\n");
 }
 
@@ -123,9 +124,9 @@ function ratesText(
   path: string,
 ): string {
   if (ratesOf !== undefined && calibratedAt === undefined)
-    return `with the rates of ${ratesOf} in the table of machines (automap calibrate --target cuda${databaseOption(path)} measures this one's)`;
+    return `with the rates of ${ratesOf} in the table of machines (${automapCommand("calibrate", "--target", "cuda", databaseWords(path))} measures this one's)`;
   return calibratedAt === undefined
-    ? `with the rates of the reference machine (automap calibrate${databaseOption(path)} measures this one's)`
+    ? `with the rates of the reference machine (${automapCommand("calibrate", databaseWords(path))} measures this one's)`
     : `with the rates calibrated on ${new Date(calibratedAt).toISOString().slice(0, 10)}`;
 }
 

@@ -8,18 +8,18 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { automapCommand, type CommandLine } from "../abstraction/command-line.ts";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundName, type Mapping, printMatching, type Refusal, RULES, type Witness } from "../abstraction/mapping.ts";
-import { shellWord } from "../abstraction/text.ts";
 import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
 import { loopForms, rewrittenAs } from "../mapper/match/phases.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent } from "../report/text.ts";
-import { declareOption } from "./declare.ts";
+import { declareWords } from "./declare.ts";
 import { parseOptions, readParameters } from "./options.ts";
 import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
 import { addSubjectOptions, givenOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
@@ -126,12 +126,18 @@ function runMap(subject: string, command: Command, given: Options): ExitCode {
 }
 
 /** The command that explains a mapping of the same computation. */
-function explainCommand({ args }: Command, given: Options, intrinsic: string): string {
+function explainCommand({ args }: Command, given: Options, intrinsic: string): CommandLine {
   const { rule, binding, rewrite, strict } = given;
   const told = { intrinsic, rule, binding, rewrite };
   const kept = Object.entries(told).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value]));
-  const words = [...[...args, ...givenOptions(given), ...kept].map(shellWord), ...(strict ? ["--strict"] : [])];
-  return `automap explain ${words.join(" ")}${declareOption(given)}`;
+  return automapCommand(
+    "explain",
+    args,
+    givenOptions(given),
+    kept,
+    strict ? "--strict" : undefined,
+    declareWords(given),
+  );
 }
 
 /** The computation with the requested loops. @throws UsageError when it cannot be written that way */

@@ -126,14 +126,13 @@ function sizeOf(name: string, text: string): number {
 }
 
 /** Command-line words that select the same network on the same machine. */
-export function targetWords({ target, dtype, dim, constant }: z.infer<typeof modelOptions>): string {
-  const words = [
+export function targetWords({ target, dtype, dim, constant }: z.infer<typeof modelOptions>): readonly string[] {
+  return [
     ...(target === "native" ? [] : ["--target", target]),
     ...(dtype === undefined ? [] : ["--dtype", dtype]),
     ...dim.flatMap((word) => ["--dim", word]),
     ...constant.flatMap((word) => ["--constant", word]),
   ];
-  return words.map((word) => ` ${word}`).join("");
 }
 
 /** The requested GPU; undefined for this machine's CPU. @throws UsageError for a type that the machine does not compute in */

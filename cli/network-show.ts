@@ -1,6 +1,7 @@
 /** @file `automap network show|operators`: a network's tasks with what computes them, and the operators that networks may contain. */
 
 import type { z } from "zod";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { equationsOf } from "../abstraction/row-chain.ts";
 import type { StepChain } from "../network/chains.ts";
@@ -65,7 +66,7 @@ export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typ
     print(
       style(
         "dim",
-        `\n${untuned} tasks are not tuned here: automap tune-network ${model}${targetWords(given)} --time 60`,
+        `\n${untuned} tasks are not tuned here: ${automapCommand("tune-network", model, targetWords(given), "--time", "60")}`,
       ),
     );
   return EXIT.ok;

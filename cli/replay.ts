@@ -8,10 +8,11 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import {
   type Database,
   DEFAULT_DATABASE,
-  databaseOption,
+  databaseWords,
   labelOf,
   type RunRecord,
   runsIn,
@@ -162,7 +163,7 @@ export function describeReplay(replayed: Replay, file: string): string {
     divergence
       ? wrapped(style("red", `diverges at trial ${divergence.trial}: ${divergence.because}`))
       : wrapped(style("green", "bit for bit: the same candidates in the same order, each with the same prediction")),
-    ...(divergence ? [`the record   automap db query --sort at${databaseOption(file)}`] : []),
+    ...(divergence ? [`the record   ${automapCommand("db", "query", "--sort", "at", databaseWords(file))}`] : []),
   ].join("\n");
 }
 

@@ -7,6 +7,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, defineComputation, type TensorSpec, withConstants } from "../abstraction/computation.ts";
 import { isDType } from "../abstraction/dtype.ts";
 import { accessesOf, axesOf, type Equation, tensorsOf } from "../abstraction/equation.ts";
@@ -111,7 +112,7 @@ export function readComputation(
   const operator = operatorNamed(subject);
   if (options.shape !== undefined)
     throw new UsageError(`--shape is for an equation; those of ${operator.name} follow from its parameters`, {
-      hint: `automap operator show ${operator.name}`,
+      hint: automapCommand("operator", "show", operator.name),
     });
   const types =
     options.dtype === undefined ? like && typesTakenBy(like) : readTypes(operator, options.dtype, options.sum);

@@ -8,11 +8,11 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { printRecurrence } from "../abstraction/parse-recurrence.ts";
 import type { SpaceTime } from "../abstraction/recurrence.ts";
-import { shellWord } from "../abstraction/text.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { pointsOfProblem } from "../mapper/space-time/problem.ts";
 import type { SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
@@ -140,7 +140,7 @@ function runSystolic(word: string, commander: Command, given: Options): ExitCode
   const subject = readArraySubject(word, readParameters(commander), given);
   if (given.to !== undefined && given.emit === undefined)
     throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: `--emit ${EMITTED_TEXT}` });
-  const command = ["automap systolic", ...commander.args.map(shellWord), ...keptOptions(given)].join(" ");
+  const command: readonly string[] = ["systolic", ...commander.args, ...keptOptions(given)];
   if (subject.fixed) return runFixed(subject, subject.fixed, word, given, command);
   if (given.allocation !== undefined || given.schedule !== undefined) return runOwn(subject, given, command);
   const rows = given.array === undefined ? undefined : Number(given.array);
@@ -160,7 +160,18 @@ function runSystolic(word: string, commander: Command, given: Options): ExitCode
     const all = given.top === undefined && !given.pareto ? fitting : listed;
     printJson(listingSchema, listingDocument(subject, set, all, fitting.length, forms, timed));
   } else
-    print(describe(subject, set, fitting, listed, byTime<Design>([...listed, ...forms], timed), timed, given, command));
+    print(
+      describe(
+        subject,
+        set,
+        fitting,
+        listed,
+        byTime<Design>([...listed, ...forms], timed),
+        timed,
+        given,
+        automapCommand(command),
+      ),
+    );
   return EXIT.ok;
 }
 
@@ -170,7 +181,7 @@ function runFixed(
   spaceTime: SpaceTime,
   word: string,
   given: Options,
-  command: string,
+  command: readonly string[],
 ): ExitCode {
   const other = (["allocation", "schedule", "loops", "array"] as const).find((option) => given[option] !== undefined);
   if (other !== undefined)
@@ -195,7 +206,7 @@ function keptOptions({ lanes, bound, array, loops, dtype, sum, keepOrder }: Opti
     ...{ array, loops, dtype, sum },
   };
   const words = Object.entries(values).flatMap(([name, value]) =>
-    value === undefined ? [] : [`--${name}`, shellWord(String(value))],
+    value === undefined ? [] : [`--${name}`, String(value)],
   );
   return keepOrder ? [...words, "--keep-order"] : words;
 }
@@ -214,7 +225,7 @@ function reportRefusal(refusal: SpaceTimeRefusal, json: boolean, refused: number
 }
 
 /** Handles a transform given by the user: validates it, then draws it. */
-function runOwn(subject: ArraySubject, given: Options, command: string): ExitCode {
+function runOwn(subject: ArraySubject, given: Options, command: readonly string[]): ExitCode {
   const { problem } = subject;
   if (given.allocation === undefined || given.schedule === undefined)
     throw new UsageError(`--${given.allocation === undefined ? "allocation" : "schedule"} is missing`, {
@@ -235,7 +246,7 @@ function runOwn(subject: ArraySubject, given: Options, command: string): ExitCod
 }
 
 /** Shows one design: a drawing, or a program. */
-function show(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
+function show(subject: ArraySubject, design: Design, given: Options, command: readonly string[]): ExitCode {
   if (given.emit !== undefined) return emit(subject, design, given, command);
   const { problem, recurrence } = viewOf(subject, design);
   const timed = timingOf(subject, machineOf(given));
@@ -275,21 +286,21 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
   return EXIT.ok;
 }
 
-function emit(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
+function emit(subject: ArraySubject, design: Design, given: Options, command: readonly string[]): ExitCode {
   const flags = Object.entries({ "--coalesced": given.coalesced, "--check-time": given.checkTime });
   const chosen = subject.fixed
     ? []
     : given.allocation === undefined
       ? ["--show", design.name]
-      : ["--allocation", shellWord(given.allocation), "--schedule", shellWord(given.schedule ?? "")];
+      : ["--allocation", given.allocation, "--schedule", given.schedule ?? ""];
   const language = given.emit === "cpp" || given.emit === undefined ? "c++" : given.emit;
-  const words = [command, ...chosen, ...flags.flatMap(([flag, on]) => (on ? [flag] : [])), "--emit", given.emit];
+  const words = [...command, ...chosen, ...flags.flatMap(([flag, on]) => (on ? [flag] : []))];
   const kernel = arrayKernel(
     subject,
     design,
     language,
     { coalesced: given.coalesced ?? false, checkTime: given.checkTime ?? false },
-    words.join(" "),
+    automapCommand(words, "--emit", given.emit),
   );
   const { source } = kernel;
   if (given.to !== undefined) writeKernel("--to", given.to, kernel);

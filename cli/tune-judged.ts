@@ -4,12 +4,13 @@
  */
 
 import { isMapped } from "../abstraction/candidate.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { LANGUAGES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { DEFAULT_DATABASE, databaseOption, shortId } from "../db/index.ts";
+import { DEFAULT_DATABASE, databaseWords, shortId } from "../db/index.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
 import { type JudgedKernel, judgeByModel } from "../session/judge.ts";
@@ -77,7 +78,7 @@ export async function judge(
   if (!given.quiet) {
     const { language } = right.kernel;
     const [does, to] = language === "c++" ? ["package it", "DIR"] : ["write it", `kernel${LANGUAGES[language].ending}`];
-    say(`${does}   automap emit ${shortId(right.id)} --to ${to}${databaseOption(database)}`);
+    say(`${does}   ${automapCommand("emit", shortId(right.id), "--to", to, databaseWords(database))}`);
   }
   return signal.aborted ? EXIT.interrupted : EXIT.ok;
 }

@@ -1,6 +1,7 @@
 /** @file The searches of `automap tune-network`: told as they end, stopped by Ctrl-C, summed up. */
 
 import type { z } from "zod";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { counted } from "../report/text.ts";
 import { labelOfTask } from "../session/network-report.ts";
 import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
@@ -61,10 +62,10 @@ export async function tuneOpened(
     else if (!isTuned) say(`automap: no task of ${program.name} has a kernel yet`);
     else {
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
-      const threads = `${given.threads === 1 ? "" : ` --threads ${given.threads}`}${given.exact ? " --exact" : ""}`;
-      print(
-        `write it   automap network emit ${model} --to DIR --prove${targetWords(given)}${threads} --db ${given.db}`,
-      );
+      const threads = given.threads === 1 ? [] : ["--threads", String(given.threads)];
+      const exact = given.exact ? "--exact" : undefined;
+      const written = ["network", "emit", model, "--to", "DIR", "--prove"];
+      print(`write it   ${automapCommand(written, targetWords(given), threads, exact, ["--db", given.db])}`);
     }
     if (signal.aborted) return EXIT.interrupted;
     return isTuned && tasks.every(({ failed }) => failed === undefined) ? EXIT.ok : EXIT.failed;

@@ -2,13 +2,13 @@
 
 import { z } from "zod";
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { NOISE_VERDICTS } from "../abstraction/noise.ts";
-import { shellWord } from "../abstraction/text.ts";
 import { operationsOf } from "../abstraction/time.ts";
-import { databaseOption, MEMORY } from "../db/index.ts";
+import { databaseWords, MEMORY } from "../db/index.ts";
 import type { CountedLoop } from "../perfmodel/counted-code.ts";
 import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
 import { indent, percent, printTime } from "../report/text.ts";
@@ -21,7 +21,7 @@ import { type Expected, rankByModelInTime } from "../session/rank.ts";
 import type { TuneOutcome } from "../session/tune.ts";
 import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { TUNE_STATUSES } from "../tuner/search.ts";
-import { declareOption } from "./declare.ts";
+import { declareWords } from "./declare.ts";
 import { writeKernel, writeOutput } from "./files.ts";
 import { documentOf, EXIT, type ExitCode, type PartsOf, partOf, print, printJson, say, style } from "./output.ts";
 import { fitted } from "./terminal.ts";
@@ -269,7 +269,7 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
 
 /** The command that resumes the search where it was stopped. */
 export function commandToGoOn(): string {
-  return `go on with   ${["automap", ...process.argv.slice(2)].map(shellWord).join(" ")}`;
+  return `go on with   ${automapCommand(process.argv.slice(2))}`;
 }
 
 /** What to do when no kernel was found. */
@@ -280,7 +280,7 @@ function whyNone({ status, failed, trials, database, unanswered }: Found): strin
       ? "no kernel was tried: it was stopped before the first was measured"
       : "no kernel was tried: the time was up before the first was measured; give more of it with --time";
   const counts = Object.entries(failed).map(([why, count]) => `${count} ${why}`);
-  return `no kernel worked: ${counts.join(", ")}; --verbose shows their logs, or automap db failures${databaseOption(database)}`;
+  return `no kernel worked: ${counts.join(", ")}; --verbose shows their logs, or ${automapCommand("db", "failures", databaseWords(database))}`;
 }
 
 /** What would have helped a search that nothing could be verified in. */
@@ -325,10 +325,10 @@ function isKept({ database, unrecorded }: Found): boolean {
 
 /** Commands to paste for the winner's record. */
 function pasteLines({ id }: TunedKernel, database: string, given: Partial<TuneWords>): string[] {
-  const db = `--db ${shellWord(database)}`;
+  const db = ["--db", database];
   return [
-    `record   automap db show ${id.slice(0, 12)} ${db}`,
-    `use it   automap emit ${id.slice(0, 12)} --to DIR ${db}${declareOption(given)}`,
+    `record   ${automapCommand("db", "show", id.slice(0, 12), db)}`,
+    `use it   ${automapCommand("emit", id.slice(0, 12), "--to", "DIR", db, declareWords(given))}`,
   ];
 }
 

@@ -7,8 +7,9 @@
 
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { EnvironmentError, MachineFault, UsageError } from "../abstraction/error.ts";
-import { databaseOption } from "./default.ts";
+import { databaseWords } from "./default.ts";
 
 /** A failure of a database: its disk, its locks, its permissions. */
 export class DatabaseError extends MachineFault {
@@ -42,7 +43,7 @@ export function explained(error: unknown, path: string, doing: string): unknown 
     return new DatabaseError(
       "damaged",
       `${path} holds a number that automap never writes`,
-      `automap db verify${databaseOption(path)} names the row; automap db merge into a new file takes the others`,
+      `${automapCommand("db", "verify", databaseWords(path))} names the row; automap db merge into a new file takes the others`,
       error,
     );
   if (error instanceof Error && /bindings file|NODE_MODULE_VERSION|invalid ELF header/.test(error.message))

@@ -10,7 +10,7 @@
 
 export { type Provenance, type Seals, sealsOf } from "../abstraction/seal.ts";
 export { type BestOptions, best } from "./best.ts";
-export { DEFAULT_DATABASE, databaseOption } from "./default.ts";
+export { DEFAULT_DATABASE, databaseWords } from "./default.ts";
 export { DatabaseError } from "./error.ts";
 export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";

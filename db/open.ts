@@ -11,11 +11,12 @@
 import { accessSync, constants, existsSync, rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
+import { automapCommand, quotedWords } from "../abstraction/command-line.ts";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { memoisedPair } from "../abstraction/memoised.ts";
 import { type Seals, sealsOf } from "../abstraction/seal.ts";
-import { shellWord, visible } from "../abstraction/text.ts";
-import { databaseOption } from "./default.ts";
+import { visible } from "../abstraction/text.ts";
+import { databaseWords } from "./default.ts";
 import { DatabaseError, explained, isBusy, isFull } from "./error.ts";
 import { copyTo, filesOf, freeName, identityOf, MEMORY, Place } from "./place.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
@@ -238,7 +239,7 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
     throw new UsageError(`${special} is a pipe, a device or the like, not a file`, { hint: "name a file" });
   if (!found && existing)
     throw new UsageError(`there is no database at ${path}`, {
-      hint: `automap tune makes one: automap tune conv2d --dtype u8s8${databaseOption(path)}; or name yours`,
+      hint: `automap tune makes one: ${automapCommand("tune", "conv2d", "--dtype", "u8s8", databaseWords(path))}; or name yours`,
     });
   if (!existsSync(dirname(path)))
     throw new DatabaseError(
@@ -307,7 +308,7 @@ function checkSchema(sqlite: Sqlite.Database, path: string, version: number, mig
     : ([...made].find(differs) ?? [...held].find(([name, sql]) => isTrigger(sql) && !made.has(name)));
   if (wrong && isTrigger(wrong[1]) && !held.has(wrong[0]))
     throw new UsageError(`${path} has no ${wrong[0]}, which keeps its facts from being changed`, {
-      hint: `something else removed it; if you know what, put it back: sqlite3 ${shellWord(path)} ${shellWord(wrong[1])}`,
+      hint: `something else removed it; if you know what, put it back: ${quotedWords("sqlite3", path, wrong[1])}`,
     });
   if (wrong !== undefined)
     throw new UsageError(`${path}: its ${visible(wrong[0])} is not what automap makes of a schema ${version}`, {
@@ -406,7 +407,7 @@ function checkRoom(sqlite: Sqlite.Database, path: string, from: number, migratio
   throw new UsageError(
     `${path} holds ${mine} that automap did not make, and schema ${latestOf(migrations)} needs its name`,
     {
-      hint: `${type === "table" ? "rename it" : "make it again under another name"}: sqlite3 ${shellWord(path)} "${change}"`,
+      hint: `${type === "table" ? "rename it" : "make it again under another name"}: ${quotedWords("sqlite3", path, change)}`,
     },
   );
 }

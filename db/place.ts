@@ -11,8 +11,9 @@ import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statSyn
 import { tmpdir } from "node:os";
 import { basename, format, join, parse } from "node:path";
 import type Sqlite from "better-sqlite3";
+import { quotedWords } from "../abstraction/command-line.ts";
 import { reasonOf } from "../abstraction/error.ts";
-import { databaseOption } from "./default.ts";
+import { databaseWords } from "./default.ts";
 import { DatabaseError } from "./error.ts";
 
 /** The path of a database that is no file. */
@@ -75,7 +76,7 @@ export class Place {
         copyTo(sqlite, copy);
         this.rescued = copy;
         this.dropLogs();
-        return `all that it held, and what was measured since, is in ${copy}: move it back, or go on with${databaseOption(copy)}`;
+        return `all that it held, and what was measured since, is in ${copy}: move it back, or go on with ${quotedWords(databaseWords(copy))}`;
       } catch (error) {
         failure = error;
       }

@@ -4,13 +4,14 @@
  *     queryTrials(db, { operator: "conv2d", extents: { c: { min: 64, max: 256 } }, status: "ok", limit: 10 })
  */
 
+import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { checkNames, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
-import { databaseOption } from "./default.ts";
+import { databaseWords } from "./default.ts";
 import type { Row } from "./facts.ts";
 import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
@@ -451,10 +452,10 @@ function allOf(conditions: readonly (Condition | undefined)[]): Condition {
 }
 
 function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unknown {
-  const [what, list] = table === "trials" ? ["trial", "automap db query"] : ["run", "automap replay"];
+  const [what, list] = table === "trials" ? ["trial", ["db", "query"]] : ["run", ["replay"]];
   if (!/^[0-9a-f]{4,32}$/.test(prefix))
     throw new UsageError(`"${prefix}" is not the id of a ${what}`, {
-      hint: `an id is 4 to 32 hexadecimal digits; ${list}${databaseOption(db.path)} lists them`,
+      hint: `an id is 4 to 32 hexadecimal digits; ${automapCommand(list, databaseWords(db.path))} lists them`,
     });
   // Hexadecimal digits sort before "g", so this range selects the prefix.
   const rows = db.sqlite
@@ -463,7 +464,7 @@ function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unkno
   const [row, other] = rows;
   if (!row)
     throw new UsageError(`${db.path} holds no ${what} ${prefix}`, {
-      hint: `${list}${databaseOption(db.path)} lists them`,
+      hint: `${automapCommand(list, databaseWords(db.path))} lists them`,
     });
   if (other)
     throw new UsageError(`several ${what}s begin with ${prefix}`, {

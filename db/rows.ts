@@ -5,13 +5,14 @@
 
 import { z } from "zod";
 import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { computationKey, equationText, extentsOf, pointCount, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
 import type { Measurement, Trial } from "../abstraction/trial.ts";
-import { databaseOption } from "./default.ts";
+import { databaseWords } from "./default.ts";
 import { idOfFacts, type Row, type Table } from "./facts.ts";
 import { shortId } from "./identity.ts";
 import { calibrationRow, environmentRow, runRow, trialRow, workloadRow } from "./parse.ts";
@@ -221,7 +222,7 @@ class Damaged extends UsageError {
   constructor(path: string, what: string, row: unknown, because: string) {
     const id = z.object({ id: z.string() }).safeParse(row).data?.id ?? "";
     super(`${path}: ${what} ${visible(shortId(id))} is damaged: ${because}`, {
-      hint: `something other than this automap wrote it; automap db verify${databaseOption(path)} names every such row, and db merge into a new file takes the others`,
+      hint: `something other than this automap wrote it; ${automapCommand("db", "verify", databaseWords(path))} names every such row, and db merge into a new file takes the others`,
     });
     this.because = because;
   }

@@ -3,9 +3,10 @@
  * this machine.
  */
 
+import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Provenance } from "../abstraction/seal.ts";
-import { databaseOption } from "./default.ts";
+import { databaseWords } from "./default.ts";
 import { idOfFacts, type Row, type Table } from "./facts.ts";
 import { type Database, statement } from "./open.ts";
 import type { TrialRecord, WorkloadRecord } from "./record.ts";
@@ -41,7 +42,7 @@ function rowOf(db: Database, table: Table, id: string): unknown {
   const row = db.sqlite.prepare(`SELECT * FROM ${table} WHERE id = ?`).get(id);
   if (row === undefined)
     throw new UsageError(`${db.path}: a row refers to one of ${table} that is not there`, {
-      hint: `automap db verify${databaseOption(db.path)} names every such row`,
+      hint: `${automapCommand("db", "verify", databaseWords(db.path))} names every such row`,
     });
   return row;
 }

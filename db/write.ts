@@ -1,11 +1,12 @@
 /** @file Writes facts. Each call is one transaction, which is on disk when the call returns. Recording the same fact again changes nothing. */
 
 import { canonicalJson } from "../abstraction/candidate.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { equationText, pointCount } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Trial } from "../abstraction/trial.ts";
-import { databaseOption } from "./default.ts";
+import { databaseWords } from "./default.ts";
 import { idOfFacts, type Row, type Table } from "./facts.ts";
 import { declarationHash, shortId } from "./identity.ts";
 import { type Database, statement, write } from "./open.ts";
@@ -38,7 +39,7 @@ export function recordClock(db: Database, wall: () => number = Date.now): () => 
     throw new UsageError(
       `trial ${shortId(idOfRow(newest))} of ${db.path} is dated ${day(after)}, and this machine's clock says ${day(begun)}: one of the two is wrong, and records are ordered by their times`,
       {
-        hint: `set the clock; or, if it is right, automap db prune${databaseOption(db.path)} --since ${day(begun + SET_BACK)} --best deletes what is dated later`,
+        hint: `set the clock; or, if it is right, ${automapCommand("db", "prune", databaseWords(db.path), "--since", day(begun + SET_BACK), "--best")} deletes what is dated later`,
       },
     );
   }

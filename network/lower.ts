@@ -4,8 +4,8 @@
  *     lowerGraph(graph, { dims: { batch: 1 } })      Program
  */
 
+import { quotedWords } from "../abstraction/command-line.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import { shellWord } from "../abstraction/text.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
 import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
 import { broughtToOpset7 } from "./operators/early.ts";
@@ -245,7 +245,7 @@ function checkDims({ inputs, constants }: Graph, { dims = {}, constants: bound }
   throw new UsageError(
     names.length === 1 ? `the size ${of.join()} is not known` : `these sizes are not known: ${of.join(", ")}`,
     {
-      hint: `give ${names.length === 1 ? "it" : "them"}: ${names.map((size) => `--dim ${shellWord(`${size}=1`)}`).join(" ")}`,
+      hint: `give ${names.length === 1 ? "it" : "them"}: ${quotedWords(names.flatMap((size) => ["--dim", `${size}=1`]))}`,
     },
   );
 }

@@ -6,9 +6,10 @@
  */
 
 import { existsSync } from "node:fs";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { EnvironmentError, type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { databaseOption, type Environment, openDatabase, recordCalibration } from "../db/index.ts";
+import { databaseWords, type Environment, openDatabase, recordCalibration } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { calibratedGpu, calibrateGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
@@ -123,7 +124,7 @@ export async function examineGpuCalibration(database: string): Promise<readonly 
       const known = storedGpuCalibration(db, gpuEnvironment(device, gpuTargetOf(device)));
       const detail = known
         ? `calibrated on ${new Date(known.at).toISOString().slice(0, 10)}: ${(known.calibration.loadedClockHz.median / 1e9).toFixed(2)} GHz under load, ${(known.calibration.dram.copyBytesPerSecond.median / 1e12).toFixed(2)} TB/s`
-        : `those of ${gpuTargetOf(device).name} in the table of machines; automap calibrate --target cuda${databaseOption(database)} measures this one's`;
+        : `those of ${gpuTargetOf(device).name} in the table of machines; ${automapCommand("calibrate", "--target", "cuda", databaseWords(database))} measures this one's`;
       return [{ ...common, status: "ok", detail }];
     } finally {
       db.close();

@@ -5,8 +5,9 @@
  */
 
 import { existsSync } from "node:fs";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
-import { calibrationOf, databaseOption, type Environment, openDatabase } from "../db/index.ts";
+import { calibrationOf, databaseWords, type Environment, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
@@ -84,7 +85,7 @@ export async function examineCalibration(database: string): Promise<readonly Fin
       const detail = contradiction
         ? contradictionText(contradiction, database)
         : `of ${new Date(known.at).toISOString().slice(0, 10)}, no kernel contradicts it`;
-      const remedy = `automap calibrate --force${databaseOption(database)}`;
+      const remedy = `${automapCommand("calibrate", "--force", databaseWords(database))}`;
       return [contradiction ? { ...common, status: "doubtful", detail, remedy } : { ...common, status: "ok", detail }];
     } finally {
       db.close();

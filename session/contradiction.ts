@@ -8,6 +8,7 @@
  * faster than the machine, so one that seems to be says which of the two numbers to measure again.
  */
 
+import { automapCommand } from "../abstraction/command-line.ts";
 import { attempt } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import {
@@ -15,7 +16,7 @@ import {
   calibrationOf,
   computationOf,
   type Database,
-  databaseOption,
+  databaseWords,
   type Environment,
   labelOf,
   shortId,
@@ -86,6 +87,6 @@ export function contradictionText(found: Contradiction, file: string): string {
   return [
     `the calibration of ${new Date(at).toISOString().slice(0, 10)} is contradicted by ${kernels} of ${of} kernels: ${labelOf(trial.workload)}`,
     `(trial ${shortId(trial.id)}) ran ${times.toFixed(2)} times as fast as ${rate} in it allows;`,
-    `automap calibrate --force${databaseOption(file)} measures it again`,
+    `${automapCommand("calibrate", "--force", databaseWords(file))} measures it again`,
   ].join(" ");
 }

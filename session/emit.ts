@@ -8,10 +8,11 @@
 
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { LANGUAGES } from "../abstraction/kernel.ts";
-import { computationOf, DEFAULT_DATABASE, databaseOption, shortId, type TrialRecord } from "../db/index.ts";
+import { computationOf, DEFAULT_DATABASE, databaseWords, shortId, type TrialRecord } from "../db/index.ts";
 import {
   type Build,
   type BuildStep,
@@ -44,14 +45,14 @@ export function subjectOf(
   {
     name,
     database = DEFAULT_DATABASE,
-    declared = "",
-  }: { readonly name?: string | undefined; readonly database?: string; readonly declared?: string } = {},
+    declared = [],
+  }: { readonly name?: string | undefined; readonly database?: string; readonly declared?: readonly string[] } = {},
 ): EmitSubject {
   const { measurement, workload, environment, conditions } = trial;
   const id = shortId(trial.id);
   if (measurement.status !== "ok" && measurement.status !== "emulated")
     throw new UsageError(`trial ${id} ended as ${measurement.status}: there is no kernel to use`, {
-      hint: `automap db show ${id}${databaseOption(database)} has its log; automap db best${databaseOption(database)} lists what worked`,
+      hint: `${automapCommand("db", "show", id, databaseWords(database))} has its log; ${automapCommand("db", "best", databaseWords(database))} lists what worked`,
     });
   const computation = computationOf(workload);
   const tuned = kernelOfRecord(trial);
@@ -59,7 +60,7 @@ export function subjectOf(
     throw new UsageError(
       `trial ${id} is a kernel in ${LANGUAGES[tuned.language].called}, of which no packages are written`,
       {
-        hint: `its text alone: automap emit ${id} --to kernel${LANGUAGES[tuned.language].ending}${databaseOption(database)}${declared}`,
+        hint: `its text alone: ${automapCommand("emit", id, "--to", `kernel${LANGUAGES[tuned.language].ending}`, databaseWords(database), declared)}`,
       },
     );
   const chosen = packageName(workload.operator, name);
@@ -78,7 +79,7 @@ export function subjectOf(
       measurement.status === "ok"
         ? `          ${us(measurement.median)} a call (95 % within ${us(measurement.interval[0])} to ${us(measurement.interval[1])}), threads ${conditions.threads}, cache ${conditions.cache}`
         : `          not timed, threads ${conditions.threads}${trial.prediction ? `; the model expects ${us(trial.prediction.seconds)} a call` : ""}`,
-      `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}${databaseOption(database)}${declared}`,
+      `remake    ${automapCommand("emit", id, "--to", "DIR", name === undefined ? undefined : ["--name", name], databaseWords(database), declared)}`,
       `made by   automap ${VERSION}`,
     ],
   };

@@ -12,6 +12,7 @@ import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { callingThreads } from "../abstraction/candidate.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { checkNames, EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { DEFAULT_DATABASE, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import {
@@ -127,7 +128,7 @@ function loadableOf(subject: EmitSubject): Loadable {
   const { name, threads, tuned, record = "" } = subject;
   if (tuned && tuned.language !== "c++")
     throw new UsageError(`${shortId(record)} is a kernel in CUDA: only kernels in C++ are loaded into Node`, {
-      hint: `automap emit ${shortId(record)} --to DIR writes a package for C, C++ and PyTorch`,
+      hint: `${automapCommand("emit", shortId(record), "--to", "DIR")} writes a package for C, C++ and PyTorch`,
     });
   checkArchitecture(name, tuned?.features);
   return {

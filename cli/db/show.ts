@@ -6,12 +6,13 @@
  */
 
 import { z } from "zod";
+import { automapCommand } from "../../abstraction/command-line.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";
 import {
   computationOf,
   type Database,
-  databaseOption,
+  databaseWords,
   differencesOf,
   environmentDifferences,
   labelOf,
@@ -111,7 +112,7 @@ function describe(db: Database, trial: TrialRecord, world: World): string {
     ...(prediction === undefined ? [] : [section("predicted", predictedRows(prediction, measurement))]),
     section("proof", proofRows(trial, world, problem)),
     `mapping\n${indent(fitted([[drawn(trial)]], 2))}`,
-    style("dim", `every sample: automap db show ${shortId(id)} --json${databaseOption(db.path)}`),
+    style("dim", `every sample: ${automapCommand("db", "show", shortId(id), "--json", databaseWords(db.path))}`),
   ].join("\n\n");
 }
 
@@ -260,7 +261,7 @@ type Timed = Extract<Measurement, { status: "ok" }>;
 function timed({ id, measurement }: TrialRecord, { path }: Database): Timed {
   if (measurement.status === "ok") return measurement;
   throw new UsageError(`trial ${shortId(id)} has no time: it ended as ${measurement.status}`, {
-    hint: `automap db query --status ok${databaseOption(path)} lists those that have one`,
+    hint: `${automapCommand("db", "query", "--status", "ok", databaseWords(path))} lists those that have one`,
   });
 }
 
