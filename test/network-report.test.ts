@@ -56,6 +56,18 @@ describe("the page of a network", () => {
     expect(page.match(/\d+ other steps/g)).toEqual(["4 other steps", "4 other steps", "4 other steps"]);
   });
 
+  it("says how many steps have no known time, also where that is one or all", () => {
+    const step = (task: number) => ({ node: "one", ops: ["Conv"], task });
+    // Task 0 is measured, and of task 3 nothing is known.
+    const saidOf = (...tasks: number[]): string | undefined =>
+      /together; (.*?)\. Each kernel/.exec(networkPage({ ...NETWORK_REPORT, steps: tasks.map(step) }))?.[1];
+    expect([saidOf(0), saidOf(0, 3), saidOf(3)]).toEqual([
+      "100.0 % of it is measured",
+      "100.0 % of it is measured, and of 1 step nothing is known",
+      "0 % of it is measured, and of 1 step nothing is known",
+    ]);
+  });
+
   it("compares the first kernels of the searches with the fastest", () => {
     expect(page).toContain(
       "The 10 tuned steps took 26 ms with the first kernel of each search that worked, and 18 ms with the fastest: 1.44 times as fast",
