@@ -14,8 +14,8 @@ export interface NpmModel {
   readonly constants?: Readonly<Record<string, number>>;
   /** Ranges of inputs other than -1 to 1. */
   readonly draw?: Readonly<Record<string, readonly [least: number, most: number]>>;
-  /** In what it computes, where it is not f32: `u8` quantises what each layer reads by its least and largest element. */
-  readonly computes?: "f16" | "u8";
+  /** In what it computes, where it is not f32. */
+  readonly computes?: "f16";
 }
 
 export const ONNX_RUNTIME = "onnxruntime-node@1.30.0";
@@ -79,6 +79,6 @@ export const NPM_MODELS: readonly NpmModel[] = [
   ...words(LINES, "ONNX", ["mlsd_320x320_tiny", "mlsd_320x320_large", "mlsd_512x512_tiny", "mlsd_512x512_large"]).map(
     (model): NpmModel => ({ ...model, draw: { "input_image_with_alpha:0": [0, 255] } }),
   ),
-  { from: BACKGROUND, file: "/models/small", chunksIn: "dist/resources.json", computes: "u8" },
+  { from: BACKGROUND, file: "/models/small", chunksIn: "dist/resources.json" },
   { from: BACKGROUND, file: "/models/medium", chunksIn: "dist/resources.json", computes: "f16" },
 ];
