@@ -15,16 +15,7 @@ import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt, RegisterFile, TileAt } from "../abstraction/loop-nest.ts";
-import {
-  axisName,
-  type Code,
-  code,
-  filled,
-  indented,
-  Name,
-  tensorName,
-  trustedCode,
-} from "../abstraction/source-text.ts";
+import { axisName, type Code, code, filled, indented, Name, tensorName } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { declareRegister, isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
@@ -161,7 +152,7 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     const { operand } = this.heldAt(register);
     const stored = this.c.dtypes[memory.buffer] ?? operand.dtype;
     const widened = kind === "load" ? widenedLoad(operand, stored) : undefined;
-    if (widened !== undefined) return [filled(trustedCode(widened), { reg: text, ptr: pointer })];
+    if (widened !== undefined) return [filled(widened, { reg: text, ptr: pointer })];
     const moved = this.moved(kind, register, pointer, memory.stride);
     if (moved !== undefined) return [moved];
     return kind === "load"

@@ -86,11 +86,11 @@ export function clearRegister(intrinsic: Intrinsic, operand: Operand, register: 
  * Code that fills the register of an operand from elements of a narrower type that lie side by side; undefined where there is none. An operand whose
  * elements are copied to several lanes has none: its conversions would be as many as the instructions that use them.
  */
-export function widenedLoad(operand: Operand, stored: DType): string | undefined {
+export function widenedLoad(operand: Operand, stored: DType): Code | undefined {
   const registers = registerClass(operand.file);
   const code = registers?.widened?.[operand.dtype]?.[stored];
   const isWhole = tileElements(operand) * bytesOf(operand.dtype) === registers?.bytes;
-  return isWhole && operand.broadcast.length === 0 ? code : undefined;
+  return isWhole && operand.broadcast.length === 0 && code !== undefined ? trustedCode(code) : undefined;
 }
 
 function classOf({ name, file }: Operand): RegisterClass {

@@ -184,17 +184,17 @@ describe("a file of schema 8 that a user added to", () => {
     [
       "CREATE TABLE searches (text)",
       'a table "searches"',
-      'rename it: sqlite3 .* "ALTER TABLE searches RENAME TO my_searches"',
+      "rename it: sqlite3 .* 'ALTER TABLE searches RENAME TO my_searches'",
     ],
     [
       "CREATE TABLE Failures (text)",
       'a table "Failures"',
-      'rename it: sqlite3 .* "ALTER TABLE Failures RENAME TO my_Failures"',
+      "rename it: sqlite3 .* 'ALTER TABLE Failures RENAME TO my_Failures'",
     ],
     [
       "CREATE INDEX instructions ON trials (at)",
       'an index "instructions"',
-      'make it again under another name: sqlite3 .* "DROP INDEX instructions"',
+      "make it again under another name: sqlite3 .* 'DROP INDEX instructions'",
     ],
   ])("%s: is not migrated, and says how to make room", (sql, what, remedy) => {
     const path = added(sql);

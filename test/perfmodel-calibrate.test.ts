@@ -55,10 +55,15 @@ test("an issue loop reads as the row does, with independent accumulators", () =>
       asm volatile("" ::: "memory"); _tile_loadd(5, ((int32_t*)(near + 0)), 64); 
       for (long i = 0; i < n; i++) {
         _tile_dpbusd(0, 6, 7);
+        
         _tile_dpbusd(1, 6, 7);
+        
         _tile_dpbusd(2, 6, 7);
+        
         _tile_dpbusd(3, 6, 7);
+        
         _tile_dpbusd(4, 6, 7);
+        
         _tile_dpbusd(5, 6, 7);
         
         
