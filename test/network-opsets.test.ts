@@ -73,6 +73,9 @@ describe("what later became an input is an attribute", () => {
   });
 
   it("of Clip, before opset 11, where a missing one is no bound", async () => {
+    const bounds = { op: "Clip", opset: 13, x: [4] };
+    expect(await made({ ...bounds, more: [floats(-1.5), floats(6)] }, [-3, -1, 5, 7])).toEqual([-1.5, -1, 5, 6]);
+    expect(await made({ ...bounds, more: [floats(-1.5)] }, [-3, -1, 5, 7])).toEqual([-1.5, -1, 5, 7]);
     const clip = { op: "Clip", x: [4], attributes: { min: -1.5, max: 6 } };
     expect(await made({ ...clip, opset: 10 }, [-5, 0, 5, 7])).toEqual([-1.5, 0, 5, 6]);
     expect(await made({ ...clip, opset: 7, attributes: { max: 1 } }, [-5, 0, 5, 7])).toEqual([-5, 0, 1, 1]);

@@ -429,7 +429,11 @@ describe("wrong arguments", () => {
     ["conv1d --bound 99", "--bound 99 is too large for 2 loops"],
     ["conv1d --bound 0", "--bound must be a positive integer"],
     ["conv1d --lanes x", "--lanes must be a positive integer"],
-    ["conv1d --array 2", "2 loops leave 0 for time"],
+    ["conv1d --array 2", "2 loops leave 0 for time; there must be one or two\n  use --array 1"],
+    [
+      "conv2d-single --array 1 --loops p,q,r,s",
+      "4 loops leave 3 for time; there must be one or two\n  use --array 2, or name fewer",
+    ],
     ["conv1d --array 3", "--array is 1 (a row of PEs) or 2 (a plane)"],
     ["conv1d --show XYZ", 'no design "XYZ"'],
     ["conv1d --loops p,z", 'no loop "z"'],
