@@ -8,10 +8,11 @@ import { quotedWords } from "../abstraction/command-line.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
 import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
+import type { NumberArray } from "./numbers.ts";
 import { broughtToOpset7 } from "./operators/early.ts";
 import { NETWORK_OPERATORS, networkOperatorNamed, refusalOf } from "./operators/index.ts";
 import { type Program, rootOf, type Step } from "./program.ts";
-import { describeValue, elementsOf, type Value } from "./value.ts";
+import { describeValue, elementsOf, type Quantised, type Value } from "./value.ts";
 import { INPUT_RANGE, rangeIn } from "./whole.ts";
 
 /** Facts that a graph leaves open. */
@@ -52,17 +53,31 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
   for (const node of inOrder(graph, graph.name, (name) => values.has(name)))
     for (const step of lowerNode(node, graph, values, shared)) steps.push(step);
   const outputs = graph.outputs.map((name) => ({ name, value: outputNamed(name, values, graph) }));
+  const kept = needed(
+    steps,
+    outputs.map((o) => o.value),
+  );
+  const integers = integersBehind(kept, shared);
   return {
     name: graph.name,
     inputs,
     outputs,
-    steps: needed(
-      steps,
-      outputs.map((o) => o.value),
-    ),
+    steps: kept,
     nodes: graph.nodes.length,
     ...(graph.halves && { halves: true }),
+    ...(integers.size > 0 && { integers }),
   };
+}
+
+/** The known integers of 8 bits behind the constants that steps read. */
+function integersBehind(steps: readonly Step[], { quantised }: SharedLowering): Map<NumberArray, Quantised> {
+  const read = new Set(steps.flatMap(({ reads }) => Object.values(reads).map(({ constant }) => constant)));
+  const integers = new Map<NumberArray, Quantised>();
+  for (const [{ constant }, shown] of quantised) {
+    const { type, constant: stored } = shown.stored;
+    if (constant && stored && (type === "u8" || type === "s8") && read.has(constant)) integers.set(constant, shown);
+  }
+  return integers;
 }
 
 function outputNamed(name: string, values: ReadonlyMap<string, Value>, graph: Graph): Value {

@@ -8,7 +8,8 @@
  */
 
 import type { Computation } from "../abstraction/computation.ts";
-import type { Value } from "./value.ts";
+import type { NumberArray } from "./numbers.ts";
+import type { Quantised, Value } from "./value.ts";
 
 /** One equation of a network. */
 export interface Step {
@@ -37,6 +38,8 @@ export interface Program {
   readonly nodes: number;
   /** Whether constants of f32 were f16, so that a package may store them so. */
   readonly halves?: boolean;
+  /** The integers of 8 bits behind constants of f32, by their elements, so that a package may store the integers. */
+  readonly integers?: ReadonlyMap<NumberArray, Quantised>;
 }
 
 /** The value whose memory a value shares; usually itself. */

@@ -79,7 +79,7 @@ describe("a network of f16", () => {
     const { program, plain } = openGraph(halves("f16"));
     const subject = networkSubject(program, new Map());
     const parts = partsOfNetwork(subject);
-    expect(parts.halves.parts).toEqual([{ from: 0, to: 0, elements: 288 }]);
+    expect(parts.widened.halves).toEqual([{ from: 0, to: 0, elements: 288 }]);
     expect(parts.weights.length).toBeLessThan(4 * 288);
     const compiler = await findCompiler();
     if (compiler.status === "environment") throw new Error(compiler.what);

@@ -97,7 +97,7 @@ double ${name}_step_seconds(const ${name}_net* net, int step);
   return spell(text, "c++");
 }
 
-const KINDS = { arena: "ARENA", weights: "WEIGHTS", halves: "HALVES", input: "INPUT", output: "OUTPUT" } as const;
+const KINDS = { arena: "ARENA", weights: "WEIGHTS", widened: "WIDENED", input: "INPUT", output: "OUTPUT" } as const;
 export const placeText = (place: Place): Code =>
   code`{${KINDS[place.kind]}, ${"offset" in place ? place.offset : place.number}}`;
 
@@ -166,7 +166,7 @@ const isPooled = ({ subject }: NetworkParts): boolean => subject.threads > 1;
 /** The place of each step's tensors in memory. */
 function stepsText({ steps }: NetworkParts): Code {
   const most = Math.max(1, ...steps.map((s) => s.places.length));
-  return code`enum Kind { ARENA, WEIGHTS, HALVES, INPUT, OUTPUT };
+  return code`enum Kind { ARENA, WEIGHTS, WIDENED, INPUT, OUTPUT };
 /* Where a tensor lies: an offset into a block, or the number of an argument. */
 struct Place {
   Kind kind;
@@ -208,15 +208,15 @@ unsigned long aligned(unsigned long bytes) { return (bytes + ALIGNMENT - 1) / AL
 
 /** The fields of a network object, and the tensor pointers of a step. */
 function stateText(parts: NetworkParts): Code {
-  const { subject, halves } = parts;
+  const { subject, widened } = parts;
   const { name } = wordsOf(parts);
   const wide = parametersOf(parts).filter(isWide);
   return code`struct ${name}_net {
   bool keep, times;
   double seconds[STEPS];
   unsigned char* arena;
-  /* Weights of f16, widened. */
-  unsigned char* halves;
+  /* Weights that the file holds in fewer bits. */
+  unsigned char* widened;
   void* workspaces[STEPS];
 ${isPooled(parts) ? code`  Pool* pool;\n` : NOTHING}  /* Of the last run. */
   const void* inputs[${Math.max(1, subject.program.inputs.length)}];
@@ -233,13 +233,13 @@ static void* placed(const ${name}_net* net, const Place& place) {
   switch (place.kind) {
     case ARENA: return net->arena + place.at;
     case WEIGHTS: return (void*)(${name}_weights + place.at);
-    case HALVES: return net->halves + place.at;
+    case WIDENED: return net->widened + place.at;
     case INPUT: return (void*)net->inputs[place.at];
     default: return net->outputs[place.at];
   }
 }
 
-${halves.parts.length > 0 ? halvesText(parts) : NOTHING}${wide.some((p) => !p.isOutput) ? WIDENED : NOTHING}${wide.some((p) => p.isOutput) ? NARROWED : NOTHING}static void collect(const ${name}_net* net, const Step& step, void** tensors) {
+${widened.halves.length > 0 ? halvesText(parts) : NOTHING}${widened.integers.length > 0 ? integersText(parts) : NOTHING}${wide.some((p) => !p.isOutput) ? WIDENED : NOTHING}${wide.some((p) => p.isOutput) ? NARROWED : NOTHING}static void collect(const ${name}_net* net, const Step& step, void** tensors) {
   for (int i = 0; i < step.count; i++) tensors[i] = placed(net, (net->keep ? step.kept : step.places)[i]);
 }
 
@@ -248,12 +248,12 @@ ${halves.parts.length > 0 ? halvesText(parts) : NOTHING}${wide.some((p) => !p.is
 
 /** Brings the weights of f16 to f32. */
 function halvesText(parts: NetworkParts): Code {
-  const { halves } = parts;
+  const { halves } = parts.widened;
   const { name } = wordsOf(parts);
   return code`static const struct {
   unsigned long from, to, count;
 } halves[] = {
-${lines(indented(halves.parts.map(({ from, to, elements }) => code`{${from}, ${to}, ${elements}},`)))}
+${lines(indented(halves.map(({ from, to, elements }) => code`{${from}, ${to}, ${elements}},`)))}
 };
 
 static void widen_halves(unsigned char* widened) {
@@ -276,9 +276,47 @@ static void widen_halves(unsigned char* widened) {
 `;
 }
 
+/** Brings the weights of 8 bits to f32, by the scale and the zero of each channel. */
+function integersText(parts: NetworkParts): Code {
+  const { integers } = parts.widened;
+  const { name } = wordsOf(parts);
+  return code`static const struct {
+  unsigned long from, to, count, by, channels, run;
+  bool has_sign;
+} integers[] = {
+${lines(
+  indented(
+    integers.map(
+      ({ from, to, elements, by, channels, run, type }) =>
+        code`{${from}, ${to}, ${elements}, ${by}, ${channels}, ${run}, ${type === "s8" ? 1 : 0}},`,
+    ),
+  ),
+)}
+};
+
+static void widen_integers(unsigned char* widened) {
+  for (const auto& part : integers) {
+    const unsigned char* from = ${name}_weights + part.from;
+    for (unsigned long begin = 0; begin < part.count; begin += part.run) {
+      const unsigned char* by = ${name}_weights + part.by + begin / part.run % part.channels * 4;
+      float scale, zero;
+      memcpy(&scale, by, 4);
+      memcpy(&zero, by + 4 * part.channels, 4);
+      const unsigned long end = part.count - begin < part.run ? part.count : begin + part.run;
+      for (unsigned long i = begin; i < end; i++) {
+        const float number = ((float)(part.has_sign ? (int8_t)from[i] : from[i]) - zero) * scale;
+        memcpy(widened + part.to + 4 * i, &number, 4);
+      }
+    }
+  }
+}
+
+`;
+}
+
 /** The create function: allocates memory and packs constants. */
 function createText(parts: NetworkParts): Code {
-  const { memory, kept, halves } = parts;
+  const { memory, kept, widened } = parts;
   const { name, upper } = wordsOf(parts);
   const wide = parametersOf(parts).filter(isWide);
   return code`extern "C" int ${name}_create(${name}_net** made, int flags) {
@@ -289,17 +327,16 @@ function createText(parts: NetworkParts): Code {
   if (!net) return ${upper}_NO_MEMORY;
   net->keep = flags & ${upper}_KEEP;
   net->times = flags & ${upper}_TIMES;
-  unsigned long bytes = aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL)${halves.bytes > 0 ? code` + ${halves.bytes}UL` : NOTHING};
+  unsigned long bytes = aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL)${widened.bytes > 0 ? code` + ${widened.bytes}UL` : NOTHING};
   for (int i = 0; i < STEPS; i++)
     if (steps[i].code >= 0 && steps[i].workspace == i) bytes += aligned(codes[steps[i].code].workspace_bytes());
 ${join(wide.map((p) => code`  bytes += aligned(${bytesOfValue(p.value)}UL);\n`))}  net->arena = (unsigned char*)block(bytes);
   if (!net->arena) return ${name}_destroy(net), ${upper}_NO_MEMORY;
   unsigned char* next = net->arena + aligned(net->keep ? ${kept.bytes}UL : ${memory.bytes}UL);
 ${
-  halves.bytes > 0
-    ? code`  net->halves = next, next += ${halves.bytes}UL;
-  widen_halves(net->halves);
-`
+  widened.bytes > 0
+    ? code`  net->widened = next, next += ${widened.bytes}UL;
+${widened.halves.length > 0 ? code`  widen_halves(net->widened);\n` : NOTHING}${widened.integers.length > 0 ? code`  widen_integers(net->widened);\n` : NOTHING}`
     : NOTHING
 }  for (int i = 0; i < STEPS; i++) {
     if (steps[i].code < 0) continue;

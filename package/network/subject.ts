@@ -14,7 +14,7 @@ import { KEPT } from "../../abstraction/row-chain.ts";
 import type { StepChain } from "../../network/chains.ts";
 import { type MemoryPlan, planMemory } from "../../network/memory.ts";
 import { beginOf, type Program, rootOf } from "../../network/program.ts";
-import { describeValue, elementsOf, heldAs, type Value } from "../../network/value.ts";
+import { describeValue, elementsOf, heldAs, type Quantised, type Value } from "../../network/value.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
 import { liesRowMajor, toMemory } from "../../runtime/verify.ts";
 import type { BuildStep } from "../build.ts";
@@ -43,7 +43,7 @@ export interface NetworkKernel {
 
 /** Where a step's tensor lies at run time. */
 export type Place =
-  | { readonly kind: "arena" | "weights" | "halves"; readonly offset: number }
+  | { readonly kind: "arena" | "weights" | "widened"; readonly offset: number }
   | { readonly kind: "input" | "output"; readonly number: number };
 
 export interface PlacedStep {
@@ -66,19 +66,32 @@ export interface NetworkParts {
   /** One for each distinct computation; the name is the prefix of its functions: `resnet18_k0`. */
   readonly kernels: readonly EmitSubject[];
   readonly weights: Uint8Array;
-  /** Constants of f32 that the weights hold as f16, and where they lie once they are widened. */
-  readonly halves: { readonly bytes: number; readonly parts: readonly HalfPart[] };
+  /** Constants of f32 that the weights hold in fewer bits, and the bytes that they take once they are widened. */
+  readonly widened: {
+    readonly bytes: number;
+    readonly halves: readonly WidenedPart[];
+    readonly integers: readonly IntegerPart[];
+  };
   readonly memory: MemoryPlan;
   readonly kept: MemoryPlan;
   /** Outputs that no step writes directly: each is a copy of another output, of an input, or of a constant. */
   readonly copies: readonly { readonly to: number; readonly from: Place; readonly bytes: number }[];
 }
 
-export interface HalfPart {
+export interface WidenedPart {
   /** Offset in the weights. */
   readonly from: number;
   readonly to: number;
   readonly elements: number;
+}
+
+/** Integers of 8 bits: element `i` stands for `(element - zeros[k]) * scales[k]`, where `k = i / run % channels`. */
+export interface IntegerPart extends WidenedPart {
+  readonly type: "u8" | "s8";
+  /** Offset in the weights of the scales, which the zeros follow, all in f32. */
+  readonly by: number;
+  readonly channels: number;
+  readonly run: number;
 }
 
 /** How the library and its program are built: the objects in any order, then these steps. */
@@ -109,7 +122,7 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
       );
   const { chains = [] } = subject;
   const [memory, kept] = [planMemory(program, true, chains), planMemory(program, false, chains)];
-  const weights = new WeightsFile(program.halves === true && !subject.gpu);
+  const weights = new WeightsFile(subject.gpu ? {} : program);
   const made = new Map(program.outputs.map(({ value }, i) => [rootOf(value), i] as const).reverse());
   const placeIn = (plan: MemoryPlan, value: Value, tensor?: Tensor): Place => {
     if (value.constant) return weights.placeOf(value, tensor);
@@ -166,7 +179,7 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
     steps: withWorkspaces(steps, [...kernels.values()]),
     kernels: [...kernels.values()],
     weights: weights.bytes(),
-    halves: weights.halves(),
+    widened: weights.widened(),
     memory,
     kept,
     copies,
@@ -188,7 +201,7 @@ function withWorkspaces(
     const isPacked = (place: number): boolean => !packs || packs.includes(tensors?.[place]?.tensor ?? "");
     const packedAt = (places: readonly Place[]): unknown =>
       places.map((place, at) =>
-        (place.kind === "weights" || place.kind === "halves") && isPacked(at) ? `${place.kind} ${place.offset}` : null,
+        (place.kind === "weights" || place.kind === "widened") && isPacked(at) ? `${place.kind} ${place.offset}` : null,
       );
     const packed = JSON.stringify([step.kernel ?? `none of ${i}`, packedAt(step.places), packedAt(step.kept)]);
     const workspace = first.get(packed) ?? i;
@@ -267,13 +280,14 @@ class WeightsFile {
   private readonly parts: Uint8Array[] = [];
   private readonly places = new Map<string, Place>();
   private readonly numbers = new Map<unknown, number>();
-  private readonly halfParts: HalfPart[] = [];
-  private readonly narrows: boolean;
+  private readonly halves: WidenedPart[] = [];
+  private readonly integers: IntegerPart[] = [];
+  private readonly narrows: Pick<Program, "halves" | "integers">;
   private size = 0;
   private widenedSize = 0;
 
-  /** @param narrows whether constants of f32 that are exact in f16 are stored so */
-  constructor(narrows: boolean) {
+  /** @param narrows whether constants of f32 that are exact in f16 are stored so, and those that are stored as integers */
+  constructor(narrows: Pick<Program, "halves" | "integers">) {
     this.narrows = narrows;
   }
 
@@ -285,25 +299,46 @@ class WeightsFile {
     const key = `${number} ${isOrdered ? storageText(tensor) : ""}`;
     const known = this.places.get(key);
     if (known !== undefined) return known;
-    const elements = isOrdered ? toMemory(tensor, constant ?? [], () => 0) : (constant ?? []);
-    const isNarrow = this.narrows && type === "f32" && elements.length >= FEW_ELEMENTS && isExactInHalf(elements);
-    const bytes = encodeElements(isNarrow ? "f16" : heldAs(type), elements);
-    const from = this.size;
-    this.parts.push(bytes);
-    this.size += alignedSize(bytes.length);
-    let place: Place = { kind: "weights", offset: from };
-    if (isNarrow) {
-      const to = this.widenedSize;
-      this.halfParts.push({ from, to, elements: elements.length });
-      this.widenedSize += alignedSize(elements.length * bytesOf("f32"));
-      place = { kind: "halves", offset: to };
-    }
+    const ordered = (given: ArrayLike<number>): ArrayLike<number> =>
+      isOrdered ? toMemory(tensor, given, () => 0) : given;
+    const elements = ordered(constant ?? []);
+    const mayNarrow = type === "f32" && elements.length >= FEW_ELEMENTS;
+    const shown = mayNarrow && constant ? this.narrows.integers?.get(constant) : undefined;
+    const integers = shown && integersOf(shown, elements, ordered);
+    let place: Place;
+    if (integers) {
+      const { type: stored, bytes, channels, run, factors } = integers;
+      const from = this.added(encodeElements(stored, bytes));
+      const by = this.added(encodeElements("f32", factors));
+      const to = this.widenedPlace(elements.length);
+      this.integers.push({ from, to, elements: elements.length, type: stored, by, channels, run });
+      place = { kind: "widened", offset: to };
+    } else if (mayNarrow && this.narrows.halves && isExactInHalf(elements)) {
+      const from = this.added(encodeElements("f16", elements));
+      const to = this.widenedPlace(elements.length);
+      this.halves.push({ from, to, elements: elements.length });
+      place = { kind: "widened", offset: to };
+    } else place = { kind: "weights", offset: this.added(encodeElements(heldAs(type), elements)) };
     this.places.set(key, place);
     return place;
   }
 
-  halves(): NetworkParts["halves"] {
-    return { bytes: this.widenedSize, parts: this.halfParts };
+  /** @returns the offset in the file */
+  private added(bytes: Uint8Array): number {
+    const from = this.size;
+    this.parts.push(bytes);
+    this.size += alignedSize(bytes.length);
+    return from;
+  }
+
+  private widenedPlace(elements: number): number {
+    const to = this.widenedSize;
+    this.widenedSize += alignedSize(elements * bytesOf("f32"));
+    return to;
+  }
+
+  widened(): NetworkParts["widened"] {
+    return { bytes: this.widenedSize, halves: this.halves, integers: this.integers };
   }
 
   bytes(): Uint8Array {
@@ -321,4 +356,41 @@ const alignedSize = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * AL
 
 function isExactInHalf(elements: ArrayLike<number>): boolean {
   return Array.prototype.every.call(elements, (element: number) => Object.is(narrowed(element), element));
+}
+
+interface Integers extends Pick<IntegerPart, "type" | "channels" | "run"> {
+  readonly bytes: ArrayLike<number>;
+  /** The scales, then the zeros. */
+  readonly factors: Float32Array;
+}
+
+/**
+ * The integers behind numbers in the order in which these are stored; undefined where they take no less memory, or do not give the same numbers.
+ * @param ordered brings row-major elements to that order
+ */
+function integersOf(
+  { stored, scale, zero, axis = 0 }: Quantised,
+  elements: ArrayLike<number>,
+  ordered: (given: ArrayLike<number>) => ArrayLike<number>,
+): Integers | undefined {
+  const { type, constant, shape } = stored;
+  const scales = scale.constant;
+  const zeros = zero ? zero.constant : [0];
+  if (!constant || !scales || !zeros || (type !== "u8" && type !== "s8")) return undefined;
+  const channels = scales.length;
+  const factors = Float32Array.from({ length: 2 * channels }, (_, i) =>
+    i < channels ? (scales[i] ?? 0) : (zeros[i % zeros.length] ?? 0),
+  );
+  if (elements.length + factors.byteLength >= elements.length * bytesOf("f32")) return undefined;
+  const inner = shape.slice(axis + 1).reduce((product, size) => product * size, 1);
+  const places = ordered(Int32Array.from(constant, (_, i) => Math.floor(i / inner) % channels));
+  const change = Array.prototype.findIndex.call(places, (place: number) => place !== 0);
+  const run = change > 0 ? change : elements.length;
+  const bytes = ordered(constant);
+  for (let i = 0; i < elements.length; i++) {
+    const k = Math.floor(i / run) % channels;
+    const number = Math.fround(((bytes[i] ?? 0) - (factors[channels + k] ?? 0)) * (factors[k] ?? 0));
+    if (!Object.is(number, elements[i])) return undefined;
+  }
+  return { type, bytes, channels, run, factors };
 }
