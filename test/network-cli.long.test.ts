@@ -36,10 +36,10 @@ describe("automap network", () => {
       products                      Einsum Gemm MatMul
       recurrent layers              GRU LSTM RNN
       pooling                       AveragePool GlobalAveragePool GlobalMaxPool MaxPool
-      element by element            Abs Add Cast CastLike Ceil Celu Clip Cos Div Elu Erf Exp Floor Gelu
-                                    HardSigmoid HardSwish LeakyRelu Log Max Mean Min Mish Mul Neg PRelu
-                                    Pow Reciprocal Relu Round Selu Sigmoid Sin Softplus Softsign Sqrt Sub
-                                    Sum Tanh
+      element by element            Abs Acos Acosh Add Asin Asinh Atan Atanh Cast CastLike Ceil Celu Clip
+                                    Cos Cosh Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu
+                                    Log Max Mean Min Mish Mul Neg PRelu Pow Reciprocal Relu Round Selu
+                                    Sigmoid Sin Sinh Softplus Softsign Sqrt Sub Sum Tan Tanh
       comparisons and choices       And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or
                                     Shrink Sign ThresholdedRelu Where Xor
       reductions and normalisation  ArgMax ArgMin BatchNormalization Hardmax InstanceNormalization LRN
@@ -47,10 +47,10 @@ describe("automap network", () => {
                                     ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
                                     ReduceProd ReduceSum ReduceSumSquare Softmax
       losses                        NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
-      moves of elements             Concat CumSum DepthToSpace Expand EyeLike Gather GatherElements
-                                    GatherND Mod OneHot Pad Scatter ScatterElements ScatterND Slice
-                                    SpaceToDepth Split Tile TopK Transpose Trilu
-      resizing                      Resize Upsample
+      moves of elements             BitShift Concat CumSum DepthToSpace Expand EyeLike Gather
+                                    GatherElements GatherND Mod OneHot Pad Scatter ScatterElements
+                                    ScatterND Slice SpaceToDepth Split Tile TopK Transpose Trilu
+      resizing                      GridSample Resize Upsample
       shapes and constants          Constant ConstantOfShape Dropout Flatten Identity NonZero Range
                                     Reshape Shape Size Squeeze Unsqueeze
       branches and loops            If Loop
