@@ -154,7 +154,8 @@ export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max:
   if (e.kind === "border") return [0, extentOfBorder(e) - 1];
   const affine = affineForm(e);
   if (affine) {
-    let [min, max] = [affine.constant, affine.constant];
+    let min = affine.constant;
+    let max = affine.constant;
     for (const [name, c] of affine.terms) {
       const reach = c * (extentOf(name, extents) - 1);
       if (reach < 0) min += reach;
@@ -208,7 +209,8 @@ export function strideIn(index: Expr, name: string): number | undefined {
   const form = affineForm(index);
   if (form) return form.terms.get(name) ?? 0;
   if (index.kind !== "binary" || (index.op !== "+" && index.op !== "-")) return undefined;
-  const [left, right] = [strideIn(index.left, name), strideIn(index.right, name)];
+  const left = strideIn(index.left, name);
+  const right = strideIn(index.right, name);
   if (left === undefined || right === undefined) return undefined;
   return index.op === "+" ? left + right : left - right;
 }

@@ -43,7 +43,8 @@ export function dependencesOf({ target, value }: Equation): { readonly read: Acc
 }
 
 function distanceOf(at: Expr, read: Expr | undefined): number | "*" {
-  const [made, form] = [shiftedAxis(at), read && shiftedAxis(read)];
+  const made = shiftedAxis(at);
+  const form = read && shiftedAxis(read);
   if (made === undefined || form?.name !== made.name) return "*";
   return made.by - form.by;
 }

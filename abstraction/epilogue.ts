@@ -99,7 +99,8 @@ function checkStored(target: Access, problem: ProblemAt): void {
 
 /** An equation beside an epilogue may read only inputs, over axes of the equation. */
 function checkBeside(other: Equation, epilogue: Equation, equation: Equation, problem: ProblemAt): void {
-  const [written, sum] = [epilogue.target, equation.target.tensor];
+  const written = epilogue.target;
+  const sum = equation.target.tensor;
   if (other.target.tensor !== written.tensor || other.target.index.length !== written.index.length)
     throw problem(`${printAccess(other.target)} is no element of ${printAccess(written)}`, other.target);
   for (const read of accessesIn(other.value)) {
@@ -231,9 +232,12 @@ export function partsOf(computation: Computation): {
     sum: { ...rest, tensors: only(computation.equation) },
     epilogue: { name, equation, axes, tensors: only(equation) },
     beside: beside.map((other) => ({
-      ...{ name, equation: other, tensors: only(other) },
+      name,
+      equation: other,
+      tensors: only(other),
       axes: axesIn(other.target).map((a) => ({
-        ...{ name: a, kind: "spatial" as const },
+        name: a,
+        kind: "spatial" as const,
         extent: computation.axes.find((x) => x.name === a)?.extent ?? 1,
       })),
     })),

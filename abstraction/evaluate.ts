@@ -234,12 +234,14 @@ function compileAffine({ constant, terms }: AffineForm, scope: Scope): Evaluate 
 /** The condition of a select or a statement; it may compare elements. */
 export function compileCondition(e: Expr, scope: Scope): Evaluate {
   if (e.kind === "logic") {
-    const [left, right] = [compileCondition(e.left, scope), compileCondition(e.right, scope)];
+    const left = compileCondition(e.left, scope);
+    const right = compileCondition(e.right, scope);
     if (e.op === "and") return (env) => (left(env) !== 0 && right(env) !== 0 ? 1 : 0);
     return (env) => (left(env) !== 0 || right(env) !== 0 ? 1 : 0);
   }
   if (e.kind !== "compare" || !comparesElements(e)) return compileIndex(e, scope);
-  const [left, right] = [compileValue(e.left, scope, "f64"), compileValue(e.right, scope, "f64")];
+  const left = compileValue(e.left, scope, "f64");
+  const right = compileValue(e.right, scope, "f64");
   const { op } = e;
   return (env) => (compareOp(op, left(env), right(env)) ? 1 : 0);
 }

@@ -44,7 +44,11 @@ export type FloatFunction = keyof typeof FLOAT_FUNCTIONS;
 
 /** Functions of one or two values; `round` is to nearest, ties to even. */
 export const FUNCTIONS = {
-  ...{ min: 2, max: 2, square: 1, abs: 1, round: 1 },
+  min: 2,
+  max: 2,
+  square: 1,
+  abs: 1,
+  round: 1,
   ...FLOAT_FUNCTIONS,
 } as const satisfies Record<string, number>;
 export type FunctionName = keyof typeof FUNCTIONS;

@@ -157,7 +157,8 @@ function compileStatement(s: Statement, scope: Scope): Run {
     }
     case "when": {
       const condition = compileCondition(s.condition, scope);
-      const [body, otherwise] = [compileStatements(s.body, scope), compileStatements(s.otherwise, scope)];
+      const body = compileStatements(s.body, scope);
+      const otherwise = compileStatements(s.otherwise, scope);
       return (env) => (condition(env) !== 0 ? body(env) : otherwise(env));
     }
     case "scalar":

@@ -425,7 +425,8 @@ function checkStorage(name: string, computation: Computation, operand: Operand):
   // One more than the element that a place holds; 0 for a free place.
   const holder = new Int32Array(most + 1);
   for (let at = 0; at < places.length; at++) {
-    const [place, element] = [places[at] ?? 0, elements[at] ?? 0];
+    const place = places[at] ?? 0;
+    const element = elements[at] ?? 0;
     if (place < 0) throw new UsageError(`${puts} element ${element} in place ${place}`);
     const held = holder[place] ?? 0;
     if (held !== 0 && held !== element + 1)

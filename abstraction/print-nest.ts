@@ -98,7 +98,8 @@ export function printHead(s: Statement): string {
       return `${printRegister(s.register)} <- identity`;
     case "register-issue":
       return printIssue(s, (o) => {
-        const [register, tile] = [s.registers[o], s.tiles?.[o]];
+        const register = s.registers[o];
+        const tile = s.tiles?.[o];
         if (tile) return `${printAccess(tile.access)} over ${tile.axes.join(", ")}`;
         return register && printRegister(register);
       });

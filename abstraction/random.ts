@@ -34,7 +34,8 @@ export function shuffled<T>(random: Random, items: readonly T[]): T[] {
   const result = [...items];
   for (let i = result.length - 1; i > 0; i--) {
     const j = randomInteger(random, 0, i);
-    const [x, y] = [result[i], result[j]];
+    const x = result[i];
+    const y = result[j];
     if (x !== undefined && y !== undefined) [result[i], result[j]] = [y, x];
   }
   return result;

@@ -28,20 +28,25 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
   const again = (inner: Statement): Statement => rewriteStatement(inner, change);
   const register = change.register ?? ((r: RegisterAt): RegisterAt => ({ ...r, index: index(r.index) }));
   const equation = (e: Equation): Equation => ({
-    ...{ target: element(e.target), op: e.op, value: value(e.value) },
+    target: element(e.target),
+    op: e.op,
+    value: value(e.value),
     ...(e.where && { where: index(e.where) }),
   });
   const viewed = ({ at, rows, ...view }: TensorView): TensorView => ({
-    ...{ ...view, at: at.map(index) },
+    ...view,
+    at: at.map(index),
     rows: rows.kind === "box" ? rows : { ...rows, offsets: rows.offsets.map(index) },
   });
   const copied = (copy: Copy): Copy => ({
-    ...{ ...copy, equation: equation(copy.equation) },
+    ...copy,
+    equation: equation(copy.equation),
     ...(copy.when && { when: index(copy.when) }),
     ...(copy.view && { view: viewed(copy.view) }),
   });
   const fetched = (tile: TileAccess): TileAccess => ({
-    ...{ ...tile, access: element(tile.access) },
+    ...tile,
+    access: element(tile.access),
     ...(tile.where && { where: index(tile.where) }),
   });
   switch (s.kind) {
@@ -95,7 +100,8 @@ export function substituteAxis(s: Statement, name: string, by: Expr): Statement 
   const replacement = new Map([[name, by]]);
   const index = (e: Expr): Expr => substitute(e, replacement, "index");
   return rewriteStatement(s, {
-    ...{ index, value: (e) => substitute(e, replacement) },
+    index,
+    value: (e) => substitute(e, replacement),
     element: (a) => ({ ...a, index: a.index.map(index) }),
     arrival: (a) => ({ ...a, stage: index(a.stage) }),
   });

@@ -121,7 +121,8 @@ function placedLoops(
   if (![equation.target, stored.target].every(({ index }) => index.every((e) => e.kind === "axis")))
     return { because: `${printAccess(stored.target)} is no element at plain loops` };
   const long = axes.filter((a) => a.extent > 1);
-  const [kept, summed] = [long.filter((a) => a.kind === "spatial"), long.filter((a) => a.kind === "reduce")];
+  const kept = long.filter((a) => a.kind === "spatial");
+  const summed = long.filter((a) => a.kind === "reduce");
   const at = flatOf(stored.target, output);
   const count = kept.reduce((product, a) => product * a.extent, 1);
   if (!at || count !== elementCount(output)) return { because: `it writes a part of ${output.name}` };

@@ -64,7 +64,13 @@ export type SpatialStep =
   | SpaceTimeTransform;
 
 const PRIMITIVES = [
-  ...["merge_ures", "tile", "reorder", "gpu_blocks", "gpu_threads", "store_in", "space_time_transform"],
+  "merge_ures",
+  "tile",
+  "reorder",
+  "gpu_blocks",
+  "gpu_threads",
+  "store_in",
+  "space_time_transform",
 ] as const satisfies readonly string[];
 
 /** What is computed and how it is laid out in space and time. */
@@ -75,7 +81,11 @@ export interface Specification {
 
 export const mergeUres = (...names: string[]): SpatialStep => ({ kind: "merge_ures", names });
 export const tile = (loop: string, outer: string, inner: string, size: number): SpatialStep => ({
-  ...{ kind: "tile", loop, outer, inner, size },
+  kind: "tile",
+  loop,
+  outer,
+  inner,
+  size,
 });
 export const reorder = (...loops: string[]): SpatialStep => ({ kind: "reorder", loops });
 export const gpuBlocks = (...loops: string[]): SpatialStep => ({ kind: "gpu_blocks", loops });

@@ -51,7 +51,8 @@ export function spellingOf(texts: readonly Code[], languages: readonly Language[
 
 function finished(text: Code, word: (name: Name) => string): SourceText {
   const parts: string[] = [];
-  let [last, named] = ["", false];
+  let last = "";
+  let named = false;
   visit(text, (piece) => {
     const isName = piece instanceof Name;
     const part = isName ? word(piece) : piece;
@@ -78,7 +79,8 @@ const DEFINED = /^[ \t]*#[ \t]*define[ \t]+(\w+)/gm;
 
 /** The words a text uses besides names. Text that stands apart contributes only the macros it defines, which are visible everywhere. */
 function fixedWords(text: Code): ReadonlySet<string> {
-  const [own, others]: [string[], string[]] = [[], []];
+  const own: string[] = [];
+  const others: string[] = [];
   visit(text, (piece, apart) => {
     if (apart) others.push(piece instanceof Name ? "" : piece);
     else own.push(piece instanceof Name ? "\u0001" : piece);

@@ -142,7 +142,12 @@ export function timeOf(
   const { [TIME]: _, ...extents } = spec.extents;
   const others = Object.fromEntries(Object.entries(extents).filter(([name]) => !constants.includes(name)));
   return {
-    ...{ axis: TIME, steps, first, dependences, borders, equation },
+    axis: TIME,
+    steps,
+    first,
+    dependences,
+    borders,
+    equation,
     step: {
       equation: step,
       extents: others,
@@ -168,7 +173,8 @@ function readsOf(
   const dependences = own.map((read) => dependenceOf(read, names, problem));
   for (const [i, dependence] of dependences.entries())
     for (const [d, name] of names.entries()) {
-      const [extent, distance] = [extents[name], Math.abs(dependence[d] ?? 0)];
+      const extent = extents[name];
+      const distance = Math.abs(dependence[d] ?? 0);
       if (d > 0 && extent !== undefined && distance > extent)
         throw problem(
           `${printAccess(own[i] ?? target)} lies ${distance} places away along ${name}, beyond its extent of ${extent}`,
@@ -279,7 +285,8 @@ function planeSpec(
 ): TensorSpec {
   const full = (given: DType | TensorSpec | undefined): TensorSpec =>
     typeof given === "object" ? given : given === undefined ? {} : { dtype: given };
-  const [of, own] = [full(tensors[plane]), full(tensors[first])];
+  const of = full(tensors[plane]);
+  const own = full(tensors[first]);
   const dtype = own.dtype ?? of.dtype;
   if (dtype === undefined) throw new UsageError(`${subject}: "${plane}" reads itself, so its data type must be given`);
   if (of.dtype !== undefined && of.dtype !== dtype)

@@ -60,7 +60,8 @@ function tune(name: string): Promise<Search> {
   copyFileSync(calibrated, database);
   const words = ["tune", ...subject, "--trials", values.trials, "--time", "3600", "--db", database, "--json"];
   const child = spawn(process.execPath, [main, ...words], { stdio: ["ignore", "pipe", "pipe"] });
-  let [printed, said] = ["", ""];
+  let printed = "";
+  let said = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     printed += text;
   });

@@ -77,10 +77,8 @@ export function boundsOn(
     return run.stdout.trim().split("\n").map(Number);
   };
   return (computation) => {
-    const [bytes, ways] = [
-      `${bytesIn(outputOf(computation))}:${readBytes(computation)}`,
-      waysOf(computation, calibration),
-    ];
+    const bytes = `${bytesIn(outputOf(computation))}:${readBytes(computation)}`;
+    const ways = waysOf(computation, calibration);
     return async () => {
       const [cycle = 0, memory = 0] = await printed(touch, [bytes]);
       let least: Bound | undefined;
@@ -177,9 +175,13 @@ function productOf(computation: Computation): Product {
   const { where } = computation.equation;
   const condition = where && conditionOf(where);
   const tied = where === undefined ? [] : axesIn(where);
-  const [rows, columns, depth] = [extent(row), extent(column), k.extent];
+  const rows = extent(row);
+  const columns = extent(column);
+  const depth = k.extent;
   return {
-    ...{ rows, columns, depth },
+    rows,
+    columns,
+    depth,
     repetitions: memoryElements(target) / (rows * columns),
     factorBytes: bytesOf(inputsOf(computation)[0]?.dtype ?? "u8"),
     tied: { row: tied.includes(row), column: tied.includes(column), depth: tied.includes(k.name) },
@@ -271,7 +273,8 @@ function wordsOf(
       steps: steps(i, j),
       isComputed: p.outlook(piece(i, 32), piece(j, 32), [0, p.depth - 1]) !== "never",
     }));
-    const [first, last] = [all.findIndex((b) => b.isComputed), all.findLastIndex((b) => b.isComputed)];
+    const first = all.findIndex((b) => b.isComputed);
+    const last = all.findLastIndex((b) => b.isComputed);
     const computed = first < 0 ? [] : all.slice(first, last + 1).map((b) => b.steps);
     return `${32 * Math.max(0, first)}${computed.length > 0 ? ":" : ""}${computed.join(",")}`;
   });

@@ -32,8 +32,18 @@ export interface Layer {
 
 /** The layers of ResNet-18, as cases without their batch and layout. Source: AMOS (ISCA 2022), table 5. */
 const RESNET18 = [
-  ...["3x224-k64-r7-s2", "64x56", "64x56-r1", "64x56-k128-s2", "64x56-k128-r1-s2", "128x28", "128x28-k256-s2"],
-  ...["128x28-k256-r1-s2", "256x14", "256x14-k512-s2", "256x14-k512-r1-s2", "512x7"],
+  "3x224-k64-r7-s2",
+  "64x56",
+  "64x56-r1",
+  "64x56-k128-s2",
+  "64x56-k128-r1-s2",
+  "128x28",
+  "128x28-k256-s2",
+  "128x28-k256-r1-s2",
+  "256x14",
+  "256x14-k512-s2",
+  "256x14-k512-r1-s2",
+  "512x7",
 ] as const;
 
 /** `resnet18-16-nhwc` names twelve layers; any other name is one case. */
@@ -49,7 +59,9 @@ export function caseNamed(name: string): Case {
   if (gemm) {
     const n = Number(gemm[1]);
     const computation = instantiate(operatorNamed("matmul"), {
-      ...{ parameters: { m: n, n, k: n }, types, epilogue: "c[m,n] = f16(out[m,n])" },
+      parameters: { m: n, n, k: n },
+      types,
+      epilogue: "c[m,n] = f16(out[m,n])",
     });
     return { name, computation, gemm: n };
   }
@@ -65,7 +77,8 @@ export function caseNamed(name: string): Case {
   const last = conv[8] === "nhwc";
   const pad = (dilation * (r - 1)) / 2;
   const computation = instantiate(operatorNamed("conv2d"), {
-    ...{ parameters: { n, c, k, h, w: h, r, s: r, stride, dilation, pad }, types },
+    parameters: { n, c, k, h, w: h, r, s: r, stride, dilation, pad },
+    types,
     epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])",
     ...(last && { layouts: { in: "NHWC", w: "KRSC", y: "NPQK" } }),
   });

@@ -95,7 +95,9 @@ const intrinsics = usableIntrinsics(machine);
 /** Copies are of multiples of so many bytes. */
 const COPIED = 2 ** 16;
 /** Schedules of the best dataflows, of others, and of windows. */
-const [OF_BEST, DATAFLOWS, WINDOWS] = [4, 6, 5];
+const OF_BEST = 4;
+const DATAFLOWS = 6;
+const WINDOWS = 5;
 
 interface Tried {
   readonly candidate: Candidate;
@@ -154,9 +156,21 @@ function fetchedOf(computation: Computation, dtype: DType): Tried[] {
   return shapes.flatMap(({ each, rows, sweep }) =>
     ways.flatMap(({ prefetchSteps, warps }): Tried[] => {
       const schedule: LaneSchedule = {
-        ...{ dataflow: "FBS-load", lanes: 32, rows, vectors: 1, rolled: [], weights: "memory", streaming: false },
-        ...{ prefetchBytes: 0, strip: 0, borders: "guarded", threads: 1, sweep: small ? 8 : sweep },
-        ...{ ...(each > 1 && { each }), ...(prefetchSteps && { prefetchSteps }), ...(warps && { warps }) },
+        dataflow: "FBS-load",
+        lanes: 32,
+        rows,
+        vectors: 1,
+        rolled: [],
+        weights: "memory",
+        streaming: false,
+        prefetchBytes: 0,
+        strip: 0,
+        borders: "guarded",
+        threads: 1,
+        sweep: small ? 8 : sweep,
+        ...(each > 1 && { each }),
+        ...(prefetchSteps && { prefetchSteps }),
+        ...(warps && { warps }),
       };
       if (laneScheduleProblem(verdict.sum, schedule)) return [];
       const candidate: Candidate = { kind: "lanes", intrinsic: multiplyAdd.name, schedule };
@@ -166,13 +180,27 @@ function fetchedOf(computation: Computation, dtype: DType): Tried[] {
 }
 
 const DESIGN = z.object({
-  ...{ kind: z.literal("design"), case: z.string(), dtype: z.string(), dataflow: z.string(), schedule: z.string() },
-  ...{ expected: z.number(), status: z.string(), seconds: z.number().optional() },
+  kind: z.literal("design"),
+  case: z.string(),
+  dtype: z.string(),
+  dataflow: z.string(),
+  schedule: z.string(),
+  expected: z.number(),
+  status: z.string(),
+  seconds: z.number().optional(),
 });
 const FOUND = z.object({
-  ...{ kind: z.literal("search"), case: z.string(), dtype: z.string(), took: z.number(), kernels: z.number() },
-  ...{ transforms: z.number(), seconds: z.number().optional(), dataflow: z.string().optional() },
-  ...{ schedule: z.string().optional(), failed: z.record(z.string(), z.number()), bytes: z.number() },
+  kind: z.literal("search"),
+  case: z.string(),
+  dtype: z.string(),
+  took: z.number(),
+  kernels: z.number(),
+  transforms: z.number(),
+  seconds: z.number().optional(),
+  dataflow: z.string().optional(),
+  schedule: z.string().optional(),
+  failed: z.record(z.string(), z.number()),
+  bytes: z.number(),
   best: z.object({ transform: z.number().optional(), window: z.number().optional() }),
 });
 
@@ -228,8 +256,13 @@ async function measured(
   for (const [i, { candidate, dataflow, expected }] of tried.entries()) {
     const m = all[i];
     write({
-      ...{ kind: "design", case: name, dtype, dataflow, schedule: textOf(candidate), expected },
-      ...{ status: m?.status ?? "nothing" },
+      kind: "design",
+      case: name,
+      dtype,
+      dataflow,
+      schedule: textOf(candidate),
+      expected,
+      status: m?.status ?? "nothing",
       ...(m?.status === "ok" ? { seconds: m.median } : { log: m?.log.slice(0, 300) }),
     });
   }
@@ -241,8 +274,13 @@ async function searched(name: string, dtype: string, computation: Computation): 
   const outcome = await tuneComputation(
     { computation },
     {
-      ...{ machine, database: ":memory:", seconds, within: seconds, trials: 1_000_000 },
-      ...{ earlyStop: false, kinds: "lanes" },
+      machine,
+      database: ":memory:",
+      seconds,
+      within: seconds,
+      trials: 1_000_000,
+      earlyStop: false,
+      kinds: "lanes",
     },
   );
   const line = { kind: "search" as const, case: name, dtype, bytes: bytesMoved(computation) };
@@ -257,10 +295,14 @@ async function searched(name: string, dtype: string, computation: Computation): 
     return times.length === 0 ? undefined : Math.min(...times);
   };
   return {
-    ...{ ...line, took, kernels: trials.length, failed },
+    ...line,
+    took,
+    kernels: trials.length,
+    failed,
     transforms: trials.filter(({ candidate }) => isArray(candidate)).length,
     ...(best && {
-      ...{ seconds: best.measurement.median, dataflow: dataflowOf(computation, best.candidate) },
+      seconds: best.measurement.median,
+      dataflow: dataflowOf(computation, best.candidate),
       schedule: textOf(best.candidate),
     }),
     best: { transform: least(true), window: least(false) },
@@ -299,7 +341,8 @@ function report(text: string): string {
         .map((c) => c.seconds),
     );
   const designs = all(DESIGN);
-  let [right, pairs] = [0, 0];
+  let right = 0;
+  let pairs = 0;
   for (const [i, a] of designs.entries())
     for (const b of designs.slice(i + 1)) {
       if (a.case !== b.case || a.dtype !== b.dtype || a.seconds === undefined || b.seconds === undefined) continue;

@@ -115,8 +115,11 @@ async function run(): Promise<void> {
 async function searchCase(one: Case, place: Place, write: Write): Promise<void> {
   const begun = Date.now();
   const found = await tuneComputation(one, {
-    ...{ machine: nvidiaTarget(values.target), database: ":memory:", trials: MOST_TRIALS },
-    ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
+    machine: nvidiaTarget(values.target),
+    database: ":memory:",
+    trials: MOST_TRIALS,
+    seconds: Number(values.seconds),
+    seed: Number(values.seed),
     onEvent: (event) => writeEvent(one, event, write),
   });
   if (!("trials" in found)) {
@@ -124,8 +127,12 @@ async function searchCase(one: Case, place: Place, write: Write): Promise<void> 
     return;
   }
   const line: Final = {
-    ...{ kind: "case", case: one.name, trials: found.trials.length, seconds: (Date.now() - begun) / 1000 },
-    ...{ peers: {}, failed: found.failed },
+    kind: "case",
+    case: one.name,
+    trials: found.trials.length,
+    seconds: (Date.now() - begun) / 1000,
+    peers: {},
+    failed: found.failed,
     measured: found.trials.filter((t) => t.measurement.status === "ok").length,
     ...(found.best && (await besideLibrary(one, found.best, place))),
   };
@@ -142,8 +149,13 @@ function writeEvent(one: Case, event: TuneEvent<Candidate>, write: Write): void 
         ? { median: measurement.median, interval: measurement.interval }
         : { log: measurement.log.slice(0, 300) };
     write({
-      ...{ kind: "trial", case: one.name, candidate, status, ...timed },
-      ...{ predicted: prediction?.seconds, uncorrected: prediction?.uncorrectedSeconds },
+      kind: "trial",
+      case: one.name,
+      candidate,
+      status,
+      ...timed,
+      predicted: prediction?.seconds,
+      uncorrected: prediction?.uncorrectedSeconds,
     });
   }
   if (event.kind === "best")
@@ -170,8 +182,11 @@ async function besideLibrary(
   return {
     peers,
     best: {
-      ...{ median: own.median, interval: [own.interval[0], own.interval[1]] },
-      ...{ instruction: candidate.intrinsic, mapping: placeText(candidate), schedule: scheduleText(candidate) },
+      median: own.median,
+      interval: [own.interval[0], own.interval[1]],
+      instruction: candidate.intrinsic,
+      mapping: placeText(candidate),
+      schedule: scheduleText(candidate),
     },
   };
 }

@@ -70,8 +70,14 @@ const NPP = z.object({
 });
 const FOUND = z.object({
   kind: z.literal("search"),
-  ...{ case: z.string(), dtype: z.string(), took: z.number(), bytes: z.number(), points: z.number(), taps: z.number() },
-  ...{ trials: z.number(), failed: z.record(z.string(), z.number()) },
+  case: z.string(),
+  dtype: z.string(),
+  took: z.number(),
+  bytes: z.number(),
+  points: z.number(),
+  taps: z.number(),
+  trials: z.number(),
+  failed: z.record(z.string(), z.number()),
   seconds: z.number().optional(),
   interval: z.array(z.number()).optional(),
   expected: z.number().optional(),
@@ -131,7 +137,11 @@ async function searched(
   const extents = new Map(computation.axes.map((a) => [a.name, a.extent]));
   const stencil = STENCILS.find((s) => s.name === name);
   const line = {
-    ...{ kind: "search" as const, case: name, dtype, kinds, took: (Date.now() - begun) / 1000 },
+    kind: "search" as const,
+    case: name,
+    dtype,
+    kinds,
+    took: (Date.now() - begun) / 1000,
     bytes: [...inputsOf(computation), outputOf(computation)].reduce(
       (sum, t) => sum + elementCount(t) * bytesOf(dtype),
       0,
@@ -143,19 +153,24 @@ async function searched(
   const { best, trials, failed } = outcome;
   for (const { candidate, measurement: m, prediction } of trials)
     write({
-      ...{ kind: "trial", case: name, dtype, kinds, schedule: candidate.schedule, status: m.status },
+      kind: "trial",
+      case: name,
+      dtype,
+      kinds,
+      schedule: candidate.schedule,
+      status: m.status,
       ...(candidate.kind === "grid" && { intrinsic: candidate.intrinsic, rewriting: candidate.rewriting }),
       ...(m.status === "ok" ? { median: m.median, interval: m.interval } : { log: m.log.slice(0, 200) }),
       expected: prediction?.uncorrectedSeconds,
     });
   return {
-    ...{ ...line, trials: trials.length, failed },
+    ...line,
+    trials: trials.length,
+    failed,
     ...(best && {
-      ...{
-        seconds: best.measurement.median,
-        interval: [...best.measurement.interval],
-        expected: best.prediction?.uncorrectedSeconds,
-      },
+      seconds: best.measurement.median,
+      interval: [...best.measurement.interval],
+      expected: best.prediction?.uncorrectedSeconds,
       design: `${candidateText(best.candidate)}; ${scheduleText(best.candidate)}`,
     }),
   };
@@ -213,7 +228,8 @@ function report(text: string): string {
   for (const r of recordedLanes(values.picked))
     picked.set(r.name, Math.min(r.seconds, picked.get(r.name) ?? r.seconds));
   const took = found.map((f) => f.took);
-  const [least, most] = [Math.min(...took), Math.max(...took)];
+  const least = Math.min(...took);
+  const most = Math.max(...took);
   const ratios: number[] = [];
   const rows = found.map((f) => {
     const { seconds } = f;

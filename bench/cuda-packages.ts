@@ -44,7 +44,8 @@ const SUBJECTS: readonly (readonly [name: string, words: string, epilogue: strin
 const root = values.keep ?? mkdtempSync(join(tmpdir(), "automap-cuda-packages-"));
 mkdirSync(root, { recursive: true });
 const database = join(root, "packages.db");
-let [failed, wrong] = [0, 0];
+let failed = 0;
+let wrong = 0;
 
 function tell(line: string): void {
   console.log(line);
@@ -72,7 +73,8 @@ async function traced(command: readonly string[], cwd: string): Promise<void> {
   const gdb = findProgram("cuda-gdb");
   if (gdb === undefined) return;
   const run = await runChild([gdb, "-batch", "-ex", "run", "-ex", "backtrace 40", "--args", ...command], {
-    ...{ timeLimitMs: STEP_LIMIT_MS, cwd },
+    timeLimitMs: STEP_LIMIT_MS,
+    cwd,
   });
   tell(run.stdout.trim().slice(-2 * LOG_CHARACTERS));
 }
@@ -102,8 +104,18 @@ async function main(): Promise<void> {
   const packages: string[] = [];
   for (const [name, words, epilogue] of SUBJECTS) {
     const tune = [
-      ...["tune", ...words.split(" "), "--dtype", "f16", "--epilogue", epilogue],
-      ...["--target", "cuda", "--time", values.time, "--db", database],
+      "tune",
+      ...words.split(" "),
+      "--dtype",
+      "f16",
+      "--epilogue",
+      epilogue,
+      "--target",
+      "cuda",
+      "--time",
+      values.time,
+      "--db",
+      database,
     ];
     if (!(await step(name, "tune", [process.execPath, CLI, ...tune]))) continue;
     for (const [chosen, { id }] of chosenOf(name, words)) {

@@ -28,34 +28,42 @@ const { values } = readOptions({
 });
 
 const BASE: Omit<GridSchedule, "tile" | "warps"> = {
-  ...{ stage: 4, swizzle: "spans", transfer: "engine", order: 8, fragments: "across", store: "quads" },
+  stage: 4,
+  swizzle: "spans",
+  transfer: "engine",
+  order: 8,
+  fragments: "across",
+  store: "quads",
 };
 const tiled = (m: number, n: number, groups: number): Pick<GridSchedule, "tile" | "warps"> => ({
-  ...{ tile: { m, n, k: 64 }, warps: { m: groups, n: 1 } },
+  tile: { m, n, k: 64 },
+  warps: { m: groups, n: 1 },
 });
 const PRODUCER = { producer: "warp" } as const;
 const TURNS = { persistent: 132 } as const;
 
 /** Variants of a tile for each size. The first has one block a tile, whose thread 0 issues the copies. */
 const LARGE = [
-  ...[tiled(128, 256, 2), { ...tiled(128, 256, 2), ...TURNS }, { ...tiled(128, 256, 2), ...PRODUCER }],
+  tiled(128, 256, 2),
+  { ...tiled(128, 256, 2), ...TURNS },
+  { ...tiled(128, 256, 2), ...PRODUCER },
   ...[16, 8].map((order) => ({ ...tiled(128, 256, 2), ...PRODUCER, ...TURNS, order })),
-  ...[{ ...tiled(256, 128, 2), ...PRODUCER, ...TURNS }],
+  { ...tiled(256, 128, 2), ...PRODUCER, ...TURNS },
 ];
 const SMALL = [
-  ...[tiled(64, 128, 1), { ...tiled(64, 128, 1), stage: 8 }, { ...tiled(64, 128, 1), ...PRODUCER }],
+  tiled(64, 128, 1),
+  { ...tiled(64, 128, 1), stage: 8 },
+  { ...tiled(64, 128, 1), ...PRODUCER },
   ...[6, 8].map((stage) => ({ ...tiled(64, 128, 1), ...PRODUCER, stage })),
-  ...[
-    { ...tiled(128, 64, 1), ...PRODUCER, stage: 8 },
-    { ...tiled(128, 64, 2), ...PRODUCER, stage: 8 },
-  ],
+  { ...tiled(128, 64, 1), ...PRODUCER, stage: 8 },
+  { ...tiled(128, 64, 2), ...PRODUCER, stage: 8 },
 ];
 const MIDDLE = [
-  ...[tiled(128, 128, 2), { ...tiled(128, 128, 2), ...PRODUCER }, { ...tiled(128, 128, 2), ...PRODUCER, stage: 6 }],
-  ...[
-    { ...tiled(128, 256, 2), ...PRODUCER },
-    { ...tiled(256, 128, 2), ...PRODUCER },
-  ],
+  tiled(128, 128, 2),
+  { ...tiled(128, 128, 2), ...PRODUCER },
+  { ...tiled(128, 128, 2), ...PRODUCER, stage: 6 },
+  { ...tiled(128, 256, 2), ...PRODUCER },
+  { ...tiled(256, 128, 2), ...PRODUCER },
 ];
 const picked = (n: number): readonly (Partial<GridSchedule> & Pick<GridSchedule, "tile" | "warps">)[] =>
   n <= 1024 ? SMALL : n <= 2048 ? MIDDLE : LARGE;
@@ -66,8 +74,11 @@ async function measured(n: number, runner: CudaRunner, workdir: string): Promise
   const candidates = picked(n).map((change): GridCandidate => {
     const schedule = { ...BASE, ...change };
     return {
-      ...{ kind: "grid", intrinsic: `wgmma.m64n${schedule.tile["n"]}k16.f32.f16`, schedule },
-      ...{ matching: { m: ["m"], n: ["n"], k: ["k"] }, operands: { c: "out[m,n]", a: "a[m,k]", b: "b[k,n]" } },
+      kind: "grid",
+      intrinsic: `wgmma.m64n${schedule.tile["n"]}k16.f32.f16`,
+      schedule,
+      matching: { m: ["m"], n: ["n"], k: ["k"] },
+      operands: { c: "out[m,n]", a: "a[m,k]", b: "b[k,n]" },
     };
   });
   const kernels = candidates.map((c) => generateOnGpu(choiceOnGpu(computation, c, machine)));

@@ -146,7 +146,8 @@ async function measured(runner: CudaRunner, one: Drawn, twice: boolean): Promise
     const first = await runner.measureTogether(kernels, reference);
     const second = twice ? await runner.measureTogether(kernels, reference) : [];
     const lines = one.candidates.flatMap((candidate, i) => {
-      const [measurement, repeated] = [first[i], second[i]];
+      const measurement = first[i];
+      const repeated = second[i];
       if (!measurement) return [];
       const trial = trialOf(one, candidate, measurement);
       return [JSON.stringify(repeated?.status === "ok" ? { ...trial, again: repeated.median } : trial)];

@@ -187,7 +187,8 @@ interface Built {
 }
 
 async function examine(runner: CudaRunner, drawn: readonly Drawn[]): Promise<void> {
-  const [compiling, running] = [pLimit(availableParallelism()), pLimit(Math.max(1, availableParallelism() / 2))];
+  const compiling = pLimit(availableParallelism());
+  const running = pLimit(Math.max(1, availableParallelism() / 2));
   const build = async ({ at, candidate, kernel }: Drawn, number: number): Promise<Built[]> => {
     const line = { kind: "kernel", number, case: at.name, instruction: candidate.intrinsic, made: kindOf(candidate) };
     const compiled = await compiling(() => runner.compile(kernel));

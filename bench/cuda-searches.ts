@@ -51,10 +51,16 @@ const FIXED: Readonly<Record<string, readonly [pixels: string, summed: string] |
 
 const found = z.object({
   kind: z.literal("search"),
-  ...{ case: z.string(), search: z.string(), seconds: z.number(), trials: z.number(), measured: z.number() },
+  case: z.string(),
+  search: z.string(),
+  seconds: z.number(),
+  trials: z.number(),
+  measured: z.number(),
   /** Median of the winner, in turns; missing when nothing mapped or worked. */
-  ...{ median: z.number().optional(), interval: z.tuple([z.number(), z.number()]).optional() },
-  ...{ instruction: z.string().optional(), schedule: z.string().optional() },
+  median: z.number().optional(),
+  interval: z.tuple([z.number(), z.number()]).optional(),
+  instruction: z.string().optional(),
+  schedule: z.string().optional(),
 });
 type Found = z.infer<typeof found>;
 
@@ -105,8 +111,10 @@ async function run(): Promise<void> {
       write({
         ...line,
         ...(winner && {
-          ...{ instruction: winner.candidate.intrinsic, schedule: scheduleText(winner.candidate) },
-          ...{ median: winner.own.median, interval: [winner.own.interval[0], winner.own.interval[1]] },
+          instruction: winner.candidate.intrinsic,
+          schedule: scheduleText(winner.candidate),
+          median: winner.own.median,
+          interval: [winner.own.interval[0], winner.own.interval[1]],
         }),
       } satisfies Found);
     }
@@ -129,7 +137,10 @@ async function searchedBy(search: string, { name, computation }: Case): Promise<
   const outcome = await tuneComputation(
     { computation },
     {
-      ...{ machine, database: ":memory:", seconds: Number(seconds), seed: Number(values.seed) },
+      machine,
+      database: ":memory:",
+      seconds: Number(seconds),
+      seed: Number(values.seed),
       intrinsics: usableIntrinsics(machine).filter((i) => i.scope !== "thread"),
       kinds: "mappings",
       // No limit in practice: the budget is in seconds.
@@ -174,7 +185,8 @@ function report(files: readonly string[]): string {
   const of = (name: string, search: string): Found | undefined =>
     lines.find((l) => l.case === name && l.search === search);
   const ratio = (name: string, search: string): number | undefined => {
-    const [own, to] = [of(name, search)?.median, of(name, first)?.median];
+    const own = of(name, search)?.median;
+    const to = of(name, first)?.median;
     return own === undefined || to === undefined ? undefined : own / to;
   };
   const others = searches.slice(1);

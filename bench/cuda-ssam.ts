@@ -49,8 +49,14 @@ const side = Number(values.side);
 
 const HEAD = z.object({ device: z.string(), cuda: z.number(), rounds: z.number() });
 const LINE = z.object({
-  ...{ case: z.string(), kernel: z.string(), status: z.string() },
-  ...{ side: z.number(), ms: z.number(), gcells: z.number(), gflops: z.number(), of_copy: z.number() },
+  case: z.string(),
+  kernel: z.string(),
+  status: z.string(),
+  side: z.number(),
+  ms: z.number(),
+  gcells: z.number(),
+  gflops: z.number(),
+  of_copy: z.number(),
 });
 type Line = z.infer<typeof LINE>;
 

@@ -59,7 +59,11 @@ const DEVICE = z.object({
 type Trial = z.infer<typeof STEP_TRIAL>;
 const FOUND = z.object({
   kind: z.literal("search"),
-  ...{ case: z.string(), dtype: z.string(), took: z.number(), trials: z.number(), seconds: z.number().optional() },
+  case: z.string(),
+  dtype: z.string(),
+  took: z.number(),
+  trials: z.number(),
+  seconds: z.number().optional(),
 });
 
 if (values.report === undefined) await run();
@@ -106,7 +110,8 @@ function chosen(space: LaneSpace): LaneSchedule[] {
   const shapes = new Set<string>();
   const counts = new Map<number, number>();
   return ranked.filter((s) => {
-    const [depth, shape] = [depthOf(s), [s.depth, s.each, s.rows, (s.sweep ?? 1024) > 128].join()];
+    const depth = depthOf(s);
+    const shape = [s.depth, s.each, s.rows, (s.sweep ?? 1024) > 128].join();
     const count = counts.get(depth) ?? 0;
     if (shapes.has(shape) || count >= Number(values.each)) return false;
     shapes.add(shape);
@@ -132,7 +137,12 @@ async function measured(
     const schedule = schedules[i];
     if (!schedule) continue;
     write({
-      ...{ kind: "trial", case: name, dtype, cells, bytes: bytesOfPlane(computation), schedule },
+      kind: "trial",
+      case: name,
+      dtype,
+      cells,
+      bytes: bytesOfPlane(computation),
+      schedule,
       expected: space.expectedSeconds(schedule),
       ...(m.status === "ok"
         ? { status: m.status, median: m.median, interval: m.interval }
@@ -147,8 +157,13 @@ async function searched(name: string, dtype: string, computation: Computation): 
   const outcome = await tuneComputation(
     { computation },
     {
-      ...{ machine: nvidiaTarget(values.target), database: ":memory:", seconds, within: seconds },
-      ...{ trials: 1_000_000, earlyStop: false, kinds: "lanes" },
+      machine: nvidiaTarget(values.target),
+      database: ":memory:",
+      seconds,
+      within: seconds,
+      trials: 1_000_000,
+      earlyStop: false,
+      kinds: "lanes",
     },
   );
   const took = (Date.now() - begun) / 1000;
@@ -157,7 +172,12 @@ async function searched(name: string, dtype: string, computation: Computation): 
   const found =
     best && best.candidate.kind === "lanes" && !isArray(best.candidate) ? best.candidate.schedule : undefined;
   return {
-    ...{ kind: "search", case: name, dtype, took, trials: trials.length, failed },
+    kind: "search",
+    case: name,
+    dtype,
+    took,
+    trials: trials.length,
+    failed,
     ...(best && { seconds: best.measurement.median, interval: best.measurement.interval }),
     schedule: found,
   };

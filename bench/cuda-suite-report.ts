@@ -5,7 +5,9 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { STORED, suiteType } from "./cuda-suite-cases.ts";
 
 const configuration = {
-  ...{ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) },
+  id: z.string(),
+  op: z.string(),
+  params: z.record(z.string(), z.number()),
   /** Where the channels of images and filters lie. Older lines lack it: their channels lie first. */
   layout: z.enum(["first", "last"]).default("first"),
   /** Type of the factors. Older lines lack it: theirs is f16. */
@@ -17,24 +19,36 @@ export type Case = Readonly<z.infer<z.ZodObject<typeof configuration>>>;
 export const line = z.discriminatedUnion("kind", [
   z.object({
     kind: z.literal("device"),
-    ...{ name: z.string(), driver: z.string(), nvcc: z.string(), seconds: z.number(), seed: z.number() },
+    name: z.string(),
+    driver: z.string(),
+    nvcc: z.string(),
+    seconds: z.number(),
+    seed: z.number(),
   }),
   z.object({ kind: z.literal("library"), torch: z.string(), cudnn: z.number() }),
   z.object({
     kind: z.literal("peer"),
-    ...{ id: z.string(), forms: z.record(z.string(), z.number()), failed: z.record(z.string(), z.string()) },
+    id: z.string(),
+    forms: z.record(z.string(), z.number()),
+    failed: z.record(z.string(), z.string()),
   }),
   z.object({
-    ...{ kind: z.literal("case"), ...configuration, seconds: z.number(), trials: z.number(), measured: z.number() },
-    ...{
-      failed: z.record(z.string(), z.number()),
-      instructions: z.number().optional(),
-      because: z.string().optional(),
-    },
+    kind: z.literal("case"),
+    ...configuration,
+    seconds: z.number(),
+    trials: z.number(),
+    measured: z.number(),
+    failed: z.record(z.string(), z.number()),
+    instructions: z.number().optional(),
+    because: z.string().optional(),
     best: z
       .object({
-        ...{ median: z.number(), interval: z.tuple([z.number(), z.number()]), instruction: z.string() },
-        ...{ mapping: z.string(), schedule: z.string(), expected: z.number().optional() },
+        median: z.number(),
+        interval: z.tuple([z.number(), z.number()]),
+        instruction: z.string(),
+        mapping: z.string(),
+        schedule: z.string(),
+        expected: z.number().optional(),
       })
       .optional(),
   }),
@@ -150,7 +164,9 @@ function rowOf(id: string, cases: readonly Found[], peers: readonly Extract<Line
   return {
     found,
     batch: id.split("@")[1] ?? (batched ? String(found.params["n"]) : "none"),
-    ...{ first: medianOf("first"), last: medianOf("last"), peer: [...forms.values()][0] },
+    first: medianOf("first"),
+    last: medianOf("last"),
+    peer: [...forms.values()][0],
     peerLast: least([...forms].flatMap(([form, seconds]) => (/channels last|transposed/.test(form) ? [seconds] : []))),
     peerBest: [...forms].sort(([, a], [, b]) => a - b)[0],
   };

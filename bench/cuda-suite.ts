@@ -128,8 +128,11 @@ async function searched(one: Case): Promise<Line> {
     const found = await tuneComputation(
       { computation, fixed: constantValues(operatorNamed(one.op), computation), name: one.id.replace("@", "/") },
       {
-        ...{ machine: nvidiaTarget(values.target), database: ":memory:", trials: MOST_TRIALS },
-        ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
+        machine: nvidiaTarget(values.target),
+        database: ":memory:",
+        trials: MOST_TRIALS,
+        seconds: Number(values.seconds),
+        seed: Number(values.seed),
         onEvent: (event) => {
           if (event.kind === "trial") keepTrial(one, event.trial, spent());
         },
@@ -153,14 +156,15 @@ async function searched(one: Case): Promise<Line> {
     }
     const { median, interval } = best.measurement;
     return {
-      ...{ ...line, ...told },
+      ...line,
+      ...told,
       best: {
-        ...{ median, interval: [interval[0], interval[1]], instruction: best.candidate.intrinsic },
-        ...{
-          mapping: placeText(best.candidate),
-          schedule: scheduleText(best.candidate),
-          expected: best.prediction?.uncorrectedSeconds,
-        },
+        median,
+        interval: [interval[0], interval[1]],
+        instruction: best.candidate.intrinsic,
+        mapping: placeText(best.candidate),
+        schedule: scheduleText(best.candidate),
+        expected: best.prediction?.uncorrectedSeconds,
       },
     };
   } catch (error) {

@@ -37,15 +37,29 @@ const STEPS = { cat0: 1, product: 2, index: 4, cat1: 8 } as const;
 const MOST_TRIALS = 1_000_000;
 
 const torch = z.object({
-  ...{ torch: z.string(), gpu: z.string(), eager: z.number(), graph: z.number(), copy: z.number(), off: z.number() },
+  torch: z.string(),
+  gpu: z.string(),
+  eager: z.number(),
+  graph: z.number(),
+  copy: z.number(),
+  off: z.number(),
   steps: z.record(z.string(), z.number()),
 });
 const found = z.object({
-  ...{ instruction: z.string(), mapping: z.string(), schedule: z.string(), trials: z.number(), seconds: z.number() },
+  instruction: z.string(),
+  mapping: z.string(),
+  schedule: z.string(),
+  trials: z.number(),
+  seconds: z.number(),
 });
 const row = z.object({
-  ...{ dtype: z.string(), samples: z.number(), device: z.string(), driver: z.string(), nvcc: z.string() },
-  ...{ date: z.string(), command: z.string() },
+  dtype: z.string(),
+  samples: z.number(),
+  device: z.string(),
+  driver: z.string(),
+  nvcc: z.string(),
+  date: z.string(),
+  command: z.string(),
   fused: z.number(),
   sequence: z.number(),
   /** Steps of the sequence: the extra time when a step runs twice. */
@@ -76,12 +90,11 @@ async function searched(computation: Computation, seconds: number, seed: number)
     );
   const { best, trials } = outcome;
   const says = {
-    ...{
-      instruction: best.candidate.intrinsic,
-      mapping: placeText(best.candidate),
-      schedule: scheduleText(best.candidate),
-    },
-    ...{ trials: trials.length, seconds: (Date.now() - begun) / 1000 },
+    instruction: best.candidate.intrinsic,
+    mapping: placeText(best.candidate),
+    schedule: scheduleText(best.candidate),
+    trials: trials.length,
+    seconds: (Date.now() - begun) / 1000,
   };
   console.error(`${computation.name}: ${JSON.stringify(says)}`);
   return { best, says };
@@ -102,8 +115,12 @@ async function sequence(
   const source = fileURLToPath(new URL("./peers/interaction.cu", import.meta.url));
   await promisify(execFile)(device.nvcc.path, [
     ...kernelFlagsOf(device),
-    ...[`-DSAMPLES=${samples}`, `-DPRODUCT="${product}"`, `-DTWICE=${twice}`],
-    ...["-o", file, source],
+    `-DSAMPLES=${samples}`,
+    `-DPRODUCT="${product}"`,
+    `-DTWICE=${twice}`,
+    "-o",
+    file,
+    source,
   ]);
   return { file, arguments: like.kernel.arguments };
 }
@@ -164,10 +181,16 @@ async function measured(
     const steps = Object.fromEntries(Object.keys(STEPS).map((step, i) => [step, (again[i] ?? Number.NaN) - other]));
     const both = faster(before, after);
     return {
-      ...{ dtype, samples, device: runner.device.name, driver: runner.device.driver, nvcc: runner.device.nvcc.version },
+      dtype,
+      samples,
+      device: runner.device.name,
+      driver: runner.device.driver,
+      nvcc: runner.device.nvcc.version,
       date: new Date().toISOString().slice(0, 10),
       command: `node dist/bench/interaction-cuda.js --samples ${samples} --dtypes ${dtype} --seconds ${options.seconds} --seed ${options.seed}`,
-      ...{ fused: own, sequence: other, steps },
+      fused: own,
+      sequence: other,
+      steps,
       searches: { fused: fused.says, product: product.says },
       ...(both && { torch: both }),
     };

@@ -37,7 +37,9 @@ interface Step {
 }
 
 const moved = (name: string, read: number, written: number, multiplyAdds = 0): Step => ({
-  ...{ name, elements: SAMPLES * (read + written), multiplyAdds },
+  name,
+  elements: SAMPLES * (read + written),
+  multiplyAdds,
 });
 
 const BOTH: Step = {
@@ -65,7 +67,11 @@ export interface Variant {
 }
 
 const vector = (name: string, steps: readonly Step[], measured?: number, dtype: DType = "f16"): Variant => ({
-  ...{ name, dtype, unit: "vector", steps, ...(measured !== undefined && { measured }) },
+  name,
+  dtype,
+  unit: "vector",
+  steps,
+  ...(measured !== undefined && { measured }),
 });
 
 /** The product on its own. */

@@ -47,8 +47,15 @@ const OPERATORS = [
   { operator: "matmul", parameters: { m: 7, n: 37, k: 9 } },
 ] as const;
 const INSTRUCTIONS = [
-  ...["avx512.fma.f32.broadcast", "avx512.fma.f32", "avx2.fma.f32.broadcast", "avx512.vpdpbusd"],
-  ...["avx512.vpdpbusd.lanes", "avx512.vdpbf16ps", "amx.tdpbusd", "amx.tdpbf16ps", "toy.2x2x2"],
+  "avx512.fma.f32.broadcast",
+  "avx512.fma.f32",
+  "avx2.fma.f32.broadcast",
+  "avx512.vpdpbusd",
+  "avx512.vpdpbusd.lanes",
+  "avx512.vdpbf16ps",
+  "amx.tdpbusd",
+  "amx.tdpbf16ps",
+  "toy.2x2x2",
 ];
 
 /** Small integers, which every type represents exactly. */

@@ -86,7 +86,8 @@ function secondsOfRounds(text: string): number {
 }
 
 async function search(build: Build, round: number): Promise<Searched> {
-  const [database, cache] = [join(folder, `${build}-${round}.db`), join(folder, `${build}-${round}`)];
+  const database = join(folder, `${build}-${round}.db`);
+  const cache = join(folder, `${build}-${round}`);
   copyFileSync(join(folder, `${build}.db`), database);
   const trace = `${database}.trace.json`;
   const words = ["tune", ...SEARCH, "--seed", String(Number(values.seed) + round), "--db", database, "--trace", trace];

@@ -43,8 +43,14 @@ export function laneCase(name: string, side: number, cube: number, dtype: CaseTy
 
 /** One vector of each row on 32 lanes, every access tested. */
 export const PICKED: Omit<LaneSchedule, "dataflow" | "rows" | "rolled"> = {
-  ...{ lanes: 32, vectors: 1, weights: "memory", streaming: false },
-  ...{ prefetchBytes: 0, borders: "guarded", strip: 0, threads: 1 },
+  lanes: 32,
+  vectors: 1,
+  weights: "memory",
+  streaming: false,
+  prefetchBytes: 0,
+  borders: "guarded",
+  strip: 0,
+  threads: 1,
 };
 
 export interface RecordedLanes {
@@ -85,7 +91,10 @@ export function recordedLanes(file: string): readonly RecordedLanes[] {
 
 const TRIAL = z.object({
   kind: z.literal("trial"),
-  ...{ case: z.string(), dtype: z.enum(["f32", "f64"]), status: z.literal("ok"), median: z.number() },
+  case: z.string(),
+  dtype: z.enum(["f32", "f64"]),
+  status: z.literal("ok"),
+  median: z.number(),
   schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
 });
 

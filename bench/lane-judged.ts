@@ -145,8 +145,11 @@ function joined(tallies: readonly Tally[]): readonly Tally[] {
       refused[reason] = (refused[reason] ?? 0) + count;
     const total = (of: (t: Tally) => number): number => own.reduce((sum, t) => sum + of(t), 0);
     return {
-      ...{ kind: name, right: total((t) => t.right), seconds: total((t) => t.seconds) },
-      ...{ refused, wrong: own.flatMap((t) => t.wrong) },
+      kind: name,
+      right: total((t) => t.right),
+      seconds: total((t) => t.seconds),
+      refused,
+      wrong: own.flatMap((t) => t.wrong),
     };
   });
 }

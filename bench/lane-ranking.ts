@@ -119,8 +119,12 @@ interface Trial {
 }
 
 const LINE = z.object({
-  ...{ case: z.string(), dataflow: z.string(), schedule: scheduleSchema<ArraySchedule, object>(ARRAY_DECISIONS) },
-  ...{ seconds: z.number(), again: z.number(), interval: z.tuple([z.number(), z.number()]) },
+  case: z.string(),
+  dataflow: z.string(),
+  schedule: scheduleSchema<ArraySchedule, object>(ARRAY_DECISIONS),
+  seconds: z.number(),
+  again: z.number(),
+  interval: z.tuple([z.number(), z.number()]),
 });
 
 const jsonl = values.again ?? `${values.out}.jsonl`;
@@ -189,7 +193,8 @@ function draw(
 ): { readonly drawn: readonly PricedArray[]; readonly kernels: readonly Kernel[]; readonly left: number } {
   const flows = [...new Set(ranked.map((r) => r.design.dataflow))];
   const lists = flows.map((flow) => ranked.filter((r) => r.design.dataflow === flow));
-  const [drawn, kernels]: [PricedArray[], Kernel[]] = [[], []];
+  const drawn: PricedArray[] = [];
+  const kernels: Kernel[] = [];
   let left = 0;
   while (drawn.length < count && lists.some((list) => list.length > 0))
     for (const list of lists) {
@@ -259,7 +264,8 @@ interface Score {
 function score(groups: readonly (readonly Trial[])[], predicted: (t: Trial) => number): Score {
   const parts = groups.map((group) => group.map((t): Judged => ({ predicted: predicted(t), measured: t.seconds })));
   const { pairwise, recall } = evaluateTogether(parts);
-  let [agree, total] = [0, 0];
+  let agree = 0;
+  let total = 0;
   for (const group of groups)
     for (const a of group)
       for (const b of group) {

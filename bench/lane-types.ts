@@ -73,7 +73,8 @@ async function measured(side: number, types: (typeof TYPES)[number]): Promise<st
       );
       if (time === undefined) process.exitCode = 4;
     }
-    const [plain, dots] = [leastOf(results.slice(0, ways[0]?.length)), leastOf(results.slice(ways[0]?.length))];
+    const plain = leastOf(results.slice(0, ways[0]?.length));
+    const dots = leastOf(results.slice(ways[0]?.length));
     const best = Math.min(plain ?? Number.POSITIVE_INFINITY, dots ?? Number.POSITIVE_INFINITY);
     const rate = (2 * side * side * (height - side + 1) ** 2) / best / 1e9;
     const cell = (time: number | undefined): string => (time === undefined ? "" : (1e6 * time).toFixed(1));

@@ -117,7 +117,8 @@ function nameOf({ workload, conditions }: TrialRecord): string {
 function judgedBy(scheme: Scheme, group: Group): { points: readonly Point[]; correction: Correction } {
   const others = groups.filter((g) => g !== group && g.types === group.types).flatMap((g) => g.points);
   const half = group.points.length >> 1;
-  const [first, second] = [group.points.slice(0, half), group.points.slice(half)];
+  const first = group.points.slice(0, half);
+  const second = group.points.slice(half);
   switch (scheme) {
     case "uncorrected":
       return { points: group.points, correction: NO_CORRECTION };
@@ -145,7 +146,8 @@ function score(scheme: Scheme, of: readonly Group[]): Score {
     return points.map((p) => ({ ...p, predicted: apply(correction, p.costs), measured: p.measuredSeconds }));
   });
   const { count, pairwise, recall } = evaluateTogether(parts);
-  let [agree, total] = [0, 0];
+  let agree = 0;
+  let total = 0;
   for (const points of parts)
     for (const a of points)
       for (const b of points) {

@@ -95,8 +95,12 @@ class Judges {
     clearTimeout(timer);
     answered.abort();
     const failed = (says: string): Report => ({
-      ...{ place, base: "", kind: "", judged: { status: "failed", says } },
-      ...{ seconds: 0, bytes: 0 },
+      place,
+      base: "",
+      kind: "",
+      judged: { status: "failed", says },
+      seconds: 0,
+      bytes: 0,
     });
     if (typeof said !== "object" || said === null) {
       this.child = undefined;
@@ -132,7 +136,8 @@ function wrongEnding(folder: string, { judged }: Report): string | undefined {
 
 async function judgeAll(folder: string): Promise<{ reports: Report[]; failures: string[]; commands: number }> {
   const judges = new Judges(folder);
-  const [first, count] = [Number(values.from), Number(values.count)];
+  const first = Number(values.from);
+  const count = Number(values.count);
   const reports: Report[] = [];
   const failures: string[] = [];
   let commands = 0;
@@ -167,7 +172,8 @@ function pageOf({ reports, failures, commands }: Awaited<ReturnType<typeof judge
   const head = ["of them refused", "read", "computed twice", "failed"].join(" | ");
   const bases = [...new Set(reports.map((r) => r.base))];
   // ONNX's own cases number in the hundreds.
-  const [cases, named] = [bases.filter((b) => b.startsWith("test_")), bases.filter((b) => !b.startsWith("test_"))];
+  const cases = bases.filter((b) => b.startsWith("test_"));
+  const named = bases.filter((b) => !b.startsWith("test_"));
   return [
     "# Models of ONNX, spoilt at random",
     "",

@@ -66,7 +66,8 @@ const NOT_ROOMS = ["test", "bench", "docs", "examples"];
 const PATIENCE = 10;
 const LEAST_MS = 60_000;
 /** Files of tests that one process runs. */
-const [FIRST_BATCH, BATCH] = [4, 25];
+const FIRST_BATCH = 4;
+const BATCH = 25;
 
 /** Loaded first by every process of Node: one mutant is on, or those that a test file reaches are written down. */
 const SWITCH = `import { appendFileSync } from "node:fs";
@@ -193,7 +194,8 @@ function* chooseMutants(): Generator<Chosen> {
   const rooms = [...new Set(sources.map(roomOf))].sort();
   const tokens = rooms.map((room) => sum(sources.filter((f) => roomOf(f) === room).map((f) => tokensOf(textOf(f)))));
   const random = seededRandom(Number(values.seed));
-  let [given, before] = [0, 0];
+  let given = 0;
+  let before = 0;
   for (const [k, room] of rooms.entries()) {
     before += tokens[k] ?? 0;
     // Cumulative rounding, so that the counts add up.
@@ -358,8 +360,14 @@ async function runTests(
   const child = spawn(
     process.execPath,
     [
-      ...["node_modules/vitest/vitest.mjs", "run", "--config=mutation.config.ts", "--maxWorkers=1"],
-      ...["--reporter=json", `--outputFile=${report}`, ...bail, ...names],
+      "node_modules/vitest/vitest.mjs",
+      "run",
+      "--config=mutation.config.ts",
+      "--maxWorkers=1",
+      "--reporter=json",
+      `--outputFile=${report}`,
+      ...bail,
+      ...names,
     ],
     // A group of its own, so that what a test has started ends with it.
     { cwd: COPY, env, stdio: "ignore", detached: true },
@@ -442,7 +450,8 @@ function printed(): string {
   for (const k of numbers.filter((mutant) => stateOf(mutant) === "survived")) {
     const { file = "", line = 0, kind = "", text = "" } = placed[k] ?? {};
     const { was = "" } = chosen[k] ?? {};
-    const [tried, short] = [of(k).length, (code: string) => code.replaceAll(/\s+/g, " ").slice(0, 100)];
+    const tried = of(k).length;
+    const short = (code: string) => code.replaceAll(/\s+/g, " ").slice(0, 100);
     lines.push(`- ${file}:${line} ${kind}: \`${short(was)}\` -> \`${short(text)}\`, passed by ${tried} files of tests`);
   }
   return `${lines.join("\n")}\n`;

@@ -5,13 +5,19 @@ import { z } from "zod";
 const quantiles = z.array(z.number());
 
 export const networkRow = z.object({
-  ...{ network: z.string(), batch: z.number(), device: z.string(), driver: z.string(), nvcc: z.string() },
+  network: z.string(),
+  batch: z.number(),
+  device: z.string(),
+  driver: z.string(),
+  nvcc: z.string(),
   /** Of the search; and of building and proving. */
-  ...{ seconds: z.number(), building: z.number() },
+  seconds: z.number(),
+  building: z.number(),
   /** `right` or a description of the error; missing when nothing was compared. */
   proof: z.string().optional(),
   /** Bytes. */
-  ...{ arena: z.number(), weights: z.number() },
+  arena: z.number(),
+  weights: z.number(),
   steps: z.array(
     z.object({ name: z.string(), seconds: z.number(), kernel: z.string(), record: z.number().optional() }),
   ),
@@ -21,7 +27,9 @@ export const networkRow = z.object({
   forms: z.array(
     z.union([
       z.object({
-        ...{ form: z.string(), ours: quantiles, theirs: quantiles },
+        form: z.string(),
+        ours: quantiles,
+        theirs: quantiles,
         off: z.number().nullable(),
         prepared: z.number(),
       }),
@@ -53,8 +61,14 @@ export function report(rows: readonly NetworkRow[]): string {
     const best = bestOf(row);
     const ours = best ? median(best.ours) : (row.ours?.seconds ?? Number.NaN);
     const cells = [
-      ...[row.network, String(row.batch), us(ours), best ? us(median(best.theirs)) : "", best?.form ?? ""],
-      ...[best ? (median(best.theirs) / median(best.ours)).toFixed(2) : "", row.proof ?? "", row.seconds.toFixed(0)],
+      row.network,
+      String(row.batch),
+      us(ours),
+      best ? us(median(best.theirs)) : "",
+      best?.form ?? "",
+      best ? (median(best.theirs) / median(best.ours)).toFixed(2) : "",
+      row.proof ?? "",
+      row.seconds.toFixed(0),
     ];
     return `| ${cells.join(" | ")} |`;
   });

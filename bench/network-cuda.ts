@@ -83,15 +83,22 @@ const answer = z.union([
   z.object({ kind: z.literal("library"), torch: z.string(), cudnn: z.number(), gpu: z.string() }),
   z.object({ kind: z.literal("ours"), seconds: z.number(), module: z.number(), off: z.number().nullable() }),
   z.object({
-    ...{ kind: z.literal("form"), form: z.string(), ours: z.array(z.number()), theirs: z.array(z.number()) },
-    ...{ off: z.number().nullable(), prepared: z.number() },
+    kind: z.literal("form"),
+    form: z.string(),
+    ours: z.array(z.number()),
+    theirs: z.array(z.number()),
+    off: z.number().nullable(),
+    prepared: z.number(),
   }),
   z.object({ kind: z.literal("form"), form: z.string(), failed: z.string() }),
 ]);
 
 /** What is known of a network before it is timed. */
 const facts = z.object({
-  ...{ package: z.string(), arena: z.number(), weights: z.number(), building: z.number() },
+  package: z.string(),
+  arena: z.number(),
+  weights: z.number(),
+  building: z.number(),
   proof: z.string().optional(),
   program: z.string(),
   inputs: z.array(z.string()),
@@ -183,9 +190,13 @@ async function search(job: Job): Promise<void> {
   const begun = Date.now();
   const seconds = Number(values.seconds);
   await tuneNetwork(program, {
-    ...{ seconds, seed: Number(values.seed), machine: gpuTargetOf(job.device) },
-    ...{ database: values.db, transfer: true, trustImported: values["trust-imported"] === true },
-    ...{ signal: AbortSignal.timeout(1000 * (seconds + GRACE_SECONDS)) },
+    seconds,
+    seed: Number(values.seed),
+    machine: gpuTargetOf(job.device),
+    database: values.db,
+    transfer: true,
+    trustImported: values["trust-imported"] === true,
+    signal: AbortSignal.timeout(1000 * (seconds + GRACE_SECONDS)),
     ...(values.beside !== undefined && { beside: Number(values.beside) }),
     onShare: ({ task, place, of, seconds, outcome, secondsLeft }) => {
       const trials = "trials" in outcome ? `, ${outcome.trials.length} trials` : "";
@@ -232,7 +243,11 @@ async function build(job: Job): Promise<void> {
     return file;
   });
   const known: Facts = {
-    ...{ package: subject.name, arena: parts.memory.bytes, weights: parts.weights.length, building, inputs },
+    package: subject.name,
+    arena: parts.memory.bytes,
+    weights: parts.weights.length,
+    building,
+    inputs,
     ...(proof && { proof: "said" in proof ? `${proof.status}: ${proof.said}` : proof.status }),
     program: join(at, networkBuildOf(parts).main.output),
     outputs: program.outputs.map((_, i) => join(folder, `output_${i}.bin`)),
@@ -265,10 +280,18 @@ async function timed(job: Job): Promise<NetworkRow> {
   const peers: Awaited<ReturnType<typeof besidePyTorch>> =
     values.forms === "" ? { forms: [] } : await besidePyTorch(folder, known.package);
   return {
-    ...{ network: name, batch, device: device.name, driver: device.driver, nvcc: device.nvcc.version },
-    ...{ seconds: searchedSeconds(job), building: known.building },
+    network: name,
+    batch,
+    device: device.name,
+    driver: device.driver,
+    nvcc: device.nvcc.version,
+    seconds: searchedSeconds(job),
+    building: known.building,
     ...(known.proof !== undefined && { proof: known.proof }),
-    ...{ arena: known.arena, weights: known.weights, steps, ...peers },
+    arena: known.arena,
+    weights: known.weights,
+    steps,
+    ...peers,
   };
 }
 

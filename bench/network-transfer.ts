@@ -51,7 +51,9 @@ const { values } = readOptions({
 });
 // Before the searches, which would be lost where the system does not allow it.
 if (values.first) await beforeOthers(() => Promise.resolve());
-const [seconds, threads, batches] = [Number(values.seconds), Number(values.threads), Number(values.batches)];
+const seconds = Number(values.seconds);
+const threads = Number(values.threads);
+const batches = Number(values.batches);
 const WAYS = { others: "from other networks", empty: "from nothing" } as const;
 const ways = values.ways.split(",").map((word) => wordOf("ways", word, Object.keys(WAYS) as (keyof typeof WAYS)[])); // its own keys
 const networks = values.networks.split(",").map((word) => wordOf("networks", word, Object.keys(MODELS)));

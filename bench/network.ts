@@ -60,7 +60,9 @@ const { values } = readOptions({
 // Before the searches, which would be lost where the system does not allow it.
 if (values.first) await beforeOthers(() => Promise.resolve());
 const dtype = wordOf("dtype", values.dtype, ["f32", "bf16"]);
-const [threads, batch, batches] = [Number(values.threads), Number(values.batch), Number(values.batches)];
+const threads = Number(values.threads);
+const batch = Number(values.batch);
+const batches = Number(values.batches);
 if (!Number.isSafeInteger(batch) || batch < 1) throw new UsageError(`--batch ${values.batch}: a batch is 1 or more`);
 /** After so many seconds no further turns begin. Three are always made. */
 const TURNS_SECONDS = 120;
@@ -162,8 +164,12 @@ async function timesOf({ folder, program, choices }: Awaited<ReturnType<typeof b
   await peer.close();
   const medians = { automap: summarise(a, 1).median, onnxruntime: summarise(b, 1).median };
   return {
-    ...{ turns: a.length, ...medians, ratio: summariseRatio(b, a, 1).median, difference },
-    ...{ least: [Math.min(...a), Math.min(...b)], steps: await stepsOf(folder, inputs, { program, choices }) },
+    turns: a.length,
+    ...medians,
+    ratio: summariseRatio(b, a, 1).median,
+    difference,
+    least: [Math.min(...a), Math.min(...b)],
+    steps: await stepsOf(folder, inputs, { program, choices }),
   };
 }
 

@@ -119,8 +119,16 @@ function readRows(): Map<string, Row> {
 
 async function tried(model: NpmModel): Promise<Row> {
   const row: Row = {
-    ...{ model: nameOf(model), status: "failed", said: "", steps: 0, difference: 0, own: 0 },
-    ...{ bound: BOUNDS[model.computes ?? "f32"], emitSeconds: 0, buildSeconds: 0, runSeconds: 0 },
+    model: nameOf(model),
+    status: "failed",
+    said: "",
+    steps: 0,
+    difference: 0,
+    own: 0,
+    bound: BOUNDS[model.computes ?? "f32"],
+    emitSeconds: 0,
+    buildSeconds: 0,
+    runSeconds: 0,
   };
   const file = await fileOf(model);
   const folder = join(cache, "emitted");
@@ -318,7 +326,12 @@ function rowText(model: NpmModel, { status, said, steps, difference, bound, own,
       ? `${difference.toExponential(1)} of ${bound.toExponential(1)} (${own.toExponential(1)})`
       : said;
   const cells = [
-    ...[model.from, model.file, optionsOf(model).join(" "), String(steps), status, outcome],
+    model.from,
+    model.file,
+    optionsOf(model).join(" "),
+    String(steps),
+    status,
+    outcome,
     ...[row.emitSeconds, row.buildSeconds, row.runSeconds].map((seconds) => seconds.toFixed(1)),
   ];
   return `| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`;

@@ -169,7 +169,8 @@ export async function outcomeOf(onnxCase: OnnxCase): Promise<Outcome> {
 }
 
 /** ONNX's own tolerances for its backend tests: relative 1e-3, absolute 1e-7; here tighter, and integers exact. */
-const [RELATIVE, ABSOLUTE] = [1e-5, 1e-6];
+const RELATIVE = 1e-5;
+const ABSOLUTE = 1e-6;
 const COARSE = new Set(["f16", "bf16"]);
 
 export function differenceOf(

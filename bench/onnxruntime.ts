@@ -89,7 +89,8 @@ async function compare(ours: Computation, theirs: Computation, params: Readonly<
   if (!("best" in tuned) || !tuned.best) throw new Error(`${ours.name}: ${tuned.status}`);
   const made = await createRunner({ threads });
   if (made.status === "environment") throw new EnvironmentError(made);
-  const [own, other] = [await setOf(ours), await setOf(theirs)];
+  const own = await setOf(ours);
+  const other = await setOf(theirs);
   await made.runner.close();
 
   const kernel = await load(tuned.best);

@@ -79,8 +79,11 @@ function subject(name: string): Computation {
 async function compare(name: string): Promise<string> {
   const computation = subject(name);
   const made = await createRunner({
-    ...{ threads: 1, memoryBytes: 2 ** 33, stepSeconds: 120 },
-    ...{ budgetSeconds: Number(values.seconds), batches: [3, 20] },
+    threads: 1,
+    memoryBytes: 2 ** 33,
+    stepSeconds: 120,
+    budgetSeconds: Number(values.seconds),
+    batches: [3, 20],
   });
   if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;

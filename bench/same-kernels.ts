@@ -42,7 +42,8 @@ const load = async (dist: string): Promise<Version> => {
   if (!existsSync(file)) throw new UsageError(`--other: there is no ${file}`);
   return import(pathToFileURL(file).href);
 };
-const [before, now] = [await load(values.other), await load(fileURLToPath(new URL("..", import.meta.url)))];
+const before = await load(values.other);
+const now = await load(fileURLToPath(new URL("..", import.meta.url)));
 mkdirSync(values.work, { recursive: true });
 
 interface Verdict {
@@ -103,7 +104,8 @@ for (const { id, op, params } of suiteLayers().filter((layer) => values.ops.spli
         rows.push({ what: `${what} ${candidateKey(candidate)}: ${String(error)}`, verdict: "refused" });
         continue;
       }
-      const [a, b] = [bytesOf(old, "before"), bytesOf(made, "now")];
+      const a = bytesOf(old, "before");
+      const b = bytesOf(made, "now");
       const verdict = a === undefined || b === undefined ? "not compiled" : a.equals(b) ? "same code" : "other code";
       rows.push({ what, verdict });
       process.stderr.write(`${verdict}   ${what}\n`);

@@ -30,9 +30,11 @@ export function differenceOf(ours: Outputs, theirs: Outputs, tolerance: number):
 function differenceIn(name: string, ours: NetworkArray, theirs: NetworkArray | undefined, tolerance: number): number {
   if (ours.length !== theirs?.length)
     throw new Error(`the output ${name} has ${ours.length} elements, and ${theirs?.length ?? 0} of the peer`);
-  let [most, largest] = [0, 0];
+  let most = 0;
+  let largest = 0;
   for (let i = 0; i < ours.length; i++) {
-    const [a, b] = [Number(ours[i]), Number(theirs[i])];
+    const a = Number(ours[i]);
+    const b = Number(theirs[i]);
     // Math.max keeps a NaN.
     most = Math.max(most, Math.abs(a - b));
     largest = Math.max(largest, Math.abs(b));

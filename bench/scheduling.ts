@@ -33,7 +33,9 @@ const { values } = readOptions({
     out: { type: "string", default: "scheduling" },
   },
 });
-const [seconds, threads, batches] = [Number(values.seconds), Number(values.threads), Number(values.batches)];
+const seconds = Number(values.seconds);
+const threads = Number(values.threads);
+const batches = Number(values.batches);
 const found = await findCompiler();
 if (found.status === "environment") throw new EnvironmentError(found);
 const compiler = found;
@@ -101,8 +103,9 @@ async function compared(network: string): Promise<Row> {
     const inputs = drawnInputs(program);
     const [a = [], b = []] = await inTurns([() => gain.run(inputs), () => same.run(inputs)], { batches });
     for (const net of nets) net.close();
-    const [byGain, equal] = [summarise(a, 1).median, summarise(b, 1).median];
-    return { ...{ network, seconds, threads, byGain, equal, unsearched }, times: summariseRatio(b, a, 1).median };
+    const byGain = summarise(a, 1).median;
+    const equal = summarise(b, 1).median;
+    return { network, seconds, threads, byGain, equal, unsearched, times: summariseRatio(b, a, 1).median };
   } finally {
     for (const { folder } of built) rmSync(folder, { recursive: true, force: true });
   }

@@ -94,7 +94,12 @@ async function timed(one: string): Promise<Told> {
   if (!strategy) throw new Error("internal: no strategies");
   const searching = spentMs();
   const { trials } = await search<Candidate>({
-    ...{ space, strategy, batch: BATCH, seed: 1, now: () => 0, earlyStop: false },
+    space,
+    strategy,
+    batch: BATCH,
+    seed: 1,
+    now: () => 0,
+    earlyStop: false,
     budget: { trials: Number(values.trials) },
     store: { known: () => undefined, record: () => undefined, recorded: () => [] },
     predict: (candidate) => {
@@ -117,11 +122,9 @@ async function timed(one: string): Promise<Told> {
   for (const { candidate } of trials) digests.texts.update(space.kernelOf(candidate).source);
   const kernelMs = (spentMs() - writing) / Math.max(1, trials.length);
   for (const { key } of trials) digests.candidates.update(`${key}\n`);
-  const [candidates, expectations, texts] = [
-    digests.candidates.digest("hex").slice(0, 12),
-    digests.expectations.digest("hex").slice(0, 12),
-    digests.texts.digest("hex").slice(0, 12),
-  ];
+  const candidates = digests.candidates.digest("hex").slice(0, 12);
+  const expectations = digests.expectations.digest("hex").slice(0, 12);
+  const texts = digests.texts.digest("hex").slice(0, 12);
   const spent = { enumerateMs, searchMs, predictions, predictionsASecond, kernels: trials.length, kernelMs };
   return { ...spent, candidates, expectations, texts };
 
@@ -156,8 +159,13 @@ function compareBuilds(): void {
         (all.map(of).sort((a, b) => a - b)[all.length >> 1] ?? 0).toFixed(digits);
       const digests = [...new Set(all.map((t) => `${t.candidates} ${t.expectations} ${t.texts}`))].join(" or ");
       print([
-        ...[one, `${builds[i]}`, median((t) => t.enumerateMs, 0), median((t) => t.searchMs, 0)],
-        ...[median((t) => t.predictions, 0), median((t) => t.predictionsASecond, 0), median((t) => t.kernelMs, 2)],
+        one,
+        `${builds[i]}`,
+        median((t) => t.enumerateMs, 0),
+        median((t) => t.searchMs, 0),
+        median((t) => t.predictions, 0),
+        median((t) => t.predictionsASecond, 0),
+        median((t) => t.kernelMs, 2),
         digests,
       ]);
     }

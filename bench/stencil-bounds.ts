@@ -64,8 +64,17 @@ export async function measureCopies(elements: number, { runner, type, threads }:
     tensors: { in: type },
   });
   const plain: LaneSchedule = {
-    ...{ dataflow: "FBS-load", lanes: 64 / bytesOf(type), rows: 1, vectors: 4, rolled: [], weights: "memory" },
-    ...{ streaming: false, prefetchBytes: 0, borders: "peeled", strip: 0, threads },
+    dataflow: "FBS-load",
+    lanes: 64 / bytesOf(type),
+    rows: 1,
+    vectors: 4,
+    rolled: [],
+    weights: "memory",
+    streaming: false,
+    prefetchBytes: 0,
+    borders: "peeled",
+    strip: 0,
+    threads,
   };
   const ours = kernelOf(computation, plain);
   const streamed = [1, 4].flatMap((rows) =>
@@ -128,8 +137,10 @@ export async function trafficBound(
     { budgetSeconds },
   );
   for (const m of rest) if (m.status !== "ok") console.error(`${computation.name}: ${m.status} ${m.log}`);
-  const [copied, moved] = [rest.slice(0, copies.kernels.length), rest.slice(copies.kernels.length)];
-  const [copy, traffic] = [fastestOf(copied), fastestOf(moved)];
+  const copied = rest.slice(0, copies.kernels.length);
+  const moved = rest.slice(copies.kernels.length);
+  const copy = fastestOf(copied);
+  const traffic = fastestOf(moved);
   if (ours?.status !== "ok" || !copy || !traffic) return undefined;
   // Its own order is not among them where it is of another dataflow.
   const unrolled = canonicalJson({ ...best, rolled: [], weights: "memory" });

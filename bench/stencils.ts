@@ -345,7 +345,8 @@ function report(): string {
     .filter((name) => name.startsWith("gcc"))
     .map((name) => `${name.slice("gcc, ".length)} alone ${geomean(rows.flatMap((r) => against(name, r) ?? []))}x`);
   const atCopy = (r: Row): boolean => ofCopy(r) >= GOAL;
-  const [bound, free] = [rows.filter(atCopy), rows.filter((r) => !atCopy(r))];
+  const bound = rows.filter(atCopy);
+  const free = rows.filter((r) => !atCopy(r));
   const copies = rows.filter((r) => r.copy >= r.products);
   return [
     "# Lane kernels beside the compiler's loops",

@@ -36,10 +36,15 @@ export function stepCase(
 /** A kernel of a run, correct or not. */
 export const STEP_TRIAL = z.object({
   kind: z.literal("trial"),
-  ...{ case: z.string(), dtype: z.enum(["f32", "f64"]), cells: z.number(), bytes: z.number() },
+  case: z.string(),
+  dtype: z.enum(["f32", "f64"]),
+  cells: z.number(),
+  bytes: z.number(),
   schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
   expected: z.number(),
-  ...{ status: z.string(), median: z.number().optional(), interval: z.array(z.number()).optional() },
+  status: z.string(),
+  median: z.number().optional(),
+  interval: z.array(z.number()).optional(),
   log: z.string().optional(),
 });
 
@@ -62,10 +67,8 @@ export interface MeasuredSteps {
 
 /** The correct kernels, with the planes and steps of bench/cuda-steps.ts. */
 export function measuredSteps(file: string): readonly MeasuredSteps[] {
-  const [plane, cube] = [
-    { i: 8192, j: 8192 },
-    { i: 512, j: 512, k: 512 },
-  ];
+  const plane = { i: 8192, j: 8192 };
+  const cube = { i: 512, j: 512, k: 512 };
   return linesOf(file).flatMap((line): MeasuredSteps[] => {
     const trial = STEP_TRIAL.safeParse(line).data;
     if (trial?.median === undefined) return [];

@@ -111,7 +111,8 @@ async function compare(name: string): Promise<string> {
         );
       return tried.reduce((a, b) => (b.seconds < a.seconds ? b : a)).schedule;
     };
-    const [deep, flat] = [await best(several), await best(single)];
+    const deep = await best(several);
+    const flat = await best(single);
     const peer = await sweepsKernel(computation, { compiler: runner.compiler, workdir: runner.workdir });
     if (peer.status === "refused") throw new Error(`${name}: ${peer.reason}`);
     const [ours, one, loops] = await runner.compareKernels([kernelOf(deep), kernelOf(flat), peer.kernel], expected);

@@ -35,7 +35,9 @@ const { values } = readOptions({
     out: { type: "string", default: "transfer" },
   },
 });
-const [budget, near, seed] = [Number(values.trials), 1 + Number(values.percent) / 100, Number(values.seed)];
+const budget = Number(values.trials);
+const near = 1 + Number(values.percent) / 100;
+const seed = Number(values.seed);
 
 /** The trials are meant to end each search; this bounds one whose kernels hang. */
 const MOST_SECONDS = 600;
@@ -112,8 +114,10 @@ async function compared(task: Task): Promise<Row> {
     return { trials: trials.length, best: Math.min(...trials), ...(at >= 0 && { needed: at + 1 }) };
   };
   const row = {
-    ...{ layer: task.steps[0]?.nodes[0] ?? "", key: keyOf(task) },
-    ...{ with: told(true), without: told(false) },
+    layer: task.steps[0]?.nodes[0] ?? "",
+    key: keyOf(task),
+    with: told(true),
+    without: told(false),
   };
   appendFileSync(file, `${JSON.stringify(row)}\n`);
   return row;
@@ -124,8 +128,14 @@ async function searched({ computation, operator }: Task, transfer: boolean): Pro
   const outcome = await tuneComputation(
     { computation, ...(operator && { parameters: operator.parameters }) },
     {
-      ...{ trials: budget, seconds: MOST_SECONDS, earlyStop: false, finals: false },
-      ...{ seed, transfer, kinds: "mappings", database: `${values.out}.db` },
+      trials: budget,
+      seconds: MOST_SECONDS,
+      earlyStop: false,
+      finals: false,
+      seed,
+      transfer,
+      kinds: "mappings",
+      database: `${values.out}.db`,
     },
   );
   if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);

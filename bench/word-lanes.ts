@@ -106,7 +106,8 @@ async function judgedAll(): Promise<string[]> {
     const tallies = await Promise.all(
       Array.from({ length: each }, (_, j) => judged(dtype, lanes, end, Number(values.seed) * 1000 + 100 * k + j)),
     );
-    const [right, refused] = [tallies.reduce((n, t) => n + t.right, 0), tallies.reduce((n, t) => n + t.refused, 0)];
+    const right = tallies.reduce((n, t) => n + t.right, 0);
+    const refused = tallies.reduce((n, t) => n + t.refused, 0);
     const wrong = tallies.flatMap((t) => t.wrong);
     if (wrong.length > 0) process.exitCode = 4;
     for (const text of wrong) console.error(`WRONG ${text}`);
@@ -143,7 +144,9 @@ async function timed(
   const intrinsic = windowLanes(dtype, intrinsics);
   if (!intrinsic) return {};
   const space = laneSpace(computation, {
-    ...{ threads: 1, vectors: registersOf(intrinsic), target: modelTarget(nativeTarget()) },
+    threads: 1,
+    vectors: registersOf(intrinsic),
+    target: modelTarget(nativeTarget()),
   });
   if ("rule" in space) throw new Error(space.because);
   const runner = await runnerOf(0.1);
@@ -170,7 +173,8 @@ async function timed(
       const times = of.flatMap((m) => leastOf(m) ?? []);
       return times.length === 0 ? undefined : 1e6 * Math.min(...times);
     };
-    const [lanes, loops] = [best(results.slice(0, ours.length)), best(results.slice(ours.length))];
+    const lanes = best(results.slice(0, ours.length));
+    const loops = best(results.slice(ours.length));
     console.error(`${name} ${dtype}: lanes ${lanes?.toFixed(1)} us, g++ ${loops?.toFixed(1)} us`);
     return { ...(lanes !== undefined && { lanes }), ...(loops !== undefined && { loops }) };
   } finally {

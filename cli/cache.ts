@@ -71,7 +71,8 @@ async function show(json: boolean): Promise<ExitCode> {
 async function clear(json: boolean): Promise<ExitCode> {
   const gone = (await Promise.all(CACHES.map((what) => trimCache(cacheFolder(what), { bytes: 0, days: 0 })))).flat();
   const left = (await Promise.all(CACHES.map((what) => examineCache(cacheFolder(what))))).flat();
-  const [deleted, kept] = [totalOf(gone), totalOf(left)];
+  const deleted = totalOf(gone);
+  const kept = totalOf(left);
   if (json) printJson(clearSchema, { deleted, kept });
   else
     print(

@@ -58,8 +58,13 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
   const { memory, weights } = parts;
   if (given.json)
     printJson(emitSchema, {
-      ...{ folder: given.to, name: subject.name, files: [...files.keys()], steps: parts.steps.length },
-      ...{ arenaBytes: memory.bytes, weightBytes: weights.length, ...(proof !== undefined && { proof }) },
+      folder: given.to,
+      name: subject.name,
+      files: [...files.keys()],
+      steps: parts.steps.length,
+      arenaBytes: memory.bytes,
+      weightBytes: weights.length,
+      ...(proof !== undefined && { proof }),
       ...(opened.widened && { widened: opened.widened }),
     });
   else {

@@ -39,7 +39,11 @@ export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typ
   if (given.json) {
     printJson(showSchema, {
       network: program.name,
-      ...{ nodes: program.nodes, steps: program.steps.length, calls, multiplyAdds, parameters },
+      nodes: program.nodes,
+      steps: program.steps.length,
+      calls,
+      multiplyAdds,
+      parameters,
       ...(opened.widened && { widened: opened.widened }),
       operators: { counted, mapped },
       tasks: computed,
@@ -87,7 +91,8 @@ function computedIn(
       nodes: steps.map(({ nodes }) => nodes[0] ?? ""),
       ops: [...(steps[0]?.ops ?? [])],
       multiplyAdds: task.multiplyAdds,
-      ...{ kind: choice.kind, kernel: kernelText(choice) },
+      kind: choice.kind,
+      kernel: kernelText(choice),
       ...(choice.kind === "record" && { record: choice.id, seconds: choice.seconds }),
     };
     return steps.length > 0 ? [{ steps, row }] : [];
@@ -102,10 +107,8 @@ function computedIn(
       nodes: same.map((one) => one.steps[0]?.nodes[0] ?? ""),
       ops: [...new Set(steps.flatMap(({ ops }) => ops))],
       multiplyAdds: 0,
-      ...{
-        kind: "loops" as const,
-        kernel: `${kernel.language === "cuda" ? "threads" : "plain loops"}: ${steps.length} steps row by row`,
-      },
+      kind: "loops" as const,
+      kernel: `${kernel.language === "cuda" ? "threads" : "plain loops"}: ${steps.length} steps row by row`,
     };
     return { steps, row };
   });

@@ -125,7 +125,8 @@ const COMMANDS: readonly CommandFile[] = [
 ];
 
 /** Maximum width of help, also on wider terminals, and minimum width of the column of descriptions. */
-const [HELP_WIDTH, COLUMN_WIDTH] = [100, 20];
+const HELP_WIDTH = 100;
+const COLUMN_WIDTH = 20;
 const helpWidth = (): number => Math.min(HELP_WIDTH, columnsOf(process.stdout) ?? HELP_WIDTH);
 
 /** Runs one command line. The words are those after `automap`. */

@@ -203,7 +203,10 @@ function keptOptions({ lanes, bound, array, loops, dtype, sum, keepOrder }: Opti
   const values = {
     lanes: lanes === options.shape.lanes.parse(undefined) ? undefined : lanes,
     bound: bound === options.shape.bound.parse(undefined) ? undefined : bound,
-    ...{ array, loops, dtype, sum },
+    array,
+    loops,
+    dtype,
+    sum,
   };
   const words = Object.entries(values).flatMap(([name, value]) =>
     value === undefined ? [] : [`--${name}`, String(value)],

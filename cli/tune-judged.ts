@@ -34,7 +34,10 @@ export async function judge(
   const outcome = await judgeByModel(
     { ...subject, name: given.name },
     {
-      ...{ intrinsics, machine, signal, database: given.db ?? DEFAULT_DATABASE },
+      intrinsics,
+      machine,
+      signal,
+      database: given.db ?? DEFAULT_DATABASE,
       ...(given.time === undefined ? {} : { seconds: given.time }),
       ...(given.trials === undefined ? {} : { count: given.trials }),
       ...(given.seed === undefined ? {} : { seed: given.seed }),
@@ -55,11 +58,18 @@ export async function judge(
   if (ended) say(`${ended} after ${counted(judged.length, "kernel")}; none of the others was judged`);
   if (given.json)
     printJson(judgedSchema, {
-      ...{ measured: false, target: machine.name, emulator, database, late: outcome.late === true },
+      measured: false,
+      target: machine.name,
+      emulator,
+      database,
+      late: outcome.late === true,
       candidates: judged.map(({ id, candidate, prediction, measurement }) => ({
-        ...{ id, status: measurement.status, intrinsic: candidate.intrinsic },
+        id,
+        status: measurement.status,
+        intrinsic: candidate.intrinsic,
         mapping: isMapped(candidate) ? candidate.matching : { design: placeText(candidate) },
-        ...{ schedule: candidate.schedule, predictedMicroseconds: prediction.seconds * 1e6 },
+        schedule: candidate.schedule,
+        predictedMicroseconds: prediction.seconds * 1e6,
       })),
     });
   else if (judged.length > 0) print(judgedText(judged, machine, emulator));

@@ -20,16 +20,14 @@ export async function tuneOpened(
   let problem: Share["outcome"] | undefined;
   try {
     const tasks = await tuneNetwork(program, {
-      ...{
-        seconds: given.time,
-        threads: given.threads,
-        database: given.db,
-        equal: given.equalShares,
-        transfer: given.transfer,
-        trustImported: given.trustImported,
-        exact: given.exact,
-        signal,
-      },
+      seconds: given.time,
+      threads: given.threads,
+      database: given.db,
+      equal: given.equalShares,
+      transfer: given.transfer,
+      trustImported: given.trustImported,
+      exact: given.exact,
+      signal,
       ...(gpu && { machine: gpu }),
       ...(given.seed !== undefined && { seed: given.seed }),
       onTasks: (count) =>
@@ -51,11 +49,16 @@ export async function tuneOpened(
     sayLeftOut(tasks, signal.aborted);
     if (given.json)
       printJson(tuneNetworkSchema, {
-        ...{ network: program.name, seconds },
+        network: program.name,
+        seconds,
         tasks: tasks.map(({ task, searched, used, beaten, seconds: each, failed }) => ({
           task: labelOfTask(task),
           nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
-          ...{ times: task.steps.length, searched, used, beaten, ...(each !== undefined && { seconds: each }) },
+          times: task.steps.length,
+          searched,
+          used,
+          beaten,
+          ...(each !== undefined && { seconds: each }),
           ...(failed !== undefined && { failed }),
         })),
       });

@@ -80,7 +80,8 @@ export class CExpressions {
       case "border":
         return code`${`${e.how}_index` as const}(${this.index(e.index, extents)}, ${extentOfBorder(e)})`;
       case "binary": {
-        const [left, right] = [this.index(e.left, extents), this.index(e.right, extents)];
+        const left = this.index(e.left, extents);
+        const right = this.index(e.right, extents);
         if (e.op === "^") return code`((${left}) ^ (${right}))`;
         if (e.op === "+" || e.op === "-")
           return code`${left} ${e.op} ${e.right.kind === "binary" ? code`(${right})` : right}`;
@@ -157,7 +158,8 @@ export class CExpressions {
       case "call": {
         const args = e.args.map((arg) => this.number(arg, dtype, extents));
         const [first = NOTHING, second = NOTHING] = args;
-        const [own, type] = [this.unsigned(first, dtype), calculationType(dtype)];
+        const own = this.unsigned(first, dtype);
+        const type = calculationType(dtype);
         switch (e.fn) {
           case "square":
             return this.computed(code`${own} * ${own}`, dtype);
@@ -209,7 +211,8 @@ export class CExpressions {
   }
 
   private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): Code {
-    const [a, b] = [this.number(left, dtype, extents), this.number(right, dtype, extents)];
+    const a = this.number(left, dtype, extents);
+    const b = this.number(right, dtype, extents);
     if (isInteger(dtype) && (op === "/" || op === "%")) {
       if (right.kind === "number" && right.value > 0) return this.computed(code`${a} ${op} ${b}`, dtype);
       return this.called(op === "/" ? "quotient" : "remainder", [C_TYPES[dtype]], [a, b]);
@@ -373,7 +376,8 @@ function termsOf(e: Expr, factor: number): Term[] | undefined {
         if (e.right.kind === "number") return termsOf(e.left, factor * e.right.value);
         return undefined;
       }
-      const [left, right] = [termsOf(e.left, factor), termsOf(e.right, e.op === "-" ? -factor : factor)];
+      const left = termsOf(e.left, factor);
+      const right = termsOf(e.right, e.op === "-" ? -factor : factor);
       return left && right && [...left, ...right];
     }
     default:

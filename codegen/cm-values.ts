@@ -180,7 +180,8 @@ export class CmValues extends CExpressions {
   }
 
   private binary(e: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): Value {
-    const [a, b] = [this.operand(e.left, dtype, extents), this.operand(e.right, dtype, extents)];
+    const a = this.operand(e.left, dtype, extents);
+    const b = this.operand(e.right, dtype, extents);
     const isDivision = e.op === "/" || e.op === "%";
     if (isDivision && isInteger(dtype) && !(e.right.kind === "number" && e.right.value > 0))
       throw new UsageError(`CM: ${printExpr(e)} divides integers by what is no positive constant`);
@@ -239,7 +240,8 @@ export class CmValues extends CExpressions {
   private cast(value: Value, from: DType, to: DType, saturate: boolean): Value {
     if (from === to) return value;
     if (to === "f64") throw new UsageError("CM: kernels of mappings hold no f64");
-    const [source, held] = [heldAs(from), heldAs(to)];
+    const source = heldAs(from);
+    const held = heldAs(to);
     const whole = this.whole(value, from);
     if (held === "float") {
       if (source === "float") return this.rounded(value, to);

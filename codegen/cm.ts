@@ -124,7 +124,9 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
       NOTHING,
     ]);
     const launch: Launch = {
-      ...{ function: skeleton(name), groups, arguments: tensors },
+      function: skeleton(name),
+      groups,
+      arguments: tensors,
       ...(workspace && { workspace }),
       ...(once && { once }),
     };
@@ -175,7 +177,8 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
   }
 
   private openLanes({ axis, extent }: Loop): { readonly head: Code[]; readonly lanes: Lanes } {
-    const [name, numbers] = [axisName(axis), lanesName(axis)];
+    const name = axisName(axis);
+    const numbers = lanesName(axis);
     const active = extent % CM_LANES === 0 ? undefined : code`${numbers.with("_inside")}`;
     return {
       head: [
@@ -211,7 +214,8 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
         const other = code`(${this.c.index(e, extents)})`;
         return code`(${other} ${op} ${text} ? ${other} : ${text})`;
       }, code`${first}`);
-    const [from, to] = [bound(">", 0, range?.from), bound("<", extent, range?.to)];
+    const from = bound(">", 0, range?.from);
+    const to = bound("<", extent, range?.to);
     return code`for (int ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
   }
 
@@ -234,7 +238,8 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
     return this.c.within(lanes, () => {
       const place = this.c.placeOf(target, extents);
       const active = this.c.mask([...(where ? [where] : []), ...place.guards], extents) ?? code`vector<ushort, 16>(1)`;
-      const [at, stored] = [this.c.laneIndex(place.at, extents), this.c.stored(value, dtype, extents)];
+      const at = this.c.laneIndex(place.at, extents);
+      const stored = this.c.stored(value, dtype, extents);
       return [this.scattered(target.tensor, at, stored, active)];
     });
   }

@@ -166,9 +166,11 @@ function calls(rounds: readonly { readonly phases: readonly unknown[]; readonly 
       ),
       code`  }`,
     ];
-  let [phase, made] = [0, 0];
+  let phase = 0;
+  let made = 0;
   return rounds.flatMap(({ phases, times }) => {
-    const [from, first] = [made, phase];
+    const from = made;
+    const first = phase;
     made += phases.length;
     phase += phases.length * times;
     return [

@@ -45,7 +45,8 @@ export function maskedRow(
   const bytes = bytesOf(dtype);
   if (extent * bytes > ROW_BYTES || bytes > 4) return undefined;
 
-  const [to, from] = [c.placeOf(target, extents), c.placeOf(source, extents)];
+  const to = c.placeOf(target, extents);
+  const from = c.placeOf(source, extents);
   const isRow = ({ at }: { at: Expr }): boolean => affineForm(movedBy(at, [axis]))?.terms.get(axis) === 1;
   if (to.guards.length > 0 || !isRow(to) || !isRow(from)) return undefined;
   const tests = [...conjunctsOf(condition), ...from.guards];
@@ -59,7 +60,8 @@ export function maskedRow(
   }
   const pointer = (tensor: string, at: Expr): Code =>
     code`${c.tensor(tensor)} + ${c.index(substitute(at, new Map([[axis, number(0)]]), "index"), extents)}`;
-  const [destination, origin] = [pointer(target.tensor, to.at), pointer(source.tensor, from.at)];
+  const destination = pointer(target.tensor, to.at);
+  const origin = pointer(source.tensor, from.at);
   const row = code`_mm512_maskz_loadu_epi${8 * bytes}(${join(masks, code` & `)}, ${origin})`;
   const stored =
     extent * bytes === ROW_BYTES

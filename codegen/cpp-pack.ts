@@ -32,9 +32,11 @@ export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonl
 
   // 2. The fused loops advance by one element on both sides.
   const extents: Extents = { ...around, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
-  const [to, from] = [c.placeOf(target, extents), c.placeOf(value, extents)];
+  const to = c.placeOf(target, extents);
+  const from = c.placeOf(value, extents);
   const moving = new Set(loops.map((l) => l.axis));
-  const [toSteps, fromSteps] = [stepsOf(to.at, moving), stepsOf(from.at, moving)];
+  const toSteps = stepsOf(to.at, moving);
+  const fromSteps = stepsOf(from.at, moving);
   if (to.guards.length > 0 || !toSteps || !fromSteps) return undefined;
   let run = 1;
   for (const { axis, extent } of [...loops].reverse()) {
@@ -64,11 +66,13 @@ function stepsOf(e: Expr, moving: ReadonlySet<string>): ReadonlyMap<string, numb
   if (e.kind !== "binary") return undefined;
   const { op, left, right } = e;
   if (op !== "+" && op !== "-" && op !== "*") return undefined;
-  const [first, second] = [stepsOf(left, moving), stepsOf(right, moving)];
+  const first = stepsOf(left, moving);
+  const second = stepsOf(right, moving);
   const factor = left.kind === "number" ? left.value : right.kind === "number" ? right.value : undefined;
   if (!first || !second || (op === "*" && factor === undefined)) return undefined;
   const step = (name: string): number => {
-    const [l, r] = [first.get(name) ?? 0, second.get(name) ?? 0];
+    const l = first.get(name) ?? 0;
+    const r = second.get(name) ?? 0;
     return op === "+" ? l + r : op === "-" ? l - r : (l + r) * (factor ?? 0);
   };
   return new Map(own.map((name) => [name, step(name)]));

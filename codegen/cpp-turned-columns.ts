@@ -61,7 +61,8 @@ export function turnedColumns(loop: Loop, c: CExpressions, around: Extents): rea
   // 1. Element q of word k of row n comes from n*pitch + k*perWord + q, and goes to k*row + n*perWord + q.
   const names = chain.loops.map((l) => l.axis);
   const extents = { ...around, ...Object.fromEntries(chain.loops.map((l) => [l.axis, l.extent])) };
-  const [to, from] = [c.placeOf(target, extents), c.placeOf(source, extents)];
+  const to = c.placeOf(target, extents);
+  const from = c.placeOf(source, extents);
   const form = affineForm(from.at);
   const pitch = form?.terms.get(inner.axis);
   if (to.guards.length > 0 || pitch === undefined || form?.terms.get(loop.axis) !== perWord) return undefined;

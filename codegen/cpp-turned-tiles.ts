@@ -61,9 +61,11 @@ export function turnedRows(loop: Loop, c: CExpressions, around: Extents): readon
   const dtype = c.dtypes[target.tensor];
   if (dtype === undefined || c.dtypes[source.tensor] !== dtype || bytesOf(dtype) !== WORD_BYTES) return undefined;
   const extents = { ...around, [loop.axis]: loop.extent, [inner.axis]: inner.extent };
-  const [to, from] = [c.placeOf(target, extents), c.placeOf(source, extents)];
+  const to = c.placeOf(target, extents);
+  const from = c.placeOf(source, extents);
   if (to.guards.length + from.guards.length > 0) return undefined;
-  const [rows, columns] = [pitchesOf(to.at, loop, inner), pitchesOf(from.at, loop, inner)];
+  const rows = pitchesOf(to.at, loop, inner);
+  const columns = pitchesOf(from.at, loop, inner);
   if (rows?.inner !== 1 || columns?.outer !== 1) return undefined;
   // Each thread transposes its share of the words.
   const isDealt = loop.mode === "parallel";
@@ -71,7 +73,8 @@ export function turnedRows(loop: Loop, c: CExpressions, around: Extents): readon
   const pointer = (tensor: string, at: Expr): Code =>
     code`${c.tensor(tensor)} + ${c.index(substitute(at, first, "index"), extents)}`;
   const pitch = (elements: number): number => elements * WORD_BYTES;
-  const [begin, end] = [code`${loop.extent}L * part / parts`, code`${loop.extent}L * (part + 1) / parts`];
+  const begin = code`${loop.extent}L * part / parts`;
+  const end = code`${loop.extent}L * (part + 1) / parts`;
   const name = axisName(loop.axis);
   const words = isDealt ? code`${end} - ${name}` : code`${loop.extent}`;
   const turned = code`turn_rows(${pointer(target.tensor, to.at)}, ${pitch(rows.outer)}, ${pointer(source.tensor, from.at)}, ${pitch(columns.inner)}, ${inner.extent}, ${words});`;
@@ -113,7 +116,8 @@ export function turnedTile(loop: Loop, c: CExpressions, around: Extents): readon
 
   // 1. Addresses: element k of row n goes to word k/w of the transposed rows.
   const extents = { ...around, [loop.axis]: loop.extent, [inner.axis]: inner.extent };
-  const [to, from] = [c.placeOf(target, extents), c.placeOf(source, extents)];
+  const to = c.placeOf(target, extents);
+  const from = c.placeOf(source, extents);
   const form = affineForm(from.at);
   const pitch = form?.terms.get(inner.axis);
   if (to.guards.length > 0 || form?.terms.get(loop.axis) !== 1 || pitch === undefined) return undefined;

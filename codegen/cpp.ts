@@ -111,7 +111,8 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     if (!range) return openLoop(loop);
     const bound = (helper: "at_least" | "at_most", first: number, others: readonly Expr[]): Code =>
       others.reduce((text, e) => code`${helper}<long>(${this.c.index(e, extents)}, ${text})`, code`${first}`);
-    const [from, to] = [bound("at_least", 0, range.from), bound("at_most", extent, range.to)];
+    const from = bound("at_least", 0, range.from);
+    const to = bound("at_most", extent, range.to);
     return code`for (long ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
   }
 

@@ -52,7 +52,10 @@ export function printBoxes(
   const what = view.rows.kind;
   const box: Box = {
     name: new Name("local", `${target.tensor}_${what}`),
-    ...{ tensor: source.tensor, dtype: ring.dtype, view, span },
+    tensor: source.tensor,
+    dtype: ring.dtype,
+    view,
+    span,
   };
 
   // 2. One box or run of pixels for each span.

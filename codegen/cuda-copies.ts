@@ -227,7 +227,8 @@ function asyncPiece(
   if (bytes !== 4 && bytes !== 8 && bytes !== 16)
     throw new Error(`internal: ${bytes} bytes at once of ${pieces.count} pieces: cp.async moves 4, 8 or 16`);
   context.aligned(read.tensor, bytes);
-  const [shared, source] = [context.c.tensor(target.tensor), context.c.tensor(read.tensor)];
+  const shared = context.c.tensor(target.tensor);
+  const source = context.c.tensor(read.tensor);
   if (inside.length === 0) return [code`copy_async<${bytes}>(&${shared}[${to}], &${source}[${from}]);`];
   return [code`copy_async_where<${bytes}>(${allOf(inside)}, &${shared}[${to}], ${source}, ${from});`];
 }

@@ -129,7 +129,8 @@ export class CudaExpressions extends WarpExpressions {
     const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
     return dims.flatMap(({ name, extent: own }, i): Tested[] => {
       // x/9 < 64 is x < 576.
-      let [e, extent] = [index[i] ?? number(0), own];
+      let e = index[i] ?? number(0);
+      let extent = own;
       for (; e.kind === "binary" && e.op === "/" && e.right.kind === "number"; e = e.left) extent *= e.right.value;
       if (inside(e, extent, extents).length === 0) return [];
       const short = shortIndex(e, extents);

@@ -85,8 +85,12 @@ export function cudaSource(
   return cudaProgram(computation, nest, {
     comments: [...comments, ...notes.lines],
     prelude: [...foldsIn(text, group), ...forDevice(device), ...portable],
-    ...{ replaced: device.length > 0 ? replaced : new Set(), aligned },
-    ...{ constants, prepare, run, rounds },
+    replaced: device.length > 0 ? replaced : new Set(),
+    aligned,
+    constants,
+    prepare,
+    run,
+    rounds,
   });
 }
 
@@ -115,7 +119,8 @@ function kernelOf(
   const ofWarp = nest.scratch
     .filter((s) => s.scope === "local" && named.memory.has(s.name))
     .flatMap((s) => {
-      const [own, all] = [tensorName(s.name), tensorName(s.name).with("_of_warp")];
+      const own = tensorName(s.name);
+      const all = tensorName(s.name).with("_of_warp");
       return [
         code`__shared__ ${C_TYPES[s.dtype]} ${all}[${groups}][${s.elements}];`,
         code`${C_TYPES[s.dtype]}* const ${own} = ${all}[threadIdx.x / ${group}];`,
@@ -123,7 +128,11 @@ function kernelOf(
     });
   const total = dealt.reduce((product, d) => product * d.extent, 1);
   return {
-    ...{ name, blocks: Math.ceil(total / groups), cluster: 1, threads: warps * WARP, sharedBytes: 0 },
+    name,
+    blocks: Math.ceil(total / groups),
+    cluster: 1,
+    threads: warps * WARP,
+    sharedBytes: 0,
     pointers: pointersOf(computation, nest, named).filter(
       (p) => !constants.some((t) => tensorName(t.name).id === p.name.id),
     ),
@@ -131,7 +140,10 @@ function kernelOf(
       code`const int warp_index = blockIdx.x * ${groups} + threadIdx.x / ${group};`,
       code`if (warp_index >= ${total}) return;`,
       ...dealtIndices(dealt, code`warp_index`).map((d) => d.line),
-      ...[...lanes, ...ofWarp, ...printer.declarations(named), ...lines],
+      ...lanes,
+      ...ofWarp,
+      ...printer.declarations(named),
+      ...lines,
     ],
   };
 }

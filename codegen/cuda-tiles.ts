@@ -147,7 +147,8 @@ export class CudaTiles extends TileRegisters {
       const own = held.slice(w * inWord, (w + 1) * inWord);
       const accesses = own.map((place) => atPlace(tile, place, from));
       const places = accesses.map((a) => c.offsetOf(a, extents));
-      const [first, firstAccess] = [places[0] ?? number(0), accesses[0] ?? tile.access];
+      const first = places[0] ?? number(0);
+      const firstAccess = accesses[0] ?? tile.access;
       const memory = c.tensor(tile.access.tensor);
       const single = (a: Access): Code => code`${memory}[${c.place(a, extents).at}]`;
       const tests = own.map((place) =>

@@ -227,8 +227,11 @@ class KernelPrinter implements LanguagePrinter {
         boxes: [...this.boxes.values()],
         body: [
           ...(next ? [code`begin_next_kernel();`] : []),
-          ...[...shared.lines, ...indices, ...this.tiles.declarations(named)],
-          ...[...laneRegisters(this.nest, named), ...constants],
+          ...shared.lines,
+          ...indices,
+          ...this.tiles.declarations(named),
+          ...laneRegisters(this.nest, named),
+          ...constants,
           ...(early ? [code`await_kernel_ahead();`] : []),
           ...lines,
         ],

@@ -116,7 +116,8 @@ export function matricesOf(intrinsic: Intrinsic, operand: Operand, transposed: b
     places.every((byLane, i) =>
       byLane.every((place, lane) => {
         const origin = origins[Math.floor(i / inRegister)] ?? [];
-        const [row, column] = [Math.floor(lane / 4), inRegister * (lane % 4) + (i % inRegister)];
+        const row = Math.floor(lane / 4);
+        const column = inRegister * (lane % 4) + (i % inRegister);
         const [wantAlong, wantAcross] = transposed ? [row, column] : [column, row];
         return place.every((at, d) => at - (origin[d] ?? 0) === (d === along ? wantAlong : wantAcross));
       }),

@@ -33,7 +33,8 @@ import type { Loop } from "./walk.ts";
 /** Whether a comparison holds at every step of the loops. */
 export function always(e: Expr, extents: Extents): boolean {
   if (e.kind === "logic") {
-    const [left, right] = [always(e.left, extents), always(e.right, extents)];
+    const left = always(e.left, extents);
+    const right = always(e.right, extents);
     return e.op === "and" ? left && right : left || right;
   }
   if (e.kind !== "compare" || comparesElements(e)) return false;
@@ -62,7 +63,8 @@ const OPPOSITE = { "<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=":
 /** Whether a comparison fails at every step of the loops. */
 export function never(e: Expr, extents: Extents): boolean {
   if (e.kind === "logic") {
-    const [left, right] = [never(e.left, extents), never(e.right, extents)];
+    const left = never(e.left, extents);
+    const right = never(e.right, extents);
     return e.op === "and" ? left || right : left && right;
   }
   return e.kind === "compare" && always({ ...e, op: OPPOSITE[e.op] }, extents);

@@ -128,7 +128,8 @@ export class CudaLanes extends LaneThreads {
       return undefined;
     });
     const loaded = {
-      ...{ from: code`*(const ${type}*)&${element}`, guards },
+      from: code`*(const ${type}*)&${element}`,
+      guards,
       outside: this.outsideOf(memory.tensor, dtype),
     };
     return readPiece(memory.tensor, type, loaded, registers);

@@ -94,10 +94,12 @@ export class HalfLanes extends CudaLanes {
 
   /** Two statements on neighbouring registers as one. */
   private both(first: Equation, second: Equation, loop: Loop, extents: Extents): Code {
-    const [one, two] = [dataOf(first), dataOf(second)];
+    const one = dataOf(first);
+    const two = dataOf(second);
     if (!one || !two) throw this.unpaired(first);
     const alike = one.factor === two.factor || (one.factor && two.factor && isSame(one.factor, two.factor));
-    const [a, b] = [this.register(first.target), this.register(second.target)];
+    const a = this.register(first.target);
+    const b = this.register(second.target);
     if (!a || !b || a.file !== b.file || a.register % PAIR !== 0 || b.register !== a.register + 1)
       throw this.unpaired(first);
     if (first.op !== second.op || first.where || second.where || !alike) throw this.unpaired(first);

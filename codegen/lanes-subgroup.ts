@@ -268,7 +268,8 @@ function stepsOf(
   const text = printStatements(inner, printer, extents);
   const { indexType } = printer;
   return {
-    ...{ groups, named },
+    groups,
+    named,
     text:
       body.length === 0
         ? []

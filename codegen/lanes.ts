@@ -74,7 +74,8 @@ export function generateLanes(
         source: x86Of(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
         features: compilerFeatures([
           ...(words === "f16" ? [HALVES_512.feature] : []),
-          ...[options.vectors?.feature ?? "avx512f", ...(options.dots ? [DOT_FEATURE] : [])],
+          options.vectors?.feature ?? "avx512f",
+          ...(options.dots ? [DOT_FEATURE] : []),
         ]),
       };
     case "cuda":
@@ -160,7 +161,9 @@ function clearing(computation: Computation, nest: LoopNest, lanes: number | unde
     const at = binary("+", binary("*", axis(block), number(lanes)), axis(lane));
     const index = output.dims.map((d) => (d === last ? at : axis(d.name)));
     const equation: Equation = {
-      ...{ target: access(output.name, index), op: "=", value },
+      target: access(output.name, index),
+      op: "=",
+      value,
       where: compare("<", at, number(last.extent)),
     };
     const line = loop(lane, lanes, [{ kind: "scalar", equation }], "lanes");

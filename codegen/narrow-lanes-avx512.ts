@@ -100,7 +100,8 @@ function productsAdded(e: Expr): { readonly before: Expr; readonly factors: read
   while (before.kind === "binary" && before.op === "+") {
     const product = before.right;
     if (product.kind !== "binary" || product.op !== "*") break;
-    const [a, b] = [widenedElement(product.left), widenedElement(product.right)];
+    const a = widenedElement(product.left);
+    const b = widenedElement(product.right);
     if (!a || !b) break;
     factors.unshift([a, b]);
     before = before.left;

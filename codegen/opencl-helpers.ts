@@ -12,8 +12,14 @@ import { calledIn, type Helper, helpersFor, templateOf } from "./cpp-helpers.ts"
 
 /** OpenCL C's names for the types of generated sources. OpenCL C specification, section 6.3.1. */
 const TYPES: Readonly<Record<string, string>> = {
-  ...{ int8_t: "char", uint8_t: "uchar", int16_t: "short", uint16_t: "ushort" },
-  ...{ int32_t: "int", uint32_t: "uint", int64_t: "long", uint64_t: "ulong" },
+  int8_t: "char",
+  uint8_t: "uchar",
+  int16_t: "short",
+  uint16_t: "ushort",
+  int32_t: "int",
+  uint32_t: "uint",
+  int64_t: "long",
+  uint64_t: "ulong",
 };
 
 /** 16-bit floats are held as their bits. OpenCL C can load and store them even without arithmetic for them. */

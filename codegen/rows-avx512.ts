@@ -90,7 +90,8 @@ export class Avx512Rows extends X86Lanes {
     const computed: Loop = { ...loop, body: [{ kind: "scalar", equation: { target: waiting, op: "=", value } }] };
     const { at, guards } = this.c.place(target, extents);
     const type = C_TYPES[this.dtypeOf(target.tensor)];
-    const [row, element] = [this.c.tensor(this.waiting), this.c.axis(lane)];
+    const row = this.c.tensor(this.waiting);
+    const element = this.c.axis(lane);
     const guard = guards.length === 0 ? NOTHING : code`if (${allOf(guards)}) `;
     return [
       code`{ ${type} ${row}[${extent}];`,

@@ -177,7 +177,8 @@ function splitOf(terms: readonly Term[], most: number, extents: Extents): Split 
 
 /** Bounds of a sum of distinct terms. */
 function boundsOfTerms(terms: readonly Term[], extents: Extents): readonly [min: number, max: number] {
-  let [least, most] = [0, 0];
+  let least = 0;
+  let most = 0;
   for (const { factor, of } of terms) {
     const [min, max] = of.kind === "number" ? [of.value, of.value] : boundsOf(of, extents);
     least += factor * (factor < 0 ? max : min);
@@ -196,7 +197,8 @@ function quotient(terms: readonly Term[], by: number, extents: Extents): Term[] 
   if (split)
     return split.by === by ? divided(split.high, by) : quotient(divided(split.high, split.by), by / split.by, extents);
   // The remainder of a constant is taken in 0 .. by-1, so that digits of one number look alike.
-  const [whole, rest]: [Term[], Term[]] = [[], []];
+  const whole: Term[] = [];
+  const rest: Term[] = [];
   for (const { factor, of } of terms) {
     const out = of.kind === "number" ? by * Math.floor(factor / by) : factor % by === 0 ? factor : 0;
     if (out !== 0) whole.push({ factor: out / by, of });

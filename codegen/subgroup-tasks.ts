@@ -104,7 +104,8 @@ export function touchedIn(statements: readonly Statement[]): {
   readonly reads: ReadonlySet<string>;
   readonly writes: ReadonlySet<string>;
 } {
-  const [reads, writes] = [new Set<string>(), new Set<string>()];
+  const reads = new Set<string>();
+  const writes = new Set<string>();
   const visit = (s: Statement): void => {
     if (s.kind === "loop") s.body.forEach(visit);
     if (s.kind === "when") [...s.body, ...s.otherwise].forEach(visit);

@@ -262,7 +262,8 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
         (text, e) => this.c.called(helper, ["int64_t"], [code`${this.c.index(e, extents)}`, text]),
         code`${first}`,
       );
-    const [from, to] = [bound("at_least", 0, range?.from), bound("at_most", extent, range?.to)];
+    const from = bound("at_least", 0, range?.from);
+    const to = bound("at_most", extent, range?.to);
     return code`for (${type} ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
   }
 

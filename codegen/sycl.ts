@@ -120,7 +120,8 @@ class SyclWriter extends SubgroupWriter {
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
     const { operand } = this.heldAt(register);
     const isLocal = this.scratch.get(memory.buffer)?.scope === "local";
-    const [buffer, base] = [tensorName(memory.buffer), this.c.index(memory.base, extents)];
+    const buffer = tensorName(memory.buffer);
+    const base = this.c.index(memory.base, extents);
     const pointer =
       isLocal && !this.teams?.results.has(memory.buffer)
         ? code`${buffer}.get_multi_ptr<sycl::access::decorated::no>() + ${base}`

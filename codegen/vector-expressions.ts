@@ -189,7 +189,8 @@ export abstract class VectorExpressions extends LanePrinter {
     const of = (e: Expr): Code => this.vector(e, context);
     const product = (e: Expr): readonly [Expr, Expr] | undefined =>
       isInteger(dtype) || !this.fuses() ? undefined : factorsIn(e);
-    const [after, before] = [product(right), product(left)];
+    const after = product(right);
+    const before = product(left);
     if (op === "+" && after) return this.operation("a*b+c", [of(after[0]), of(after[1]), of(left)], dtype, context);
     if (op === "+" && before) return this.operation("a*b+c", [of(before[0]), of(before[1]), of(right)], dtype, context);
     if (op === "-" && after) return this.operation("c-a*b", [of(after[0]), of(after[1]), of(left)], dtype, context);

@@ -125,7 +125,8 @@ export class WarpExpressions extends PlainExpressions {
     const { file, name, lane } = register;
     const { by: own, before } = this.statement ?? {};
     if (own && isSame(lane, own)) return code`${name}`;
-    const [by, flip] = [this.shiftOf(lane), this.flipOf(lane)];
+    const by = this.shiftOf(lane);
+    const flip = this.flipOf(lane);
     if (by === 0) return code`${name}`;
     if (flip !== undefined) return this.shuffled("xor", name, code`${flip}`);
     const call =

@@ -67,7 +67,8 @@ function prune(db: Database, filter: TrialFilter, best: boolean): Record<Exclude
     ...referred("trials", column, trials),
     ...referred("runs", column, runs),
   ];
-  const [workloads, environments] = [world("workload"), world("environment")];
+  const workloads = world("workload");
+  const environments = world("environment");
   return {
     trials: take("trials", trials),
     // A running search may have no trials yet.

@@ -93,9 +93,26 @@ export interface TrialFilter extends Filter {
 }
 
 const FILTER = {
-  ...{ computation: true, operator: true, name: true, dtype: true, layout: true, epilogue: true, extents: true },
-  ...{ target: true, intrinsic: true, since: true, until: true, run: true, threads: true, trusted: true, stale: true },
-  ...{ status: true, sort: true, top: true, limit: true, provenance: true },
+  computation: true,
+  operator: true,
+  name: true,
+  dtype: true,
+  layout: true,
+  epilogue: true,
+  extents: true,
+  target: true,
+  intrinsic: true,
+  since: true,
+  until: true,
+  run: true,
+  threads: true,
+  trusted: true,
+  stale: true,
+  status: true,
+  sort: true,
+  top: true,
+  limit: true,
+  provenance: true,
 } as const;
 
 /** Checks the names of a filter, because a misspelt one would match everything. @throws UsageError with the nearest name */

@@ -275,7 +275,8 @@ export interface Referred {
 
 export function trialOf(row: unknown, world: Referred, path: string): TrialRecord {
   const facts = readRow(trialRow, row, "trial", path);
-  const [workload, environment] = [world.workload(facts.workload), world.environment(facts.environment)];
+  const workload = world.workload(facts.workload);
+  const environment = world.environment(facts.environment);
   const because = impossibleTrial(facts, workload, environment);
   if (because !== undefined) throw new Damaged(path, "trial", row, because);
   const { predicted, uncorrected, levels: byLevel, affinity, load, clock, comparison, place } = facts;

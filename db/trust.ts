@@ -96,7 +96,8 @@ function hereOf({ driver, cpu }: Environment, { environment, devices = [] }: Wor
 
 /** The fields in which two environments differ. */
 export function environmentDifferences(there: Environment, here: Environment): Difference[] {
-  const [recorded, now] = [environmentRowOf(there), environmentRowOf(here)];
+  const recorded = environmentRowOf(there);
+  const now = environmentRowOf(here);
   return ENVIRONMENT_FIELDS.filter((field) => recorded[field] !== now[field]).map((field) => ({
     field,
     recorded: textOf(recorded[field]),

@@ -83,7 +83,8 @@ export function recordTrial(db: Database, given: NewTrial): string {
 }
 
 function rowsOf(given: NewTrial): { readonly workload: Row; readonly environment: Row; readonly row: Row } {
-  const [workload, environment] = [workloadRowOf(given.workload), environmentRowOf(given.environment)];
+  const workload = workloadRowOf(given.workload);
+  const environment = environmentRowOf(given.environment);
   const { run, trial, conditions, finals, intrinsic } = given;
   const instruction = instructionOf(trial.candidate);
   if (intrinsic !== undefined && intrinsic.name !== instruction)
@@ -115,7 +116,8 @@ export interface NewRun {
 
 /** @returns the run's id */
 export function beginRun(db: Database, given: NewRun): string {
-  const [workload, environment] = [workloadRowOf(given.workload), environmentRowOf(given.environment)];
+  const workload = workloadRowOf(given.workload);
+  const environment = environmentRowOf(given.environment);
   const row = runRowOf({
     workload: idOfRow(workload),
     environment: idOfRow(environment),

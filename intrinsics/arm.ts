@@ -27,8 +27,14 @@ const FLUSHED = { subnormals: "flushed" } as const;
 
 type Element = "s8" | "u8" | "s32" | "u32" | "f16" | "bf16" | "f32" | "f64";
 const C = {
-  ...{ s8: "int8_t", u8: "uint8_t", s32: "int32_t", u32: "uint32_t" },
-  ...{ f16: "float16_t", bf16: "bfloat16_t", f32: "float", f64: "double" },
+  s8: "int8_t",
+  u8: "uint8_t",
+  s32: "int32_t",
+  u32: "uint32_t",
+  f16: "float16_t",
+  bf16: "bfloat16_t",
+  f32: "float",
+  f64: "double",
 } as const satisfies Record<Element, string>;
 
 /** An operand of one or more registers, or of half of one. */
@@ -60,28 +66,58 @@ interface Dot {
 
 const DOTS: readonly Dot[] = [
   {
-    ...{ name: "sdot", family: "dot", isa: "asimddp", a: "s8", b: "s8", sum: "s32", forward: 1 },
-    ...{ each: "vdotq_s32", lane: "vdotq_laneq_s32" },
+    name: "sdot",
+    family: "dot",
+    isa: "asimddp",
+    a: "s8",
+    b: "s8",
+    sum: "s32",
+    forward: 1,
+    each: "vdotq_s32",
+    lane: "vdotq_laneq_s32",
   },
   {
-    ...{ name: "udot", family: "dot", isa: "asimddp", a: "u8", b: "u8", sum: "u32", forward: 1 },
-    ...{ each: "vdotq_u32", lane: "vdotq_laneq_u32" },
+    name: "udot",
+    family: "dot",
+    isa: "asimddp",
+    a: "u8",
+    b: "u8",
+    sum: "u32",
+    forward: 1,
+    each: "vdotq_u32",
+    lane: "vdotq_laneq_u32",
   },
   {
-    ...{ name: "usdot", family: "dot", isa: "i8mm", a: "u8", b: "s8", sum: "s32", forward: 1 },
+    name: "usdot",
+    family: "dot",
+    isa: "i8mm",
+    a: "u8",
+    b: "s8",
+    sum: "s32",
+    forward: 1,
     // The signed factor is the vector; the unsigned one is taken by lane.
-    ...{ each: "vusdotq_s32", lane: "vsudotq_laneq_s32", mnemonic: "sudot" },
+    each: "vusdotq_s32",
+    lane: "vsudotq_laneq_s32",
+    mnemonic: "sudot",
   },
   {
-    ...{ name: "bfdot", family: "bfdot", isa: "bf16", a: "bf16", b: "bf16", sum: "f32", forward: 2 },
-    ...{ each: "vbfdotq_f32", lane: "vbfdotq_laneq_f32" },
+    name: "bfdot",
+    family: "bfdot",
+    isa: "bf16",
+    a: "bf16",
+    b: "bf16",
+    sum: "f32",
+    forward: 2,
+    each: "vbfdotq_f32",
+    lane: "vbfdotq_laneq_f32",
   },
 ];
 
 function dotRows({ name, family, isa, a, b, sum, each, lane, mnemonic = name, forward }: Dot): Intrinsic[] {
   // Products per lane of 32 bits.
   const p = 4 / bytesOf(a);
-  const [some, types] = [p === 4 ? "four" : "two", a === b ? a : `${a} with ${b}`];
+  const some = p === 4 ? "four" : "two";
+  const types = a === b ? a : `${a} with ${b}`;
   const common = { family, isa, language: "c++", ...(a === "bf16" && FLUSHED) } as const;
   const word = { s8: "s32", u8: "u32", bf16: "u32" } as const;
   const kn = `c[n] += ${sum}(a[k]) * ${sum}(b[k,n])`;

@@ -196,5 +196,8 @@ export const CM: readonly Intrinsic[] = [
     ...[true, false].map((shared) => cmFmaRows(lanes, shared)),
     ...BYTES.flatMap((a) => BYTES.flatMap((b) => [true, false].map((shared) => cmDp4a(lanes, a, b, shared)))),
   ]),
-  ...[cmFmaF32, cmFmaF32Broadcast, cmFmaF16, cmDp4],
+  cmFmaF32,
+  cmFmaF32Broadcast,
+  cmFmaF16,
+  cmDp4,
 ];

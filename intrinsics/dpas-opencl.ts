@@ -130,10 +130,12 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
   const sums = sum === "s32" ? "int8" : "float8";
   const k = 8 * a.perDword;
   const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
-  const [ofA, ofB] = [fragmentOfA(lanes, a), fragmentOfB(b)];
+  const ofA = fragmentOfA(lanes, a);
+  const ofB = fragmentOfB(b);
   const builtin = `intel_sub_group_${WORD[a.dtype]}_${WORD[b.dtype]}_matrix_mad_k${k}`;
   const signed = (type: string, { dtype }: Precision): string => (dtype === "u8" ? `u${type}` : type);
-  const [typeA, typeB] = [signed(ofA.type, a), signed(ofB.type, b)];
+  const typeA = signed(ofA.type, a);
+  const typeB = signed(ofB.type, b);
   const as = (type: string, own: string, operand: string): string =>
     type === own ? operand : `as_${type}(${operand})`;
   const moves = [...new Set([ofA.type, ofB.type])].map((type) =>

@@ -25,8 +25,14 @@ const FLUSHED = { subnormals: "flushed" } as const;
 
 type Element = "s8" | "u8" | "s32" | "u32" | "f16" | "bf16" | "f32" | "f64";
 const C = {
-  ...{ s8: "int8_t", u8: "uint8_t", s32: "int32_t", u32: "uint32_t" },
-  ...{ f16: "float16_t", bf16: "bfloat16_t", f32: "float", f64: "double" },
+  s8: "int8_t",
+  u8: "uint8_t",
+  s32: "int32_t",
+  u32: "uint32_t",
+  f16: "float16_t",
+  bf16: "bfloat16_t",
+  f32: "float",
+  f64: "double",
 } as const satisfies Record<Element, string>;
 
 /** Lanes of a type in vectors of a given length. */
@@ -75,25 +81,57 @@ interface ByLane {
 
 const BY_LANE: readonly ByLane[] = [
   {
-    ...{ name: "sdot", family: "dot", a: "s8", b: "s8", sum: "s32", forward: 1 },
-    ...{ instruction: "svdot_lane_s32", mnemonic: "sdot" },
+    name: "sdot",
+    family: "dot",
+    a: "s8",
+    b: "s8",
+    sum: "s32",
+    forward: 1,
+    instruction: "svdot_lane_s32",
+    mnemonic: "sdot",
   },
   {
-    ...{ name: "udot", family: "dot", a: "u8", b: "u8", sum: "u32", forward: 1 },
-    ...{ instruction: "svdot_lane_u32", mnemonic: "udot" },
+    name: "udot",
+    family: "dot",
+    a: "u8",
+    b: "u8",
+    sum: "u32",
+    forward: 1,
+    instruction: "svdot_lane_u32",
+    mnemonic: "udot",
   },
   {
-    ...{ name: "usdot", family: "dot", feature: "i8mm", a: "u8", b: "s8", sum: "s32", forward: 1 },
-    ...{ instruction: "svsudot_lane_s32", mnemonic: "sudot" },
+    name: "usdot",
+    family: "dot",
+    feature: "i8mm",
+    a: "u8",
+    b: "s8",
+    sum: "s32",
+    forward: 1,
+    instruction: "svsudot_lane_s32",
+    mnemonic: "sudot",
   },
   {
-    ...{ name: "bfdot", family: "bfdot", feature: "bf16", a: "bf16", b: "bf16", sum: "f32", forward: 2 },
-    ...{ instruction: "svbfdot_lane_f32", mnemonic: "bfdot" },
+    name: "bfdot",
+    family: "bfdot",
+    feature: "bf16",
+    a: "bf16",
+    b: "bf16",
+    sum: "f32",
+    forward: 2,
+    instruction: "svbfdot_lane_f32",
+    mnemonic: "bfdot",
   },
   ...(["f32", "f64"] as const).map(
     (dtype): ByLane => ({
-      ...{ name: `fmla.${dtype}`, family: "fma", a: dtype, b: dtype, sum: dtype, forward: 2 },
-      ...{ instruction: `svmla_lane_${dtype}`, mnemonic: "fmla" },
+      name: `fmla.${dtype}`,
+      family: "fma",
+      a: dtype,
+      b: dtype,
+      sum: dtype,
+      forward: 2,
+      instruction: `svmla_lane_${dtype}`,
+      mnemonic: "fmla",
     }),
   ),
 ];

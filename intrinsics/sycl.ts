@@ -95,7 +95,11 @@ const POINTER = (dtype: string): string =>
   `sycl::address_space_cast<sycl::access::address_space::{space}_space, sycl::access::decorated::no>((${dtype}*)&({ptr})[0])`;
 const GROUP = "item.get_sub_group()";
 const MEMORY: Readonly<Partial<Record<DType, string>>> = {
-  ...{ s8: "int8_t", u8: "uint8_t", s32: "int32_t", f32: "float", tf32: "float" },
+  s8: "int8_t",
+  u8: "uint8_t",
+  s32: "int32_t",
+  f32: "float",
+  tf32: "float",
   ...TYPES,
 };
 

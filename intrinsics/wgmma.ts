@@ -81,13 +81,15 @@ export function wgmmaWidths({ sums }: WgmmaForm): number[] {
 /** A factor with rows along the sum; for types that the instruction can transpose, also with rows along its kept axis. */
 function factor(dtype: DType, kept: "m" | "n", extent: number): OperandSpec {
   const bytes = bytesOf(dtype);
-  const [row, piece] = [SPAN / bytes, PIECE / bytes];
+  const row = SPAN / bytes;
+  const piece = PIECE / bytes;
   const storage = `shared[${row}*${kept} + ${piece}*((k/${piece}) ^ (${kept}%8)) + k%${piece}]`;
   if (bytes !== 2) return { dtype, storage };
   const column = extent > row ? `${(row * SUM_BYTES) / bytes}*(${kept}/${row}) + ` : "";
   const inRow = extent > row ? `(${kept}%${row})` : kept;
   return {
-    ...{ dtype, storage },
+    dtype,
+    storage,
     turned: `shared[${column}${row}*k + ${piece}*((${inRow}/${piece}) ^ (k%8)) + ${kept}%${piece}]`,
   };
 }

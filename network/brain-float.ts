@@ -116,7 +116,9 @@ class Factors implements NarrowTypes {
     if (known) return known;
     const { name, shape, constant, of } = value;
     const made: Value = {
-      ...{ name, type: "bf16", shape },
+      name,
+      type: "bf16",
+      shape,
       ...(constant && { constant: rounded("bf16", name, constant) }),
       ...(of && { of: this.inNarrow(of, copy) }),
     };

@@ -76,7 +76,8 @@ function divided(e: Expr, by: number, step: Step): Divided | undefined {
       return { expr: { ...e, args: args.map(({ expr }) => expr) }, scaled: together(args) };
     }
     case "binary": {
-      const [left, right] = [inner(e.left), inner(e.right)];
+      const left = inner(e.left);
+      const right = inner(e.right);
       // A product is divided in one factor, a sum in every term.
       if (e.op === "*" && right) return { ...right, expr: { ...e, right: right.expr } };
       if (e.op === "*") return left && { ...left, expr: { ...e, left: left.expr } };

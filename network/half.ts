@@ -90,7 +90,8 @@ class Types implements NarrowTypes {
     if (known) return known;
     const { constant, of } = value;
     const made: Value = {
-      ...{ ...value, type: "f16" },
+      ...value,
+      type: "f16",
       ...(constant && { constant: rounded("f16", value.name, constant) }),
       ...(of && { of: this.of(of) }),
     };

@@ -277,7 +277,8 @@ export class Lowering {
 
   /** The same elements in the same order with another shape. */
   reshaped(value: Value, shape: readonly number[]): Value {
-    const [from, to] = [elementsOf(value.shape, this.subject), elementsOf(shape, this.subject)];
+    const from = elementsOf(value.shape, this.subject);
+    const to = elementsOf(shape, this.subject);
     if (from !== to) this.refuse(`${describeValue(value)} has ${from} elements, [${shape.join(",")}] ${to}`);
     if (isSameShape(value.shape, shape)) return value;
     const { type, constant } = value;

@@ -15,8 +15,14 @@ import { multiplyAddsOf } from "./tasks.ts";
 
 /** Operators that are counted besides those that sum products. */
 const COUNTED: ReadonlySet<string> = new Set([
-  ...["MaxPool", "AveragePool", "Add", "Concat"],
-  ...["Softmax", "LogSoftmax", "LayerNormalization", "InstanceNormalization"],
+  "MaxPool",
+  "AveragePool",
+  "Add",
+  "Concat",
+  "Softmax",
+  "LogSoftmax",
+  "LayerNormalization",
+  "InstanceNormalization",
 ]);
 
 export interface MappedShare {

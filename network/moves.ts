@@ -95,7 +95,8 @@ class Surroundings {
     }
     for (const step of [gone, ...changed.values()])
       for (const value of Object.values(step.reads)) {
-        const [maker, readers] = [this.makerOf(value), this.readersOf(value)];
+        const maker = this.makerOf(value);
+        const readers = this.readersOf(value);
         // Of several readers none can have its move done by the maker.
         for (const near of [...(maker ? [maker] : []), ...(readers.length === 1 ? readers : [])])
           first = Math.min(first, this.placeOf(near));
@@ -245,7 +246,8 @@ function elementRead(
 /** The position of an element among all, row-major. */
 function flatOf(index: readonly Expr[], shape: readonly number[]): AffineForm | undefined {
   const terms = new Map<string, number>();
-  let [constant, stride] = [0, 1];
+  let constant = 0;
+  let stride = 1;
   for (const [d, e] of [...index.entries()].reverse()) {
     const form = affineForm(e);
     if (!form) return undefined;
@@ -322,7 +324,8 @@ function inWriter(move: Move, around: Surroundings): Changed | undefined {
 /** The dimensions of a result in the order in which a move puts them, of which the last stays; those of one element come first. */
 function orderOf({ shape, made, read, target }: Move, stored: readonly number[]): number[] | undefined {
   const wide = (sizes: readonly number[]): number[] => sizes.flatMap((size, d) => (size > 1 ? [d] : []));
-  const [from, to] = [wide(shape), wide(stored)];
+  const from = wide(shape);
+  const to = wide(stored);
   const isSame = isSameShape(
     from.map((d) => shape[d] ?? 1),
     to.map((d) => stored[d] ?? 1),

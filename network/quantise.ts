@@ -188,7 +188,8 @@ class Quantiser {
     type: "u8" | "s8" | "s32",
     shape: readonly number[],
   ): readonly [string, string] {
-    const [scale, zero] = [`${of}.scale`, `${of}.zero`];
+    const scale = `${of}.scale`;
+    const zero = `${of}.zero`;
     const Whole = { u8: Uint8Array, s8: Int8Array, s32: Int32Array }[type];
     this.constants.set(scale, { type: "f32", shape, values: Float32Array.from(scales) });
     this.constants.set(zero, { type, shape, values: Whole.from(zeros) });
@@ -208,7 +209,8 @@ class Quantiser {
 
 /** The scale of a u8 value. 0 must be represented exactly, for padding and rectifiers. */
 function scaleOf(value: string, [least, most]: readonly [number, number]): Scale {
-  const [low, high] = [Math.min(0, least), Math.max(0, most)];
+  const low = Math.min(0, least);
+  const high = Math.max(0, most);
   if (!(Number.isFinite(high - low) && high > low))
     throw new UsageError(`the range of ${value}, ${least} to ${most}, is none`);
   const scale = Math.fround((high - low) / 255);

@@ -27,10 +27,13 @@ export function shownAs(value: Value, shape: readonly number[]): Value {
  */
 export function commonDimensions(from: readonly number[], to: readonly number[]): ReadonlyMap<number, number> {
   const common = new Map<number, number>();
-  let [i, j] = [0, 0];
+  let i = 0;
+  let j = 0;
   while (i < from.length && j < to.length) {
-    const [firstOf, firstIn] = [i, j];
-    let [before, after] = [from[i++] ?? 1, to[j++] ?? 1];
+    const firstOf = i;
+    const firstIn = j;
+    let before = from[i++] ?? 1;
+    let after = to[j++] ?? 1;
     while (before !== after) {
       if (before < after && i < from.length) before *= from[i++] ?? 1;
       else if (after < before && j < to.length) after *= to[j++] ?? 1;
@@ -38,7 +41,8 @@ export function commonDimensions(from: readonly number[], to: readonly number[])
     }
     const wide = (shape: readonly number[], begin: number, end: number): number[] =>
       shape.flatMap((size, d) => (d >= begin && d < end && size > 1 ? [d] : []));
-    const [a, b] = [wide(from, firstOf, i), wide(to, firstIn, j)];
+    const a = wide(from, firstOf, i);
+    const b = wide(to, firstIn, j);
     if (a.length === 1 && b.length === 1 && a[0] !== undefined && b[0] !== undefined) common.set(a[0], b[0]);
   }
   return common;

@@ -37,7 +37,8 @@ export function rangeIn(value: Value): Range | undefined {
 }
 
 function extremesOf(elements: ArrayLike<number>): Range {
-  let [least, most] = [elements[0] ?? 0, elements[0] ?? 0];
+  let least = elements[0] ?? 0;
+  let most = elements[0] ?? 0;
   for (let i = 1; i < elements.length; i++) {
     const x = elements[i] ?? 0;
     least = Math.min(least, x);
@@ -96,7 +97,8 @@ function numbersOf(
       return { range: fits ? given.range : [least, most], isWhole: true };
     }
     case "select": {
-      const [a, b] = [of(e.whenTrue), of(e.whenFalse)];
+      const a = of(e.whenTrue);
+      const b = of(e.whenFalse);
       return {
         range: [Math.min(a.range[0], b.range[0]), Math.max(a.range[1], b.range[1])],
         isWhole: a.isWhole && b.isWhole,

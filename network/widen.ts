@@ -22,7 +22,8 @@ export interface Widened {
 /** The number of a type in ONNX. */
 const numberOf = (type: "f16" | "f32"): number =>
   Number(Object.entries(NUMBERED_TYPES).find(([, named]) => named === type)?.[0]);
-const [HALF, FLOAT] = [numberOf("f16"), numberOf("f32")];
+const HALF = numberOf("f16");
+const FLOAT = numberOf("f32");
 /** Attributes that name a type by its number. */
 const TYPED = ["to", "dtype", "output_dtype"];
 
@@ -53,7 +54,10 @@ function freshFrom(wish: string, taken: Set<string>): string {
 }
 
 const castNode = (from: string, to: string, type: number): Node => ({
-  ...{ name: `Cast ${from}`, op: "Cast", inputs: [from], outputs: [to] },
+  name: `Cast ${from}`,
+  op: "Cast",
+  inputs: [from],
+  outputs: [to],
   attributes: { to: type },
 });
 

@@ -117,7 +117,8 @@ function convolutionOf({ computation, reads }: Step): Convolution | undefined {
   if (targetOf(computation).dtype !== "f32") return undefined;
   const [n, k, p, q, other] = target.index.map((e) => (e.kind === "axis" ? e.name : undefined));
   if (!n || !k || !p || !q || other !== undefined || target.index.length !== 4) return undefined;
-  const [left, right] = [value.left, value.right];
+  const left = value.left;
+  const right = value.right;
   if (left.kind !== "access" || right.kind !== "access") return undefined;
   for (const [image, filters] of [
     [left, right],
@@ -133,7 +134,8 @@ function convolutionOf({ computation, reads }: Step): Convolution | undefined {
       const e = image.index[d];
       return e?.kind === "axis" && e.name === name;
     };
-    const [one, two] = [computation.tensors[image.tensor]?.dtype, computation.tensors[filters.tensor]?.dtype];
+    const one = computation.tensors[image.tensor]?.dtype;
+    const two = computation.tensors[filters.tensor]?.dtype;
     if (image.index.length !== 4 || !isPlain(0, n) || !isPlain(1, c) || one !== "f32" || two !== "f32") continue;
     if (top === undefined || leading === undefined || extentOf(r) !== 3 || extentOf(s) !== 3) continue;
     if (Math.min(extentOf(c), extentOf(k)) < LEAST_CHANNELS) continue;
@@ -186,7 +188,9 @@ function stepsOf(step: Step, convolution: Convolution, transform: Transform): re
 }
 
 const between = ({ output }: Step, suffix: string, shape: readonly number[], of?: Value): Value => ({
-  ...{ name: `${output.name}.${suffix}`, type: "f32", shape },
+  name: `${output.name}.${suffix}`,
+  type: "f32",
+  shape,
   ...(of && { of }),
 });
 
@@ -221,7 +225,8 @@ function productsOf(
   { size, images, high, wide, channels, made }: Sizes,
   tiles: Value,
 ): Step {
-  const [z, t] = [size * size, images * high * wide];
+  const z = size * size;
+  const t = images * high * wide;
   const computation = defineComputation({
     name: "products",
     equation: "sums[z,t,k] += tiles[z,t,c] * filters[z,c,k]",
@@ -230,7 +235,9 @@ function productsOf(
   });
   let kept: Float32Array | undefined;
   const filters: Value = {
-    ...{ name: `${weights.name}.transformed`, type: "f32", shape: [z, channels, made] },
+    name: `${weights.name}.transformed`,
+    type: "f32",
+    shape: [z, channels, made],
     // Forms are weighed without their filters, which are up to four times as large as those of the convolution.
     get constant() {
       kept ??= transformed(weights.constant ?? [], filter, { channels, made });
@@ -267,7 +274,8 @@ function broughtBack(
     ...(epilogue && { epilogue: epilogue.equation }),
     extents: {
       ...Object.fromEntries(computation.axes.filter((a) => a.kind === "spatial").map((a) => [a.name, a.extent])),
-      ...{ wx: size, wy: size },
+      wx: size,
+      wy: size,
     },
     tensors: {
       ...Object.fromEntries(beside.map((name) => [name, specIn(computation, name)] as const)),

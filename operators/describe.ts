@@ -240,7 +240,8 @@ function inputTypes(computation: Computation): OperandTypes["inputs"] {
 }
 
 function typesText(computation: Computation, [first, second]: OperandTypes["inputs"]): string {
-  const [sum, output] = [targetOf(computation).dtype, outputOf(computation).dtype];
+  const sum = targetOf(computation).dtype;
+  const output = outputOf(computation).dtype;
   const inputs = first === second ? first : `${first}${second}`;
   const isUsual = computation.epilogue === undefined || parseDataTypes(inputs).sum === sum;
   return [inputs, ...(isUsual ? [] : [sum]), output].join("->");

@@ -223,7 +223,8 @@ export function constantValues(operator: Operator, computation: Computation): Re
 /** `conv2d: groups 3 does not divide c = 64`. */
 export function divides(divisor: string, whole: string): Rule {
   return (p) => {
-    const [d, n] = [extentOf(divisor, p), extentOf(whole, p)];
+    const d = extentOf(divisor, p);
+    const n = extentOf(whole, p);
     return n % d === 0 ? undefined : `${divisor} ${d} does not divide ${whole} = ${n}`;
   };
 }

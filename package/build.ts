@@ -90,8 +90,10 @@ const isForArm = ({ tuned }: EmitSubject): boolean => architectureOf(tuned?.feat
 
 /** CMake settings for building an Arm package on another kind of machine: the compiler, and the emulator that runs the test. */
 const CROSS = [
-  ...["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"],
-  ...["-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++", "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64"],
+  "-DCMAKE_SYSTEM_NAME=Linux",
+  "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+  "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
+  "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64",
 ];
 
 export function buildScript(subject: EmitSubject): SourceText {
@@ -114,7 +116,8 @@ export function buildScript(subject: EmitSubject): SourceText {
 
 export function cmakeText(subject: EmitSubject): SourceText {
   const { tuned, threads } = subject;
-  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
+  const name = identifier(subject.name);
+  const upper = identifier(subject.name.toUpperCase());
   const plain = wordsOf(PLAIN);
   const processors = join(
     architectureFor(tuned?.features ?? [])
@@ -168,7 +171,8 @@ install(EXPORT ${name} FILE ${name}-config.cmake DESTINATION \${CMAKE_INSTALL_LI
 /** @param words spelling of the package's parameters (public.ts) */
 export function readmeText(subject: EmitSubject, words: Spelling): SourceText {
   const { tuned, provenance, computation } = subject;
-  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
+  const name = identifier(subject.name);
+  const upper = identifier(subject.name.toUpperCase());
   const parameters = parametersOf(computation);
   const constants = parameters.filter((p) => p.role === "constant");
   const named = (roles: readonly Parameter["role"][]): Code =>

@@ -174,7 +174,9 @@ export function librarySource(subject: EmitSubject): SourceText {
   const { computation, tuned, threads } = subject;
   const parameters = parametersOf(computation);
   const library: Library = {
-    ...{ subject, ...namesOf(subject), parameters },
+    subject,
+    ...namesOf(subject),
+    parameters,
     places: parameters.toSorted((a, b) => a.place - b.place),
     constants: parameters.filter((p) => p.role === "constant"),
     pooled: threads > 1,

@@ -262,14 +262,16 @@ const truth = (is: boolean): "true" | "false" => (is ? "true" : "false");
 function finishing(facts: Facts, epilogue: NonNullable<Facts["epilogue"]>): Code[] {
   const { later, beside, parts, target, output, count, results, rule } = facts;
   const drawn = (holder: Code, part: Computation, tensors: readonly Tensor[]): Code[] => {
-    const [factors, divisors] = [tensorsBeside("*", part), tensorsBeside("/", part)];
+    const factors = tensorsBeside("*", part);
+    const divisors = tensorsBeside("/", part);
     return tensors.map((t) => {
       const value = code`draw_beside<${t.dtype}>(data, aim, ratio, ${truth(factors.has(t.name))}, ${truth(divisors.has(t.name))})`;
       return code`  for (Int i = 0; i < ${elementCount(t)}; i++) ${holder}.${dataName(t.name)}.set(i, ${value});`;
     });
   };
   const [least, most] = rangeOf(output.dtype);
-  const [answer, result] = [dataName(target.name), dataName(output.name)];
+  const answer = dataName(target.name);
+  const result = dataName(output.name);
   const whole = isInteger(output.dtype);
   return [
     code`  double squares = 0;`,

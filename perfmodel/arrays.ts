@@ -145,7 +145,8 @@ export function arrayCosts(
   const issued: Issued[] = [];
   let multiplyAdds =
     joined * copies * ((integer ? multiplyAddCycles(words ? "s16" : "s32") : undefined) ?? FMA.issueCycles);
-  let [stores, chain] = [0, 0];
+  let stores = 0;
+  let chain = 0;
   for (const [i, flow] of design.flows.entries()) {
     const read = inputs[i];
     if (flow.role === "input" && read) {
@@ -174,8 +175,10 @@ export function arrayCosts(
     });
   }
   const total = (of: (part: Issued) => number): number => issued.reduce((n, part) => n + of(part), 0);
-  const [shifts, registers] = [total((i) => i.shifts), total((i) => i.registers)];
-  const [widened, converted] = [total((i) => i.conversions[0]), total((i) => i.conversions[1] / 2)];
+  const shifts = total((i) => i.shifts);
+  const registers = total((i) => i.registers);
+  const widened = total((i) => i.conversions[0]);
+  const converted = total((i) => i.conversions[1] / 2);
   // Values that exceed the registers are spilled and reloaded at every step.
   const spilled = (2 * steps * copies * Math.max(0, registers - vectors.count)) / registers;
   const loading = (total((i) => i.loads) + spilled) / target.loadsPerCycle.value;
@@ -188,8 +191,15 @@ export function arrayCosts(
   const cycles = slowest + LOADS_SHOWING * Math.min(loading, slowest);
   const conversions = widened + converted;
   return {
-    ...{ multiplyAdds, shifts: shifts + total((i) => i.others), conversions, loads: loading, stores: storing },
-    ...{ waiting, registers, cycles, blocks },
+    multiplyAdds,
+    shifts: shifts + total((i) => i.others),
+    conversions,
+    loads: loading,
+    stores: storing,
+    waiting,
+    registers,
+    cycles,
+    blocks,
   };
 }
 
@@ -256,7 +266,11 @@ function conversionsOf(dtype: DType): (typeof CONVERSIONS)[keyof typeof CONVERSI
 export function boundOf({ multiplyAdds, shifts, conversions, loads, stores, waiting }: ArrayCosts): string {
   const kinds = {
     "multiply-adds": multiplyAdds + (shifts + conversions) / 2,
-    ...{ shifts, conversions, loads, stores, "chains of sums": waiting },
+    shifts,
+    conversions,
+    loads,
+    stores,
+    "chains of sums": waiting,
   };
   return Object.entries(kinds).reduce((a, b) => (b[1] > a[1] ? b : a))[0];
 }
@@ -282,7 +296,8 @@ export function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inver
   if (!inverse) return undefined;
   const { dims } = tensorOf(sum, read.tensor);
   const index = new Map(read.index.map((e, d) => [dims[d]?.name ?? "", affineForm(e)]));
-  let [stride, pitch] = [0, 1];
+  let stride = 0;
+  let pitch = 1;
   for (const { name, extent } of dims.toReversed()) {
     const form = index.get(name);
     if (!form) return undefined;

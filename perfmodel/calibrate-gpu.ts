@@ -95,7 +95,8 @@ export function gpuCalibrationOf(
   const names = probes.flatMap(({ label }) => /^latency (.*\..*)$/.exec(label)?.[1] ?? []);
   if (names.length === 0) throw new Error("calibration: no instruction was timed");
   return {
-    ...{ kind: "gpu", machine },
+    kind: "gpu",
+    machine,
     // During the first probes the clock may still be rising.
     clockHz: names.map((name) => clock(`latency ${name}`)).reduce((a, b) => (b.median > a.median ? b : a)),
     loadedClockHz: clock("loaded clock"),

@@ -146,7 +146,8 @@ function summary(samples: readonly number[]): Measured {
   const sorted = [...samples].sort((a, b) => a - b);
   const quantile = (q: number): number => {
     const place = q * (sorted.length - 1);
-    const [low, high] = [sorted[Math.floor(place)] ?? 0, sorted[Math.ceil(place)] ?? 0];
+    const low = sorted[Math.floor(place)] ?? 0;
+    const high = sorted[Math.ceil(place)] ?? 0;
     return low + (high - low) * (place - Math.floor(place));
   };
   const median = quantile(0.5);

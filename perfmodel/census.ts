@@ -180,7 +180,8 @@ export class Tally {
   private rangesOf(blocks: readonly Blocks[], summed: boolean): RangeOf {
     return (loop) => {
       const i = this.tied.findIndex(({ dimension }) => dimension.loops.some((l) => l.name === loop));
-      const [own, range] = [this.tied[i], blocks[i]];
+      const own = this.tied[i];
+      const range = blocks[i];
       if (own === undefined || range === undefined || !(own.state.spatial || summed))
         return [0, (this.extents.get(loop) ?? 1) - 1];
       return valuesOf(own, this.asWhole ? { ...range, isLeft: false } : range, loop);

@@ -47,10 +47,15 @@ const LETTERS = { broadcast: "B", stay: "S", none: "N", aggregate: "A" } as cons
 export function predictDesign(design: Design, problem: ArrayProblem, target: Target, bytes = 4): DesignPrediction {
   const machine = laneCosts(target);
   const lanesOf = (f32: number): number => (machine.lanesByBytes ? Math.max(1, Math.floor((f32 * 4) / bytes)) : f32);
-  const [lanes, granule] = [lanesOf(machine.lanes), lanesOf(machine.granule ?? machine.lanes)];
+  const lanes = lanesOf(machine.lanes);
+  const granule = lanesOf(machine.granule ?? machine.lanes);
   const vectors = (Math.ceil(design.pes / granule) * granule) / lanes;
   const { steps } = design;
-  let [multiplyAdds, shifts, loads, loadsOnce, storesOnce] = [vectors, 0, 0, 0, 0];
+  let multiplyAdds = vectors;
+  let shifts = 0;
+  let loads = 0;
+  let loadsOnce = 0;
+  let storesOnce = 0;
   let chain = { cycles: 0, operand: "" };
   for (const flow of design.flows) {
     const dependences = flow.variables.flatMap((v) => v.dependences).filter((d) => d.steps > 0);
@@ -86,7 +91,8 @@ export function predictDesign(design: Design, problem: ArrayProblem, target: Tar
     stores: 0,
   };
   const once: IssueCycles = {
-    ...{ multiplyAdds: 0, shifts: 0 },
+    multiplyAdds: 0,
+    shifts: 0,
     loads: issue(loadsOnce, machine.load),
     stores: issue(storesOnce, machine.store),
   };

@@ -195,7 +195,8 @@ function powerOfTwoIn(bytes: number): number {
 }
 
 export function greatestCommonDivisor(a: number, b: number): number {
-  let [x, y] = [Math.abs(a), Math.abs(b)];
+  let x = Math.abs(a);
+  let y = Math.abs(b);
   while (y > 0) [x, y] = [y, x % y];
   return x;
 }

@@ -182,7 +182,8 @@ const COMMON = code`#define BEGIN __syncthreads(); const long long begun = clock
 
 function instructionProbes(row: Intrinsic, i: number, units: number, isBusiest: boolean): Written[] {
   const group = row.scope === "warpgroup";
-  const [issue, latency] = [code`issue_${i}`, code`latency_${i}`];
+  const issue = code`issue_${i}`;
+  const latency = code`latency_${i}`;
   const teams = group ? GROUPS : WARPS;
   const lanes = group ? 128 : 32;
   const issues = teams * (group ? ISSUES_A_GROUP : ACCUMULATORS);
@@ -195,7 +196,12 @@ function instructionProbes(row: Intrinsic, i: number, units: number, isBusiest: 
       text: linesOf([note, issueKernel(row, issue, ACCUMULATORS, teams * lanes)]),
     },
     {
-      ...{ label: `latency ${row.name}`, units: 1, kernel: latency, blocks: 1, threads: lanes, form: "alone" },
+      label: `latency ${row.name}`,
+      units: 1,
+      kernel: latency,
+      blocks: 1,
+      threads: lanes,
+      form: "alone",
       text: issueKernel(row, latency, 1, lanes),
     },
     ...(isBusiest ? [{ ...busy, label: "loaded clock", form: "sustained" } as const] : []),
@@ -398,7 +404,11 @@ function memoryProbes(units: number, { near, far }: Footprints): Written[] {
     { ...one, label: "latency l2", kernel: code`follow_chain<${links}>`, before: code`write_chain<${near}>` },
     { ...one, label: "latency dram", kernel: code`follow_chain<0>`, before: code`write_chain<${far}>` },
     {
-      ...{ label: "read shared", kernel: code`read_shared`, blocks: units, threads: 32 * WARPS, form: "alone" },
+      label: "read shared",
+      kernel: code`read_shared`,
+      blocks: units,
+      threads: 32 * WARPS,
+      form: "alone",
       units: 32 * WARPS * IN_FLIGHT * 16,
     },
     { ...one, label: "latency shared", kernel: code`follow_shared` },

@@ -88,7 +88,8 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const copies = copiesOf(context, schedule, target, together);
 
   // 1. Products: a warpgroup keeps all quarters of a multiprocessor busy, a warp one.
-  const [down, across] = [fragmentsAlong(rows, schedule), fragmentsAlong(columns, schedule)];
+  const down = fragmentsAlong(rows, schedule);
+  const across = fragmentsAlong(columns, schedule);
   const parts = extentOf(sum.axis, schedule.tile) / sum.extent;
   const issue = issueCyclesOn(target, intrinsic)?.value ?? intrinsic.cost?.issueCycles ?? 1;
   const latency = latencyCyclesOn(target, intrinsic) ?? 0;
@@ -194,7 +195,10 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
     // One thread starts the engine's copy.
     if (how === "engine")
       return {
-        ...{ instructions: 0, stores: written / sharedRate, fetched: written, lines: 0 },
+        instructions: 0,
+        stores: written / sharedRate,
+        fetched: written,
+        lines: 0,
         wait: latencyOf("barrier") / hidden,
       };
     const width = how === "async" ? (input.asyncWidth ?? 1) : input.width;
@@ -309,7 +313,9 @@ function findPlace({ mapping, sum }: GridContext, takesTurns: boolean, { value, 
   const along = (sum.dimension?.steps ?? 1) > 1 ? fused(sum) * DIGIT_INSTRUCTIONS : 0;
   const perKept = takesTurns ? DIGIT_INSTRUCTIONS : KEPT_DIGIT_INSTRUCTIONS;
   return {
-    ...{ digits: keptLoops.length, isTested, inside },
+    digits: keptLoops.length,
+    isTested,
+    inside,
     instructions: sides * TEST_INSTRUCTIONS + along + fused(kept) * perKept,
   };
 }

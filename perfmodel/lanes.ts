@@ -136,7 +136,8 @@ function blockCycles(
 function lineWork(sum: TapSum, s: LaneSchedule, crossing: number): { readonly loads: number; readonly shifts: number } {
   const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
   const across = pitch % ZMM.bytes === 0 || sum.input.dims.length === 1 ? 1 : 1 + CROSSED * crossing;
-  let [loads, shifts] = [0, 0];
+  let loads = 0;
+  let shifts = 0;
   for (const { columns, kept } of lineRows(sum, s)) {
     loads += (s.vectors + (s.lines === "carried" ? 0 : kept)) * across;
     for (const column of columns)
@@ -149,7 +150,8 @@ function lineWork(sum: TapSum, s: LaneSchedule, crossing: number): { readonly lo
 /** Cycles to move every row and plane once, or more often when the planes of a window do not stay in the cache. */
 function transferCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
   const bytes = bytesOf(sum.output.dtype);
-  const [inBytes, outBytes] = [elementCount(sum.input) * bytes, elementCount(sum.output) * bytes];
+  const inBytes = elementCount(sum.input) * bytes;
+  const outBytes = elementCount(sum.output) * bytes;
   const last = target.memory.at(-1);
   const level = levelOf(sum, s, target);
   const [least, most] = (sum.shifts.length > 2 && sum.shifts[0]) || [0, 0];
@@ -209,7 +211,8 @@ export interface Reads {
 }
 
 export function readsOf(sum: TapSum, s: LaneSchedule): Reads {
-  const [rows, places] = [new Set<string>(), new Set<string>()];
+  const rows = new Set<string>();
+  const places = new Set<string>();
   const across = planeAxis(sum)?.dimension;
   const moved = (shift: readonly Expr[], row: number, plane: number): string =>
     shift

@@ -158,7 +158,8 @@ class LayeredModel {
     for (const [i, layer] of this.layers.entries()) {
       const outside = this.layers[i + 1]?.entries ?? 1;
       const trips = layer.entries / outside;
-      const [read, write] = [layer.readCycles / layer.entries, layer.writeCycles / layer.entries];
+      const read = layer.readCycles / layer.entries;
+      const write = layer.writeCycles / layer.entries;
       levels.push(level(layer.name, trips, inner, read, write));
       inner = trips * Math.max(inner, read, write) + fillOf(trips * inner, trips * (read + write), trips * stages);
       stages = trips;

@@ -214,7 +214,8 @@ function tiledPacking(
   const names = new Set([...own].map((d) => d.name));
   const moving = dimensions.filter((d) => names.has(d.name));
   const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
-  const [outer, innermost] = [operand.dims.at(-2), operand.dims.at(-1)];
+  const outer = operand.dims.at(-2);
+  const innermost = operand.dims.at(-1);
   const reads = accessesIn(bound);
   const on = (name: string | undefined): LoopDimension | undefined =>
     moving.find((d) => d.axis !== undefined && d.axis === name);

@@ -252,7 +252,8 @@ export class Plan {
       if (placed.borders.length === 0) continue;
       if (!edgesFit(edgeIssues(placed.borders, this.ordered, (d) => d.block, this.accumulators))) return false;
       for (const border of placed.borders) {
-        const [kept, summed] = [this.byName.get(border.spatial), this.byName.get(border.reduce)];
+        const kept = this.byName.get(border.spatial);
+        const summed = this.byName.get(border.reduce);
         if (kept === undefined || summed === undefined) return false;
         kept.border = borderBlocks(border, kept.block);
         summed.meets = true;

@@ -128,7 +128,8 @@ function valuesOf(e: Expr, extent: number, extents: Extents): number {
   const form = affineForm(e);
   if (!form) return isInside(e, extent, extents) ? 1 : 0;
   // While a coefficient is no larger than the run so far, the values have no gaps; beyond, each step of the axis repeats them.
-  let [run, count] = [1, 1];
+  let run = 1;
+  let count = 1;
   const terms = [...form.terms].map(([axis, c]) => [Math.abs(c), extents[axis] ?? 1] as const);
   for (const [c, n] of terms.toSorted(([a], [b]) => a - b)) {
     if (c <= run && run === count) count += c * (n - 1);
@@ -200,7 +201,8 @@ function countWithin(axes: readonly string[], constraints: readonly Constraint[]
       if (constraints.every((c) => keeps(c, point))) count++;
       continue;
     }
-    let [low, high] = [0, extentOf(longest) - 1];
+    let low = 0;
+    let high = extentOf(longest) - 1;
     for (const { form, below } of affine) {
       const rest = [...form.terms].reduce(
         (sum, [a, c]) => sum + (a === longest ? 0 : c * (point[a] ?? 0)),

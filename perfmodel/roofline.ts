@@ -46,7 +46,8 @@ export function rooflineOn(computation: Computation, row: Intrinsic, machine: Ta
   );
   const ceilings = isGpu(machine) ? ceilingsOfGpu(row, machine, bytes) : ceilingsOfCores(row, machine, units, bytes);
   const { peak, bandwidth } = ceilings;
-  const [computing, moving] = [operations / peak, bytes / bandwidth];
+  const computing = operations / peak;
+  const moving = bytes / bandwidth;
   return {
     operations,
     ...ceilings,

@@ -97,7 +97,8 @@ class Counter {
 function shareOf(e: Expr, scope: Scope): number {
   const { lanes, unrolled, extents } = scope;
   if (e.kind === "logic") {
-    const [left, right] = [shareOf(e.left, scope), shareOf(e.right, scope)];
+    const left = shareOf(e.left, scope);
+    const right = shareOf(e.right, scope);
     return e.op === "and" ? Math.min(left, right) : Math.min(1, left + right);
   }
   if (e.kind !== "compare" || comparesElements(e)) return 1;

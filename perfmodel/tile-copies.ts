@@ -65,11 +65,14 @@ function findCopy(context: GridContext, input: GridInput, kept: number, sum: num
   const [rows, columns] = input.contiguous === "sum" ? [kept, sum] : [sum, kept];
   const inRow = columns / width;
   const accesses = (rows * inRow) / lanes;
-  const [keptInside, sumInside] = [Math.min(kept, input.kept.elements), Math.min(sum, context.sum.elements)];
+  const keptInside = Math.min(kept, input.kept.elements);
+  const sumInside = Math.min(sum, context.sum.elements);
   const [rowPlace, columnPlace] = input.contiguous === "sum" ? [alongKept, alongSum] : [alongSum, alongKept];
   const [rowsInside, columnsInside] = input.contiguous === "sum" ? [keptInside, sumInside] : [sumInside, keptInside];
 
-  let [looked, live, lines] = [0, 0, 0];
+  let looked = 0;
+  let live = 0;
+  let lines = 0;
   for (let i = 0; i < Math.min(LOOKED_AT, accesses); i++) {
     const first = Math.floor((i * Math.max(1, accesses)) / Math.min(LOOKED_AT, Math.max(1, accesses))) * lanes;
     const touched = new Set<number>();

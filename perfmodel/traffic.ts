@@ -99,7 +99,8 @@ export class Traffic {
       const nested = loops[position];
       if (nested === undefined || nested.trips <= 1) continue;
       const d = nested.dimension;
-      const [before, beforeCrowded] = [total, crowded];
+      const before = total;
+      const beforeCrowded = crowded;
       const followed = keptShare(open, STREAMS);
       d.covered = nested.covers;
       total = this.measureAfter(d, sums);

@@ -112,7 +112,13 @@ export function warpArrayCosts(array: LaneArray, s: ArraySchedule, target: Targe
   const { inputs, output: result } = operandAccesses(sum);
   const each = multiplyAdd.issueCycles * (isInteger(held) ? INTEGER_TURNS : words);
   let multiplyAdds = steps * copies * each;
-  let [shuffles, conversions, loads, lines, others, registers, waiting] = [0, 0, 0, 0, 0, 0, 0];
+  let shuffles = 0;
+  let conversions = 0;
+  let loads = 0;
+  let lines = 0;
+  let others = 0;
+  let registers = 0;
+  let waiting = 0;
   for (const [i, flow] of design.flows.entries()) {
     const read = inputs[i];
     if (flow.role === "input" && read) {
@@ -155,7 +161,12 @@ export function warpArrayCosts(array: LaneArray, s: ArraySchedule, target: Targe
   const issued = multiplyAdds + conversions + others + loads * LOAD_TURNS + shuffles * SHUFFLE_TURNS + far;
   const requests = lines * load.issueCycles;
   return {
-    ...{ multiplyAdds, conversions, waiting, registers, blocks, lines },
+    multiplyAdds,
+    conversions,
+    waiting,
+    registers,
+    blocks,
+    lines,
     shifts: shuffles * SHUFFLE_TURNS,
     loads: Math.max(loads * LOAD_TURNS, requests),
     stores: 0,

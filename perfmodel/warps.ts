@@ -118,7 +118,8 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
 
   // 3. Every element once from memory, rows between blocks from the cache.
   const size = bytesOf(sum.output.dtype);
-  const [read, written] = [elementCount(sum.input) * size, elementCount(sum.output) * size];
+  const read = elementCount(sum.input) * size;
+  const written = elementCount(sum.output) * size;
   const near = read + written <= (memoryOf(target, "l2").bytes?.value ?? 0);
   const rateOf = (memory: string): number => readRate(target, memory, "grid")?.value ?? Number.POSITIVE_INFINITY;
   const moving = Math.max(
@@ -173,7 +174,8 @@ function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, output
     loadTurns: LOAD_TURNS,
     again: rows / s.rows,
     apart: data === "held" ? 1 + STRADDLING_ROW * Math.max(0, sums - FREE_ROWS) : 1,
-    ...{ warps: QUARTER_WARPS, alone: 0 },
+    warps: QUARTER_WARPS,
+    alone: 0,
   };
 }
 
@@ -213,7 +215,8 @@ function sweepWork(sum: TapSum, s: LaneSchedule): Work {
     loadTurns: each > 1 ? WIDE_LOAD_TURNS : LOAD_TURNS,
     again: (read * steps) / (rows * length),
     apart: swept ? 1 + (s.prefetchSteps === undefined ? SWEPT_ROWS : fetchedRows(s.prefetchSteps, s.warps)) : 1,
-    ...{ warps, alone: ALONE },
+    warps,
+    alone: ALONE,
   };
 }
 

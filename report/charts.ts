@@ -143,7 +143,8 @@ function paceScale(values: readonly number[], pace: Pace, right: number): Scale 
 }
 
 function timeScale(seconds: readonly number[], bottom: number) {
-  const [low, high] = [Math.min(...seconds), Math.max(...seconds)];
+  const low = Math.min(...seconds);
+  const high = Math.max(...seconds);
   const unit = timeUnit(low);
   const y = log([(low * 0.96) / unit.size, (high * 1.04) / unit.size], [bottom, TOP + 10]);
   return { unit, y: { ...y, range: [bottom, TOP] as const } };

@@ -77,7 +77,8 @@ export function parallelChart({ label, trials, decisions }: Subject, series: num
     html`${lines}
 ${places.map(({ x, room, values, name }, i) => {
   // Names alternate between two lines, so that each has the room of two.
-  const [before, after] = [rooms[i - 1] ?? 0, rooms[i + 1] ?? 0];
+  const before = rooms[i - 1] ?? 0;
+  const after = rooms[i + 1] ?? 0;
   const half = Math.min(before + (rooms[i - 2] ?? 0) / 2, room + after / 2) - 4;
   return html`<path class="frame" d="M${n(x)} ${TOP - 6}V${BOTTOM + 6}"/>${text(
     i === 0 ? 0 : x,
@@ -94,7 +95,8 @@ ${time.ticks.map((t) => text(TIME + 6, time.at(t) + 4, String(t)))}`,
 /** The room after each axis: what its values need, or a proportional share when all need too much. */
 function roomsOf(axes: readonly DecisionShare[]): number[] {
   const wanted = axes.map((a) => Math.min(MOST_ROOM, 26 + Math.max(...a.values.map((v) => widthOf(v.value)))));
-  const [all, needed] = [TIME - FIRST, sum(wanted)];
+  const all = TIME - FIRST;
+  const needed = sum(wanted);
   return wanted.map((w) => (needed > all ? (w * all) / needed : w + (all - needed) / wanted.length));
 }
 
@@ -110,7 +112,10 @@ function placesOf({ name, values }: DecisionShare, x: number, room: number) {
   }));
   const heights = new Map(placed.map((p) => [p.value, p.y]));
   return {
-    ...{ x, room, name, values: placed },
+    x,
+    room,
+    name,
+    values: placed,
     band: Math.min(LINE, 0.5 * step),
     at: (trial: TrialPoint): number => heights.get(chosenBy(trial, name)) ?? BOTTOM,
   };

@@ -47,7 +47,8 @@ export function drawArraySvg(
       `<text class="cell" x="${x + cellWidth / 2 - 1}" y="${y + 15}" text-anchor="middle">${escapeMarkup(label)}</text>`,
     );
   };
-  let [width, height] = [720, TOP];
+  let width = 720;
+  let height = TOP;
 
   if (trace.shape.length === 1) {
     const pes = Math.min(trace.shape[0] ?? 1, MOST_CELLS);

@@ -126,7 +126,8 @@ function drawPlane(trace: Trace, design: Design): string {
   const [rows = 1, columns = 1] = trace.shape;
   const width = widthOf(trace) + 1;
   const fitting = Math.max(1, Math.floor((WIDTH / design.flows.length - 4) / width));
-  const [shownRows, shownColumns] = [Math.min(rows, 2 * fitting, 24), Math.min(columns, fitting)];
+  const shownRows = Math.min(rows, 2 * fitting, 24);
+  const shownColumns = Math.min(columns, fitting);
   const shownSteps = Math.min(trace.steps, MOST_STEPS);
   const panelWidth = Math.max(shownColumns * width, ...design.flows.map((f) => heading(f).length)) + 3;
   const blocks = Array.from({ length: shownSteps }, (_, step) => {

@@ -77,7 +77,8 @@ function sumText({ axis, fused, extent }: FusedAxis, { tile, stage }: GridShape)
 /** True to shape within a square, but never thinner than a sixth of it. */
 function placed({ size: [rows, columns], cut }: Panel, x: number) {
   const scale = SIDE / Math.max(rows, columns);
-  const [width, height] = [Math.max(SIDE / 6, columns * scale), Math.max(SIDE / 6, rows * scale)];
+  const width = Math.max(SIDE / 6, columns * scale);
+  const height = Math.max(SIDE / 6, rows * scale);
   return { x, width, height, cellWidth: width / cut[1], cellHeight: height / cut[0] };
 }
 

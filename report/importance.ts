@@ -58,7 +58,9 @@ export function decisionShares(trials: readonly Decided[]): DecisionShare[] {
       }
       if (groups.size < 2) return [];
       const values = [...groups].map(([value, seconds]) => ({
-        ...{ value, trials: seconds.length, best: Math.min(...seconds) },
+        value,
+        trials: seconds.length,
+        best: Math.min(...seconds),
         median: middle(seconds),
       }));
       return [{ name, share: shareOf([...groups.values()]), trials: own.length, values: inOrder(values) }];

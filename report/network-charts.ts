@@ -67,7 +67,10 @@ export function progressChart({ name, progress }: NetworkReportData): Markup | u
   const last = progress.at(-1);
   if (first === undefined || last === undefined || progress.length < 2) return undefined;
   const unit = timeUnit(last);
-  const [left, right, top, bottom] = [52, WIDTH - 10, 30, 210];
+  const left = 52;
+  const right = WIDTH - 10;
+  const top = 30;
+  const bottom = 210;
   const x = linear([1, progress.length], [left, right]);
   const y = linear([0, (first * 1.05) / unit.size], [bottom, top]);
   const points = progress.map((seconds, i) => [n(x.at(i + 1)), n(y.at(seconds / unit.size))] as const);

@@ -127,10 +127,13 @@ function tuningPart(data: NetworkReportData): Markup {
   if (tuned.length === 0) return html`<p>No task has a record here: <code>automap tune-network</code> makes them.</p>`;
   const together = (of: (t: NetworkTask) => number | undefined): number =>
     tuned.reduce((sum, t) => sum + (of(t) ?? 0) * t.times, 0);
-  const [first, best] = [together((t) => t.first), together((t) => t.best)];
+  const first = together((t) => t.first);
+  const best = together((t) => t.best);
   const saved = (t: NetworkTask): number => ((t.first ?? 0) - (t.best ?? 0)) * t.times;
   const time = (title: string, of: (t: NetworkTask) => number | undefined): Column<NetworkTask> => ({
-    ...{ title, number: true, value: of },
+    title,
+    number: true,
+    value: of,
     cell: (t) => {
       const seconds = of(t);
       return seconds === undefined ? "" : printTime(seconds);

@@ -260,7 +260,8 @@ ${
 /** The relative difference, or a statement that the intervals overlap. */
 function besideText(best: RunBest | undefined, reference: RunBest | undefined): string {
   if (!best || !reference) return "";
-  const [low, high] = [reference.interval[0] / best.interval[1], reference.interval[1] / best.interval[0]];
+  const low = reference.interval[0] / best.interval[1];
+  const high = reference.interval[1] / best.interval[0];
   if (low > 1) return `${low.toFixed(3)} to ${high.toFixed(3)} times as fast`;
   if (high < 1) return `${(1 / high).toFixed(3)} to ${(1 / low).toFixed(3)} times as slow`;
   return "no difference: intervals overlap";

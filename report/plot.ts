@@ -115,7 +115,8 @@ export function axes(x: Axis, y: Axis): Markup {
   const yPrint = y.print ?? short;
   let free = Number.NEGATIVE_INFINITY;
   const xTicks = x.scale.ticks.filter((value) => {
-    const [at, half] = [x.scale.at(value), widthOf(xPrint(value)) / 2];
+    const at = x.scale.at(value);
+    const half = widthOf(xPrint(value)) / 2;
     if (at - half < free || at + half > WIDTH) return false;
     free = at + half + 6;
     return true;

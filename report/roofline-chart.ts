@@ -76,7 +76,8 @@ function slopeNames(slopes: readonly Slope[]): Markup[] {
   }
   return shared.map(({ names, slope: s }) => {
     const length = Math.hypot(s.endX - s.x, s.endY - s.y);
-    const [dx, dy] = [(s.endX - s.x) / length, (s.endY - s.y) / length];
+    const dx = (s.endX - s.x) / length;
+    const dy = (s.endY - s.y) / length;
     const at = Math.min(14, Math.max(0, length - widthOf(names.join(", "))));
     const degrees = (Math.atan2(dy, dx) * 180) / Math.PI;
     return text(s.x + at * dx + 4 * dy, s.y + at * dy - 4 * dx, names.join(", "), { kind: "slope", turned: degrees });
@@ -85,7 +86,8 @@ function slopeNames(slopes: readonly Slope[]): Markup[] {
 
 /** Pixels between two parallel lines. */
 function apart(a: Slope, b: Slope): number {
-  const [dx, dy] = [a.endX - a.x, a.endY - a.y];
+  const dx = a.endX - a.x;
+  const dy = a.endY - a.y;
   return Math.abs((b.endX - a.x) * dy - (b.endY - a.y) * dx) / Math.max(1e-9, Math.hypot(dx, dy));
 }
 

@@ -186,7 +186,8 @@ export function printTime(seconds: number): string {
 
 /** `61.2 to 63.4 us`: the unit appears once if both share it. */
 export function printInterval(low: number, high: number): string {
-  const [from, to] = [printTime(low), printTime(high)];
+  const from = printTime(low);
+  const to = printTime(high);
   const unit = to.slice(to.indexOf(" "));
   return `${from.endsWith(unit) ? from.slice(0, -unit.length) : from} to ${to}`;
 }

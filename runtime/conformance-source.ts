@@ -96,7 +96,10 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const loads = places.flatMap(({ operand, tileAt, imageAt }) => {
     const tile = tileAddress(intrinsic, operand, tileAt);
     const words = {
-      ...{ reg: register(operand), ptr: tile, stride: strideOf(operand), ...OPENCL_WORDS },
+      reg: register(operand),
+      ptr: tile,
+      stride: strideOf(operand),
+      ...OPENCL_WORDS,
       ...(intrinsic.language === "cm" && cmWords(operand, tileAt)),
     };
     const load =
@@ -118,7 +121,10 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
   const result = tileAddress(intrinsic, target.operand, target.tileAt);
   const words = {
-    ...{ reg: register(target.operand), ptr: result, stride: strideOf(target.operand), ...OPENCL_WORDS },
+    reg: register(target.operand),
+    ptr: result,
+    stride: strideOf(target.operand),
+    ...OPENCL_WORDS,
     ...(intrinsic.language === "cm" && cmWords(target.operand, target.tileAt)),
   };
   const stored = variable(target.operand);

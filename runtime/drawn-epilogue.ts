@@ -96,10 +96,12 @@ export function finished(
   inputs: readonly { readonly tensor: Tensor; readonly i: number }[],
   fixed: ReadonlySet<string>,
 ): Code[] {
-  const [sums, output] = [targetOf(computation), outputOf(computation)];
+  const sums = targetOf(computation);
+  const output = outputOf(computation);
   const count = elementCount(output);
   const type = heldType(output);
-  const [held, stored] = [dataName(sums.name), dataName(output.name)];
+  const held = dataName(sums.name);
+  const stored = dataName(output.name);
   const extent = sharedAxis(epilogue)?.extent ?? 1;
   const compute = code`in_parts(threads, ${extent}, [](Int first, Int last) { finish.compute_part(first, last); });`;
   const isCopied = isTurned(output);

@@ -257,7 +257,8 @@ function grainOf(e: Expr, fixed: ReadonlyMap<string, Fixed>): number | undefined
     case "cast":
       return grainOf(e.value, fixed);
     case "binary": {
-      const [left, right] = [grainOf(e.left, fixed), grainOf(e.right, fixed)];
+      const left = grainOf(e.left, fixed);
+      const right = grainOf(e.right, fixed);
       if (left === undefined || right === undefined) return undefined;
       return e.op === "*" ? left * right : Math.min(left, right);
     }
@@ -300,7 +301,8 @@ function largestValue(e: Expr, sizes: Sizes): number | undefined {
     case "cast":
       return isInteger(e.dtype) ? undefined : largestValue(e.value, sizes);
     case "binary": {
-      const [left, right] = [largestValue(e.left, sizes), largestValue(e.right, sizes)];
+      const left = largestValue(e.left, sizes);
+      const right = largestValue(e.right, sizes);
       if (left === undefined || right === undefined) return undefined;
       if (e.op === "*") return left * right;
       return e.op === "+" || e.op === "-" ? left + right : undefined;

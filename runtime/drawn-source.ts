@@ -54,7 +54,8 @@ export function drawnSource(computation: Computation, fixed: ReadonlySet<string>
     : padded(sum);
   const shared = sharedAxis(laid);
   if (!shared) throw new Error(`internal: the points of ${computation.name} cannot be shared`);
-  const [target, output] = [targetOf(computation), outputOf(computation)];
+  const target = targetOf(computation);
+  const output = outputOf(computation);
   const turned = [...inputsOf(sum), target].filter(isTurned).map((t) => [t.name, withoutBorder(t)] as const);
   const low = new Map([...turned, ...borders]);
   // With an epilogue, sums are not stored.
@@ -128,7 +129,8 @@ function drawn(tensor: Tensor, i: number): Code {
 }
 
 function stepped(time: Time, compute: Code): Code[] {
-  const [now, next] = [dataName(time.first), dataName(targetOf(time.step).name)];
+  const now = dataName(time.first);
+  const next = dataName(targetOf(time.step).name);
   return [
     code`    for (Int step = 0; step < ${time.steps}; step++) {`,
     code`      border();`,

@@ -142,7 +142,8 @@ async function precompiledHeaders({ includes, flags }: Request, options: HeaderO
 
 /** A header with its precompiled form beside it. */
 async function keptHeaders(file: string): Promise<string | undefined> {
-  const [header, precompiled] = [await takeKept(file), await takeKept(`${file}.gch`)];
+  const header = await takeKept(file);
+  const precompiled = await takeKept(`${file}.gch`);
   return precompiled === undefined ? undefined : header;
 }
 

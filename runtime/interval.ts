@@ -196,7 +196,8 @@ function compile(
       };
     }
     case "binary": {
-      const [left, right] = [part(e.left), part(e.right)];
+      const left = part(e.left);
+      const right = part(e.right);
       return (at) => arithmetic(e.op, left(at), right(at), dtype);
     }
     case "call": {
@@ -205,7 +206,8 @@ function compile(
       return called(e.fn, first, second, dtype);
     }
     case "select": {
-      const [yes, no] = [part(e.whenTrue), part(e.whenFalse)];
+      const yes = part(e.whenTrue);
+      const no = part(e.whenFalse);
       return (at) => (evaluateIndex(e.condition, at) !== 0 ? yes(at) : no(at));
     }
     case "border":
@@ -277,7 +279,8 @@ function called(fn: FunctionName, first: Evaluate, second: Evaluate, dtype: DTyp
 
 function both(first: Evaluate, second: Evaluate, choose: (a: number, b: number) => number): Evaluate {
   return (at) => {
-    const [a, b] = [first(at), second(at)];
+    const a = first(at);
+    const b = second(at);
     return [choose(a[0], b[0]), choose(a[1], b[1])];
   };
 }

@@ -25,7 +25,8 @@ function degreeOf(e: Expr): number {
     case "access":
       return 1;
     case "binary": {
-      const [left, right] = [degreeOf(e.left), degreeOf(e.right)];
+      const left = degreeOf(e.left);
+      const right = degreeOf(e.right);
       return e.op === "*" ? left + right : Math.max(left, right);
     }
     case "call": {

@@ -27,7 +27,8 @@ export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisN
     case "border":
       return code`${`${e.how}_index` as const}(${print(e.index)}, ${extentOfBorder(e)})`;
     case "binary": {
-      const [left, right] = [print(e.left), print(e.right)];
+      const left = print(e.left);
+      const right = print(e.right);
       if (e.op === "/") return code`floor_divide(${left}, ${right})`;
       if (e.op === "%") return code`floor_remainder(${left}, ${right})`;
       return code`(${left} ${e.op} ${right})`;

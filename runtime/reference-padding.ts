@@ -69,7 +69,9 @@ export function padded(computation: Computation): Padded {
     inputs: (given) =>
       Object.fromEntries(
         Object.entries(given).map(([name, values]) => {
-          const [before, after, border] = [computation.tensors[name], tensors[name], borders.get(name)];
+          const before = computation.tensors[name];
+          const after = tensors[name];
+          const border = borders.get(name);
           return [name, before && after && border ? laid(values, before, after, border.low, identity) : values];
         }),
       ),

@@ -169,7 +169,8 @@ function structOf(
       });
   const innermost = axes.filter((a) => a.kind === "spatial").at(-1);
   const places = list(target.dims.map((_, d) => code`i${d}`));
-  const [held, place] = [dataName(target.name), placeName(target.name)];
+  const held = dataName(target.name);
+  const place = placeName(target.name);
   const spatial = loops("spatial");
   return lines([
     code`struct ${name} {`,
@@ -216,7 +217,8 @@ function structOf(
 
 /** Steps that alternate between the output and a second plane; the last one writes the output. */
 function stepping({ steps, first }: Time, target: Tensor, extent: number): Code[] {
-  const [before, after] = [dataName(first), dataName(target.name)];
+  const before = dataName(first);
+  const after = dataName(target.name);
   return [
     code`  /* As large as the output. */`,
     code`  decltype(${after}.data) spare = nullptr;`,

@@ -71,7 +71,8 @@ export function timeSource(computation: Computation, time: Time): SourceText {
   const wide = bordered(time);
   const inputs = inputsOf(computation);
   const plane = targetOf(computation);
-  const [now, next] = [dataName(time.first), dataName(plane.name)];
+  const now = dataName(time.first);
+  const next = dataName(plane.name);
   const shared = sharedAxis(wide);
   const names = plane.dims.map((_, d) => new Name("axis", `i${d}`, `plane ${d}`));
   const reach = plane.dims.map((_, d) => reachOf(time, d));

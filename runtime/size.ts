@@ -65,7 +65,8 @@ export function sizeOf(e: Expr, slack: number): Expr {
 
 /** A computed divisor has an error of its own. */
 function sizeOfQuotient(left: Expr, right: Expr, slack: number): Expr {
-  const [above, below] = [sizeOf(left, slack), call("abs", inDoubles(right))];
+  const above = sizeOf(left, slack);
+  const below = call("abs", inDoubles(right));
   if (isExact(right)) return binary("/", above, below);
   const size = sizeOf(right, slack);
   const least = call("max", binary("-", below, binary("*", number(slack), size)), number(0));
@@ -107,7 +108,8 @@ function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined,
  */
 function sizeOfInteger(e: Extract<Expr, { readonly kind: "cast" }>, slack: number): Expr {
   const cast = (value: Expr): Expr => ({ kind: "cast", dtype: "f64", saturate: false, value: { ...e, value } });
-  const [at, off] = [inDoubles(e.value), binary("*", number(slack), sizeOf(e.value, slack))];
+  const at = inDoubles(e.value);
+  const off = binary("*", number(slack), sizeOf(e.value, slack));
   const end = (op: "+" | "-"): Expr => {
     const moved = binary(op, at, off);
     return cast(isWhole(e.value) ? call("round", moved) : moved);

@@ -63,7 +63,8 @@ export function summariseRatio(a: readonly number[], b: readonly number[], seed:
  * independently.
  */
 export function summariseDifference(a: readonly number[], b: readonly number[], seed: number): Summary {
-  const [left, right] = [sorted(a), sorted(b)];
+  const left = sorted(a);
+  const right = sorted(b);
   const random = seededRandom(seed);
   const differences = sorted(
     Array.from({ length: RESAMPLES }, () => resampledMedian(left, random) - resampledMedian(right, random)),
@@ -84,7 +85,8 @@ function resampledMedian(order: Float64Array, random: Random): number {
     const place = randomInteger(random, 0, order.length - 1);
     counts[place] = (counts[place] ?? 0) + 1;
   });
-  const [lower, upper] = [Math.floor((order.length - 1) / 2), Math.ceil((order.length - 1) / 2)];
+  const lower = Math.floor((order.length - 1) / 2);
+  const upper = Math.ceil((order.length - 1) / 2);
   let seen = 0;
   let low: number | undefined;
   for (const [place, count] of counts.entries()) {

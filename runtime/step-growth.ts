@@ -53,7 +53,8 @@ export function growthOf({ step, first, steps }: Time, rounding: number): Growth
   const { value } = step.equation;
   const line = (others: number): (Line & { readonly amplified: number }) | undefined => {
     const gain = gainOf(value, first, others);
-    const [ones, zeros] = [sizeAt(value, first, 1, others), sizeAt(value, first, 0, others)];
+    const ones = sizeAt(value, first, 1, others);
+    const zeros = sizeAt(value, first, 0, others);
     if (gain === undefined || !Number.isFinite(ones + zeros)) return undefined;
     const own = gain + rounding * ones;
     const amplified = (zeros > 0 ? Math.max(1, own) : own) ** (steps - 1);
@@ -64,7 +65,8 @@ export function growthOf({ step, first, steps }: Time, rounding: number): Growth
       amplified,
     };
   };
-  const [whole, most] = [line(MOST_WHOLE), line(1)];
+  const whole = line(MOST_WHOLE);
+  const most = line(1);
   if (!whole || !most) return undefined;
   for (let scale = 1; scale >= LEAST_SCALE; scale /= 2) {
     const drawn = line(scale);
@@ -135,7 +137,8 @@ function gainOf(value: Expr, first: string, others: number): number | undefined 
     }
     if (e.kind !== "binary") return undefined;
     if (e.op === "+" || e.op === "-") {
-      const [left, right] = [carry(e.left), carry(e.right)];
+      const left = carry(e.left);
+      const right = carry(e.right);
       return left && right && joined(left, right, e.op === "+" ? 1 : -1);
     }
     if (e.op === "*")

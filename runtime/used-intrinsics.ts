@@ -92,7 +92,8 @@ export function wordsOf(source: string): readonly string[] {
 
 /** A header with these words, and what they are made of in turn. */
 export function headerOf({ types, functions, macros }: Intrinsics, words: readonly string[]): string {
-  const [taken, defined] = [new Set<DeclaredFunction>(), new Map<string, string>()];
+  const taken = new Set<DeclaredFunction>();
+  const defined = new Map<string, string>();
   const left = [...words];
   const seen = new Set(left);
   const use = (text: string): void => {

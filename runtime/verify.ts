@@ -167,7 +167,9 @@ export function unverifiable(name: string, steps: number): UsageError {
  * Whether wrong results would show, as {@link tellsApart} says of the largest tolerance of any element.
  */
 function tells(expected: Values, tolerance: Float64Array): boolean {
-  let [least, most, widest] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
+  let least = Number.POSITIVE_INFINITY;
+  let most = Number.NEGATIVE_INFINITY;
+  let widest = 0;
   for (let i = 0; i < expected.length; i++) {
     const [value = 0, slack = 0] = [expected[i], tolerance[i]];
     if (!Number.isFinite(value)) return false;
@@ -345,7 +347,8 @@ async function drawEpilogueInputs(
   const spread = Math.sqrt(sums.reduce((total, x) => total + (x / sums.length) * x, 0)) || 1;
   const output = outputOf(epilogue).dtype;
   const aim = isInteger(output) ? (rangeOf(output)[1] - rangeOf(output)[0]) / 2 : spread;
-  const [factors, divisors] = [tensorsBeside("*", epilogue), tensorsBeside("/", epilogue)];
+  const factors = tensorsBeside("*", epilogue);
+  const divisors = tensorsBeside("/", epilogue);
   const ratio = isInteger(output) ? aim / spread : 1;
   const value = (tensor: Tensor): number => {
     const [min, max] = rangeOf(tensor.dtype);

@@ -98,8 +98,10 @@ export function* arrayCandidates(
   const arrays = refersToItself(computation)
     ? recurrentSpace(computation, options)
     : yield* arraySpaceOf(computation, {
-        ...{ vectors: registersOf(intrinsic), hasDots: intrinsics.some((i) => i.isa === DOT_FEATURE) },
-        ...{ ...options, ...(every ? {} : { mixed: 2 }) },
+        vectors: registersOf(intrinsic),
+        hasDots: intrinsics.some((i) => i.isa === DOT_FEATURE),
+        ...options,
+        ...(every ? {} : { mixed: 2 }),
       });
   if ("rule" in arrays) return arrays;
   return searched(arrays, intrinsic, every);

@@ -65,7 +65,8 @@ export function compareBest(
   const now = bestOf(trustImported ? after : after.filter(({ provenance }) => provenance === "here"));
   const keys = [...new Set([...old.keys(), ...now.keys()])];
   const findings = keys.flatMap((key): Finding[] => {
-    const [a, b] = [old.get(key), now.get(key)];
+    const a = old.get(key);
+    const b = now.get(key);
     const one = a ?? b;
     if (!one) return [];
     const change = changeOf(a, b);
@@ -117,7 +118,8 @@ function isBetter(a: TrialRecord, b: TrialRecord): boolean {
 
 function changeOf(a: TrialRecord | undefined, b: TrialRecord | undefined): Finding["change"] {
   if (a?.measurement.status !== "ok" || b?.measurement.status !== "ok") return undefined;
-  const [x, y] = [a.measurement, b.measurement];
+  const x = a.measurement;
+  const y = b.measurement;
   return {
     ratio: y.median / x.median,
     interval: [y.interval[0] / x.interval[1], y.interval[1] / x.interval[0]],

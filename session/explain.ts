@@ -66,7 +66,8 @@ function modelled(
 ): { readonly mapping: Mapping; readonly prediction: Prediction | undefined; readonly costs: Costs | undefined } {
   if (isOnGpu(candidate)) {
     const choice = choiceOnGpu(computation, candidate, machine);
-    const [prediction, costs] = [predictOnGpu(choice, choice.machine), costsOnGpu(choice, choice.machine)];
+    const prediction = predictOnGpu(choice, choice.machine);
+    const costs = costsOnGpu(choice, choice.machine);
     return { mapping: choice.context.mapping, prediction, costs };
   }
   const mapping = mappingOf(computation, candidate);

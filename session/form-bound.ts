@@ -32,7 +32,9 @@ export async function expectedOfForm(
   const { step: own, steps } = step.insteadOf;
   const evaluate = evaluatorWith(options);
   // The transformed filters were rounded once.
-  let [roundings, epsilon, smallest] = [1, 0, 0];
+  let roundings = 1;
+  let epsilon = 0;
+  let smallest = 0;
   const sizes = new Map<Value, Float64Array>();
   let last: Float64Array = new Float64Array();
   for (const part of [...steps, step]) {

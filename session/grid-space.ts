@@ -59,7 +59,8 @@ export function* gridSessionSpace(
 ): Steps<SessionSpace | readonly Reason[]> {
   const limits = gridLimits(machine);
   const isThread = (i: Intrinsic): boolean => i.scope === "thread";
-  const [ofThreads, ofWarps] = [intrinsics.filter(isThread), intrinsics.filter((i) => !isThread(i))];
+  const ofThreads = intrinsics.filter(isThread);
+  const ofWarps = intrinsics.filter((i) => !isThread(i));
   const grid = yield* gridSpace(
     computation,
     ofWarps,
@@ -81,10 +82,8 @@ export function* gridSessionSpace(
   );
   if (expected.length === 0) return [grid, threads].flatMap((space) => ("ranked" in space ? [] : space));
   const most = SPREAD * Math.min(...expected);
-  const [warpsKept, threadsKept] = [
-    "ranked" in grid && (grid.ranked[0]?.expectedSeconds ?? 0) <= most ? grid : undefined,
-    "ranked" in threads && (threads.ranked[0]?.expectedSeconds ?? 0) <= most ? threads : undefined,
-  ];
+  const warpsKept = "ranked" in grid && (grid.ranked[0]?.expectedSeconds ?? 0) <= most ? grid : undefined;
+  const threadsKept = "ranked" in threads && (threads.ranked[0]?.expectedSeconds ?? 0) <= most ? threads : undefined;
   const choiceOf = (candidate: Candidate): GpuChoice => {
     if (candidate.kind === "grid" && warpsKept)
       return { kind: "grid", context: warpsKept.contextOf(candidate), schedule: candidate.schedule };
@@ -136,7 +135,8 @@ function carriedIn(
   machine: Target,
 ): ScheduledCandidate | undefined {
   if (candidate.kind === undefined) return undefined;
-  const [mapping, limits] = [attempt(() => mappingOf(computation, candidate)), gridLimits(machine)];
+  const mapping = attempt(() => mappingOf(computation, candidate));
+  const limits = gridLimits(machine);
   if (!mapping) return undefined;
   if (candidate.kind === "grid")
     return grid && carriedTo(grid, gridContext(mapping, limits), candidate, (c, s) => predictGrid(c, s, machine));

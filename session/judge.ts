@@ -101,7 +101,11 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
       const workload = { computation, parameters, name };
       const now = recordClock(db);
       const run = beginRun(db, {
-        ...{ workload, environment, seed, budget: { trials: count }, started: now() },
+        workload,
+        environment,
+        seed,
+        budget: { trials: count },
+        started: now(),
         options: { strategy: "model", threads, offered: offered.map((i) => i.name), emulated: emulator.name },
       });
       const judged: JudgedKernel[] = [];
@@ -117,7 +121,10 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
           const { candidate, prediction, measurement } = verdict;
           const intrinsic = intrinsicNamed(candidate.intrinsic);
           const id = recordTrial(db, {
-            ...{ workload, environment, run, conditions: { threads, cache: "warm" } },
+            workload,
+            environment,
+            run,
+            conditions: { threads, cache: "warm" },
             ...(intrinsic && { intrinsic }),
             trial: { candidate, prediction, measurement, at: now() },
           });
@@ -134,7 +141,9 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
       endRun(db, run, { status: signal?.aborted ? "interrupted" : "done", ended: now() });
       const isLate = deadline.isLate() && judged.length < count;
       return {
-        ...{ judged, database: db.path, emulator: emulator.name },
+        judged,
+        database: db.path,
+        emulator: emulator.name,
         ...(isLate && (judged.length > 0 ? { late: true } : { unanswered: { limit: deadline.answers.limit } })),
       };
     } finally {

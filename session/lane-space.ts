@@ -178,7 +178,8 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     computation.time ? lowerSteps(computation, schedule) : lowerLanes(computation, schedule),
     { lines: notes },
     {
-      ...{ streaming: schedule.streaming, vectors: x86Vectors(registersOf(intrinsic)) },
+      streaming: schedule.streaming,
+      vectors: x86Vectors(registersOf(intrinsic)),
       ...(onWarps && computation.time && residentOf(computation, schedule)),
       ...(onWarps && schedule.warps !== undefined && { warps: schedule.warps }),
       ...(isPromised && { multiplyAdd: intrinsic.mnemonic }),

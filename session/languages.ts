@@ -112,6 +112,7 @@ function meaningOf({ computation, operands }: Intrinsic): string {
 }
 
 function computesTheSame(a: Intrinsic, b: Intrinsic): boolean {
-  const [left, right] = [extentsOf(a.computation), extentsOf(b.computation)];
+  const left = extentsOf(a.computation);
+  const right = extentsOf(b.computation);
   return meaningOf(a) === meaningOf(b) && Object.keys(left).every((axis) => left[axis] === right[axis]);
 }

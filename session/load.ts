@@ -52,8 +52,13 @@ export interface LoadOptions extends BindOptions, Consent, CoreOptions {
 }
 
 const OPTIONS = {
-  ...{ database: true, cache: true, compiler: true, trustImported: true, implementation: true },
-  ...{ cores: true, onWait: true },
+  database: true,
+  cache: true,
+  compiler: true,
+  trustImported: true,
+  implementation: true,
+  cores: true,
+  onWait: true,
 } as const;
 
 /**
@@ -140,7 +145,8 @@ function loadableOf(subject: EmitSubject): Loadable {
 
 /** @throws UsageError when the tuned kernel is for another architecture than this process */
 function checkArchitecture(name: string, features: readonly string[] = []): void {
-  const [own, needed] = [process.arch === "arm64" ? "arm" : "x86", architectureOf(features)];
+  const own = process.arch === "arm64" ? "arm" : "x86";
+  const needed = architectureOf(features);
   if (needed !== undefined && needed !== own)
     throw new UsageError(`${name}: its tuned kernel is for ${needed === "arm" ? "AArch64" : "x86-64"} processors`, {
       hint: "build its package with CMake, which takes the portable code here",

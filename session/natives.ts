@@ -40,7 +40,10 @@ async function examined(subject: string, why: string, use: () => unknown): Promi
     if (!(error instanceof MachineFault)) throw error;
     const problem: Partial<EnvironmentProblem> = error instanceof EnvironmentError ? error.problem : {};
     return {
-      ...{ subject, status: "missing", why: problem.why ?? why, detail: problem.what ?? firstLine(error) },
+      subject,
+      status: "missing",
+      why: problem.why ?? why,
+      detail: problem.what ?? firstLine(error),
       remedy: problem.remedy ?? `npm rebuild ${subject}`,
     };
   }

@@ -97,7 +97,8 @@ export class Field {
       ...this.costs,
       secondsOf: (computation) => (this.stateOf(computation) === state ? least : this.costs.secondsOf(computation)),
     };
-    let [gain, steps] = [0, task.steps.length];
+    let gain = 0;
+    let steps = task.steps.length;
     for (const [, forms] of this.forms) {
       const own = forms.find((form) => form.some((step) => task.steps.includes(step)));
       if (!own) continue;
@@ -120,7 +121,8 @@ export class Field {
    */
   private leastSecondsOf({ computation, multiplyAdds }: Task): number {
     const rates = [...this.states.values()].map(({ task, best }) => (best ? task.multiplyAdds / best : 0));
-    const [floor, most] = [this.floorOf(computation), Math.max(...rates)];
+    const floor = this.floorOf(computation);
+    const most = Math.max(...rates);
     if (most === 0 && floor > 0) return floor;
     return Math.max(floor, multiplyAdds / ((most || 1) * FASTER_YET));
   }

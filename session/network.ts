@@ -177,7 +177,10 @@ export function recordedKernel(
       kernel: kernelOfRecord(trial, { chained: true }),
       provenance: [`record    ${id}`, `made by   automap ${VERSION}`],
     },
-    ...{ id, seconds: trial.measurement.median, cache: trial.conditions.cache, place: placeOf(trial.candidate) },
+    id,
+    seconds: trial.measurement.median,
+    cache: trial.conditions.cache,
+    place: placeOf(trial.candidate),
   };
 }
 

@@ -112,6 +112,7 @@ export function chainInShape(chain: RowChain, shape: ChainShape, { chained = fal
       `schedule  ${pieces} times ${together} columns each   lanes ${lanes}   warps of a row ${columnWarps}, of rows ${rowWarps}`,
       `made by   automap ${VERSION}`,
     ],
-    ...{ chained, several },
+    chained,
+    several,
   });
 }

@@ -291,7 +291,8 @@ class Witness {
     this.gone = number;
     const recorded = known ? undefined : this.byKey.get(key);
     if (!recorded) return;
-    const [was, is] = [recorded.prediction?.seconds, prediction?.seconds];
+    const was = recorded.prediction?.seconds;
+    const is = prediction?.seconds;
     if (was === is || this.divergence) return;
     const said = (seconds: number | undefined): string => (seconds === undefined ? "nothing" : `${seconds} s`);
     this.divergence = {

@@ -65,7 +65,13 @@ export function rooflineOf(
     );
   });
   return {
-    ...{ environment, of, source, peaks, bandwidths, rates, points },
+    environment,
+    of,
+    source,
+    peaks,
+    bandwidths,
+    rates,
+    points,
     contradicted: contradicted(trials.filter((t) => winners.has(t.id))),
   };
 }

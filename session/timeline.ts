@@ -38,7 +38,8 @@ export function timelineOf(now: () => number): Timeline {
   const begun = now();
   const bars: Bar[] = [];
   let since = begun;
-  let [round, doing]: [number, TimelinePart | undefined] = [0, undefined];
+  let round = 0;
+  let doing: TimelinePart | undefined;
   /** Ends the bar of the activity that lasted until now. */
   const end = (name: TimelinePart | undefined, args: Bar["args"] = {}): void => {
     const at = now();

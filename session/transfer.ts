@@ -116,7 +116,8 @@ function nearestOf(db: Database, sought: Sought): readonly Computation[] {
   const others = new Map<string, { readonly other: Computation; readonly distance: number }>();
   for (const { workload } of trustedRecords(db, sought, { threads, top: 1 })) {
     const other = computationOf(workload);
-    const [key, distance] = [computationKey(other), distanceBetween(computation, other)];
+    const key = computationKey(other);
+    const distance = distanceBetween(computation, other);
     if (key !== computationKey(computation) && distance !== undefined) others.set(key, { other, distance });
   }
   return [...others.values()]
@@ -225,7 +226,8 @@ export function transferredTo(
       const candidate = one.seconds <= SLOWER * least ? space.carried?.(one.candidate, one.mapping) : undefined;
       const predicted = candidate && space.predict(candidate)?.seconds;
       if (!candidate || predicted === undefined) continue;
-      const [key, seconds] = [candidateKey(candidate), (predicted * ratioOf(one)) / middle];
+      const key = candidateKey(candidate);
+      const seconds = (predicted * ratioOf(one)) / middle;
       // The nearest record of a schedule counts.
       if (!expected.has(key)) expected.set(key, { id: one.trial.id, candidate, seconds });
     }
@@ -255,7 +257,8 @@ export function seededBy(space: SessionSpace, candidates: readonly ScheduledCand
 
 /** Distance between sizes, in doublings summed over all axes; undefined when the axes or the types of inputs differ. */
 function distanceBetween(a: Computation, b: Computation): number | undefined {
-  const [own, other] = [extentsOf(a), extentsOf(b)];
+  const own = extentsOf(a);
+  const other = extentsOf(b);
   const names = Object.keys(own);
   if (names.length !== Object.keys(other).length || !names.every((name) => Object.hasOwn(other, name)))
     return undefined;

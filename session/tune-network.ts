@@ -210,7 +210,10 @@ async function tuneOn(
   });
   const used = field.inUse();
   return states.map((state) => ({
-    ...{ task: state.task, searched: state.searched, beaten: state.beaten, seconds: state.best },
+    task: state.task,
+    searched: state.searched,
+    beaten: state.beaten,
+    seconds: state.best,
     used: used.has(state),
     ...(state.failed !== undefined && { failed: state.failed }),
   }));
@@ -322,7 +325,10 @@ async function share(
     {
       within: seconds,
       ...(trials !== undefined && { trials, finals: false }),
-      ...{ threads, transfer, cache, ...(trustImported && { trustImported }) },
+      threads,
+      transfer,
+      cache,
+      ...(trustImported && { trustImported }),
       // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
       // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
       kinds: "mappings",

@@ -210,8 +210,14 @@ async function tuneAt(
   try {
     const started = Date.now();
     const untried = (status: "interrupted" | "time-spent") => ({
-      ...{ status, computation: subject.computation, best: undefined, trials: [], failed: {} },
-      ...{ seconds: (Date.now() - started) / 1000, waitedSeconds: place.waited(), database: db.path },
+      status,
+      computation: subject.computation,
+      best: undefined,
+      trials: [],
+      failed: {},
+      seconds: (Date.now() - started) / 1000,
+      waitedSeconds: place.waited(),
+      database: db.path,
     });
     const preparing = prepare(db, place, subject, options, kept);
     if (!(await isDoneBefore(preparing, options.signal))) return untried("interrupted");
@@ -278,7 +284,8 @@ async function prepare(
   const drawnInTime = isDoneBefore(drawing, answers.late);
   drawnInTime.catch(() => undefined);
   phase("enumerating");
-  const [wanted, transfer] = [{ calibration, machine: target, threads, seed, kinds, keeps }, options.transfer === true];
+  const wanted = { calibration, machine: target, threads, seed, kinds, keeps };
+  const transfer = options.transfer === true;
   const { value: found, cut } = known?.found
     ? { value: known.found, cut: undefined }
     : await enumerated(chooseSpace(computation, offered, wanted), started, options);
@@ -344,7 +351,10 @@ async function searchPrepared(
   if (!strategy) throw new Error("internal: no strategies");
   const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
   const recorded = replayOptions(prepared, {
-    ...{ strategy, machine, earlyStop: options.earlyStop ?? true, cache: cacheOf(options) },
+    strategy,
+    machine,
+    earlyStop: options.earlyStop ?? true,
+    cache: cacheOf(options),
   });
   const run = beginRun(db, { workload, environment, seed, options: recorded, budget, started: now() });
   const stop = options.signal ?? new AbortController().signal;

@@ -169,7 +169,8 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
         announce(`kernels are checked by ${kept} inputs, ${why}`);
       }
       // Kernels compiled for the next measurement, and the signal that stops them.
-      let [compiling, ended] = [new Map<Kernel, Promise<unknown>>(), new AbortController()];
+      let compiling = new Map<Kernel, Promise<unknown>>();
+      let ended = new AbortController();
       const compile = (kernel: Kernel, signal: AbortSignal): Promise<unknown> => {
         const compiled = compiling.get(kernel) ?? runner.compile(kernel, signal);
         compiling.set(kernel, compiled);
@@ -238,7 +239,8 @@ async function* raceUntil(
   until: Until | undefined,
 ): AsyncGenerator<Measurement, void> {
   if (!until) return yield* runner.race(kernels, reference, timing);
-  const [stop, time] = [following(until.stop, PATIENCE_MS), following(until.time, PATIENCE_MS)];
+  const stop = following(until.stop, PATIENCE_MS);
+  const time = following(until.time, PATIENCE_MS);
   const late = new AbortController();
   // A search without a result waits for its first one, whatever the time.
   let isAnswered = !until.needsOne;

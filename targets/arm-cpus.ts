@@ -75,22 +75,22 @@ const NEOVERSE_N1_CORE: Core = {
   window: cited(128, "LLVM, AArch64SchedNeoverseN1.td: MicroOpBufferSize"),
   caches: [
     {
-      ...{ name: "l3", ...cited(32 * MIB, "AWS, Graviton2: 32 MB of system level cache") },
-      ...{ read: assumed(8, "a quarter of the second level"), write: assumed(8, "a quarter of the second level") },
+      name: "l3",
+      ...cited(32 * MIB, "AWS, Graviton2: 32 MB of system level cache"),
+      read: assumed(8, "a quarter of the second level"),
+      write: assumed(8, "a quarter of the second level"),
     },
     {
-      ...{ name: "l2", ...cited(1 * MIB, `${N1_MANUAL}: 256 KB to 1 MB; Graviton2 has 1 MB`) },
-      ...{
-        read: cited(32, `${N1_PLATFORM}: 32 bytes a cycle each way`),
-        write: cited(32, `${N1_PLATFORM}: 32 bytes a cycle each way`),
-      },
+      name: "l2",
+      ...cited(1 * MIB, `${N1_MANUAL}: 256 KB to 1 MB; Graviton2 has 1 MB`),
+      read: cited(32, `${N1_PLATFORM}: 32 bytes a cycle each way`),
+      write: cited(32, `${N1_PLATFORM}: 32 bytes a cycle each way`),
     },
     {
-      ...{ name: "l1", ...cited(64 * KIB, `${N1_MANUAL}: 64 KB of data cache`) },
-      ...{
-        read: cited(32, `${N1_GUIDE}: two loads of 16 bytes`),
-        write: cited(16, `${N1_GUIDE}: one store of 16 bytes`),
-      },
+      name: "l1",
+      ...cited(64 * KIB, `${N1_MANUAL}: 64 KB of data cache`),
+      read: cited(32, `${N1_GUIDE}: two loads of 16 bytes`),
+      write: cited(16, `${N1_GUIDE}: one store of 16 bytes`),
     },
   ],
   dram: assumed(12e9, "what one core of a server with eight channels gets; the chip has 204.8e9"),
@@ -117,19 +117,22 @@ const NEOVERSE_V1_CORE: Core = {
   window: cited(256, "LLVM, AArch64SchedNeoverseV1.td: MicroOpBufferSize"),
   caches: [
     {
-      ...{ name: "l3", ...cited(32 * MIB, "AWS, Graviton3: 32 MB of system level cache") },
-      ...{ read: assumed(8, "a quarter of the second level"), write: assumed(8, "a quarter of the second level") },
+      name: "l3",
+      ...cited(32 * MIB, "AWS, Graviton3: 32 MB of system level cache"),
+      read: assumed(8, "a quarter of the second level"),
+      write: assumed(8, "a quarter of the second level"),
     },
     {
-      ...{ name: "l2", ...cited(1 * MIB, `${V1_MANUAL}: 512 KB or 1 MB; Graviton3 has 1 MB`) },
-      ...{ read: assumed(32, "as Neoverse N1"), write: assumed(32, "as Neoverse N1") },
+      name: "l2",
+      ...cited(1 * MIB, `${V1_MANUAL}: 512 KB or 1 MB; Graviton3 has 1 MB`),
+      read: assumed(32, "as Neoverse N1"),
+      write: assumed(32, "as Neoverse N1"),
     },
     {
-      ...{ name: "l1", ...cited(64 * KIB, `${V1_MANUAL}: 64 KB of data cache`) },
-      ...{
-        read: cited(48, `${V1_GUIDE}: three loads of 16 bytes`),
-        write: cited(32, `${V1_GUIDE}: two stores of 16 bytes`),
-      },
+      name: "l1",
+      ...cited(64 * KIB, `${V1_MANUAL}: 64 KB of data cache`),
+      read: cited(48, `${V1_GUIDE}: three loads of 16 bytes`),
+      write: cited(32, `${V1_GUIDE}: two stores of 16 bytes`),
     },
   ],
   dram: assumed(15e9, "what one core of a server with eight channels gets; the chip has 307.2e9"),
@@ -156,23 +159,27 @@ const APPLE_M1_CORE: Core = {
   window: cited(600, "AnandTech, Apple Announces The Apple Silicon M1: a reorder buffer of about 630 instructions"),
   caches: [
     {
-      ...{ name: "l2", ...cited(12 * MIB, "Apple, M1: 12 MB of L2 shared by four P-cores") },
-      ...{ read: assumed(32, "half a line of 64 bytes a cycle"), write: assumed(16, "half of what is read") },
+      name: "l2",
+      ...cited(12 * MIB, "Apple, M1: 12 MB of L2 shared by four P-cores"),
+      read: assumed(32, "half a line of 64 bytes a cycle"),
+      write: assumed(16, "half of what is read"),
     },
     {
-      ...{ name: "l1", ...cited(128 * KIB, "Apple, M1: 128 KB of data cache") },
-      ...{
-        read: cited(48, `${M1_RESEARCH}: three loads of 16 bytes`),
-        write: cited(32, `${M1_RESEARCH}: two stores of 16 bytes`),
-      },
+      name: "l1",
+      ...cited(128 * KIB, "Apple, M1: 128 KB of data cache"),
+      read: cited(48, `${M1_RESEARCH}: three loads of 16 bytes`),
+      write: cited(32, `${M1_RESEARCH}: two stores of 16 bytes`),
     },
   ],
   dram: cited(58e9, "AnandTech, The 2020 Mac Mini Unleashed: 58 GB/s read by one core"),
 };
 
 const perCycle = ({ value, source }: Figure, direction: "read" | "write"): Bandwidth => ({
-  ...{ value, source, direction },
-  ...{ per: "cycle", of: "core" },
+  value,
+  source,
+  direction,
+  per: "cycle",
+  of: "core",
 });
 
 function memoriesOf({ caches, dram }: Core): Memory[] {
@@ -181,12 +188,18 @@ function memoriesOf({ caches, dram }: Core): Memory[] {
   );
   return [
     {
-      ...{ name: "dram", kind: "addressed", at: "socket", bandwidth: both },
+      name: "dram",
+      kind: "addressed",
+      at: "socket",
+      bandwidth: both,
       pageBytes: { value: 4096, source: "the small pages of AArch64, as most systems have them" },
     },
     ...caches.map(
       ({ name, value, source, read, write }): Memory => ({
-        ...{ name, kind: "cache", at: name === "l3" ? "socket" : "core", bytes: { value, source } },
+        name,
+        kind: "cache",
+        at: name === "l3" ? "socket" : "core",
+        bytes: { value, source },
         bandwidth: [perCycle(read, "read"), perCycle(write, "write")],
       }),
     ),
@@ -252,20 +265,18 @@ function ratesOf({ forward, pipes }: Core): Rate[] {
       feature: "asimddp",
     },
     {
-      ...{
-        family: "mixed-dot",
-        unit: "dot",
-        latencyCycles: chain(
-          dot,
-          "k",
-          [
-            [4, 2],
-            [16, 5],
-          ],
-          source,
-        ),
-        feature: "asimddp",
-      },
+      family: "mixed-dot",
+      unit: "dot",
+      latencyCycles: chain(
+        dot,
+        "k",
+        [
+          [4, 2],
+          [16, 5],
+        ],
+        source,
+      ),
+      feature: "asimddp",
       share: assumed(
         0.6,
         "of seven instructions four are products of the sum, and what depends on one factor alone is shared by a block",
@@ -319,7 +330,10 @@ function targetOfCore(core: Core): Target {
   const { name, summary, isa, clockHz, cores, width, window } = core;
   const barrier = REFERENCE_CPU.levels[0].barrier;
   return {
-    ...{ name, summary, isa, clockHz },
+    name,
+    summary,
+    isa,
+    clockHz,
     compilerFlags: compilerFlags(isa),
     levels: [
       { name: "socket", units: 1, synchronises: true, barrier: { cycles: borrowed(barrier).cycles } },

@@ -149,13 +149,15 @@ export function recordOf({ name, isa, clockHz, levels, memories }: Target): Mach
     return units;
   };
   const found = memories.map(({ name: memory, count = 1, bytes }) => ({
-    ...{ name: memory, units: inside(count) },
+    name: memory,
+    units: inside(count),
     ...(bytes && { bytes: bytes.value }),
   }));
   const processors = levels.find((l) => l.name === "core")?.units ?? 1;
   const source = clockHz?.source ?? memories.find((m) => m.bytes)?.bytes?.source ?? FOUND;
   return {
-    ...{ name, isa },
+    name,
+    isa,
     ...(clockHz && { clockHz: clockHz.value }),
     levels: [...found, { name: "registers", units: inside(processors) }],
     source,

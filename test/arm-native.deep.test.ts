@@ -54,7 +54,8 @@ const CACHES = [
   parseCache("3", "Unified", "32768K\n", "0-1"),
 ].filter((cache) => cache !== undefined);
 const machine = (cpuinfo: string, sveBytes?: number) => targetOf(machineFrom(parseCpuInfo(cpuinfo, sveBytes), CACHES));
-const [N1, V1] = [machine(GRAVITON2), machine(GRAVITON3, 32)];
+const N1 = machine(GRAVITON2);
+const V1 = machine(GRAVITON3, 32);
 
 const conv2d = instantiate(operatorNamed("conv2d"), {
   parameters: { c: 8, k: 16, h: 6, w: 6, r: 3, s: 3, pad: 1 },

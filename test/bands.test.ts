@@ -102,10 +102,14 @@ describe("a filter of one channel as a product with bands", () => {
   it("equals the equation, whatever its filter, borders and size, and writes each element once", () => {
     const random = seededRandom(14);
     for (let i = 0; i < inFull(2000, 15); i++) {
-      const [r, s] = [randomInteger(random, 1, 20), randomInteger(random, 1, 20)];
+      const r = randomInteger(random, 1, 20);
+      const s = randomInteger(random, 1, 20);
       const shape = {
-        ...{ r, s, pad: randomInteger(random, 0, Math.min(r, s)) },
-        ...{ h: randomInteger(random, 1, 36), w: randomInteger(random, 8, 70) },
+        r,
+        s,
+        pad: randomInteger(random, 0, Math.min(r, s)),
+        h: randomInteger(random, 1, 36),
+        w: randomInteger(random, 8, 70),
       };
       const types = (["f16", "f16->f32", "tf32->f32"] as const)[i % 3] ?? "f16";
       const stated = filter(shape, types);
@@ -126,8 +130,16 @@ describe("a filter of one channel as a product with bands", () => {
 });
 
 const schedule = (m: number, n: number, k: number, more: Partial<GridSchedule> = {}): GridSchedule => ({
-  ...{ tile: { m, n, k }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "padded", transfer: "async" },
-  ...{ gather: "a", order: 1, fragments: "inline", store: "direct", ...more },
+  tile: { m, n, k },
+  warps: { m: 1, n: 1 },
+  stage: 2,
+  swizzle: "padded",
+  transfer: "async",
+  gather: "a",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
+  ...more,
 });
 
 const MAPPED = "m <- p,q,p_in,q_run; n <- q_in; k <- r,s";

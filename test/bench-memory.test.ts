@@ -8,7 +8,8 @@ import { openGraph } from "../session/network.ts";
 const programOf = (batch: number) => openGraph((MODELS["resnet18"] as (typeof MODELS)[string])({ batch })).program; // a network of the table
 
 it("counts weights once for each copy, whatever the batch, and values between steps by the batch", () => {
-  const [one, sixteen] = [memoryNeeded(programOf(1)), memoryNeeded(programOf(16))];
+  const one = memoryNeeded(programOf(1));
+  const sixteen = memoryNeeded(programOf(16));
   // 11.7 M weights, and 56 x 56 x 64 values of f32 before and after the largest steps.
   expect(one).toBeGreaterThan(8 * 4 * 11.6e6);
   expect(sixteen - one).toBeGreaterThan(15 * 2 * 4 * 56 * 56 * 64);

@@ -96,7 +96,9 @@ describe("a script of bench/", () => {
         if (!WORDS.test(option)) continue;
         const { status, stderr } = run(`--${option}`, "no-such-word");
         expect({ option, refused: status !== null && status !== 0, trace: /^ {4}at /m.test(stderr) }).toEqual({
-          ...{ option, refused: true, trace: false },
+          option,
+          refused: true,
+          trace: false,
         });
       }
       rmSync(folder, { recursive: true });

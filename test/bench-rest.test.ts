@@ -5,7 +5,9 @@ import { atRest } from "../bench/rest.ts";
 
 /** A process whose threads use the given milliseconds of processors in each window, and how long it was waited for. */
 function processThatUses(windows: readonly number[]) {
-  let [window, used, waited] = [0, 0, 0];
+  let window = 0;
+  let used = 0;
+  let waited = 0;
   const wait = async (milliseconds: number): Promise<void> => {
     used += windows[Math.min(window++, windows.length - 1)] ?? 0;
     waited += milliseconds;

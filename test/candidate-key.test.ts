@@ -27,8 +27,17 @@ const lanes: LaneCandidate = {
   kind: "lanes",
   intrinsic: "avx512.fma.f32",
   schedule: {
-    ...{ dataflow: "FBS-load", lanes: 16, rows: 1, vectors: 2, rolled: [], weights: "registers" },
-    ...{ streaming: false, prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+    dataflow: "FBS-load",
+    lanes: 16,
+    rows: 1,
+    vectors: 2,
+    rolled: [],
+    weights: "registers",
+    streaming: false,
+    prefetchBytes: 0,
+    borders: "peeled",
+    strip: 0,
+    threads: 1,
   },
 };
 const said: readonly (readonly [string, Candidate, Candidate])[] = [

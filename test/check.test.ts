@@ -77,7 +77,8 @@ describe("automap check", () => {
   });
 
   it("reads the allowed share as per cent or as a number", async () => {
-    const [before, after] = [database(took(100, 0.001)), database(took(108, 0.001))];
+    const before = database(took(100, 0.001));
+    const after = database(took(108, 0.001));
     expect((await check(before, after, "--max-regression", "10%")).code).toBe(0);
     expect((await check(before, after, "--max-regression", "0.1")).code).toBe(0);
     expect((await check(before, after, "--max-regression", "5 %")).code).toBe(5);

@@ -49,7 +49,8 @@ describe("the automap command as a process", () => {
   it("says that stdout takes no more, whatever the command prints", () => {
     for (const words of ["map conv2d --intrinsic wmma.m16n16k16.f32.f16 --json", "--help"])
       expect(shell(`$AUTOMAP ${words} > /dev/full`)).toEqual({
-        ...{ code: 6, out: "" },
+        code: 6,
+        out: "",
         err: "automap: cannot write to stdout: the disk is full\n  free some space, or name a place on another disk\n",
       });
   });

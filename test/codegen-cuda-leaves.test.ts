@@ -457,7 +457,11 @@ describe("a kernel", () => {
     });
     const far: Expr = binary("*", number(2), axis("tile"));
     const store: Statement = {
-      ...{ kind: "copy", axes: [{ name: "n", extent: 64 }], width: 1, transfer: "plain", group: "block" },
+      kind: "copy",
+      axes: [{ name: "n", extent: 64 }],
+      width: 1,
+      transfer: "plain",
+      group: "block",
       equation: { target: access("out", [far, axis("n")]), op: "=", value: number(0) },
     };
     expect(lines([store], { computation })).toMatchInlineSnapshot(`

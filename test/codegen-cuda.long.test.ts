@@ -110,7 +110,8 @@ describe("a matrix product by every matrix instruction of a warp", () => {
     const cases = MATRIX.flatMap((intrinsic, i): Case[] => {
       const { m = 0, n = 0, k = 0 } = extentsOf(intrinsic.computation);
       const sum = operandOf(intrinsic, "c").dtype;
-      const [as, bs] = [fetchesOf(intrinsic, "a"), fetchesOf(intrinsic, "b")];
+      const as = fetchesOf(intrinsic, "a");
+      const bs = fetchesOf(intrinsic, "b");
       const ways = Array.from({ length: Math.max(as.length, bs.length) }, (_, way) => way);
       // Every instruction and every way in a short run, not every pair.
       return inFull(ways, [i % ways.length]).map((way): Case => {

@@ -109,7 +109,9 @@ describe("kernels, compiled and run, equal their equations", () => {
     const computation = typed("conv2d", on, { c: 8, k: 32, h: 6, w: 13, r: 3, s: 3 }, "NCHW");
     const mapping = mappingOf(computation, on, "n <- k   k <- c");
     const schedule = {
-      ...{ order: ["n", "k", "p", "q", "r", "s", "c"], block: { k: 2, q }, threads: 1 },
+      order: ["n", "k", "p", "q", "r", "s", "c"],
+      block: { k: 2, q },
+      threads: 1,
       placement: { a: "padded", b: "tiled" } as const,
     };
     const kernel = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);

@@ -39,7 +39,11 @@ describe("a command to paste", () => {
 
   it("may be a part, such as options", () => {
     expect(wordsOf(`automap network show m ${quotedWords(["--dim", `${EVIL}=1`])}`)).toEqual([
-      ...["network", "show", "m", "--dim", `${EVIL}=1`],
+      "network",
+      "show",
+      "m",
+      "--dim",
+      `${EVIL}=1`,
     ]);
   });
 

@@ -71,7 +71,8 @@ describe("companion blocks, which zero the elements outside a triangle or a band
   it("leave no element unwritten, whatever the band, the blocks and the order of loops", () => {
     const random = seededRandom(3);
     for (let n = inFull(200, 12); n > 0; n--) {
-      const [low, high] = [randomInteger(random, 1, 40), randomInteger(random, 0, 40)];
+      const low = randomInteger(random, 1, 40);
+      const high = randomInteger(random, 0, 40);
       const where = pick(random, [`i - j < ${low} and j - i < ${high}`, "j <= i", `j <= i and i - j < ${low}`]);
       const computation = product(
         where,

@@ -35,7 +35,9 @@ function convolution(q: number): Kernel {
   const mapping = valid.find((m) => printMatching(m.matching) === "n <- k   k <- c");
   if (!mapping) throw new Error("no mapping");
   const schedule = {
-    ...{ order: ["n", "k", "p", "q", "r", "s", "c"], block: { k: 2, q }, threads: 1 },
+    order: ["n", "k", "p", "q", "r", "s", "c"],
+    block: { k: 2, q },
+    threads: 1,
     placement: { a: "padded", b: "tiled" } as const,
   };
   return generate({ intrinsic: intrinsic.name, matching: mapping.matching, operands: {}, schedule }, mapping);
@@ -65,7 +67,8 @@ describe.skipIf(process.arch !== "x64")("a kernel compiled apart", () => {
       );
     };
     const whole = await functions(kernel.source);
-    const [main, copies] = [await functions(apart.main), await functions(unit)];
+    const main = await functions(apart.main);
+    const copies = await functions(unit);
     expect([...whole.keys()].sort()).toEqual([...main.keys(), ...copies.keys()].sort());
     expect([...copies.keys()]).toEqual(["phase_0"]);
     expect([...main.values()].join("\n").match(/vpdpbusd/g)?.length).toBeGreaterThanOrEqual(6);

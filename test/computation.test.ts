@@ -28,7 +28,13 @@ describe("a computation", () => {
   it("tells kept axes from summed ones, in the order they appear", () => {
     const { axes } = defineComputation(conv);
     expect(axes.map((a) => `${a.name}:${a.extent} ${a.kind}`)).toEqual([
-      ...["n:1 spatial", "k:4 spatial", "p:3 spatial", "q:3 spatial", "c:2 reduce", "r:3 reduce", "s:3 reduce"],
+      "n:1 spatial",
+      "k:4 spatial",
+      "p:3 spatial",
+      "q:3 spatial",
+      "c:2 reduce",
+      "r:3 reduce",
+      "s:3 reduce",
     ]);
     expect(pointCount(defineComputation(conv))).toBe(4 * 9 * 2 * 9);
   });
@@ -341,12 +347,10 @@ describe("an index", () => {
 
   it("runs over a box with the last axis fastest", () => {
     expect([...pointsOf(["i", "j"], { i: 2, j: 2 })]).toEqual([
-      ...[
-        { i: 0, j: 0 },
-        { i: 0, j: 1 },
-        { i: 1, j: 0 },
-        { i: 1, j: 1 },
-      ],
+      { i: 0, j: 0 },
+      { i: 0, j: 1 },
+      { i: 1, j: 0 },
+      { i: 1, j: 1 },
     ]);
     expect([...pointsOf([], {})]).toEqual([{}]);
     expect([...pointsOf(["i"], { i: 0 })]).toEqual([]);

@@ -35,7 +35,8 @@ describe("--constant", () => {
       const { prepare, body } = lowerSchedule(mapping, schedule);
       return { prepare: prepare.length, body: body.length };
     };
-    const [plain, constant] = [packed(read([])), packed(read(["w"]))];
+    const plain = packed(read([]));
+    const constant = packed(read(["w"]));
     expect(plain.prepare).toBe(0);
     expect(constant.prepare).toBeGreaterThan(0);
     expect(constant.body).toBeLessThan(plain.body);

@@ -61,17 +61,13 @@ describe("a kernel's text beside its code", () => {
     const code = countedCode(kernel, [functionIn(RECORDED)]);
     if ("uncounted" in code) throw new Error(code.uncounted);
     expect(code.loops.map(({ executions, products }) => [executions, products])).toEqual([
-      ...[
-        [1, 0],
-        [1, 0],
-        [3, 2],
-        [3, 1],
-      ], // 3 steps of k; of the 21 columns, 16 in two tiles and the others in one
-      ...[
-        [1, 0],
-        [3, 2],
-        [3, 1],
-      ],
+      [1, 0],
+      [1, 0],
+      [3, 2],
+      [3, 1], // 3 steps of k; of the 21 columns, 16 in two tiles and the others in one
+      [1, 0],
+      [3, 2],
+      [3, 1],
     ]);
     expect(mainLoop(code)).toMatchObject({ instructions: 74, sends: 18, products: 2 });
   });
@@ -105,7 +101,11 @@ describe("the model with counted instructions", () => {
     const sums = { accumulators: 3, summedSteps: 4, issues: 12 };
     // Of 24 products the thread issues 12, so it runs half of each loop.
     expect(countedCycles({ registers: 128, loops: [around, inside] }, { ...known, ...sums })).toEqual({
-      ...{ chain: 4 * 20, frontEnd: 4 * 117, arithmetic: 4 * 117, sends: 2 * (24 + 4 * 26), around: 300 },
+      chain: 4 * 20,
+      frontEnd: 4 * 117,
+      arithmetic: 4 * 117,
+      sends: 2 * (24 + 4 * 26),
+      around: 300,
       hasOthers: true,
     });
     const slow = { ...known, ...sums, issueCycles: 50 };
@@ -164,7 +164,8 @@ describe("a ranking by counted instructions", () => {
     };
     const padded = found.filter(isPadded).length;
     expect([padded > 3, padded < 27]).toEqual([true, true]);
-    const [whenSlow, otherwise] = [await compiledOf(isPadded), await compiledOf((e) => !isPadded(e))];
+    const whenSlow = await compiledOf(isPadded);
+    const otherwise = await compiledOf((e) => !isPadded(e));
     expect(whenSlow.filter(isPadded).length).toBeLessThan(otherwise.filter(isPadded).length);
   });
 
@@ -184,7 +185,9 @@ const drawn = ({ instructions, sends, products, loops }: IsaLoop): string[] => [
 /** Code of a kernel's text that keeps its loops, with so many instructions for each product. */
 function built({ opencl }: Kernel, perProduct: number): IntelBuild {
   const codeOf = ({ issues, loops }: PrintedIssues): IsaLoop => ({
-    ...{ instructions: 10 + issues * perProduct, sends: issues, products: issues },
+    instructions: 10 + issues * perProduct,
+    sends: issues,
+    products: issues,
     loops: loops.map(codeOf),
   });
   const all = ({ products, loops }: IsaLoop): number => products + loops.map(all).reduce((a, b) => a + b, 0);

@@ -89,7 +89,8 @@ it("the digits of a number, each behind the other, are joined to the number agai
     ({ kind: "binary", op, left, right: { kind: "number", value: n } }) as const;
   const sum = (left: Parameters<typeof joinedDigits>[0], right: Parameters<typeof joinedDigits>[0]) =>
     ({ kind: "binary", op: "+", left, right }) as const;
-  const [high, low] = [over("/", i, 56), over("%", i, 56)];
+  const high = over("/", i, 56);
+  const low = over("%", i, 56);
   expect(at(sum({ kind: "binary", op: "*", left: high, right: { kind: "number", value: 56 } }, low))).toEqual(i);
   // The rows of a spread dimension lie closer in the output than the digits.
   const spread = sum({ kind: "binary", op: "*", left: high, right: { kind: "number", value: 54 } }, low);

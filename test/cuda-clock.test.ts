@@ -43,7 +43,10 @@ extern "C" int automap_launch(void*, void* const* tensors, cudaStream_t stream) 
 }`;
   const argument = { dtype: "s32", elements: 8 } as const;
   return {
-    ...{ language: "cuda", source: sourceOf(source), features: [], promises: undefined },
+    language: "cuda",
+    source: sourceOf(source),
+    features: [],
+    promises: undefined,
     arguments: [
       { ...argument, tensor: "y", role: "output" },
       { ...argument, tensor: "x", role: "input" },
@@ -53,7 +56,8 @@ extern "C" int automap_launch(void*, void* const* tensors, cudaStream_t stream) 
 
 const before = process.env["LD_LIBRARY_PATH"];
 beforeAll(() => {
-  const [source, library] = [join(workdir, "nvml.c"), join(workdir, "libnvidia-ml.so.1")];
+  const source = join(workdir, "nvml.c");
+  const library = join(workdir, "libnvidia-ml.so.1");
   writeFileSync(
     source,
     `static int asked;

@@ -99,7 +99,8 @@ function startWriter(path: string, count: number, first: number): Writer {
 function start(...words: readonly string[]): Writer {
   const [script = "", ...rest] = words;
   const child = spawn(process.execPath, [shop.path(script), ...rest]);
-  let [said, errors] = ["", ""];
+  let said = "";
+  let errors = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     said += text;
   });

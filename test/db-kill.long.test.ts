@@ -71,7 +71,8 @@ interface Searching {
 
 function startSearch(path: string, seed: number): Searching {
   const child = spawn(process.execPath, [shop.path("search.js"), path, String(seed)]);
-  let [said, errors] = ["", ""];
+  let said = "";
+  let errors = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     said += text;
   });

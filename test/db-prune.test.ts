@@ -92,11 +92,9 @@ describe("pruning", () => {
 
   it("keeps runs without trials that the filter does not select", () => {
     const [before] = runs();
-    const [old, young, other] = [
-      idleRun(3),
-      idleRun(7),
-      idleRun(3.5e12, { workload: workloadNamed("matmul", { m: 9 }) }),
-    ];
+    const old = idleRun(3);
+    const young = idleRun(7);
+    const other = idleRun(3.5e12, { workload: workloadNamed("matmul", { m: 9 }) });
     const nothing = { trials: 0, runs: 0, workloads: 0, environments: 0 };
     for (const filter of [
       { until: 3 },

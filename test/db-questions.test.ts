@@ -24,7 +24,8 @@ beforeAll(() => {
     runs.push(run.slice(0, 12));
     return run;
   };
-  const [first, second] = [begin(1), begin(2)];
+  const first = begin(1);
+  const second = begin(2);
   const tried = (microseconds: number, block: number, at: number) => ({
     trial: trial(measured(microseconds), at, candidate(block)),
   });

@@ -349,7 +349,11 @@ describe("best", () => {
 describe("the views for people", () => {
   it("count the trials of a search, group failures, and sum up each instruction", () => {
     const run = beginRun(db, {
-      ...{ workload: CONV, environment: MACHINE, seed: 7, budget: { trials: 9 }, started: 1_700_000_000_000 },
+      workload: CONV,
+      environment: MACHINE,
+      seed: 7,
+      budget: { trials: 9 },
+      started: 1_700_000_000_000,
       options: { strategy: "genetic", threads: 1 },
     });
     const record = (measurement: Measurement, at: number): string =>
@@ -367,21 +371,39 @@ describe("the views for people", () => {
       ),
     ).toEqual([
       {
-        ...{ id: run, status: "done", started: "2023-11-14 22:13:20", seconds: 12.5, operator: "conv2d" },
-        ...{ strategy: "genetic", seed: 7, trials: 5, failed: 2, us: 50 },
+        id: run,
+        status: "done",
+        started: "2023-11-14 22:13:20",
+        seconds: 12.5,
+        operator: "conv2d",
+        strategy: "genetic",
+        seed: 7,
+        trials: 5,
+        failed: 2,
+        us: 50,
       },
     ]);
     expect(row("SELECT status, operator, intrinsic, trials, id, log FROM failures")).toEqual([
       {
-        ...{ status: "wrong", operator: "conv2d", intrinsic: vnni().name, trials: 2 },
-        ...{ id: latest, log: "off by two" },
+        status: "wrong",
+        operator: "conv2d",
+        intrinsic: vnni().name,
+        trials: 2,
+        id: latest,
+        log: "off by two",
       },
     ]);
     const gops = (2 * 64 * 64 * 56 * 56 * 9) / 50e-6 / 1e9;
     const [instruction] = row("SELECT * FROM instructions") as { gops: number }[]; // rows of that view
     expect(instruction).toMatchObject({
-      ...{ intrinsic: vnni().name, target: "native", cpu: "Testium 9000", threads: 1 },
-      ...{ computations: 1, trials: 5, measured: 2, failed: 2 },
+      intrinsic: vnni().name,
+      target: "native",
+      cpu: "Testium 9000",
+      threads: 1,
+      computations: 1,
+      trials: 5,
+      measured: 2,
+      failed: 2,
     });
     expect(instruction?.gops).toBeCloseTo(gops, 6);
   });

@@ -105,7 +105,9 @@ function onCores(): Subject {
   const isOwn = (c: Candidate): c is MappedCandidate => c.kind === undefined;
   const only = (c: Candidate): MappedCandidate => (isOwn(c) ? c : fail());
   return {
-    ...{ workload, intrinsic, space: widened(space, isOwn) },
+    workload,
+    intrinsic,
+    space: widened(space, isOwn),
     traits: (c) =>
       createTerms(space.mappingOf(only(c)), modelTarget(nativeTarget()))(only(c).schedule)?.traits ?? fail(),
     refused: (c) => scheduleProblem(space.mappingOf(only(c)), { ...only(c).schedule, ...SEVEN }),
@@ -122,7 +124,9 @@ function onBlocks(): Subject {
   const isOwn = (c: Candidate): c is GridCandidate => c.kind === "grid";
   const only = (c: Candidate): GridCandidate => (isOwn(c) ? c : fail());
   return {
-    ...{ workload, intrinsic, space: widened(space, isOwn) },
+    workload,
+    intrinsic,
+    space: widened(space, isOwn),
     traits: (c) => gridCosts(space.contextOf(only(c)), only(c).schedule, target)?.traits ?? fail(),
     refused: (c) => problemIn(GRID, space.contextOf(only(c)), { ...only(c).schedule, ...SEVEN }),
   };
@@ -173,7 +177,10 @@ describe.each([
     const db = openDatabase(shop.path("a.db"));
     const record = (candidate: Candidate): string =>
       recordTrial(db, {
-        ...{ workload, environment: MACHINE, intrinsic, conditions: WARM },
+        workload,
+        environment: MACHINE,
+        intrinsic,
+        conditions: WARM,
         trial: trial(measured(5000), 1_700_000_000_000, candidate),
       });
     for (const candidate of drawn) record(candidate);

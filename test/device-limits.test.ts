@@ -27,7 +27,10 @@ function copied(blocks: number) {
   });
   const body = ["out[16*block+lane] = x[16*block+lane]", "out[16*block] += x[16*block+lane]"].map(scalar);
   const nest: LoopNest = {
-    ...{ scratch: [], registers: [], vectors: [], prepare: [] },
+    scratch: [],
+    registers: [],
+    vectors: [],
+    prepare: [],
     body: [loop("block", blocks, [loop("lane", 16, body, "lanes")], "parallel")],
   };
   return { computation, nest };
@@ -41,7 +44,8 @@ describe("a design on lanes", () => {
         const { computation, nest } = copied(blocks);
         return generateLanes(language, computation, nest, { lines: [] }).source;
       };
-      const [small, large] = [text(2 ** 27 - 1), text(2 ** 27)];
+      const small = text(2 ** 27 - 1);
+      const large = text(2 ** 27);
       for (const name of ["part", "lane", "step", "block"]) {
         expect(small, name).toMatch(new RegExp(`\\bint ${name} =`));
         expect(large, name).toMatch(new RegExp(`\\blong ${name} =`));

@@ -169,7 +169,8 @@ describe("a reference that is kept in files", () => {
         drawnReference(computation, 1, { compiler, workdir, folder, least: 0, ...(sets && { sets }) }),
       (sets?: readonly SetName[]) => referenceFor(computation, 1, { compiler, workdir, ...(sets && { sets }) }),
     ]) {
-      const [all, one] = [await draw(), await draw(["random"])];
+      const all = await draw();
+      const one = await draw(["random"]);
       expect(one?.sets.map(({ name }) => name)).toEqual(["random"]);
       expect(one?.sets[0]?.inputs).toEqual(all?.sets[1]?.inputs);
     }
@@ -177,11 +178,9 @@ describe("a reference that is kept in files", () => {
 
   it("is kept in memory instead where an index is read from a tensor", async () => {
     const computation = defineComputation({
-      ...{
-        equation: "y[i] = table[clamp(x[i])]",
-        extents: { i: 64 },
-        tensors: { x: "s32", y: "s32", table: { dtype: "s32", shape: [9] } },
-      },
+      equation: "y[i] = table[clamp(x[i])]",
+      extents: { i: 64 },
+      tensors: { x: "s32", y: "s32", table: { dtype: "s32", shape: [9] } },
     });
     expect(await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 })).toBeUndefined();
   });

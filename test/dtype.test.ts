@@ -97,7 +97,8 @@ describe("f16", () => {
   it("rounds to nearest even half way between each pair of neighbours", () => {
     const wrong: number[] = [];
     for (let bits = 0; bits < 0x7bff; bits++) {
-      const [low, high] = [decodeHalf(bits), decodeHalf(bits + 1)];
+      const low = decodeHalf(bits);
+      const high = decodeHalf(bits + 1);
       const middle = (low + high) / 2;
       const even = bits % 2 === 0 ? low : high;
       const below = middle * (1 - 2 ** -52);
@@ -235,8 +236,17 @@ describe("every element type", () => {
   it("has the number of bytes in its name", () => {
     const bytes = Object.fromEntries(DTYPES.map((d: DType) => [d, bytesOf(d)]));
     expect(bytes).toEqual({
-      ...{ u8: 1, s8: 1, u16: 2, s16: 2, u32: 4, s32: 4 },
-      ...{ f16: 2, bf16: 2, tf32: 4, f32: 4, f64: 8 },
+      u8: 1,
+      s8: 1,
+      u16: 2,
+      s16: 2,
+      u32: 4,
+      s32: 4,
+      f16: 2,
+      bf16: 2,
+      tf32: 4,
+      f32: 4,
+      f64: 8,
     });
   });
 
@@ -248,10 +258,13 @@ describe("every element type", () => {
 describe("roundHalfEven", () => {
   it("sends ties to the even neighbour and keeps the sign of zero", () => {
     expect([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999999999999994, -0.3, -0].map(roundHalfEven)).toEqual([
-      ...[0, 2, 2, -0, -2, -2, 0, -0, -0],
+      0, 2, 2, -0, -2, -2, 0, -0, -0,
     ]);
     expect([2 ** 52 + 1, -1e300, Number.NEGATIVE_INFINITY, Number.NaN].map(roundHalfEven)).toEqual([
-      ...[2 ** 52 + 1, -1e300, Number.NEGATIVE_INFINITY, Number.NaN],
+      2 ** 52 + 1,
+      -1e300,
+      Number.NEGATIVE_INFINITY,
+      Number.NaN,
     ]);
   });
 });

@@ -51,7 +51,8 @@ function counted(computation: Computation): { readonly apart: boolean; readonly 
 describe("the elements that a computation writes", () => {
   for (const [computation, found] of CASES)
     it(`${printEquation(computation.equation)} of ${dims(computation)}: ${found}`, () => {
-      const [apart, all] = [writesApart(computation), writesAll(computation)];
+      const apart = writesApart(computation);
+      const all = writesAll(computation);
       expect(apart ? `each element once, ${all ? "all of them" : "some not"}` : "several points an element").toBe(
         found,
       );

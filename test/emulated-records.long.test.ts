@@ -29,12 +29,15 @@ describe("--emulate", () => {
   it.each(WAYS)(
     "keeps kernels of %s for %s in %s as emulated, never among the best",
     async (dtype, machine, language, file, word) => {
-      const [database, to] = [join(scratch, `${machine}.db`), join(scratch, file)];
+      const database = join(scratch, `${machine}.db`);
+      const to = join(scratch, file);
       const words = ["--dtype", dtype, "--target", machine, "--language", language, "--emulate", "--trials", "1"];
       const ran = await commandLine([...MATMUL, ...words, "--db", database, "--to", to, "--json"]);
       expect(ran, ran.err).toMatchObject({ code: 0 });
       expect(JSON.parse(ran.out)).toMatchObject({
-        ...{ measured: false, target: machine, emulator: expect.stringContaining(`emulation of ${language}`) },
+        measured: false,
+        target: machine,
+        emulator: expect.stringContaining(`emulation of ${language}`),
         candidates: [{ status: "emulated" }],
       });
       expect(readFileSync(to, "utf8")).toContain(word);

@@ -35,7 +35,9 @@ function product(before: string): Kernel {
   const argument = (tensor: string, role: "output" | "input") =>
     ({ tensor, role, dtype: "f32", elements: 16 }) as const;
   return {
-    ...{ language: "c++", features: [], promises: undefined },
+    language: "c++",
+    features: [],
+    promises: undefined,
     arguments: [argument("out", "output"), argument("a", "input"), argument("b", "input")],
     source: sourceOf(`
 extern "C" unsigned long automap_workspace_bytes(void) { return 0; }

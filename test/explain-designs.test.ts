@@ -63,7 +63,10 @@ describe("explain of a record of a design on lanes", () => {
       recordTrial(
         to,
         newTrial(1, {
-          ...{ workload, intrinsic, environment: MACHINE, conditions },
+          workload,
+          intrinsic,
+          environment: MACHINE,
+          conditions,
           trial: trial(measured(microseconds), undefined, {
             ...tried,
             schedule: { ...tried.schedule, threads: conditions.threads },

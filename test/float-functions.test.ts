@@ -18,7 +18,8 @@ import { tuneComputation } from "../session/tune.ts";
 let compiler: Compiler;
 let runner: Runner;
 beforeAll(async () => {
-  const [found, made] = [await findCompiler(), await createRunner({ threads: 1 })];
+  const found = await findCompiler();
+  const made = await createRunner({ threads: 1 });
   if (found.status === "environment" || made.status === "environment") throw new Error("no compiler");
   [compiler, runner] = [found, made.runner];
 });
@@ -77,10 +78,8 @@ describe("functions of floats", () => {
       const draw = () =>
         Float64Array.from({ length: 50 }, () => Math.fround(4 * random() - 2)).map((v) => Math.round(v * 64) / 64);
       const inputs = { x: draw(), w: draw() };
-      const [expected, compiled] = [
-        interpret(computation, inputs),
-        await interpretCompiled(computation, inputs, { compiler, workdir: cacheFolder("runtime") }),
-      ];
+      const expected = interpret(computation, inputs);
+      const compiled = await interpretCompiled(computation, inputs, { compiler, workdir: cacheFolder("runtime") });
       const room = { f32: 1e-5, f64: 1e-13, f16: 0.1 }[dtype];
       for (const [i, value] of expected.entries())
         expect(Math.abs((compiled[i] ?? Number.NaN) - value)).toBeLessThanOrEqual(room * (1 + Math.abs(value)));

@@ -73,8 +73,15 @@ function forged(): string[] {
     line["at"] = Number(line["at"]) + 1e9;
     if (number++ % 2 === 0)
       Object.assign(line, {
-        ...{ status: "wrong", log: "forged", instructions: null, comparison: null, place: null },
-        ...{ samples: null, median: null, low: null, high: null },
+        status: "wrong",
+        log: "forged",
+        instructions: null,
+        comparison: null,
+        place: null,
+        samples: null,
+        median: null,
+        low: null,
+        high: null,
       });
     else {
       for (const column of ["median", "low", "high"]) line[column] = Number(line[column]) / 2;

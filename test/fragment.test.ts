@@ -38,8 +38,14 @@ describe("a lane's elements", () => {
       "t/4+8 2*(t%4)+1",
     ]);
     expect(held("mma.m16n8k16.f32.f16", "a")).toEqual([
-      ...["t/4 2*(t%4)", "t/4 2*(t%4)+1", "t/4+8 2*(t%4)", "t/4+8 2*(t%4)+1"],
-      ...["t/4 2*(t%4)+8", "t/4 2*(t%4)+9", "t/4+8 2*(t%4)+8", "t/4+8 2*(t%4)+9"],
+      "t/4 2*(t%4)",
+      "t/4 2*(t%4)+1",
+      "t/4+8 2*(t%4)",
+      "t/4+8 2*(t%4)+1",
+      "t/4 2*(t%4)+8",
+      "t/4 2*(t%4)+9",
+      "t/4+8 2*(t%4)+8",
+      "t/4+8 2*(t%4)+9",
     ]);
     expect(held("mma.m16n8k16.f32.f16", "b")).toEqual([
       "2*(t%4) t/4",
@@ -49,8 +55,14 @@ describe("a lane's elements", () => {
     ]);
     expect(held("mma.m16n8k8.f32.tf32", "a")).toEqual(["t/4 t%4", "t/4+8 t%4", "t/4 t%4+4", "t/4+8 t%4+4"]);
     expect(held("mma.m16n8k32.s32.u8s8", "b")).toEqual([
-      ...["4*(t%4) t/4", "4*(t%4)+1 t/4", "4*(t%4)+2 t/4", "4*(t%4)+3 t/4"],
-      ...["4*(t%4)+16 t/4", "4*(t%4)+17 t/4", "4*(t%4)+18 t/4", "4*(t%4)+19 t/4"],
+      "4*(t%4) t/4",
+      "4*(t%4)+1 t/4",
+      "4*(t%4)+2 t/4",
+      "4*(t%4)+3 t/4",
+      "4*(t%4)+16 t/4",
+      "4*(t%4)+17 t/4",
+      "4*(t%4)+18 t/4",
+      "4*(t%4)+19 t/4",
     ]);
   });
 
@@ -76,16 +88,14 @@ describe("a lane's elements", () => {
     const wmma = row("wmma.m16n16k16.f32.f16");
     expect(() => heldElements(wmma, operandOf(wmma, "a"))).toThrow("which lane holds what of wmma.m16n16k16.f32.f16.a");
     const odd = defineIntrinsic({
-      ...{
-        name: "odd",
-        family: "odd",
-        isa: "sm_80",
-        language: "cuda",
-        scope: "warp",
-        summary: "",
-        source: "",
-        emit: "",
-      },
+      name: "odd",
+      family: "odd",
+      isa: "sm_80",
+      language: "cuda",
+      scope: "warp",
+      summary: "",
+      source: "",
+      emit: "",
       compute: "c[l] = a[l]",
       extents: { l: 32 },
       operands: { c: { dtype: "f32", storage: "frag[l]" }, a: { dtype: "f32", storage: "frag[(l + 1)%32]" } },

@@ -13,7 +13,8 @@ import { loopsKernel } from "../session/plain-loops.ts";
 let runner: Runner;
 let compiler: Compiler;
 beforeAll(async () => {
-  const [found, made] = [await findCompiler(), await createRunner({ threads: 1 })];
+  const found = await findCompiler();
+  const made = await createRunner({ threads: 1 });
   if (found.status === "environment" || made.status === "environment") throw new Error("no compiler");
   [compiler, runner] = [found, made.runner];
 });

@@ -27,7 +27,8 @@ function compiled(
   text: string,
   flags: readonly string[] = [],
 ): { readonly file: string; readonly log: string } {
-  const [source, file] = [join(folder, `${name}.cpp`), join(folder, name)];
+  const source = join(folder, `${name}.cpp`);
+  const file = join(folder, name);
   writeFileSync(source, `#include <cstdint>\n#include <cstring>\n${HELPERS}\n${text}`);
   const log = join(folder, `${name}.log`);
   execFileSync("g++", [...CODE, ...flags, "-pthread", `-fopt-info-vec-optimized=${log}`, "-o", file, source]);

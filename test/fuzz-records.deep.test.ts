@@ -63,7 +63,12 @@ const ARRAY: ArrayCandidate = {
   intrinsic: "avx512.fma.f32",
   schedule: {
     transform: { loops: ["p", "r"], allocation: [1, 1], schedule: [[0, 1]] },
-    ...{ lanes: 16, tile: { p: 12 }, beside: { p: 2 }, inputs: "loaded", streaming: false, threads: 1 },
+    lanes: 16,
+    tile: { p: 12 },
+    beside: { p: 2 },
+    inputs: "loaded",
+    streaming: false,
+    threads: 1,
   },
 };
 

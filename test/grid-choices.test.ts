@@ -13,8 +13,14 @@ const larger = defineComputation({
 });
 
 const schedule: GridSchedule = {
-  ...{ tile: { m: 16, n: 8, k: 16 }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "padded", transfer: "plain" },
-  ...{ order: 1, fragments: "inline", store: "direct" },
+  tile: { m: 16, n: 8, k: 16 },
+  warps: { m: 1, n: 1 },
+  stage: 2,
+  swizzle: "padded",
+  transfer: "plain",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
 };
 
 describe("the larger of two elements as a factor", () => {

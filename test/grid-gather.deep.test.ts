@@ -30,8 +30,16 @@ import {
 } from "./support/grid-kernels.ts";
 
 const schedule = (m: number, n: number, k: number, more: Partial<GridSchedule> = {}): GridSchedule => ({
-  ...{ tile: { m, n, k }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "padded", transfer: "async" },
-  ...{ gather: "a", order: 1, fragments: "inline", store: "direct", ...more },
+  tile: { m, n, k },
+  warps: { m: 1, n: 1 },
+  stage: 2,
+  swizzle: "padded",
+  transfer: "async",
+  gather: "a",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
+  ...more,
 });
 
 interface Subject {
@@ -47,7 +55,9 @@ const convolution = (
   how: GridSchedule,
   instruction?: string,
 ): Subject => ({
-  ...{ computation: convolutionF16(name, parameters, layout === "last"), mapping, schedule: how },
+  computation: convolutionF16(name, parameters, layout === "last"),
+  mapping,
+  schedule: how,
   ...(instruction !== undefined && { instruction }),
 });
 
@@ -97,7 +107,10 @@ const CASES: Readonly<Record<string, Subject>> = {
   ),
   "words of tf32": {
     computation: suiteComputation({
-      ...{ op: "c2d", layout: "last", dtype: "tf32", params: { ...FIRST, dilation: 1, groups: 1 } },
+      op: "c2d",
+      layout: "last",
+      dtype: "tf32",
+      params: { ...FIRST, dilation: 1, groups: 1 },
     }),
     mapping: "m <- k; n <- p,q; k <- s,c",
     schedule: schedule(16, 8, 8, { gather: "b", stage: 3 }),

@@ -47,7 +47,8 @@ function contextsOf(computation: Computation, names: readonly string[]): GridCon
 
 const product = (m: number, n: number, k: number, types = "f16"): Computation =>
   instantiate(operatorNamed("matmul"), {
-    ...{ parameters: { m, n, k }, types: parseDataTypes(types) },
+    parameters: { m, n, k },
+    types: parseDataTypes(types),
     ...(types === "f16" && { epilogue: "c[m,n] = f16(out[m,n])" }),
   });
 
@@ -59,8 +60,10 @@ const CASES: readonly (readonly [string, Computation, readonly string[]])[] = [
   [
     "conv2d f16 NHWC",
     instantiate(operatorNamed("conv2d"), {
-      ...{ parameters: { n: 1, c: 16, k: 64, h: 6, w: 6, r: 3, s: 3, pad: 1 }, types: parseDataTypes("f16") },
-      ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
+      parameters: { n: 1, c: 16, k: 64, h: 6, w: 6, r: 3, s: 3, pad: 1 },
+      types: parseDataTypes("f16"),
+      layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
+      epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))",
     }),
     ["wgmma.m64n32k16.f32.f16", "wgmma.m64n8k16.f32.f16"],
   ],
@@ -116,8 +119,14 @@ describe("a schedule of warpgroups", () => {
 
   const context = contextsOf(product(4096, 4096, 4096), ["wgmma.m64n256k16.f32.f16"])[0];
   const best: GridSchedule = {
-    ...{ tile: { m: 128, n: 256, k: 64 }, warps: { m: 2, n: 1 }, stage: 4, swizzle: "spans", transfer: "async" },
-    ...{ order: 8, fragments: "across", store: "quads" },
+    tile: { m: 128, n: 256, k: 64 },
+    warps: { m: 2, n: 1 },
+    stage: 4,
+    swizzle: "spans",
+    transfer: "async",
+    order: 8,
+    fragments: "across",
+    store: "quads",
   };
 
   it("prints as this program", () => {
@@ -210,8 +219,14 @@ describe.skipIf(findProgram("nvcc") === undefined)("a product of one step", () =
       const [context] = contextsOf(computation, ["wgmma.m64n32k16.f32.f16"]);
       if (!context) throw new Error("no context");
       const schedule: GridSchedule = {
-        ...{ tile: { m: 128, n: 64, k: 64 }, warps: { m: 1, n: 2 }, stage: 5, swizzle: "spans", transfer: "async" },
-        ...{ order: 1, fragments, store: "staged" },
+        tile: { m: 128, n: 64, k: 64 },
+        warps: { m: 1, n: 2 },
+        stage: 5,
+        swizzle: "spans",
+        transfer: "async",
+        order: 1,
+        fragments,
+        store: "staged",
       };
       const { source } = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
       const folder = mkdtempSync(join(tmpdir(), "automap-step-"));
@@ -233,8 +248,14 @@ describe("boxes that the copy engine brings", () => {
   const computation = product(136, 72, 200);
   const context = contextsOf(computation, ["wgmma.m64n64k16.f32.f16"])[0];
   const schedule: GridSchedule = {
-    ...{ tile: { m: 128, n: 128, k: 64 }, warps: { m: 2, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
-    ...{ order: 1, fragments: "across", store: "quads" },
+    tile: { m: 128, n: 128, k: 64 },
+    warps: { m: 2, n: 1 },
+    stage: 3,
+    swizzle: "spans",
+    transfer: "engine",
+    order: 1,
+    fragments: "across",
+    store: "quads",
   };
   const random = seededRandom(2);
   const inputs = smallIntegers(computation, random);

@@ -30,8 +30,14 @@ const context = gridContextOf(
   "m <- k; n <- n,p,q; k <- c",
 );
 const plain: GridSchedule = {
-  ...{ tile: { m: 64, n: 16, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
-  ...{ order: 1, fragments: "across", store: "direct" },
+  tile: { m: 64, n: 16, k: 64 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "engine",
+  order: 1,
+  fragments: "across",
+  store: "direct",
 };
 const COPIES: GridSchedule = { ...plain, repack: ["a", "b"] };
 /** Copies of inputs, products, sums of their parts. */
@@ -126,8 +132,15 @@ describe("kernels launched while the kernel ahead runs", () => {
       nvidiaTarget("a100"),
     );
     const schedule: GridSchedule = {
-      ...{ repack: ["a", "b"], tile: { m: 32, n: 16, k: 16 }, warps: { m: 2, n: 1 }, stage: 2, swizzle: "swizzled" },
-      ...{ transfer: "async", order: 1, fragments: "inline", store: "direct" },
+      repack: ["a", "b"],
+      tile: { m: 32, n: 16, k: 16 },
+      warps: { m: 2, n: 1 },
+      stage: 2,
+      swizzle: "swizzled",
+      transfer: "async",
+      order: 1,
+      fragments: "inline",
+      store: "direct",
     };
     expect(gridProblem(ampere, schedule)).toBeUndefined();
     expect(gridProblem(ampere, { ...schedule, launch: "early" })).toBe(

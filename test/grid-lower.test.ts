@@ -48,7 +48,8 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
   [
     "conv2d f16 NHWC",
     operator("conv2d", { n: 1, c: 16, k: 16, h: 5, w: 5 }, "f16", {
-      ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
+      layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
+      epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))",
     }),
   ],
   ["conv2d f16 NCHW", operator("conv2d", { n: 2, c: 8, k: 8, h: 4, w: 4 }, "f16")],
@@ -172,8 +173,14 @@ describe("a schedule of blocks and warps", () => {
     const context = mapping && gridContext(mapping, LIMITS);
     if (!context || typeof context === "string") throw new Error("no context");
     const fits: GridSchedule = {
-      ...{ tile: { m: 128, n: 128, k: 64 }, warps: { m: 2, n: 4 }, stage: 3, swizzle: "swizzled", transfer: "async" },
-      ...{ order: 1, fragments: "ahead", store: "direct" },
+      tile: { m: 128, n: 128, k: 64 },
+      warps: { m: 2, n: 4 },
+      stage: 3,
+      swizzle: "swizzled",
+      transfer: "async",
+      order: 1,
+      fragments: "ahead",
+      store: "direct",
     };
     const problem = (change: Partial<GridSchedule>): string | undefined => gridProblem(context, { ...fits, ...change });
     expect(problem({})).toBeUndefined();
@@ -195,8 +202,14 @@ describe("a schedule of blocks and warps", () => {
     const context = mapping && gridContext(mapping, LIMITS);
     if (!context || typeof context === "string") throw new Error("no context");
     const schedule: GridSchedule = {
-      ...{ tile: { m: 32, n: 64, k: 32 }, warps: { m: 1, n: 2 }, stage: 3, swizzle: "swizzled", transfer: "async" },
-      ...{ order: 2, fragments: "inline", store: "direct" },
+      tile: { m: 32, n: 64, k: 32 },
+      warps: { m: 1, n: 2 },
+      stage: 3,
+      swizzle: "swizzled",
+      transfer: "async",
+      order: 2,
+      fragments: "inline",
+      store: "direct",
     };
     expect(printNest(lowerGrid(context, schedule))).toMatchInlineSnapshot(`
       "shared a_ring: f16[stage 3, m 32, k 32] at stage*1024 + (m*32 + (8*(k/8 ^ m/2%4) + k%8))
@@ -249,8 +262,14 @@ describe("a schedule of blocks and warps", () => {
     const { rows, columns } = context;
     for (const fragments of ["inline", "across"] as const) {
       const schedule: GridSchedule = {
-        ...{ tile: { m: rows.extent, n: columns.extent, k: 16 }, warps: { m: 1, n: 1 }, stage: 4, swizzle: "padded" },
-        ...{ transfer: "async", order: 1, fragments: "inline", store: "direct" },
+        tile: { m: rows.extent, n: columns.extent, k: 16 },
+        warps: { m: 1, n: 1 },
+        stage: 4,
+        swizzle: "padded",
+        transfer: "async",
+        order: 1,
+        fragments: "inline",
+        store: "direct",
         ...(fragments === "across" && { tile: { m: rows.extent, n: columns.extent, k: 32 }, fragments }),
       };
       const kernel = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
@@ -261,7 +280,8 @@ describe("a schedule of blocks and warps", () => {
   it("stores staged results four at once along the output, reading them without bank conflicts", () => {
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const computation = operator("conv2d", { n: 1, c: 16, k: 16, h: 8, w: 8 }, "f16", {
-      ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])" },
+      layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
+      epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])",
     });
     const along = (matching: RegExp): readonly string[] => {
       const mapping =
@@ -270,8 +290,14 @@ describe("a schedule of blocks and warps", () => {
       const context = mapping && gridContext(mapping, LIMITS);
       if (!context || typeof context === "string") throw new Error("no context");
       const schedule: GridSchedule = {
-        ...{ tile: { m: 16, n: 32, k: 16 }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
-        ...{ order: 1, fragments: "inline", store: "staged" },
+        tile: { m: 16, n: 32, k: 16 },
+        warps: { m: 1, n: 1 },
+        stage: 2,
+        swizzle: "swizzled",
+        transfer: "async",
+        order: 1,
+        fragments: "inline",
+        store: "staged",
       };
       const lines = printNest(lowerGrid(context, schedule)).split("\n");
       return lines.flatMap((l) => /(shared results: .*|copy .* by warp)/.exec(l)?.[1] ?? []);

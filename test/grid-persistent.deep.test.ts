@@ -33,17 +33,27 @@ const HOPPER = nvidiaTarget("h100");
 
 const product = (m: number, n: number, k: number): Computation =>
   instantiate(operatorNamed("matmul"), {
-    ...{ parameters: { m, n, k }, types: parseDataTypes("f16"), epilogue: "c[m,n] = f16(out[m,n])" },
+    parameters: { m, n, k },
+    types: parseDataTypes("f16"),
+    epilogue: "c[m,n] = f16(out[m,n])",
   });
 const convolution = instantiate(operatorNamed("conv2d"), {
-  ...{ parameters: { n: 2, c: 16, k: 16, h: 8, w: 8, r: 3, s: 3, pad: 1 }, types: parseDataTypes("f16") },
-  ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
+  parameters: { n: 2, c: 16, k: 16, h: 8, w: 8, r: 3, s: 3, pad: 1 },
+  types: parseDataTypes("f16"),
+  layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
+  epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))",
 });
 
 const MATMUL = "m <- m; n <- n; k <- k";
 const BASE: GridSchedule = {
-  ...{ tile: { m: 64, n: 32, k: 32 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
-  ...{ order: 1, fragments: "across", store: "quads" },
+  tile: { m: 64, n: 32, k: 32 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "async",
+  order: 1,
+  fragments: "across",
+  store: "quads",
 };
 const wgmma = "wgmma.m64n32k16.f32.f16";
 const TALL = product(192, 64, 64);
@@ -153,8 +163,13 @@ describe("tiles that persistent blocks take in turn", () => {
     () => {
       const large = gridContextOf(product(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
       const schedule: GridSchedule = {
-        ...{ ...BASE, tile: { m: 128, n: 256, k: 64 }, warps: { m: 2, n: 1 }, stage: 4, order: 8 },
-        ...{ transfer: "engine", persistent: 132 },
+        ...BASE,
+        tile: { m: 128, n: 256, k: 64 },
+        warps: { m: 2, n: 1 },
+        stage: 4,
+        order: 8,
+        transfer: "engine",
+        persistent: 132,
       };
       return expectCompiled({ name: "4096 cubed", context: large, schedule });
     },

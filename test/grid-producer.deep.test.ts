@@ -32,12 +32,21 @@ const MATMUL = "m <- m; n <- n; k <- k";
 
 const product = (m: number, n: number, k: number): Computation =>
   instantiate(operatorNamed("matmul"), {
-    ...{ parameters: { m, n, k }, types: parseDataTypes("f16"), epilogue: "c[m,n] = f16(out[m,n])" },
+    parameters: { m, n, k },
+    types: parseDataTypes("f16"),
+    epilogue: "c[m,n] = f16(out[m,n])",
   });
 
 const BASE: GridSchedule = {
-  ...{ tile: { m: 128, n: 32, k: 32 }, warps: { m: 2, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
-  ...{ producer: "warp", order: 1, fragments: "across", store: "quads" },
+  tile: { m: 128, n: 32, k: 32 },
+  warps: { m: 2, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "engine",
+  producer: "warp",
+  order: 1,
+  fragments: "across",
+  store: "quads",
 };
 const wgmma = "wgmma.m64n32k16.f32.f16";
 const TALL = gridContextOf(product(384, 64, 160), wgmma, MATMUL);
@@ -47,7 +56,11 @@ const WINDOW = gridContextOf(
   "m <- k; n <- p,q; k <- c",
 );
 const TAPS: GridSchedule = {
-  ...{ ...BASE, tile: { m: 64, n: 32, k: 64 }, warps: { m: 1, n: 1 }, taps: "shifted", store: "direct" },
+  ...BASE,
+  tile: { m: 64, n: 32, k: 64 },
+  warps: { m: 1, n: 1 },
+  taps: "shifted",
+  store: "direct",
 };
 
 /** Three slices of a window through two places of it; parts of a sum; six tiles for four blocks. */

@@ -33,12 +33,26 @@ import {
 import { inFull } from "./support/slow.ts";
 
 const WGMMA: GridSchedule = {
-  ...{ repack: ["a", "b"], tile: { m: 64, n: 16, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans" },
-  ...{ transfer: "engine", order: 1, fragments: "across", store: "direct" },
+  repack: ["a", "b"],
+  tile: { m: 64, n: 16, k: 64 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "engine",
+  order: 1,
+  fragments: "across",
+  store: "direct",
 };
 const MMA: GridSchedule = {
-  ...{ repack: ["a", "b"], tile: { m: 32, n: 16, k: 16 }, warps: { m: 2, n: 1 }, stage: 2, swizzle: "swizzled" },
-  ...{ transfer: "async", order: 1, fragments: "inline", store: "direct" },
+  repack: ["a", "b"],
+  tile: { m: 32, n: 16, k: 16 },
+  warps: { m: 2, n: 1 },
+  stage: 2,
+  swizzle: "swizzled",
+  transfer: "async",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
 };
 const HOPPER = nvidiaTarget("h100");
 const wgmma = "wgmma.m64n16k16.f32.f16";
@@ -72,7 +86,9 @@ const CASES: readonly (readonly [Convolution, Record<string, number>, string, st
 
 const transposed = (parameters: Record<string, number>): Computation =>
   instantiate(operatorNamed("transposed-conv2d"), {
-    ...{ parameters, types: parseDataTypes("f16"), epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])" },
+    parameters,
+    types: parseDataTypes("f16"),
+    epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])",
   });
 
 /** The weights of a transposed convolution lie along their outputs; with a stride its images are read where it divides. */
@@ -89,11 +105,13 @@ const TRANSPOSED: readonly (readonly [Record<string, number>, GridSchedule])[] =
 
 const subjects = [
   ...CASES.map(([name, parameters, instruction, matching, schedule], i) => ({
-    ...{ name: `${i} ${name} ${JSON.stringify(parameters)}, ${matching}`, schedule },
+    name: `${i} ${name} ${JSON.stringify(parameters)}, ${matching}`,
+    schedule,
     context: gridContextOf(convolutionF16(name, parameters, false), instruction, matching),
   })),
   ...TRANSPOSED.map(([parameters, schedule]) => ({
-    ...{ name: `transposed-conv2d ${JSON.stringify(parameters)}`, schedule },
+    name: `transposed-conv2d ${JSON.stringify(parameters)}`,
+    schedule,
     context: gridContextOf(transposed(parameters), wgmma, "m <- k; n <- n,p,q; k <- c"),
   })),
 ];

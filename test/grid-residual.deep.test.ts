@@ -42,8 +42,14 @@ function product(beside: readonly number[]): Computation {
 }
 
 const SCHEDULE: GridSchedule = {
-  ...{ tile: { m: 64, n: 96, k: 32 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
-  ...{ order: 1, fragments: "across", store: "quads" },
+  tile: { m: 64, n: 96, k: 32 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "async",
+  order: 1,
+  fragments: "across",
+  store: "quads",
 };
 
 /** The kernel's text, and its results beside those of the equation. */

@@ -28,8 +28,11 @@ const CASES = [
   { operator: "matmul", parameters: { m: 40, n: 24, k: 48 }, types: "f16", epilogue: "c[m,n] = f16(out[m,n])" },
   { operator: "matmul", parameters: { m: 20, n: 16, k: 24 }, types: "tf32" },
   {
-    ...{ operator: "conv2d", parameters: { n: 1, c: 16, k: 16, h: 6, w: 6 }, types: "f16" },
-    ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
+    operator: "conv2d",
+    parameters: { n: 1, c: 16, k: 16, h: 6, w: 6 },
+    types: "f16",
+    layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
+    epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))",
   },
   { operator: "conv2d", parameters: { n: 1, c: 32, k: 16, h: 5, w: 5 }, types: "s8" },
   // The first layer of ResNet-18 and one that halves an image, shrunk.
@@ -66,7 +69,8 @@ describe("a kernel of blocks and warps", () => {
 describe("the space of a GPU", () => {
   it("promises schedules of which the best beats random ones", () => {
     const computation = instantiate(operatorNamed("matmul"), {
-      ...{ parameters: { m: 256, n: 256, k: 256 }, types: parseDataTypes("f16") },
+      parameters: { m: 256, n: 256, k: 256 },
+      types: parseDataTypes("f16"),
     });
     const space = finished(sessionSpace(computation, { machine, intrinsics: USABLE, threads: 1, seed: 1 }));
     if (!("kernelOf" in space)) throw new Error("nothing maps");
@@ -80,16 +84,26 @@ describe("the space of a GPU", () => {
 
 describe("a recorded schedule of blocks", () => {
   const computation = instantiate(operatorNamed("matmul"), {
-    ...{ parameters: { m: 64, n: 64, k: 64 }, types: parseDataTypes("f16") },
+    parameters: { m: 64, n: 64, k: 64 },
+    types: parseDataTypes("f16"),
   });
   const schedule: GridSchedule = {
-    ...{ tile: { m: 32, n: 32, k: 32 }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "plain" },
-    ...{ order: 1, fragments: "inline", store: "direct" },
+    tile: { m: 32, n: 32, k: 32 },
+    warps: { m: 1, n: 1 },
+    stage: 2,
+    swizzle: "swizzled",
+    transfer: "plain",
+    order: 1,
+    fragments: "inline",
+    store: "direct",
   };
   const problem = (change: Partial<GridSchedule>): string => {
     const candidate: GridCandidate = {
-      ...{ kind: "grid", intrinsic: "mma.m16n8k16.f32.f16", matching: { m: ["m"], n: ["n"], k: ["k"] } },
-      ...{ operands: { c: "out[m,n]", a: "a[m,k]", b: "b[k,n]" }, schedule: { ...schedule, ...change } },
+      kind: "grid",
+      intrinsic: "mma.m16n8k16.f32.f16",
+      matching: { m: ["m"], n: ["n"], k: ["k"] },
+      operands: { c: "out[m,n]", a: "a[m,k]", b: "b[k,n]" },
+      schedule: { ...schedule, ...change },
     };
     try {
       choiceOnGpu(computation, candidate);

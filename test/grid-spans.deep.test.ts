@@ -33,8 +33,15 @@ function pointwise(
     "m <- k; n <- p,q; k <- c",
   );
   const schedule: GridSchedule = {
-    ...{ tile: { m: 64, n: columns, k: 32 }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "spans", transfer: "engine" },
-    ...{ order: 1, fragments: "inline", store: "quads", ...more },
+    tile: { m: 64, n: columns, k: 32 },
+    warps: { m: 1, n: 1 },
+    stage: 2,
+    swizzle: "spans",
+    transfer: "engine",
+    order: 1,
+    fragments: "inline",
+    store: "quads",
+    ...more,
   };
   return { name: `${columns} columns of ${h} x ${w}, ${schedule.transfer}, ${schedule.store}`, context, schedule };
 }

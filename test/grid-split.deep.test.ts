@@ -36,21 +36,37 @@ const HOPPER = nvidiaTarget("h100");
 
 const product = (m: number, n: number, k: number): Computation =>
   instantiate(operatorNamed("matmul"), {
-    ...{ parameters: { m, n, k }, types: parseDataTypes("f16"), epilogue: "c[m,n] = f16(out[m,n])" },
+    parameters: { m, n, k },
+    types: parseDataTypes("f16"),
+    epilogue: "c[m,n] = f16(out[m,n])",
   });
 const convolution = (c: number, k: number, size: number): Computation =>
   instantiate(operatorNamed("conv2d"), {
-    ...{ parameters: { n: 1, c, k, h: size, w: size, r: 3, s: 3, pad: 1 }, types: parseDataTypes("f16") },
-    ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
+    parameters: { n: 1, c, k, h: size, w: size, r: 3, s: 3, pad: 1 },
+    types: parseDataTypes("f16"),
+    layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
+    epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))",
   });
 
 const MMA: GridSchedule = {
-  ...{ tile: { m: 32, n: 16, k: 16 }, warps: { m: 2, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
-  ...{ order: 1, fragments: "inline", store: "direct" },
+  tile: { m: 32, n: 16, k: 16 },
+  warps: { m: 2, n: 1 },
+  stage: 2,
+  swizzle: "swizzled",
+  transfer: "async",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
 };
 const WGMMA: GridSchedule = {
-  ...{ tile: { m: 64, n: 32, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
-  ...{ order: 1, fragments: "across", store: "direct" },
+  tile: { m: 64, n: 32, k: 64 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "async",
+  order: 1,
+  fragments: "across",
+  store: "direct",
 };
 /** 18 steps, of which two blocks take nine each. */
 const TAPS: GridSchedule = { ...WGMMA, fragments: "inline", split: { parts: 2, through: "cluster" } };
@@ -85,10 +101,8 @@ describe("a sum split among four blocks", () => {
     expect(predictGrid(context, schedule, HOPPER)?.seconds).toBeGreaterThan(0);
     const inputs = smallIntegers(computation);
     const nest = lowerGrid(context, schedule);
-    const [expected, got] = [
-      interpret(computation, inputs),
-      interpretNest(nest, computation, inputs, 1, ADVERSE_ORDERS[5]),
-    ];
+    const expected = interpret(computation, inputs);
+    const got = interpretNest(nest, computation, inputs, 1, ADVERSE_ORDERS[5]);
     expect([...got]).toEqual([...expected]);
   });
 
@@ -142,7 +156,9 @@ describe("partial sums of several blocks", () => {
       e.kind === "access" && e.tensor === "parts" ? { ...e, index: [next, ...e.index.slice(1)] } : e;
     const body = nest.body.map((s) =>
       rewriteStatement(s, {
-        ...{ index: (e) => e, element: (a) => a, arrival: (a) => a },
+        index: (e) => e,
+        element: (a) => a,
+        arrival: (a) => a,
         value: (e) => rewrite(e, pulled),
       }),
     );

@@ -28,8 +28,16 @@ const contextOf = (computation: Computation, mapping: string, instruction = "wgm
   gridContextOf(computation, instruction, mapping);
 
 const schedule = (m: number, n: number, more: Partial<GridSchedule> = {}): GridSchedule => ({
-  ...{ tile: { m, n, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
-  ...{ taps: "shifted", order: 1, fragments: "across", store: "direct", ...more },
+  tile: { m, n, k: 64 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "async",
+  taps: "shifted",
+  order: 1,
+  fragments: "across",
+  store: "direct",
+  ...more,
 });
 
 /** Borders on all sides and on none, tails, several images in a tile, dilation, one to three dimensions, both bindings. */
@@ -87,7 +95,9 @@ describe("taps that read windows of an input staged once", () => {
 
   it("are right on the emulated device", () => {
     const subjects = CASES.map(([name, parameters, mapping, how], i) => ({
-      ...{ name: `${name} ${i}`, context: contextOf(convolutionF16(name, parameters), mapping), schedule: how },
+      name: `${name} ${i}`,
+      context: contextOf(convolutionF16(name, parameters), mapping),
+      schedule: how,
     }));
     return expectRightEmulated(subjects);
   });
@@ -187,10 +197,12 @@ describe("a window", () => {
     const layer = { n: 1, c: 64, k: 64, h: 28, w: 28 };
     expect(sizes(layer, "m <- k; n <- p,q; k <- c", 64, 208)).toEqual({ rows: "w 28/29 h 7/9 n 1/1", tiles: 4 });
     expect(sizes({ ...layer, n: 16, h: 7, w: 7 }, "m <- n,p,q; n <- k; k <- c", 128, 64)).toEqual({
-      ...{ rows: "w 7/8 h 7/8 n 2/2", tiles: 8 },
+      rows: "w 7/8 h 7/8 n 2/2",
+      tiles: 8,
     });
     expect(sizes({ ...layer, h: 56, w: 56 }, "m <- k; n <- q; k <- c", 64, 56)).toEqual({
-      ...{ rows: "w 56/57 h 1/3 n 1/1", tiles: 1 },
+      rows: "w 56/57 h 1/3 n 1/1",
+      tiles: 1,
     });
   });
 
@@ -224,7 +236,9 @@ describe.skipIf(NVCC === undefined)("nvcc", () => {
       const layer = convolutionF16("conv2d", { n: 16, c: 128, k: 128, h: 28, w: 28 });
       const wide = contextOf(layer, "m <- k; n <- p,q; k <- c", "wgmma.m64n208k16.f32.f16");
       return expectCompiled({
-        ...{ name: transfer, context: wide, schedule: schedule(64, 208, { transfer, fragments, stage: 6 }) },
+        name: transfer,
+        context: wide,
+        schedule: schedule(64, 208, { transfer, fragments, stage: 6 }),
       });
     },
     120_000,

@@ -24,8 +24,14 @@ import {
 const INSTRUCTION = "wgmma.m64n16k16.f32.f16";
 
 const SCHEDULE: GridSchedule = {
-  ...{ tile: { m: 64, n: 16, k: 32 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
-  ...{ order: 1, fragments: "across", store: "direct" },
+  tile: { m: 64, n: 16, k: 32 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "engine",
+  order: 1,
+  fragments: "across",
+  store: "direct",
 };
 
 /** Sizes with borders, tails along every axis, and tiles that cross the ends of rows and images. */
@@ -66,7 +72,9 @@ describe("the copy engine, fetching tiles of a convolution,", () => {
 
   it("is right on the emulated device", () => {
     const subjects = CASES.map(([name, parameters, mapping], i) => ({
-      ...{ name: `${name} ${i}`, context: contextNamed(convolutionF16(name, parameters), mapping), schedule: SCHEDULE },
+      name: `${name} ${i}`,
+      context: contextNamed(convolutionF16(name, parameters), mapping),
+      schedule: SCHEDULE,
     }));
     const images = { name: "images", context: contextNamed(IMAGES, "m <- k; n <- p,q; k <- c"), schedule: SCHEDULE };
     return expectRightEmulated([...subjects, images]);
@@ -167,7 +175,8 @@ describe("a view that no descriptor of the copy engine expresses", () => {
         convolutionF16("conv2d", { n: 1, c: 64, k: 64, h: 56, w: 56, r: 1, ...more }, false),
         "m <- k; n <- q; k <- c",
       );
-    const [border, tap] = [layer({ s: 1, pad: 1 }), layer({ s: 3, pad: 0 })];
+    const border = layer({ s: 1, pad: 1 });
+    const tap = layer({ s: 3, pad: 0 });
     expect(border).toBe(
       "tiles of in begin at an offset of 2 bytes along w, and a copy engine begins at multiples of 16 bytes",
     );
@@ -188,7 +197,8 @@ describe.skipIf(NVCC === undefined)("nvcc", () => {
   );
 
   it("takes products in flight from step to step where results end inside a tile", () => {
-    const [strided, mapping] = [{ n: 16, c: 128, k: 256, h: 28, w: 28, stride: 2 }, "m <- k,u; n <- p,q; k <- c"];
+    const strided = { n: 16, c: 128, k: 256, h: 28, w: 28, stride: 2 };
+    const mapping = "m <- k,u; n <- p,q; k <- c";
     const context = gridContextOf(convolutionF16("capsule-conv2d", strided), "wgmma.m64n208k16.f32.f16", mapping);
     const schedule = { ...SCHEDULE, tile: { m: 128, n: 208, k: 64 }, warps: { m: 2, n: 1 }, stage: 5, order: 8 };
     return expectCompiled({ name: "edges", context, schedule });

@@ -41,7 +41,8 @@ describe("the order of happening", () => {
 
   it("goes one way, from a thread that releases a clock to one that acquires it", () => {
     const order = new HappensBefore(2);
-    const [written, read] = [order.now(0), order.now(1)];
+    const written = order.now(0);
+    const read = order.now(1);
     const full = order.newClock();
     order.release(0, full);
     order.acquire(1, full);

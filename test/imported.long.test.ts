@@ -141,7 +141,9 @@ describe("an imported record", () => {
 
   it("runs in a separate process before it is loaded when the user trusts it", async () => {
     const kernel = await load(id, { database: IMPORTED, trustImported: true, cache: at("cache") });
-    const [input, weight, out] = [new Uint8Array(400).fill(1), new Int8Array(2304).fill(1), new Int32Array(400)];
+    const input = new Uint8Array(400).fill(1);
+    const weight = new Int8Array(2304).fill(1);
+    const out = new Int32Array(400);
     kernel.run(input, weight, out);
     expect(out[(2 * 5 + 2) * 16]).toBe(16 * 9);
     kernel.close();

@@ -8,7 +8,9 @@ import { instantiate, operatorNamed } from "../operators/index.ts";
 
 describe("the interaction of a recommendation model", () => {
   it("is the first vector, and behind it the products of all pairs in the order of PyTorch's tril_indices", () => {
-    const [samples, vectors, k] = [2, 4, 3];
+    const samples = 2;
+    const vectors = 4;
+    const k = 3;
     const computation = instantiate(operatorNamed("interaction"), { parameters: { b: samples, v: vectors, k } });
     expect(computation.tensors["z"]?.dims.map((d) => d.extent)).toEqual([samples, k + 6]);
     const inputs = Object.fromEntries(

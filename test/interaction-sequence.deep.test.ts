@@ -17,8 +17,14 @@ const folder = mkdtempSync(join(tmpdir(), "automap-sequence-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const SCHEDULE: GridSchedule = {
-  ...{ tile: { m: 32, n: 32, k: 64 }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
-  ...{ order: 1, fragments: "inline", store: "direct" },
+  tile: { m: 32, n: 32, k: 64 },
+  warps: { m: 1, n: 1 },
+  stage: 2,
+  swizzle: "swizzled",
+  transfer: "async",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
 };
 const SAMPLES = 9;
 
@@ -29,7 +35,8 @@ it("computes the interaction", async () => {
   const made = await createCudaRunner({ emulated: true });
   if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
   const { runner } = made;
-  const [computation, product] = [interaction(SAMPLES, "bf16"), products(SAMPLES, "bf16")];
+  const computation = interaction(SAMPLES, "bf16");
+  const product = products(SAMPLES, "bf16");
   const [fused, unfused] = [computation, product].map((c) => {
     const context = gridContextOf(c, "mma.m16n8k16.f32.bf16", "m <- i; n <- j; k <- k");
     return generateCuda(c, context.intrinsic, lowerGrid(context, SCHEDULE), { lines: [] });
@@ -43,8 +50,17 @@ it("computes the interaction", async () => {
     writeFileSync(source, `#include "cuda.h"\n#define SAMPLES ${SAMPLES}\n#define TWICE ${twice}\n${changed}`);
     const emulation = fileURLToPath(new URL("../runtime/emulation", import.meta.url));
     execFileSync(runner.device.nvcc.path, [
-      ...["-std=c++17", "-w", "-ffp-contract=off", "-fwrapv", `-I${emulation}`, "-DAUTOMAP_EMULATED_CUDA="],
-      ...["-shared", "-fPIC", source, "-o", file],
+      "-std=c++17",
+      "-w",
+      "-ffp-contract=off",
+      "-fwrapv",
+      `-I${emulation}`,
+      "-DAUTOMAP_EMULATED_CUDA=",
+      "-shared",
+      "-fPIC",
+      source,
+      "-o",
+      file,
     ]);
     return { file, arguments: fused.arguments };
   };

@@ -100,9 +100,12 @@ describe("a race", () => {
       onWarps(
         2,
         [
-          ...[copy("s[0,i] = x[0,i]", { i: 64 }, ASYNC), commit],
+          copy("s[0,i] = x[0,i]", { i: 64 }, ASYNC),
+          commit,
           loop("round", 4, [
-            ...[wait(0), barrier("block"), lanes(`y[round,32*w+lane] = s[round%${stages},63-32*w-lane]`)],
+            wait(0),
+            barrier("block"),
+            lanes(`y[round,32*w+lane] = s[round%${stages},63-32*w-lane]`),
             copy(`s[(round+1)%${stages},i] = x[round+1,i]`, { i: 64 }, { ...ASYNC, when: "round+1 < 4" }),
             commit,
           ]),
@@ -123,7 +126,7 @@ describe("a race", () => {
   it("is shared memory that is filled again too early", () => {
     const nest = onWarps(
       2,
-      [...[copy("s[i] = x[i]", { i: 64 }), copy("s[63-i] = x[63-i]", { i: 64 })], ...[barrier("block"), READ]],
+      [copy("s[i] = x[i]", { i: 64 }), copy("s[63-i] = x[63-i]", { i: 64 }), barrier("block"), READ],
       [S],
     );
     expect(faultOf(nest)).toMatchInlineSnapshot(`

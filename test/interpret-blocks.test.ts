@@ -66,7 +66,8 @@ function wmmaProduct(by: "tiles" | "flat memory"): Case {
   });
   const at = (file: string) => ({ file, index: number(0) });
   const memory = (buffer: string) => ({ buffer, base: number(0), stride: 16 });
-  const [row, column] = [axis("r"), axis("c")];
+  const row = axis("r");
+  const column = axis("c");
   const read = (file: string, buffer: string): Statement => {
     if (by === "flat memory") return { kind: "load", register: at(file), memory: memory(buffer) };
     const tile = { axes: ["r", "c"], access: access(buffer, [row, column]), by: "instruction" } as const;
@@ -160,7 +161,9 @@ const RIGHT: Readonly<Record<string, Case>> = {
       2,
       [
         copy("s[w,i] = x[32*w+i]", { i: 32 }, { group: "warp", transfer: "async" }),
-        ...[commit, wait(0), barrier("warp")],
+        commit,
+        wait(0),
+        barrier("warp"),
         lanes("y[32*w+lane] = s[w,31-lane]"),
       ],
       [shared("s", "f32", { w: 2, i: 32 })],
@@ -190,10 +193,16 @@ const RIGHT: Readonly<Record<string, Case>> = {
     nest: onWarps(
       2,
       [
-        ...[copy("s[0,i] = x[0,i]", { i: 64 }, { transfer: "async" }), commit],
-        ...[copy("s[1,i] = x[1,i]", { i: 64 }, { transfer: "async" }), commit],
-        ...[wait(1), barrier("block"), lanes("y[0,32*w+lane] = s[0,63-32*w-lane]")],
-        ...[wait(0), barrier("block"), lanes("y[1,32*w+lane] = s[1,63-32*w-lane]")],
+        copy("s[0,i] = x[0,i]", { i: 64 }, { transfer: "async" }),
+        commit,
+        copy("s[1,i] = x[1,i]", { i: 64 }, { transfer: "async" }),
+        commit,
+        wait(1),
+        barrier("block"),
+        lanes("y[0,32*w+lane] = s[0,63-32*w-lane]"),
+        wait(0),
+        barrier("block"),
+        lanes("y[1,32*w+lane] = s[1,63-32*w-lane]"),
       ],
       [shared("s", "f32", { stage: 2, i: 64 })],
     ),
@@ -205,8 +214,12 @@ const RIGHT: Readonly<Record<string, Case>> = {
       [
         loop("round", 2, [
           lanes("kept[32*w+lane] = x[round,32*w+lane]"),
-          ...[barrier("block"), copy("s[i] = kept[i]", { i: 64 }, { transfer: "async" }), commit, wait(0)],
-          ...[barrier("block"), lanes("y[round,32*w+lane] = s[63-32*w-lane]")],
+          barrier("block"),
+          copy("s[i] = kept[i]", { i: 64 }, { transfer: "async" }),
+          commit,
+          wait(0),
+          barrier("block"),
+          lanes("y[round,32*w+lane] = s[63-32*w-lane]"),
         ]),
       ],
       [s64, { name: "kept", dtype: "f32", elements: 64, scope: "workspace" }],

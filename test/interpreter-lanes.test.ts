@@ -41,7 +41,10 @@ describe("lanes", () => {
 
   it("have NaN or an unknown integer beyond the ends and where nothing was written", () => {
     expect(run(["V[0,lane] = x[lane]", "y[lane] = V[0,lane-2] + V[1,lane]"], [1, 2, 3, 4])).toEqual([
-      ...[Number.NaN, Number.NaN, Number.NaN, Number.NaN],
+      Number.NaN,
+      Number.NaN,
+      Number.NaN,
+      Number.NaN,
     ]);
     const integers = run(["V[0,lane] = x[lane]", "y[lane] = V[0,lane-1]"], [1, 2, 3, 4], "s32");
     expect(integers.slice(1)).toEqual([1, 2, 3]);
@@ -50,7 +53,7 @@ describe("lanes", () => {
 
   it("ignore an unknown value that a condition leaves out", () => {
     expect(run(["V[0,lane] = x[lane]", "y[lane] = select(lane < 1, 9, V[0,lane-1])"], [1, 2, 3, 4])).toEqual([
-      ...[9, 1, 2, 3],
+      9, 1, 2, 3,
     ]);
   });
 

@@ -44,7 +44,9 @@ describe("a declaration", () => {
 
   it("prints its storage as declared and knows its broadcasts", () => {
     expect(dot.operands.map((o) => `${o.name}: ${printStorage(o)} ${o.broadcast.join(",")}`)).toEqual([
-      ...["c: reg[n] ", "a: reg[2*n + k] n", "b: reg[2*n + k] "],
+      "c: reg[n] ",
+      "a: reg[2*n + k] n",
+      "b: reg[2*n + k] ",
     ]);
   });
 
@@ -78,7 +80,9 @@ describe("a declaration", () => {
     });
     const b = operandOf(secret, "b");
     expect([printStorage(b), printExpr(tileOffset(b), "formula"), tileElements(b)]).toEqual([
-      ...["wmma::matrix_b", "k*4 + n", 8],
+      "wmma::matrix_b",
+      "k*4 + n",
+      8,
     ]);
   });
 

@@ -196,7 +196,8 @@ test("16-bit factors of a warpgroup are read with their rows along either axis",
 /** Products whose second factors are sixteen bytes in memory, read by the load that widens them. */
 const WIDENING: readonly Intrinsic[] = [ZMM, YMM].flatMap((registers) =>
   (["s8", "u8"] as const).map((stored): Intrinsic => {
-    const [bits, lanes] = [8 * registers.bytes, registers.bytes / 4];
+    const bits = 8 * registers.bytes;
+    const lanes = registers.bytes / 4;
     const steps = Array.from({ length: 16 / lanes }, (_, k) => {
       const load = registers.widened.f32[stored]
         .replace("{reg}", "wide")
@@ -274,7 +275,8 @@ describe("accelerators on paper", () => {
     "virtual.gemv": (a, b) => upTo(16).map((i) => sum(16, (k) => (a[16 * i + k] ?? 0) * (b[k] ?? 0))),
     "virtual.conv": (a, b) =>
       upTo(256).map((i) => {
-        const [k, pixel] = [Math.floor(i / 16), i % 16];
+        const k = Math.floor(i / 16);
+        const pixel = i % 16;
         return sum(16, (c) => (a[16 * c + pixel] ?? 0) * (b[16 * k + c] ?? 0));
       }),
     "toy.2x2x2": ([a = 0, b = 0, c = 0, d = 0], [e = 0, f = 0, g = 0, h = 0]) => [

@@ -67,7 +67,8 @@ describe("Ctrl-C while a kernel is emulated", () => {
   it("ends it, and keeps, prints and writes the verdicts before it", async () => {
     const { command, begun } = endlessCompiler("second", 1);
     vi.stubEnv("CXX", command);
-    const [database, to] = [join(scratch, "second.db"), join(scratch, "second.cm")];
+    const database = join(scratch, "second.db");
+    const to = join(scratch, "second.cm");
     const ran = await interrupted([...DG2, "--db", database, "--to", to], begun);
     expect(ran, ran.err).toMatchObject({ code: 130, out: expect.stringContaining("emulated") });
     expect(ran.err).toContain("stopped after 1 kernel; none of the others was judged");

@@ -17,7 +17,10 @@ const computation = defineComputation({
   tensors: { in: "f32" },
 });
 const nest: LoopNest = {
-  ...{ scratch: [], registers: [], prepare: [], body: [] },
+  scratch: [],
+  registers: [],
+  prepare: [],
+  body: [],
   vectors: [{ name: "X", dtype: "f32", lanes: 16, count: 1 }],
 };
 const c = new CExpressions(computation, nest);

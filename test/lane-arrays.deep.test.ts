@@ -79,7 +79,9 @@ describe("designs on lanes by their transforms", () => {
       /^length: passes side by side would take \d+ unrolled multiply/,
     );
     const candidate = (changes: Partial<ArraySchedule>): ArrayCandidate => ({
-      ...{ kind: "lanes", intrinsic: "avx512.fma.f32", schedule: { ...design.schedule, ...changes } },
+      kind: "lanes",
+      intrinsic: "avx512.fma.f32",
+      schedule: { ...design.schedule, ...changes },
     });
     expect(() => generateArray(image, candidate({ lanes: 1024 }))).toThrow(
       "conv2d: 1024 lanes, but a register of AVX-512 has 16",

@@ -45,7 +45,8 @@ describe("the space of lane kernels", () => {
     const random = seededRandom(7);
     let moved = 0;
     for (let i = 0; i < 200; i++) {
-      const [a, b] = [space.random(random), space.random(random)];
+      const a = space.random(random);
+      const b = space.random(random);
       for (const next of [space.mutate(a, random), space.crossover(a, b, random)]) {
         expect(inside.has(space.key(next))).toBe(true);
         if (space.key(next) !== space.key(a)) moved++;
@@ -74,8 +75,16 @@ describe("the space of lane kernels", () => {
 
   it("expects two operations of a multiply-add of s16, and three of s32, where arithmetic binds", () => {
     const schedule: Omit<LaneSchedule, "lanes"> = {
-      ...{ dataflow: "FBS-load", rows: 4, vectors: 2, rolled: [], weights: "registers", streaming: false },
-      ...{ prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+      dataflow: "FBS-load",
+      rows: 4,
+      vectors: 2,
+      rolled: [],
+      weights: "registers",
+      streaming: false,
+      prefetchBytes: 0,
+      borders: "peeled",
+      strip: 0,
+      threads: 1,
     };
     const [words, singles, integers] = [
       ["s16->s16", ZMM_WORDS, 32] as const,

@@ -38,7 +38,12 @@ const BY_COLUMNS: ArraySchedule = {
       [0, 0, 1],
     ],
   },
-  ...{ lanes: 16, tile: { q: 16 }, beside: { p: 2 }, inputs: "dots", streaming: false, threads: 1 },
+  lanes: 16,
+  tile: { q: 16 },
+  beside: { p: 2 },
+  inputs: "dots",
+  streaming: false,
+  threads: 1,
 };
 
 const because = (computation: Computation, schedule: ArraySchedule = BY_COLUMNS): string => {

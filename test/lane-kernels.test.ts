@@ -123,7 +123,9 @@ function digestsOf(subject: Subject): Readonly<Record<string, string | number>> 
       ...lined.map((s) => `${space.key(s)} ${space.expectedSeconds(s).toPrecision(9)}`),
       ...some(lined, 40).map((s) => printNest(lowerLanes(computation, s))),
     ]),
-    ...{ cpp: text("c++"), cuda: text("cuda", 32), cm: text("cm", 16) },
+    cpp: text("c++"),
+    cuda: text("cuda", 32),
+    cm: text("cm", 16),
   };
 }
 

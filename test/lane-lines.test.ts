@@ -24,8 +24,18 @@ const make = (operator: string, parameters: Readonly<Record<string, number>>, ty
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
 const CARRIED: LaneSchedule = {
-  ...{ dataflow: "FBS-load", lanes: 16, rows: 2, vectors: 2, rolled: [], weights: "memory", lines: "carried" },
-  ...{ streaming: false, prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+  dataflow: "FBS-load",
+  lanes: 16,
+  rows: 2,
+  vectors: 2,
+  rolled: [],
+  weights: "memory",
+  lines: "carried",
+  streaming: false,
+  prefetchBytes: 0,
+  borders: "peeled",
+  strip: 0,
+  threads: 1,
 };
 
 const sourceOf = (computation: Computation, changes: Partial<LaneSchedule>): string => {

@@ -77,11 +77,15 @@ describe("lanes that sweep over several outputs", () => {
     expect(problemOf(image, { sweep: 8, vectors: 2 })).toContain("take one vector");
     expect(problemOf(image, { sweep: 0 })).toContain("sweep must be a positive integer, got 0");
     const line = defineComputation({
-      ...{ name: "line", equation: "out[i] += x[i+r] * w[r]", extents: { i: 8, r: 3 } },
+      name: "line",
+      equation: "out[i] += x[i+r] * w[r]",
+      extents: { i: 8, r: 3 },
       tensors: { x: { dtype: "f32", shape: [10] }, w: "f32" },
     });
     const far = defineComputation({
-      ...{ name: "far", equation: "y[i,j] += x[i+1000000*r,j] * w[r]", extents: { i: 8, j: 32, r: 2 } },
+      name: "far",
+      equation: "y[i,j] += x[i+1000000*r,j] * w[r]",
+      extents: { i: 8, j: 32, r: 2 },
       tensors: { x: { dtype: "f32", shape: [1_000_008, 32] }, w: "f32" },
     });
     expect(problemOf(far, { sweep: 16 })).toContain("1000001 sums would be begun and not yet whole along i");

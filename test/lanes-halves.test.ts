@@ -18,8 +18,18 @@ const H100 = nvidiaTarget("h100");
 const { runner } = emulatedRunner();
 
 const PAIRS: LaneSchedule = {
-  ...{ dataflow: "FBS-load", lanes: 32, rows: 1, vectors: 1, rolled: [], weights: "memory", streaming: false },
-  ...{ prefetchBytes: 0, borders: "guarded", strip: 0, threads: 1, each: 2 },
+  dataflow: "FBS-load",
+  lanes: 32,
+  rows: 1,
+  vectors: 1,
+  rolled: [],
+  weights: "memory",
+  streaming: false,
+  prefetchBytes: 0,
+  borders: "guarded",
+  strip: 0,
+  threads: 1,
+  each: 2,
 };
 const kernelOf = (computation: Computation, changes: Partial<LaneSchedule>) =>
   generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f16", schedule: { ...PAIRS, ...changes } });
@@ -52,7 +62,8 @@ describe("windows of f16 on warps", () => {
     const computation = laneCase(name, 24, 16, "f16");
     const reference = await runner().reference(computation, 1);
     const [measured] = await runner().measureTogether([kernelOf(computation, changes)], reference, {
-      ...{ budgetSeconds: 0, batches: [1, 1] },
+      budgetSeconds: 0,
+      batches: [1, 1],
     });
     expect(measured).toMatchObject({ status: "ok" });
   });

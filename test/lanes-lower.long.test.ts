@@ -51,7 +51,8 @@ function schedule(changes: Partial<LaneSchedule> = {}): LaneSchedule {
 
 function agrees(computation: Computation, chosen: LaneSchedule, nest = lowerLanes(computation, chosen)): boolean {
   const inputs = smallIntegers(computation, seededRandom(1));
-  const [want, got] = [interpret(computation, inputs), interpretNest(nest, computation, inputs)];
+  const want = interpret(computation, inputs);
+  const got = interpretNest(nest, computation, inputs);
   return want.length === got.length && want.every((x, i) => x === got[i]);
 }
 
@@ -221,13 +222,11 @@ describe("taps", () => {
   it("are the neighbours of a star and their weights", () => {
     const verdict = tapsOf(make("2d5pt", { h: 8, w: 8 }));
     expect(verdict.ok && verdict.sum.taps.map((t) => t.shift.map((s) => s.kind === "number" && s.value))).toEqual([
-      ...[
-        [-1, 0],
-        [0, -1],
-        [0, 0],
-        [0, 1],
-        [1, 0],
-      ],
+      [-1, 0],
+      [0, -1],
+      [0, 0],
+      [0, 1],
+      [1, 0],
     ]);
   });
 

@@ -36,8 +36,17 @@ const make = (operator: string, parameters: Readonly<Record<string, number>>, ty
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
 const plain: LaneSchedule = {
-  ...{ dataflow: "FBS-load", lanes: 16, rows: 1, vectors: 1, rolled: [], weights: "registers" },
-  ...{ streaming: false, prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+  dataflow: "FBS-load",
+  lanes: 16,
+  rows: 1,
+  vectors: 1,
+  rolled: [],
+  weights: "registers",
+  streaming: false,
+  prefetchBytes: 0,
+  borders: "peeled",
+  strip: 0,
+  threads: 1,
 };
 
 const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [

@@ -136,7 +136,8 @@ function bipartiteCount(kept: number, summed: number, windows: number): number {
   let count = 0;
   for (let left = 1; left < 1 << kept; left++) {
     for (let right = 1; right < 1 << summed; right++) {
-      const [is, js] = [members(left, kept), members(right, summed)];
+      const is = members(left, kept);
+      const js = members(right, summed);
       if (is.every((i) => js.some((j) => edge(i, j))) && js.every((j) => is.some((i) => edge(i, j)))) count++;
     }
   }

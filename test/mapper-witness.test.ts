@@ -61,7 +61,9 @@ class Tally {
 
   report(): string {
     const rows = RULES.flatMap((rule) => {
-      const [ran, right, before] = [this.run.get(rule) ?? 0, this.right.get(rule) ?? 0, this.unmatched.get(rule) ?? 0];
+      const ran = this.run.get(rule) ?? 0;
+      const right = this.right.get(rule) ?? 0;
+      const before = this.unmatched.get(rule) ?? 0;
       if (ran + before === 0) return [];
       return [before > 0 ? `${rule}: ${before} before any match` : `${rule}: ${ran} run, ${right} of them right`];
     });

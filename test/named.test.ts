@@ -23,7 +23,8 @@ describe("the registers and buffers that statements name", () => {
     const body: Statement[] = [
       { kind: "load", register: { file: "b", index: i }, memory: { buffer: "b_tiles", base: i, stride: 16 } },
       {
-        ...{ kind: "register-issue", intrinsic },
+        kind: "register-issue",
+        intrinsic,
         registers: {
           c: { file: "c", index: twice },
           a: { file: "a", index: number(0) },

@@ -76,7 +76,8 @@ const neutral = (count: number, prefix: string): string[] => Array.from({ length
 
 /** Words that every kind of text of ours uses, read off the texts. */
 function ownWords(): string[] {
-  const [tensors, axes] = [neutral(28, "tensor"), neutral(8, "axis")];
+  const tensors = neutral(28, "tensor");
+  const axes = neutral(8, "axis");
   const texts = [
     ...FORMS.map((form) => mapped(tensors, axes, form).source),
     ...(["c++", "cuda", "cm"] as const).map((language) => laneJob(language, tensors, axes).kernel.source),
@@ -304,18 +305,23 @@ describe(`each of ${WORDS.length} words names tensors and axes`, () => {
 describe("macros", () => {
   it("of every included header are never used as names, in strict and in GNU mode", async () => {
     const headers = [
-      ...[
-        "stdint.h",
-        "string.h",
-        "immintrin.h",
-        "stdlib.h",
-        "sys/syscall.h",
-        "unistd.h",
-        "cpuid.h",
-        "math.h",
-        "stdio.h",
-      ],
-      ...["sys/mman.h", "pthread.h", "atomic", "thread", "condition_variable", "mutex", "new", "system_error"],
+      "stdint.h",
+      "string.h",
+      "immintrin.h",
+      "stdlib.h",
+      "sys/syscall.h",
+      "unistd.h",
+      "cpuid.h",
+      "math.h",
+      "stdio.h",
+      "sys/mman.h",
+      "pthread.h",
+      "atomic",
+      "thread",
+      "condition_variable",
+      "mutex",
+      "new",
+      "system_error",
     ];
     for (const mode of ["c++17", "gnu++20"]) {
       const file = join(folder, "headers.cpp");
@@ -424,8 +430,17 @@ describe("names that lowering makes", () => {
     });
     const inputs = inputsOfAll(computation);
     const plain: LaneSchedule = {
-      ...{ dataflow: "FBS-load", lanes: 16, rows: 2, vectors: 2, rolled: [], weights: "registers" },
-      ...{ streaming: false, prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+      dataflow: "FBS-load",
+      lanes: 16,
+      rows: 2,
+      vectors: 2,
+      rolled: [],
+      weights: "registers",
+      streaming: false,
+      prefetchBytes: 0,
+      borders: "peeled",
+      strip: 0,
+      threads: 1,
     };
     for (const change of [{}, { dataflow: "SBM", vectors: 1 }, { borders: "guarded" }] as const) {
       const nest = lowerLanes(computation, { ...plain, ...change });

@@ -37,7 +37,11 @@ function networkOf({ op, opset = 18, x, more = [], attributes = {}, outputs = ["
   const inputs: Input[] = [{ name: "x", type: "f32", shape: x }];
   const names = more.map((constant, i) => (constant ? `c${i}` : ""));
   return {
-    ...{ name: "one", opset, inputs, outputs, constants },
+    name: "one",
+    opset,
+    inputs,
+    outputs,
+    constants,
     nodes: [{ name: "act", op, inputs: ["x", ...names], outputs, attributes }],
     ...(declared && { declared: new Map([["y", declared]]) }),
   };
@@ -72,10 +76,8 @@ describe("Pad with axes", () => {
 describe("Tile", () => {
   it("repeats what it reads along each dimension", async () => {
     const values = await runNetwork(lowered({ op: "Tile", x: [2, 2], more: [longs(2, 3)] }), { x: [1, 2, 3, 4] });
-    const [first, second] = [
-      [1, 2, 1, 2, 1, 2],
-      [3, 4, 3, 4, 3, 4],
-    ];
+    const first = [1, 2, 1, 2, 1, 2];
+    const second = [3, 4, 3, 4, 3, 4];
     expect(Array.from(values.get("y") ?? [])).toEqual([first, second, first, second].flat());
   });
 });
@@ -127,7 +129,10 @@ describe("a node", () => {
 describe("QuantizeLinear", () => {
   const scale: Constant = { type: "f32", shape: [], values: Float32Array.of(1) };
   const of = (output_dtype: number, zero?: Constant): One => ({
-    ...{ op: "QuantizeLinear", opset: 21, x: [3], more: [scale, ...(zero ? [zero] : [])] },
+    op: "QuantizeLinear",
+    opset: 21,
+    x: [3],
+    more: [scale, ...(zero ? [zero] : [])],
     attributes: { output_dtype },
   });
 
@@ -155,7 +160,9 @@ describe("QuantizeLinear", () => {
 describe("windows", () => {
   it("are counted without visiting them, and refused when larger than a step may be", () => {
     const pool = (kernel: readonly number[], more: Readonly<Record<string, Attribute>>): One => ({
-      ...{ op: "AveragePool", x: [1, 1, 224, 1], attributes: { kernel_shape: kernel, ...more } },
+      op: "AveragePool",
+      x: [1, 1, 224, 1],
+      attributes: { kernel_shape: kernel, ...more },
     });
     const seconds = processorWatch();
     expect(refused(pool([2 ** 31 - 1, 1], { auto_pad: "SAME_UPPER" }))).toBe(
@@ -166,11 +173,18 @@ describe("windows", () => {
   });
 
   it("cover as many elements as were counted", async () => {
-    const [size, width, stride, begin, end] = [9, 3, 2, 3, 2];
+    const size = 9;
+    const width = 3;
+    const stride = 2;
+    const begin = 3;
+    const end = 2;
     for (const dilation of [1, 2, 3])
       for (const withPadding of [0, 1]) {
         const attributes = {
-          ...{ kernel_shape: [width], strides: [stride], dilations: [dilation], pads: [begin - 1, end] },
+          kernel_shape: [width],
+          strides: [stride],
+          dilations: [dilation],
+          pads: [begin - 1, end],
           count_include_pad: withPadding,
         };
         const program = lowered({ op: "AveragePool", opset: 19, x: [1, 1, size], attributes });
@@ -276,11 +290,16 @@ it("outside of an image, a crop has the extrapolation value", async () => {
 
 describe("Resize", () => {
   const by = (scales: readonly number[], x: readonly number[], attributes: One["attributes"] = {}): One => ({
-    ...{ op: "Resize", x, more: [undefined, floats(...scales)] },
+    op: "Resize",
+    x,
+    more: [undefined, floats(...scales)],
     attributes: { nearest_mode: "floor", ...attributes },
   });
   const to = (sizes: readonly number[], x: readonly number[], attributes: One["attributes"] = {}): One => ({
-    ...{ op: "Resize", x, more: [undefined, undefined, longs(...sizes)], attributes },
+    op: "Resize",
+    x,
+    more: [undefined, undefined, longs(...sizes)],
+    attributes,
   });
 
   it("makes as many elements as the product in f32 gives", () => {
@@ -330,7 +349,9 @@ describe("Resize", () => {
 
 describe("the indices of MaxPool", () => {
   const one = (x: readonly number[], attributes: One["attributes"]): One => ({
-    ...{ op: "MaxPool", x: [1, 1, ...x], attributes: { storage_order: 1, ...attributes } },
+    op: "MaxPool",
+    x: [1, 1, ...x],
+    attributes: { storage_order: 1, ...attributes },
     outputs: ["most", "y"],
   });
 

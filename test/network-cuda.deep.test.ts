@@ -97,7 +97,9 @@ function emitted(graph: Graph, name: string): { at: string; parts: NetworkParts 
 
 /** Steps that are computed with a later one of their rows. */
 const TOGETHER: Readonly<Record<string, number>> = {
-  ...{ "a residual block": 3, "moves alone": 1, norms: 10 },
+  "a residual block": 3,
+  "moves alone": 1,
+  norms: 10,
   "heads of attention": 12,
 };
 
@@ -181,7 +183,8 @@ describe("the library of a network on a GPU", () => {
       tensors: { a: "f32", b: "f32" },
     });
     const [row, vector, output] = ["row", "vector", "output"].map((name) => join(folder, `${name}.bin`));
-    const [most, least] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+    const most = Number.POSITIVE_INFINITY;
+    const least = Number.NEGATIVE_INFINITY;
     writeFileSync(row ?? "", new Uint8Array(Float32Array.of(1, 2, most, 1, most, least).buffer));
     writeFileSync(vector ?? "", new Uint8Array(Float32Array.of(1, 1).buffer));
     const judgedAs = async (...made: readonly number[]) => {

@@ -55,7 +55,8 @@ describe("fused steps", () => {
     const fused = channelsLast(fuse(program));
     const random = seededRandom(1);
     const x = Float32Array.from({ length: 144 }, () => 2 * random() - 1);
-    const [plain, joined] = [await runNetwork(program, { x }), await runNetwork(fused, { x })];
+    const plain = await runNetwork(program, { x });
+    const joined = await runNetwork(fused, { x });
     for (const [name, values] of plain)
       for (let i = 0; i < values.length; i++) expect(joined.get(name)?.[i]).toBeCloseTo(values[i] ?? Number.NaN, 5);
     expect(
@@ -90,7 +91,8 @@ describe("fused steps", () => {
     const random = seededRandom(1);
     const drawn = (count: number): Float32Array => Float32Array.from({ length: count }, () => 2 * random() - 1);
     const inputs = { x: drawn(24), both: drawn(60) };
-    const [plain, joined] = [await runNetwork(program, inputs), await runNetwork(fused, inputs)];
+    const plain = await runNetwork(program, inputs);
+    const joined = await runNetwork(fused, inputs);
     for (const [name, values] of plain)
       for (let i = 0; i < values.length; i++) expect(joined.get(name)?.[i]).toBeCloseTo(values[i] ?? Number.NaN, 5);
     expect(fused.steps.map(({ ops }) => ops)).toEqual([["MatMul"], ["Split", "Add"], ["MatMul", "Add"]]);
@@ -99,7 +101,8 @@ describe("fused steps", () => {
   it("leave a value apart that the network returns, although one element-wise node reads it", async () => {
     const net = new GraphBuilder("both");
     const x = net.input("x", [2, 3]);
-    const [inner, product] = [net.node("Relu", [x]), net.node("MatMul", [x, net.input("w", [3, 3])])];
+    const inner = net.node("Relu", [x]);
+    const product = net.node("MatMul", [x, net.input("w", [3, 3])]);
     const shown = net.node("Flatten", [product]);
     for (const name of [inner, net.node("Sqrt", [inner]), shown, net.node("Abs", [product])]) net.output(name);
     const { plain, fused, steps } = await plainAndFused(net.graph);
@@ -140,7 +143,8 @@ describe("fused steps", () => {
       expect(fused.steps.map(({ ops }) => ops[0])).toEqual(["Conv"]);
       const random = seededRandom(1);
       const x = Float32Array.from({ length: 75 }, () => 4 * random() - 2);
-      const [plain, joined] = [await runNetwork(program, { x }), await runNetwork(fused, { x })];
+      const plain = await runNetwork(program, { x });
+      const joined = await runNetwork(fused, { x });
       for (const [name, values] of plain)
         for (let i = 0; i < values.length; i++) expect(joined.get(name)?.[i]).toBeCloseTo(values[i] ?? Number.NaN, 4);
     }
@@ -200,10 +204,8 @@ describe("fused steps", () => {
       try {
         const { program, inputs } = programOf(onnxCase);
         const values = Object.fromEntries(Object.entries(inputs).map(([name, constant]) => [name, constant.values]));
-        const [plain, joined] = [
-          await runNetwork(program, values),
-          await runNetwork(channelsLast(fuse(program)), values),
-        ];
+        const plain = await runNetwork(program, values);
+        const joined = await runNetwork(channelsLast(fuse(program)), values);
         for (const { name, value } of program.outputs) {
           const expected = { type: value.type, shape: value.shape, values: Float64Array.from(plain.get(name) ?? []) };
           expect(differenceOf(joined.get(name) ?? [], expected, value), `${onnxCase.name} ${name}`).toBeUndefined();
@@ -235,7 +237,8 @@ async function plainAndFused(graph: Graph, seed = 1) {
     ]),
   );
   const fused = fuse(program);
-  const [plain, joined] = [await runNetwork(program, inputs), await runNetwork(channelsLast(fused), inputs)];
+  const plain = await runNetwork(program, inputs);
+  const joined = await runNetwork(channelsLast(fused), inputs);
   const listed = (values: ReadonlyMap<string, ArrayLike<number>>) => [...values].map(([, list]) => Array.from(list));
   return { plain: listed(plain), fused: listed(joined), steps: fused.steps.length, nodes: program.steps.length };
 }
@@ -277,7 +280,8 @@ function randomMoves(seed: number, returned: boolean): Graph {
       shape = shape.map((size, d) => others.reduce((all, other) => (d === axis ? all + (other[d] ?? 0) : all), size));
     },
     () => {
-      const [begins, ends] = [shape.map((_, d) => (d > 1 ? to(0, 1) : 0)), shape.map((_, d) => (d > 0 ? to(0, 1) : 0))];
+      const begins = shape.map((_, d) => (d > 1 ? to(0, 1) : 0));
+      const ends = shape.map((_, d) => (d > 0 ? to(0, 1) : 0));
       x = net.node("Pad", [x, list([...begins, ...ends]), ...(to(0, 1) === 0 ? [] : [scalar(7)])]);
       shape = shape.map((size, d) => size + (begins[d] ?? 0) + (ends[d] ?? 0));
     },

@@ -125,10 +125,12 @@ describe("a network in half precision", () => {
     const { plain, half } = halfOf(build());
     const drawn = drawInputs(half, 1).values;
     const inputs = Object.fromEntries([...drawn].map(([value, elements]) => [value.name, elements]));
-    const [exact, got] = [await runNetwork(plain, inputs), await runNetwork(half, inputs)];
+    const exact = await runNetwork(plain, inputs);
+    const got = await runNetwork(half, inputs);
     for (const [name, wanted] of exact) {
       const made = got.get(name) ?? [];
-      let [apart, size] = [0, 0];
+      let apart = 0;
+      let size = 0;
       for (let i = 0; i < wanted.length; i++) {
         apart += ((made[i] ?? Number.NaN) - (wanted[i] ?? 0)) ** 2;
         size += (wanted[i] ?? 0) ** 2;

@@ -219,7 +219,8 @@ describe("moves beside products", () => {
           Float32Array.from({ length: shape.reduce((n, size) => n * size, 1) }, () => randomInteger(random, -8, 8)),
         ]),
       );
-      const [wanted, made] = [await runNetwork(plain, inputs), await runNetwork(fused, inputs)];
+      const wanted = await runNetwork(plain, inputs);
+      const made = await runNetwork(fused, inputs);
       for (const [name, elements] of wanted)
         expect(Array.from(made.get(name) ?? []), `seed ${seed}`).toEqual(Array.from(elements));
     }
@@ -258,7 +259,8 @@ function moved(net: GraphBuilder, random: Random, { name, shape }: Drawn): Drawn
     return { name: net.node("Transpose", [name], { perm }), shape: perm.map((d) => shape[d] ?? 1) };
   }
   if (kind === 1) {
-    const [count, step] = [randomInteger(random, 1, c), random() < 0.2 ? -1 : 1];
+    const count = randomInteger(random, 1, c);
+    const step = random() < 0.2 ? -1 : 1;
     const start = step > 0 ? randomInteger(random, 0, c - count) : c - 1;
     const end = step > 0 ? start + count : start - count - (start - count < 0 ? c : 0);
     const lists = [[start], [end], [2], [step]].map((list, i) => net.whole(`${name}.${i}`, list));
@@ -271,7 +273,8 @@ function moved(net: GraphBuilder, random: Random, { name, shape }: Drawn): Drawn
 /** A tensor of a shape, as a part of another whose dimensions are turned. */
 function drawnPart(net: GraphBuilder, random: Random, name: string, shape: readonly number[]): string {
   const perm = drawnOrder(random);
-  const [axis, extra] = [randomInteger(random, 0, 2), randomInteger(random, 0, 2)];
+  const axis = randomInteger(random, 0, 2);
+  const extra = randomInteger(random, 0, 2);
   const whole = shape.map((size, d) => size + (d === axis ? extra : 0));
   const given = net.input(
     name,

@@ -9,7 +9,9 @@ import { SeededLayers } from "../network/models/layers.ts";
 import { runNetwork } from "../network/run.ts";
 import { tasksOf } from "../network/tasks.ts";
 
-const [BATCH, FEATURES, HIDDEN] = [2, 3, 4];
+const BATCH = 2;
+const FEATURES = 3;
+const HIDDEN = 4;
 
 interface Layer {
   readonly op: "LSTM" | "GRU" | "RNN";
@@ -27,8 +29,12 @@ function graphOf({ op, steps = 5, directions = 1, attributes = {}, peepholes = f
   const x = net.input("x", [steps, BATCH, FEATURES]);
   const state = (name: string): string => net.input(name, [directions, BATCH, HIDDEN]);
   const inputs = [
-    ...[x, net.drawn("w", [directions, rows, FEATURES], 0.8), net.drawn("r", [directions, rows, HIDDEN], 0.8)],
-    ...[net.drawn("b", [directions, 2 * rows], 0.5), "", state("h0")],
+    x,
+    net.drawn("w", [directions, rows, FEATURES], 0.8),
+    net.drawn("r", [directions, rows, HIDDEN], 0.8),
+    net.drawn("b", [directions, 2 * rows], 0.5),
+    "",
+    state("h0"),
     ...(op === "LSTM" ? [state("c0")] : []),
     ...(peepholes ? [net.drawn("p", [directions, 3 * HIDDEN], 0.7)] : []),
   ];
@@ -58,7 +64,8 @@ function reference(
     for (let n = 0; n < BATCH; n++) {
       const first = (name: string): number[] =>
         Array.from({ length: HIDDEN }, (_, j) => of(name)[(d * BATCH + n) * HIDDEN + j] ?? 0);
-      let [h, c] = [first("h0"), first("c0")];
+      let h = first("h0");
+      let c = first("c0");
       const backwards = attributes["direction"] === "reverse" || d === 1;
       for (let i = 0; i < steps; i++) {
         const t = backwards ? steps - 1 - i : i;

@@ -67,7 +67,8 @@ describe("products of one value", () => {
         return [name, Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => Math.floor(most * random()))];
       }),
     );
-    const [expected, found] = [await runNetwork(before, inputs), await runNetwork(after, inputs)];
+    const expected = await runNetwork(before, inputs);
+    const found = await runNetwork(after, inputs);
     expect([...found.values()].map((x) => Array.from(x))).toEqual([...expected.values()].map((x) => Array.from(x)));
     expect(one && planMemory(after).offsets.has(one.output)).toBe(true);
   });

@@ -7,11 +7,17 @@ import { lowerGraph } from "../network/lower.ts";
 import { runNetwork } from "../network/run.ts";
 
 const top = (shape: readonly number[], k: number, largest = 1): Graph => ({
-  ...{ name: "top", opset: 20, inputs: [{ name: "x", type: "f32", shape }], outputs: ["values", "places"] },
+  name: "top",
+  opset: 20,
+  inputs: [{ name: "x", type: "f32", shape }],
+  outputs: ["values", "places"],
   constants: new Map([["k", { type: "s64", shape: [1], values: Float64Array.of(k) }]]),
   nodes: [
     {
-      ...{ name: "top", op: "TopK", inputs: ["x", "k"], outputs: ["values", "places"] },
+      name: "top",
+      op: "TopK",
+      inputs: ["x", "k"],
+      outputs: ["values", "places"],
       attributes: { axis: -1, largest },
     },
   ],

@@ -17,7 +17,11 @@ import { networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 
-const [S32, F32, U8, S64, BOOL] = [6, 1, 2, 7, 9];
+const S32 = 6;
+const F32 = 1;
+const U8 = 2;
+const S64 = 7;
+const BOOL = 9;
 
 interface One {
   readonly op: string;

@@ -47,7 +47,8 @@ function halves(type: "f16" | "f32"): Graph {
     nodes: [{ name: "inner", op: "Mul", inputs: [x, "c"], outputs: ["inner"], attributes: {} }],
   };
   const chosen = net.node("If", [net.constant("yes", [], Uint8Array.of(1), "bool")], {
-    ...{ then_branch: branch, else_branch: branch },
+    then_branch: branch,
+    else_branch: branch,
   });
   net.output(net.node("Add", [scaled, indices], {}, "y"));
   net.output(net.node("Relu", [chosen], {}, "z"));

@@ -70,7 +70,8 @@ beforeAll(async () => {
   if (compiler.status === "environment") throw new Error(`${compiler.what}; ${compiler.remedy}`);
   const folder = mkdtempSync(join(tmpdir(), "automap-helpers-"));
   try {
-    const [file, binary] = [join(folder, "helpers.cpp"), join(folder, "helpers")];
+    const file = join(folder, "helpers.cpp");
+    const binary = join(folder, "helpers");
     writeFileSync(file, PROGRAM);
     const [cxx = "", ...leading] = compiler.command;
     const built = spawnSync(cxx, [...leading, "-std=c++17", "-O1", file, "-o", binary], { encoding: "utf8" });
@@ -94,7 +95,8 @@ describe("helper functions of generated sources", () => {
       const inputs = { a: Float64Array.from(pairs, ([a]) => a), b: Float64Array.from(pairs, ([, b]) => b) };
       return [...interpret(computation, inputs)].map((x) => x + 0);
     };
-    const [quotients, remainders] = [results("/"), results("%")];
+    const quotients = results("/");
+    const remainders = results("%");
     const expected = pairs.map((_, i) => [quotients[i], remainders[i]]);
     expect(rows.slice(from, from + pairs.length).map((row) => row.map((x) => x + 0))).toEqual(expected);
   });

@@ -282,7 +282,10 @@ describe("a constant", () => {
     writeFileSync(data, "");
     truncateSync(data, 2 ** 30);
     const tensor = (name: string) => ({
-      ...{ name, dataType: DataType.FLOAT, dims: [2n ** 28n], dataLocation: Location.EXTERNAL },
+      name,
+      dataType: DataType.FLOAT,
+      dims: [2n ** 28n],
+      dataLocation: Location.EXTERNAL,
       externalData: [{ key: "location", value: "sparse.bin" }],
     });
     const together = /^m.onnx: its constants take more than 4 GiB together/;

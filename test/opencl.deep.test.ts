@@ -69,7 +69,11 @@ describe("the assembly that ocloc writes", () => {
     expect(lastAttempts(names)).toEqual(["x_1_simd8_entry_0003.asm", "x_simd8_entry_0001.asm"]);
     const head = "//.kernel automap_phase_1\n//.thread_config numGRF=128, numAcc=4\n//.instCount 452\n";
     expect(functionIn(`${head}//.spill size 1888\n        dpas.8x8 (8|M0) r1:d\n`)).toEqual({
-      ...{ name: "automap_phase_1", dpas: 1, instructions: 452, registers: 128, spilledBytes: 1888 },
+      name: "automap_phase_1",
+      dpas: 1,
+      instructions: 452,
+      registers: 128,
+      spilledBytes: 1888,
       code: { instructions: 1, sends: 0, products: 1, loops: [] },
     });
     expect(functionIn(head).spilledBytes).toBe(0);

@@ -222,7 +222,8 @@ describe("convolutions", () => {
   ])("conv2d is the convolution with $stride $pad $dilation $groups", ({ stride, pad, dilation, groups }) => {
     const parameters = { n: 2, c: 4, h: 7, w: 8, k: 8, r: 3, s: 2, stride, pad, dilation, groups };
     const { computation, inputs, out } = run("conv2d", { parameters, types: S8 });
-    const [cg, kg] = [4 / groups, 8 / groups];
+    const cg = 4 / groups;
+    const kg = 8 / groups;
     const shape = shapeOf(computation, "out");
     const outputs = (input: number, kernel: number) =>
       Math.floor((input + 2 * pad - dilation * (kernel - 1) - 1) / stride) + 1;
@@ -250,7 +251,8 @@ describe("convolutions", () => {
     expect(P).toBe((3 - 1) * stride - 2 * pad + dilation * 3 + 1);
     const scattered = new Array<number>(3 * P * Q).fill(0);
     tabulate([2, 3, 4, 3, 4, 3], (c = 0, h = 0, w = 0, k = 0, r = 0, s = 0) => {
-      const [p, q] = [h * stride + r * dilation - pad, w * stride + s * dilation - pad];
+      const p = h * stride + r * dilation - pad;
+      const q = w * stride + s * dilation - pad;
       const product = at(inputs["in"], [1, 2, 3, 4], [0, c, h, w]) * at(inputs["w"], [2, 3, 4, 3], [c, k, r, s]);
       if (p >= 0 && p < P && q >= 0 && q < Q)
         scattered[(k * P + p) * Q + q] = (scattered[(k * P + p) * Q + q] ?? 0) + product;

@@ -30,12 +30,21 @@ function recorded(file: string, intrinsic: Intrinsic, choice: Choice): { readonl
   const db = openDatabase(file);
   const { environment } = newTrial(1);
   const options = {
-    ...{ strategy: "random", threads: 1, earlyStop: true, kinds: "mappings" },
-    ...{ intrinsics: [intrinsic.name], offered: [intrinsic.name], target: recordOf(nativeTarget()) },
+    strategy: "random",
+    threads: 1,
+    earlyStop: true,
+    kinds: "mappings",
+    intrinsics: [intrinsic.name],
+    offered: [intrinsic.name],
+    target: recordOf(nativeTarget()),
   };
   const run = beginRun(db, { workload: matmul, environment, seed: 1, options, budget: { trials: 1 }, started: 1 });
   const id = recordTrial(db, {
-    ...{ workload: matmul, environment, run, intrinsic, conditions: WARM },
+    workload: matmul,
+    environment,
+    run,
+    intrinsic,
+    conditions: WARM,
     trial: trial(measured(3), undefined, { ...choice.candidate, intrinsic: intrinsic.name } as Choice["candidate"]), // of its own kind
   });
   endRun(db, run, { status: "done", ended: 2 });
@@ -99,12 +108,18 @@ describe("an instruction that is not registered", () => {
     expect(readFileSync(`${to}/matmul.h`, "utf8")).toMatch(new RegExp(`remake .* --declare ${module}\n`));
     const { candidate } = choiceOf(ghost);
     const kernel = generate({ computation: matmul.computation, candidate });
-    const best = { ...{ id: made.id, computation: matmul.computation, candidate, kernel }, mapping: undefined };
+    const best = { id: made.id, computation: matmul.computation, candidate, kernel, mapping: undefined };
     const ended = await captured(() =>
       conclude(
         {
-          ...{ status: "no-gain", computation: matmul.computation, trials: [], failed: {}, seconds: 1 },
-          ...{ waitedSeconds: 0, database: file, best: { ...best, prediction: undefined, measurement: took(1e-6) } },
+          status: "no-gain",
+          computation: matmul.computation,
+          trials: [],
+          failed: {},
+          seconds: 1,
+          waitedSeconds: 0,
+          database: file,
+          best: { ...best, prediction: undefined, measurement: took(1e-6) },
         },
         { declare: [module] },
         1,

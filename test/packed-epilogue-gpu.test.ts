@@ -37,8 +37,14 @@ const onWarps = (dtype: Half, size: { b: number; vectors: number; k: number }, m
   gridContextOf(interaction(dtype, size), `mma.m16n8k16.f32.${dtype}`, matching);
 
 const PLAIN: GridSchedule = {
-  ...{ tile: { m: 32, n: 32, k: 32 }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
-  ...{ order: 1, fragments: "inline", store: "direct" },
+  tile: { m: 32, n: 32, k: 32 },
+  warps: { m: 1, n: 1 },
+  stage: 2,
+  swizzle: "swizzled",
+  transfer: "async",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
 };
 const TILES: GridSchedule = { ...PLAIN, tile: { m: 16, n: 16, k: 16 }, transfer: "plain", stage: 1, store: "staged" };
 

@@ -34,7 +34,8 @@ const SIZES = { b: 2, i: 4, j: 4, k: 3 };
 const product = (epilogue: string, extents: Record<string, number> = SIZES): Computation =>
   defineComputation({
     equation: "c[b,i,j] += f32(x[b,i,k]) * f32(x[b,j,k])",
-    ...{ epilogue, extents },
+    epilogue,
+    extents,
     tensors: { x: "f32" },
   });
 

@@ -117,7 +117,8 @@ test("trials that ran beside another process change the correction little", () =
   const quiet = disturbed.map((trial, i) =>
     i % 5 === 0 ? { ...trial, measuredSeconds: trial.measuredSeconds / 3 } : trial,
   );
-  const [beside, alone] = [fitCorrection(disturbed), fitCorrection(quiet)];
+  const beside = fitCorrection(disturbed);
+  const alone = fitCorrection(quiet);
   const moved = observe(random, 80, [1, 1, 1, 1]).map(({ costs }) =>
     Math.log(apply(beside, costs) / apply(alone, costs)),
   );

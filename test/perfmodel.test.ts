@@ -243,7 +243,8 @@ describe("packing into tiles of a matrix unit", () => {
 
   test("rows whose elements lie apart in the tensor are gathered one by one", () => {
     const order = ["n", "k", "p", "q", "r", "s", "c"];
-    const [gathered, on] = ['{"n":["q"],"k":["c"]}', "avx512.vdpbf16ps"];
+    const gathered = '{"n":["q"],"k":["c"]}';
+    const on = "avx512.vdpbf16ps";
     expect(packOf(gathered, order, 3, on) - packOf(gathered, order, 1, on)).toBeCloseTo(16 * 16 * 64 * 2);
   });
 

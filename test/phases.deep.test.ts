@@ -238,8 +238,15 @@ describe("a mapping of a computation in phases", () => {
 });
 
 const schedule = (m: number, n: number, more: Partial<GridSchedule> = {}): GridSchedule => ({
-  ...{ tile: { m, n, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
-  ...{ order: 1, fragments: "across", store: "direct", ...more },
+  tile: { m, n, k: 64 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "async",
+  order: 1,
+  fragments: "across",
+  store: "direct",
+  ...more,
 });
 
 /** Phases inside the instruction and outside, windows and the engine, borders that cut phases off, both layouts, a reversed convolution. */

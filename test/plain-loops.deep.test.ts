@@ -29,7 +29,9 @@ afterAll(async () => {
 
 describe("plain loops", () => {
   it("equal the equation for random computations", () => {
-    let [lowered, hoisted, partial] = [0, 0, 0];
+    let lowered = 0;
+    let hoisted = 0;
+    let partial = 0;
     for (let seed = 0; seed < inFull(20_000, 300); seed++) {
       const random = seededRandom(seed);
       const computation = randomComputation(random, pick(random, SMALL_INTRINSICS));

@@ -36,7 +36,8 @@ const MORE: readonly Computation[] = [
   defineComputation({
     name: "sum of halves",
     equation: "y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0))",
-    ...{ extents: { i: 7, j: 64 }, tensors: { x: "f16", b: "f16" } },
+    extents: { i: 7, j: 64 },
+    tensors: { x: "f16", b: "f16" },
   }),
 ];
 
@@ -76,7 +77,8 @@ describe("threads that divide an equation among them", () => {
   it("read and write several f16 at once where a large tensor has them side by side", () => {
     const large = defineComputation({
       equation: "y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0))",
-      ...{ extents: { i: 4096, j: 4096 }, tensors: { x: "f16", b: "f16" } },
+      extents: { i: 4096, j: 4096 },
+      tensors: { x: "f16", b: "f16" },
     });
     expect(threadsKernel(large, H100).call?.aligned).toEqual({ y: 16, x: 16, b: 16 });
   });

@@ -50,7 +50,8 @@ const CASES = [
 describe("the kernel that the model likes best", () => {
   it("equals the equation on each machine, in each type and language", async () => {
     const made = await Promise.all(CASES.map(([name, types, language]) => best(name, types, language)));
-    const [seen, wanted] = [made.map((m) => m.candidate.intrinsic), CASES.map(([, , , prefix]) => prefix)];
+    const seen = made.map((m) => m.candidate.intrinsic);
+    const wanted = CASES.map(([, , , prefix]) => prefix);
     expect(seen.filter((name, i) => !name.startsWith(wanted[i] ?? "?"))).toEqual([]);
     expect(await disagreements(made)).toEqual([]);
   }, 120_000);
@@ -85,8 +86,11 @@ describe("a command line for a machine that is predicted only", () => {
       expect(out).toMatch(/ us +\d+ products, \d+ sends, \d+ others +opencl\.dpas\.8x8\.f32\.f16/);
       const { candidates } = JSON.parse((await commandLine(`${words} --json --time 30`)).out);
       expect(candidates[0].counted).toEqual({
-        ...{ instructions: expect.any(Number), sends: expect.any(Number), products: expect.any(Number) },
-        ...{ registers: 128, estimatedMicroseconds: expect.any(Number) },
+        instructions: expect.any(Number),
+        sends: expect.any(Number),
+        products: expect.any(Number),
+        registers: 128,
+        estimatedMicroseconds: expect.any(Number),
       });
     },
     120_000,
@@ -121,7 +125,11 @@ describe("a machine that is predicted only", () => {
     ]);
     const why = PREDICTED_GPUS.map((m) => measuringProblem(m)?.why);
     expect(why.map((text) => text?.endsWith("those in OpenCL C are compiled by ocloc"))).toEqual([
-      ...[true, true, false, true, false],
+      true,
+      true,
+      false,
+      true,
+      false,
     ]);
   });
 });

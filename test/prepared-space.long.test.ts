@@ -31,7 +31,12 @@ it("the next search of a computation goes on where the last ended, as one that p
   const kept = new Preparations(1);
   const searched = async (trials: number, m: number, given?: Preparations) => {
     const options: TuneComputationOptions = {
-      ...{ trials, runner: shared, finals: false, earlyStop: false, transfer: true, database: join(folder, "kept.db") },
+      trials,
+      runner: shared,
+      finals: false,
+      earlyStop: false,
+      transfer: true,
+      database: join(folder, "kept.db"),
     };
     return keysOf(await tuneComputation({ computation: product(m) }, options, given));
   };

@@ -15,7 +15,9 @@ const long = defineComputation({
   tensors: { x: "f32", y: "f32" },
 });
 const small = defineComputation({
-  ...{ equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 16, j: 16, k: 16 }, tensors: { a: "f32", b: "f32" } },
+  equation: "c[i,j] += a[i,k] * b[k,j]",
+  extents: { i: 16, j: 16, k: 16 },
+  tensors: { a: "f32", b: "f32" },
 });
 
 it("a ranking in slices equals a ranking at once", async () => {

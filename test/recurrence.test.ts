@@ -35,7 +35,9 @@ describe("a recurrence", () => {
     ]);
     expect(r.variables).toEqual({ X: "f32", W: "f32", Z: "f32" });
     expect(Object.values(r.tensors).map((t) => `${t.name} ${t.dims.map((d) => d.extent).join("x")}`)).toEqual([
-      ...["out 16", "x 20", "w 5"],
+      "out 16",
+      "x 20",
+      "w 5",
     ]);
     expect(r.results).toHaveLength(1);
   });

@@ -6,7 +6,8 @@ import { type Decided, decisionShares, UNDECIDED } from "../report/importance.ts
 import { fitted, LINE, linear, log, short, spread, timeUnit, widthOf } from "../report/plot.ts";
 
 const trial = (seconds: number, decisions: Record<string, string>, kind = "mapping"): Decided => ({
-  ...{ kind, seconds },
+  kind,
+  seconds,
   decisions: Object.entries(decisions),
 });
 

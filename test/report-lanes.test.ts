@@ -24,7 +24,8 @@ function byTransform(transform: LaneTransform, tile: Readonly<Record<string, num
 
 const computed = (equation: string, extents: Readonly<Record<string, number>>): Workload => ({
   computation: defineComputation({
-    ...{ equation, extents },
+    equation,
+    extents,
     tensors: Object.fromEntries([...new Set(equation.match(/[a-z](?=\[)/g))].map((name) => [name, "f32"] as const)),
   }),
   parameters: {},
@@ -34,7 +35,9 @@ const computed = (equation: string, extents: Readonly<Record<string, number>>): 
 function reported(name: string, workload: Workload, candidate: Candidate): { subject: Subject; page: string } {
   const db = openDatabase(shop.path(`${name}.db`));
   recordTrial(db, {
-    ...{ workload, environment: MACHINE, conditions: WARM },
+    workload,
+    environment: MACHINE,
+    conditions: WARM,
     trial: trial(measured(10), undefined, candidate),
   });
   const data = gatherReport(db, {}, 1);

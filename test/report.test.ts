@@ -207,21 +207,22 @@ describe("the page", () => {
       best,
     };
     const run = {
-      ...{
-        id: EVIL,
-        environment: 0,
-        started: NOW,
-        status: "done",
-        seed: 1,
-        strategy: EVIL,
-        threads: 1,
-        trials: decided,
-      },
-      ...{ failed: 0, shared: { count: 2, ratio: 1 } },
+      id: EVIL,
+      environment: 0,
+      started: NOW,
+      status: "done",
+      seed: 1,
+      strategy: EVIL,
+      threads: 1,
+      trials: decided,
+      failed: 0,
+      shared: { count: 2, ratio: 1 },
       best: { id: EVIL, seconds: 1, interval: [1, 2] as const, decisions: rows },
     };
     page = reportPage({
-      ...{ ...data, source: EVIL, filter: EVIL },
+      ...data,
+      source: EVIL,
+      filter: EVIL,
       subjects: [evil, { ...evil, best: undefined }],
       comparisons: [{ label: EVIL, dtype: EVIL, runs: [run, { ...run, best: undefined }] }],
     });

@@ -85,7 +85,8 @@ function counted(computation: Computation): { points: number; bytes: number } {
 
 describe("the least time for a computation", () => {
   it("counts the points that no kernel can skip, and no more bytes than are read", () => {
-    let [padded, exact] = [0, 0];
+    let padded = 0;
+    let exact = 0;
     for (let seed = 1; seed <= CASES; seed++) {
       const random = seededRandom(seed);
       const intrinsic = SMALL_INTRINSICS[seed % SMALL_INTRINSICS.length] ?? expect.fail("no small instruction");

@@ -228,7 +228,8 @@ describe("cores", () => {
   it("announce a wait for another process, not for one's own, and end it on a signal", async () => {
     const realm = newRealm();
     const heard: string[] = [];
-    const [one, other] = [CORES.slice(0, 1), CORES.slice(1, 2)];
+    const one = CORES.slice(0, 1);
+    const other = CORES.slice(1, 2);
     const { child, said, tell } = run(
       `await shareCores({ cores: ${JSON.stringify(one)}, realm: "${realm}" }).measuring(1, async () => { console.log("held"); ${UNTIL_TOLD} return {}; });`,
     );

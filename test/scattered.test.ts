@@ -26,7 +26,9 @@ function reading(value: string, mode: "serial" | "unrolled" = "serial"): LoopNes
   const read: Statement = { kind: "scalar", equation: parseEquation(`IN[0,lane] = ${value}`) };
   const steps = loop("t", 3, [loop("lane", LANES, [read], "lanes")], mode);
   return {
-    ...{ scratch: [], registers: [], prepare: [] },
+    scratch: [],
+    registers: [],
+    prepare: [],
     vectors: [{ name: "IN", dtype: "f32", lanes: LANES, count: 1 }],
     body: [loop("tile", TILES, [steps], "serial")],
   };

@@ -47,7 +47,8 @@ describe("fused loops over contiguous elements", () => {
     it(`${name}: ${width} at once`, () => {
       const kept = Object.keys(extents).join();
       const computation = defineComputation({
-        ...{ equation: `y[${kept}] += ${read} * b[${kept},z]`, extents: { ...extents, z: 1 } },
+        equation: `y[${kept}] += ${read} * b[${kept},z]`,
+        extents: { ...extents, z: 1 },
         tensors: {
           x: {
             dtype: "f16",

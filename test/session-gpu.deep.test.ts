@@ -40,8 +40,14 @@ function fakeGpu(): Fake {
   const begun = new Set<string>();
   const runner: CudaRunner = {
     device: {
-      ...{ name: "NVIDIA H100 80GB HBM3", id: "GPU-fake", driver: "580.159.03", cuda: "13.0", capability: 90 },
-      ...{ limits: "1980 MHz, 700 W", memoryMiB: 81559, disassembler: "cuobjdump" },
+      name: "NVIDIA H100 80GB HBM3",
+      id: "GPU-fake",
+      driver: "580.159.03",
+      cuda: "13.0",
+      capability: 90,
+      limits: "1980 MHz, 700 W",
+      memoryMiB: 81559,
+      disassembler: "cuobjdump",
       nvcc: { path: "/usr/local/cuda/bin/nvcc", version: "V13.0.88" },
     },
     reference: (computation, seed) => Promise.resolve({ computation, seed, file: "", sets: [], fixed: {}, bounds: "" }),
@@ -74,9 +80,14 @@ async function search(database: string, fake: Fake, options: Partial<TuneComputa
   const outcome = await tuneComputation(
     { computation: matmul },
     {
-      ...{ machine: nvidiaTarget("h100"), runner: fake.runner, database, seconds: 60, trials: TRIALS },
+      machine: nvidiaTarget("h100"),
+      runner: fake.runner,
+      database,
+      seconds: 60,
+      trials: TRIALS,
       // Made-up times bring a gain or do not.
-      ...{ earlyStop: false, ...options },
+      earlyStop: false,
+      ...options,
     },
   );
   if (!("trials" in outcome)) throw new Error(outcome.status);

@@ -35,7 +35,7 @@ async function search(nvcc: string, options: TuneComputationOptions): Promise<Tu
     const machine = nvidiaTarget("h100");
     return tuneComputation(
       { computation },
-      { ...{ intrinsics, machine, runner: made.runner, database: join(place, "t.db"), trials: 20 }, ...options },
+      { intrinsics, machine, runner: made.runner, database: join(place, "t.db"), trials: 20, ...options },
     );
   });
 }

@@ -27,7 +27,9 @@ beforeAll(async () => {
 });
 
 const matmul = defineComputation({
-  ...{ equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 16, j: 16, k: 16 }, tensors: { a: "f32", b: "f32" } },
+  equation: "c[i,j] += a[i,k] * b[k,j]",
+  extents: { i: 16, j: 16, k: 16 },
+  tensors: { a: "f32", b: "f32" },
 });
 const DONE: Compiled = { status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true };
 const never = <T>(): Promise<T> => new Promise(() => undefined);
@@ -59,7 +61,8 @@ describe("a search", () => {
       return never();
     });
     expect(await search("compiling.db", runner, { signal: controller.signal })).toMatchObject({
-      ...{ status: "interrupted", trials: [] },
+      status: "interrupted",
+      trials: [],
     });
     expect(signals.length).toBeGreaterThan(1);
     expect(signals.every((signal) => signal?.aborted)).toBe(true);
@@ -85,7 +88,8 @@ describe("a search", () => {
     expect(
       await search(`hanging-${seconds}.db`, { ...runner, race }, { signal: controller.signal, seconds }),
     ).toMatchObject({
-      ...{ status: who === "the user" ? "interrupted" : "time-spent", best: { measurement: { median: 1e-6 } } },
+      status: who === "the user" ? "interrupted" : "time-spent",
+      best: { measurement: { median: 1e-6 } },
     });
   });
 
@@ -172,7 +176,8 @@ describe("a search", () => {
       return never();
     };
     expect(await search("drawing.db", { ...runner, reference }, { signal: controller.signal })).toMatchObject({
-      ...{ status: "interrupted", trials: [] },
+      status: "interrupted",
+      trials: [],
     });
   });
 });
@@ -183,7 +188,8 @@ describe("a child", () => {
     setTimeout(() => controller.abort(), 50);
     // Longer than a test may take.
     const sleeping = await runChild(["sh", "-c", "sleep 1000 & sleep 1000"], {
-      ...{ timeLimitMs: 1_000_000, signal: controller.signal },
+      timeLimitMs: 1_000_000,
+      signal: controller.signal,
     });
     expect(sleeping.status).toBe("stopped");
     expect(await runChild(["true"], { timeLimitMs: 1000, signal: controller.signal })).toMatchObject({

@@ -206,7 +206,8 @@ describe("a command that reads records", () => {
   const FILE = shop.path("hostile.db");
   /** What wall one lets through, in every line that may say anything. */
   const PRINTABLE = "=cmd|' /C calc'!A0 */ $(touch planted) ../../planted <script>alert(1)</script> \\";
-  let [id, run] = ["", ""];
+  let id = "";
+  let run = "";
   beforeAll(() => {
     const environment = {
       ...MACHINE,

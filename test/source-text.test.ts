@@ -110,7 +110,18 @@ describe("code`...`", () => {
 describe("each place in a source has one escape", () => {
   /** Everything that a comment of C, C++ or a shell might end at, and characters that show otherwise than they are. */
   const HOSTILE = [
-    ...[EVIL, "*/", "/*", "*\\\n/", "*\\", "\\", "\\\\\\ ", "??/", "a\r\nb", "a\u2028b", "\u202eb", "\u0000\u001b[2J"],
+    EVIL,
+    "*/",
+    "/*",
+    "*\\\n/",
+    "*\\",
+    "\\",
+    "\\\\\\ ",
+    "??/",
+    "a\r\nb",
+    "a\u2028b",
+    "\u202eb",
+    "\u0000\u001b[2J",
     ..."\ud800 \udc00 **/ */*/ /*/".split(" "),
   ];
 
@@ -223,7 +234,8 @@ describe("a name is spelled", () => {
   });
 
   it("only once for several texts about the same computation", () => {
-    const [header, types] = [code`int f(int ${tensorName("type")});`, code`f(${tensorName("type")}: number)`];
+    const header = code`int f(int ${tensorName("type")});`;
+    const types = code`f(${tensorName("type")}: number)`;
     const words = spellingOf([header, types], ["c++", "typescript"]);
     expect([words.finish(header), words.finish(types)]).toEqual(["int f(int type_);", "f(type_: number)"]);
     expect(() => words.word(tensorName("other"))).toThrow("stands in no text");

@@ -33,7 +33,9 @@ function exhaustive(
   const row = basis[from];
   if (!row) return !isZero(point) && point.every((x, i) => Math.abs(x) < (extents[i] ?? 1));
   const column = row.findIndex((x) => x !== 0);
-  const [pivot, held, most] = [row[column] ?? 1, point[column] ?? 0, (extents[column] ?? 1) - 1];
+  const pivot = row[column] ?? 1;
+  const held = point[column] ?? 0;
+  const most = (extents[column] ?? 1) - 1;
   for (let times = Math.ceil((-most - held) / pivot); times <= Math.floor((most - held) / pivot); times++)
     if (exhaustive(basis, extents, from + 1, plus(point, scaled(row, times)))) return true;
   return false;
@@ -56,7 +58,8 @@ describe("a vector of a lattice within a box", () => {
     .chain(([count, length]) => fc.tuple(rows(count, length), box(length)));
 
   it("is found exactly where trying all finds one", () => {
-    let [found, none] = [0, 0];
+    let found = 0;
+    let none = 0;
     fc.assert(
       fc.property(shaped, ([matrix, extents]) => {
         const basis = nullSpace(matrix, extents.length);

@@ -143,7 +143,12 @@ describe("a 1-D convolution of 16 outputs with a filter of 5", () => {
 
 // The same paper, Table 5: speed on HD Graphics 620, in percent of a kernel that reads through the sampler.
 const MEASURED_SPEED: Readonly<Record<string, readonly [filter2: number, filter5: number]>> = {
-  ...{ SBM: [157, 147], BSM: [67, 49], FSM: [56, 39], BFS: [56, 48], FFS: [33, 30], FBS: [159, 157] },
+  SBM: [157, 147],
+  BSM: [67, 49],
+  FSM: [56, 39],
+  BFS: [56, 48],
+  FFS: [33, 30],
+  FBS: [159, 157],
 };
 /** Speeds nearer than this the order of which may be chance: FBS and SBM differ by 1 and 7 %. */
 const TOLD_APART = 1.1;

@@ -91,7 +91,8 @@ describe("the Hermite form", () => {
         ([rows, steps]) => {
           const moved = rows.map((r) => [...r]);
           for (const [i, j, times] of steps) {
-            const [a, b] = [i % rows.length, j % rows.length];
+            const a = i % rows.length;
+            const b = j % rows.length;
             if (a === b) moved[a] = scaled(moved[a] ?? [], -1);
             else moved[a] = plus(moved[a] ?? [], scaled(moved[b] ?? [], times));
           }
@@ -150,7 +151,8 @@ function meets(rows: readonly Vector[], extents: Vector): boolean {
 
 describe("processor availability", () => {
   it("agrees with hashing every point of the box, for any number of rows", () => {
-    let [meeting, apart] = [0, 0];
+    let meeting = 0;
+    let apart = 0;
     fc.assert(
       fc.property(
         fc

@@ -136,7 +136,10 @@ describe("enumeration", () => {
   it("of designs on lanes hears a signal between steps, and gives as many when it is cut at a step again", async () => {
     const designs = (operator = "conv1d-single") =>
       sessionSpace(workloadNamed(operator).computation, {
-        ...{ intrinsics: intrinsicsNamed("avx512.fma.f32"), calibration: undefined, threads: 1, seed: 1 },
+        intrinsics: intrinsicsNamed("avx512.fma.f32"),
+        calibration: undefined,
+        threads: 1,
+        seed: 1,
         kinds: "lanes",
       });
     const steps: string[] = [];
@@ -149,7 +152,8 @@ describe("enumeration", () => {
       inSlices(designs("conv2d-single"), { isEnough: () => false, signal: controller.signal, onSlice }),
     ).rejects.toThrow("enough");
     const sizes = [1, steps.length - 1, undefined].map((most) => {
-      const [one, again] = [finished(designs(), most), finished(designs(), most)];
+      const one = finished(designs(), most);
+      const again = finished(designs(), most);
       if (isRefusals(one) || isRefusals(again)) throw new Error("no design");
       expect(again.size).toBe(one.size);
       return one.size ?? 0;

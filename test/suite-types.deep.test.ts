@@ -23,8 +23,14 @@ const TYPES = [
 type Row = (typeof TYPES)[number];
 
 const HOPPER: GridSchedule = {
-  ...{ tile: {}, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
-  ...{ order: 1, fragments: "across", store: "direct" },
+  tile: {},
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "engine",
+  order: 1,
+  fragments: "across",
+  store: "direct",
 };
 const AMPERE: GridSchedule = { ...HOPPER, swizzle: "swizzled", transfer: "async", fragments: "inline" };
 
@@ -37,7 +43,8 @@ function subjectsOf(
   const computation = suiteComputation({ ...one, dtype });
   return [[hopper, HOPPER, { m: 64, n: 16, k }] as const, [ampere, AMPERE, { m: 16, n: 8, k }] as const].map(
     ([instruction, schedule, tile]) => ({
-      ...{ name: `${dtype} ${one.op} ${one.layout} ${instruction}`, schedule: { ...schedule, tile } },
+      name: `${dtype} ${one.op} ${one.layout} ${instruction}`,
+      schedule: { ...schedule, tile },
       context: gridContextOf(computation, instruction, mapping),
     }),
   );

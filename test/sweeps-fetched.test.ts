@@ -15,8 +15,18 @@ import { emulatedRunner } from "./support/emulated-runner.ts";
 const { runner } = emulatedRunner();
 
 const SWEEP: LaneSchedule = {
-  ...{ dataflow: "FBS-load", lanes: 32, rows: 2, vectors: 1, rolled: [], weights: "memory", streaming: false },
-  ...{ prefetchBytes: 0, borders: "guarded", strip: 0, threads: 1, sweep: 4 },
+  dataflow: "FBS-load",
+  lanes: 32,
+  rows: 2,
+  vectors: 1,
+  rolled: [],
+  weights: "memory",
+  streaming: false,
+  prefetchBytes: 0,
+  borders: "guarded",
+  strip: 0,
+  threads: 1,
+  sweep: 4,
 };
 const kernelOf = (computation: Computation, changes: Partial<LaneSchedule>, intrinsic = "cuda.fma.f64") =>
   generateDesign(computation, { kind: "lanes", intrinsic, schedule: { ...SWEEP, ...changes } });

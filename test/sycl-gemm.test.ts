@@ -15,24 +15,27 @@ const FORMS: Readonly<Record<string, MappedCandidate["schedule"]>> = {
   basic: { order: ORDER, block: {}, placement: { a: "in-place", b: "padded" }, threads: 1 },
   tiled: { order: ORDER, block: { m: 4, n: 2 }, placement: { a: "in-place", b: "padded" }, threads: 1 },
   "local memory": {
-    ...{ order: ORDER, block: { m: 4, n: 2 }, placement: { a: "padded", b: "tiled" }, threads: 1 },
+    order: ORDER,
+    block: { m: 4, n: 2 },
+    placement: { a: "padded", b: "tiled" },
+    threads: 1,
     within: { a: "b", b: "b" },
   },
   // Its sums live across the copies, so they stay with one sub-group.
   "local memory by steps of k": {
-    ...{
-      order: ["b", "m", "n", "k/8", "k"],
-      block: { m: 4, n: 2 },
-      placement: { a: "padded", b: "padded" },
-      threads: 1,
-    },
+    order: ["b", "m", "n", "k/8", "k"],
+    block: { m: 4, n: 2 },
+    placement: { a: "padded", b: "padded" },
+    threads: 1,
     within: { a: "k/8" },
   },
 };
 
 const made = Object.entries(FORMS).map(([name, schedule]) => {
   const candidate: MappedCandidate = {
-    ...{ intrinsic: "sycl.fma.16.f32.broadcast", matching: { n: ["n"] }, schedule },
+    intrinsic: "sycl.fma.16.f32.broadcast",
+    matching: { n: ["n"] },
+    schedule,
     operands: { c: "out[b,m,n]", a: "x[b,m,k]", b: "y[b,k,n]" },
   };
   const found = candidateInLanguage(GEMM, candidate, "sycl");

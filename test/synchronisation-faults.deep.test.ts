@@ -78,12 +78,24 @@ function lowered(name: string, extents: Record<string, number>, schedule: GridSc
 }
 
 const WGMMA: GridSchedule = {
-  ...{ tile: { m: 128, n: 32, k: 64 }, warps: { m: 2, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
-  ...{ order: 1, fragments: "inline", store: "direct" },
+  tile: { m: 128, n: 32, k: 64 },
+  warps: { m: 2, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "engine",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
 };
 const MMA: GridSchedule = {
-  ...{ tile: { m: 32, n: 16, k: 16 }, warps: { m: 2, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
-  ...{ order: 1, fragments: "inline", store: "direct" },
+  tile: { m: 32, n: 16, k: 16 },
+  warps: { m: 2, n: 1 },
+  stage: 2,
+  swizzle: "swizzled",
+  transfer: "async",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
 };
 const engine = lowered("wgmma.m64n32k16.f32.f16", { m: 128, n: 32, k: 384 }, WGMMA);
 const producer = lowered(
@@ -114,9 +126,12 @@ const ringOf = (stages: number): Subject => ({
   nest: onWarps(
     2,
     [
-      ...[copy("s[0,i] = x[0,i]", { i: 64 }, ASYNC), commit],
+      copy("s[0,i] = x[0,i]", { i: 64 }, ASYNC),
+      commit,
       loop("round", 4, [
-        ...[wait(0), barrier("block"), lanes(`y[round,32*w+lane] = s[round%${stages},63-32*w-lane]`)],
+        wait(0),
+        barrier("block"),
+        lanes(`y[round,32*w+lane] = s[round%${stages},63-32*w-lane]`),
         copy(`s[(round+1)%${stages},i] = x[round+1,i]`, { i: 64 }, { ...ASYNC, when: "round+1 < 4" }),
         commit,
       ]),

@@ -154,7 +154,11 @@ describe("tables on a terminal of 80 columns", () => {
     };
     const found = { key: "a", candidate: mapped, prediction: undefined, measurement: measured(30), at: 1 };
     const replayed: Replay = {
-      ...{ run, trials: [found], known: 0, best: found, status: "recorded-end" },
+      run,
+      trials: [found],
+      known: 0,
+      best: found,
+      status: "recorded-end",
       divergence: { trial: 1, because: "the record has another candidate than ".repeat(4) },
       assumed: ["the number of candidates a round, which the records of older versions do not have, is 8"],
     };

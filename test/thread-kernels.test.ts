@@ -190,7 +190,9 @@ describe("a kernel of threads", () => {
   it("adds up parts that are no multiple of a warp, and refuses more than a GPU has memory for", async () => {
     const sums = (m: number, k: number): Computation =>
       defineComputation({
-        ...{ equation: "y[m] += f32(a[m,k]) * f32(b[k])", extents: { m, k }, tensors: { a: "f16", b: "f16" } },
+        equation: "y[m] += f32(a[m,k]) * f32(b[k])",
+        extents: { m, k },
+        tensors: { a: "f16", b: "f16" },
       });
     const launches = [undefined, "early", "early"] as const;
     const jobs = [33, 48, 128].map((split, i) => {
@@ -212,7 +214,8 @@ describe("a kernel of threads", () => {
     const told = jobs.map(({ job }) => job.kernel.source.includes("launch_with(phase_1, 1, 1"));
     expect(told).toEqual([false, true, true]);
     const large = defineComputation({
-      ...{ equation: "y[m,n] += f32(a[m,k]) * f32(b[k,n])", extents: { m: 4096, n: 4096, k: 128 } },
+      equation: "y[m,n] += f32(a[m,k]) * f32(b[k,n])",
+      extents: { m: 4096, n: 4096, k: 128 },
       tensors: { a: "f16", b: "f16" },
     });
     const many: ThreadSchedule = { lanes: { n: 32 }, warps: {}, each: {}, split: 128 };

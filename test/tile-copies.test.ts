@@ -56,8 +56,14 @@ describe("the plain copies of a step", () => {
     const context = gridContextOf(layer, "mma.m16n8k16.f32.f16", "m <- p,q; n <- k; k <- c,r,s");
     const [short = 0, long = 0] = [32, 64].map((k) => {
       const schedule: GridSchedule = {
-        ...{ tile: { m: 32, n: 16, k }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "padded", transfer: "plain" },
-        ...{ order: 1, fragments: "inline", store: "direct" },
+        tile: { m: 32, n: 16, k },
+        warps: { m: 1, n: 1 },
+        stage: 2,
+        swizzle: "padded",
+        transfer: "plain",
+        order: 1,
+        fragments: "inline",
+        store: "direct",
       };
       return stepCycles(context, schedule, nvidiaTarget("h100"), 1).latency;
     });

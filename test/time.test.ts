@@ -229,7 +229,9 @@ describe("steps in time", () => {
     const slanted = of("u[t-1,i-1,j-1] + u[t-1,i-1,j] + u[t-1,i+1,j-1] + u[t-1,i+1,j]");
     expect(deep(slanted, 8)).toBeGreaterThan(deep(star, 8));
     // Memory is passed over half as often: what is left besides the steps is halved, and the steps stay.
-    const [eight, four, two] = [deep(star, 8), deep(star, 4), deep(star, 2)];
+    const eight = deep(star, 8);
+    const four = deep(star, 4);
+    const two = deep(star, 2);
     expect((two - four) / (four - eight)).toBeCloseTo(2, 1);
   });
 
@@ -253,7 +255,8 @@ describe("rows of steps on vectors", () => {
   const textOf = (computation: Computation, changes: Partial<LaneSchedule>): string =>
     `${
       generateDesign(computation, {
-        ...{ kind: "lanes", intrinsic: "avx512.fma.f32" },
+        kind: "lanes",
+        intrinsic: "avx512.fma.f32",
         schedule: { ...STEP_SCHEDULE, lanes: 16, ...changes },
       }).source
     }`;

@@ -12,7 +12,12 @@ const trial = (number: number): TuneEvent<Candidate> => {
   return { kind: "trial", number, trial: told, known: false, secondsLeft: undefined };
 };
 const round = (number: number): TuneEvent<Candidate> => ({
-  ...{ kind: "round", round: number, proposed: 2, known: 0, expectedSeconds: undefined, secondsLeft: undefined },
+  kind: "round",
+  round: number,
+  proposed: 2,
+  known: 0,
+  expectedSeconds: undefined,
+  secondsLeft: undefined,
 });
 
 it("a timeline assigns every moment of a search to one phase", () => {
@@ -36,15 +41,13 @@ it("a timeline assigns every moment of a search to one phase", () => {
   clock += 500;
 
   expect(timeline.seconds()).toEqual({
-    ...{
-      enumerating: 1.9,
-      drawing: 0.1,
-      writing: 0.15,
-      compiling: 1.7,
-      measuring: 0.3,
-      proposing: 0.25,
-      deciding: 0.5,
-    },
+    enumerating: 1.9,
+    drawing: 0.1,
+    writing: 0.15,
+    compiling: 1.7,
+    measuring: 0.3,
+    proposing: 0.25,
+    deciding: 0.5,
   });
   const { traceEvents } = JSON.parse(timeline.trace());
   // Bars follow one another without a gap.
@@ -54,7 +57,13 @@ it("a timeline assigns every moment of a search to one phase", () => {
   // What is before the first round has round 0.
   expect(traceEvents.map(({ args }: { args: { round: number } }) => args.round)).toEqual([0, 0, 1, 1, 1, 1, 2, 2]);
   expect(traceEvents[4]).toEqual({
-    ...{ name: "measuring", cat: "search", ph: "X", pid: 1, tid: 1, ts: 3_775_000, dur: 300_000 },
+    name: "measuring",
+    cat: "search",
+    ph: "X",
+    pid: 1,
+    tid: 1,
+    ts: 3_775_000,
+    dur: 300_000,
     args: { round: 1, trial: 2, intrinsic: "mma", status: "wrong" },
   });
 });

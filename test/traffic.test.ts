@@ -20,8 +20,17 @@ const make = (operator: string, parameters: Readonly<Record<string, number>>, ty
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
 const plain: LaneSchedule = {
-  ...{ dataflow: "FBS-load", lanes: 16, rows: 2, vectors: 2, rolled: [], weights: "memory" },
-  ...{ streaming: true, prefetchBytes: 8192, borders: "peeled", strip: 0, threads: 1 },
+  dataflow: "FBS-load",
+  lanes: 16,
+  rows: 2,
+  vectors: 2,
+  rolled: [],
+  weights: "memory",
+  streaming: true,
+  prefetchBytes: 8192,
+  borders: "peeled",
+  strip: 0,
+  threads: 1,
 };
 const image = make("conv2d-single", { h: 12, w: 112, r: 3, s: 3, pad: 1 });
 const grid = make("3d7pt", { d: 7, h: 9, w: 80 });

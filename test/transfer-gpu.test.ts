@@ -36,7 +36,8 @@ function recorded(workload: Workload, candidate: Candidate, microseconds: number
   const intrinsic = INTRINSICS.find(({ name }) => name === candidate.intrinsic);
   recordTrial(db, {
     ...newTrial(microseconds, { workload, environment: ENVIRONMENT }),
-    ...{ ...(intrinsic && { intrinsic }), trial: trial(measured(microseconds), undefined, candidate) },
+    ...(intrinsic && { intrinsic }),
+    trial: trial(measured(microseconds), undefined, candidate),
   });
   db.close();
 }
@@ -73,9 +74,12 @@ it("takes the schedule of a similar product, with its mapping where the space le
 });
 
 it("tries a computation's own imported kernels first, the fastest before others, and only if they are trusted", () => {
-  const [workload, near] = [product(512), product(256)];
-  const [space, random] = [spaceOf(workload), seededRandom(2)];
-  const [slow, fast] = [space.random(random), space.random(random)];
+  const workload = product(512);
+  const near = product(256);
+  const space = spaceOf(workload);
+  const random = seededRandom(2);
+  const slow = space.random(random);
+  const fast = space.random(random);
   const other = spaceOf(near).random(random);
   recorded(workload, slow, 9, "another");
   recorded(workload, fast, 5, "another");

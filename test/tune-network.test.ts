@@ -25,8 +25,14 @@ function products(widths: readonly number[]): Program {
 
 /** A search that ends at once without a kernel. */
 const nothing = (computation: Computation): Awaited<ReturnType<Search>> => ({
-  ...{ status: "exhausted", computation, best: undefined, trials: [], failed: {} },
-  ...{ seconds: 0, waitedSeconds: 0, database: ":memory:" },
+  status: "exhausted",
+  computation,
+  best: undefined,
+  trials: [],
+  failed: {},
+  seconds: 0,
+  waitedSeconds: 0,
+  database: ":memory:",
 });
 
 describe("the network's time", () => {
@@ -158,7 +164,9 @@ describe("the network's time", () => {
     const deep = net.node("Conv", [x, weights("d", [64, 1, 3, 3])], { group: 64, pads: [1, 1, 1, 1] });
     net.output(net.node("Conv", [deep, weights("p", [64, 64, 1, 1])]));
     const { program } = openGraph(net.graph);
-    const [machine, places, seconds] = [nvidiaTarget("h100"), [] as number[], [] as number[]];
+    const machine = nvidiaTarget("h100");
+    const places = [] as number[];
+    const seconds = [] as number[];
     const search: Search = ({ computation }, options) => {
       seconds.push(options?.within ?? 0);
       const isDeep = computationKey(computation) === computationKey(program.steps[0]?.computation ?? computation);
@@ -171,7 +179,11 @@ describe("the network's time", () => {
       return Promise.resolve({ ...nothing(computation), status: "time-spent", best } as Awaited<ReturnType<Search>>);
     };
     await tuneNetwork(program, {
-      ...{ seconds: 600, database: ":memory:", search, machine, beside: 1 },
+      seconds: 600,
+      database: ":memory:",
+      search,
+      machine,
+      beside: 1,
       onShare: ({ place }) => places.push(place),
     });
     expect(new Set(places.slice(0, 2))).toEqual(new Set([1, 2]));

@@ -27,7 +27,10 @@ const asking = (isAsking: (round: number) => boolean): Measure => {
 /** A strategy that notes how many trials it knew when it worked beside a round. */
 const noting = (notes: number[]) =>
   defineStrategy({
-    ...{ name: "noting", summary: "tries every candidate once, and takes notes", options: {}, guided: false },
+    name: "noting",
+    summary: "tries every candidate once, and takes notes",
+    options: {},
+    guided: false,
     *propose(searching) {
       for (const round of inRounds(searching.space.all(), searching)) {
         searching.meanwhile(() => notes.push(searching.trials.length));
@@ -70,7 +73,10 @@ it("a genetic search is the same, whenever its machine has a core to spare", asy
 
 it("an error of that work ends the search", async () => {
   const broken = defineStrategy({
-    ...{ name: "broken", summary: "fails beside its first round", options: {}, guided: false },
+    name: "broken",
+    summary: "fails beside its first round",
+    options: {},
+    guided: false,
     *propose(searching) {
       searching.meanwhile(() => {
         throw new Error("no such thing");

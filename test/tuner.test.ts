@@ -330,7 +330,8 @@ describe("failures", () => {
   });
 
   it("are not counted where the time ends a round before the search's own clock does", async () => {
-    const [store, time] = [memoryStore<Point>(), new AbortController()];
+    const store = memoryStore<Point>();
+    const time = new AbortController();
     async function* measure(batch: readonly Point[]): AsyncGenerator<Measurement> {
       await Promise.resolve();
       yield* batch.slice(0, 3).map(mostlyWorks);

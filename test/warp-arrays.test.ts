@@ -39,7 +39,9 @@ function bestOf(computation: Computation, dataflow: string): ArraySchedule {
 
 const kernelOf = (computation: Computation, schedule: ArraySchedule) =>
   generateArray(computation, {
-    ...{ kind: "lanes", schedule, intrinsic: warpMultiplyAddOf(computation, intrinsics)?.name ?? "" },
+    kind: "lanes",
+    schedule,
+    intrinsic: warpMultiplyAddOf(computation, intrinsics)?.name ?? "",
   });
 
 const LINE = make("conv1d-single", { l: 200, r: 5 });
@@ -118,7 +120,8 @@ describe("a design on warps", () => {
   ] as const)("equals the equation in every element: %s", { timeout: 120_000 }, async (_, computation, dataflows) => {
     const kernels = dataflows.map((dataflow) => kernelOf(computation, bestOf(computation, dataflow)));
     const measured = await runner().measureTogether(kernels, runner().reference(computation, 1), {
-      ...{ budgetSeconds: 0, batches: [1, 1] },
+      budgetSeconds: 0,
+      batches: [1, 1],
     });
     expect(measured.map((m) => (m.status === "ok" ? "ok" : m.log))).toEqual(dataflows.map(() => "ok"));
   });

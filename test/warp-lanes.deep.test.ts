@@ -65,7 +65,11 @@ describe("lanes of warps", () => {
       const computation = stencil("2d9pt", types, 40);
       const space = finished(
         sessionSpace(computation, {
-          ...{ machine: H100, intrinsics: usableIntrinsics(H100), threads: 1, seed: 1, kinds: "lanes" },
+          machine: H100,
+          intrinsics: usableIntrinsics(H100),
+          threads: 1,
+          seed: 1,
+          kinds: "lanes",
         }),
       );
       if (isRefusals(space)) throw new Error(space[0]?.because);

@@ -31,8 +31,17 @@ const image = (dtype: Type, extents: Readonly<Record<string, number>> = {}): Com
   });
 
 const WINDOW: LaneSchedule = {
-  ...{ dataflow: "FBS-load", lanes: 32, rows: 2, vectors: 2, rolled: [], weights: "memory", streaming: false },
-  ...{ prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+  dataflow: "FBS-load",
+  lanes: 32,
+  rows: 2,
+  vectors: 2,
+  rolled: [],
+  weights: "memory",
+  streaming: false,
+  prefetchBytes: 0,
+  borders: "peeled",
+  strip: 0,
+  threads: 1,
 };
 
 /** Results lie on lanes, columns come one after another. */
@@ -45,7 +54,12 @@ const BY_COLUMNS: ArraySchedule = {
       [0, 0, 1],
     ],
   },
-  ...{ lanes: 32, tile: { j: 32 }, beside: { i: 2 }, inputs: "passed", streaming: false, threads: 1 },
+  lanes: 32,
+  tile: { j: 32 },
+  beside: { i: 2 },
+  inputs: "passed",
+  streaming: false,
+  threads: 1,
 };
 
 const windowOf = (dtype: Type, intrinsic: string, changes: Partial<LaneSchedule> = {}) =>

@@ -11,7 +11,9 @@ import { nativeTarget } from "../targets/index.ts";
 import { fakeRunner, took } from "./support/fake-runner.ts";
 
 const matmul = defineComputation({
-  ...{ equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 16, j: 16, k: 16 }, tensors: { a: "f32", b: "f32" } },
+  equation: "c[i,j] += a[i,k] * b[k,j]",
+  extents: { i: 16, j: 16, k: 16 },
+  tensors: { a: "f32", b: "f32" },
 });
 const DONE: Compiled = { status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true };
 const never = new AbortController().signal;

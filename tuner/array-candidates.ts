@@ -134,7 +134,9 @@ export function* designSpaceOn(
       const placed = withBeside(computation, sum, design.judged, schedule);
       if (!placed.ok) return [];
       return [schedule, ...machine.variantsOf(schedule)].map((one) => ({
-        ...{ design, schedule: one, seconds: machine.secondsOf(placed.array, one) },
+        design,
+        schedule: one,
+        seconds: machine.secondsOf(placed.array, one),
       }));
     });
   // 1. Every design, one pass at a time.
@@ -257,7 +259,8 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
     this.costs = costs;
     this.estimate = estimate;
     this.texts = ranked.map(({ schedule: { transform, beside } }) => ({
-      ...{ transform: canonicalJson(transform), beside: canonicalJson(beside) },
+      transform: canonicalJson(transform),
+      beside: canonicalJson(beside),
     }));
     this.known = new Map(ranked.map(({ schedule, seconds }) => [canonicalJson(schedule), seconds]));
   }
@@ -283,7 +286,8 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
 
   /** The same design with another number of passes side by side, or another design with the same number. */
   mutate(schedule: ArraySchedule, random: Random): ArraySchedule {
-    const [own, beside] = [canonicalJson(schedule.transform), canonicalJson(schedule.beside)];
+    const own = canonicalJson(schedule.transform);
+    const beside = canonicalJson(schedule.beside);
     const sameDesign = random() < 0.5;
     const near = this.ranked.filter(({ schedule: s }, i) => {
       const said = this.texts[i];

@@ -44,7 +44,8 @@ export function expectationsOf<C>(
     },
     scaleTo: (trials) => {
       const ratios = trials.flatMap((trial) => {
-        const [measured, seconds] = [secondsOf(trial), predicted(trial.candidate)?.seconds];
+        const measured = secondsOf(trial);
+        const seconds = predicted(trial.candidate)?.seconds;
         return measured === undefined || seconds === undefined ? [] : [measured / seconds];
       });
       scale = commonFactor(ratios);

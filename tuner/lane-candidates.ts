@@ -67,7 +67,9 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
     }),
   );
   const context: LaneContext = {
-    ...{ sum, rollings: rolling, threads: options.threads },
+    sum,
+    rollings: rolling,
+    threads: options.threads,
     lanes: [bytes / bytesOf(sum.output.dtype)],
   };
   const choices = LANE_DECISIONS;
@@ -82,8 +84,17 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
             choices.planes.values(context),
           )) {
             const block: LaneSchedule = {
-              ...{ dataflow, lanes, rows, vectors, rolled: own.rolled, weights: "memory", streaming: false },
-              ...{ prefetchBytes: 0, strip: 0, borders: "peeled", threads: options.threads },
+              dataflow,
+              lanes,
+              rows,
+              vectors,
+              rolled: own.rolled,
+              weights: "memory",
+              streaming: false,
+              prefetchBytes: 0,
+              strip: 0,
+              borders: "peeled",
+              threads: options.threads,
               ...(lines !== undefined && { lines }),
               ...(planes !== undefined && { planes }),
             };

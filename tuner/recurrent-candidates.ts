@@ -79,7 +79,9 @@ function schedulesOf(form: Recurrent, threads: number): ArraySchedule[] {
     case "planes": {
       const last = form.inner.at(-1);
       return BESIDE.filter((n) => n === 1 || n * register <= (last?.extent ?? 1)).map((n) => ({
-        ...{ ...base, transform: transformOf(form), lanes: register },
+        ...base,
+        transform: transformOf(form),
+        lanes: register,
         beside: n === 1 || !last ? {} : { [last.name]: n },
       }));
     }

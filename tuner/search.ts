@@ -356,7 +356,8 @@ class Running<C> {
 
   private secondsLeft(): number | undefined {
     const { budget } = this.options;
-    const [made, measured] = [this.trials.length, this.measured];
+    const made = this.trials.length;
+    const measured = this.measured;
     const byClock = budget.seconds === undefined ? [] : [budget.seconds - this.elapsed()];
     const byTrials =
       budget.trials === undefined || measured === 0 ? [] : [((budget.trials - made) * this.elapsed()) / measured];

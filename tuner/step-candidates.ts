@@ -30,8 +30,18 @@ export function stepSpace(computation: Computation, options: LaneSpaceOptions): 
         ROWS.flatMap((rows) =>
           [false, true].map(
             (streaming): LaneSchedule => ({
-              ...{ dataflow: "FBS-load", lanes, rows, vectors, rolled: [], weights: "memory", streaming },
-              ...{ prefetchBytes: 0, borders: "peeled", strip, depth, threads: options.threads },
+              dataflow: "FBS-load",
+              lanes,
+              rows,
+              vectors,
+              rolled: [],
+              weights: "memory",
+              streaming,
+              prefetchBytes: 0,
+              borders: "peeled",
+              strip,
+              depth,
+              threads: options.threads,
             }),
           ),
         ),

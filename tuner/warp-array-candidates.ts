@@ -44,7 +44,12 @@ export function* warpArraySpace(
       lanes: WARP,
       inputs: ["passed", "loaded"],
       scheduleOf: ({ plan, judged }, beside, inputs): ArraySchedule => ({
-        ...{ ...plan, lanes: lanesFor(judged.design.pes), beside, inputs, streaming: false, threads: 1 },
+        ...plan,
+        lanes: lanesFor(judged.design.pes),
+        beside,
+        inputs,
+        streaming: false,
+        threads: 1,
       }),
       variantsOf: (schedule) => OTHER_WARPS.map((warps) => ({ ...schedule, warps })),
       secondsOf: (array, schedule) => warpArraySeconds(array, schedule, target),
@@ -52,7 +57,8 @@ export function* warpArraySpace(
       // Every thread tests its own conditions, so no design is longer than its steps.
       written: ({ beside }) => ({
         size: Object.values(beside).reduce((n, count) => n * count, MOST_UNROLLED_STEPS),
-        ...{ isTooLong: false, scatteredSeconds: 0 },
+        isTooLong: false,
+        scatteredSeconds: 0,
       }),
     },
     mixed,

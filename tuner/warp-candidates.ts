@@ -46,9 +46,20 @@ function sweeps(sum: TapSum): LaneSchedule[] {
         for (const [ahead, prefetchSteps] of sweep === undefined ? ([[]] as const) : stepsAhead(context)) {
           if (each === undefined && (sweep === undefined || inPairs(sum))) continue;
           const schedule: LaneSchedule = {
-            ...{ dataflow: "FBS-load", lanes: WARP, rows, vectors: 1, rolled: [], weights: "memory", streaming: false },
-            ...{ prefetchBytes: 0, strip: 0, borders: "guarded", threads: 1 },
-            ...{ ...(each && { each }), ...(sweep && { sweep }), ...(ahead && ahead > 1 && { ahead }) },
+            dataflow: "FBS-load",
+            lanes: WARP,
+            rows,
+            vectors: 1,
+            rolled: [],
+            weights: "memory",
+            streaming: false,
+            prefetchBytes: 0,
+            strip: 0,
+            borders: "guarded",
+            threads: 1,
+            ...(each && { each }),
+            ...(sweep && { sweep }),
+            ...(ahead && ahead > 1 && { ahead }),
             ...(prefetchSteps !== undefined && { prefetchSteps }),
           };
           const written = sum.taps.length * rows * (each ?? 1) * (ahead ?? 1);
@@ -101,8 +112,17 @@ export function warpSpace(computation: Computation, target: Target): LaneSpace |
       for (const rows of ROWS)
         for (const vectors of VECTORS) {
           const schedule: LaneSchedule = {
-            ...{ dataflow, lanes: WARP, rows, vectors, rolled: own.rolled, weights: "memory", streaming: false },
-            ...{ prefetchBytes: 0, strip: 0, borders: "guarded", threads: 1 },
+            dataflow,
+            lanes: WARP,
+            rows,
+            vectors,
+            rolled: own.rolled,
+            weights: "memory",
+            streaming: false,
+            prefetchBytes: 0,
+            strip: 0,
+            borders: "guarded",
+            threads: 1,
           };
           const isOther = WINDOW_DESIGNS[dataflow].data !== "held" || own.columns > 1;
           const longest = rows * vectors === 1 ? LONGEST_SWEEP : LONGEST_BLOCK;

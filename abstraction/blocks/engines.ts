@@ -54,8 +54,12 @@ export class Engines {
     const count = this.context.arrivals.reduce((sum, a) => sum + a.stages, 0);
     const { order } = this.context.judge;
     this.stages = Array.from({ length: count }, () => ({
-      ...{ uses: 0, awaited: new Array<number>(warps).fill(0), cargo: [] },
-      ...{ arrived: 0, pending: order.newClock(), done: order.newClock() },
+      uses: 0,
+      awaited: new Array<number>(warps).fill(0),
+      cargo: [],
+      arrived: 0,
+      pending: order.newClock(),
+      done: order.newClock(),
     }));
   }
 
@@ -206,7 +210,8 @@ function compileView(
   const offsets = view.rows.kind === "box" ? [] : view.rows.offsets.map((e) => compileIndex(e, scope));
   const below = shape.map((_, i) => shape.slice(i + 1).reduce((product, extent) => product * extent, 1));
   return ({ env }) => {
-    const [first, by] = [at.map((e) => e(env)), offsets.map((e) => e(env))];
+    const first = at.map((e) => e(env));
+    const by = offsets.map((e) => e(env));
     return (row, column) => {
       let flat = 0;
       for (const [i, coordinate] of viewedCoordinates(view, first, by, row, column).entries()) {

@@ -114,7 +114,8 @@ export class HappensBefore {
     const end = moment.flight ? moment.flight.endedBefore : event + 1;
     const all = this.publications[moment.agent] ?? [];
     // The first publication after the event is the first to become known.
-    let [low, high] = [0, all.length];
+    let low = 0;
+    let high = all.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       if ((all[middle]?.event ?? 0) >= end) high = middle;

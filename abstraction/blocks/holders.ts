@@ -69,7 +69,8 @@ export function matrixRows(shape: Held, by: "ldmatrix" | "ldmatrix.trans"): read
   for (const { element, lane, own } of heldElements(shape)) {
     const matrix = Math.floor(own / perWord);
     const inWord = own % perWord;
-    const [major, minor] = [Math.floor(lane / 4), lane % 4];
+    const major = Math.floor(lane / 4);
+    const minor = lane % 4;
     const [row, column] = by === "ldmatrix" ? [major, minor * perWord + inWord] : [minor * perWord + inWord, major];
     const list = rows[8 * matrix + row];
     if (list) list[column] = element;

@@ -273,7 +273,8 @@ function compileWarps(
   const { axes, body } = chainOf(s, mode);
   const digits = axes.map(({ axis, extent }) => ({ slot: context.scope.slot(axis), extent }));
   const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));
-  const [count, first] = [sizeOf(axes), mode === "thread" ? context.teams : 0];
+  const count = sizeOf(axes);
+  const first = mode === "thread" ? context.teams : 0;
   const head = program.length;
   program.push({ kind: "warps", axes: digits, first, count, behind: 0 });
   const inside = { ...site, loops: [...site.loops, ...loops], warpAxes: axes.map(({ axis }) => axis) };

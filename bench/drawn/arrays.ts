@@ -107,7 +107,11 @@ export function drawArrays(random: Random, count = OF_ONE): readonly Drawn[] {
     const { plan, dataflow } = pick(random, designs.fitting);
     const beside = besideOf(computation, plan, random);
     const schedule: ArraySchedule = {
-      ...{ ...plan, beside, inputs: pick(random, INPUTS), streaming: false, threads: 1 },
+      ...plan,
+      beside,
+      inputs: pick(random, INPUTS),
+      streaming: false,
+      threads: 1,
     };
     const placed = placeArray(computation, schedule);
     if (!placed.ok) return { status: "refused", because: placed.refusal.because };
@@ -153,7 +157,8 @@ export function drawRegisterForms(random: Random): readonly Drawn[] {
     {
       status: "nest",
       said: `${computationKey(computation)} by ${JSON.stringify(design)} ${JSON.stringify(form)}`,
-      ...{ computation, inputs: smallInputs(computation, randomInteger(random, 1, 1e9)) },
+      computation,
+      inputs: smallInputs(computation, randomInteger(random, 1, 1e9)),
       nest: () => lowerDesign(derive(computation, loops), design, form),
     },
   ];
@@ -161,8 +166,12 @@ export function drawRegisterForms(random: Random): readonly Drawn[] {
 
 /** Intrinsics of the lanes of warps, by the type of the sum. */
 const ON_WARPS: Readonly<Partial<Record<DType, string>>> = {
-  ...{ f32: "cuda.fma.f32", f16: "cuda.fma.f32", bf16: "cuda.fma.f32", f64: "cuda.fma.f64" },
-  ...{ s32: "cuda.mad.s32", s16: "cuda.mad.s32" },
+  f32: "cuda.fma.f32",
+  f16: "cuda.fma.f32",
+  bf16: "cuda.fma.f32",
+  f64: "cuda.fma.f64",
+  s32: "cuda.mad.s32",
+  s16: "cuda.mad.s32",
 };
 
 /** Kernels drawn for one computation: each takes a second to compile. */
@@ -180,8 +189,12 @@ export function drawArrayKernels(random: Random, count = KERNELS_OF_ONE): readon
     const { plan, dataflow, judged } = pick(random, designs.fitting);
     const narrow = lanesFor(judged.design.pes);
     const schedule: ArraySchedule = {
-      ...{ ...plan, lanes: pick(random, [narrow, narrow, 32]), beside: besideOf(computation, plan, random) },
-      ...{ inputs: pick(random, ["passed", "loaded"] as const), streaming: false, threads: 1 },
+      ...plan,
+      lanes: pick(random, [narrow, narrow, 32]),
+      beside: besideOf(computation, plan, random),
+      inputs: pick(random, ["passed", "loaded"] as const),
+      streaming: false,
+      threads: 1,
       ...(random() < 0.5 && { warps: pick(random, [1, 2, 8]) }),
     };
     const said = `cuda ${dataflow} of ${computationKey(computation)} by ${JSON.stringify(schedule)}`;
@@ -197,9 +210,12 @@ export function drawArrayKernels(random: Random, count = KERNELS_OF_ONE): readon
 
 export const ARRAYS: DrawnKind = { name: "designs by their transforms", share: 300, draw: (r) => drawArrays(r) };
 export const ARRAY_KERNELS: DrawnKind = {
-  ...{ name: "designs by their transforms as CUDA, six orders of threads", share: 15 },
+  name: "designs by their transforms as CUDA, six orders of threads",
+  share: 15,
   draw: (r) => drawArrayKernels(r),
 };
 export const REGISTER_FORMS: DrawnKind = {
-  ...{ name: "enumerated designs, forms of registers", share: 90, draw: drawRegisterForms },
+  name: "enumerated designs, forms of registers",
+  share: 90,
+  draw: drawRegisterForms,
 };

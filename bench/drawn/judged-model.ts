@@ -92,7 +92,8 @@ export function outputCompared(
 async function differenceOf(plain: Program, program: Program): Promise<ReturnType<typeof outputCompared>> {
   const { values } = drawInputs(plain, 1);
   const inputs = Object.fromEntries(plain.inputs.map((input) => [input.name, values.get(input) ?? []]));
-  const [expected, got] = [await runNetwork(plain, inputs), await runNetwork(program, inputs)];
+  const expected = await runNetwork(plain, inputs);
+  const got = await runNetwork(program, inputs);
   let compared = 0;
   for (const { name, value } of plain.outputs) {
     const found = outputCompared(value.type, Array.from(expected.get(name) ?? []), Array.from(got.get(name) ?? []));

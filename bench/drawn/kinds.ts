@@ -9,8 +9,19 @@ import { SUBGROUP_KERNELS, SWEEPS, WARP_KERNELS, WINDOWS } from "./windows.ts";
 import { WORDS } from "./words.ts";
 
 export const DRAWN_KINDS: readonly DrawnKind[] = [
-  ...[ARRAYS, REGISTER_FORMS, WINDOWS, SWEEPS, STEPS, WARP_STEPS, RECURRENT],
-  ...[WARP_KERNELS, WARP_STEP_KERNELS, SUBGROUP_KERNELS, PLANE_STEPS, WORDS, ARRAY_KERNELS],
+  ARRAYS,
+  REGISTER_FORMS,
+  WINDOWS,
+  SWEEPS,
+  STEPS,
+  WARP_STEPS,
+  RECURRENT,
+  WARP_KERNELS,
+  WARP_STEP_KERNELS,
+  SUBGROUP_KERNELS,
+  PLANE_STEPS,
+  WORDS,
+  ARRAY_KERNELS,
 ];
 
 /** The random numbers of a kind's candidates at a place, independent of earlier draws. */

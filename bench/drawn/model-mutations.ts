@@ -20,64 +20,112 @@ import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 
 /** Implausible sizes, axes and counts. */
 const STRANGE_SIZES: readonly bigint[] = [
-  ...[0n, -1n, -2n, 1n, 2n, 3n, 7n, 255n, 65_536n, 2n ** 20n + 1n, 2n ** 24n, 2n ** 31n - 1n, 2n ** 31n],
-  ...[2n ** 32n, 2n ** 40n, 2n ** 53n, 2n ** 62n, 2n ** 63n - 1n, -(2n ** 31n), -(2n ** 63n)],
+  0n,
+  -1n,
+  -2n,
+  1n,
+  2n,
+  3n,
+  7n,
+  255n,
+  65_536n,
+  2n ** 20n + 1n,
+  2n ** 24n,
+  2n ** 31n - 1n,
+  2n ** 31n,
+  2n ** 32n,
+  2n ** 40n,
+  2n ** 53n,
+  2n ** 62n,
+  2n ** 63n - 1n,
+  -(2n ** 31n),
+  -(2n ** 63n),
 ];
 
 const STRANGE_FLOATS = [0, -0, 1e-45, 1e38, -1e38, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0.5];
 
 /** Names with a meaning in JavaScript, a shell, a path, a terminal, C, or HTML. */
 const STRANGE_NAMES: readonly string[] = [
-  ...["", " ", "__proto__", "constructor", "toString", "hasOwnProperty", "0", "-1", "y", "in", "out", "select"],
-  ...["../../etc/passwd", "/dev/zero", "a/b", "$(touch pwned)", "`id`", '"; exit(1); //', "*/ int main() { /*"],
-  ...[
-    "<script>alert(1)</script>",
-    "\u0000",
-    "\u001b[2J\u001b[31m",
-    "\r\n",
-    "\u202e",
-    "\ud83d\ude00",
-    "%s%n",
-    "x".repeat(100_000),
-  ],
+  "",
+  " ",
+  "__proto__",
+  "constructor",
+  "toString",
+  "hasOwnProperty",
+  "0",
+  "-1",
+  "y",
+  "in",
+  "out",
+  "select",
+  "../../etc/passwd",
+  "/dev/zero",
+  "a/b",
+  "$(touch pwned)",
+  "`id`",
+  '"; exit(1); //',
+  "*/ int main() { /*",
+  "<script>alert(1)</script>",
+  "\u0000",
+  "\u001b[2J\u001b[31m",
+  "\r\n",
+  "\u202e",
+  "\ud83d\ude00",
+  "%s%n",
+  "x".repeat(100_000),
 ];
 
 const OPERATORS: readonly string[] = [
-  ...[
-    "Conv",
-    "MatMul",
-    "Gemm",
-    "Relu",
-    "Add",
-    "Reshape",
-    "Transpose",
-    "Concat",
-    "Slice",
-    "Softmax",
-    "MaxPool",
-    "Gather",
-  ],
-  ...[
-    "Split",
-    "Expand",
-    "Tile",
-    "Pad",
-    "ConstantOfShape",
-    "Range",
-    "If",
-    "Loop",
-    "LSTM",
-    "QLinearConv",
-    "Cast",
-    "Where",
-  ],
-  ...["DequantizeLinear", "QuantizeLinear", "ReduceSum", "LayerNormalization", "Resize", "Einsum", "OneHot", "TopK"],
+  "Conv",
+  "MatMul",
+  "Gemm",
+  "Relu",
+  "Add",
+  "Reshape",
+  "Transpose",
+  "Concat",
+  "Slice",
+  "Softmax",
+  "MaxPool",
+  "Gather",
+  "Split",
+  "Expand",
+  "Tile",
+  "Pad",
+  "ConstantOfShape",
+  "Range",
+  "If",
+  "Loop",
+  "LSTM",
+  "QLinearConv",
+  "Cast",
+  "Where",
+  "DequantizeLinear",
+  "QuantizeLinear",
+  "ReduceSum",
+  "LayerNormalization",
+  "Resize",
+  "Einsum",
+  "OneHot",
+  "TopK",
 ];
 
 /** Files that no model may read. */
 const OUTSIDE: readonly string[] = [
-  ...["/etc/passwd", "../../../../../../etc/passwd", "/dev/zero", "/dev/urandom", "/proc/self/mem", ".", "..", ""],
-  ...["a/../../x", "file:///etc/passwd", "\u0000", "weights.bin\u0000.txt", "nowhere.bin", "x".repeat(5000)],
+  "/etc/passwd",
+  "../../../../../../etc/passwd",
+  "/dev/zero",
+  "/dev/urandom",
+  "/proc/self/mem",
+  ".",
+  "..",
+  "",
+  "a/../../x",
+  "file:///etc/passwd",
+  "\u0000",
+  "weights.bin\u0000.txt",
+  "nowhere.bin",
+  "x".repeat(5000),
 ];
 
 interface MutationKind {
@@ -107,7 +155,8 @@ function replaced<T>(random: Random, list: T[], value: T): void {
 
 function exchanged<T>(random: Random, list: T[]): void {
   if (list.length < 2) return;
-  const [i, j] = [randomInteger(random, 0, list.length - 1), randomInteger(random, 0, list.length - 1)];
+  const i = randomInteger(random, 0, list.length - 1);
+  const j = randomInteger(random, 0, list.length - 1);
   const [a, b] = list.slice(i, i + 1).concat(list.slice(j, j + 1));
   if (a === undefined || b === undefined) return;
   list[i] = b;
@@ -324,7 +373,10 @@ const KINDS: readonly MutationKind[] = [
     change: (random, { graph }) => {
       if (!graph) return;
       const lists: readonly unknown[][] = [
-        ...[graph.node, graph.initializer, graph.input, graph.output],
+        graph.node,
+        graph.initializer,
+        graph.input,
+        graph.output,
         ...graph.node.flatMap((n) => [n.input, n.output, n.attribute]),
       ];
       const list = pick(random, lists);
@@ -376,7 +428,8 @@ function bytesChanged(random: Random, bytes: Uint8Array): Uint8Array {
 
 /** Drops or repeats a part. */
 function bytesMoved(random: Random, bytes: Uint8Array): Uint8Array {
-  const [a, b] = [randomInteger(random, 0, bytes.length), randomInteger(random, 0, Math.min(bytes.length, 4096))];
+  const a = randomInteger(random, 0, bytes.length);
+  const b = randomInteger(random, 0, Math.min(bytes.length, 4096));
   return Uint8Array.from(Buffer.concat([bytes.subarray(0, a), bytes.subarray(b)]));
 }
 

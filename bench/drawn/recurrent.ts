@@ -31,7 +31,12 @@ export function formsOf(computation: Computation): readonly Recurrent[] {
 /** The plain schedule of a form. */
 export function scheduleOf(form: Recurrent, lanes: number, skew = leastSkew(form)): ArraySchedule {
   return {
-    ...{ transform: transformOf(form, skew), lanes, tile: {}, beside: {}, inputs: "loaded", streaming: false },
+    transform: transformOf(form, skew),
+    lanes,
+    tile: {},
+    beside: {},
+    inputs: "loaded",
+    streaming: false,
     threads: 1,
   };
 }

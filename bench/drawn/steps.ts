@@ -12,8 +12,18 @@ import { generateDesign } from "../../session/lane-space.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
 
 export const STEP_SCHEDULE: LaneSchedule = {
-  ...{ dataflow: "FBS-load", lanes: 4, rows: 1, vectors: 1, rolled: [], weights: "memory", streaming: false },
-  ...{ prefetchBytes: 0, borders: "peeled", strip: 0, depth: 1, threads: 1 },
+  dataflow: "FBS-load",
+  lanes: 4,
+  rows: 1,
+  vectors: 1,
+  rolled: [],
+  weights: "memory",
+  streaming: false,
+  prefetchBytes: 0,
+  borders: "peeled",
+  strip: 0,
+  depth: 1,
+  threads: 1,
 };
 
 const BORDERS = ["zero", "clamp", "reflect", "wrap"] as const;
@@ -90,10 +100,14 @@ function drawPlanes(random: Random): readonly Drawn[] {
 
 /** A random schedule for warps, with several tiles and chunks. */
 function anyWarpSchedule(random: Random, lanes: readonly number[] = [4, 8, 32]): LaneSchedule {
-  const [each, sweep, ahead] = [pick(random, [1, 1, 2, 4]), randomInteger(random, 1, 5), randomInteger(random, 1, 3)];
+  const each = pick(random, [1, 1, 2, 4]);
+  const sweep = randomInteger(random, 1, 5);
+  const ahead = randomInteger(random, 1, 3);
   return {
     ...STEP_SCHEDULE,
-    ...{ borders: "guarded", lanes: pick(random, lanes), rows: pick(random, [1, 2, 3]) },
+    borders: "guarded",
+    lanes: pick(random, lanes),
+    rows: pick(random, [1, 2, 3]),
     ...(each > 1 && { each }),
     ...(random() < 0.8 && { sweep }),
     ...(random() < 0.5 && { ahead }),
@@ -141,14 +155,22 @@ function drawKernel(random: Random): readonly Drawn[] {
 }
 
 export const STEPS: DrawnKind = {
-  ...{ name: "stencils in time on vectors", share: 140, draw: (r) => draw(r, anySchedule(r)) },
+  name: "stencils in time on vectors",
+  share: 140,
+  draw: (r) => draw(r, anySchedule(r)),
 };
 export const PLANE_STEPS: DrawnKind = {
-  ...{ name: "stencils in time on vectors, two planes together", share: 20, draw: drawPlanes },
+  name: "stencils in time on vectors, two planes together",
+  share: 20,
+  draw: drawPlanes,
 };
 export const WARP_STEPS: DrawnKind = {
-  ...{ name: "stencils in time on warps", share: 110, draw: (r) => draw(r, anyWarpSchedule(r)) },
+  name: "stencils in time on warps",
+  share: 110,
+  draw: (r) => draw(r, anyWarpSchedule(r)),
 };
 export const WARP_STEP_KERNELS: DrawnKind = {
-  ...{ name: "stencils in time as CUDA, six orders of threads", share: 10, draw: drawKernel },
+  name: "stencils in time as CUDA, six orders of threads",
+  share: 10,
+  draw: drawKernel,
 };

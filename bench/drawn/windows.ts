@@ -17,7 +17,8 @@ import { type Drawn, type DrawnKernel, type DrawnKind, type Refused, smallInputs
 /** A window of any position and size, sometimes dilated or sparse. */
 export function randomWindow(random: Random, columns = randomInteger(random, 1, 50), inHalves = false): Computation {
   const rank = pick(random, [1, 2, 2, 3]);
-  const [names, taps] = [["i", "j", "k"].slice(-rank), ["r", "s", "t"].slice(-rank)];
+  const names = ["i", "j", "k"].slice(-rank);
+  const taps = ["r", "s", "t"].slice(-rank);
   const sizes = names.map((_, d) => (d === rank - 1 ? columns : randomInteger(random, 1, 8)));
   const sides = names.map(() => randomInteger(random, 1, 4));
   const dilation = pick(random, [1, 1, 2, 3]);
@@ -59,7 +60,8 @@ function onVectors(computation: Computation, random: Random): LaneSchedule {
     weights: pick(random, ["registers", "memory"]),
     prefetchBytes: pick(random, [0, 256, 8192]),
     borders: pick(random, ["peeled", "guarded"]),
-    ...{ ...columns, ...deep },
+    ...columns,
+    ...deep,
   };
 }
 
@@ -67,9 +69,15 @@ function onWarps(random: Random, lanes: readonly number[]): LaneSchedule {
   const plain = { ...PLAIN, borders: "guarded", weights: "memory", rolled: [], lanes: pick(random, lanes) } as const;
   const rows = randomInteger(random, 1, 4);
   if (random() < 0.3) return { ...plain, dataflow: pick(random, LANE_DATAFLOWS), rows, vectors: pick(random, [1, 2]) };
-  const [each, sweep] = [pick(random, [undefined, 1, 2, 4]), pick(random, [undefined, randomInteger(random, 1, 7)])];
+  const each = pick(random, [undefined, 1, 2, 4]);
+  const sweep = pick(random, [undefined, randomInteger(random, 1, 7)]);
   return {
-    ...{ ...plain, dataflow: "FBS-load", rows, vectors: 1, each, sweep },
+    ...plain,
+    dataflow: "FBS-load",
+    rows,
+    vectors: 1,
+    each,
+    sweep,
     ...(sweep !== undefined && { ahead: randomInteger(random, 1, 4) }),
     ...(sweep !== undefined && random() < 0.4 && { prefetchSteps: randomInteger(random, 1, 4) }),
     ...(random() < 0.3 && { warps: pick(random, [1, 2, 8]) }),
@@ -136,9 +144,12 @@ export function drawWindowKernel(random: Random, language: LaneLanguage): readon
 export const WINDOWS: DrawnKind = { name: "windows on vectors", share: 80, draw: drawWindow };
 export const SWEEPS: DrawnKind = { name: "windows on warps", share: 80, draw: drawSweep };
 export const WARP_KERNELS: DrawnKind = {
-  ...{ name: "windows as CUDA, six orders of threads", share: 15, draw: (r) => drawWindowKernel(r, "cuda") },
+  name: "windows as CUDA, six orders of threads",
+  share: 15,
+  draw: (r) => drawWindowKernel(r, "cuda"),
 };
 export const SUBGROUP_KERNELS: DrawnKind = {
-  ...{ name: "windows as CM, SYCL and OpenCL C, two orders", share: 15 },
+  name: "windows as CM, SYCL and OpenCL C, two orders",
+  share: 15,
   draw: (r) => drawWindowKernel(r, pick(r, ["cm", "sycl", "opencl"])),
 };

@@ -80,7 +80,11 @@ export function drawWords(random: Random, dtype: WordType, lanes: 16 | 32): Draw
 function window(random: Random, computation: Computation, lanes: number): LaneSchedule {
   const lined = random() < 0.4;
   return {
-    ...{ strip: 0, threads: 1, lanes, rows: randomInteger(random, 1, 4), vectors: randomInteger(random, 1, 3) },
+    strip: 0,
+    threads: 1,
+    lanes,
+    rows: randomInteger(random, 1, 4),
+    vectors: randomInteger(random, 1, 3),
     dataflow: lined ? "FBS-load" : pick(random, LANE_DATAFLOWS),
     rolled: lined ? [] : rollable(computation).filter(() => random() < 0.2),
     weights: pick(random, ["registers", "memory"]),

@@ -33,7 +33,14 @@ export const ONEDNN_FLAGS: readonly string[] = ["-Wl,--as-needed", "-ldnnl", "-l
 
 /** oneDNN's names of ISAs, https://oneapi-src.github.io/oneDNN/v2.6/dev_guide_cpu_dispatcher_control.html. */
 export const ONEDNN_ISAS = [
-  ...["sse41", "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni", "avx512_core_bf16", "avx512_core_amx"],
+  "sse41",
+  "avx",
+  "avx2",
+  "avx2_vnni",
+  "avx512_core",
+  "avx512_core_vnni",
+  "avx512_core_bf16",
+  "avx512_core_amx",
 ] as const;
 
 export interface OnednnOptions {
@@ -187,7 +194,8 @@ function convolution(computation: Computation): Problem {
 
 function windowOf(index: Expr, filter: Access, target: Access, d: number, read: Access) {
   const form = affineForm(index);
-  const [p, r] = [target.index[2 + d], filter.index[filter.index.length - (read.index.length - 2) + d]];
+  const p = target.index[2 + d];
+  const r = filter.index[filter.index.length - (read.index.length - 2) + d];
   if (!form || p?.kind !== "axis" || r?.kind !== "axis")
     throw new Refusal(`window: ${printExpr(index, "index")} is no step and dilation of a convolution`);
   return { step: form.terms.get(p.name) ?? 1, dilation: form.terms.get(r.name) ?? 1, pad: -form.constant };

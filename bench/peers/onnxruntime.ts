@@ -179,12 +179,17 @@ export async function onnxPeer(
 export async function onnxOverhead(ort: Ort): Promise<OnnxPeer> {
   const one = { name: "x", type: "f32", dims: [1] } as const;
   const node: OnnxNode = {
-    ...{ op: "Identity", arguments: ["x"], inputs: [one], constants: [] },
+    op: "Identity",
+    arguments: ["x"],
+    inputs: [one],
+    constants: [],
     output: { ...one, name: "y" },
   };
   const session = await ort.InferenceSession.create(onnxModel(node), sessionOptions(1));
-  const [x, y] = [new Float32Array(1), new Float32Array(1)];
-  const [feeds, fetches] = [{ x: new ort.Tensor("float32", x, [1]) }, { y: new ort.Tensor("float32", y, [1]) }];
+  const x = new Float32Array(1);
+  const y = new Float32Array(1);
+  const feeds = { x: new ort.Tensor("float32", x, [1]) };
+  const fetches = { y: new ort.Tensor("float32", y, [1]) };
   return {
     run: async () => {
       await session.run(feeds, fetches);

@@ -52,7 +52,8 @@ export function afterEpilogue(reference: Reference, epilogue: OnednnEpilogue, se
       inputs: epilogue.scale ? { ...set.inputs, scale: encodeElements("f32", scales) } : set.inputs,
       expected,
       tolerance: set.tolerance.map((t, place) => {
-        const [own, want] = [t * factor(place), Math.abs(expected[place] ?? 0)];
+        const own = t * factor(place);
+        const want = Math.abs(expected[place] ?? 0);
         return isInteger(epilogue.output) ? Math.ceil(own) : own + epsilonOf(epilogue.output) * (want + own);
       }),
     };

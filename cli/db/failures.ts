@@ -38,7 +38,10 @@ export function printFailures(db: Database, filter: TrialFilter, json: boolean):
   if (json) {
     printJson(failuresDocument, {
       failures: reasons.map(({ status, reason, trials }) => ({
-        ...{ status, reason, count: trials.length, intrinsics: intrinsicsOf(trials) },
+        status,
+        reason,
+        count: trials.length,
+        intrinsics: intrinsicsOf(trials),
         workloads: new Set(trials.map(({ workload }) => workload.computation)).size,
         latest: trials[0]?.id ?? "",
       })),

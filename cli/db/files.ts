@@ -218,7 +218,8 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
       const measuring = await remeasurer(say);
       try {
         const filter = { trusted: { ...world, policy: "exact" as const } };
-        const [random, imported] = [seededRandom(given.seed ?? 1), given.trustImported];
+        const random = seededRandom(given.seed ?? 1);
+        const imported = given.trustImported;
         const found = await remeasure(db, { count, filter, random, imported }, measuring.measure);
         if (found.length < count)
           say(

@@ -18,7 +18,8 @@ const NO_COMPILER: Compiler = { status: "found", command: [], path: "none", vers
 
 /** Without a compiler no compiled kernel belongs exactly to this world, and the difference names that. */
 export async function thisMachine(): Promise<World> {
-  const [compiler, device] = [await findCompiler(), await findCudaDevice()];
+  const compiler = await findCompiler();
+  const device = await findCudaDevice();
   return {
     environment: environmentOf({ compiler: compiler.status === "found" ? compiler : NO_COMPILER }),
     devices: "status" in device ? [] : [gpuEnvironment(device, gpuTargetOf(device))],

@@ -126,7 +126,10 @@ export function csvOf(trials: readonly Summary[]): string {
     ...before.map((column) => trial[column]),
     ...shape.map((axis) => trial.shape[axis] ?? null),
     ...after.map((column) => trial[column]),
-    ...[trial.microseconds, ...(trial.interval ?? [null, null]), trial.predictedMicroseconds, trial.at],
+    trial.microseconds,
+    ...(trial.interval ?? [null, null]),
+    trial.predictedMicroseconds,
+    trial.at,
   ]);
   return [head.join(","), ...rows.map((cells) => cells.map(csvCell).join(","))].join("\n");
 }

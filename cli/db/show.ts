@@ -211,12 +211,14 @@ function drawn({ workload, candidate }: TrialRecord): string {
 const SEED = 1;
 
 export function compareRecords(db: Database, ids: readonly [string, string], json: boolean): void {
-  const [a, b] = [showTrial(db, ids[0]), showTrial(db, ids[1])];
+  const a = showTrial(db, ids[0]);
+  const b = showTrial(db, ids[1]);
   if (a.workload.computation !== b.workload.computation)
     throw new UsageError("the two records are of different computations: their times say nothing about each other", {
       hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
     });
-  const [left, right] = [timed(a, db), timed(b, db)];
+  const left = timed(a, db);
+  const right = timed(b, db);
   for (const difference of differing(a, b)) say(`automap: not under the same conditions: ${difference}`);
 
   const difference = summariseDifference(right.samples, left.samples, SEED);

@@ -48,7 +48,8 @@ export const compareDocument = z.union([pairDocument, sidesDocument]);
 
 /** The two runs as sides. @throws UsageError when they are of different computations */
 export function sidesOfRuns(db: Database, prefixes: readonly [string, string]): readonly [Side, Side] {
-  const [a, b] = [showRun(db, prefixes[0]), showRun(db, prefixes[1])];
+  const a = showRun(db, prefixes[0]);
+  const b = showRun(db, prefixes[1]);
   if (a.workload.computation !== b.workload.computation)
     throw new UsageError("the two runs are of different computations: their times say nothing about each other", {
       hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
@@ -135,7 +136,8 @@ function sharedCandidates(db: Database, [a, b]: readonly [Side, Side]): Shared {
         .filter(({ finals }) => finals === undefined)
         .map((trial) => [candidateKey(trial.candidate), trial]),
     );
-  const [left, right] = [tried(a), tried(b)];
+  const left = tried(a);
+  const right = tried(b);
   const shared = [...left].flatMap(([key, trial]) => {
     const other = right.get(key);
     return other ? [[trial, other] as const] : [];

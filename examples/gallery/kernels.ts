@@ -40,8 +40,11 @@ type Mapped = Pick<MappedCandidate, "matching" | "operands" | "schedule">;
 const onVectors = (mapped: Mapped): MappedCandidate => ({ intrinsic: "opencl.fma.f32.broadcast", ...mapped });
 const onMatrices = (mapped: Mapped): MappedCandidate => ({ intrinsic: "opencl.dpas.8x16.f32.f16", ...mapped });
 const onThreads = ({ operands, schedule }: Pick<ThreadCandidate, "operands" | "schedule">): ThreadCandidate => ({
-  ...{ kind: "threads", intrinsic: "thread.fma.f32", matching: {} },
-  ...{ operands, schedule },
+  kind: "threads",
+  intrinsic: "thread.fma.f32",
+  matching: {},
+  operands,
+  schedule,
 });
 
 /** Tiles of 32 by 32 in shared memory, copied through registers, for two warps; unless the schedule says otherwise. */
@@ -51,10 +54,19 @@ const onWarps = (
   operands: GridCandidate["operands"],
   schedule: Partial<GridCandidate["schedule"]>,
 ): GridCandidate => ({
-  ...{ kind: "grid", intrinsic, matching, operands },
+  kind: "grid",
+  intrinsic,
+  matching,
+  operands,
   schedule: {
-    ...{ tile: { m: 32, n: 32, k: 32 }, warps: { m: 2, n: 1 }, stage: 1, swizzle: "padded", transfer: "plain" },
-    ...{ order: 1, fragments: "inline", store: "direct" },
+    tile: { m: 32, n: 32, k: 32 },
+    warps: { m: 2, n: 1 },
+    stage: 1,
+    swizzle: "padded",
+    transfer: "plain",
+    order: 1,
+    fragments: "inline",
+    store: "direct",
     ...schedule,
   },
 });
@@ -103,8 +115,10 @@ const CONVOLUTIONS: readonly GalleryKernel[] = [
         matching: { n: ["q"] },
         operands: IMAGE,
         schedule: {
-          ...{ order: ["p", "q", "r", "s"], block: { p: 4, q: 2 } },
-          ...{ placement: { a: "in-place", b: "padded" }, threads: 1 },
+          order: ["p", "q", "r", "s"],
+          block: { p: 4, q: 2 },
+          placement: { a: "in-place", b: "padded" },
+          threads: 1,
         },
       }),
       onThreads({
@@ -132,8 +146,11 @@ const CONVOLUTIONS: readonly GalleryKernel[] = [
         matching: { n: ["q"] },
         operands: IMAGE,
         schedule: {
-          ...{ order: ["p", "q", "r", "s"], block: { p: 8, q: 2 } },
-          ...{ placement: { a: "in-place", b: "padded" }, within: { b: "p" }, threads: 1 },
+          order: ["p", "q", "r", "s"],
+          block: { p: 8, q: 2 },
+          placement: { a: "in-place", b: "padded" },
+          within: { b: "p" },
+          threads: 1,
         },
       }),
     ],
@@ -163,8 +180,10 @@ const LAYERS: readonly GalleryKernel[] = [
         matching: { n: ["k"] },
         operands: LAYER,
         schedule: {
-          ...{ order: ["k", "n", "p", "q", "c", "r", "s"], block: { p: 2, q: 8 } },
-          ...{ placement: { a: "in-place", b: "tiled" }, threads: 1 },
+          order: ["k", "n", "p", "q", "c", "r", "s"],
+          block: { p: 2, q: 8 },
+          placement: { a: "in-place", b: "tiled" },
+          threads: 1,
         },
       }),
       onThreads({
@@ -182,12 +201,15 @@ const LAYERS: readonly GalleryKernel[] = [
         matching: { m: ["p", "q"], n: ["k"], k: ["r", "s", "c"] },
         operands: LAYER,
         schedule: {
-          ...{ order: ["n", "p_q", "k", "r_s_c"], block: { p_q: 2 } },
-          ...{ placement: { a: "tiled", b: "tiled" }, threads: 1 },
+          order: ["n", "p_q", "k", "r_s_c"],
+          block: { p_q: 2 },
+          placement: { a: "tiled", b: "tiled" },
+          threads: 1,
         },
       }),
       onWarps("wmma.m16n16k16.f32.f16", { m: ["p", "q"], n: ["k"], k: ["r", "s", "c"] }, LAYER, {
-        ...{ tile: { m: 32, n: 16, k: 48 }, store: "staged" },
+        tile: { m: 32, n: 16, k: 48 },
+        store: "staged",
       }),
     ],
   },
@@ -217,8 +239,11 @@ const PRODUCTS: readonly GalleryKernel[] = [
         matching: MATRICES,
         operands: PRODUCT,
         schedule: {
-          ...{ order: ["m", "n", "k"], block: { m: 2, n: 2 } },
-          ...{ placement: { a: "padded", b: "tiled" }, within: { a: "m" }, threads: 1 },
+          order: ["m", "n", "k"],
+          block: { m: 2, n: 2 },
+          placement: { a: "padded", b: "tiled" },
+          within: { a: "m" },
+          threads: 1,
         },
       }),
       onWarps("mma.m16n8k16.f32.f16", MATRICES, PRODUCT, { stage: 3, swizzle: "swizzled", transfer: "async" }),

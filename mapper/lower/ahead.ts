@@ -77,7 +77,8 @@ export function fetchingAhead(
   const of = (loop: Loop): TileAt[] =>
     regions.flatMap((region) => {
       const { tensor, dimension, elements, perLine } = region;
-      const [lines, steps] = [elements / perLine, loop.extent * among.of];
+      const lines = elements / perLine;
+      const steps = loop.extent * among.of;
       const each = linesAtOnce(region, steps);
       if (each === undefined) return [];
       // Where a line takes several steps, they name the same one: lines beyond belong to later steps of the outer loop.

@@ -38,7 +38,10 @@ import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain
 import { plus, times } from "./grid-places.ts";
 import { assign, loopsAt, type Scalar } from "./thread-places.ts";
 
-const [ROW, COLUMN, LANE, TOGETHER] = ["row", "column", "lane", "neighbour"];
+const ROW = "row";
+const COLUMN = "column";
+const LANE = "lane";
+const TOGETHER = "neighbour";
 /** Lanes of a warp. */
 const WARP = 32;
 
@@ -127,7 +130,8 @@ class ChainThreads implements ChainPlaces {
 
   private counters(register: number, further: Expr = number(0)): ReadonlyMap<string, Expr> {
     const { together, lanes, columnWarps, rowWarps } = this.shape;
-    const [piece, within] = [Math.floor(register / together), register % together];
+    const piece = Math.floor(register / together);
+    const within = register % together;
     const lane = lanes === WARP ? axis(LANE) : binary("%", axis(LANE), number(lanes));
     const warp = columnWarps === 1 ? number(0) : axis("column_warp");
     const column = plus(lane, times(lanes, plus(warp, number(columnWarps * piece))));

@@ -58,7 +58,8 @@ export function companionsOf(counts: readonly number[], takesPart: (place: Place
 function longest(places: readonly Place[], dimension: number): number {
   const ends = new Map<string, { first: number; last: number }>();
   for (const p of places) {
-    const [at, beside] = [p[dimension] ?? 0, String(p.map((n, d) => (d === dimension ? 0 : n)))];
+    const at = p[dimension] ?? 0;
+    const beside = String(p.map((n, d) => (d === dimension ? 0 : n)));
     const { first = at, last = at } = ends.get(beside) ?? {};
     ends.set(beside, { first: Math.min(first, at), last: Math.max(last, at) });
   }

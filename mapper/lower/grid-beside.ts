@@ -46,7 +46,9 @@ export function besideResults(places: GridPlaces): readonly Statement[] {
           ? [{ name: places.fresh("beside"), extent: 1 }]
           : inside.map((a) => ({ name: named.get(a.name) ?? a.name, extent: a.extent })),
       equation: { ...placed, ...(where.length > 0 && { where: where.reduce(and) }) },
-      ...{ width: 1, transfer: "plain", group: team },
+      width: 1,
+      transfer: "plain",
+      group: team,
     };
   });
 }

@@ -60,7 +60,9 @@ export function sendOf(places: GridPlaces, step: Expr): Statement {
   });
   const beyondEnd = step.kind !== "number" && stage > 1 && producer === undefined;
   return {
-    ...{ kind: "send", copies: boxes, arrival: arrivalOf(places, step) },
+    kind: "send",
+    copies: boxes,
+    arrival: arrivalOf(places, step),
     ...(beyondEnd && { when: compare("<", step, number(places.steps * places.turns)) }),
   };
 }
@@ -83,7 +85,8 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   const { kept, value, conditions } = input;
   const { sum, columns } = places.context;
   const { stage } = places.schedule;
-  const [keptName, sumName] = [places.name(kept, "in"), places.name(sum, "in")];
+  const keptName = places.name(kept, "in");
+  const sumName = places.name(sum, "in");
   const { there, inTile } = places.ofStep(step);
   const { counters, fusedSum } = there.countersOf(inTile, axis(sumName));
   const tile = kept === columns ? there.columnTile : there.rowTile;

@@ -20,8 +20,12 @@ const boxName = (places: GridPlaces, { input }: GatherBox): string => places.fre
 export function boxScratch(places: GridPlaces, box: GatherBox): Scratch {
   const storage = box.dims.reduce<Expr>((sum, d) => plus(sum, times(d.weight, axis(d.name))), number(0));
   return {
-    ...{ name: boxName(places, box), dtype: box.input.operand.dtype, elements: box.elements, scope: "shared" },
-    ...{ dims: box.dims.map((d) => ({ name: d.name, extent: d.staged })), storage },
+    name: boxName(places, box),
+    dtype: box.input.operand.dtype,
+    elements: box.elements,
+    scope: "shared",
+    dims: box.dims.map((d) => ({ name: d.name, extent: d.staged })),
+    storage,
   };
 }
 
@@ -65,7 +69,9 @@ export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
       op: "=",
       value: { ...box.access, index },
     },
-    ...{ width: box.width, transfer: boxIsAsync(context, places.schedule) ? "async" : "plain", group: "block" },
+    width: box.width,
+    transfer: boxIsAsync(context, places.schedule) ? "async" : "plain",
+    group: "block",
   };
 }
 

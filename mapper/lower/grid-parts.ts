@@ -95,9 +95,11 @@ export function addParts(
 function drainPart(places: GridPlaces, tile: PartialTile): readonly Statement[] {
   const { rows, columns, target } = places.context;
   const element = places.fresh("sum");
-  const [rowIn, columnIn] = [places.name(rows, "in"), places.name(columns, "in")];
+  const rowIn = places.name(rows, "in");
+  const columnIn = places.name(columns, "in");
   const inside = (a: typeof rows): Expr => plus(places.fragmentAt(a), axis(places.name(a, "in")));
-  const [line, at] = [inside(tile.across), inside(tile.line)];
+  const line = inside(tile.across);
+  const at = inside(tile.line);
   const lines = number(tile.share);
   const index =
     through(places) === "memory"
@@ -107,7 +109,8 @@ function drainPart(places: GridPlaces, tile: PartialTile): readonly Statement[] 
     {
       kind: "drain",
       register: { file: target.name, index: places.sumIndex() },
-      ...{ axes: [rowIn, columnIn], element },
+      axes: [rowIn, columnIn],
+      element,
       equation: { target: access(partsName(places), index), op: "=", value: access(element, []) },
     },
   ]);
@@ -131,7 +134,8 @@ function addition(
     (_, part): Expr => access(partsName(places), [...held(number(part), axis(line)), axis(at)]),
   );
   const sum = sums.reduce((all, next) => plus(all, next));
-  const [across, along] = [plus(first, axis(line)), axis(at)];
+  const across = plus(first, axis(line));
+  const along = axis(at);
   const [row, column] = tile.line === rows ? [along, across] : [across, along];
   return {
     kind: "copy",
@@ -140,7 +144,9 @@ function addition(
       { name: at, extent: tile.lineExtent },
     ],
     equation: resultOf(places, row, column, sum),
-    ...{ width: widthOf(places, tile), transfer: "plain", group: "block" },
+    width: widthOf(places, tile),
+    transfer: "plain",
+    group: "block",
   };
 }
 

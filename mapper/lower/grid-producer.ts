@@ -54,13 +54,16 @@ export function consumed(places: GridPlaces): readonly Statement[] {
   const ended = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
   /** Signals that the stage of the step `before` steps ago is no longer read. */
   const left = (at: Expr, before: number): Statement => ({
-    ...{ kind: "arrive", arrival: { name: emptyName(places), stage: turnOf(at, before, schedule.stage) } },
+    kind: "arrive",
+    arrival: { name: emptyName(places), stage: turnOf(at, before, schedule.stage) },
     ...(before > 0 && { when: compare(">=", axis(name), number(before)) }),
   });
   const inside = [
     awaitOf(places, step),
     ...(window ? [windowAwait(places, window, step)] : []),
-    ...[...sendOff(places, step), ended(inFlight), left(step, inFlight)],
+    ...sendOff(places, step),
+    ended(inFlight),
+    left(step, inFlight),
     ...(window && isRefilled(window) ? [windowLeft(places, window, step, inFlight)] : []),
   ];
   // The stages of the last tile are not filled again, so nothing is signalled. With an arrival between the wait and the
@@ -94,7 +97,8 @@ export function produced(places: GridPlaces): readonly Statement[] {
   const step = places.counted(axis(name));
   /** Waits until the target stage of a copy has been released as often as it was filled. */
   const free = (ring: string, at: Expr, stages: number, when?: Expr): Statement => ({
-    ...{ kind: "await", arrival: { name: ring, stage: binary("%", at, number(stages)) } },
+    kind: "await",
+    arrival: { name: ring, stage: binary("%", at, number(stages)) },
     use: binary("-", binary("/", at, number(stages)), number(1)),
     ...(when && { when }),
   });

@@ -48,7 +48,8 @@ const upTo = (n: number, multiple: number): number => Math.ceil(n / multiple) * 
 
 function turnedOf(input: RepackedInput): Turned {
   const { source, copy, summed, along, outer, picked } = input;
-  const [rows, columns] = [product(summed), product(along)];
+  const rows = product(summed);
+  const columns = product(along);
   const isWhole = source.dims.every((d) => picked[d.name]?.step === 1);
   const [inRun, inRow] = isWhole ? [widthAlong(source, [...summed, ...along]), widthAlong(source, along)] : [1, 1];
   const write = widthAlong(copy, summed);
@@ -58,7 +59,10 @@ function turnedOf(input: RepackedInput): Turned {
   const tile = isRun ? upTo(Math.ceil(rows / tiles), rows > SIDE ? SIDE : write) : Math.min(SIDE, upTo(rows, write));
   const across = isRun ? columns : Math.min(SIDE, upTo(columns, inRow));
   return {
-    ...{ input, isRun, write, read: isRun ? inRun : inRow },
+    input,
+    isRun,
+    write,
+    read: isRun ? inRun : inRow,
     summed: { all: rows, tile },
     along: { all: columns, tile: across },
     chunks: product(outer) * Math.ceil(rows / tile) * Math.ceil(columns / across),
@@ -73,7 +77,7 @@ export function copiesOfInputs(places: GridPlaces): Scratch[] {
     const { copy } = turned.input;
     const { name, dtype, dims, storage } = copy;
     return [
-      { ...{ name, dtype, dims, storage, elements: memoryElements(copy) }, scope: "workspace", outside: "identity" },
+      { name, dtype, dims, storage, elements: memoryElements(copy), scope: "workspace", outside: "identity" },
       tileOf(places, turned),
     ];
   });
@@ -95,7 +99,10 @@ function tileOf(places: GridPlaces, { input, summed, along, isRun }: Turned): Sc
   );
   const inRow = isRun ? column : plus(times(piece, swizzled), binary("%", column, number(piece)));
   return {
-    ...{ name: tileName(places, input), dtype, scope: "shared", elements: pitch * summed.tile },
+    name: tileName(places, input),
+    dtype,
+    scope: "shared",
+    elements: pitch * summed.tile,
     dims: [
       { name: "row", extent: summed.tile },
       { name: "column", extent: along.tile },
@@ -142,7 +149,8 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   const [row, column, group] = [places.fresh("row"), places.fresh("column"), places.fresh("group")];
 
   // 1. The position of the tile: tiles along the source vary fastest, then tiles along the sum, then the outer loops.
-  const [acrossTiles, sumTiles] = [Math.ceil(along.all / along.tile), Math.ceil(summed.all / summed.tile)];
+  const acrossTiles = Math.ceil(along.all / along.tile);
+  const sumTiles = Math.ceil(summed.all / summed.tile);
   const columnAt = times(along.tile, binary("%", chunk, number(acrossTiles)));
   const rowAt = times(summed.tile, binary("%", binary("/", chunk, number(acrossTiles)), number(sumTiles)));
   const outside = digitsAlong(outer, binary("/", chunk, number(acrossTiles * sumTiles)));
@@ -163,10 +171,12 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   // 2. In. Elements beyond the end are neither read now nor written later. A run is counted through all rows, as in the
   //    source.
   const run = plus(times(along.tile, rowAt), axis(column));
-  const [inSum, inRow] = [plus(rowAt, axis(row)), plus(columnAt, axis(column))];
+  const inSum = plus(rowAt, axis(row));
+  const inRow = plus(columnAt, axis(column));
   const held = (of: Expr): [Expr, Expr] => [binary("/", of, number(along.tile)), binary("%", of, number(along.tile))];
   const into: Copy = {
-    ...{ ...whole, width: read },
+    ...whole,
+    width: read,
     axes: isRun
       ? [{ name: column, extent: summed.tile * along.tile }]
       : [
@@ -175,15 +185,15 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
         ],
     equation: isRun
       ? {
-          ...{ target: access(name, held(axis(column))), op: "=", value: access(source.name, inSource(...held(run))) },
+          target: access(name, held(axis(column))),
+          op: "=",
+          value: access(source.name, inSource(...held(run))),
           ...where(below(run, summed.all * along.all, summed.tile * along.tile)),
         }
       : {
-          ...{
-            target: access(name, [axis(row), axis(column)]),
-            op: "=",
-            value: access(source.name, inSource(inSum, inRow)),
-          },
+          target: access(name, [axis(row), axis(column)]),
+          op: "=",
+          value: access(source.name, inSource(inSum, inRow)),
           ...where([...below(inSum, summed.all, summed.tile), ...below(inRow, along.all, along.tile)]),
         },
   };
@@ -193,14 +203,18 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   const grouped = plus(times(side, axis(group)), axis(row));
   const outSum = plus(rowAt, grouped);
   const out: Copy = {
-    ...{ ...whole, width: write, gathered: true },
+    ...whole,
+    width: write,
+    gathered: true,
     axes: [
       { name: group, extent: summed.tile / side },
       { name: column, extent: along.tile },
       { name: row, extent: side },
     ],
     equation: {
-      ...{ target: access(copy.name, inCopy(outSum, inRow)), op: "=", value: access(name, [grouped, axis(column)]) },
+      target: access(copy.name, inCopy(outSum, inRow)),
+      op: "=",
+      value: access(name, [grouped, axis(column)]),
       ...where([...below(outSum, summed.all, summed.tile), ...below(inRow, along.all, along.tile)]),
     },
   };

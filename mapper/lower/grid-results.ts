@@ -47,14 +47,17 @@ export function stagedResults(places: GridPlaces): Scratch[] {
 function drain(places: GridPlaces): readonly Statement[] {
   const { rows, columns, target } = places.context;
   const element = places.fresh("sum");
-  const [rowIn, columnIn] = [places.name(rows, "in"), places.name(columns, "in")];
+  const rowIn = places.name(rows, "in");
+  const columnIn = places.name(columns, "in");
   const row = plus(places.fragmentAt(rows), axis(rowIn));
   const column = plus(places.fragmentAt(columns), axis(columnIn));
   return places.eachSum([
     {
       kind: "drain",
       register: { file: target.name, index: places.sumIndex() },
-      ...{ axes: [rowIn, columnIn], element, equation: resultOf(places, row, column, access(element, [])) },
+      axes: [rowIn, columnIn],
+      element,
+      equation: resultOf(places, row, column, access(element, [])),
       ...(places.schedule.store === "quads" && { by: "quads" as const }),
     },
   ]);
@@ -65,8 +68,10 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
   const { context, schedule } = places;
   const { rows, columns, target, team } = context;
   const element = places.fresh("sum");
-  const [rowIn, columnIn] = [places.name(rows, "in"), places.name(columns, "in")];
-  const [rowWarp, columnWarp] = [axis(places.name(rows, team)), axis(places.name(columns, team))];
+  const rowIn = places.name(rows, "in");
+  const columnIn = places.name(columns, "in");
+  const rowWarp = axis(places.name(rows, team));
+  const columnWarp = axis(places.name(columns, team));
   const warp = plus(times(extentOf(columns.axis, schedule.warps), rowWarp), columnWarp);
   const lines = stagedLines(context, schedule);
   const alongRows = lines.line === rows;
@@ -76,7 +81,8 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
   const into: Statement = {
     kind: "drain",
     register: { file: target.name, index: places.sumIndex() },
-    ...{ axes: [rowIn, columnIn], element },
+    axes: [rowIn, columnIn],
+    element,
     equation: { target: staged(axis(rowIn), inWarp), op: "=", value: access(element, []) },
     ...(target.storage === undefined && { by: "instruction" }),
   };
@@ -84,12 +90,13 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
   const column = plus(times(columnsOfTeam, columnWarp), axis(columnIn));
   const held = staged(axis(rowIn), axis(columnIn));
   const equation = resultOf(places, plus(places.fragmentAt(rows), axis(rowIn)), column, held);
-  const [rowAxis, columnAxis] = [
-    { name: rowIn, extent: rows.extent },
-    { name: columnIn, extent: columnsOfTeam },
-  ];
+  const rowAxis = { name: rowIn, extent: rows.extent };
+  const columnAxis = { name: columnIn, extent: columnsOfTeam };
   const out: Statement = {
-    ...{ kind: "copy", equation, transfer: "plain", group: team },
+    kind: "copy",
+    equation,
+    transfer: "plain",
+    group: team,
     axes: runsAlongRows(context) ? [columnAxis, rowAxis] : [rowAxis, columnAxis],
     width: widthOf(places, lines),
   };

@@ -24,7 +24,8 @@ export function viewOf(places: GridPlaces, input: GridInput, step: Expr): Tensor
   there.place(kept, kept === context.columns ? there.columnTile : there.rowTile, number(0), counters);
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
   const across = extentOf(columnAxis.axis, size);
-  const [count, columns] = [extentOf(rowAxis.axis, size), columnAxis === kept ? rowElements(input, across) : across];
+  const count = extentOf(rowAxis.axis, size);
+  const columns = columnAxis === kept ? rowElements(input, across) : across;
 
   const summed = new Set(computation.axes.flatMap((a) => (a.kind === "reduce" ? [a.name] : [])));
   /** The part of an index that depends on some of the loops. */
@@ -45,7 +46,10 @@ export function viewOf(places: GridPlaces, input: GridInput, step: Expr): Tensor
             extents: form.dims.map((_, i) => (i === 0 ? columns : i === rows.along ? count : 1)),
           }
         : {
-            ...{ kind: "pixels", columns, count, walks: rows.walks },
+            kind: "pixels",
+            columns,
+            count,
+            walks: rows.walks,
             offsets: form.dims.slice(1, -1).map((d) => partOf(d, 0, (name) => summed.has(name))),
           },
   };

@@ -138,7 +138,9 @@ export function windowZeros(places: GridPlaces, window: TapWindow): readonly Sta
       op: "=",
       value: number(0),
     },
-    ...{ width: window.input.width, transfer: "plain", group: "block" },
+    width: window.input.width,
+    transfer: "plain",
+    group: "block",
   };
   const published: Statement = { kind: "fence", on: "memory", of: context.intrinsic };
   return zeroRows > 0 ? [zeros, published] : [];

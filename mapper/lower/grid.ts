@@ -60,8 +60,10 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
     ...(schedule.split ? storeParts(there) : storeResults(there)),
   ];
   const oneTeamsTile = (): readonly Statement[] => [
-    ...[...cleared, ...(intrinsic.asynchronous ? oneTile(places) : pipeline(places))],
-    ...[...stored(places), ...addMet(places)],
+    ...cleared,
+    ...(intrinsic.asynchronous ? oneTile(places) : pipeline(places)),
+    ...stored(places),
+    ...addMet(places),
   ];
   const roles = schedule.producer
     ? withProducer(places, cleared, stored)
@@ -75,13 +77,17 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
     ],
     registers: [
       {
-        ...{ name: target.name, intrinsic, operand: target.name },
+        name: target.name,
+        intrinsic,
+        operand: target.name,
         count: fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule),
       },
       ...inputs
         .filter(({ operand }) => !readsShared(operand))
         .map((input) => ({
-          ...{ name: input.operand.name, intrinsic, operand: input.operand.name },
+          name: input.operand.name,
+          intrinsic,
+          operand: input.operand.name,
           count: heldFragments(context, schedule, input),
         })),
     ],
@@ -235,7 +241,7 @@ function pipelineSentOff(places: GridPlaces): {
   const inside =
     stage === 1
       ? [barrier, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
-      : [...[...arrived(ahead - 1), ...sendOff(places, step)], ...[...freed, products(inFlight)]];
+      : [...arrived(ahead - 1), ...sendOff(places, step), ...freed, products(inFlight)];
   const last = inFlight > 0 ? [products(0)] : [];
   return { before, steps: [loop(places.fresh("step"), places.steps, inside), ...last] };
 }

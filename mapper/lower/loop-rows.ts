@@ -146,7 +146,9 @@ export class RowLoops {
     const steps = kind === "reduce" ? Math.min(partials, extent) : kept;
     const blocks = Math.ceil(extent / steps);
     return {
-      ...{ run, steps, blocks },
+      run,
+      steps,
+      blocks,
       counter: blocks === 1 ? this.counterOf(run) : this.names.fresh("row"),
       block: this.names.fresh("row_block"),
     };

@@ -123,7 +123,8 @@ class Lowering {
   private rowsStored(value: Expr, piece: Piece = { from: [], to: [] }): Statement[] {
     if (value.kind === "select" && !testsElements(value.condition) && !this.rows.growsAlongRow(value.condition)) {
       const condition = substitute(value.condition, this.rows.places, "index");
-      const [body, otherwise] = [this.rowsStored(value.whenTrue, piece), this.rowsStored(value.whenFalse, piece)];
+      const body = this.rowsStored(value.whenTrue, piece);
+      const otherwise = this.rowsStored(value.whenFalse, piece);
       return [{ kind: "when", condition, body, otherwise }];
     }
     const pieces = this.rowsOfPieces(value, piece);
@@ -158,7 +159,8 @@ class Lowering {
       },
       "value",
     );
-    const [chosen, step] = [found, at];
+    const chosen = found;
+    const step = at;
     const split = chosen && limitOf(chosen.condition);
     if (!chosen || !step || !split) return undefined;
     const { index, limit } = split;

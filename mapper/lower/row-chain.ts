@@ -26,7 +26,9 @@ import type { PlainLoops } from "./loops.ts";
 import { combine, halvings, PARTIAL_BYTES } from "./partial-sums.ts";
 
 /** Counters of the nest. */
-const [ROW, BLOCK, LANE] = ["row", "block", "lane"];
+const ROW = "row";
+const BLOCK = "block";
+const LANE = "lane";
 
 export interface LoweredChain {
   /** The last equation, with all tensors of the chain. */

@@ -81,7 +81,8 @@ export abstract class ScheduledEdges extends ScheduledParts {
     // Copies inside a summed loop depend on the loops in it, so the order is kept.
     if (summed.some((l) => copied.includes(printLoop({ name: l.dimension.name, tile: l.tile }))))
       return this.byStretch(parts, (of) => this.nest(summed, of, tiles, false, step));
-    const [outer, inner] = [summed.filter(meets), summed.filter((l) => !meets(l))];
+    const outer = summed.filter(meets);
+    const inner = summed.filter((l) => !meets(l));
     return this.nest(outer, parts, tiles, false, (at) =>
       this.byStretch(at, (of) => this.nest(inner, of, tiles, false, step)),
     );

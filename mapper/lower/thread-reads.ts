@@ -52,7 +52,10 @@ export class ThreadReads {
 
   vectors(): readonly VectorFile[] {
     return this.held.map(({ name, access: { tensor }, registers }) => ({
-      ...{ name, dtype: tensor.dtype, lanes: this.places.width, count: registers.size },
+      name,
+      dtype: tensor.dtype,
+      lanes: this.places.width,
+      count: registers.size,
     }));
   }
 

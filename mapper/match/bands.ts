@@ -115,7 +115,8 @@ function filterIn(computation: Computation): Filter | string {
   const { value, op, where } = equation;
   if (op !== "+=" || where !== undefined || time) return "it is no plain sum";
   if (value.kind !== "binary" || value.op !== "*") return "it does not sum products";
-  const [left, right] = [elementOf(value.left), elementOf(value.right)];
+  const left = elementOf(value.left);
+  const right = elementOf(value.right);
   if (!left || !right) return "a factor is no element of a tensor";
   const kept = new Set(axes.filter((a) => a.kind === "spatial").map((a) => a.name));
   const isWeights = (a: Access): boolean => a.index.every((e) => axesIn(e).every((name) => !kept.has(name)));

@@ -57,7 +57,8 @@ function divided(e: Expr): Expr {
   const own = affineForm(e);
   if (own) return exprOf(own);
   if (e.kind !== "binary" || e.right.kind !== "number" || (e.op !== "/" && e.op !== "%")) return e;
-  const [form, by] = [affineForm(e.left), e.right.value];
+  const form = affineForm(e.left);
+  const by = e.right.value;
   if (!form || [...form.terms.values()].some((c) => c % by !== 0)) return e;
   if (e.op === "%") return number(modulo(form.constant, by));
   const terms = new Map([...form.terms].map(([name, c]) => [name, c / by]));

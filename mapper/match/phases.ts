@@ -219,7 +219,8 @@ function splitOf(
 
   // 1. With kept = by*kept' + step*phase + low and summed = by*summed' + phase, the phase and the constant leave no
   //    remainder.
-  const [ofKept, ofSummed] = [form.terms.get(kept.name) ?? 0, form.terms.get(summed.name) ?? 0];
+  const ofKept = form.terms.get(kept.name) ?? 0;
+  const ofSummed = form.terms.get(summed.name) ?? 0;
   const residues = Array.from({ length: by }, (_, i) => i);
   const found = residues.find((x) => modulo(ofKept * x + ofSummed, by) === 0);
   const first = residues.find((x) => modulo(ofKept * x + form.constant, by) === 0);

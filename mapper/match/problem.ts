@@ -125,7 +125,8 @@ function valueWith(intrinsic: Intrinsic, filled: readonly string[], fill: number
       }
       case "binary": {
         if (e.op === "/" || e.op === "%") return undefined;
-        const [left, right] = [at(e.left), at(e.right)];
+        const left = at(e.left);
+        const right = at(e.right);
         if (left !== undefined && right !== undefined)
           return wrap(typeOf(e, types) ?? "f64", integerOp(e.op, left, right));
         if (e.op === "*") return left === 0 || right === 0 ? 0 : undefined;

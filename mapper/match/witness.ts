@@ -306,14 +306,16 @@ class Programs {
     const { computation } = this.problem;
     const { op } = computation.equation;
     const { dtype } = targetOf(computation);
-    const [fold, join] = [foldOf(op, dtype), joinOf(op, dtype)];
+    const fold = foldOf(op, dtype);
+    const join = joinOf(op, dtype);
     this.stand(point);
     const element = this.place(this.env);
     const { identity } = this.scope;
     const result: [number, number] = [identity, identity];
     overSteps(this.env, this.free.spatial, () => {
       if (this.place(this.env) !== element) return;
-      let [right, mistaken] = [identity, identity];
+      let right = identity;
+      let mistaken = identity;
       let any = false;
       overSteps(this.env, this.free.reduce, () => {
         this.evaluations += 2;

@@ -51,7 +51,7 @@ const transform: ArrayDecision<"transform"> = {
 };
 
 const { name, summary, example, schema } = LANE_DECISIONS.lanes;
-const lanes: ArrayDecision<"lanes"> = { ...{ name, summary, example, schema }, print: String, ...LISTED };
+const lanes: ArrayDecision<"lanes"> = { name, summary, example, schema, print: String, ...LISTED };
 
 const tile: ArrayDecision<"tile"> = {
   name: "tile",
@@ -98,18 +98,31 @@ const streaming: ArrayDecision<"streaming"> = {
 
 const { warps: ofBlock } = LANE_DECISIONS;
 const warps: ArrayDecision<"warps"> = {
-  ...{ name: ofBlock.name, summary: ofBlock.summary, example: ofBlock.example, schema: ofBlock.schema },
+  name: ofBlock.name,
+  summary: ofBlock.summary,
+  example: ofBlock.example,
+  schema: ofBlock.schema,
   print: (count) => count?.toString(),
   ...LISTED,
 };
 
 const threads: ArrayDecision<"threads"> = {
-  ...{ name: LANE_DECISIONS.threads.name, summary: LANE_DECISIONS.threads.summary },
-  ...{ example: LANE_DECISIONS.threads.example, schema: LANE_DECISIONS.threads.schema, print: String },
+  name: LANE_DECISIONS.threads.name,
+  summary: LANE_DECISIONS.threads.summary,
+  example: LANE_DECISIONS.threads.example,
+  schema: LANE_DECISIONS.threads.schema,
+  print: String,
   ...LISTED,
 };
 
 /** The decisions in the order they are printed. */
 export const ARRAY_DECISIONS: Decisions<ArraySchedule, object> = {
-  ...{ transform, lanes, tile, beside, inputs, streaming, warps, threads },
+  transform,
+  lanes,
+  tile,
+  beside,
+  inputs,
+  streaming,
+  warps,
+  threads,
 };

@@ -97,7 +97,8 @@ export function denseRun(
 export function strideAlong(access: Access, tensor: Tensor, loop: string): number | undefined {
   const { steps } = stepsIn(tensor);
   return formsIn(access).reduce<number | undefined>((sum, form, i) => {
-    const [factor, step] = [form?.terms.get(loop) ?? 0, steps[i]];
+    const factor = form?.terms.get(loop) ?? 0;
+    const step = steps[i];
     const varies = form === undefined && axesIn(access.index[i] ?? number(0)).includes(loop);
     if (sum === undefined || varies || (factor !== 0 && step === undefined)) return undefined;
     return factor === 0 ? sum : sum + factor * (step ?? 0);

@@ -134,7 +134,8 @@ function dimsOf(tensor: Tensor, access: Access): FormDim[] | string {
 /** Merges the innermost dimensions while all but the last of them are read completely. */
 function joined(dims: readonly FormDim[], { mapping }: GridContext): readonly FormDim[] {
   const extents = new Map(mapping.computation.axes.filter((a) => a.kind === "reduce").map((a) => [a.name, a.extent]));
-  const [inner, outer] = [dims.at(-1), dims.at(-2)];
+  const inner = dims.at(-1);
+  const outer = dims.at(-2);
   if (!inner || !outer || inner.form.constant !== 0 || inner.pitch * inner.extent !== outer.pitch) return dims;
   const reached = [...inner.form.terms].reduce(
     (n, [l, by]) => n + by * ((extents.get(l) ?? Number.POSITIVE_INFINITY) - 1),
@@ -144,8 +145,11 @@ function joined(dims: readonly FormDim[], { mapping }: GridContext): readonly Fo
   const terms = new Map([...outer.form.terms].map(([l, by]) => [l, by * inner.extent]));
   for (const [l, by] of inner.form.terms) terms.set(l, by + (terms.get(l) ?? 0));
   const whole: FormDim = {
-    ...{ name: outer.name + inner.name, own: [...outer.own, ...inner.own], pitch: inner.pitch },
-    ...{ extent: outer.extent * inner.extent, form: { constant: outer.form.constant * inner.extent, terms } },
+    name: outer.name + inner.name,
+    own: [...outer.own, ...inner.own],
+    pitch: inner.pitch,
+    extent: outer.extent * inner.extent,
+    form: { constant: outer.form.constant * inner.extent, terms },
   };
   return joined([...dims.slice(0, -2), whole], { mapping } as GridContext);
 }
@@ -181,7 +185,8 @@ function boxFor(
   if (!input) return `${name} is no input of ${context.intrinsic.name}`;
   const form = gatherForm(context, input);
   if (typeof form === "string") return form;
-  const [kept, sum] = [tile[input.kept.axis] ?? 1, tile[context.sum.axis] ?? 1];
+  const kept = tile[input.kept.axis] ?? 1;
+  const sum = tile[context.sum.axis] ?? 1;
   return boxes(context, `${name} ${kept} ${sum}`, () => sized(context, form, kept, sum));
 }
 
@@ -244,7 +249,8 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
  * Undefined if the tile is not a box.
  */
 function tileLoops(dimension: LoopDimension | undefined, tile: number): TileLoop[] | undefined {
-  let [left, weight] = [tile, 1];
+  let left = tile;
+  let weight = 1;
   const loops: TileLoop[] = [];
   for (const [i, l] of (dimension?.loops ?? []).toReversed().entries()) {
     const isOutermost = i === (dimension?.loops.length ?? 0) - 1;

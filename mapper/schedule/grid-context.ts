@@ -161,7 +161,9 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     const dimension = dimensions.find((d) => d.axis === name);
     return { axis: name, extent: declared.extent, dimension, elements: dimension?.extent ?? 1 };
   };
-  const [rows, columns, sum] = [gridAxis(rowAxis), gridAxis(columnAxis), gridAxis(sumAxis)];
+  const rows = gridAxis(rowAxis);
+  const columns = gridAxis(columnAxis);
+  const sum = gridAxis(sumAxis);
   const problem = defineProblem(computation, intrinsic, binding);
   if (!problem.padding) return "what the instruction computes cannot be kept from a part of a tile";
   const condition = conditionParts(problem, Object.values(mapping.matching).flat());
@@ -188,7 +190,8 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
         : runs(computation, `${operand.name} ${a.axis} ${most} ${alike}`, () =>
             runOfChoice(value, a.dimension, (name) => tensorOf(computation, name), most, loops),
           );
-    const [alongKept, alongSum] = [run(kept), run(sum)];
+    const alongKept = run(kept);
+    const alongSum = run(sum);
     // An input that the instruction loads itself must have rows along its own last dimension.
     const own = operand.storage === undefined ? (names[1] === sumAxis ? "sum" : "kept") : undefined;
     // An input that it reads from shared memory itself may have to have rows along the sum.
@@ -203,7 +206,14 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   if (refused !== undefined) return refused;
   const known = described.filter((d) => typeof d !== "string");
   return {
-    ...{ mapping, intrinsic, team, target, rows, columns, sum, limits },
+    mapping,
+    intrinsic,
+    team,
+    target,
+    rows,
+    columns,
+    sum,
+    limits,
     teamThreads: lanesOf(intrinsic),
     outer: dimensions.filter((d) => d.axis === undefined && d.kind === "spatial"),
     outerSums: dimensions.filter((d) => d.axis === undefined && d.kind === "reduce"),

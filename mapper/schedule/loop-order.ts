@@ -82,7 +82,8 @@ function exchanged(mapping: Mapping, schedule: Schedule, random: Random): Schedu
   );
   if (groups.length === 0) return schedule;
   const group = pick(random, groups);
-  const [a, b] = [pick(random, group), pick(random, group)];
+  const a = pick(random, group);
+  const b = pick(random, group);
   return { ...schedule, order: schedule.order.map((n) => (n === a ? b : n === b ? a : n)) };
 }
 

@@ -16,5 +16,10 @@ import { within } from "./within.ts";
 
 /** The decisions in the order they are drawn and printed. Each may use the values of those before it. */
 export const MAPPED_DECISIONS: Decisions<Schedule, MappedContext> = {
-  ...{ spread, order, block, placement, within, threads },
+  spread,
+  order,
+  block,
+  placement,
+  within,
+  threads,
 };

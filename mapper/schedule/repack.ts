@@ -117,8 +117,14 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
     all.flatMap((d) => copy.dims.filter((c) => c.name === d.name));
   const outer = byPitch.filter((d) => !summed.includes(d) && !along.includes(d));
   return {
-    ...{ operand: name, source, copy, access, picked },
-    ...{ summed: inCopy(summed), along: inCopy(along), outer: inCopy(outer) },
+    operand: name,
+    source,
+    copy,
+    access,
+    picked,
+    summed: inCopy(summed),
+    along: inCopy(along),
+    outer: inCopy(outer),
   };
 }
 
@@ -187,8 +193,15 @@ export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
   const weights = loops.map((_, i) => loops.slice(i + 1).reduce((inside, l) => inside * l.extent, 1));
   const extent = loops.reduce((product, l) => product * l.extent, 1);
   const dimension = {
-    ...{ name: loops.map((l) => l.name).join("_"), kind: "spatial" as const, loops, weights, axis: undefined },
-    ...{ step: 1, extent, steps: extent, wholeSteps: extent },
+    name: loops.map((l) => l.name).join("_"),
+    kind: "spatial" as const,
+    loops,
+    weights,
+    axis: undefined,
+    step: 1,
+    extent,
+    steps: extent,
+    wholeSteps: extent,
   };
   const whole: Access = { kind: "access", tensor: tensor.name, index: tensor.dims.map((d) => axis(d.name)) };
   const extents = Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));

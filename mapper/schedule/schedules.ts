@@ -151,7 +151,8 @@ function withValue<S extends object>(schedule: S, name: string, value: unknown):
 /** Whether two canonical schedules are equal. */
 function areEqual<S extends object>(names: readonly string[], a: S, b: S): boolean {
   return names.every((name) => {
-    const [left, right] = [valueIn(a, name), valueIn(b, name)];
+    const left = valueIn(a, name);
+    const right = valueIn(b, name);
     return left === right || canonicalJson(left ?? null) === canonicalJson(right ?? null);
   });
 }

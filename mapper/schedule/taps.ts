@@ -145,7 +145,8 @@ export function windowOf(
   const form = schedule.taps === undefined ? undefined : windowForm(context);
   if (form === undefined || typeof form === "string") return undefined;
   const { input } = form;
-  const [kept, sum] = [extentOf(input.kept.axis, schedule.tile), extentOf(context.sum.axis, schedule.tile)];
+  const kept = extentOf(input.kept.axis, schedule.tile);
+  const sum = extentOf(context.sum.axis, schedule.tile);
   const parts = schedule.split?.parts ?? 1;
   return windows(context, `${kept} ${sum} ${parts}`, () => sized(context, form, { kept, columns: sum, parts }));
 }
@@ -156,7 +157,9 @@ function sized(
   form: WindowForm,
   { kept, columns, parts }: Readonly<Record<"kept" | "columns" | "parts", number>>,
 ): TapWindow {
-  let [room, weight, isOpen] = [kept - 1, 1, true];
+  let room = kept - 1;
+  let weight = 1;
+  let isOpen = true;
   const dims = form.dims.map((d, i): WindowDim => {
     const tile = isOpen ? Math.min(d.count, Math.floor(room / weight) + 1) : 1;
     room -= (tile - 1) * weight;

@@ -123,8 +123,11 @@ function joined(dims: readonly ViewedDim[], { dimension }: GridAxis, extents: Ex
       ...[...outer.form.terms].map(([l, by]) => [l, by * inner.extent] as const),
     ]);
     return {
-      ...{ name: outer.name + inner.name, own: [...inner.own, ...outer.own], form: { constant: 0, terms } },
-      ...{ extent: inner.extent * outer.extent, pitch: inner.pitch },
+      name: outer.name + inner.name,
+      own: [...inner.own, ...outer.own],
+      form: { constant: 0, terms },
+      extent: inner.extent * outer.extent,
+      pitch: inner.pitch,
     };
   }, fastest);
   return whole ? dims.flatMap((d) => (d === fastest ? [whole] : own.includes(d) ? [] : [d])) : dims;

@@ -221,7 +221,8 @@ function timeOf(
     digitOf(step, radix[row] ?? 1, row === 0 ? undefined : (durations[row] ?? 1));
   const first = number(window?.first ?? 0);
   if (round !== undefined) {
-    const [block, within] = [free("t_block"), free("t_step")];
+    const block = free("t_block");
+    const within = free("t_step");
     const step = binary("+", binary("+", binary("*", axis(block), number(round)), axis(within)), first);
     return {
       loops: [

@@ -28,7 +28,8 @@ export function countTransforms(problem: ArrayProblem, bound: number, arrayRows:
   const pair = pairingOf(loops, arrayRows);
   const arrays = minorsWithin(loops, arrayRows, bound, () => true);
   const times = minorsWithin(loops, loops - arrayRows, bound, inTime);
-  let [valid, unimodular] = [0, 0];
+  let valid = 0;
+  let unimodular = 0;
   for (const a of arrays)
     for (const t of times) {
       const det = pair(a.minors, t.minors);

@@ -31,13 +31,15 @@ export const undecided = (value: Expr): number =>
 export function conditionLeft(e: Expr | undefined, ranges: Ranges): Expr | undefined {
   if (e === undefined || holds(e, ranges)) return undefined;
   if (e.kind !== "logic" || e.op !== "and") return e;
-  const [left, right] = [conditionLeft(e.left, ranges), conditionLeft(e.right, ranges)];
+  const left = conditionLeft(e.left, ranges);
+  const right = conditionLeft(e.right, ranges);
   return left && right ? { ...e, left, right } : (left ?? right);
 }
 
 function holds(e: Expr, ranges: Ranges): boolean | undefined {
   if (e.kind === "logic") {
-    const [left, right] = [holds(e.left, ranges), holds(e.right, ranges)];
+    const left = holds(e.left, ranges);
+    const right = holds(e.right, ranges);
     const stops = e.op === "or";
     if (left === stops || right === stops) return stops;
     return left === undefined || right === undefined ? undefined : !stops;
@@ -45,7 +47,8 @@ function holds(e: Expr, ranges: Ranges): boolean | undefined {
   if (e.kind !== "compare" || comparesElements(e)) return undefined;
   const form = affineForm(binary("-", e.left, e.right));
   if (!form) return undefined;
-  let [least, most] = [form.constant, form.constant];
+  let least = form.constant;
+  let most = form.constant;
   for (const [name, factor] of form.terms) {
     const range = ranges.get(name);
     if (!range) return undefined;

@@ -111,7 +111,8 @@ function decided(condition: Expr): Expr | boolean {
     return left.kind === "number" && right.kind === "number" ? compareOp(op, left.value, right.value) : condition;
   }
   if (condition.kind !== "logic") return condition;
-  const [left, right] = [decided(condition.left), decided(condition.right)];
+  const left = decided(condition.left);
+  const right = decided(condition.right);
   const settles = condition.op === "or";
   if (left === settles || right === settles) return settles;
   if (typeof left === "boolean") return right;

@@ -223,7 +223,10 @@ function sumVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vect
 
 /** The design of a valid allocation and schedule. */
 export function combine(problem: ArrayProblem, array: ArraySide, time: TimeSide): Omit<Design, "name"> {
-  let [plain, coalesced, shuffleDistance, boundaryLoads] = [0, 0, 0, 0];
+  let plain = 0;
+  let coalesced = 0;
+  let shuffleDistance = 0;
+  let boundaryLoads = 0;
   const flows = problem.operands.map((operand, v): OperandFlow => {
     const { stay, resident } = array.operands[v] ?? { stay: 0, resident: false };
     const { broadcast, variables, boundary } = time.operands[v] ?? { broadcast: 0, variables: [], boundary: 0 };

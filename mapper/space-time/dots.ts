@@ -49,10 +49,12 @@ export function dotOf(sum: Computation, { loops, allocation, schedule }: LaneTra
   const dot = first && second && dotOfTypes(first, second);
   if (!dot)
     return `a dot product multiplies u8 by s8 (VPDPBUSD), or s16 by s16 (VPDPWSSD); AVX-512 has none of ${first} by ${second}`;
-  const [lane, tap] = [unit(allocation), unit(schedule.at(-1) ?? [])];
+  const lane = unit(allocation);
+  const tap = unit(schedule.at(-1) ?? []);
   if (lane === undefined || tap === undefined || [allocation, ...schedule.slice(0, -1)].some((row) => row[tap] !== 0))
     return "neighbouring taps meet on a lane where lanes go along one loop and the innermost steps along another";
-  const [across, along] = [loops[lane] ?? "", loops[tap] ?? ""];
+  const across = loops[lane] ?? "";
+  const along = loops[tap] ?? "";
   if (axesIn(equation.target).includes(along)) return `the innermost steps go along ${along}, which is not summed`;
   const flat = factors.map((a) => affineForm(placeOf(sum, a))?.terms);
   const step = (i: number, name: string): number | undefined => flat[i] && (flat[i].get(name) ?? 0);
@@ -81,7 +83,8 @@ export function stepsJoined(
 function factorsOf(e: Expr): readonly [Access, Access] | undefined {
   const inner = (part: Expr): Expr => (part.kind === "cast" && part.dtype === "s32" ? part.value : part);
   if (e.kind !== "binary" || e.op !== "*") return undefined;
-  const [a, b] = [inner(e.left), inner(e.right)];
+  const a = inner(e.left);
+  const b = inner(e.right);
   return a.kind === "access" && b.kind === "access" ? [a, b] : undefined;
 }
 

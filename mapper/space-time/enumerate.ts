@@ -111,12 +111,14 @@ export function designSpace(problem: ArrayProblem, { bound, arrayRows }: DesignO
       const places = new Map(halves.map((h, i) => [h.key, i]));
       return turns.map((turn) => Int32Array.from(halves, (h) => places.get(keyOf(h.rows.map(turn))) ?? 0));
     };
-    const [arrayMoves, timeMoves] = [moved(arrays, arrayKey), moved(times, timeKey)];
+    const arrayMoves = moved(arrays, arrayKey);
+    const timeMoves = moved(times, timeKey);
     const arrayAt = new Map(arrays.map((a, i) => [a, i]));
     const timeAt = new Map(times.map((t, i) => [t, i]));
     const numbers = new Map<number, number>();
     return pairs.map(({ array, time }) => {
-      const [a, t] = [arrayAt.get(array) ?? 0, timeAt.get(time) ?? 0];
+      const a = arrayAt.get(array) ?? 0;
+      const t = timeAt.get(time) ?? 0;
       let least = Number.POSITIVE_INFINITY;
       for (const [g] of turns.entries())
         least = Math.min(least, (arrayMoves[g]?.[a] ?? 0) * times.length + (timeMoves[g]?.[t] ?? 0));

@@ -101,7 +101,8 @@ function reduced(basis: readonly Vector[], measures: Vector): Vector[] {
     }
     const { shares, squares } = orthogonal(b, measures);
     const share = shares[at]?.[at - 1] ?? 0;
-    const [here, before] = [squares[at] ?? 0, squares[at - 1] ?? 0];
+    const here = squares[at] ?? 0;
+    const before = squares[at - 1] ?? 0;
     if (here >= (LOVASZ - share * share) * before) at++;
     else {
       [b[at - 1], b[at]] = [b[at] ?? [], b[at - 1] ?? []];
@@ -120,7 +121,9 @@ interface Orthogonal {
 
 /** Gram-Schmidt orthogonalisation. */
 function orthogonal(basis: readonly Vector[], measures: Vector): Orthogonal {
-  const [directions, shares, squares]: [number[][], number[][], number[]] = [[], [], []];
+  const directions: number[][] = [];
+  const shares: number[][] = [];
+  const squares: number[] = [];
   const product = (a: Vector, b: Vector): number => a.reduce((sum, x, i) => sum + x * (b[i] ?? 0), 0);
   for (const v of basis) {
     let rest = v.map((x, i) => x * (measures[i] ?? 1));

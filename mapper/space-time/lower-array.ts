@@ -53,7 +53,10 @@ export function lowerPlaced(
   const { sum, space, spaceTime, beside } = array;
   const kept = keptOutside(array);
   const nest = lowerComputation(sum, space, spaceTime, {
-    ...{ coalesced: true, wide: !words, loaded: inputs !== "passed", parallel: kept },
+    coalesced: true,
+    wide: !words,
+    loaded: inputs !== "passed",
+    parallel: kept,
   });
   const { spine, inner } = taken(
     words ? nest.body : storing(nest.body, computation),
@@ -149,7 +152,8 @@ class Borders {
   private inside(l: Loop, spine: readonly Loop[]): Span {
     const loops = [...spine, ...loopsIn(this.wide.body)];
     const extents: Extents = Object.fromEntries(loops.map((s) => [s.axis, s.extent]));
-    let [from, to] = [0, l.extent];
+    let from = 0;
+    let to = l.extent;
     for (const [index, least, most] of this.limits()) {
       const slope = affineForm(index)?.terms.get(l.axis) ?? 0;
       if (slope <= 0) continue;

@@ -131,7 +131,10 @@ function lowerPlanes(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
   const first = Math.min(start, time.extent);
   const body = around(recurrent, schedule, [...plane(0, first), ...plane(first, time.extent)]);
   return {
-    ...{ scratch: [], registers: [], prepare: [], body },
+    scratch: [],
+    registers: [],
+    prepare: [],
+    body,
     vectors: summed.length === 0 ? [] : [{ name: sums, dtype, lanes: schedule.lanes, count: several }],
   };
 }
@@ -185,7 +188,10 @@ function lowerPrefix(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
   const begin = loop(lane, schedule.lanes, [set(own(carry), number(0))], "lanes");
   const files = [sums, carry].map((name) => ({ name, dtype, lanes: schedule.lanes, count: 1 }));
   return {
-    ...{ scratch: [], registers: [], prepare: [], vectors: files },
+    scratch: [],
+    registers: [],
+    prepare: [],
+    vectors: files,
     body: around(recurrent, schedule, [begin, ...vectors]),
   };
 }

@@ -132,7 +132,12 @@ class StepLoops extends StepRows {
     // Step 1 comes to it in the next turn.
     const next = plus(binary("+", begin, turn), number(together - (depth - 2) * swept.reach));
     const level = (places: readonly Expr[], on = 0): Level => ({
-      ...{ depth, places, tile: origin, isLast, from, to },
+      depth,
+      places,
+      tile: origin,
+      isLast,
+      from,
+      to,
       ...(plane && { ahead: { plane, places: [plus(next, number(on)), ...places.slice(1)] } }),
     });
     const over = (each: (places: readonly Expr[]) => readonly Statement[]): readonly Statement[] => {

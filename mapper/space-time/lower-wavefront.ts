@@ -72,7 +72,10 @@ export class Wavefront {
   private scratch(): Scratch[] {
     const { names, recurrent, side, lanes } = this.shape;
     const tile = (name: string, elements: number): Scratch => ({
-      ...{ name, dtype: recurrent.dtype, elements, scope: "local" },
+      name,
+      dtype: recurrent.dtype,
+      elements,
+      scope: "local",
     });
     return [
       ...this.edge.scratch(),
@@ -125,7 +128,11 @@ export class Wavefront {
     const best = starts.reduce((a, b) => (b.left < a.left ? b : a));
     const anywhere = (within: readonly [number, number]): Expr => valueIn(within, [0, column.extent - 1]);
     const guarded = (base: Expr, within: readonly [number, number], from: number, to: number): Part => ({
-      ...{ base, firstBlock: from, blocks: to - from, isInside: false, value: anywhere(within) },
+      base,
+      firstBlock: from,
+      blocks: to - from,
+      isInside: false,
+      value: anywhere(within),
     });
     const made: Statement[] = [];
     const strip = names.fresh("strip");
@@ -167,7 +174,8 @@ export class Wavefront {
     const { side } = this.shape;
     // Whole blocks are grouped so that complete cache lines are written.
     const rest = part.isInside ? part.blocks % AT_ONCE : part.blocks;
-    const [firstOfRest, wide] = [part.firstBlock + part.blocks - rest, AT_ONCE * side];
+    const firstOfRest = part.firstBlock + part.blocks - rest;
+    const wide = AT_ONCE * side;
     return [
       ...this.blocksOf({ ...part, blocks: (part.blocks - rest) / AT_ONCE }, wide),
       ...this.blocksOf({ ...part, firstBlock: firstOfRest, blocks: rest }, side),

@@ -117,7 +117,8 @@ class WindowLoops {
     ]
       .filter(({ of }) => of.extent > 0)
       .map(({ deep, of }) => ({
-        ...{ deep, around: outer.map((a) => (a === across ? of : this.over(a, this.inside(a)))) },
+        deep,
+        around: outer.map((a) => (a === across ? of : this.over(a, this.inside(a)))),
       }));
   }
 
@@ -131,10 +132,8 @@ class WindowLoops {
     const strips = strip > 0 && count % strip === 0 ? count / strip : 1;
     const body: Statement[] = [];
     if (count > 0) {
-      const [whole, inner] = [
-        axisLoop(this.write.names.fresh(`${rowAxis}_strip`), strips),
-        axisLoop(this.write.names.fresh(`${rowAxis}_block`), count / strips),
-      ];
+      const whole = axisLoop(this.write.names.fresh(`${rowAxis}_strip`), strips);
+      const inner = axisLoop(this.write.names.fresh(`${rowAxis}_block`), count / strips);
       const block = binary("+", binary("*", axis(whole.name), number(count / strips)), axis(inner.name));
       const at = scaled(strips > 1 ? block : axis(inner.name), tall, rows.from);
       const around = [...planes, { ...inner, axis: rowAxis, at }];
@@ -188,7 +187,8 @@ class WindowLoops {
 
   /** The outputs of an axis whose neighbours along it are all inside. */
   private inside(name: string): Span {
-    let [from, to] = [0, this.extent(name)];
+    let from = 0;
+    let to = this.extent(name);
     for (const [d, follows] of this.sum.follows.entries()) {
       const [min, max] = this.sum.shifts[d] ?? [0, 0];
       const places = this.sum.input.dims[d]?.extent ?? 1;
@@ -245,7 +245,8 @@ class WindowLoops {
     const { vectors } = this.schedule;
     const { outputs } = this.placement;
     const { from, to } = this.wholeVectors();
-    const [begin, end] = [Math.ceil(from / outputs), Math.floor(Math.max(0, to) / outputs)];
+    const begin = Math.ceil(from / outputs);
+    const end = Math.floor(Math.max(0, to) / outputs);
     const all = Math.ceil(this.extent(laneAxis) / outputs);
     const name = this.write.names.fresh(`${laneAxis}_block`);
     const stretches = stretchesOf({ all, begin, end, vectors }, hasWideEnds(this.sum, this.schedule));

@@ -54,8 +54,14 @@ export interface LowerOptions {
 }
 
 const OPTIONS = {
-  ...{ checkTime: true, coalesced: true, lanes: true, source: true, destination: true, reverse: true },
-  ...{ parallel: true, unroll: true },
+  checkTime: true,
+  coalesced: true,
+  lanes: true,
+  source: true,
+  destination: true,
+  reverse: true,
+  parallel: true,
+  unroll: true,
 } as const;
 
 /** Unrolling further grows the code more than it saves time. */
@@ -176,7 +182,8 @@ interface Planned extends Plan {
 
 /** The number of rows of time, fastest first, whose steps can be unrolled together. */
 function writtenOut({ timeLoops }: Places, unroll: number): number {
-  let [rows, steps] = [0, 1];
+  let rows = 0;
+  let steps = 1;
   for (const { extent } of timeLoops.toReversed()) {
     steps *= extent;
     if (steps > unroll) break;
@@ -214,7 +221,8 @@ function depthOf(variable: PlannedVariable, variables: readonly PlannedVariable[
 }
 
 export function leastCommonMultiple(a: number, b: number): number {
-  let [x, y] = [a, b];
+  let x = a;
+  let y = b;
   while (y !== 0) [x, y] = [y, x % y];
   return (a / x) * b;
 }

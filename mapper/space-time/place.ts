@@ -92,11 +92,13 @@ export class Places extends Coordinates {
   condition(e: Expr | undefined): Condition {
     if (e === undefined) return true;
     if (e.kind === "compare") {
-      const [left, right] = [this.index(e.left), this.index(e.right)];
+      const left = this.index(e.left);
+      const right = this.index(e.right);
       return this.decided({ ...e, left, right }) ?? this.byLane({ ...e, left, right });
     }
     if (e.kind !== "logic") throw new Error(`internal: ${printExpr(e)} is not a condition`);
-    const [left, right] = [this.condition(e.left), this.condition(e.right)];
+    const left = this.condition(e.left);
+    const right = this.condition(e.right);
     if (e.op === "and") return this.conjunction([left, right]);
     if (left === true || right === true) return true;
     if (left === false) return right;
@@ -134,7 +136,8 @@ export class Places extends Coordinates {
       case "select": {
         const condition = this.condition(e.condition);
         if (typeof condition === "boolean") return again(condition ? e.whenTrue : e.whenFalse);
-        const [whenTrue, whenFalse] = [again(e.whenTrue), again(e.whenFalse)];
+        const whenTrue = again(e.whenTrue);
+        const whenFalse = again(e.whenFalse);
         return printExpr(whenTrue) === printExpr(whenFalse) ? whenTrue : { ...e, condition, whenTrue, whenFalse };
       }
       default:

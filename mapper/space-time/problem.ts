@@ -72,7 +72,8 @@ export function occupiedExtent(row: Vector, problem: ArrayProblem): number {
   const all = extentOfRow(row, extents);
   if (!split) return all;
   const [outer, phase] = [split.outer, split.phase].map((name) => row[loops.findIndex((l) => l.name === name)] ?? 0);
-  const [a, b] = [outer ?? 0, phase ?? 0];
+  const a = outer ?? 0;
+  const b = phase ?? 0;
   const { factor, extent } = split;
   const rounds = Math.ceil(extent / factor) - 1;
   const corner = Math.max(0, a) * rounds + Math.max(0, b) * (factor - 1);
@@ -171,7 +172,8 @@ function selfDependences({ equation, name }: Computation, loops: readonly string
     .map((read) => {
       const distance = loops.map(() => 0);
       for (const [d, index] of target.index.entries()) {
-        const [to, from] = [affineForm(index), affineForm(read.index[d] ?? index)];
+        const to = affineForm(index);
+        const from = affineForm(read.index[d] ?? index);
         const at = index.kind === "axis" ? loops.indexOf(index.name) : -1;
         const same = to && from && [...to.terms].join() === [...from.terms].join();
         const apart = same ? to.constant - from.constant : undefined;

@@ -110,7 +110,8 @@ type Base = Pick<Recurrent, "computation" | "dtype" | "summed" | "dependences">;
 
 /** A wavefront: the last two axes carry all dependences. */
 function wavefront(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
-  const [outer, inner] = [spatial.slice(0, -2), spatial.slice(-2)];
+  const outer = spatial.slice(0, -2);
+  const inner = spatial.slice(-2);
   const { equation } = base.computation;
   if (inner.length < 2 || equation.op !== "=" || base.summed.length > 0) return undefined;
   if (base.dependences.some((d) => d.some((x, i) => x === "*" || (i < outer.length && x !== 0)))) return undefined;
@@ -121,11 +122,15 @@ function wavefront(base: Base, spatial: readonly Axis[]): Recurrent | undefined 
 function planes(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
   const firsts = base.dependences.map((d) => d.findIndex((x) => x !== 0));
   const [at = -1] = firsts;
-  const [time, last] = [spatial[at], spatial.at(-1)];
+  const time = spatial[at];
+  const last = spatial.at(-1);
   if (!time || !last || at >= spatial.length - 1 || firsts.some((first) => first !== at)) return undefined;
   if (base.summed.length > 0 && base.computation.equation.op === "=") return undefined;
   return {
-    ...{ ...base, form: "planes", outer: spatial.slice(0, at), inner: [time, last] },
+    ...base,
+    form: "planes",
+    outer: spatial.slice(0, at),
+    inner: [time, last],
     between: spatial.slice(at + 1, -1),
   };
 }

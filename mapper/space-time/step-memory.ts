@@ -84,7 +84,8 @@ export abstract class StepMemory {
     const [row = number(0), middle] = at;
     const column = at.at(-1) ?? number(0);
     const [swept, tiled] = this.rows;
-    const [slots, reach] = [this.slots(), swept?.reach ?? 0];
+    const slots = this.slots();
+    const reach = swept?.reach ?? 0;
     const later = keptRows(this.steps) - reach;
     // Positions above the plane are negative. An offset keeps the dividend positive.
     const before = slots * Math.ceil(((2 * reach + later) * level.depth) / slots);

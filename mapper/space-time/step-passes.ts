@@ -53,7 +53,10 @@ export abstract class StepPasses extends StepMemory {
       ...this.shaped,
     };
     return {
-      ...{ scratch: more > 0 ? [spare, ...scratch] : scratch, registers: [], prepare: [], body },
+      scratch: more > 0 ? [spare, ...scratch] : scratch,
+      registers: [],
+      prepare: [],
+      body,
       ...(vectors && { vectors }),
     };
   }

@@ -111,7 +111,8 @@ export abstract class StepRows extends StepPasses {
       }
       return done;
     };
-    const [head, end] = [Math.ceil(reach / lanes) * lanes, extent - reach];
+    const head = Math.ceil(reach / lanes) * lanes;
+    const end = extent - reach;
     if (how === "zero") {
       const ends = (from: number, to: number): void => {
         for (let at = from; at < to; at += lanes) body.push(vector(number(at), Math.min(lanes, to - at), "end"));

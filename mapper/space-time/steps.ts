@@ -42,9 +42,12 @@ export function stepsOf(computation: Computation): Steps | LaneRefusal {
   const far = Object.values(tensors).find((t) => printExpr(t.storage) !== printExpr(rowMajor(t.dims)));
   if (far) return refuse("layout", `${far.name} is not stored row by row`);
   return {
-    ...{ computation, time },
+    computation,
+    time,
     axes: axes.map(({ name, extent }, d) => ({
-      ...{ name, extent, border: time.borders[d] ?? "zero" },
+      name,
+      extent,
+      border: time.borders[d] ?? "zero",
       reach: Math.max(0, ...time.dependences.map((v) => Math.abs(v[d + 1] ?? 0))),
     })),
   };
@@ -65,12 +68,19 @@ const MOST_DEPTH = 64;
  * leave less open than warps.
  */
 const NEUTRAL_OF_WARPS = {
-  ...{ rolled: [], weights: "memory", prefetchBytes: 0, lines: undefined, planes: undefined },
-  ...{ prefetchSteps: undefined, warps: undefined },
+  rolled: [],
+  weights: "memory",
+  prefetchBytes: 0,
+  lines: undefined,
+  planes: undefined,
+  prefetchSteps: undefined,
+  warps: undefined,
 } as const satisfies Partial<LaneSchedule>;
 const NEUTRAL = {
   ...NEUTRAL_OF_WARPS,
-  ...{ each: 1, sweep: undefined, ahead: 1 },
+  each: 1,
+  sweep: undefined,
+  ahead: 1,
 } as const satisfies Partial<LaneSchedule>;
 
 const said = (value: (typeof NEUTRAL)[keyof typeof NEUTRAL]): string =>

@@ -173,7 +173,13 @@ function analyse(computation: Computation, rolled: readonly string[]): TapSum {
   if (taps.length === 0) throw new Refused("condition", "it holds nowhere");
   const window = windowOf(taps, follows, spatial.at(-2), extents);
   return {
-    ...{ computation, output, input, follows, laneAxis, rolled: rolled.filter((r) => summed.includes(r)), taps },
+    computation,
+    output,
+    input,
+    follows,
+    laneAxis,
+    rolled: rolled.filter((r) => summed.includes(r)),
+    taps,
     ...window,
   };
 }
@@ -193,8 +199,10 @@ function windowOf(
   const following = follows.flatMap((f, d) => (f !== undefined && f === above ? [d] : []));
   const isRow = following.length === 1 && !taps.some((t) => t.factor && axesIn(t.factor).includes(above ?? ""));
   return {
-    ...{ shifts, columns: max - min + 1 },
-    ...{ rowAxis: isRow ? above : undefined, rowDimension: isRow ? following[0] : undefined },
+    shifts,
+    columns: max - min + 1,
+    rowAxis: isRow ? above : undefined,
+    rowDimension: isRow ? following[0] : undefined,
   };
 }
 

@@ -10,7 +10,8 @@ export type Vector = readonly number[];
 
 /** Rounded at most once, so that a result of 0 or 1 is exact: with long loops, products far above 2^53 cancel. */
 export function dot(a: Vector, b: Vector): number {
-  let [sum, size] = [0, 0];
+  let sum = 0;
+  let size = 0;
   for (let i = 0; i < a.length; i++) {
     const product = (a[i] ?? 0) * (b[i] ?? 0);
     sum += product;
@@ -26,7 +27,8 @@ export const equals = (a: Vector, b: Vector): boolean => a.length === b.length &
 export const unit = (length: number, at: number): number[] => Array.from({ length }, (_, i) => (i === at ? 1 : 0));
 
 export function gcd(a: number, b: number): number {
-  let [x, y] = [Math.abs(a), Math.abs(b)];
+  let x = Math.abs(a);
+  let y = Math.abs(b);
   while (y !== 0) [x, y] = [y, x % y];
   return x;
 }

@@ -55,7 +55,16 @@ export function warpTile({ axes, computation }: Steps, s: LaneSchedule, depth = 
   const length = Math.min(s.sweep ?? swept?.extent ?? 1, swept?.extent ?? 1);
   const ring = 2 * (swept?.reach ?? 0) + 1;
   return {
-    ...{ depth, swept, tiled, lane, each, together, halo, length, ring, ahead },
+    depth,
+    swept,
+    tiled,
+    lane,
+    each,
+    together,
+    halo,
+    length,
+    ring,
+    ahead,
     width: s.lanes * each - 2 * halo,
     rows: s.rows,
     streamed: length + 2 * depth * (swept?.reach ?? 0),

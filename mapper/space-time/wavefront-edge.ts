@@ -44,7 +44,8 @@ export class WavefrontEdge {
   keep(base: Expr): Statement[] {
     const { recurrent, names, lanes, most, column } = this.shape;
     if (most === 0) return [];
-    const [edgeRow, edgeColumn] = [names.fresh("edge_row"), names.fresh("edge_column")];
+    const edgeRow = names.fresh("edge_row");
+    const edgeColumn = names.fresh("edge_column");
     const from = plus(plus(base, axis(edgeRow)), number(lanes - most));
     const made = access(outputOf(recurrent.computation).name, [
       ...recurrent.outer.map((a) => axis(a.name)),

@@ -57,7 +57,15 @@ export function wavefrontShape(recurrent: Recurrent, { lanes, transform }: Array
   });
   const lead = Math.max(0, ...reach.map((r) => -r.least));
   return {
-    ...{ recurrent, names: new FreshNames(recurrent.computation), row, column, lanes, side, skew, reach, lead },
+    recurrent,
+    names: new FreshNames(recurrent.computation),
+    row,
+    column,
+    lanes,
+    side,
+    skew,
+    reach,
+    lead,
     most: Math.max(0, ...rows),
     depth: Math.max(1, ...pairs.map(([di, dj]) => (di === 0 ? dj : 0)), ...reach.map((r) => skew * r.rows + r.least)),
     strips: Math.ceil(row.extent / lanes),

@@ -117,7 +117,8 @@ function onLanes(e: Expr, on: OnLanes): Expr {
   const { target } = recurrent.computation.equation;
   const isOwn = accessesIn(e).some((a) => a.tensor === target.tensor);
   const names = axesIn(e);
-  const [byRow, byColumn] = [names.includes(row.name), names.includes(column.name)];
+  const byRow = names.includes(row.name);
+  const byColumn = names.includes(column.name);
   if (!isOwn && byRow !== byColumn) return on.ahead.read(e, byRow ? "row" : "column", on.lane, on.at);
   switch (e.kind) {
     case "number":
@@ -164,7 +165,8 @@ function madeBefore({ index }: Access, { shape, lane }: OnLanes): Access {
     const constant = affineForm(index[outer + d] ?? number(0))?.constant ?? 0;
     return constant === 0 ? 0 : -constant;
   };
-  const [rows, columns] = [back(0), back(1)];
+  const rows = back(0);
+  const columns = back(1);
   if (rows === 0) return access(shape.names.fresh("made"), [number(columns - 1), lane]);
   const found = shape.reach.find((r) => r.rows === rows);
   if (!found) throw new Error(`internal: no lane ${rows} above`);

@@ -94,7 +94,9 @@ export interface OutputRow {
 
 export function outputRows({ rows, planes }: Tall): readonly OutputRow[] {
   return Array.from({ length: rows * planes }, (_, index) => ({
-    ...{ row: index % rows, plane: Math.floor(index / rows), index },
+    row: index % rows,
+    plane: Math.floor(index / rows),
+    index,
   }));
 }
 

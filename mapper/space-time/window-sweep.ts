@@ -200,7 +200,9 @@ class SweepWriter {
     const { dtype } = this.sum.output;
     const { lanes } = this.schedule;
     return {
-      ...{ scratch: [], registers: [], prepare: [] },
+      scratch: [],
+      registers: [],
+      prepare: [],
       vectors: [...this.used]
         .sort(([a], [b]) => (a < b ? -1 : 1))
         .map(([name, count]) => ({ name, dtype, lanes, count })),
@@ -277,7 +279,8 @@ class SweepWriter {
     const { sum, each } = this;
     const factor = tap.factor && substitute(tap.factor, at, "value");
     return Array.from({ length: this.sumsOf(this.ahead) }, (_, all): Statement => {
-      const [i, own] = [Math.floor(all / this.sumsOf(1)), all % this.sumsOf(1)];
+      const i = Math.floor(all / this.sumsOf(1));
+      const own = all % this.sumsOf(1);
       const column = shiftAt(tap, sum.shifts.length - 1) + (own % each);
       const piece = Math.floor(column / each);
       const key = pieceKey(sum, tap, Math.floor(own / each), piece, this.swept?.dimension);

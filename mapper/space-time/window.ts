@@ -88,7 +88,8 @@ function judged({ spaceTime, data }: WindowDesign, lanes: number, columns: numbe
   if (across !== 0 || Math.abs(time) !== 1) return refuse("w is not broadcast: a step is not one column for all lanes");
   if (lane !== 1) return refuse("neighbouring outputs do not lie on neighbouring lanes");
   const [x, , z] = designOf(problem, spaceTime).flows;
-  const [dataHop, sumHop] = [hopOf(x), hopOf(z)];
+  const dataHop = hopOf(x);
+  const sumHop = hopOf(z);
   if (data === "loaded" && sumHop !== 0) return refuse("data that are loaded for every column serve sums that stay");
 
   // Lanes that an output uses, relative to where its sum begins: those of the sum, and those its data were loaded on.
@@ -99,8 +100,13 @@ function judged({ spaceTime, data }: WindowDesign, lanes: number, columns: numbe
   return {
     ok: true,
     placement: {
-      ...{ outputs, sumHop, dataHop, data, ascending: time > 0 },
-      ...{ firstLane, lastLane: firstLane + sumHop * last },
+      outputs,
+      sumHop,
+      dataHop,
+      data,
+      ascending: time > 0,
+      firstLane,
+      lastLane: firstLane + sumHop * last,
     },
   };
 }

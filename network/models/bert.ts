@@ -22,7 +22,8 @@ export interface TransformerOptions {
 }
 
 /** Positions that have an embedding, and kinds of sentences (the paper's segments A and B). */
-const [PLACES, KINDS] = [512, 2];
+const PLACES = 512;
+const KINDS = 2;
 
 /** Inputs ids, kinds [batch, tokens]; outputs all tokens [batch, tokens, hidden], the pooled first [batch, hidden]. */
 export function bertBase({

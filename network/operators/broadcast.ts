@@ -54,7 +54,8 @@ export function operand(
 
 /** The dequantised text of an integer operand with one known scale; undefined if its dequantised form is read. */
 function numbersText(read: string, { scale, zero, stored }: Quantised): string | undefined {
-  const [by, from] = [scale.constant, zero ? zero.constant : [0]];
+  const by = scale.constant;
+  const from = zero ? zero.constant : [0];
   const [factor, less = 0] = [by?.[0], from?.[0]];
   if (by?.length !== 1 || from?.length !== 1 || factor === undefined || !(factor > 0 && Number.isFinite(factor)))
     return undefined;

@@ -47,7 +47,9 @@ function oneHot(node: Lowering): Value[] {
   const ids = node.opset >= 11 ? placesIn(node, places, size) : uncounted(node, places, size);
   return [
     node.equation(`y[${axes.join(",")}] = select(${read} == ${axes[axis]}, values[1], values[0])`, {
-      ...{ reads: { ids, values }, shape, type: values.type },
+      reads: { ids, values },
+      shape,
+      type: values.type,
     }),
   ];
 }
@@ -64,7 +66,8 @@ function whole(node: Lowering, x: Value, size: number): Value {
 }
 
 function gatherElements(node: Lowering): Value[] {
-  const [x, picked] = [node.input(0), node.input(1)];
+  const x = node.input(0);
+  const picked = node.input(1);
   const rank = x.shape.length;
   const axis = node.axis(node.int("axis", 0), rank);
   if (picked.shape.length !== rank || picked.shape.some((n, d) => d !== axis && n > (x.shape[d] ?? 1)))
@@ -74,7 +77,9 @@ function gatherElements(node: Lowering): Value[] {
   const from = axes.map((name, d) => (d === axis ? `wrap(ids[${axes.join(",")}])` : name));
   return [
     node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, {
-      ...{ reads: { ids: indicesIn(node, picked, size), x }, shape: picked.shape, type: x.type },
+      reads: { ids: indicesIn(node, picked, size), x },
+      shape: picked.shape,
+      type: x.type,
     }),
   ];
 }
@@ -91,7 +96,9 @@ function cumSum(node: Lowering): Value[] {
   const from = axes.map((name, d) => (d === axis ? "v" : name)).join(",");
   return [
     node.equation(`y[${axes.join(",")}] += x[${from}] where v ${op} ${axes[axis]}`, {
-      ...{ reads: { x }, shape: x.shape, type: x.type },
+      reads: { x },
+      shape: x.shape,
+      type: x.type,
       extents: { v: x.shape[axis] ?? 1 },
     }),
   ];
@@ -115,7 +122,8 @@ function eyeLike(node: Lowering): Value[] {
  * of 32-bit integers never rounds to a whole number. A divisor of 0, of which ONNX says nothing, gives 0.
  */
 function modulo(node: Lowering): Value[] {
-  const [a, b] = [node.input(0), node.input(1)];
+  const a = node.input(0);
+  const b = node.input(1);
   if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
   if (a.type === "bool") node.refuse("bool is not supported");
   const truncates = node.int("fmod", 0) !== 0;
@@ -145,7 +153,8 @@ function remainderRange(node: Lowering, a: Value, b: Value): Range {
 
 /** Shifts of unsigned integers are products with powers of 2, exact in f64. All bits are shifted out by their number and more. */
 function bitShift(node: Lowering): Value[] {
-  const [x, by] = [node.input(0), node.input(1)];
+  const x = node.input(0);
+  const by = node.input(1);
   if (x.type !== by.type) node.refuse(`its inputs have types ${x.type} and ${by.type}`);
   if (x.type !== "u8" && x.type !== "u16" && x.type !== "u32")
     node.refuse(`${x.type} is not supported; u8, u16, u32 are`);

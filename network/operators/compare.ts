@@ -15,7 +15,8 @@ import type { OperatorTable } from "./table.ts";
 
 /** @throws UsageError when the inputs are not of one type */
 function pairOf(node: Lowering): readonly [Value, Value] {
-  const [a, b] = [node.input(0), node.input(1)];
+  const a = node.input(0);
+  const b = node.input(1);
   if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
   return [a, b];
 }
@@ -48,7 +49,9 @@ function negation(node: Lowering): Value[] {
 }
 
 function where(node: Lowering): Value[] {
-  const [condition, a, b] = [node.input(0), node.input(1), node.input(2)];
+  const condition = node.input(0);
+  const a = node.input(1);
+  const b = node.input(2);
   if (condition.type !== "bool") node.refuse(`its condition holds ${condition.type}; it takes bool`);
   if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
   return [elementwise(node, [condition, a, b], ([c = "", x = "", y = ""]) => `select(${c} != 0, ${x}, ${y})`, a.type)];
@@ -134,7 +137,9 @@ export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axi
   const from = inner.map((name, d) => (d === axis ? `wrap(ids[${rows.join(",")}])` : name));
   const shape = [...table.shape.slice(0, axis), ...picked.shape, ...table.shape.slice(axis + 1)];
   return node.equation(`y[${kept.join(",")}] = table[${from.join(",")}]`, {
-    ...{ reads: { ids, table }, shape, type: table.type },
+    reads: { ids, table },
+    shape,
+    type: table.type,
   });
 }
 

@@ -13,7 +13,8 @@ import type { OperatorTable } from "./table.ts";
 /** https://onnx.ai/onnx/operators/onnx__If.html. Nodes have no effects, so a branch that is not taken may be computed. */
 function branch(node: Lowering): Value[] {
   const condition = node.input(0);
-  const [taken, other] = [node.body("then_branch"), node.body("else_branch")];
+  const taken = node.body("then_branch");
+  const other = node.body("else_branch");
   if (taken.outputs.length !== other.outputs.length) node.refuse("its branches give different numbers of values");
   if (condition.type !== "bool" || condition.shape.some((size) => size !== 1))
     node.refuse(`its condition is ${describeValue(condition)}, and it is one bool`);

@@ -144,7 +144,8 @@ export function convolved(
   type: Value["type"],
 ): Value {
   const rank = spatial.length;
-  const [outputs, kernels] = [lettersOf("output", rank), lettersOf("kernel", rank)];
+  const outputs = lettersOf("output", rank);
+  const kernels = lettersOf("kernel", rank);
   const positions = positionsOf(node, spatial, window);
   const [images = 1, channels = 1] = x.shape;
   const [filters = 1] = w.shape;
@@ -153,7 +154,8 @@ export function convolved(
   );
   const extents = Object.fromEntries(kernels.map((k, d) => [k, window.kernel[d] ?? 1]));
   const dims = layerDims(rank);
-  const [perGroup, inGroup] = [filters / groups, channels / groups];
+  const perGroup = filters / groups;
+  const inGroup = channels / groups;
   const index = (parts: readonly string[]): string => parts.join(",");
   // A filter per channel and no group loop: channels are kept axes.
   if (groups === channels && perGroup === 1 && groups > 1) {
@@ -219,7 +221,8 @@ export function rowOf({
 }
 
 function conv(node: Lowering): Value[] {
-  const [x, w] = [node.input(0), node.input(1)];
+  const x = node.input(0);
+  const w = node.input(1);
   if (x.type !== w.type || (x.type !== "f32" && x.type !== "f64"))
     node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 and f64 are`);
   const layer = layerOf(node, x, w);
@@ -253,7 +256,8 @@ export function biased(node: Lowering, sum: Value, bias: Value | undefined): Val
 }
 
 function transposed(node: Lowering): Value[] {
-  const [x, w] = [node.input(0), node.input(1)];
+  const x = node.input(0);
+  const w = node.input(1);
   if (x.type !== "f32" || w.type !== "f32")
     node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 is`);
   const spatial = x.shape.slice(2);
@@ -266,7 +270,8 @@ function transposed(node: Lowering): Value[] {
   if (channels !== inputs || groups < 1 || channels % groups !== 0)
     node.refuse(`${channels} channels and filters of [${w.shape.join(",")}] do not fall into ${groups} groups`);
   const { begins, positions, strides, dilations, kernel } = upsampling(node, spatial, w.shape.slice(2));
-  const [outputs, kernels] = [lettersOf("output", rank), lettersOf("kernel", rank)];
+  const outputs = lettersOf("output", rank);
+  const kernels = lettersOf("kernel", rank);
   const shifted = outputs.map((o, d) => `${o}+${begins[d] ?? 0}-${kernels[d]}*${dilations[d] ?? 1}`);
   const at = shifted.map((e, d) => `(${e})/${strides[d] ?? 1}`);
   const where = shifted.flatMap((e, d) => ((strides[d] ?? 1) === 1 ? [] : [`(${e})%${strides[d]} == 0`]));
@@ -279,7 +284,10 @@ function transposed(node: Lowering): Value[] {
       shape: [images, perGroup * groups, ...positions],
       type: "f32",
       extents: {
-        ...{ n: images, c: channels / groups, k: perGroup, ...(grouped && { g: groups }) },
+        n: images,
+        c: channels / groups,
+        k: perGroup,
+        ...(grouped && { g: groups }),
         ...sizes(outputs, positions),
         ...sizes(kernels, kernel),
       },

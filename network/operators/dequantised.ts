@@ -21,7 +21,8 @@ type Lower = NetworkOperator["lower"];
 
 /** Both factors of a product as 8-bit integers: the left one with a single scale, the right one known. */
 function factorsOf(node: Lowering): readonly [Quantised, Quantised] | undefined {
-  const [a, b] = [node.quantised(node.optional(0)), node.quantised(node.optional(1))];
+  const a = node.quantised(node.optional(0));
+  const b = node.quantised(node.optional(1));
   const isNarrow = (x: Quantised): boolean => x.stored.type === "u8" || x.stored.type === "s8";
   if (!a || !b || !isNarrow(a) || !isNarrow(b) || a.axis !== undefined || !b.stored.constant) return undefined;
   return [a, b];
@@ -30,7 +31,8 @@ function factorsOf(node: Lowering): readonly [Quantised, Quantised] | undefined 
 /** A bias that is s32 in units of both scales; otherwise undefined. */
 function wholeBias(node: Lowering, bias: Value | undefined, scale: Value): Value | undefined {
   const shown = node.quantised(bias);
-  const [own, known] = [shown?.scale.constant, scale.constant];
+  const own = shown?.scale.constant;
+  const known = scale.constant;
   if (shown?.stored.type !== "s32" || !shown.stored.constant || !own || !known) return undefined;
   if (shown.zero && !shown.zero.constant?.every((z) => z === 0)) return undefined;
   const most = Math.max(own.length, known.length);

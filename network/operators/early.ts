@@ -18,7 +18,17 @@ const TRAINED: ReadonlySet<string> = new Set(["BatchNormalization", "Dropout"]);
 
 /** Operators whose second operand was broadcast on request: from the dimension `axis` of the first on, or to its last dimensions. */
 const BROADCAST: ReadonlySet<string> = new Set([
-  ...["Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"],
+  "Add",
+  "And",
+  "Div",
+  "Equal",
+  "Greater",
+  "Less",
+  "Mul",
+  "Or",
+  "Pow",
+  "Sub",
+  "Xor",
 ]);
 
 /** @throws UsageError when the node meant something else before opset 7 */

@@ -177,7 +177,8 @@ const truncated = (x: string): string => `max(floor(${x}), 0) + min(ceil(${x}), 
 
 /** Powers with a small known exponent become products. */
 function power(node: Lowering): Value[] {
-  const [base, exponent] = [node.input(0), node.input(1)];
+  const base = node.input(0);
+  const exponent = node.input(1);
   checkNumbers(node, base, true);
   if (exponent.type === "bool") node.refuse(`its exponent holds ${exponent.type}`);
   const isWhole = base.type === "s64" || isInteger(heldAs(base.type));

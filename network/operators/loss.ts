@@ -20,7 +20,8 @@ interface Expected {
 }
 
 function expectedOf(node: Lowering, { shape, name }: Value): Expected {
-  const [given, weight] = [node.input(1), node.optional(2)];
+  const given = node.input(1);
+  const weight = node.optional(2);
   const [rows = 1, classes = 1, ...rest] = shape;
   if (shape.length < 2) node.refuse(`${name} of ${shape.length} dimensions has no classes`);
   if (given.type !== "s32" && given.type !== "s64") node.refuse(`targets of ${given.type} are not supported`);
@@ -46,7 +47,9 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
     const here = `select(target[${kept}] == ${own}, ${text}, 0)`;
     const counted = ignored === undefined ? here : `select(target[${kept}] == ${ignored}, 0, ${here})`;
     return node.equation(`y[${kept}] += ${counted}`, {
-      ...{ reads: { target, ...reads }, shape, type: x.type },
+      reads: { target, ...reads },
+      shape,
+      type: x.type,
       extents: { [own]: size },
     });
   };

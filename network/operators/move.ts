@@ -236,14 +236,16 @@ function tile(node: Lowering): Value[] {
 
 /** A gather with known indices: from a known tensor, or at evenly spaced places. Others are chosen at run time. */
 function gather(node: Lowering): Value[] {
-  const [x, picked] = [node.input(0), node.input(1)];
+  const x = node.input(0);
+  const picked = node.input(1);
   const axis = node.axis(node.int("axis", 0), x.shape.length);
   const size = x.shape[axis] ?? 1;
   if (!picked.constant) return [gatheredWhenRun(node, x, picked, axis)];
   const given = picked.constant;
   const indices = Array.from(given, (i) => (i < 0 ? i + size : i));
   if (indices.some((i) => i < 0 || i >= size)) node.refuse(`an index lies outside ${size} elements`);
-  const [outer, inner] = [x.shape.slice(0, axis), x.shape.slice(axis + 1)];
+  const outer = x.shape.slice(0, axis);
+  const inner = x.shape.slice(axis + 1);
   const shape = [...outer, ...picked.shape, ...inner];
   const product = (sizes: readonly number[]): number => sizes.reduce((all, n) => all * n, 1);
   if (x.constant) {

@@ -46,7 +46,9 @@ function checkTouches(node: Lowering, pool: Pool): void {
 
 function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=" | "max="): Value {
   const rank = spatial.length;
-  const [outputs, kernels, inputs] = [lettersOf("output", rank), lettersOf("kernel", rank), lettersOf("input", rank)];
+  const outputs = lettersOf("output", rank);
+  const kernels = lettersOf("kernel", rank);
+  const inputs = lettersOf("input", rank);
   const at = outputs.map((o, d) =>
     slidIndex(o, kernels[d] ?? "", window.strides[d] ?? 1, window.dilations[d] ?? 1, window.begins[d] ?? 0),
   );
@@ -75,11 +77,13 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
   const all = spatial.reduce((product, size) => product * size, 1);
   const within = node.numbers("s32", all).map((_, i) => i);
   const places = node.constant({ type: "s32", shape: spatial, values: within }, `${x.name}.places`);
-  const [outputs, kernels] = [lettersOf("output", rank), lettersOf("kernel", rank)];
+  const outputs = lettersOf("output", rank);
+  const kernels = lettersOf("kernel", rank);
   const at = outputs.map((o, d) =>
     slidIndex(o, kernels[d] ?? "", window.strides[d] ?? 1, window.dilations[d] ?? 1, window.begins[d] ?? 0),
   );
-  const [read, target] = [`x[n,c,${at.join(",")}]`, `n,c,${outputs.join(",")}`];
+  const read = `x[n,c,${at.join(",")}]`;
+  const target = `n,c,${outputs.join(",")}`;
   const chosen = `select(${read} == most[${target}], places[${at.join(",")}], ${all})`;
   // The maximum of a window with a NaN is NaN; its index is that of the first NaN, which differs from itself.
   const found = node.equation(`y[${target}] min= select(${read} == ${read}, ${chosen}, places[${at.join(",")}])`, {

@@ -33,7 +33,8 @@ export function matmul(node: Lowering, a: Value, b: Value, { factor, type }: Pro
   const [m = 1, k = 1] = left.shape.slice(-2);
   const [rows = 1, n = 1] = right.shape.slice(-2);
   if (k !== rows) node.refuse(`rows of ${k} and columns of ${rows} cannot be multiplied`);
-  const [outer, inner] = [left.shape.slice(0, -2), right.shape.slice(0, -2)];
+  const outer = left.shape.slice(0, -2);
+  const inner = right.shape.slice(0, -2);
   const batch = broadcastShape(node, [outer, inner]);
   const shape = [...batch, ...(a.shape.length === 1 ? [] : [m]), ...(b.shape.length === 1 ? [] : [n])];
   const one = (list: readonly number[]): number => list.reduce((x, y) => x * y, 1);
@@ -54,7 +55,8 @@ export function matmul(node: Lowering, a: Value, b: Value, { factor, type }: Pro
       names: places.map((d) => axes[d + batch.length - side.length] ?? ""),
     };
   };
-  const [x, y] = [indexOf(outer), indexOf(inner)];
+  const x = indexOf(outer);
+  const y = indexOf(inner);
   const product = factor(`a[${[...x.names, "m", "k"].join(",")}]`, `b[${[...y.names, "k", "n"].join(",")}]`);
   const out = node.equation(`out[${[...axes, "m", "n"].join(",")}] += ${product}`, {
     reads: { a: node.reshaped(left, [...x.kept, m, k]), b: node.reshaped(right, [...y.kept, k, n]) },
@@ -80,10 +82,13 @@ function plainProduct(
 }
 
 function gemm(node: Lowering): Value[] {
-  const [a, b, c] = [node.input(0), node.input(1), node.optional(2)];
+  const a = node.input(0);
+  const b = node.input(1);
+  const c = node.optional(2);
   const { type } = floats(node, a, b);
   if (a.shape.length !== 2 || b.shape.length !== 2) node.refuse("its factors must be matrices");
-  const [isTurnedA, isTurnedB] = [node.int("transA", 0) !== 0, node.int("transB", 0) !== 0];
+  const isTurnedA = node.int("transA", 0) !== 0;
+  const isTurnedB = node.int("transB", 0) !== 0;
   const sides = (shape: readonly number[], isTurned: boolean): [number, number] => {
     const [first = 1, second = 1] = shape;
     return isTurned ? [second, first] : [first, second];
@@ -160,7 +165,8 @@ function einsum(node: Lowering): Value[] {
   const isMove = terms.length === 1 && [...sizes.keys()].every((letter) => result.includes(letter));
   const y = node.equation(`y[${named(result)}] ${isMove ? "=" : "+="} ${product}`, {
     reads: Object.fromEntries(operands.map((x, i) => [`x${i}`, x])),
-    ...{ shape: result.map((letter) => sizes.get(letter) ?? 1), type },
+    shape: result.map((letter) => sizes.get(letter) ?? 1),
+    type,
     extents: Object.fromEntries(
       [...sizes].flatMap(([letter, size]) => (result.includes(letter) ? [] : [[`i_${letter}`, size]])),
     ),

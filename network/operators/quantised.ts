@@ -22,7 +22,9 @@ function axisOf(node: Lowering, x: Value): number {
 }
 
 function quantizeLinear(node: Lowering): Value[] {
-  const [x, scale, zero] = [node.input(0), node.input(1), node.optional(2)];
+  const x = node.input(0);
+  const scale = node.input(1);
+  const zero = node.optional(2);
   if (x.type !== "f32" || scale.type !== "f32") node.refuse(`${x.type} over ${scale.type} is not supported; f32 is`);
   if (node.int("block_size", 0) !== 0) node.refuse("block_size is not supported");
   const axis = axisOf(node, x);
@@ -35,7 +37,8 @@ function quantizeLinear(node: Lowering): Value[] {
 
 /** Whether both scales are the same known positive number, and the zero points are equal. */
 export function isSameScale(a: Pick<Quantised, "scale" | "zero">, b: Pick<Quantised, "scale" | "zero">): boolean {
-  const [first, second] = [a.scale.constant, b.scale.constant];
+  const first = a.scale.constant;
+  const second = b.scale.constant;
   if (first?.length !== 1 || second?.length !== 1 || !((first[0] ?? 0) > 0) || first[0] !== second[0]) return false;
   const zeroOf = (zero: Value | undefined): number | undefined =>
     zero === undefined ? 0 : zero.constant?.length === 1 ? zero.constant[0] : undefined;
@@ -84,7 +87,9 @@ function dynamicQuantizeLinear(node: Lowering): Value[] {
 }
 
 function dequantizeLinear(node: Lowering): Value[] {
-  const [x, scale, zero] = [node.input(0), node.input(1), node.optional(2)];
+  const x = node.input(0);
+  const scale = node.input(1);
+  const zero = node.optional(2);
   if (!["u8", "s8", "s32"].includes(x.type) || scale.type !== "f32")
     node.refuse(`${x.type} by ${scale.type} is not supported`);
   if (zero && zero.type !== x.type) node.refuse(`${x.type} and a zero point of ${zero.type} do not go together`);
@@ -115,7 +120,8 @@ export function dequantised(node: Lowering, shown: Quantised): Value {
 /** Known weights are dequantised here: they are millions of numbers, too many for the interpreter. */
 function knownNumbers(node: Lowering, { stored, scale, zero, axis = 0 }: Quantised): Value | undefined {
   const { constant, shape } = stored;
-  const [by, from] = [scale.constant, zero ? zero.constant : [0]];
+  const by = scale.constant;
+  const from = zero ? zero.constant : [0];
   if (!constant || !by || !from) return undefined;
   const inner = shape.slice(axis + 1).reduce((product, size) => product * size, 1);
   const values = node.numbers("f32", constant.length);
@@ -179,12 +185,14 @@ function rescaled(node: Lowering, sum: Value, scales: readonly [Value, Value, Va
 }
 
 function matMulInteger(node: Lowering): Value[] {
-  const [a, b] = [node.input(0), node.input(1)];
+  const a = node.input(0);
+  const b = node.input(1);
   return [multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 3, b) })];
 }
 
 function qLinearMatMul(node: Lowering): Value[] {
-  const [a, b] = [node.input(0), node.input(3)];
+  const a = node.input(0);
+  const b = node.input(3);
   const sum = multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 5, b) });
   const rank = sum.shape.length;
   const columns = b.shape.length > 1 ? rank - 1 : undefined;

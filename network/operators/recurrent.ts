@@ -51,7 +51,9 @@ interface Direction {
 }
 
 function layerOf(node: Lowering, gates: number, defaults: readonly string[]): Layer {
-  const [given, w, r] = [node.input(0), node.input(1), node.input(2)];
+  const given = node.input(0);
+  const w = node.input(1);
+  const r = node.input(2);
   const isBatchFirst = node.int("layout", 0) !== 0;
   if (given.type !== "f32" || w.type !== "f32" || r.type !== "f32")
     node.refuse("types other than f32 are not supported");
@@ -71,7 +73,14 @@ function layerOf(node: Lowering, gates: number, defaults: readonly string[]): La
   if (lengths && !lengths.constant?.every((length) => length === steps))
     node.refuse("sequences of different lengths are not supported");
   return {
-    ...{ node, x, steps, batch, hidden, gates, directions, isBatchFirst },
+    node,
+    x,
+    steps,
+    batch,
+    hidden,
+    gates,
+    directions,
+    isBatchFirst,
     activations: activationsOf(node, directions.length, defaults),
   };
 }
@@ -112,7 +121,9 @@ function part(node: Lowering, all: Value, at: number, from = 0, count = all.shap
   const tail = rest.map((_, d) => `,i${d + 1}`).join("");
   const row = from === 0 ? "i0" : `i0+${from}`;
   return node.equation(`y[i0${tail}] = x[${at},${row}${tail}]`, {
-    ...{ reads: { x: all }, shape: [count, ...rest], type: all.type },
+    reads: { x: all },
+    shape: [count, ...rest],
+    type: all.type,
   });
 }
 
@@ -120,11 +131,14 @@ function part(node: Lowering, all: Value, at: number, from = 0, count = all.shap
 function directionOf(layer: Layer, d: number, apart: readonly number[] = []): Direction {
   const { node, x, steps, batch, hidden, gates } = layer;
   const rows = gates * hidden;
-  const [w, bias] = [part(node, node.input(1), d), node.optional(3)];
+  const w = part(node, node.input(1), d);
+  const bias = node.optional(3);
   const features = x.shape[2] ?? 1;
   const flat = node.equation("out[m,n] += a[m,k] * b[n,k]", {
     reads: { a: node.reshaped(x, [steps * batch, features]), b: w },
-    ...{ shape: [steps * batch, rows], type: "f32", extents: { k: features } },
+    shape: [steps * batch, rows],
+    type: "f32",
+    extents: { k: features },
   });
   let inputs = flat;
   if (bias) {
@@ -133,7 +147,9 @@ function directionOf(layer: Layer, d: number, apart: readonly number[] = []): Di
     const other = part(node, bias, d, rows, rows);
     const late = apart.map((gate) => `(j >= ${gate * hidden} and j < ${(gate + 1) * hidden})`).join(" or ");
     const both = node.equation(`y[j] = x[j] + ${late === "" ? "z[j]" : `select(${late}, 0, z[j])`}`, {
-      ...{ reads: { x: own, z: other }, shape: [rows], type: "f32" },
+      reads: { x: own, z: other },
+      shape: [rows],
+      type: "f32",
     });
     inputs = elementwise(node, [flat, both], ([a = "", b = ""]) => `${a} + ${b}`);
   }
@@ -150,7 +166,10 @@ function directionOf(layer: Layer, d: number, apart: readonly number[] = []): Di
 /** `h * R'` for some of the gates: [batch, gates * hidden]. */
 function recurred({ layer: { node, batch, hidden } }: Direction, h: Value, weights: Value): Value {
   return node.equation("out[m,n] += a[m,k] * b[n,k]", {
-    ...{ reads: { a: h, b: weights }, shape: [batch, weights.shape[0] ?? 1], type: "f32", extents: { k: hidden } },
+    reads: { a: h, b: weights },
+    shape: [batch, weights.shape[0] ?? 1],
+    type: "f32",
+    extents: { k: hidden },
   });
 }
 
@@ -200,7 +219,9 @@ function unrolled(layer: Layer, states: readonly number[], apart: readonly numbe
   if (!isBatchFirst) return [y, ...ends];
   // [steps, directions, batch, hidden] -> [batch, steps, directions, hidden]
   const turned = node.equation("y[i0,i1,i2,i3] = x[i1,i2,i0,i3]", {
-    ...{ reads: { x: y }, shape: [batch, steps, directions.length, hidden], type: "f32" },
+    reads: { x: y },
+    shape: [batch, steps, directions.length, hidden],
+    type: "f32",
   });
   return [turned, ...ends.map((end) => swapped(node, end))];
 }
@@ -278,7 +299,8 @@ function lstm(node: Lowering): Value[] {
     const beside = (at: number, state: string): string => (p ? ` + p[${unit(hidden, at)}] * ${state}[n,j]` : "");
     const gate = (at: number, more: string): string => `${fromInputs(hidden, at)} + ${fromState(hidden, at)}${more}`;
     const shared = { x: direction.inputs, step, rest: recurred(direction, h, direction.weights), ...(p && { p }) };
-    const [input, forget] = [f(gate(0, beside(0, "c"))), f(gate(2, beside(2, "c")))];
+    const input = f(gate(0, beside(0, "c")));
+    const forget = f(gate(2, beside(2, "c")));
     const cell = unitwise(direction, `(${forget}) * c[n,j] + (${input}) * ${g(gate(3, ""))}`, { ...shared, c });
     const output = f(gate(1, beside(1, "c")));
     const reads = { ...shared, c: cell };

@@ -145,7 +145,9 @@ function normalised(
 }
 
 function layerNormalization(node: Lowering): (Value | undefined)[] {
-  const [x, scale, bias] = [node.input(0), node.input(1), node.optional(2)];
+  const x = node.input(0);
+  const scale = node.input(1);
+  const bias = node.optional(2);
   checkFloats(node, x);
   if (node.int("stash_type", 1) !== 1) node.refuse("stash_type other than 1 is not supported");
   const first = node.axis(node.int("axis", -1), x.shape.length);
@@ -158,7 +160,9 @@ function layerNormalization(node: Lowering): (Value | undefined)[] {
 
 /** Normalises each channel of each image by itself. */
 function instanceNormalization(node: Lowering): Value[] {
-  const [x, scale, bias] = [node.input(0), node.input(1), node.input(2)];
+  const x = node.input(0);
+  const scale = node.input(1);
+  const bias = node.input(2);
   checkFloats(node, x);
   const axes = x.shape.flatMap((_, d) => (d >= 2 ? [d] : []));
   if (axes.length === 0) node.refuse("its input has no spatial dimensions");
@@ -196,7 +200,8 @@ function batchNormalization(node: Lowering): Value[] {
     const inverse = elementwise(node, [spread], ([v = ""]) => `1 / sqrt(${v} + ${epsilon})`);
     const value = elementwise(node, [centred, inverse], ([a = "", r = ""]) => `${a} * ${r}`);
     const momentum = node.float("momentum", 0.9);
-    const [old, fresh] = [numberText(momentum), numberText(1 - momentum)];
+    const old = numberText(momentum);
+    const fresh = numberText(1 - momentum);
     const averaged = (before: Value, after: Value): Value =>
       elementwise(
         node,

@@ -17,8 +17,13 @@ import { sizesOf } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
 
 const TRANSFORMS = [
-  ...["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"],
-  ...["tf_half_pixel_for_nn", "tf_crop_and_resize"],
+  "half_pixel",
+  "half_pixel_symmetric",
+  "pytorch_half_pixel",
+  "align_corners",
+  "asymmetric",
+  "tf_half_pixel_for_nn",
+  "tf_crop_and_resize",
 ] as const;
 const MODES = ["nearest", "linear", "cubic"] as const;
 const ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] as const;
@@ -142,7 +147,8 @@ const divisor = (a: number, b: number): number => (b === 0 ? a : divisor(b, a % 
 /** `(p*rise + start) / run`, at or below each output's first place, and the number of places needed from there. */
 function windowsOf(taps: Taps, { from, to }: Resized) {
   const by = divisor(from, to);
-  const [rise, run] = [from / by, to / by];
+  const rise = from / by;
+  const run = to / by;
   // The largest start that is not above any first place.
   let start = run * from;
   forEachTap(taps, (p, place) => {
@@ -173,11 +179,14 @@ function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling:
   if (count === 1 && values.every((weight) => weight === 1))
     return node.equation(`${target} = ${at(first)}`, { reads: { x }, shape, type: x.type });
   const weights = node.constant({ type: x.type, shape: [axis.to, count], values }, `${x.name}.weights${d}`);
-  const [weight, read] = [`weights[${own},t]`, at(`${first}+t`)];
+  const weight = `weights[${own},t]`;
+  const read = at(`${first}+t`);
   // An output also reads places of weight 0, where an infinity or NaN must not reach it.
   const term = count > taps.each ? `select(${weight} == 0, 0, ${weight} * ${read})` : `${weight} * ${read}`;
   return node.equation(`${target} += ${term}`, {
-    ...{ reads: { weights, x }, shape, type: x.type },
+    reads: { weights, x },
+    shape,
+    type: x.type,
     extents: { t: count },
   });
 }

@@ -26,7 +26,8 @@ function brought(c: string, padding: string, size: number, aligned: boolean): st
 }
 
 function gridSample(node: Lowering): Value[] {
-  const [x, grid] = [node.input(0), node.input(1)];
+  const x = node.input(0);
+  const grid = node.input(1);
   checkFloats(node, x);
   checkFloats(node, grid);
   const spatial = x.shape.slice(2);

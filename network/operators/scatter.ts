@@ -16,7 +16,8 @@ const product = (sizes: readonly number[]): number => sizes.reduce((all, n) => a
 
 /** https://onnx.ai/onnx/operators/onnx__GatherND.html. An index outside its dimension, which ONNX forbids, reads the nearest element. */
 function gatherND(node: Lowering): Value[] {
-  const [x, picked] = [node.input(0), node.input(1)];
+  const x = node.input(0);
+  const picked = node.input(1);
   const shared = node.int("batch_dims", 0);
   const depth = picked.shape.at(-1) ?? 0;
   const places = picked.shape.slice(0, -1);
@@ -25,22 +26,23 @@ function gatherND(node: Lowering): Value[] {
   const isWrong = shared < 0 || shared > places.length || depth < 1 || shared + depth > x.shape.length;
   if (isWrong || x.shape.slice(0, shared).join() !== places.slice(0, shared).join())
     node.refuse(`indices of [${picked.shape.join(",")}] for [${x.shape.join(",")}] with batch_dims ${shared}`);
-  const [batch, within, rest] = [
-    x.shape.slice(0, shared),
-    x.shape.slice(shared, shared + depth),
-    x.shape.slice(shared + depth),
-  ];
+  const batch = x.shape.slice(0, shared);
+  const within = x.shape.slice(shared, shared + depth);
+  const rest = x.shape.slice(shared + depth);
   const rows = [product(batch), product(places.slice(shared))] as const;
   const terms = within.map((size, d) => {
     const id = `ids[b,m,${d}]`;
     return `max(min(select(${id} < 0, ${id} + ${size}, ${id}), ${size - 1}), 0) * ${product(within.slice(d + 1))}`;
   });
   const flat = node.equation(`y[b,m] = s32(${terms.join(" + ")})`, {
-    ...{ reads: { ids: node.reshaped(picked, [...rows, depth]) }, shape: rows, type: "s32" },
+    reads: { ids: node.reshaped(picked, [...rows, depth]) },
+    shape: rows,
+    type: "s32",
   });
   const y = node.equation("y[b,m,r] = x[b,wrap(flat[b,m]),r]", {
     reads: { flat, x: node.reshaped(x, [rows[0], product(within), product(rest)]) },
-    ...{ shape: [...rows, product(rest)], type: x.type },
+    shape: [...rows, product(rest)],
+    type: x.type,
   });
   return [node.reshaped(y, [...places, ...rest])];
 }
@@ -53,7 +55,8 @@ function replaced(node: Lowering, x: Value, updates: Value, from: ArrayLike<numb
   const places = node.constant({ type: "s32", shape: [rows], values: node.numbersFrom("s32", from) }, `${x.name}.from`);
   const y = node.equation("y[p,r] = select(from[p] < 0, x[p,r], u[wrap(from[p]),r])", {
     reads: { from: places, x: node.reshaped(x, [rows, width]), u: node.reshaped(updates, [count, width]) },
-    ...{ shape: [rows, width], type: x.type },
+    shape: [rows, width],
+    type: x.type,
   });
   return node.reshaped(y, x.shape);
 }
@@ -67,7 +70,9 @@ function placeIn(node: Lowering, index: number, size: number): number {
 
 function scatterInputs(node: Lowering): { x: Value; indices: Value; known: ArrayLike<number>; updates: Value } {
   if (node.opset >= 16) node.text("reduction", "none", ["none"]);
-  const [x, indices, updates] = [node.input(0), node.input(1), node.input(2)];
+  const x = node.input(0);
+  const indices = node.input(1);
+  const updates = node.input(2);
   if (x.type !== updates.type) node.refuse(`${updates.name} has another type than ${x.name}`);
   if (indices.type !== "s32" && indices.type !== "s64") node.refuse(`indices of ${indices.type} are not supported`);
   const known = node.known(1, "the list of indices");
@@ -77,7 +82,8 @@ function scatterInputs(node: Lowering): { x: Value; indices: Value; known: Array
 function scatterND(node: Lowering): Value[] {
   const { x, indices, known, updates } = scatterInputs(node);
   const depth = indices.shape.at(-1) ?? 0;
-  const [within, rest] = [x.shape.slice(0, depth), x.shape.slice(depth)];
+  const within = x.shape.slice(0, depth);
+  const rest = x.shape.slice(depth);
   const places = indices.shape.slice(0, -1);
   if (depth < 1 || depth > x.shape.length || updates.shape.join() !== [...places, ...rest].join())
     node.refuse(`updates of [${updates.shape.join(",")}] at [${indices.shape.join(",")}] of [${x.shape.join(",")}]`);
@@ -124,24 +130,34 @@ function topK(node: Lowering): Value[] {
   const isLargest = node.opset < 11 || node.int("largest", 1) !== 0;
   const shape = [product(x.shape.slice(0, axis)), size, product(x.shape.slice(axis + 1))] as const;
   const rows = node.reshaped(x, shape);
-  const [own, other] = ["x[a,i,b]", "x[a,j,b]"];
+  const own = "x[a,i,b]";
+  const other = "x[a,j,b]";
   const earlier = "select(j < i, 1, 0)";
   const ofNumbers = `select(${other} ${isLargest ? ">" : "<"} ${own}, 1, select(${other} == ${own}, ${earlier}, 0))`;
   // A NaN, which equals nothing, not even itself, counts as larger than every number.
-  const [isNumber, isOtherNumber] = [`${own} == ${own}`, `${other} == ${other}`];
+  const isNumber = `${own} == ${own}`;
+  const isOtherNumber = `${other} == ${other}`;
   const isBefore = isInteger(heldAs(x.type))
     ? ofNumbers
     : `select(${isOtherNumber}, select(${isNumber}, ${ofNumbers}, ${isLargest ? 0 : 1}), select(${isNumber}, ${isLargest ? 1 : 0}, ${earlier}))`;
   const rank = node.equation(`y[a,i,b] += ${isBefore}`, {
-    ...{ reads: { x: rows }, shape, type: "s32", extents: { j: size } },
+    reads: { x: rows },
+    shape,
+    type: "s32",
+    extents: { j: size },
   });
   const numbered = node.constant({ type: "s32", shape: [size], values: placesOf(node, size) }, "places");
   const kept = [shape[0], k, shape[2]];
   const place = node.equation("y[a,k,b] += select(rank[a,i,b] == k, places[i], 0)", {
-    ...{ reads: { rank, places: numbered }, shape: kept, type: "s32", extents: { i: size } },
+    reads: { rank, places: numbered },
+    shape: kept,
+    type: "s32",
+    extents: { i: size },
   });
   const y = node.equation("y[a,k,b] = x[a,wrap(place[a,k,b]),b]", {
-    ...{ reads: { place, x: rows }, shape: kept, type: x.type },
+    reads: { place, x: rows },
+    shape: kept,
+    type: x.type,
   });
   const result = x.shape.map((n, d) => (d === axis ? k : n));
   const wide = elementwise(node, [place], ([i = ""]) => `f64(${i})`, "s64");

@@ -41,7 +41,8 @@ export function buildFor(name: string, architecture: readonly string[]): Build {
     sources: [`${name}${part}.cu`],
     output: `build/${name}${part}.o`,
   });
-  const [library, test] = [LIBRARY.map(compile), TEST.map(compile)];
+  const library = LIBRARY.map(compile);
+  const test = TEST.map(compile);
   const made = library.map((o) => o.output);
   return {
     objects: [...library, ...test],

@@ -109,7 +109,8 @@ ${upper}_API const char* ${name}_message(int code);
 function readyText(cuda: CudaSubject): Code {
   const { name, needs } = cuda;
   const able = needs.only ? code`capability == ${needs.least}` : code`capability >= ${needs.least}`;
-  const [ok, unsupported] = [codeOf(cuda, "OK"), codeOf(cuda, "UNSUPPORTED")];
+  const ok = codeOf(cuda, "OK");
+  const unsupported = codeOf(cuda, "UNSUPPORTED");
   return code`enum { MOST_DEVICES = 64 };
 
 static int told(int error) {

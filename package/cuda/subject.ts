@@ -31,7 +31,10 @@ export function cudaSubject(subject: EmitSubject): CudaSubject {
   const { tuned, gpu, computation } = subject;
   if (tuned?.call === undefined || gpu === undefined) throw new Error(`internal: ${subject.name} is no kernel in CUDA`);
   return {
-    ...{ subject, kernel: tuned, call: tuned.call, operator: gpu.operator },
+    subject,
+    kernel: tuned,
+    call: tuned.call,
+    operator: gpu.operator,
     capability: gpu.capability,
     architecture: architectureName(gpu.capability),
     needs: capabilityFor(tuned.features),

@@ -75,7 +75,8 @@ function outputIn({ parameters }: CudaSubject): Parameter {
 /** The C++ registration. Its parameter names match the header's, since they become the operator's argument names. */
 export function torchSource(cuda: CudaSubject, words: Spelling): SourceText {
   const { subject, name, parameters, call } = cuda;
-  const [inputs, output] = [inputsIn(cuda), outputIn(cuda)];
+  const inputs = inputsIn(cuda);
+  const output = outputIn(cuda);
   const layout = (p: Parameter): Code => code`layout_${p.place}`;
   const braces = (numbers: readonly number[]): Code => code`{${list(numbers.map((n) => code`${n}`))}}`;
   const declared = (p: Parameter): Code => {
@@ -197,7 +198,8 @@ function ofTorch({ operator, subject }: CudaSubject): Code | undefined {
     if (!values.every(Number.isSafeInteger)) return undefined;
     const all = values.map((value) => code`${value ?? 1}`);
     const rank = step.length;
-    const [steps, borders] = [list(all.slice(0, rank)), list(all.slice(rank, 2 * rank))];
+    const steps = list(all.slice(0, rank));
+    const borders = list(all.slice(rank, 2 * rank));
     const [dilation = NOTHING, count = NOTHING] = all.slice(2 * rank);
     return code`F.conv${rank}d(x, ${weights}, stride=(${steps},), padding=(${borders},), dilation=${dilation}, groups=${count})`;
   };

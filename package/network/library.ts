@@ -41,7 +41,8 @@ const signatureOf = (parts: NetworkParts): Code =>
 export function networkHeader(parts: NetworkParts): SourceText {
   const { subject, memory, weights, steps } = parts;
   const { threads } = subject;
-  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
+  const name = identifier(subject.name);
+  const upper = identifier(subject.name.toUpperCase());
   const text = code`${comment([
     `${subject.name}: a network of ${steps.length} steps.`,
     "",
@@ -435,7 +436,8 @@ extern "C" double ${name}_step_seconds(const ${name}_net* net, int step) {
  */
 export function networkMain(parts: NetworkParts): SourceText {
   const { subject } = parts;
-  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
+  const name = identifier(subject.name);
+  const upper = identifier(subject.name.toUpperCase());
   const parameters = parametersOf(parts);
   const given = parameters.map(
     (p, i) => code`(${p.isOutput ? "" : "const "}${borderTypeInC(p.value.type)}*)data[${i}]`,

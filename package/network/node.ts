@@ -26,8 +26,11 @@ import type { NetworkParts } from "./subject.ts";
 export const NETWORK_VERSION = 2;
 
 const tensorOf = (name: string, { type, shape }: Value): NetworkTensor => ({
-  ...{ name, dtype: type, array: borderArray(type) },
-  ...{ shape, elements: elementsOf(shape, name) },
+  name,
+  dtype: type,
+  array: borderArray(type),
+  shape,
+  elements: elementsOf(shape, name),
 });
 
 /** CPU features that each kernel needs; null for plain loops. */
@@ -52,7 +55,10 @@ export function nodeFiles(parts: NetworkParts, library: string): readonly (reado
   const { name } = parts.subject;
   const facts = { schemaVersion: NETWORK_VERSION, ...description, provenance: parts.subject.provenance };
   const manifest = {
-    ...{ name: name.toLowerCase(), version: "1.0.0", private: true, type: "module" },
+    name: name.toLowerCase(),
+    version: "1.0.0",
+    private: true,
+    type: "module",
     exports: { ".": { types: "./index.d.ts", default: "./index.js" } },
     scripts: { build: "sh build.sh" },
     dependencies: { koffi: KOFFI },

@@ -121,7 +121,8 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
         { hint: value.constant ? "it is known before the run: take it off the model's outputs" : "use 32 bits" },
       );
   const { chains = [] } = subject;
-  const [memory, kept] = [planMemory(program, true, chains), planMemory(program, false, chains)];
+  const memory = planMemory(program, true, chains);
+  const kept = planMemory(program, false, chains);
   const weights = new WeightsFile(subject.gpu ? {} : program);
   const made = new Map(program.outputs.map(({ value }, i) => [rootOf(value), i] as const).reverse());
   const placeIn = (plan: MemoryPlan, value: Value, tensor?: Tensor): Place => {

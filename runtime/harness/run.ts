@@ -375,7 +375,8 @@ export class Answers {
     const clock = this.clocks.get(kernel);
     this.dropped = undefined;
     this.give(kernel, {
-      ...{ status: "timed", samples },
+      status: "timed",
+      samples,
       ...(clock && { clock }),
       ...(dropped !== undefined && { dropped }),
       ...(load !== undefined && { load }),
@@ -433,7 +434,8 @@ function requestText(request: HarnessRequest): string {
     `cache ${request.cache}`,
     `batch ${request.batchSeconds}`,
     `budget ${request.budgetSeconds}`,
-    ...[`batches ${batches.join(" ")}`, ...(enough ? [`enough ${enough.join(" ")}`] : [])],
+    `batches ${batches.join(" ")}`,
+    ...(enough ? [`enough ${enough.join(" ")}`] : []),
     ...(request.race ? ["race", ...(request.race.goal === undefined ? [] : [`goal ${request.race.goal}`])] : []),
     ...request.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
     ...sets.flatMap((set) => [

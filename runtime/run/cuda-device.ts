@@ -92,7 +92,11 @@ function gpuIn(line: string, cuda: string | undefined): Gpu[] {
     text !== undefined && /^\d+(\.\d+)?$/.test(text) ? [`${Number(text)} ${unit}`] : [];
   return [
     {
-      ...{ name, id, driver, cuda, capability: Number(capability.replace(".", "")) },
+      name,
+      id,
+      driver,
+      cuda,
+      capability: Number(capability.replace(".", "")),
       limits: [...figure(clock, "MHz"), ...figure(power, "W")].join(", "),
       memoryMiB: memory !== undefined && /^\d+$/.test(memory) ? Number(memory) : undefined,
     },
@@ -164,14 +168,23 @@ export async function emulatedDevice(): Promise<CudaDevice | EnvironmentProblem>
   if (compiler.status === "environment") return compiler;
   const { command, path, version } = compiler;
   return {
-    ...{ name: "emulated GPU", id: String(process.pid), driver: "none", cuda: undefined, capability: 90 },
-    ...{ limits: "", memoryMiB: undefined, nvcc: { path, version, options: command.slice(1) }, disassembler: "" },
+    name: "emulated GPU",
+    id: String(process.pid),
+    driver: "none",
+    cuda: undefined,
+    capability: 90,
+    limits: "",
+    memoryMiB: undefined,
+    nvcc: { path, version, options: command.slice(1) },
+    disassembler: "",
   };
 }
 
 function missing(what: string, remedy: string): EnvironmentProblem {
   return {
-    ...{ status: "environment", what, remedy },
+    status: "environment",
+    what,
+    remedy,
     why: "CUDA kernels are compiled, checked and timed on this machine's GPU",
   };
 }

@@ -243,7 +243,10 @@ class LocalCudaRunner implements CudaRunner {
         return [name, file];
       });
       return {
-        ...{ computation, seed, file: built.file, bounds: join(folder, "bounds") },
+        computation,
+        seed,
+        file: built.file,
+        bounds: join(folder, "bounds"),
         // Sums of small integers are exact, but not with fractions that the operator fixes.
         sets: Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
           ? INEXACT_SETS

@@ -31,7 +31,11 @@ const subjectOf = (
   tuned: Kernel,
   operator?: NonNullable<EmitSubject["gpu"]>["operator"],
 ): EmitSubject => ({
-  ...{ name: packageName(computation.name), computation, tuned, threads: 1, provenance: ["a test"] },
+  name: packageName(computation.name),
+  computation,
+  tuned,
+  threads: 1,
+  provenance: ["a test"],
   gpu: { capability: 90, ...(operator && { operator }) },
 });
 
@@ -39,19 +43,33 @@ const gridKernel = (context: GridContext, schedule: GridSchedule): Kernel =>
   generateCuda(context.mapping.computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
 
 const WGMMA: GridSchedule = {
-  ...{ tile: { m: 64, n: 32, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
-  ...{ order: 1, fragments: "across", store: "direct" },
+  tile: { m: 64, n: 32, k: 64 },
+  warps: { m: 1, n: 1 },
+  stage: 3,
+  swizzle: "spans",
+  transfer: "engine",
+  order: 1,
+  fragments: "across",
+  store: "direct",
 };
 const MMA: GridSchedule = {
-  ...{ tile: { m: 32, n: 16, k: 16 }, warps: { m: 2, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
-  ...{ order: 1, fragments: "inline", store: "direct" },
+  tile: { m: 32, n: 16, k: 16 },
+  warps: { m: 2, n: 1 },
+  stage: 2,
+  swizzle: "swizzled",
+  transfer: "async",
+  order: 1,
+  fragments: "inline",
+  store: "direct",
 };
 
 /** A product whose tiles the copy engine brings, parts of its sum meeting in a cluster. */
 export function engineMatmul(): EmitSubject {
   const parameters = { m: 70, n: 40, k: 256 };
   const computation = instantiate(operatorNamed("matmul"), {
-    ...{ parameters, types: parseDataTypes("f16"), epilogue: "c[m,n] = f16(out[m,n])" },
+    parameters,
+    types: parseDataTypes("f16"),
+    epilogue: "c[m,n] = f16(out[m,n])",
   });
   const context = gridContextOf(computation, "wgmma.m64n32k16.f32.f16", "m <- m; n <- n; k <- k");
   const kernel = gridKernel(context, { ...WGMMA, split: { parts: 4, through: "cluster" } });
@@ -92,7 +110,9 @@ export const depthwise = (): EmitSubject =>
 export function recordOnGpu(file: string, environment: Environment): TrialRecord {
   const parameters = { m: 16, n: 16, k: 32 };
   const computation = instantiate(operatorNamed("matmul"), {
-    ...{ parameters, types: parseDataTypes("f16"), epilogue: "c[m,n] = f16(out[m,n])" },
+    parameters,
+    types: parseDataTypes("f16"),
+    epilogue: "c[m,n] = f16(out[m,n])",
   });
   const intrinsics = intrinsicsNamed("mma.m16n8k16.f32.f16");
   const found = rankByModel(computation, { machine: H100, intrinsics, kinds: "mappings", count: 1 });
@@ -130,7 +150,8 @@ export async function proveEmulated(folder: string, name: string): Promise<Child
   const built = await Promise.all(
     parts.map((part) =>
       runChild([compiler, ...flags, ...sources, "-c", `${name}${part}.cu`, "-o", `${name}${part}.o`], {
-        ...{ timeLimitMs: 120_000, cwd: folder },
+        timeLimitMs: 120_000,
+        cwd: folder,
       }),
     ),
   );

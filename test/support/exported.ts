@@ -8,7 +8,9 @@ import { seededRandom } from "../../abstraction/random.ts";
 import type { Attribute, Graph } from "../../network/graph.ts";
 import { SeededLayers } from "../../network/models/layers.ts";
 
-const [F32, S32, S64] = [1, 6, 7];
+const F32 = 1;
+const S32 = 6;
+const S64 = 7;
 
 class Exported extends SeededLayers {
   number(name: string, value: number): string {
@@ -128,13 +130,17 @@ export function exportedKeras(): Graph {
   const x = net.input("x", ["batch", 9, 9, 3]);
   const turned = net.node("Transpose", [x], { perm: [0, 3, 1, 2] });
   const first = net.node("Conv", [turned, net.drawn("w0", [8, 3, 3, 3], 0.4), net.drawn("b0", [8], 0.1)], {
-    ...{ kernel_shape: [3, 3], strides: [2, 2], auto_pad: "SAME_UPPER" },
+    kernel_shape: [3, 3],
+    strides: [2, 2],
+    auto_pad: "SAME_UPPER",
   });
   const back = net.node("Transpose", [net.node("Relu", [first])], { perm: [0, 2, 3, 1] });
   const normed = net.node("Add", [net.node("Mul", [back, net.drawn("s", [8], 0.2, 1)]), net.drawn("o", [8], 0.1)]);
   const again = net.node("Transpose", [normed], { perm: [0, 3, 1, 2] });
   const depthwise = net.node("Conv", [again, net.drawn("w1", [8, 1, 3, 3], 0.6)], {
-    ...{ kernel_shape: [3, 3], pads: [0, 0, 1, 1], group: 8 },
+    kernel_shape: [3, 3],
+    pads: [0, 0, 1, 1],
+    group: 8,
   });
   const clipped = net.node("Clip", [depthwise, net.number("least", 0), net.number("most", 6)]);
   const pooled = net.node("MaxPool", [clipped], { kernel_shape: [2, 2], strides: [2, 2] });
@@ -186,7 +192,8 @@ export function exportedQdq(): Graph {
   };
   const image = through(net.input("x", [1, 4, 8, 8]), "x", 0.0157, 128);
   const a = net.node("Conv", [image, weights("a.weight", [8, 4, 3, 3]), bias("a", 8, 0.0157)], {
-    ...{ kernel_shape: [3, 3], pads: [1, 1, 1, 1] },
+    kernel_shape: [3, 3],
+    pads: [1, 1, 1, 1],
   });
   const relu = through(net.node("Relu", [a]), "relu", 0.03, 0);
   const b = net.node("Conv", [relu, weights("b.weight", [8, 8, 1, 1]), bias("b", 8, 0.03)], { kernel_shape: [1, 1] });

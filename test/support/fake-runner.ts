@@ -23,7 +23,8 @@ export interface FakeTimes {
 
 /** A measurement of so many seconds, good to a share. */
 export function took(seconds: number, spread = 0.01): Extract<Measurement, { status: "ok" }> {
-  const [low, high] = [seconds * (1 - spread), seconds * (1 + spread)];
+  const low = seconds * (1 - spread);
+  const high = seconds * (1 + spread);
   return { status: "ok", samples: [low, seconds, high], median: seconds, interval: [low, high], instructions: 1 };
 }
 

@@ -4,7 +4,10 @@ import type { GpuCalibration } from "../../perfmodel/calibrate-gpu.ts";
 
 const figure = (median: number) => ({ median, spread: 0.01 });
 export const GPU_CALIBRATION: GpuCalibration = {
-  ...{ kind: "gpu", machine: "a test's GPU", clockHz: figure(2e9), loadedClockHz: figure(1.5e9) },
+  kind: "gpu",
+  machine: "a test's GPU",
+  clockHz: figure(2e9),
+  loadedClockHz: figure(1.5e9),
   instructions: {
     "wgmma.m64n64k16.f32.f16": { issueCycles: figure(40), latencyCycles: figure(90) },
     "wgmma.m64n128k16.f32.f16": { issueCycles: figure(80), latencyCycles: figure(120) },

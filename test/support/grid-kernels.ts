@@ -52,12 +52,15 @@ export type Convolution = keyof typeof CHANNELS_LAST;
 
 /** A convolution of f16 into f16, summed in f32. @param last whether channels lie innermost */
 export function convolutionF16(name: Convolution, parameters: Record<string, number>, last = true): Computation {
-  const [operator, types] = [operatorNamed(name), parseDataTypes("f16")];
+  const operator = operatorNamed(name);
+  const types = parseDataTypes("f16");
   const output = targetOf(instantiate(operator, { parameters, types }))
     .dims.map((d) => d.name)
     .join(",");
   return instantiate(operator, {
-    ...{ parameters, types, epilogue: `y[${output}] = f16(out[${output}])` },
+    parameters,
+    types,
+    epilogue: `y[${output}] = f16(out[${output}])`,
     ...(last && { layouts: CHANNELS_LAST[name] }),
   });
 }

@@ -30,7 +30,10 @@ export interface GroupMatmulOptions {
   readonly crooked?: boolean;
 }
 
-const [M, N, K, STEPS] = [128, 32, 64, 4];
+const M = 128;
+const N = 32;
+const K = 64;
+const STEPS = 4;
 
 function text(name: string, formula: string): TileAccess["access"] {
   const access = parseExpr(`${name}[${formula}]`);
@@ -61,7 +64,10 @@ export function groupMatmul(options: GroupMatmulOptions = {}): {
     column: string,
     swizzle: string,
   ): Scratch => ({
-    ...{ name, dtype: "f16", elements: stages * rows * columns, scope: "shared" },
+    name,
+    dtype: "f16",
+    elements: stages * rows * columns,
+    scope: "shared",
     dims: [
       { name: "stage", extent: stages },
       { name: row, extent: rows },
@@ -75,7 +81,11 @@ export function groupMatmul(options: GroupMatmulOptions = {}): {
     turned ? ring("b_ring", "n", N, K, "k", `n${turn}%8`) : ring("b_ring", "k", K, N, "n", "k/2%4"),
   ];
   const copy = (axes: readonly [string, number][], equation: string, when?: string): Statement => ({
-    ...{ kind: "copy", equation: parseEquation(equation), width: 8, transfer: "async", group: "block" },
+    kind: "copy",
+    equation: parseEquation(equation),
+    width: 8,
+    transfer: "async",
+    group: "block",
     axes: axes.map(([name, extent]) => ({ name, extent })),
     ...(when !== undefined && { when: parseEquation(`z[] = 0 where ${when}`).where }),
   });
@@ -89,7 +99,9 @@ export function groupMatmul(options: GroupMatmulOptions = {}): {
   const unless = (guard: (typeof GUARDS)[number], s: Statement): Statement[] => (without === guard ? [] : [s]);
   const sums = { file: "c", index: parseExpr("0") };
   const tile = (axes: readonly string[], access: TileAccess["access"]): TileAccess => ({
-    ...{ axes, access, by: "instruction" },
+    axes,
+    access,
+    by: "instruction",
   });
   const body: Statement[] = [
     { kind: "clear", register: sums },
@@ -104,7 +116,9 @@ export function groupMatmul(options: GroupMatmulOptions = {}): {
         K / 16,
         [
           {
-            ...{ kind: "register-issue", intrinsic: wgmma, registers: { c: sums } },
+            kind: "register-issue",
+            intrinsic: wgmma,
+            registers: { c: sums },
             tiles: {
               a: tile(["u", "w"], text("a_ring", `step%${stages},64*g+u,16*part+w`)),
               b: tile(
@@ -122,7 +136,10 @@ export function groupMatmul(options: GroupMatmulOptions = {}): {
     ]),
     ...unless("wait", { kind: "wait", pending: 0, of: wgmma }),
     {
-      ...{ kind: "drain", register: sums, axes: ["u", "v"], element: "sum" },
+      kind: "drain",
+      register: sums,
+      axes: ["u", "v"],
+      element: "sum",
       equation: parseEquation("out[64*g+u,v] = sum[]"),
     },
   ];

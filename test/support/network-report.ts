@@ -6,26 +6,42 @@
 import type { NetworkReportData, NetworkTask } from "../../report/network-data.ts";
 
 const task = (given: Partial<NetworkTask>): NetworkTask => ({
-  ...{
-    label: "conv2d c 64 h 56 w 56 k 64",
-    nodes: ["layer1.0.conv1"],
-    ops: ["Conv", "BatchNormalization", "Relu"],
-    times: 10,
-  },
-  ...{ multiplyAdds: 115_605_504, time: "measured", seconds: 1.9e-3, kernel: "avx512.fma.f32.broadcast n <- k" },
-  ...{ because: undefined, record: "8aa86f473907", first: 2.6e-3, best: 1.8e-3, trials: 20 },
+  label: "conv2d c 64 h 56 w 56 k 64",
+  nodes: ["layer1.0.conv1"],
+  ops: ["Conv", "BatchNormalization", "Relu"],
+  times: 10,
+  multiplyAdds: 115_605_504,
+  time: "measured",
+  seconds: 1.9e-3,
+  kernel: "avx512.fma.f32.broadcast n <- k",
+  because: undefined,
+  record: "8aa86f473907",
+  first: 2.6e-3,
+  best: 1.8e-3,
+  trials: 20,
   ...given,
 });
 
 const OF_LOOPS = {
   time: "estimated",
-  ...{ kernel: undefined, record: undefined, first: undefined, best: undefined, trials: 0 },
-  ...{ multiplyAdds: 0, because: "it sums no products" },
+  kernel: undefined,
+  record: undefined,
+  first: undefined,
+  best: undefined,
+  trials: 0,
+  multiplyAdds: 0,
+  because: "it sums no products",
 } as const;
 
 export const NETWORK_REPORT: NetworkReportData = {
-  ...{ name: "resnet18", source: "networks.db", madeAt: Date.UTC(2026, 10, 23), version: "0.1.0" },
-  ...{ machine: "Testium 9000, 1 thread", nodes: 69, multiplyAdds: 1.814e9, parameters: 11.69e6 },
+  name: "resnet18",
+  source: "networks.db",
+  madeAt: Date.UTC(2026, 10, 23),
+  version: "0.1.0",
+  machine: "Testium 9000, 1 thread",
+  nodes: 69,
+  multiplyAdds: 1.814e9,
+  parameters: 11.69e6,
   share: { counted: 30, mapped: 21, instructions: [["avx512.fma.f32.broadcast", 21]] },
   steps: Array.from({ length: 60 }, (_, i) => ({
     node: `model/stage_${i}/residual_branch/convolution_with_a_long_name`,
@@ -40,7 +56,10 @@ export const NETWORK_REPORT: NetworkReportData = {
   ],
   progress: [26e-3, 24e-3, 24e-3, 19e-3, 18e-3],
   roofline: {
-    ...{ environment: 0, of: "core", source: "calibrated on Testium 9000", contradicted: undefined },
+    environment: 0,
+    of: "core",
+    source: "calibrated on Testium 9000",
+    contradicted: undefined,
     peaks: [{ name: "avx512.fma.f32.broadcast", operationsPerSecond: 118e9 }],
     bandwidths: [
       { name: "l1", bytesPerSecond: 188e9 },
@@ -48,7 +67,11 @@ export const NETWORK_REPORT: NetworkReportData = {
     ],
     rates: [["dram, latency", "90 ns"]],
     points: [1, 0.8, 0.5].map((part, i) => ({
-      ...{ label: "conv2d", dtype: "f32", intensity: 40 + i, operationsPerSecond: 115e9 * part, best: i === 0 },
+      label: "conv2d",
+      dtype: "f32",
+      intensity: 40 + i,
+      operationsPerSecond: 115e9 * part,
+      best: i === 0,
     })),
   },
 };

@@ -13,7 +13,9 @@ export const f32 = (
   shape?: readonly number[],
 ): Computation =>
   defineComputation({
-    ...{ name, equation, extents },
+    name,
+    equation,
+    extents,
     tensors: Object.fromEntries(
       ["x", "b", "m"]
         .filter((t) => equation.includes(`${t}[`))
@@ -87,7 +89,8 @@ export const NETWORK_STEPS: readonly Computation[] = [
   defineComputation({
     name: "requantised",
     equation: "y[i,j] = sat_u8(round(f32(x[i,j]) * 0.0625))",
-    ...{ extents: { i: 31, j: 70 }, tensors: { x: "s32" } },
+    extents: { i: 31, j: 70 },
+    tensors: { x: "s32" },
   }),
   defineComputation({ name: "halves", equation: "y[i] = x[i] * x[i] + 1", extents: { i: 999 }, tensors: { x: "f16" } }),
   defineComputation({ name: "bytes", equation: "m[c] max= x[c,p]", extents: { c: 6, p: 300 }, tensors: { x: "s8" } }),

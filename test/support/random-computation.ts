@@ -347,11 +347,9 @@ function randomAccess(random: Random, tensor: string, loops: readonly Loop[]): s
     const partner = left.findIndex((l) => l.kind !== kind);
     const [other] = partner < 0 || !chance(random, 0.4) ? [] : left.splice(partner, 1);
     if (other) {
-      const [stride, dilation, pad] = [
-        randomInteger(random, 1, 3),
-        randomInteger(random, 1, 2),
-        randomInteger(random, 0, 2),
-      ];
+      const stride = randomInteger(random, 1, 3);
+      const dilation = randomInteger(random, 1, 2);
+      const pad = randomInteger(random, 0, 2);
       dimensions.push(`${name}*${stride}${chance(random, 0.15) ? "-" : "+"}${other.name}*${dilation}-${pad}`);
     } else if (left[0] && chance(random, 0.1)) {
       const inside = left.shift();
@@ -384,7 +382,8 @@ function randomTarget(random: Random, kept: readonly Loop[], op: CombineOp): str
 
 function randomCondition(random: Random, loops: readonly Loop[]): string {
   const part = (): string => {
-    const [a, b] = [pick(random, loops).name, pick(random, loops).name];
+    const a = pick(random, loops).name;
+    const b = pick(random, loops).name;
     const some = randomInteger(random, 0, 2);
     const forms = [`(${a} + ${b} + ${some}) % 2 == 0`, `${a} <= ${b} + ${some}`, `${a} != ${some}`];
     return pick(random, [...forms, `(${a} < ${some} or ${b} >= ${some})`, `(${a} - ${b}) % 3 != 1`]);

@@ -204,7 +204,8 @@ class Drawing {
   }
 
   private condition(): string {
-    const [a, b] = [pick(this.random, this.axes).name, pick(this.random, this.axes).name];
+    const a = pick(this.random, this.axes).name;
+    const b = pick(this.random, this.axes).name;
     return pick(this.random, [`${a} < 2`, `${a} <= ${b} + 1`, `(${a} + ${b}) % 2 == 0`, `${a} != 0`]);
   }
 

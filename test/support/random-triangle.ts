@@ -68,7 +68,9 @@ export function randomTie(random: Random, kept: readonly string[], summed: reado
   const all = [...kept, ...summed];
   const one = (): string => {
     const pool = random() < 0.6 && kept.length > 1 ? kept : all;
-    const [a, b, some] = [pick(random, pool), pick(random, pool), randomInteger(random, -3, 6)];
+    const a = pick(random, pool);
+    const b = pick(random, pool);
+    const some = randomInteger(random, -3, 6);
     return pick(random, [
       `${a} <= ${b} + ${some}`,
       `${a} - ${b} < ${some}`,
@@ -84,7 +86,9 @@ export function randomTie(random: Random, kept: readonly string[], summed: reado
     ]);
   };
   if (random() < 0.3) {
-    const [a, b, width] = [pick(random, all), pick(random, all), randomInteger(random, 0, 9)];
+    const a = pick(random, all);
+    const b = pick(random, all);
+    const width = randomInteger(random, 0, 9);
     return `${a} - ${b} <= ${width} and ${b} - ${a} <= ${width + 1}`;
   }
   return random() < 0.4 ? `${one()} and ${one()}` : one();

@@ -35,8 +35,14 @@ const GRID: GridCandidate = {
   matching: { m: ["m"], n: ["n"], k: ["k"] },
   operands: { a: "a[m,k]", b: "b[k,n]", c: "out[m,n]" },
   schedule: {
-    ...{ tile: { m: 128, n: 256, k: 64 }, warps: { m: 2, n: 1 }, stage: 3, order: 1 },
-    ...{ swizzle: "spans", transfer: "engine", fragments: "inline", store: "direct" },
+    tile: { m: 128, n: 256, k: 64 },
+    warps: { m: 2, n: 1 },
+    stage: 3,
+    order: 1,
+    swizzle: "spans",
+    transfer: "engine",
+    fragments: "inline",
+    store: "direct",
   },
 };
 
@@ -121,7 +127,10 @@ function convolution(block: number, which: number): Candidate {
 
 /** Rounded from what an H100 was measured to have, 2026-11. */
 const GPU_CALIBRATION = {
-  ...{ kind: "gpu", machine: "NVIDIA H100 80GB HBM3", clockHz: figure(1.775e9), loadedClockHz: figure(1.62e9) },
+  kind: "gpu",
+  machine: "NVIDIA H100 80GB HBM3",
+  clockHz: figure(1.775e9),
+  loadedClockHz: figure(1.62e9),
   instructions: { "wgmma.m64n64k16.f32.f16": { issueCycles: figure(32), latencyCycles: figure(85.7) } },
   l2: { readBytesPerSecond: figure(8e12), writeBytesPerSecond: figure(4e12), latencyCycles: figure(291) },
   dram: { readBytesPerSecond: figure(3.2e12), copyBytesPerSecond: figure(2.9e12), latencyCycles: figure(699) },
@@ -131,11 +140,15 @@ const GPU_CALIBRATION = {
 
 const memory = (footprintBytes: number, rate: number) => ({
   footprintBytes,
-  ...{ readBytesPerCycle: figure(rate), writeBytesPerCycle: figure(rate / 2), copyBytesPerCycle: figure(rate) },
+  readBytesPerCycle: figure(rate),
+  writeBytesPerCycle: figure(rate / 2),
+  copyBytesPerCycle: figure(rate),
 });
 /** Rates that crowd the names of ceilings: two slopes a hair apart, instructions a fifth apart. */
 const CPU_CALIBRATION = {
-  ...{ machine: "Testium 9000", clockHz: figure(4e9), scalar: {} },
+  machine: "Testium 9000",
+  clockHz: figure(4e9),
+  scalar: {},
   memory: { l1: memory(2 ** 14, 128), l2: memory(2 ** 18, 118), l3: memory(2 ** 22, 20), dram: memory(2 ** 26, 4) },
   intrinsics: Object.fromEntries(
     [

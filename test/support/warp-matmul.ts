@@ -99,7 +99,11 @@ export function warpMatmul(
 
   // 2. Statements.
   const copy = (axes: readonly [string, number][], equation: string): Statement => ({
-    ...{ kind: "copy", equation: parseEquation(equation), width: 1, transfer: "plain", group: "block" },
+    kind: "copy",
+    equation: parseEquation(equation),
+    width: 1,
+    transfer: "plain",
+    group: "block",
     axes: axes.map(([name, extent]) => ({ name, extent })),
   });
   const fetch = (operand: "a" | "b", by: TileAccess["by"], text: string): Statement => {
@@ -116,7 +120,10 @@ export function warpMatmul(
   };
   const at = (text: string, r: string, s: string): string => text.replaceAll("ROW", r).replaceAll("COLUMN", s);
   const drain = (equation: string, by?: "instruction"): Statement => ({
-    ...{ kind: "drain", register: { file: "c", index: parseExpr("0") }, axes: ["u", "v"], element: "sum" },
+    kind: "drain",
+    register: { file: "c", index: parseExpr("0") },
+    axes: ["u", "v"],
+    element: "sum",
     equation: parseEquation(equation),
     ...(by && { by }),
   });

@@ -14,4 +14,4 @@ import { split } from "./split.ts";
 import { warps } from "./warps.ts";
 
 /** The decisions in the order in which they are drawn and printed. */
-export const THREAD_DECISIONS: Decisions<ThreadSchedule, ThreadContext> = { ...{ lanes, warps, each, split, launch } };
+export const THREAD_DECISIONS: Decisions<ThreadSchedule, ThreadContext> = { lanes, warps, each, split, launch };

@@ -37,7 +37,9 @@ export interface DealtLoop extends Axis {
 
 export function dealtLoops({ loops }: ThreadContext, schedule: ThreadSchedule): readonly DealtLoop[] {
   const partsOf = (l: Axis): { lanes: number; warps: number; each: number; rest: number } => {
-    const [lanes, warps, each] = [schedule.lanes[l.name] ?? 1, schedule.warps[l.name] ?? 1, schedule.each[l.name] ?? 1];
+    const lanes = schedule.lanes[l.name] ?? 1;
+    const warps = schedule.warps[l.name] ?? 1;
+    const each = schedule.each[l.name] ?? 1;
     return { lanes, warps, each, rest: Math.ceil(l.extent / (lanes * warps * each)) };
   };
   const summed = loops.filter((l) => l.kind === "reduce");
