@@ -36,6 +36,7 @@ import { constants, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { candidateKey } from "../abstraction/candidate.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { readOptions } from "./options.ts";
@@ -44,7 +45,9 @@ const { values } = readOptions({
   options: {
     kills: { type: "string", default: "100" },
     /** Only faults whose name holds this. */
-    only: { type: "string" },
+    only: { type: "string", default: "" },
+    /** No faults. */
+    "kills-only": { type: "boolean", default: false },
     seed: { type: "string", default: "1" },
     out: { type: "string" },
   },
@@ -467,13 +470,18 @@ async function judgeKills(count: number): Promise<Row> {
   return { name: `${kills} kills`, code: 137, trials, sentence: "", problems };
 }
 
+const judged = values["kills-only"] ? [] : FAULTS.filter(({ name }) => name.includes(values.only));
+if (judged.length === 0 && !values["kills-only"])
+  throw new UsageError(`--only: no fault has "${values.only}" in its name`, {
+    hint: `the faults: ${FAULTS.map(({ name }) => name).join(", ")}`,
+  });
+
 const calibrated = await search(
   { ...newPlace(), database: TEMPLATE },
   { words: ["--m", "8", "--n", "8", "--trials", "1"] },
 );
 if (calibrated.code !== 0) throw new Error(`a search without a fault fails: ${calibrated.said}`);
 const rows: Row[] = [];
-const judged = FAULTS.filter(({ name }) => name.includes(values.only ?? ""));
 for (const fault of judged) {
   const row = await judge(fault);
   rows.push(row);
