@@ -7,6 +7,7 @@
  */
 
 import { rm } from "node:fs/promises";
+import { onThisMachine } from "./environment.ts";
 import { STOPPED } from "./harness/run.ts";
 
 export class OwnFolder {
@@ -33,6 +34,6 @@ export class OwnFolder {
   async remove(): Promise<void> {
     this.isLeft = true;
     await Promise.allSettled(this.writers);
-    await rm(this.path, { recursive: true, force: true });
+    await onThisMachine("deleting what a search wrote", () => rm(this.path, { recursive: true, force: true }));
   }
 }

@@ -5,6 +5,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { OwnFolder } from "../runtime/own-folder.ts";
 import { Measuring, QUICK, right } from "./support/measuring.ts";
@@ -12,6 +13,10 @@ import { Measuring, QUICK, right } from "./support/measuring.ts";
 const at = new Measuring();
 
 describe("the folder of a runner", () => {
+  it("that the system won't delete is a fault of the machine", async () => {
+    await expect(new OwnFolder("/dev/null/folder").remove()).rejects.toThrow(EnvironmentError);
+  });
+
   it("is deleted after pending writes, and refuses later ones", async () => {
     const folder = new OwnFolder(mkdtempSync(join(tmpdir(), "automap-folder-")));
     const events: string[] = [];
