@@ -11,17 +11,7 @@ const home = `node_modules/.cache/automap-faults-${process.pid}`;
 beforeAll(() => compileProgram(home, ["bench/faults.ts", "cli/main.ts"]));
 afterAll(() => rmSync(home, { recursive: true, force: true }));
 
-const FAULTS = [
-  "always fails",
-  "writes nothing",
-  "floods",
-  "is deleted",
-  "is replaced",
-  "an hour",
-  "open",
-  "SIGTERM",
-  "twice",
-];
+const FAULTS = ["always fails", "writes nothing", "floods", "is deleted", "is replaced", "an hour", "SIGTERM", "twice"];
 
 it.each([["no fault", inFull(100, 3)] as const, ...sampled(FAULTS, inFull(1, 4)).map((name) => [name, 0] as const)])(
   "%s, and %i kills, leave the database whole, no process, and one sentence",
