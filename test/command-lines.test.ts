@@ -13,8 +13,8 @@ import { readSource, sourceFiles } from "./support/imports.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-lines-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
-const STUB = `#!${process.execPath}\nprocess.stdout.write(JSON.stringify(process.argv.slice(2)));\n`;
-writeFileSync(join(folder, "automap"), STUB, { mode: 0o755 });
+const PRINTS_ITS_WORDS = `#!${process.execPath}\nprocess.stdout.write(JSON.stringify(process.argv.slice(2)));\n`;
+writeFileSync(join(folder, "automap"), PRINTS_ITS_WORDS, { mode: 0o755 });
 
 /** The words that a shell gives to automap. */
 function wordsOf(line: string): unknown {

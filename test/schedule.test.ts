@@ -91,7 +91,12 @@ test("every schedule of every mapping computes the equation, twice in a row", ()
 test("fused loops may overrun a padded copy of integers, but floats get windowed copies", () => {
   const random = seededRandom(3);
   const stem = { c: 3, k: 17, h: 9, w: 8, r: 3, s: 5, stride: 2, pad: 1 };
-  const fusions = [["s", "c"], ["r", "s", "c"], ["r", "c"], ["c", "r"]]; // biome-ignore format: one line
+  const fusions = [
+    ["s", "c"],
+    ["r", "s", "c"],
+    ["r", "c"],
+    ["c", "r"],
+  ];
   const opened: string[] = [];
   for (const name of ["avx512.vpdpbusd", "amx.tdpbusd", "avx512.vdpbf16ps", "amx.tdpbf16ps"]) {
     const [intrinsic] = intrinsicsNamed(name);

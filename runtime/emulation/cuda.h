@@ -86,7 +86,7 @@ static size_t allowed_bytes(const void* kernel) {
 #ifdef AUTOMAP_EMULATED_GRAPHS
 #include <tuple>
 namespace emulation {
-/* The launches of a graph, in order. The first entry is a placeholder. */
+/* The launches of a graph, in order. The list begins with an entry that runs nothing. */
 struct Recorded {
   cudaError_t (*run)(void* what);
   void* what;

@@ -90,10 +90,31 @@ export function groupMatmul(options: GroupMatmulOptions = {}): {
     ...(when !== undefined && { when: parseEquation(`z[] = 0 where ${when}`).where }),
   });
   const copies = (step: string, when?: string): Statement[] => [
-    copy([["r", M], ["t", K]], `a_ring[(${step})%${stages},r,t] = x[r,${K}*(${step})+t]`, when), // biome-ignore format: a line each
+    copy(
+      [
+        ["r", M],
+        ["t", K],
+      ],
+      `a_ring[(${step})%${stages},r,t] = x[r,${K}*(${step})+t]`,
+      when,
+    ),
     turned
-      ? copy([["s", N], ["t", K]], `b_ring[(${step})%${stages},s,t] = y[s,${K}*(${step})+t]`, when) // biome-ignore format: a line each
-      : copy([["t", K], ["s", N]], `b_ring[(${step})%${stages},t,s] = y[${K}*(${step})+t,s]`, when), // biome-ignore format: a line each
+      ? copy(
+          [
+            ["s", N],
+            ["t", K],
+          ],
+          `b_ring[(${step})%${stages},s,t] = y[s,${K}*(${step})+t]`,
+          when,
+        )
+      : copy(
+          [
+            ["t", K],
+            ["s", N],
+          ],
+          `b_ring[(${step})%${stages},t,s] = y[${K}*(${step})+t,s]`,
+          when,
+        ),
     { kind: "commit" },
   ];
   const unless = (guard: (typeof GUARDS)[number], s: Statement): Statement[] => (without === guard ? [] : [s]);

@@ -80,9 +80,22 @@ export function randomForm(random: Random): PipelineForm {
   const steps = randomInteger(random, 2, 4);
   return {
     instruction,
-    blocks: pick(random, [[1, 1], [1, 2], [2, 1]]), // biome-ignore format: one line
-    warps: pick(random, [[1, 1], [2, 1], [1, 2], [2, 2]]), // biome-ignore format: one line
-    fragments: pick(random, [[1, 1], [1, 2], [2, 1]]), // biome-ignore format: one line
+    blocks: pick(random, [
+      [1, 1],
+      [1, 2],
+      [2, 1],
+    ]),
+    warps: pick(random, [
+      [1, 1],
+      [2, 1],
+      [1, 2],
+      [2, 2],
+    ]),
+    fragments: pick(random, [
+      [1, 1],
+      [1, 2],
+      [2, 1],
+    ]),
     steps,
     slices: pick(random, [1, 1, 2]),
     stages: randomInteger(random, 1, Math.min(4, steps + 1)),
@@ -194,7 +207,10 @@ class PipelineBuilder {
       { name: "a", intrinsic, operand: "a", count: fragments[0] },
       { name: "b", intrinsic, operand: "b", count: fragments[1] },
     ];
-    const dims = [{ name: "m", extent: tile.m }, { name: "n", extent: tile.n }]; // biome-ignore format: one line
+    const dims = [
+      { name: "m", extent: tile.m },
+      { name: "n", extent: tile.n },
+    ];
     const staging: Scratch = { name: "staging", dtype: "f32", elements: tile.m * tile.n, scope: "shared", dims };
     const scratch = [
       ringOf("a", this.form, this.tile),
@@ -381,7 +397,10 @@ class PipelineBuilder {
       ...this.sync({ kind: "barrier", group: "block" }),
       {
         kind: "copy",
-        axes: [{ name: "row", extent: tile.m }, { name: "column", extent: tile.n }], // biome-ignore format: one line
+        axes: [
+          { name: "row", extent: tile.m },
+          { name: "column", extent: tile.n },
+        ],
         equation: { target, op: "=", value: access("staging", [row, column]) },
         width: 4,
         transfer: "plain",
