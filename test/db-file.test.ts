@@ -317,6 +317,13 @@ describe("a file that is deleted or replaced while it is open", () => {
     expect(readdirSync(shop.path("")).filter((name) => name.includes("partial"))).toEqual([]);
   });
 
+  it("keeps its log as long as the file itself is in its place", () => {
+    recordTrial(db, newTrial(60));
+    rmSync(shop.path("automap.db-shm"));
+    expect(told(() => recordTrial(db, third))).toContain("automap.db-shm was deleted");
+    expect(existsSync(shop.path("automap.db-wal"))).toBe(true);
+  });
+
   it.each([false, true])("can be moved back, whether or not the writer ends properly: %s", (ends) => {
     const kept = [60, 61, 63].map((time) => recordTrial(db, newTrial(time)));
     // What the log holds now are some pages of a file whose others differ.
