@@ -40,7 +40,7 @@ interface Vectors {
   readonly name: string;
   readonly family: string;
   readonly isa: string;
-  readonly lanes: number;
+  readonly lanes: 8 | 16;
   /** Products of one lane. */
   readonly products: 2 | 4;
   /** The register file of the factors, and that of the sums. */
@@ -126,7 +126,8 @@ const MOVED_512: Vectors = {
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50), VPSUBD",
 };
 
-const NUMBERS = { 2: "two", 4: "four", 8: "Eight", 16: "Sixteen" } as Readonly<Record<number, string>>;
+const LANES = { 8: "Eight", 16: "Sixteen" } as const;
+const PRODUCTS = { 2: "two", 4: "four" } as const;
 
 /** @param shared whether the bytes of `a` are common to all lanes */
 function signedDot(vectors: Vectors, shared: boolean): Intrinsic {
@@ -138,7 +139,7 @@ function signedDot(vectors: Vectors, shared: boolean): Intrinsic {
     family: vectors.family,
     isa: vectors.isa,
     language: "c++",
-    summary: `${NUMBERS[lanes]} dot products of ${NUMBERS[products]} bytes, s8 times s8, ${shared ? "the left bytes common to all lanes" : "lane by lane"}.`,
+    summary: `${LANES[lanes]} dot products of ${PRODUCTS[products]} bytes, s8 times s8, ${shared ? "the left bytes common to all lanes" : "lane by lane"}.`,
     compute,
     extents: { n: lanes, k: products },
     operands: {

@@ -137,7 +137,7 @@ export type TuneOutcome =
       /** Seconds of the search spent waiting for another search to release a core. */
       readonly waitedSeconds: number;
       readonly database: string;
-      /** How reliable its measurements are. Absent when it was stopped before the first. */
+      /** How reliable its measurements are. Absent when it was stopped before the first, or its database failed. */
       readonly noise?: Noise;
       /** Where the time limit cut enumeration short; later mappings were not considered. Absent when enumeration was complete. */
       readonly enumerationCut?: Step;
@@ -401,7 +401,8 @@ async function searchPrepared(
       seconds: (Date.now() - started) / 1000,
       waitedSeconds: place.waited(),
       database: db.path,
-      noise: noiseOf(queryTrials(db, { run })),
+      // A database that takes no more may not answer either.
+      ...(unrecorded ? {} : { noise: noiseOf(queryTrials(db, { run })) }),
       ...(cut && { enumerationCut: cut.at }),
       ...(decided.isCut && { finalsCut: true }),
       ...(unrecorded ? { unrecorded } : {}),
