@@ -1,14 +1,16 @@
 /** @file Commands that are offered for pasting: a shell makes of them the words that they were made of, whatever these hold. */
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { automapCommand, quotedWords } from "../abstraction/command-line.ts";
 import { declareWords } from "../cli/declare.ts";
 import { targetWords } from "../cli/network-model.ts";
-import { databaseWords } from "../db/index.ts";
+import { databaseWords, openDatabase, recordTrial } from "../db/index.ts";
+import { commandLine } from "./support/command-line.ts";
+import { newTrial } from "./support/database.ts";
 import { readSource, sourceFiles } from "./support/imports.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-lines-"));
@@ -35,6 +37,33 @@ describe("a command to paste", () => {
     ["an assignment", ["tune", "A=$HOME"]],
   ] as const)("keeps its words: %s", (_, words) => {
     expect(wordsOf(automapCommand(words))).toEqual(words);
+  });
+
+  it("names a database of any name, wherever a command is printed", async () => {
+    const file = join(folder, `$(touch x)\`touch y\`;'" a&b *.db`);
+    const db = openDatabase(file);
+    const [id = ""] = [60, 61].map((microseconds) => recordTrial(db, newTrial(microseconds)));
+    db.close();
+    const product = ["matmul", "--m", "8", "--n", "8", "--k", "8", "--dtype", "s16", "--intrinsic", "portable"];
+    const lines = [
+      ["db", "show", id],
+      ["db", "show", "ffff"],
+      ["db", "best"],
+      ["db", "export", "--run", "x"],
+      ["explain", id],
+      ["replay", id],
+      ["emit", "ffff", "--to", join(folder, "package")],
+      ["emit", "matmul", "--to", join(folder, "package")],
+      ["tune", ...product, "--trials", "1", "--time", "20"],
+    ];
+    for (const line of lines) {
+      const { out, err } = await commandLine([...line, "--db", file]);
+      const printed = [...`${out}${err}`.matchAll(/automap (?:db|emit|explain|replay|tune) .*--db .*/g)];
+      expect({ line, commands: printed.length }).toEqual({ line, commands: line[0] === "tune" ? 2 : 1 });
+      // What follows a command in its line is more words.
+      for (const [command] of printed) expect(wordsOf(command)).toEqual(expect.arrayContaining(["--db", file]));
+    }
+    expect(readdirSync(folder).filter((name) => /^[xy]$/.test(name))).toEqual([]);
   });
 
   it("may be a part, such as options", () => {
