@@ -9,6 +9,7 @@
  * operand and would move stores past it.
  */
 
+import type { DType } from "../abstraction/dtype.ts";
 import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 
 const PRELUDE = `#include <immintrin.h>
@@ -34,8 +35,6 @@ const tile = {
   store: '_tile_stored({reg}, {ptr}, {stride}); asm volatile("" ::: "memory");',
 };
 
-const common = { family: "amx", language: "c++", prelude: PRELUDE, setup: "amx_begin();" } as const;
-
 /** One full tile every 16 cycles. */
 const cost = {
   issueCycles: 16,
@@ -45,96 +44,63 @@ const cost = {
     "98 % of one issue every 16 cycles; latency from Intel's optimisation manual, not measured",
 };
 
-export const tdpbssd = tableRow({
-  ...common,
-  name: "amx.tdpbssd",
-  isa: "amx_int8",
-  summary: "A 16x16x64 matrix product of s8 by s8.",
-  compute: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
-  extents: { m: 16, n: 16, k: 64 },
-  operands: {
-    a: { dtype: "s8", storage: "tile[64*m + k]", load: tile.load },
-    b: { dtype: "s8", storage: "tile[64*(k/4) + 4*n + k%4]", load: tile.load },
-    c: { dtype: "s32", storage: "tile[16*m + n]", ...tile },
-  },
-  emit: "_tile_dpbssd({c}, {a}, {b});",
-  cost,
-  mnemonic: "tdpbssd",
-  source: "Intel SDM vol. 2, TDPBSSD",
-});
+interface Product {
+  /** The mnemonic. */
+  readonly name: string;
+  readonly isa: string;
+  readonly a: DType;
+  readonly b: DType;
+  readonly sum: "s32" | "f32";
+  /** Consecutive k that lie side by side in `b`. */
+  readonly group: 2 | 4;
+  readonly summary: string;
+  readonly subnormals?: "flushed";
+}
 
-export const tdpbsud = tableRow({
-  ...common,
-  name: "amx.tdpbsud",
-  isa: "amx_int8",
-  summary: "A 16x16x64 matrix product of s8 by u8.",
-  compute: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
-  extents: { m: 16, n: 16, k: 64 },
-  operands: {
-    a: { dtype: "s8", storage: "tile[64*m + k]", load: tile.load },
-    b: { dtype: "u8", storage: "tile[64*(k/4) + 4*n + k%4]", load: tile.load },
-    c: { dtype: "s32", storage: "tile[16*m + n]", ...tile },
-  },
-  emit: "_tile_dpbsud({c}, {a}, {b});",
-  cost,
-  mnemonic: "tdpbsud",
-  source: "Intel SDM vol. 2, TDPBSUD",
-});
+function product({ name, isa, a, b, sum, group, summary, ...facts }: Product): Intrinsic {
+  const k = 16 * group;
+  const compute: string = `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`;
+  return tableRow({
+    ...facts,
+    name: `amx.${name}`,
+    family: "amx",
+    isa,
+    language: "c++",
+    summary: `A 16x16x${k} matrix product of ${summary}.`,
+    compute,
+    extents: { m: 16, n: 16, k },
+    operands: {
+      a: { dtype: a, storage: `tile[${k}*m + k]`, load: tile.load },
+      b: { dtype: b, storage: `tile[${k}*(k/${group}) + ${group}*n + k%${group}]`, load: tile.load },
+      c: { dtype: sum, storage: "tile[16*m + n]", ...tile },
+    },
+    prelude: PRELUDE,
+    setup: "amx_begin();",
+    emit: `_tile_${name.slice(1)}({c}, {a}, {b});`,
+    cost,
+    mnemonic: name,
+    source: `Intel SDM vol. 2, ${name.toUpperCase()}`,
+  });
+}
 
-export const tdpbusd = tableRow({
-  ...common,
-  name: "amx.tdpbusd",
-  isa: "amx_int8",
-  summary: "A 16x16x64 matrix product of u8 by s8.",
-  compute: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
-  extents: { m: 16, n: 16, k: 64 },
-  operands: {
-    a: { dtype: "u8", storage: "tile[64*m + k]", load: tile.load },
-    b: { dtype: "s8", storage: "tile[64*(k/4) + 4*n + k%4]", load: tile.load },
-    c: { dtype: "s32", storage: "tile[16*m + n]", ...tile },
-  },
-  emit: "_tile_dpbusd({c}, {a}, {b});",
-  cost,
-  mnemonic: "tdpbusd",
-  source: "Intel SDM vol. 2, TDPBUSD",
-});
+/** A product of bytes. */
+const bytes = (name: string, a: "u8" | "s8", b: "u8" | "s8"): Intrinsic =>
+  product({ name, isa: "amx_int8", a, b, sum: "s32", group: 4, summary: `${a} by ${b}` });
 
-export const tdpbuud = tableRow({
-  ...common,
-  name: "amx.tdpbuud",
-  isa: "amx_int8",
-  summary: "A 16x16x64 matrix product of u8 by u8.",
-  compute: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
-  extents: { m: 16, n: 16, k: 64 },
-  operands: {
-    a: { dtype: "u8", storage: "tile[64*m + k]", load: tile.load },
-    b: { dtype: "u8", storage: "tile[64*(k/4) + 4*n + k%4]", load: tile.load },
-    c: { dtype: "s32", storage: "tile[16*m + n]", ...tile },
-  },
-  emit: "_tile_dpbuud({c}, {a}, {b});",
-  cost,
-  mnemonic: "tdpbuud",
-  source: "Intel SDM vol. 2, TDPBUUD",
-});
-
-/** Pairs of k are summed in f32. Subnormal inputs count as zero and subnormal results are flushed. */
-export const tdpbf16ps = tableRow({
-  ...common,
-  name: "amx.tdpbf16ps",
-  isa: "amx_bf16",
-  summary: "A 16x16x32 matrix product of bf16 with f32 sums.",
-  compute: "c[m,n] += f32(a[m,k]) * f32(b[k,n])",
-  extents: { m: 16, n: 16, k: 32 },
-  operands: {
-    a: { dtype: "bf16", storage: "tile[32*m + k]", load: tile.load },
-    b: { dtype: "bf16", storage: "tile[32*(k/2) + 2*n + k%2]", load: tile.load },
-    c: { dtype: "f32", storage: "tile[16*m + n]", ...tile },
-  },
-  emit: "_tile_dpbf16ps({c}, {a}, {b});",
-  subnormals: "flushed",
-  cost,
-  mnemonic: "tdpbf16ps",
-  source: "Intel SDM vol. 2, TDPBF16PS",
-});
-
-export const AMX: readonly Intrinsic[] = [tdpbssd, tdpbsud, tdpbusd, tdpbuud, tdpbf16ps];
+export const AMX: readonly Intrinsic[] = [
+  bytes("tdpbssd", "s8", "s8"),
+  bytes("tdpbsud", "s8", "u8"),
+  bytes("tdpbusd", "u8", "s8"),
+  bytes("tdpbuud", "u8", "u8"),
+  // Pairs of k are summed in f32. Subnormal inputs count as zero and subnormal results are flushed.
+  product({
+    name: "tdpbf16ps",
+    isa: "amx_bf16",
+    a: "bf16",
+    b: "bf16",
+    sum: "f32",
+    group: 2,
+    summary: "bf16 with f32 sums",
+    subnormals: "flushed",
+  }),
+];

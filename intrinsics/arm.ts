@@ -11,6 +11,16 @@
 
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
+import {
+  C,
+  DOTS,
+  type Dot,
+  type Element,
+  functionStem,
+  MATRIX_PRODUCTS,
+  type Products,
+  subnormalsOf,
+} from "./arm-forms.ts";
 
 const MANUAL = "Arm Architecture Reference Manual for A-profile";
 const GUIDES = "Arm's software optimisation guides of Cortex-A76 and Neoverse N1, two vector pipes";
@@ -21,21 +31,6 @@ const cost = (instructions: number, forward: number): Cost => ({
   latencyCycles: instructions * forward,
   source: `${GUIDES}: an accumulator is passed on after ${forward} cycle${forward > 1 ? "s" : ""}; not measured`,
 });
-
-/** Arithmetic on bf16 treats subnormal factors as zeros. */
-const FLUSHED = { subnormals: "flushed" } as const;
-
-type Element = "s8" | "u8" | "s32" | "u32" | "f16" | "bf16" | "f32" | "f64";
-const C = {
-  s8: "int8_t",
-  u8: "uint8_t",
-  s32: "int32_t",
-  u32: "uint32_t",
-  f16: "float16_t",
-  bf16: "bfloat16_t",
-  f32: "float",
-  f64: "double",
-} as const satisfies Record<Element, string>;
 
 /** An operand of one or more registers, or of half of one. */
 function operand(dtype: Element, storage: string, registers: 0.5 | 1 | 2 | 4 = 1): OperandSpec {
@@ -49,76 +44,13 @@ function sums(dtype: Element, storage: string): OperandSpec {
 
 // ---- dot products -----------------------------------------------------------------------------------------------------------------
 
-interface Dot {
-  readonly name: string;
-  readonly family: string;
-  readonly isa: string;
-  readonly a: "s8" | "u8" | "bf16";
-  readonly b: "s8" | "u8" | "bf16";
-  readonly sum: "s32" | "u32" | "f32";
-  /** Function of the vector form, and of the by-lane form where the other factor comes first. */
-  readonly each: string;
-  readonly lane: string;
-  /** Mnemonic of the by-lane form. */
-  readonly mnemonic?: string;
-  readonly forward: number;
-}
-
-const DOTS: readonly Dot[] = [
-  {
-    name: "sdot",
-    family: "dot",
-    isa: "asimddp",
-    a: "s8",
-    b: "s8",
-    sum: "s32",
-    forward: 1,
-    each: "vdotq_s32",
-    lane: "vdotq_laneq_s32",
-  },
-  {
-    name: "udot",
-    family: "dot",
-    isa: "asimddp",
-    a: "u8",
-    b: "u8",
-    sum: "u32",
-    forward: 1,
-    each: "vdotq_u32",
-    lane: "vdotq_laneq_u32",
-  },
-  {
-    name: "usdot",
-    family: "dot",
-    isa: "i8mm",
-    a: "u8",
-    b: "s8",
-    sum: "s32",
-    forward: 1,
-    // The signed factor is the vector; the unsigned one is taken by lane.
-    each: "vusdotq_s32",
-    lane: "vsudotq_laneq_s32",
-    mnemonic: "sudot",
-  },
-  {
-    name: "bfdot",
-    family: "bfdot",
-    isa: "bf16",
-    a: "bf16",
-    b: "bf16",
-    sum: "f32",
-    forward: 2,
-    each: "vbfdotq_f32",
-    lane: "vbfdotq_laneq_f32",
-  },
-];
-
-function dotRows({ name, family, isa, a, b, sum, each, lane, mnemonic = name, forward }: Dot): Intrinsic[] {
+function dotRows({ name, family, feature, a, b, sum, byLane, forward }: Dot): Intrinsic[] {
   // Products per lane of 32 bits.
   const p = 4 / bytesOf(a);
   const some = p === 4 ? "four" : "two";
   const types = a === b ? a : `${a} with ${b}`;
-  const common = { family, isa, language: "c++", ...(a === "bf16" && FLUSHED) } as const;
+  const common = { family, isa: feature ?? "asimddp", language: "c++", ...subnormalsOf(a) } as const;
+  const each = `v${functionStem(name)}q_${sum}`;
   const word = { s8: "s32", u8: "u32", bf16: "u32" } as const;
   const kn = `c[n] += ${sum}(a[k]) * ${sum}(b[k,n])`;
   return [
@@ -165,16 +97,16 @@ function dotRows({ name, family, isa, a, b, sum, each, lane, mnemonic = name, fo
         b: operand(b, `vx4[${4 * p}*(k/${p}) + ${p}*n + k%${p}]`, 4),
         c: sums(sum, "v[n]"),
       },
-      emit: byLane(lane, 4),
+      emit: laneAfterLane(`v${functionStem(byLane)}q_laneq_${sum}`, 4),
       cost: cost(4, forward),
-      mnemonic,
-      source: `${MANUAL}, ${mnemonic.toUpperCase()} (by element)`,
+      mnemonic: byLane,
+      source: `${MANUAL}, ${byLane.toUpperCase()} (by element)`,
     }),
   ];
 }
 
 /** `{c} = vdotq_laneq_s32({c}, {b}.val[0], {a}, 0); ...`: register i of `b` by lane i of `a`. */
-function byLane(name: string, lanes: number): string {
+function laneAfterLane(name: string, lanes: number): string {
   return Array.from({ length: lanes }, (_, i) => `{c} = ${name}({c}, {b}.val[${i}], {a}, ${i});`).join(" ");
 }
 
@@ -244,34 +176,19 @@ export const sdotMixedLane = tableRow({
 
 // ---- matrix products --------------------------------------------------------------------------------------------------------------
 
-type MatrixProduct = readonly [
-  name: string,
-  a: "s8" | "u8" | "bf16",
-  b: "s8" | "u8" | "bf16",
-  sum: "s32" | "u32" | "f32",
-  emit: string,
-];
-
-const PRODUCTS: readonly MatrixProduct[] = [
-  ["smmla", "s8", "s8", "s32", "vmmlaq_s32"],
-  ["ummla", "u8", "u8", "u32", "vmmlaq_u32"],
-  ["usmmla", "u8", "s8", "s32", "vusmmlaq_s32"],
-  ["bfmmla", "bf16", "bf16", "f32", "vbfmmlaq_f32"],
-];
-
-function matrixRow([name, a, b, sum, emit]: MatrixProduct): Intrinsic {
+function matrixRow({ name, a, b, sum }: Products): Intrinsic {
   const k = 8 / bytesOf(a);
   return tableRow({
     name: `arm.${name}`,
     family: name === "bfmmla" ? "bfmmla" : "mmla",
     isa: name === "bfmmla" ? "bf16" : "i8mm",
     language: "c++",
-    ...(a === "bf16" && FLUSHED),
+    ...subnormalsOf(a),
     summary: `A 2x2x${k} matrix product of ${a === b ? a : `${a} by ${b}`}.`,
     compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[n,k])`,
     extents: { m: 2, n: 2, k },
     operands: { a: operand(a, `v[${k}*m + k]`), b: operand(b, `v[${k}*n + k]`), c: sums(sum, "v[2*m + n]") },
-    emit: `{c} = ${emit}({c}, {a}, {b});`,
+    emit: `{c} = v${functionStem(name)}q_${sum}({c}, {a}, {b});`,
     cost: cost(1, a === "bf16" ? 3 : 1),
     mnemonic: name,
     source: `${MANUAL}, ${name.toUpperCase()} (vector)`,
@@ -343,7 +260,7 @@ function multiplyAddRows({ dtype, lanes, k, file, lane }: MultiplyAdd): Intrinsi
         b: operand(dtype, `vx${k}[${lanes}*k + n]`, k),
         c: sums(dtype, "v[n]"),
       },
-      emit: byLane(lane, k),
+      emit: laneAfterLane(lane, k),
       cost: cost(k, 2),
       source: `${MANUAL}, FMLA (by element)`,
     }),
@@ -354,6 +271,6 @@ export const ARM: readonly Intrinsic[] = [
   ...DOTS.flatMap(dotRows),
   sdotMixed,
   sdotMixedLane,
-  ...PRODUCTS.map(matrixRow),
+  ...MATRIX_PRODUCTS.map(matrixRow),
   ...MULTIPLY_ADDS.flatMap(multiplyAddRows),
 ];

@@ -6,7 +6,8 @@
  *     avx512.vpdpbusds          c[n] sat+= ...                       the sum clamps once, at the end
  */
 
-import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
+import { type DotForm, dots, FLOATS_512, INTEGERS_256, INTEGERS_512 } from "./vector-forms.ts";
 
 /**
  * Inline assembly, because g++ 12 copies every accumulator of `_mm512_dpbusd_epi32` to the stack once about twenty are live. Measured 2026-11-21, 28
@@ -46,173 +47,87 @@ const BF16_COST = {
   source: "measured 2026-11-21 on one core of a Xeon at 3.7 GHz: 120 G operations a second from registers, latency 8",
 };
 
-const F32 = { load: "{reg} = _mm512_loadu_ps({ptr});" };
-const BF16 = { load: "{reg} = (__m512bh)_mm512_loadu_si512({ptr});" };
-const BYTES = { load: "{reg} = _mm512_loadu_si512({ptr});" };
-const BYTES_256 = { load: "{reg} = _mm256_loadu_si256((const __m256i*)({ptr}));" };
-
 /** The four bytes of `a` go to every lane; `b` holds four consecutive k side by side. The products fit in 32 bits, so their order does not matter. */
-const avx512Vpdpbusd = tableRow({
+const VPDPBUSD: DotForm = {
   name: "avx512.vpdpbusd",
   family: "vnni",
   isa: "avx512_vnni",
-  language: "c++",
-  summary: "Sixteen dot products of four bytes, u8 times s8, the u8 common to all lanes.",
-  compute: "c[n] += s32(a[k]) * s32(b[k,n])",
-  extents: { n: 16, k: 4 },
-  operands: {
-    a: { dtype: "u8", storage: "zmm[4*n + k]", load: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));" },
-    b: { dtype: "s8", storage: "zmm[4*n + k]", ...BYTES },
-    c: { dtype: "s32", storage: "zmm[n]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
-  },
+  summary: "Sixteen dot products of four bytes, u8 times s8",
+  shared: "the u8",
+  a: "u8",
+  b: "s8",
+  sum: "s32",
+  lanes: 16,
+  products: 4,
+  file: "zmm",
+  loadShared: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
+  loadOwn: INTEGERS_512.load,
+  moves: INTEGERS_512,
   prelude: VNNI_PRELUDE,
   emit: "{c} = dot_bytes({c}, {a}, {b});",
   cost: VNNI_COST,
   mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50)",
-});
+};
 
-const avx512VpdpbusdLanes = tableRow({
-  name: "avx512.vpdpbusd.lanes",
-  family: "vnni",
-  isa: "avx512_vnni",
-  language: "c++",
-  summary: "Sixteen dot products of four bytes, u8 times s8, lane by lane.",
-  compute: "c[n] += s32(a[n,k]) * s32(b[n,k])",
-  extents: { n: 16, k: 4 },
-  operands: {
-    a: { dtype: "u8", storage: "zmm[4*n + k]", ...BYTES },
-    b: { dtype: "s8", storage: "zmm[4*n + k]", ...BYTES },
-    c: { dtype: "s32", storage: "zmm[n]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
-  },
-  prelude: VNNI_PRELUDE,
-  emit: "{c} = dot_bytes({c}, {a}, {b});",
-  cost: VNNI_COST,
-  mnemonic: "vpdpbusd",
-  source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50)",
-});
-
-/** The sum of the four products and the old value is clamped once, not after each product. */
-const avx512Vpdpbusds = tableRow({
+const VPDPBUSDS: DotForm = {
+  ...VPDPBUSD,
   name: "avx512.vpdpbusds",
-  family: "vnni",
-  isa: "avx512_vnni",
-  language: "c++",
-  summary: "Sixteen saturating dot products of four bytes, u8 times s8, the u8 common to all lanes.",
-  compute: "c[n] sat+= s32(a[k]) * s32(b[k,n])",
-  extents: { n: 16, k: 4 },
-  operands: {
-    a: { dtype: "u8", storage: "zmm[4*n + k]", load: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));" },
-    b: { dtype: "s8", storage: "zmm[4*n + k]", ...BYTES },
-    c: { dtype: "s32", storage: "zmm[n]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
-  },
-  prelude: VNNI_PRELUDE,
+  summary: "Sixteen saturating dot products of four bytes, u8 times s8",
+  isSaturating: true,
   emit: "{c} = dot_bytes_saturating({c}, {a}, {b});",
-  cost: VNNI_COST,
   mnemonic: "vpdpbusds",
   source: "Intel SDM vol. 2, VPDPBUSDS (EVEX.512.66.0F38.W0 51)",
-});
-
-const avx512VpdpbusdsLanes = tableRow({
-  name: "avx512.vpdpbusds.lanes",
-  family: "vnni",
-  isa: "avx512_vnni",
-  language: "c++",
-  summary: "Sixteen saturating dot products of four bytes, u8 times s8, lane by lane.",
-  compute: "c[n] sat+= s32(a[n,k]) * s32(b[n,k])",
-  extents: { n: 16, k: 4 },
-  operands: {
-    a: { dtype: "u8", storage: "zmm[4*n + k]", ...BYTES },
-    b: { dtype: "s8", storage: "zmm[4*n + k]", ...BYTES },
-    c: { dtype: "s32", storage: "zmm[n]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
-  },
-  prelude: VNNI_PRELUDE,
-  emit: "{c} = dot_bytes_saturating({c}, {a}, {b});",
-  cost: VNNI_COST,
-  mnemonic: "vpdpbusds",
-  source: "Intel SDM vol. 2, VPDPBUSDS (EVEX.512.66.0F38.W0 51)",
-});
+};
 
 /** Half the width, for tails and for CPUs that run 256 bits faster; needs AVX512VL, which every CPU with AVX512-VNNI has. */
-const avx512Vpdpbusd256 = tableRow({
+const VPDPBUSD_256: DotForm = {
   name: "avx512.vpdpbusd.256",
   family: "vnni",
   isa: "avx512_vnni",
-  language: "c++",
-  summary: "Eight dot products of four bytes, u8 times s8, the u8 common to all lanes.",
-  compute: "c[n] += s32(a[k]) * s32(b[k,n])",
-  extents: { n: 8, k: 4 },
-  operands: {
-    a: { dtype: "u8", storage: "ymm[4*n + k]", load: "{reg} = _mm256_broadcastd_epi32(_mm_loadu_si32({ptr}));" },
-    b: { dtype: "s8", storage: "ymm[4*n + k]", ...BYTES_256 },
-    c: { dtype: "s32", storage: "ymm[n]", ...BYTES_256, store: "_mm256_storeu_si256((__m256i*)({ptr}), {reg});" },
-  },
+  summary: "Eight dot products of four bytes, u8 times s8",
+  shared: "the u8",
+  a: "u8",
+  b: "s8",
+  sum: "s32",
+  lanes: 8,
+  products: 4,
+  file: "ymm",
+  loadShared: "{reg} = _mm256_broadcastd_epi32(_mm_loadu_si32({ptr}));",
+  loadOwn: INTEGERS_256.load,
+  moves: INTEGERS_256,
   emit: "{c} = _mm256_dpbusd_epi32({c}, {a}, {b});",
   mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
-});
-
-const avx512Vpdpbusd256Lanes = tableRow({
-  name: "avx512.vpdpbusd.256.lanes",
-  family: "vnni",
-  isa: "avx512_vnni",
-  language: "c++",
-  summary: "Eight dot products of four bytes, u8 times s8, lane by lane.",
-  compute: "c[n] += s32(a[n,k]) * s32(b[n,k])",
-  extents: { n: 8, k: 4 },
-  operands: {
-    a: { dtype: "u8", storage: "ymm[4*n + k]", ...BYTES_256 },
-    b: { dtype: "s8", storage: "ymm[4*n + k]", ...BYTES_256 },
-    c: { dtype: "s32", storage: "ymm[n]", ...BYTES_256, store: "_mm256_storeu_si256((__m256i*)({ptr}), {reg});" },
-  },
-  emit: "{c} = _mm256_dpbusd_epi32({c}, {a}, {b});",
-  mnemonic: "vpdpbusd",
-  source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
-});
+};
 
 /** Two bf16 products per lane, added to f32: the odd k first, each by a fused multiply-add, round to nearest even, MXCSR ignored. */
-const avx512Vdpbf16ps = tableRow({
+const VDPBF16PS: DotForm = {
   name: "avx512.vdpbf16ps",
   family: "bf16",
   isa: "avx512_bf16",
-  language: "c++",
-  summary: "Sixteen dot products of two bf16, the left pair common to all lanes.",
-  compute: "c[n] += f32(a[k]) * f32(b[k,n])",
-  extents: { n: 16, k: 2 },
-  operands: {
-    a: {
-      dtype: "bf16",
-      storage: "zmm[2*n + k]",
-      load: "{reg} = (__m512bh)_mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-    },
-    b: { dtype: "bf16", storage: "zmm[2*n + k]", ...BF16 },
-    c: { dtype: "f32", storage: "zmm[n]", ...F32, store: "_mm512_storeu_ps({ptr}, {reg});" },
-  },
+  summary: "Sixteen dot products of two bf16",
+  shared: "the left pair",
+  a: "bf16",
+  b: "bf16",
+  sum: "f32",
+  lanes: 16,
+  products: 2,
+  file: "zmm",
+  loadShared: "{reg} = (__m512bh)_mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
+  loadOwn: "{reg} = (__m512bh)_mm512_loadu_si512({ptr});",
+  moves: FLOATS_512,
   emit: "{c} = _mm512_dpbf16_ps({c}, {a}, {b});",
   subnormals: "flushed",
   cost: BF16_COST,
   mnemonic: "vdpbf16ps",
   source: "Intel SDM vol. 2, VDPBF16PS: subnormal inputs are zero, subnormal results are flushed",
-});
+};
 
-const avx512Vdpbf16psLanes = tableRow({
-  name: "avx512.vdpbf16ps.lanes",
-  family: "bf16",
-  isa: "avx512_bf16",
-  language: "c++",
-  summary: "Sixteen dot products of two bf16, lane by lane.",
-  compute: "c[n] += f32(a[n,k]) * f32(b[n,k])",
-  extents: { n: 16, k: 2 },
-  operands: {
-    a: { dtype: "bf16", storage: "zmm[2*n + k]", ...BF16 },
-    b: { dtype: "bf16", storage: "zmm[2*n + k]", ...BF16 },
-    c: { dtype: "f32", storage: "zmm[n]", ...F32, store: "_mm512_storeu_ps({ptr}, {reg});" },
-  },
-  emit: "{c} = _mm512_dpbf16_ps({c}, {a}, {b});",
-  subnormals: "flushed",
-  cost: BF16_COST,
-  mnemonic: "vdpbf16ps",
-  source: "Intel SDM vol. 2, VDPBF16PS: subnormal inputs are zero, subnormal results are flushed",
+const bytes = (dtype: "u8" | "s8"): OperandSpec => ({
+  dtype,
+  storage: "xmm[i]",
+  load: "{reg} = _mm_loadu_si128((const __m128i*)({ptr}));",
 });
 
 /** For depthwise convolutions of bytes. The upper word of a u8 is zero, so a dot product of two words computes a single product. */
@@ -224,19 +139,7 @@ export const avx512Vpdpwssd = tableRow({
   summary: "Sixteen multiply-adds of u8 and s8 widened on the way, lane by lane.",
   compute: "c[i] += s32(a[i]) * s32(b[i])",
   extents: { i: 16 },
-  operands: {
-    a: {
-      dtype: "u8",
-      storage: "xmm[i]",
-      load: "{reg} = _mm_loadu_si128((const __m128i*)({ptr}));",
-    },
-    b: {
-      dtype: "s8",
-      storage: "xmm[i]",
-      load: "{reg} = _mm_loadu_si128((const __m128i*)({ptr}));",
-    },
-    c: { dtype: "s32", storage: "zmm[i]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
-  },
+  operands: { a: bytes("u8"), b: bytes("s8"), c: { dtype: "s32", storage: "zmm[i]", ...INTEGERS_512 } },
   prelude: WORDS_PRELUDE,
   emit: "{c} = dot_words({c}, _mm512_cvtepu8_epi32({a}), _mm512_cvtepi8_epi32({b}));",
   cost: VNNI_COST,
@@ -244,13 +147,4 @@ export const avx512Vpdpwssd = tableRow({
   source: "Intel SDM vol. 2, VPMOVZXBD, VPMOVSXBD, VPDPWSSD (EVEX.512.66.0F38.W0 52)",
 });
 
-export const AVX512_DOT: readonly Intrinsic[] = [
-  avx512Vpdpbusd,
-  avx512VpdpbusdLanes,
-  avx512Vpdpbusds,
-  avx512VpdpbusdsLanes,
-  avx512Vpdpbusd256,
-  avx512Vpdpbusd256Lanes,
-  avx512Vdpbf16ps,
-  avx512Vdpbf16psLanes,
-];
+export const AVX512_DOT: readonly Intrinsic[] = [VPDPBUSD, VPDPBUSDS, VPDPBUSD_256, VDPBF16PS].flatMap(dots);

@@ -8,8 +8,9 @@
  * `lane[l]` is one register a lane; memory tiles hold the lanes side by side, as coalesced loads want them.
  */
 
+import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type IntrinsicSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
@@ -73,77 +74,69 @@ export function shuffle(direction: ShuffleDirection, delta: number, dtype: "f32"
   });
 }
 
-export const cudaFmaF32 = tableRow({
+/** An operation on the registers of each lane. */
+interface Form
+  extends Pick<
+    IntrinsicSpec,
+    "name" | "family" | "isa" | "summary" | "compute" | "emit" | "prelude" | "cost" | "source"
+  > {
+  readonly a: DType;
+  readonly b: DType;
+  readonly sum: DType;
+  /** C++ type of a register of any operand. */
+  readonly type: string;
+  /** Factors in a register; as many sums as `sums`, one unless said. */
+  readonly factors: 1 | 2 | 4;
+  readonly sums?: 1 | 2;
+  /** Whether the warp shares the left factors. */
+  readonly shared?: true;
+}
+
+const lanesOf = (perLane: number): string => (perLane === 1 ? "lane[l]" : `lane[${perLane}*l + k]`);
+
+function inEachLane({ a, b, sum, type, factors, sums = 1, shared, ...facts }: Form): Intrinsic {
+  return tableRow({
+    ...facts,
+    language: "cuda",
+    scope: "warp",
+    extents: factors === 1 ? { l: 32 } : { l: 32, k: factors },
+    operands: {
+      a: { dtype: a, storage: lanesOf(factors), load: shared ? loadSame(type) : load(type) },
+      b: { dtype: b, storage: lanesOf(factors), load: load(type) },
+      c: { dtype: sum, storage: lanesOf(sums), load: load(type), store: store(type) },
+    },
+  });
+}
+
+const FMA_F32: Form = {
   name: "cuda.fma.f32",
   family: "fma",
   isa: "sm_70",
-  language: "cuda",
-  scope: "warp",
   summary: "An f32 multiply-add in each lane.",
   compute: "c[l] += a[l] * b[l]",
-  extents: { l: 32 },
-  operands: {
-    a: { dtype: "f32", storage: "lane[l]", load: load("float") },
-    b: { dtype: "f32", storage: "lane[l]", load: load("float") },
-    c: { dtype: "f32", storage: "lane[l]", load: load("float"), store: store("float") },
-  },
+  a: "f32",
+  b: "f32",
+  sum: "f32",
+  type: "float",
+  factors: 1,
   emit: "{c} = fmaf({a}, {b}, {c});",
   cost: FMA_COST,
   source: "CUDA Math API, fmaf",
-});
-
-export const cudaFmaF32Broadcast = tableRow({
-  name: "cuda.fma.f32.broadcast",
-  family: "fma",
-  isa: "sm_70",
-  language: "cuda",
-  scope: "warp",
-  summary: "An f32 multiply-add in each lane with one factor common to the warp.",
-  compute: "c[l] += a[] * b[l]",
-  extents: { l: 32 },
-  operands: {
-    a: { dtype: "f32", storage: "lane[l]", load: loadSame("float") },
-    b: { dtype: "f32", storage: "lane[l]", load: load("float") },
-    c: { dtype: "f32", storage: "lane[l]", load: load("float"), store: store("float") },
-  },
-  emit: "{c} = fmaf({a}, {b}, {c});",
-  cost: FMA_COST,
-  source: "CUDA Math API, fmaf",
-});
-
-export const cudaFmaF64 = tableRow({
-  name: "cuda.fma.f64",
-  family: "fma",
-  isa: "sm_70",
-  language: "cuda",
-  scope: "warp",
-  summary: "An f64 multiply-add in each lane.",
-  compute: "c[l] += a[l] * b[l]",
-  extents: { l: 32 },
-  operands: {
-    a: { dtype: "f64", storage: "lane[l]", load: load("double") },
-    b: { dtype: "f64", storage: "lane[l]", load: load("double") },
-    c: { dtype: "f64", storage: "lane[l]", load: load("double"), store: store("double") },
-  },
-  emit: "{c} = fma({a}, {b}, {c});",
-  source: "CUDA Math API, fma",
-});
+};
 
 /** half2: two f16 in each lane. For lanes. */
-export const cudaFmaF16 = tableRow({
+export const cudaFmaF16 = inEachLane({
   name: "cuda.fma.f16",
   family: "fma",
   isa: "sm_70",
-  language: "cuda",
-  scope: "warp",
   summary: "Two f16 multiply-adds in each lane, each rounded once.",
   compute: "c[l,k] += a[l,k] * b[l,k]",
-  extents: { l: 32, k: 2 },
-  operands: {
-    a: { dtype: "f16", storage: "lane[2*l + k]", load: load("unsigned") },
-    b: { dtype: "f16", storage: "lane[2*l + k]", load: load("unsigned") },
-    c: { dtype: "f16", storage: "lane[2*l + k]", load: load("unsigned"), store: store("unsigned") },
-  },
+  a: "f16",
+  b: "f16",
+  sum: "f16",
+  type: "unsigned",
+  factors: 2,
+  sums: 2,
   emit: "{c} = fma_halves({a}, {b}, {c});",
   prelude: `__device__ inline unsigned fma_halves(unsigned a, unsigned b, unsigned c) {
   asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
@@ -155,101 +148,35 @@ export const cudaFmaF16 = tableRow({
 });
 
 /** For lanes. */
-export const cudaMadS32 = tableRow({
+export const cudaMadS32 = inEachLane({
   name: "cuda.mad.s32",
   family: "mad",
   isa: "sm_70",
-  language: "cuda",
-  scope: "warp",
   summary: "An s32 multiply-add in each lane, which keeps the low bits.",
   compute: "c[l] += a[l] * b[l]",
-  extents: { l: 32 },
-  operands: {
-    a: { dtype: "s32", storage: "lane[l]", load: load("unsigned") },
-    b: { dtype: "s32", storage: "lane[l]", load: load("unsigned") },
-    c: { dtype: "s32", storage: "lane[l]", load: load("unsigned"), store: store("unsigned") },
-  },
+  a: "s32",
+  b: "s32",
+  sum: "s32",
+  type: "unsigned",
+  factors: 1,
   emit: "{c} = {a} * {b} + {c};",
   source: "PTX ISA, mad.lo.s32",
 });
 
-export const dp4aS8 = tableRow({
+const DP4A_S8: Form = {
   name: "dp4a.s32.s8",
   family: "dp4a",
   isa: "sm_61",
-  language: "cuda",
-  scope: "warp",
   summary: "A dot product of four s8 in each lane.",
   compute: "c[l] += s32(a[l,k]) * s32(b[l,k])",
-  extents: { l: 32, k: 4 },
-  operands: {
-    a: { dtype: "s8", storage: "lane[4*l + k]", load: load("int") },
-    b: { dtype: "s8", storage: "lane[4*l + k]", load: load("int") },
-    c: { dtype: "s32", storage: "lane[l]", load: load("int"), store: store("int") },
-  },
+  a: "s8",
+  b: "s8",
+  sum: "s32",
+  type: "int",
+  factors: 4,
   emit: "{c} = __dp4a({a}, {b}, {c});",
   source: "CUDA Math API, __dp4a(int, int, int); PTX ISA, dp4a.s32.s32",
-});
-
-export const dp4aS8Broadcast = tableRow({
-  name: "dp4a.s32.s8.broadcast",
-  family: "dp4a",
-  isa: "sm_61",
-  language: "cuda",
-  scope: "warp",
-  summary: "A dot product of four s8 in each lane, the left four common to the warp.",
-  compute: "c[l] += s32(a[k]) * s32(b[k,l])",
-  extents: { l: 32, k: 4 },
-  operands: {
-    a: { dtype: "s8", storage: "lane[4*l + k]", load: loadSame("int") },
-    b: { dtype: "s8", storage: "lane[4*l + k]", load: load("int") },
-    c: { dtype: "s32", storage: "lane[l]", load: load("int"), store: store("int") },
-  },
-  emit: "{c} = __dp4a({a}, {b}, {c});",
-  source: "CUDA Math API, __dp4a(int, int, int); PTX ISA, dp4a.s32.s32",
-});
-
-export const dp4aU8 = tableRow({
-  name: "dp4a.u32.u8",
-  family: "dp4a",
-  isa: "sm_61",
-  language: "cuda",
-  scope: "warp",
-  summary: "A dot product of four u8 in each lane.",
-  compute: "c[l] += u32(a[l,k]) * u32(b[l,k])",
-  extents: { l: 32, k: 4 },
-  operands: {
-    a: { dtype: "u8", storage: "lane[4*l + k]", load: load("unsigned") },
-    b: { dtype: "u8", storage: "lane[4*l + k]", load: load("unsigned") },
-    c: { dtype: "u32", storage: "lane[l]", load: load("unsigned"), store: store("unsigned") },
-  },
-  emit: "{c} = __dp4a({a}, {b}, {c});",
-  source: "CUDA Math API, __dp4a(unsigned, unsigned, unsigned); PTX ISA, dp4a.u32.u32",
-});
-
-/** CUDA has no function for mixed signs, but the instruction supports them. */
-export const dp4aU8S8 = tableRow({
-  name: "dp4a.s32.u8s8",
-  family: "dp4a",
-  isa: "sm_61",
-  language: "cuda",
-  scope: "warp",
-  summary: "A dot product of four u8 with four s8 in each lane.",
-  compute: "c[l] += s32(a[l,k]) * s32(b[l,k])",
-  extents: { l: 32, k: 4 },
-  operands: {
-    a: { dtype: "u8", storage: "lane[4*l + k]", load: load("int") },
-    b: { dtype: "s8", storage: "lane[4*l + k]", load: load("int") },
-    c: { dtype: "s32", storage: "lane[l]", load: load("int"), store: store("int") },
-  },
-  emit: "{c} = dp4a_u8s8({a}, {b}, {c});",
-  prelude: `__device__ inline int dp4a_u8s8(int a, int b, int c) {
-  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
-  return c;
-}
-`,
-  source: "PTX ISA, dp4a.u32.s32",
-});
+};
 
 export const SHUFFLES: readonly Intrinsic[] = SHUFFLE_DIRECTIONS.flatMap((direction) =>
   [1, 2, 4, 8, 16].map((delta) => shuffle(direction, delta)),
@@ -257,11 +184,59 @@ export const SHUFFLES: readonly Intrinsic[] = SHUFFLE_DIRECTIONS.flatMap((direct
 
 export const CUDA: readonly Intrinsic[] = [
   ...SHUFFLES,
-  cudaFmaF32,
-  cudaFmaF32Broadcast,
-  cudaFmaF64,
-  dp4aS8,
-  dp4aS8Broadcast,
-  dp4aU8,
-  dp4aU8S8,
+  inEachLane(FMA_F32),
+  inEachLane({
+    ...FMA_F32,
+    name: "cuda.fma.f32.broadcast",
+    summary: "An f32 multiply-add in each lane with one factor common to the warp.",
+    compute: "c[l] += a[] * b[l]",
+    shared: true,
+  }),
+  inEachLane({
+    name: "cuda.fma.f64",
+    family: "fma",
+    isa: "sm_70",
+    summary: "An f64 multiply-add in each lane.",
+    compute: "c[l] += a[l] * b[l]",
+    a: "f64",
+    b: "f64",
+    sum: "f64",
+    type: "double",
+    factors: 1,
+    emit: "{c} = fma({a}, {b}, {c});",
+    source: "CUDA Math API, fma",
+  }),
+  inEachLane(DP4A_S8),
+  inEachLane({
+    ...DP4A_S8,
+    name: "dp4a.s32.s8.broadcast",
+    summary: "A dot product of four s8 in each lane, the left four common to the warp.",
+    compute: "c[l] += s32(a[k]) * s32(b[k,l])",
+    shared: true,
+  }),
+  inEachLane({
+    ...DP4A_S8,
+    name: "dp4a.u32.u8",
+    summary: "A dot product of four u8 in each lane.",
+    compute: "c[l] += u32(a[l,k]) * u32(b[l,k])",
+    a: "u8",
+    b: "u8",
+    sum: "u32",
+    type: "unsigned",
+    source: "CUDA Math API, __dp4a(unsigned, unsigned, unsigned); PTX ISA, dp4a.u32.u32",
+  }),
+  // CUDA has no function for mixed signs, but the instruction supports them.
+  inEachLane({
+    ...DP4A_S8,
+    name: "dp4a.s32.u8s8",
+    summary: "A dot product of four u8 with four s8 in each lane.",
+    a: "u8",
+    emit: "{c} = dp4a_u8s8({a}, {b}, {c});",
+    prelude: `__device__ inline int dp4a_u8s8(int a, int b, int c) {
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
+  return c;
+}
+`,
+    source: "PTX ISA, dp4a.u32.s32",
+  }),
 ];

@@ -6,8 +6,8 @@
  *     intrinsicsNamed("avx512")           a table of this folder
  *     intrinsicsNamed("avx512_vnni")      what a feature gives
  *
- * A row is one literal in the file of its instruction set; what it asks for, its registers and its unit are in targets/, which also says
- * what a change touches. Every row is executed against its own equation (`runtime/conformance.ts`).
+ * A row is a literal in the file of its instruction set, or made from one by a factory of rows that are alike. What it asks for, its registers and
+ * its unit are in targets/, which also says what a change touches. Every row is executed against its own equation (`runtime/conformance.ts`).
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";

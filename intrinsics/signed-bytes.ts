@@ -8,7 +8,8 @@
  * Each with the left bytes common to all lanes, and lane by lane (`.lanes`).
  */
 
-import { type Cost, type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { type DotForm, dots, INTEGERS_256, INTEGERS_512 } from "./vector-forms.ts";
 
 /** The subtraction is exact whatever overflows, because sums of s32 wrap. Both the moved `a` and 128 * b serve every instruction that reads them. */
 const MOVED_PRELUDE_512 = `#include <immintrin.h>
@@ -35,45 +36,27 @@ static inline __m256i dot_signed_bytes(__m256i c, __m128i a, __m128i b) {
 }
 `;
 
-/** Vectors of one width: a lane of s32 takes the products of some bytes. */
-interface Vectors {
-  readonly name: string;
-  readonly family: string;
-  readonly isa: string;
-  readonly lanes: 8 | 16;
-  /** Products of one lane. */
-  readonly products: 2 | 4;
-  /** The register file of the factors, and that of the sums. */
-  readonly factors: "xmm" | "ymm" | "zmm";
-  readonly sums: "ymm" | "zmm";
-  /** Loads the bytes of one lane into all lanes. */
-  readonly loadShared: string;
-  /** Loads the bytes of every lane. */
-  readonly loadOwn: string;
-  readonly loadSums: string;
-  readonly storeSums: string;
-  readonly prelude: string;
-  readonly cost: Cost;
-  readonly mnemonic: string;
-  readonly source: string;
-}
+/** What all of them have in common. */
+const SIGNED = {
+  shared: "the left bytes",
+  a: "s8",
+  b: "s8",
+  sum: "s32",
+  emit: "{c} = dot_signed_bytes({c}, {a}, {b});",
+} as const;
 
-const LOAD_256 = "{reg} = _mm256_loadu_si256((const __m256i*)({ptr}));";
-const STORE_256 = "_mm256_storeu_si256((__m256i*)({ptr}), {reg});";
-const LOAD_512 = "{reg} = _mm512_loadu_si512({ptr});";
-
-const WORDS: Vectors = {
+const WORDS: DotForm = {
+  ...SIGNED,
   name: "avx2.vpmaddwd.s8",
   family: "madd",
+  summary: "Eight dot products of two bytes, s8 times s8",
   isa: "avx2",
   lanes: 8,
   products: 2,
-  factors: "xmm",
-  sums: "ymm",
+  file: "xmm",
   loadShared: "{reg} = _mm_broadcastw_epi16(_mm_loadu_si16({ptr}));",
   loadOwn: "{reg} = _mm_loadu_si128((const __m128i*)({ptr}));",
-  loadSums: LOAD_256,
-  storeSums: STORE_256,
+  moves: INTEGERS_256,
   prelude: WORDS_PRELUDE,
   cost: {
     issueCycles: 0.75,
@@ -90,75 +73,44 @@ const MOVED_COST = {
   source: "assumed: a VPDPBUSD every half cycle, and a subtraction that shares its ports",
 };
 
-const MOVED_256: Vectors = {
+const MOVED_256: DotForm = {
+  ...SIGNED,
   name: "avxvnni.vpdpbusd.s8",
   family: "vnni",
+  summary: "Eight dot products of four bytes, s8 times s8",
   isa: "avx_vnni",
   lanes: 8,
   products: 4,
-  factors: "ymm",
-  sums: "ymm",
+  file: "ymm",
   loadShared: "{reg} = _mm256_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-  loadOwn: LOAD_256,
-  loadSums: LOAD_256,
-  storeSums: STORE_256,
+  loadOwn: INTEGERS_256.load,
+  moves: INTEGERS_256,
   prelude: MOVED_PRELUDE_256,
   cost: MOVED_COST,
   mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (VEX.256.66.0F38.W0 50), VPSUBD",
 };
 
-const MOVED_512: Vectors = {
+const MOVED_512: DotForm = {
+  ...SIGNED,
   name: "avx512.vpdpbusd.s8",
   family: "vnni",
+  summary: "Sixteen dot products of four bytes, s8 times s8",
   isa: "avx512_vnni",
   lanes: 16,
   products: 4,
-  factors: "zmm",
-  sums: "zmm",
+  file: "zmm",
   loadShared: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-  loadOwn: LOAD_512,
-  loadSums: LOAD_512,
-  storeSums: "_mm512_storeu_si512({ptr}, {reg});",
+  loadOwn: INTEGERS_512.load,
+  moves: INTEGERS_512,
   prelude: MOVED_PRELUDE_512,
   cost: MOVED_COST,
   mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50), VPSUBD",
 };
 
-const LANES = { 8: "Eight", 16: "Sixteen" } as const;
-const PRODUCTS = { 2: "two", 4: "four" } as const;
-
-/** @param shared whether the bytes of `a` are common to all lanes */
-function signedDot(vectors: Vectors, shared: boolean): Intrinsic {
-  const { lanes, products, factors, sums } = vectors;
-  const factor = { dtype: "s8", storage: `${factors}[${products}*n + k]` } as const;
-  const compute: string = shared ? "c[n] += s32(a[k]) * s32(b[k,n])" : "c[n] += s32(a[n,k]) * s32(b[n,k])";
-  return tableRow({
-    name: shared ? vectors.name : `${vectors.name}.lanes`,
-    family: vectors.family,
-    isa: vectors.isa,
-    language: "c++",
-    summary: `${LANES[lanes]} dot products of ${PRODUCTS[products]} bytes, s8 times s8, ${shared ? "the left bytes common to all lanes" : "lane by lane"}.`,
-    compute,
-    extents: { n: lanes, k: products },
-    operands: {
-      a: { ...factor, load: shared ? vectors.loadShared : vectors.loadOwn },
-      b: { ...factor, load: vectors.loadOwn },
-      c: { dtype: "s32", storage: `${sums}[n]`, load: vectors.loadSums, store: vectors.storeSums },
-    },
-    prelude: vectors.prelude,
-    emit: "{c} = dot_signed_bytes({c}, {a}, {b});",
-    cost: vectors.cost,
-    mnemonic: vectors.mnemonic,
-    source: vectors.source,
-  });
-}
-
-const both = (vectors: Vectors): readonly Intrinsic[] => [signedDot(vectors, true), signedDot(vectors, false)];
-
 /** Rows for CPUs with AVX2 or AVX-VNNI. */
-export const AVX2_SIGNED: readonly Intrinsic[] = [WORDS, MOVED_256].flatMap(both);
+export const AVX2_SIGNED: readonly Intrinsic[] = [WORDS, MOVED_256].flatMap(dots);
 
 /** Rows for CPUs with AVX512-VNNI. */
-export const AVX512_SIGNED: readonly Intrinsic[] = both(MOVED_512);
+export const AVX512_SIGNED: readonly Intrinsic[] = dots(MOVED_512);

@@ -10,6 +10,16 @@
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { SVE_BITS, type SveBits } from "../targets/arm.ts";
+import {
+  C,
+  DOTS,
+  type Dot,
+  type Element,
+  functionStem,
+  MATRIX_PRODUCTS,
+  type Products,
+  subnormalsOf,
+} from "./arm-forms.ts";
 
 const MANUAL = "Arm Architecture Reference Manual Supplement, the Scalable Vector Extension";
 
@@ -19,21 +29,6 @@ const cost = (instructions: number, forward: number): Cost => ({
   latencyCycles: instructions * forward,
   source: `Arm Neoverse V1 Software Optimization Guide: pipes V0 and V1, an accumulator passed on after ${forward} cycle${forward > 1 ? "s" : ""}; not measured`,
 });
-
-/** Arithmetic on bf16 treats subnormal factors as zeros. */
-const FLUSHED = { subnormals: "flushed" } as const;
-
-type Element = "s8" | "u8" | "s32" | "u32" | "f16" | "bf16" | "f32" | "f64";
-const C = {
-  s8: "int8_t",
-  u8: "uint8_t",
-  s32: "int32_t",
-  u32: "uint32_t",
-  f16: "float16_t",
-  bf16: "bfloat16_t",
-  f32: "float",
-  f64: "double",
-} as const satisfies Record<Element, string>;
 
 /** Lanes of a type in vectors of a given length. */
 const lanesIn = (bits: SveBits, dtype: Element): number => bits / 8 / bytesOf(dtype);
@@ -66,8 +61,7 @@ function sums(bits: SveBits, dtype: Element, storage: string): OperandSpec {
   };
 }
 
-interface ByLane {
-  readonly name: string;
+interface ByLane extends Pick<Dot, "name" | "byLane" | "forward"> {
   readonly family: string;
   /** Feature needed besides vectors of the length. */
   readonly feature?: string;
@@ -75,53 +69,10 @@ interface ByLane {
   readonly b: Element;
   readonly sum: Element;
   readonly instruction: string;
-  readonly mnemonic: string;
-  readonly forward: number;
 }
 
 const BY_LANE: readonly ByLane[] = [
-  {
-    name: "sdot",
-    family: "dot",
-    a: "s8",
-    b: "s8",
-    sum: "s32",
-    forward: 1,
-    instruction: "svdot_lane_s32",
-    mnemonic: "sdot",
-  },
-  {
-    name: "udot",
-    family: "dot",
-    a: "u8",
-    b: "u8",
-    sum: "u32",
-    forward: 1,
-    instruction: "svdot_lane_u32",
-    mnemonic: "udot",
-  },
-  {
-    name: "usdot",
-    family: "dot",
-    feature: "i8mm",
-    a: "u8",
-    b: "s8",
-    sum: "s32",
-    forward: 1,
-    instruction: "svsudot_lane_s32",
-    mnemonic: "sudot",
-  },
-  {
-    name: "bfdot",
-    family: "bfdot",
-    feature: "bf16",
-    a: "bf16",
-    b: "bf16",
-    sum: "f32",
-    forward: 2,
-    instruction: "svbfdot_lane_f32",
-    mnemonic: "bfdot",
-  },
+  ...DOTS.map((dot) => ({ ...dot, instruction: `sv${functionStem(dot.byLane)}_lane_${dot.sum}` })),
   ...(["f32", "f64"] as const).map(
     (dtype): ByLane => ({
       name: `fmla.${dtype}`,
@@ -131,16 +82,13 @@ const BY_LANE: readonly ByLane[] = [
       sum: dtype,
       forward: 2,
       instruction: `svmla_lane_${dtype}`,
-      mnemonic: "fmla",
+      byLane: "fmla",
     }),
   ),
 ];
 
 /** Register i of `b` by lane i of each 128 bits of `a`. */
-function laneRow(
-  bits: SveBits,
-  { name, family, feature, a, b, sum, instruction, mnemonic, forward }: ByLane,
-): Intrinsic {
+function laneRow(bits: SveBits, { name, family, feature, a, b, sum, instruction, byLane, forward }: ByLane): Intrinsic {
   const n = lanesIn(bits, sum);
   // `p` is the number of factors per sum in one instruction; there are as many instructions as 128 bits hold sums.
   const p = bytesOf(sum) / bytesOf(a);
@@ -157,7 +105,7 @@ function laneRow(
     ...(feature !== undefined && { features: [feature] }),
     language: "c++",
     prelude: "#include <arm_sve.h>\n",
-    ...(a === "bf16" && FLUSHED),
+    ...subnormalsOf(a),
     summary: `${n} sums of ${k} products, ${a === b ? a : `${a} with ${b}`}, the left factors common to all lanes.`,
     compute,
     extents: { n, k },
@@ -168,8 +116,8 @@ function laneRow(
     },
     emit: lines.join(" "),
     cost: cost(steps, forward),
-    mnemonic,
-    source: `${MANUAL}, ${mnemonic.toUpperCase()} (indexed), LD1RQ`,
+    mnemonic: byLane,
+    source: `${MANUAL}, ${byLane.toUpperCase()} (indexed), LD1RQ`,
   });
 }
 
@@ -202,23 +150,8 @@ function halfRow(bits: SveBits): Intrinsic {
   });
 }
 
-type MatrixProduct = readonly [
-  name: string,
-  a: "s8" | "u8" | "bf16",
-  b: "s8" | "u8" | "bf16",
-  sum: "s32" | "u32" | "f32",
-  emit: string,
-];
-
-const PRODUCTS: readonly MatrixProduct[] = [
-  ["smmla", "s8", "s8", "s32", "svmmla_s32"],
-  ["ummla", "u8", "u8", "u32", "svmmla_u32"],
-  ["usmmla", "u8", "s8", "s32", "svusmmla_s32"],
-  ["bfmmla", "bf16", "bf16", "f32", "svbfmmla_f32"],
-];
-
 /** Each 128 bits hold a product of two rows by two columns: the rows of `a` are repeated in each, the columns of `b` lie side by side. */
-function matrixRow(bits: SveBits, [name, a, b, sum, emit]: MatrixProduct): Intrinsic {
+function matrixRow(bits: SveBits, { name, a, b, sum }: Products): Intrinsic {
   const k = 8 / bytesOf(a);
   const n = bits / 64;
   return tableRow({
@@ -228,7 +161,7 @@ function matrixRow(bits: SveBits, [name, a, b, sum, emit]: MatrixProduct): Intri
     features: [a === "bf16" ? "bf16" : "i8mm"],
     language: "c++",
     prelude: "#include <arm_sve.h>\n",
-    ...(a === "bf16" && FLUSHED),
+    ...subnormalsOf(a),
     summary: `A 2x${n}x${k} matrix product of ${a === b ? a : `${a} by ${b}`}.`,
     compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[n,k])`,
     extents: { m: 2, n, k },
@@ -237,7 +170,7 @@ function matrixRow(bits: SveBits, [name, a, b, sum, emit]: MatrixProduct): Intri
       b: vectors(bits, b, `${k}*n + k`),
       c: sums(bits, sum, "4*(n/2) + 2*m + n%2"),
     },
-    emit: `{c} = ${emit}({c}, {a}, {b});`,
+    emit: `{c} = sv${functionStem(name)}_${sum}({c}, {a}, {b});`,
     cost: cost(1, a === "bf16" ? 3 : 1),
     mnemonic: name,
     source: `${MANUAL}, ${name.toUpperCase()}, LD1RQ`,
@@ -247,5 +180,5 @@ function matrixRow(bits: SveBits, [name, a, b, sum, emit]: MatrixProduct): Intri
 export const SVE: readonly Intrinsic[] = SVE_BITS.flatMap((bits) => [
   ...BY_LANE.map((form) => laneRow(bits, form)),
   halfRow(bits),
-  ...PRODUCTS.map((form) => matrixRow(bits, form)),
+  ...MATRIX_PRODUCTS.map((form) => matrixRow(bits, form)),
 ]);
