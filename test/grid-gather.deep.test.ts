@@ -14,169 +14,146 @@ import { printNest } from "../abstraction/print-nest.ts";
 import { suiteComputation } from "../bench/cuda-suite-cases.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
 import { boxOf } from "../mapper/schedule/gather.ts";
-import { gridProblem } from "../mapper/schedule/grid.ts";
-import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import {
-  type Convolution,
   convolutionF16,
   expectCompiled,
-  expectRightEmulated,
-  expectRightInterpreted,
+  type GridSubject,
   gridContextOf,
+  gridSubject,
+  itEqualsTheEquation,
+  mmaSchedule,
   NVCC,
-  ordersInTurn,
+  refusals,
   smallIntegers,
   withoutStatements,
 } from "./support/grid-kernels.ts";
+import { parametersIn } from "./support/operation.ts";
 
-const schedule = (m: number, n: number, k: number, more: Partial<GridSchedule> = {}): GridSchedule => ({
-  tile: { m, n, k },
-  warps: { m: 1, n: 1 },
-  stage: 2,
-  swizzle: "padded",
-  transfer: "async",
-  gather: "a",
-  order: 1,
-  fragments: "inline",
-  store: "direct",
-  ...more,
-});
+const gathering = (m: number, n: number, k: number, more: Partial<GridSchedule> = {}): GridSchedule =>
+  mmaSchedule(m, n, k, { swizzle: "padded", gather: "a", ...more });
 
-interface Subject {
-  readonly computation: Computation;
-  readonly mapping: string;
-  readonly schedule: GridSchedule;
-  readonly instruction?: string;
-}
+const K16 = "mma.m16n8k16.f32.f16";
+const K8 = "mma.m16n8k8.f32.f16";
+const subject = (
+  name: string,
+  computation: Computation,
+  matching: string,
+  schedule: GridSchedule,
+  instruction = K16,
+): GridSubject => gridSubject(name, gridContextOf(computation, instruction, matching), schedule);
 
-const convolution = (
-  [name, parameters, layout = "last"]: readonly [Convolution, Record<string, number>, ("first" | "last")?],
-  mapping: string,
-  how: GridSchedule,
-  instruction?: string,
-): Subject => ({
-  computation: convolutionF16(name, parameters, layout === "last"),
-  mapping,
-  schedule: how,
-  ...(instruction !== undefined && { instruction }),
-});
-
-const grouped = (layout: "first" | "last", more: Record<string, number> = {}): Computation =>
+const grouped = (layout: "first" | "last"): Computation =>
   suiteComputation({
     op: "grp",
     layout,
-    params: { n: 2, c: 16, k: 16, h: 4, w: 4, r: 3, s: 3, pad: 1, stride: 1, dilation: 1, groups: 2, ...more },
+    params: parametersIn("n=2 c=16 k=16 h=4 w=4 r=3 s=3 pad=1 stride=1 dilation=1 groups=2"),
   });
 
-const FIRST = { n: 2, c: 3, k: 10, h: 12, w: 16, r: 5, s: 5, stride: 2, pad: 2 };
-const K8 = "mma.m16n8k8.f32.f16";
+const FIRST = "n=2 c=3 k=10 h=12 w=16 r=5 s=5 stride=2 pad=2";
 
 /** Borders, strides, dilation, sums with a tail, tiles of whole rows and of parts, both bindings, one to three dimensions, groups. */
-const CASES: Readonly<Record<string, Subject>> = {
-  "channels last, 3 of them": convolution(["conv2d", FIRST], "m <- n,p,q; n <- k; k <- r,s,c", schedule(16, 16, 32)),
-  "rows one by one": convolution(
-    ["conv2d", FIRST],
-    "m <- q; n <- k; k <- c,r,s",
-    schedule(16, 8, 16, { stage: 1, transfer: "plain" }),
-  ),
-  "channels first": convolution(
-    ["conv2d", FIRST, "first"],
-    "m <- k; n <- p,q; k <- c,r,s",
-    schedule(16, 16, 32, { gather: "b" }),
-  ),
-  "results across": convolution(
-    ["conv2d", FIRST, "first"],
-    "m <- p,q; n <- k; k <- c,r,s",
-    schedule(32, 8, 16, { warps: { m: 2, n: 1 }, fragments: "ahead" }),
-  ),
-  dilated: convolution(
-    ["conv2d", { ...FIRST, stride: 1, dilation: 2, r: 3, s: 3 }],
-    "m <- p,q; n <- k; k <- r,s,c",
-    schedule(16, 16, 16, { stage: 3 }),
-  ),
-  "fragments across": convolution(
-    ["conv2d", { ...FIRST, c: 4 }],
-    "m <- n,p,q; n <- k; k <- r,s,c",
-    schedule(48, 16, 32, { fragments: "across", stage: 3 }),
-  ),
-  "rows of 16 bytes": convolution(
-    ["conv2d", { n: 1, c: 8, k: 8, h: 9, w: 8 }],
-    "m <- p,q; n <- k; k <- c",
-    schedule(16, 8, 8),
-    K8,
-  ),
-  "words of tf32": {
-    computation: suiteComputation({
-      op: "c2d",
-      layout: "last",
-      dtype: "tf32",
-      params: { ...FIRST, dilation: 1, groups: 1 },
-    }),
-    mapping: "m <- k; n <- p,q; k <- s,c",
-    schedule: schedule(16, 8, 8, { gather: "b", stage: 3 }),
-    instruction: "mma.m16n8k4.f32.tf32",
-  },
-  "one dimension": convolution(
-    ["conv1d", { n: 2, c: 5, k: 9, l: 30, r: 4, pad: 2 }],
-    "m <- p; n <- k; k <- c,r",
-    schedule(32, 16, 32),
-  ),
-  "three dimensions": convolution(
-    ["conv3d", { n: 1, c: 3, k: 8, d: 4, h: 4, w: 8, t: 3, r: 3, s: 3, pad: 1, pad_d: 1 }],
-    "m <- o,p,q; n <- k; k <- t,r,s,c",
-    schedule(32, 8, 32),
-  ),
-  capsules: convolution(
-    ["capsule-conv2d", { n: 1, c: 3, k: 4, h: 6, w: 8, r: 3, s: 3, caps: 4 }],
-    "m <- p,q; n <- k,u; k <- c,r,s",
-    schedule(16, 16, 32),
-  ),
-  "groups, channels last": {
-    computation: grouped("last"),
-    mapping: "m <- q; n <- k; k <- r,s,c",
-    schedule: schedule(16, 8, 16),
-  },
-  "groups in rows": {
-    computation: grouped("last"),
-    mapping: "m <- n,p,q; n <- k; k <- c",
-    schedule: schedule(32, 8, 8, { swizzle: "plain" }),
-    instruction: K8,
-  },
-  "groups, channels first": {
-    computation: grouped("first"),
-    mapping: "m <- k; n <- p,q; k <- c,r,s",
-    schedule: schedule(16, 8, 32, { gather: "b" }),
-  },
-};
-
-const contextOf = ({ computation, mapping, instruction = "mma.m16n8k16.f32.f16" }: Subject): GridContext =>
-  gridContextOf(computation, instruction, mapping);
+const LAST = subject(
+  "channels last, 3 of them",
+  convolutionF16(`conv2d ${FIRST}`),
+  "m <- n,p,q; n <- k; k <- r,s,c",
+  gathering(16, 16, 32),
+);
+const CHANNELS_FIRST = subject(
+  "channels first",
+  convolutionF16(`conv2d ${FIRST}`, false),
+  "m <- k; n <- p,q; k <- c,r,s",
+  gathering(16, 16, 32, { gather: "b" }),
+);
+const IN_ROWS = subject(
+  "groups in rows",
+  grouped("last"),
+  "m <- n,p,q; n <- k; k <- c",
+  gathering(32, 8, 8, { swizzle: "plain" }),
+  K8,
+);
 
 describe("an input staged once, in its own layout", () => {
-  it.each(Object.entries(CASES).map((one, i) => [...one, i] as const))(
-    "equals the equation: %s",
-    (_, subject, turn) => {
-      expectRightInterpreted({ context: contextOf(subject), schedule: subject.schedule }, ordersInTurn(turn));
-    },
-  );
-
-  it("is right on the emulated device", () =>
-    expectRightEmulated(
-      Object.entries(CASES).map(([name, subject]) => ({
-        name,
-        context: contextOf(subject),
-        schedule: subject.schedule,
-      })),
-    ));
+  itEqualsTheEquation([
+    LAST,
+    subject(
+      "rows one by one",
+      convolutionF16(`conv2d ${FIRST}`),
+      "m <- q; n <- k; k <- c,r,s",
+      gathering(16, 8, 16, { stage: 1, transfer: "plain" }),
+    ),
+    CHANNELS_FIRST,
+    subject(
+      "results across",
+      convolutionF16(`conv2d ${FIRST}`, false),
+      "m <- p,q; n <- k; k <- c,r,s",
+      gathering(32, 8, 16, { warps: { m: 2, n: 1 }, fragments: "ahead" }),
+    ),
+    subject(
+      "dilated",
+      convolutionF16(`conv2d ${FIRST} stride=1 dilation=2 r=3 s=3`),
+      "m <- p,q; n <- k; k <- r,s,c",
+      gathering(16, 16, 16, { stage: 3 }),
+    ),
+    subject(
+      "fragments across",
+      convolutionF16(`conv2d ${FIRST} c=4`),
+      "m <- n,p,q; n <- k; k <- r,s,c",
+      gathering(48, 16, 32, { fragments: "across", stage: 3 }),
+    ),
+    subject(
+      "rows of 16 bytes",
+      convolutionF16("conv2d n=1 c=8 k=8 h=9 w=8"),
+      "m <- p,q; n <- k; k <- c",
+      gathering(16, 8, 8),
+      K8,
+    ),
+    subject(
+      "words of tf32",
+      suiteComputation({
+        op: "c2d",
+        layout: "last",
+        dtype: "tf32",
+        params: parametersIn(`${FIRST} dilation=1 groups=1`),
+      }),
+      "m <- k; n <- p,q; k <- s,c",
+      gathering(16, 8, 8, { gather: "b", stage: 3 }),
+      "mma.m16n8k4.f32.tf32",
+    ),
+    subject(
+      "one dimension",
+      convolutionF16("conv1d n=2 c=5 k=9 l=30 r=4 pad=2"),
+      "m <- p; n <- k; k <- c,r",
+      gathering(32, 16, 32),
+    ),
+    subject(
+      "three dimensions",
+      convolutionF16("conv3d n=1 c=3 k=8 d=4 h=4 w=8 t=3 r=3 s=3 pad=1 pad_d=1"),
+      "m <- o,p,q; n <- k; k <- t,r,s,c",
+      gathering(32, 8, 32),
+    ),
+    subject(
+      "capsules",
+      convolutionF16("capsule-conv2d n=1 c=3 k=4 h=6 w=8 r=3 s=3 caps=4"),
+      "m <- p,q; n <- k,u; k <- c,r,s",
+      gathering(16, 16, 32),
+    ),
+    subject("groups, channels last", grouped("last"), "m <- q; n <- k; k <- r,s,c", gathering(16, 8, 16)),
+    IN_ROWS,
+    subject(
+      "groups, channels first",
+      grouped("first"),
+      "m <- k; n <- p,q; k <- c,r,s",
+      gathering(16, 8, 32, { gather: "b" }),
+    ),
+  ]);
 });
 
 describe("a staged box of an input", () => {
-  const subject = CASES["channels last, 3 of them"];
-  if (!subject) throw new Error("no such case");
-  const context = contextOf(subject);
+  const { context, schedule } = LAST;
+  const { computation } = context.mapping;
 
   it("prints as this program: rows with borders, fused channels and pixels, zeros beyond the sum", () => {
-    expect(printNest(lowerGrid(context, subject.schedule))).toMatchInlineSnapshot(`
+    expect(printNest(lowerGrid(context, schedule))).toMatchInlineSnapshot(`
       "shared a_box: f16[n 1, h 7, wc 64] at 448*n + 64*h + wc
       shared b_ring: f16[stage 2, n 16, k 32] at stage*640 + (n*40 + k)
       registers c: 2 x mma.m16n8k16.f32.f16.c
@@ -217,13 +194,11 @@ describe("a staged box of an input", () => {
     ["the barrier behind it", (s) => s.kind === "barrier"],
   ];
   it.each(LEFT_OUT)("is found faulty without %s", (_, leave) => {
-    const nest = withoutStatements(lowerGrid(context, subject.schedule), leave);
-    const { computation } = subject;
+    const nest = withoutStatements(lowerGrid(context, schedule), leave);
     expect(() => interpretNest(nest, computation, smallIntegers(computation), 1, ADVERSE_ORDERS[0])).toThrow(NestFault);
   });
 
   it("keeps elements beyond the end of the sum out of a result, whatever their values", () => {
-    const { computation } = subject;
     const inputs = smallIntegers(computation);
     // The first results read five of the 12 rows of an image: the sixth lies beyond the ends of their sums.
     const image = Float64Array.from(inputs["in"] ?? [], (v, i) =>
@@ -232,78 +207,65 @@ describe("a staged box of an input", () => {
     const given = { ...inputs, in: image };
     const expected = [...interpret(computation, given)];
     expect(expected.filter(Number.isFinite).length).toBeGreaterThan(0);
-    expect([...interpretNest(lowerGrid(context, subject.schedule), computation, given, 1)]).toEqual(expected);
+    expect([...interpretNest(lowerGrid(context, schedule), computation, given, 1)]).toEqual(expected);
   });
 
   it("begins at an element where wide copies may begin, and is as wide as its rows", () => {
-    const sizes = (name: string): unknown => {
-      const one = CASES[name];
-      const box = one && boxOf(contextOf(one), one.schedule);
-      return (
-        box &&
-        [box.width, ...box.dims.map((d) => `${d.name} ${d.staged}${d.ahead > 0 ? `, ${d.ahead} ahead` : ""}`)].join(
-          "; ",
-        )
-      );
+    const sizes = (one: GridSubject): string => {
+      const box = boxOf(one.context, one.schedule);
+      const dims = box?.dims.map((d) => `${d.name} ${d.staged}${d.ahead > 0 ? `, ${d.ahead} ahead` : ""}`) ?? [];
+      return [box?.width, ...dims].join("; ");
     };
-    expect(sizes("channels last, 3 of them")).toMatchInlineSnapshot(`"8; n 1; h 7; wc 64, 2 ahead"`);
-    expect(sizes("channels first")).toMatchInlineSnapshot(`"4; n 1; c 3; h 7; w 24, 2 ahead"`);
-    expect(sizes("groups in rows")).toMatchInlineSnapshot(`"8; n 2; h 6; w 6; c 8"`);
+    expect([LAST, CHANNELS_FIRST, IN_ROWS].map(sizes)).toMatchInlineSnapshot(`
+      [
+        "8; n 1; h 7; wc 64, 2 ahead",
+        "4; n 1; c 3; h 7; w 24, 2 ahead",
+        "8; n 2; h 6; w 6; c 8",
+      ]
+    `);
   });
 
   it("is refused with the reason", () => {
-    const reason = (more: Partial<GridSchedule>): unknown => gridProblem(context, { ...subject.schedule, ...more });
-    expect(reason({ gather: "b", transfer: "plain" })).toBe("no two results of a tile read the same b");
-    expect(reason({ gather: "d", transfer: "plain" })).toBe("d is no input of mma.m16n8k16.f32.f16");
-    expect(reason({ tile: { m: 80, n: 16, k: 32 }, transfer: "plain" })).toBe(
-      "a tile of 80 along m is not a box of its loops",
-    );
-    expect(reason({ stage: 3, split: { parts: 3, through: "memory" } })).toBe(
-      "a box is staged for the whole sum, so the sum cannot be split among blocks",
-    );
+    expect(
+      refusals(context, schedule, [
+        { gather: "b", transfer: "plain" },
+        { gather: "d", transfer: "plain" },
+        { tile: { m: 80, n: 16, k: 32 }, transfer: "plain" },
+        { stage: 3, split: { parts: 3, through: "memory" } },
+      ]),
+    ).toMatchInlineSnapshot(`
+      "gather:b,transfer:plain: no two results of a tile read the same b
+      gather:d,transfer:plain: d is no input of mma.m16n8k16.f32.f16
+      tile:m:80,n:16,k:32,transfer:plain: a tile of 80 along m is not a box of its loops
+      stage:3,split:parts:3,through:memory: a box is staged for the whole sum, so the sum cannot be split among blocks"
+    `);
     const wide = gridContextOf(
-      convolutionF16("conv2d", { n: 1, c: 64, k: 64, h: 8, w: 8 }),
+      convolutionF16("conv2d n=1 c=64 k=64 h=8 w=8"),
       "wgmma.m64n64k16.f32.f16",
       "m <- p,q; n <- k; k <- c",
     );
-    expect(gridProblem(wide, { ...schedule(64, 64, 64), swizzle: "spans" })).toBe(
-      "wgmma.m64n64k16.f32.f16 reads a from shared memory itself, so lanes gather nothing",
+    expect(refusals(wide, gathering(64, 64, 64), [{ swizzle: "spans" }])).toMatchInlineSnapshot(
+      `"swizzle:spans: wgmma.m64n64k16.f32.f16 reads a from shared memory itself, so lanes gather nothing"`,
     );
   });
 });
 
-describe.skipIf(NVCC === undefined)("nvcc", () => {
+describe.skipIf(!NVCC)("nvcc", () => {
+  const layer = (op: string, words: string): Computation =>
+    suiteComputation({ op, layout: "last", params: parametersIn(words) });
   it.each([
-    [
+    subject(
       "7x7 taps on 3 channels",
-      {
-        op: "c2d",
-        layout: "last",
-        params: { n: 16, c: 3, h: 224, w: 224, k: 64, r: 7, s: 7, stride: 2, pad: 3, dilation: 1, groups: 1 },
-      },
+      layer("c2d", "n=16 c=3 h=224 w=224 k=64 r=7 s=7 stride=2 pad=3 dilation=1 groups=1"),
       "m <- p,q; n <- k; k <- r,s,c",
-      schedule(224, 64, 32, { warps: { m: 2, n: 2 } }),
-      "mma.m16n8k16.f32.f16",
-    ],
-    [
+      gathering(224, 64, 32, { warps: { m: 2, n: 2 } }),
+    ),
+    subject(
       "32 groups of 8 channels",
-      {
-        op: "grp",
-        layout: "last",
-        params: { n: 16, c: 256, h: 28, w: 28, k: 256, r: 3, s: 3, stride: 1, pad: 1, dilation: 1, groups: 32 },
-      },
+      layer("grp", "n=16 c=256 h=28 w=28 k=256 r=3 s=3 stride=1 pad=1 dilation=1 groups=32"),
       "m <- p,q; n <- k; k <- c",
-      schedule(112, 8, 8, { swizzle: "plain" }),
+      gathering(112, 8, 8, { swizzle: "plain" }),
       K8,
-    ],
-  ] as const)(
-    "takes boxes without a spill or a byte of stack: %s",
-    (name, configuration, mapping, how, instruction) =>
-      expectCompiled({
-        name,
-        context: gridContextOf(suiteComputation(configuration), instruction, mapping),
-        schedule: how,
-      }),
-    120_000,
-  );
+    ),
+  ])("takes boxes without a spill or a byte of stack: $name", { timeout: 120_000 }, (one) => expectCompiled(one));
 });

@@ -4,12 +4,10 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { generateCuda } from "../codegen/cuda.ts";
-import { lowerGrid } from "../mapper/lower/grid.ts";
-import { GRID, gridProblem } from "../mapper/schedule/grid.ts";
+import { GRID } from "../mapper/schedule/grid.ts";
+import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { predictGrid } from "../perfmodel/grid.ts";
 import { generateOnGpu } from "../session/grid-space.ts";
@@ -17,45 +15,33 @@ import { nvidiaTarget } from "../targets/nvidia.ts";
 import {
   convolutionF16,
   expectCompiled,
-  expectRightEmulated,
-  expectRightInterpreted,
   gridContextOf,
+  gridKernelOf,
+  gridSubject,
+  itEqualsTheEquation,
+  mmaSchedule,
   NVCC,
+  refusals,
+  wgmmaSchedule,
 } from "./support/grid-kernels.ts";
 
-const HOPPER = nvidiaTarget("h100");
-const context = gridContextOf(
-  convolutionF16("conv2d", { n: 2, c: 128, k: 64, h: 4, w: 5 }, false),
-  "wgmma.m64n16k16.f32.f16",
-  "m <- k; n <- n,p,q; k <- c",
-);
-const plain: GridSchedule = {
-  tile: { m: 64, n: 16, k: 64 },
-  warps: { m: 1, n: 1 },
-  stage: 3,
-  swizzle: "spans",
-  transfer: "engine",
-  order: 1,
-  fragments: "across",
-  store: "direct",
-};
-const COPIES: GridSchedule = { ...plain, repack: ["a", "b"] };
+const contextOf = (words: string, instruction = "wgmma.m64n16k16.f32.f16", target = nvidiaTarget("h100")) =>
+  gridContextOf(convolutionF16(`conv2d ${words}`, false), instruction, "m <- k; n <- n,p,q; k <- c", target);
+const LAYER = "n=2 c=128 k=64 h=4 w=5";
+const context = contextOf(LAYER);
+const COPIES = wgmmaSchedule(64, 16, 64, { transfer: "engine", repack: ["a", "b"] });
 /** Copies of inputs, products, sums of their parts. */
 const THREE: GridSchedule = { ...COPIES, split: { parts: 2, through: "memory" }, launch: "early" };
 const CLUSTER: GridSchedule = { ...COPIES, split: { parts: 2, through: "cluster" }, launch: "early" };
 
 const sourceOf = (schedule: GridSchedule, chained = false): string =>
-  generateCuda(context.mapping.computation, context.intrinsic, lowerGrid(context, schedule), { lines: [], chained })
-    .source;
+  gridKernelOf({ context, schedule }, chained).source;
 
 describe("kernels launched while the kernel ahead runs", () => {
-  it.each([
-    ["three kernels", THREE],
-    ["blocks in clusters", CLUSTER],
-  ])("equal the equation: %s", async (name, schedule) => {
-    expectRightInterpreted({ context, schedule }, ADVERSE_ORDERS.slice(0, 1));
-    await expectRightEmulated([{ name, context, schedule }]);
-  });
+  itEqualsTheEquation([
+    gridSubject("three kernels", context, THREE),
+    gridSubject("blocks in clusters", context, CLUSTER),
+  ]);
 
   it("let the next kernel begin at once, and await the one ahead before they read or write", () => {
     const source = sourceOf(THREE);
@@ -98,18 +84,16 @@ describe("kernels launched while the kernel ahead runs", () => {
   });
 
   it("are all steps of a network except products over a window, which this makes slower", () => {
-    const pointwise = gridContextOf(
-      convolutionF16("conv2d", { n: 2, c: 128, k: 64, h: 4, w: 5, r: 1, s: 1, pad: 0 }, false),
-      "wgmma.m64n16k16.f32.f16",
-      "m <- k; n <- n,p,q; k <- c",
-    );
-    const waits = (at: typeof context, schedule: GridSchedule): boolean =>
+    const waits = (at: GridContext, schedule: GridSchedule): boolean =>
       generateOnGpu({ kind: "grid", context: at, schedule }, { chained: true }).source.includes("await_kernel_ahead");
-    expect([waits(context, COPIES), waits(pointwise, { ...COPIES, repack: ["b"] })]).toEqual([false, true]);
+    expect(waits(context, COPIES)).toBe(false);
+    expect(waits(contextOf(`${LAYER} r=1 s=1 pad=0`), { ...COPIES, repack: ["b"] })).toBe(true);
   });
 
   it("are predicted to end earlier", () => {
-    const [early, late] = [THREE, { ...THREE, launch: undefined }].map((s) => predictGrid(context, s, HOPPER)?.seconds);
+    const [early, late] = [THREE, { ...THREE, launch: undefined }].map(
+      (s) => predictGrid(context, s, nvidiaTarget("h100"))?.seconds,
+    );
     expect(early).toBeLessThan(late ?? 0);
   });
 
@@ -122,33 +106,18 @@ describe("kernels launched while the kernel ahead runs", () => {
   });
 
   it("are refused for a call of one kernel, and for machines without such launches", () => {
-    expect(gridProblem(context, { ...plain, transfer: "plain", launch: "early" })).toBe(
-      "the call is one kernel, which awaits no other",
-    );
-    const ampere = gridContextOf(
-      convolutionF16("conv2d", { n: 1, c: 16, k: 32, h: 8, w: 8 }, false),
-      "mma.m16n8k16.f32.f16",
-      "m <- k; n <- n,p,q; k <- c",
-      nvidiaTarget("a100"),
-    );
-    const schedule: GridSchedule = {
-      repack: ["a", "b"],
-      tile: { m: 32, n: 16, k: 16 },
-      warps: { m: 2, n: 1 },
-      stage: 2,
-      swizzle: "swizzled",
-      transfer: "async",
-      order: 1,
-      fragments: "inline",
-      store: "direct",
-    };
-    expect(gridProblem(ampere, schedule)).toBeUndefined();
-    expect(gridProblem(ampere, { ...schedule, launch: "early" })).toBe(
-      "a kernel of the machine begins when the one ahead has ended",
-    );
+    expect(
+      refusals(context, COPIES, [{ repack: undefined, transfer: "plain", launch: "early" }]),
+    ).toMatchInlineSnapshot(`"transfer:plain,launch:early: the call is one kernel, which awaits no other"`);
+    const ampere = contextOf("n=1 c=16 k=32 h=8 w=8", "mma.m16n8k16.f32.f16", nvidiaTarget("a100"));
+    const schedule = mmaSchedule(32, 16, 16, { repack: ["a", "b"], warps: { m: 2, n: 1 } });
+    expect(refusals(ampere, schedule, [{}, { launch: "early" }])).toMatchInlineSnapshot(`
+      ": legal
+      launch:early: a kernel of the machine begins when the one ahead has ended"
+    `);
   });
 
-  it.skipIf(!NVCC)("are compiled by nvcc", { timeout: 120_000 }, async () => {
-    await expectCompiled({ name: "three kernels", context, schedule: THREE });
-  });
+  it.skipIf(!NVCC)("are compiled by nvcc", { timeout: 120_000 }, () =>
+    expectCompiled({ name: "three kernels", context, schedule: THREE }),
+  );
 });

@@ -5,7 +5,6 @@
 
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
-import type { GridSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
@@ -13,46 +12,39 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { generateCuda } from "../codegen/cuda.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { GRID, gridProblem, printGridSchedule } from "../mapper/schedule/grid.ts";
-import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { allSchedules, crossSchedules, drawSchedule, mutateSchedule } from "../mapper/schedule/schedules.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { predictGrid } from "../perfmodel/grid.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import {
+  affordableSchedule,
+  convolutionF16,
+  gridContextOf,
+  gridContextsOf,
+  gridKernelOf,
+  MATMUL,
+  matmulF16,
+  mmaSchedule,
+  refusals,
+  reluConvolutionF16,
+} from "./support/grid-kernels.ts";
+import { operation } from "./support/operation.ts";
 import { inFull } from "./support/slow.ts";
 
-const TARGET = nvidiaTarget("h100");
-const LIMITS = gridLimits(TARGET);
-
-const operator = (
-  name: string,
-  parameters: Record<string, number>,
-  types: string,
-  more: { epilogue?: string; layouts?: Record<string, string> } = {},
-): Computation => instantiate(operatorNamed(name), { parameters, types: parseDataTypes(types), ...more });
+const MMA = "mma.m16n8k16.f32.f16";
 
 /** Sizes that no tile divides, beside some that tiles do. */
 const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
-  ["matmul f16", operator("matmul", { m: 32, n: 24, k: 64 }, "f16", { epilogue: "c[m,n] = f16(out[m,n])" })],
-  ["matmul f16, nothing divides", operator("matmul", { m: 19, n: 13, k: 37 }, "f16")],
-  ["matmul bf16", operator("matmul", { m: 16, n: 40, k: 48 }, "bf16")],
-  ["matmul tf32", operator("matmul", { m: 20, n: 16, k: 24 }, "tf32")],
-  ["matmul s8", operator("matmul", { m: 16, n: 24, k: 64 }, "s8")],
-  [
-    "conv2d f16 NHWC",
-    operator("conv2d", { n: 1, c: 16, k: 16, h: 5, w: 5 }, "f16", {
-      layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
-      epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))",
-    }),
-  ],
-  ["conv2d f16 NCHW", operator("conv2d", { n: 2, c: 8, k: 8, h: 4, w: 4 }, "f16")],
+  ["matmul f16", matmulF16(32, 24, 64)],
+  ["matmul f16, nothing divides", operation("matmul m=19 n=13 k=37", "f16")],
+  ["matmul bf16", operation("matmul m=16 n=40 k=48", "bf16")],
+  ["matmul tf32", operation("matmul m=20 n=16 k=24", "tf32")],
+  ["matmul s8", operation("matmul m=16 n=24 k=64", "s8")],
+  ["conv2d f16 NHWC", reluConvolutionF16("conv2d n=1 c=16 k=16 h=5 w=5")],
+  ["conv2d f16 NCHW", operation("conv2d n=2 c=8 k=8 h=4 w=4", "f16")],
   [
     "triangle f16",
     defineComputation({
@@ -61,40 +53,11 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
       tensors: { a: "f16", b: "f16" },
     }),
   ],
-  ["conv2d f16 stride 2", operator("conv2d", { n: 1, c: 16, k: 8, h: 7, w: 7, stride: 2 }, "f16")],
+  ["conv2d f16 stride 2", operation("conv2d n=1 c=16 k=8 h=7 w=7 stride=2", "f16")],
 ];
 
-function contextsOf(computation: Computation): GridContext[] {
-  return INTRINSICS.filter((i) => i.scope === "warp").flatMap((intrinsic) =>
-    mappings(computation, intrinsic, { reasons: false }).valid.flatMap((mapping) => {
-      const context = gridContext(mapping, LIMITS);
-      return typeof context === "string" ? [] : [context];
-    }),
-  );
-}
-
-/** Multiply-adds that a nest runs, padding included: what interpreting it costs. */
-function workOf(context: GridContext, schedule: GridSchedule): number {
-  const { rows, columns, sum, outer, outerSums } = context;
-  const along = (axis: string, elements: number): number => {
-    const size = schedule.tile[axis] ?? 1;
-    return Math.ceil(elements / size) * size;
-  };
-  const loops = [...outer, ...outerSums].reduce((product, d) => product * d.extent, 1);
-  return (
-    loops * along(rows.axis, rows.elements) * along(columns.axis, columns.elements) * along(sum.axis, sum.elements)
-  );
-}
-
+const WARPS = INTRINSICS.filter((i) => i.scope === "warp");
 const MOST_WORK = 150_000;
-
-function affordable(context: GridContext, random: Random): GridSchedule | undefined {
-  for (let i = 0; i < 30; i++) {
-    const schedule = drawSchedule(GRID, context, random);
-    if (schedule && workOf(context, schedule) <= MOST_WORK) return schedule;
-  }
-  return undefined;
-}
 
 function inputsFor(computation: Computation, random: Random): Inputs {
   return Object.fromEntries(
@@ -111,7 +74,7 @@ describe("a schedule of blocks and warps", () => {
   for (const [name, computation] of COMPUTATIONS)
     it(`lowers ${name} to a nest without races that equals the equation: ${COUNT} of all`, () => {
       const random = seededRandom(name.length);
-      const contexts = contextsOf(computation);
+      const contexts = gridContextsOf(computation, WARPS);
       expect(contexts.length).toBeGreaterThan(0);
       expect(pointCount(computation)).toBeLessThan(MOST_WORK);
       const inputs = inputsFor(computation, random);
@@ -119,7 +82,7 @@ describe("a schedule of blocks and warps", () => {
       let done = 0;
       for (let tries = 0; done < COUNT && tries < 50 * COUNT; tries++) {
         const context = pick(random, contexts);
-        const schedule = affordable(context, random);
+        const schedule = affordableSchedule(context, random, MOST_WORK);
         if (!schedule) continue;
         const order = ADVERSE_ORDERS[done % ADVERSE_ORDERS.length] ?? {};
         const nest = lowerGrid(context, schedule);
@@ -132,7 +95,7 @@ describe("a schedule of blocks and warps", () => {
 
   it("is legal when it is random, mutated or crossed, and prints all its decisions", () => {
     const random = seededRandom(5);
-    const [context] = contextsOf(COMPUTATIONS[0]?.[1] as Computation);
+    const [context] = gridContextsOf(matmulF16(32, 24, 64), WARPS);
     if (!context) throw new Error("no context");
     let schedule = drawSchedule(GRID, context, random);
     for (let i = 0; i < 200 && schedule; i++) {
@@ -151,13 +114,13 @@ describe("a schedule of blocks and warps", () => {
       const other = drawSchedule(GRID, context, random);
       const changed = mutateSchedule(GRID, context, schedule, random);
       if (other) schedule = crossSchedules(GRID, context, changed, other, random);
-      expect(predictGrid(context, schedule, TARGET)?.seconds).toBeGreaterThan(0);
+      expect(predictGrid(context, schedule, nvidiaTarget("h100"))?.seconds).toBeGreaterThan(0);
     }
   });
 
   it("survives JSON and the schema of each of its decisions", () => {
     const random = seededRandom(6);
-    const [context] = contextsOf(COMPUTATIONS[5]?.[1] as Computation);
+    const [context] = gridContextsOf(reluConvolutionF16("conv2d n=1 c=16 k=16 h=5 w=5"), WARPS);
     const schedule = context && drawSchedule(GRID, context, random);
     if (!schedule) throw new Error("no schedule");
     const read: Readonly<Record<string, unknown>> = JSON.parse(JSON.stringify(schedule));
@@ -167,50 +130,36 @@ describe("a schedule of blocks and warps", () => {
   });
 
   it("is refused with the reason where it does not fit", () => {
-    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    const computation = operator("matmul", { m: 256, n: 256, k: 256 }, "f16");
-    const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];
-    const context = mapping && gridContext(mapping, LIMITS);
-    if (!context || typeof context === "string") throw new Error("no context");
-    const fits: GridSchedule = {
-      tile: { m: 128, n: 128, k: 64 },
-      warps: { m: 2, n: 4 },
-      stage: 3,
-      swizzle: "swizzled",
-      transfer: "async",
-      order: 1,
-      fragments: "ahead",
-      store: "direct",
-    };
-    const problem = (change: Partial<GridSchedule>): string | undefined => gridProblem(context, { ...fits, ...change });
-    expect(problem({})).toBeUndefined();
-    expect(problem({ warps: { m: 3, n: 4 } })).toBe("tile m 128 is no multiple of 3 warps of 16");
-    expect(problem({ stage: 9 })).toBe("294912 bytes of shared memory, a block has 232448");
-    expect(problem({ order: 3 })).toBe("2 row tiles are not taken 3 at a time");
-    expect(problem({ tile: { m: 256, n: 256, k: 64 } })).toBe("392 registers a thread, it has 255");
+    const context = gridContextOf(operation("matmul m=256 n=256 k=256", "f16"), MMA, MATMUL);
+    const fits = mmaSchedule(128, 128, 64, { warps: { m: 2, n: 4 }, stage: 3, fragments: "ahead" });
     // Each thread has enough, and all 512 of the block together have not.
     const wide = { warps: { m: 4, n: 4 }, stage: 2 };
-    expect(problem({ ...wide, tile: { m: 256, n: 128, k: 32 } })).toBe("77824 registers a block, it has 65536");
-    expect(problem({ ...wide, tile: { m: 128, n: 128, k: 32 } })).toBeUndefined();
-    expect(problem({ stage: 1, fragments: "across" })).toBe("fragments that cross steps need at least two stages");
+    expect(
+      refusals(context, fits, [
+        {},
+        { warps: { m: 3, n: 4 } },
+        { stage: 9 },
+        { order: 3 },
+        { tile: { m: 256, n: 256, k: 64 } },
+        { ...wide, tile: { m: 256, n: 128, k: 32 } },
+        { ...wide, tile: { m: 128, n: 128, k: 32 } },
+        { stage: 1, fragments: "across" },
+      ]),
+    ).toMatchInlineSnapshot(`
+      "unchanged: legal
+      warps m 3,n 4: tile m 128 is no multiple of 3 warps of 16
+      stage 9: 294912 bytes of shared memory, a block has 232448
+      order 3: 2 row tiles are not taken 3 at a time
+      tile m 256,n 256,k 64: 392 registers a thread, it has 255
+      warps m 4,n 4,stage 2,tile m 256,n 128,k 32: 77824 registers a block, it has 65536
+      warps m 4,n 4,stage 2,tile m 128,n 128,k 32: legal
+      stage 1,fragments across: fragments that cross steps need at least two stages"
+    `);
   });
 
   it("prints as this program", () => {
-    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    const computation = operator("matmul", { m: 64, n: 64, k: 128 }, "f16", { epilogue: "c[m,n] = f16(out[m,n])" });
-    const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];
-    const context = mapping && gridContext(mapping, LIMITS);
-    if (!context || typeof context === "string") throw new Error("no context");
-    const schedule: GridSchedule = {
-      tile: { m: 32, n: 64, k: 32 },
-      warps: { m: 1, n: 2 },
-      stage: 3,
-      swizzle: "swizzled",
-      transfer: "async",
-      order: 2,
-      fragments: "inline",
-      store: "direct",
-    };
+    const context = gridContextOf(matmulF16(64, 64, 128), MMA, MATMUL);
+    const schedule = mmaSchedule(32, 64, 32, { warps: { m: 1, n: 2 }, stage: 3, order: 2 });
     expect(printNest(lowerGrid(context, schedule))).toMatchInlineSnapshot(`
       "shared a_ring: f16[stage 3, m 32, k 32] at stage*1024 + (m*32 + (8*(k/8 ^ m/2%4) + k%8))
       shared b_ring: f16[stage 3, k 32, n 64] at stage*2048 + (k*64 + (8*(n/8 ^ k%8) + n%8))
@@ -252,72 +201,36 @@ describe("a schedule of blocks and warps", () => {
   });
 
   it("can be printed where the ring has more stages than the sum has steps", () => {
-    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    const computation = operator("conv2d", { n: 1, c: 16, k: 16, h: 8, w: 8, r: 1, s: 1, pad: 0 }, "f16");
-    const mapping =
-      mma &&
-      mappings(computation, mma, { reasons: false }).valid.find((m) => printMatching(m.matching).endsWith("k <- c"));
-    const context = mapping && gridContext(mapping, LIMITS);
-    if (!context || typeof context === "string") throw new Error("no context");
+    const pointwise = operation("conv2d n=1 c=16 k=16 h=8 w=8 r=1 s=1 pad=0", "f16");
+    const context = gridContextOf(pointwise, MMA, "m <- n,p,q; n <- k; k <- c");
     const { rows, columns } = context;
-    for (const fragments of ["inline", "across"] as const) {
-      const schedule: GridSchedule = {
-        tile: { m: rows.extent, n: columns.extent, k: 16 },
-        warps: { m: 1, n: 1 },
-        stage: 4,
-        swizzle: "padded",
-        transfer: "async",
-        order: 1,
-        fragments: "inline",
-        store: "direct",
-        ...(fragments === "across" && { tile: { m: rows.extent, n: columns.extent, k: 32 }, fragments }),
-      };
-      const kernel = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
-      expect(kernel.promises).toBeDefined();
+    for (const [k, fragments] of [
+      [16, "inline"],
+      [32, "across"],
+    ] as const) {
+      const schedule = mmaSchedule(rows.extent, columns.extent, k, { stage: 4, swizzle: "padded", fragments });
+      expect(gridKernelOf({ context, schedule }).promises).toBeDefined();
     }
   });
 
   it("stores staged results four at once along the output, reading them without bank conflicts", () => {
-    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    const computation = operator("conv2d", { n: 1, c: 16, k: 16, h: 8, w: 8 }, "f16", {
-      layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
-      epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])",
-    });
-    const along = (matching: RegExp): readonly string[] => {
-      const mapping =
-        mma &&
-        mappings(computation, mma, { reasons: false }).valid.find((m) => matching.test(printMatching(m.matching)));
-      const context = mapping && gridContext(mapping, LIMITS);
-      if (!context || typeof context === "string") throw new Error("no context");
-      const schedule: GridSchedule = {
-        tile: { m: 16, n: 32, k: 16 },
-        warps: { m: 1, n: 1 },
-        stage: 2,
-        swizzle: "swizzled",
-        transfer: "async",
-        order: 1,
-        fragments: "inline",
-        store: "staged",
-      };
-      const lines = printNest(lowerGrid(context, schedule)).split("\n");
+    const along = (matching: string): readonly string[] => {
+      const context = gridContextOf(convolutionF16("conv2d n=1 c=16 k=16 h=8 w=8"), MMA, matching);
+      const lines = printNest(lowerGrid(context, mmaSchedule(16, 32, 16, { store: "staged" }))).split("\n");
       return lines.flatMap((l) => /(shared results: .*|copy .* by warp)/.exec(l)?.[1] ?? []);
     };
-    expect(along(/m <- k +n <- p,q +k <- c$/)).toEqual([
+    expect(along("m <- k; n <- p,q; k <- c")).toEqual([
       "shared results: f32[warp 1, n 32, m 16] at 36*(32*warp + n) + m",
       "copy n_in 32, m_in 16 by 4, by warp",
     ]);
-    expect(along(/m <- p,q +n <- k +k <- c$/)).toEqual([
+    expect(along("m <- p,q; n <- k; k <- c")).toEqual([
       "shared results: f32[warp 1, m 16, n 32] at 40*(16*warp + m) + n",
       "copy m_in 16, n_in 32 by 4, by warp",
     ]);
   });
 
   it("is one of a list that has every legal combination once", () => {
-    const computation = operator("matmul", { m: 16, n: 8, k: 16 }, "f16");
-    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];
-    const context = mapping && gridContext(mapping, LIMITS);
-    if (!context || typeof context === "string") throw new Error("no context");
+    const context = gridContextOf(operation("matmul m=16 n=8 k=16", "f16"), MMA, MATMUL);
     const all = [...allSchedules(GRID, context)].map(printGridSchedule);
     expect(new Set(all).size).toBe(all.length);
     const random = seededRandom(8);

@@ -5,102 +5,60 @@
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
-import { GRID, gridProblem } from "../mapper/schedule/grid.ts";
-import type { GridContext } from "../mapper/schedule/grid-context.ts";
+import { GRID } from "../mapper/schedule/grid.ts";
 import { scheduleDistance } from "../mapper/schedule/schedules.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { predictGrid } from "../perfmodel/grid.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import {
   convolutionF16,
   expectCompiled,
-  expectRightEmulated,
-  expectRightInterpreted,
   gridContextOf,
+  gridSubject,
+  itEqualsTheEquation,
+  MATMUL,
+  matmulF16,
   NVCC,
-  ordersInTurn,
+  refusals,
+  wgmmaSchedule,
 } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
 
-const HOPPER = nvidiaTarget("h100");
-const MATMUL = "m <- m; n <- n; k <- k";
-
-const product = (m: number, n: number, k: number): Computation =>
-  instantiate(operatorNamed("matmul"), {
-    parameters: { m, n, k },
-    types: parseDataTypes("f16"),
-    epilogue: "c[m,n] = f16(out[m,n])",
-  });
-
-const BASE: GridSchedule = {
-  tile: { m: 128, n: 32, k: 32 },
-  warps: { m: 2, n: 1 },
-  stage: 3,
-  swizzle: "spans",
-  transfer: "engine",
-  producer: "warp",
-  order: 1,
-  fragments: "across",
-  store: "quads",
-};
+const PRODUCER = { transfer: "engine", producer: "warp" } as const;
+const BASE = wgmmaSchedule(128, 32, 32, { ...PRODUCER, warps: { m: 2, n: 1 }, store: "quads" });
+const DIRECT: GridSchedule = { ...BASE, store: "direct" };
+const TAPS = wgmmaSchedule(64, 32, 64, { ...PRODUCER, taps: "shifted" });
 const wgmma = "wgmma.m64n32k16.f32.f16";
-const TALL = gridContextOf(product(384, 64, 160), wgmma, MATMUL);
-const WINDOW = gridContextOf(
-  convolutionF16("conv2d", { n: 1, c: 192, k: 64, h: 5, w: 5, r: 3, s: 3, pad: 1 }),
-  "wgmma.m64n32k16.f32.f16",
-  "m <- k; n <- p,q; k <- c",
-);
-const TAPS: GridSchedule = {
-  ...BASE,
-  tile: { m: 64, n: 32, k: 64 },
-  warps: { m: 1, n: 1 },
-  taps: "shifted",
-  store: "direct",
-};
-
-/** Three slices of a window through two places of it; parts of a sum; six tiles for four blocks. */
-const CASES: readonly (readonly [string, GridContext, GridSchedule])[] = [
-  ["two warpgroups", TALL, BASE],
-  ["products awaited in their step, two stages", TALL, { ...BASE, fragments: "inline", stage: 2, store: "staged" }],
-  ["tiles in turn", TALL, { ...BASE, persistent: 4 }],
-  ["tiles in turn, awaited", TALL, { ...BASE, stage: 4, fragments: "inline", persistent: 5 }],
-  ["nothing divides", gridContextOf(product(150, 72, 40), wgmma, MATMUL), { ...BASE, store: "direct" }],
-  [
-    "a sum through a cluster",
-    gridContextOf(product(128, 32, 256), wgmma, MATMUL),
-    { ...BASE, store: "direct", split: { parts: 4, through: "cluster" } },
-  ],
-  [
-    "a sum through memory",
-    gridContextOf(product(128, 32, 256), wgmma, MATMUL),
-    { ...BASE, store: "direct", split: { parts: 2, through: "memory" } },
-  ],
-  ["windows of taps", WINDOW, TAPS],
-  ["windows of taps, awaited", WINDOW, { ...TAPS, fragments: "inline", stage: 2 }],
-];
+const TALL = gridContextOf(matmulF16(384, 64, 160), wgmma, MATMUL);
+const DEEP = gridContextOf(matmulF16(128, 32, 256), wgmma, MATMUL);
+const WINDOW = gridContextOf(convolutionF16("conv2d n=1 c=192 k=64 h=5 w=5 pad=1"), wgmma, "m <- k; n <- p,q; k <- c");
 
 describe("a producer beside warpgroups", () => {
-  const subjects = CASES.map(([name, context, schedule], i) => ({ name, context, schedule, i }));
+  // Three slices of a window through two places of it; parts of a sum; six tiles for four blocks.
+  itEqualsTheEquation([
+    gridSubject("two warpgroups", TALL, BASE),
+    gridSubject("products awaited in their step, two stages", TALL, {
+      ...BASE,
+      fragments: "inline",
+      stage: 2,
+      store: "staged",
+    }),
+    gridSubject("tiles in turn", TALL, { ...BASE, persistent: 4 }),
+    gridSubject("tiles in turn, awaited", TALL, { ...BASE, stage: 4, fragments: "inline", persistent: 5 }),
+    gridSubject("nothing divides", gridContextOf(matmulF16(150, 72, 40), wgmma, MATMUL), DIRECT),
+    gridSubject("a sum through a cluster", DEEP, { ...DIRECT, split: { parts: 4, through: "cluster" } }),
+    gridSubject("a sum through memory", DEEP, { ...DIRECT, split: { parts: 2, through: "memory" } }),
+    gridSubject("windows of taps", WINDOW, TAPS),
+    gridSubject("windows of taps, awaited", WINDOW, { ...TAPS, fragments: "inline", stage: 2 }),
+  ]);
 
-  it.each(subjects)("equals the equation in adverse orders: $name", ({ context, schedule, i }) => {
-    expect(gridProblem(context, schedule)).toBeUndefined();
-    expect(predictGrid(context, schedule, HOPPER)?.seconds).toBeGreaterThan(0);
-    expectRightInterpreted({ context, schedule }, ordersInTurn(i));
-  });
-
-  it("is right on the emulated device", () => expectRightEmulated(subjects), 120_000);
-
-  const LARGE = gridContextOf(product(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
+  const LARGE = gridContextOf(matmulF16(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
   const BEST: GridSchedule = { ...BASE, tile: { m: 128, n: 256, k: 64 }, stage: 4, order: 8, persistent: 132 };
 
   it("is predicted to save the time that warpgroups lose by meeting in every step", () => {
     const seconds = (change: Partial<GridSchedule>): number =>
-      predictGrid(LARGE, { ...BEST, ...change }, HOPPER)?.uncorrectedSeconds ?? Number.NaN;
+      predictGrid(LARGE, { ...BEST, ...change }, nvidiaTarget("h100"))?.uncorrectedSeconds ?? Number.NaN;
     expect(seconds({})).toBeLessThan(seconds({ producer: undefined }));
     expect(seconds({ fragments: "inline" })).toBeLessThan(seconds({ fragments: "inline", producer: undefined }));
   });
@@ -114,17 +72,19 @@ describe("a producer beside warpgroups", () => {
   });
 
   it("is refused with the reason where it is impossible", () => {
-    const problem = (change: Partial<GridSchedule>): string | undefined => gridProblem(LARGE, { ...BEST, ...change });
-    expect(problem({})).toBeUndefined();
-    expect(problem({ transfer: "async" })).toBe(
-      "a thread on its own sends for tiles that the engine copies, not for async ones",
-    );
-    expect(problem({ stage: 1, persistent: undefined, fragments: "inline" })).toBe(
-      "a stage is filled while another is multiplied: a producer needs a second one",
-    );
-    expect(problem({ tile: { m: 256, n: 256, k: 32 }, warps: { m: 4, n: 1 } })).toBe(
-      "544 threads, a block has at most 512",
-    );
+    expect(
+      refusals(LARGE, BEST, [
+        {},
+        { transfer: "async" },
+        { stage: 1, persistent: undefined, fragments: "inline" },
+        { tile: { m: 256, n: 256, k: 32 }, warps: { m: 4, n: 1 } },
+      ]),
+    ).toMatchInlineSnapshot(`
+      "unchanged: legal
+      transfer async: a thread on its own sends for tiles that the engine copies, not for async ones
+      stage 1,fragments inline: a stage is filled while another is multiplied: a producer needs a second one
+      tile m 256,n 256,k 32,warps m 4,n 1: 544 threads, a block has at most 512"
+    `);
   });
 
   it("prints as this program", () => {
@@ -164,28 +124,22 @@ describe("a producer beside warpgroups", () => {
     `);
   });
 
-  it.skipIf(NVCC === undefined)(
-    "is compiled without serialised products where lanes store by elements",
-    () => {
-      const context = gridContextOf(product(1024, 1024, 1024), "wgmma.m64n128k16.f32.f16", "m <- n; n <- m; k <- k");
-      const tile = { tile: { m: 64, n: 128, k: 64 }, warps: { m: 1, n: 1 } };
-      return expectCompiled({
-        name: "results along m",
-        context,
-        schedule: { ...BASE, ...tile, stage: 4, store: "direct" },
-      });
-    },
-    120_000,
+  it.skipIf(!NVCC)("is compiled without serialised products where lanes store by elements", { timeout: 120_000 }, () =>
+    expectCompiled({
+      name: "results along m",
+      context: gridContextOf(matmulF16(1024, 1024, 1024), "wgmma.m64n128k16.f32.f16", "m <- n; n <- m; k <- k"),
+      schedule: wgmmaSchedule(64, 128, 64, { ...PRODUCER, stage: 4 }),
+    }),
   );
 
   const FORMS: readonly (readonly [GridSchedule["fragments"], number | undefined])[] = [
     ["across", 132],
     ["inline", undefined],
   ];
-  it.skipIf(NVCC === undefined).each(inFull(FORMS, FORMS.slice(0, 1)))(
+  it.skipIf(!NVCC).each(inFull(FORMS, FORMS.slice(0, 1)))(
     "is compiled without serialised products, spills or a stack frame: %s",
+    { timeout: 120_000 },
     (fragments, persistent) =>
       expectCompiled({ name: "4096 cubed", context: LARGE, schedule: { ...BEST, fragments, persistent } }),
-    120_000,
   );
 });

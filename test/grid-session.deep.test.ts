@@ -5,18 +5,19 @@
 
 import { describe, expect, it } from "vitest";
 import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { candidateText, scheduleText } from "../report/describe-candidate.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { choiceOnGpu } from "../session/grid-space.ts";
 import { sessionSpace } from "../session/space.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
+import { matmulF16, mmaSchedule, reluConvolutionF16 } from "./support/grid-kernels.ts";
+import { operation } from "./support/operation.ts";
 import { inFull } from "./support/slow.ts";
 
 const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 60 } as const;
@@ -25,20 +26,14 @@ const COUNT = inFull(60, 1);
 const { runner } = emulatedRunner();
 
 const CASES = [
-  { operator: "matmul", parameters: { m: 40, n: 24, k: 48 }, types: "f16", epilogue: "c[m,n] = f16(out[m,n])" },
-  { operator: "matmul", parameters: { m: 20, n: 16, k: 24 }, types: "tf32" },
-  {
-    operator: "conv2d",
-    parameters: { n: 1, c: 16, k: 16, h: 6, w: 6 },
-    types: "f16",
-    layouts: { in: "NHWC", w: "KRSC", y: "NPQK" },
-    epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))",
-  },
-  { operator: "conv2d", parameters: { n: 1, c: 32, k: 16, h: 5, w: 5 }, types: "s8" },
+  ["matmul f16", matmulF16(40, 24, 48)],
+  ["matmul tf32", operation("matmul m=20 n=16 k=24", "tf32")],
+  ["conv2d f16", reluConvolutionF16("conv2d n=1 c=16 k=16 h=6 w=6")],
+  ["conv2d s8", operation("conv2d n=1 c=32 k=16 h=5 w=5", "s8")],
   // The first layer of ResNet-18 and one that halves an image, shrunk.
-  { operator: "conv2d", parameters: { n: 1, c: 3, k: 16, h: 10, w: 10, r: 7, s: 7, pad: 3, stride: 2 }, types: "f16" },
-  { operator: "conv2d", parameters: { n: 2, c: 16, k: 24, h: 9, w: 9, r: 1, s: 1, pad: 0, stride: 2 }, types: "f16" },
-];
+  ["a first layer", operation("conv2d n=1 c=3 k=16 h=10 w=10 r=7 s=7 pad=3 stride=2", "f16")],
+  ["a layer that halves", operation("conv2d n=2 c=16 k=24 h=9 w=9 r=1 s=1 pad=0 stride=2", "f16")],
+] as const;
 
 const machine = nvidiaTarget("h100");
 const USABLE = usableIntrinsics(machine);
@@ -48,32 +43,30 @@ const OFFERED = inFull(
   USABLE.filter((i) => i.name.startsWith("mma.")),
 );
 
+function spaceOf(computation: Computation, intrinsics: readonly Intrinsic[]) {
+  const space = finished(sessionSpace(computation, { machine, intrinsics, threads: 1, seed: 1 }));
+  if (!("kernelOf" in space)) throw new Error("nothing maps");
+  return space;
+}
+
 describe("a kernel of blocks and warps", () => {
-  for (const { operator, parameters, types, ...more } of CASES)
-    it(`equals the equation on the emulated device: ${operator} ${types} ${JSON.stringify(parameters)}, ${COUNT} of the space`, async () => {
-      const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types), ...more });
-      const space = finished(sessionSpace(computation, { machine, intrinsics: OFFERED, threads: 1, seed: 1 }));
-      if (!("kernelOf" in space)) throw new Error("nothing maps");
-      const random = seededRandom(11);
-      const candidates = Array.from({ length: COUNT }, () => space.random(random));
-      const reference = await runner().reference(computation, 1);
-      const measured = await runner().measureTogether(candidates.map(space.kernelOf), reference, TIMING);
-      for (const [i, m] of measured.entries()) {
-        const candidate = candidates[i];
-        const subject = candidate && `${candidateText(candidate)} ${scheduleText(candidate)}`;
-        expect(m.status === "ok" ? "ok" : m.log, subject).toBe("ok");
-      }
-    });
+  it.each(CASES)(`equals the equation on the emulated device: %s, ${COUNT} of the space`, async (_, computation) => {
+    const space = spaceOf(computation, OFFERED);
+    const random = seededRandom(11);
+    const candidates = Array.from({ length: COUNT }, () => space.random(random));
+    const reference = await runner().reference(computation, 1);
+    const measured = await runner().measureTogether(candidates.map(space.kernelOf), reference, TIMING);
+    for (const [i, m] of measured.entries()) {
+      const candidate = candidates[i];
+      const subject = candidate && `${candidateText(candidate)} ${scheduleText(candidate)}`;
+      expect(m.status === "ok" ? "ok" : m.log, subject).toBe("ok");
+    }
+  });
 });
 
 describe("the space of a GPU", () => {
   it("promises schedules of which the best beats random ones", () => {
-    const computation = instantiate(operatorNamed("matmul"), {
-      parameters: { m: 256, n: 256, k: 256 },
-      types: parseDataTypes("f16"),
-    });
-    const space = finished(sessionSpace(computation, { machine, intrinsics: USABLE, threads: 1, seed: 1 }));
-    if (!("kernelOf" in space)) throw new Error("nothing maps");
+    const space = spaceOf(operation("matmul m=256 n=256 k=256", "f16"), USABLE);
     const promised = (space.promising ?? []).map((c) => space.predict(c)?.seconds ?? Number.NaN);
     const random = seededRandom(5);
     const drawn = Array.from({ length: 16 }, () => space.predict(space.random(random))?.seconds ?? Number.NaN);
@@ -83,20 +76,8 @@ describe("the space of a GPU", () => {
 });
 
 describe("a recorded schedule of blocks", () => {
-  const computation = instantiate(operatorNamed("matmul"), {
-    parameters: { m: 64, n: 64, k: 64 },
-    types: parseDataTypes("f16"),
-  });
-  const schedule: GridSchedule = {
-    tile: { m: 32, n: 32, k: 32 },
-    warps: { m: 1, n: 1 },
-    stage: 2,
-    swizzle: "swizzled",
-    transfer: "plain",
-    order: 1,
-    fragments: "inline",
-    store: "direct",
-  };
+  const computation = operation("matmul m=64 n=64 k=64", "f16");
+  const schedule = mmaSchedule(32, 32, 32, { transfer: "plain" });
   const problem = (change: Partial<GridSchedule>): string => {
     const candidate: GridCandidate = {
       kind: "grid",

@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import { sectorsOver } from "../mapper/schedule/store.ts";
 import { convolutionF16, gridContextOf } from "./support/grid-kernels.ts";
 
-const LAYER = { n: 1, c: 16, k: 16, h: 16, w: 16 };
+const LAYER = "n=1 c=16 k=16 h=16 w=16";
 
 it.each([
   ["conv2d", true, "m <- n,p,q; n <- k; k <- c", 2],
@@ -16,7 +16,7 @@ it.each([
 ] as const)(
   "%s, channels last %s, %s: lanes store whole sectors of %i times the results' size",
   (name, last, mapping, over) => {
-    const computation = convolutionF16(name, name === "conv2d" ? LAYER : { ...LAYER, caps: 16 }, last);
+    const computation = convolutionF16(`${name} ${LAYER}${name === "conv2d" ? "" : " caps=16"}`, last);
     expect(sectorsOver(gridContextOf(computation, "wgmma.m64n16k16.f32.f16", mapping))).toBe(over);
   },
 );

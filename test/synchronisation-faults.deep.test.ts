@@ -5,22 +5,13 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { binary, number } from "../abstraction/expression.ts";
-import { interpret } from "../abstraction/interpret.ts";
-import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
-import { printMatching } from "../abstraction/mapping.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
-import { gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
-import { nvidiaTarget } from "../targets/index.ts";
+import { gridContextOf, MATMUL, matmulF16, mmaSchedule, verdict, wgmmaSchedule } from "./support/grid-kernels.ts";
 import { groupMatmul } from "./support/group-matmul.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
 import { inFull } from "./support/slow.ts";
@@ -32,21 +23,8 @@ interface Subject {
 }
 
 /** What every order makes of it: `right`, `wrong`, or what the judge says. */
-function verdicts({ computation, nest }: Subject, orders = ADVERSE_ORDERS): string[] {
-  const inputs = Object.fromEntries(
-    inputsOf(computation).map((t) => [t.name, Array.from({ length: elementCount(t) }, (_, i) => ((i * 7) % 13) - 6)]),
-  );
-  const expected = interpret(computation, inputs);
-  return orders.map((order) => {
-    try {
-      const got = interpretNest(nest, computation, inputs, 1, order);
-      return got.every((v, i) => v === expected[i]) ? "right" : "wrong";
-    } catch (error) {
-      if (error instanceof NestFault) return error.message;
-      throw error;
-    }
-  });
-}
+const verdicts = (subject: Subject, orders = ADVERSE_ORDERS): string[] =>
+  orders.map((order) => verdict(subject, order));
 
 /** A nest with statements in place of some of its own. */
 function changed(nest: LoopNest, change: (s: Statement) => readonly Statement[]): LoopNest {
@@ -62,57 +40,22 @@ const without = (subject: Subject, leave: (s: Statement) => boolean): Subject =>
 
 // ---- nests that are right -------------------------------------------------------------------------------------------------------
 
-const HOPPER = gridLimits(nvidiaTarget("h100"));
-
-function lowered(name: string, extents: Record<string, number>, schedule: GridSchedule): Subject {
-  const computation = instantiate(operatorNamed("matmul"), { parameters: extents, types: parseDataTypes("f16") });
-  const [intrinsic] = intrinsicsNamed(name);
-  const mapping =
-    intrinsic &&
-    mappings(computation, intrinsic, { reasons: false }).valid.find(
-      (m) => printMatching(m.matching) === "m <- m   n <- n   k <- k",
-    );
-  const context = mapping && gridContext(mapping, HOPPER);
-  if (!context || typeof context === "string") throw new Error(`no mapping onto ${name}`);
-  return { computation, nest: lowerGrid(context, schedule) };
+function lowered(computation: Computation, name: string, schedule: GridSchedule): Subject {
+  return { computation, nest: lowerGrid(gridContextOf(computation, name, MATMUL), schedule) };
 }
 
-const WGMMA: GridSchedule = {
-  tile: { m: 128, n: 32, k: 64 },
-  warps: { m: 2, n: 1 },
-  stage: 3,
-  swizzle: "spans",
-  transfer: "engine",
-  order: 1,
-  fragments: "inline",
-  store: "direct",
-};
-const MMA: GridSchedule = {
-  tile: { m: 32, n: 16, k: 16 },
-  warps: { m: 2, n: 1 },
-  stage: 2,
-  swizzle: "swizzled",
-  transfer: "async",
-  order: 1,
-  fragments: "inline",
-  store: "direct",
-};
-const engine = lowered("wgmma.m64n32k16.f32.f16", { m: 128, n: 32, k: 384 }, WGMMA);
-const producer = lowered(
-  "wgmma.m64n32k16.f32.f16",
-  { m: 128, n: 32, k: 384 },
-  { ...WGMMA, producer: "warp", fragments: "across" },
-);
-const cluster = lowered(
-  "mma.m16n8k16.f32.f16",
-  { m: 32, n: 16, k: 64 },
-  { ...MMA, split: { parts: 4, through: "cluster" } },
-);
-const memory = lowered(
-  "mma.m16n8k16.f32.f16",
-  { m: 32, n: 16, k: 64 },
-  { ...MMA, split: { parts: 4, through: "memory" } },
-);
+const LONG = matmulF16(128, 32, 384);
+const WGMMA = wgmmaSchedule(128, 32, 64, { warps: { m: 2, n: 1 }, transfer: "engine" });
+const engine = lowered(LONG, "wgmma.m64n32k16.f32.f16", { ...WGMMA, fragments: "inline" });
+const producer = lowered(LONG, "wgmma.m64n32k16.f32.f16", { ...WGMMA, producer: "warp" });
+const split = (through: "cluster" | "memory"): Subject =>
+  lowered(
+    matmulF16(32, 16, 64),
+    "mma.m16n8k16.f32.f16",
+    mmaSchedule(32, 16, 16, { warps: { m: 2, n: 1 }, split: { parts: 4, through } }),
+  );
+const cluster = split("cluster");
+const memory = split("memory");
 
 const reversed = defineComputation({ equation: "y[i] = x[63-i]", extents: { i: 64 }, tensors: { x: "f32" } });
 const S = shared("s", "f32", { i: 64 });

@@ -1,18 +1,17 @@
 /** Copies in the model of GPUs: the lines and sectors that narrow ones touch, and nothing outside a tensor. */
 
 import { describe, expect, it } from "vitest";
-import type { GridSchedule } from "../abstraction/candidate.ts";
 import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import { stepCycles } from "../perfmodel/grid-step.ts";
 import { type TileCopy, tileCopy } from "../perfmodel/tile-copies.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
-import { convolutionF16, gridContextOf } from "./support/grid-kernels.ts";
+import { convolutionF16, gridContextOf, mmaSchedule } from "./support/grid-kernels.ts";
 
-const LAYER = { n: 1, c: 64, k: 64, h: 16, w: 16 };
+const LAYER = "conv2d n=1 c=64 k=64 h=16 w=16";
 
 /** Of the input of images, in a tile of 64 by 64. */
 function imagesOf(last: boolean, mapping: string, width: number): TileCopy {
-  const context: GridContext = gridContextOf(convolutionF16("conv2d", LAYER, last), "wgmma.m64n64k16.f32.f16", mapping);
+  const context: GridContext = gridContextOf(convolutionF16(LAYER, last), "wgmma.m64n64k16.f32.f16", mapping);
   const images = context.inputs.find((i) => i.value.kind === "access" && i.value.tensor === "in");
   if (!images) throw new Error("no input of images");
   return tileCopy(context, images, 64, 64, width);
@@ -52,19 +51,10 @@ describe("a tile's copy", () => {
 describe("the plain copies of a step", () => {
   /** How many times as long a block alone takes for a step of 64 terms as for one of 32, in which a thread copies 64 and 32 pieces of an input. */
   const longer = (pad: number): number => {
-    const layer = convolutionF16("conv2d", { ...LAYER, pad }, false);
+    const layer = convolutionF16(`${LAYER} pad=${pad}`, false);
     const context = gridContextOf(layer, "mma.m16n8k16.f32.f16", "m <- p,q; n <- k; k <- c,r,s");
     const [short = 0, long = 0] = [32, 64].map((k) => {
-      const schedule: GridSchedule = {
-        tile: { m: 32, n: 16, k },
-        warps: { m: 1, n: 1 },
-        stage: 2,
-        swizzle: "padded",
-        transfer: "plain",
-        order: 1,
-        fragments: "inline",
-        store: "direct",
-      };
+      const schedule = mmaSchedule(32, 16, k, { swizzle: "padded", transfer: "plain" });
       return stepCycles(context, schedule, nvidiaTarget("h100"), 1).latency;
     });
     return long / short;

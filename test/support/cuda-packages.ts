@@ -21,8 +21,9 @@ import { kernelFor } from "../../session/kernel.ts";
 import { rankByModel } from "../../session/rank.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { measured, trial } from "./database.ts";
-import { convolutionF16, gridContextOf } from "./grid-kernels.ts";
+import { convolutionF16, gridContextOf, MATMUL, matmulF16, mmaSchedule, wgmmaSchedule } from "./grid-kernels.ts";
 import { keptProgram } from "./kept-compiler.ts";
+import { operation, parametersIn } from "./operation.ts";
 
 const H100 = nvidiaTarget("h100");
 
@@ -42,69 +43,44 @@ const subjectOf = (
 const gridKernel = (context: GridContext, schedule: GridSchedule): Kernel =>
   generateCuda(context.mapping.computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
 
-const WGMMA: GridSchedule = {
-  tile: { m: 64, n: 32, k: 64 },
-  warps: { m: 1, n: 1 },
-  stage: 3,
-  swizzle: "spans",
-  transfer: "engine",
-  order: 1,
-  fragments: "across",
-  store: "direct",
-};
-const MMA: GridSchedule = {
-  tile: { m: 32, n: 16, k: 16 },
-  warps: { m: 2, n: 1 },
-  stage: 2,
-  swizzle: "swizzled",
-  transfer: "async",
-  order: 1,
-  fragments: "inline",
-  store: "direct",
-};
-
 /** A product whose tiles the copy engine brings, parts of its sum meeting in a cluster. */
 export function engineMatmul(): EmitSubject {
   const parameters = { m: 70, n: 40, k: 256 };
-  const computation = instantiate(operatorNamed("matmul"), {
-    parameters,
-    types: parseDataTypes("f16"),
-    epilogue: "c[m,n] = f16(out[m,n])",
-  });
-  const context = gridContextOf(computation, "wgmma.m64n32k16.f32.f16", "m <- m; n <- n; k <- k");
-  const kernel = gridKernel(context, { ...WGMMA, split: { parts: 4, through: "cluster" } });
+  const computation = matmulF16(70, 40, 256);
+  const context = gridContextOf(computation, "wgmma.m64n32k16.f32.f16", MATMUL);
+  const kernel = gridKernel(
+    context,
+    wgmmaSchedule(64, 32, 64, { transfer: "engine", split: { parts: 4, through: "cluster" } }),
+  );
   return subjectOf(computation, kernel, { name: "matmul", parameters });
 }
 
 /** A convolution of two launches, parts of its sum meeting in the workspace, on any GPU since sm_80. */
 export function splitConvolution(): EmitSubject {
-  const parameters = { n: 1, c: 64, k: 16, h: 4, w: 4, r: 3, s: 3, stride: 1, pad: 1, dilation: 1, groups: 1 };
-  const computation = convolutionF16("conv2d", parameters);
+  const words = "conv2d n=1 c=64 k=16 h=4 w=4 r=3 s=3 stride=1 pad=1 dilation=1 groups=1";
+  const computation = convolutionF16(words);
   const context = gridContextOf(computation, "mma.m16n8k16.f32.f16", "m <- p,q; n <- k; k <- c");
-  const kernel = gridKernel(context, { ...MMA, split: { parts: 4, through: "memory" } });
-  return subjectOf(computation, kernel, { name: "conv2d", parameters });
+  const kernel = gridKernel(
+    context,
+    mmaSchedule(32, 16, 16, { warps: { m: 2, n: 1 }, split: { parts: 4, through: "memory" } }),
+  );
+  return subjectOf(computation, kernel, { name: "conv2d", parameters: parametersIn(words) });
 }
 
 /** The model's best kernel for an operator on an H100. */
-export function ranked(
-  operator: string,
-  dtype: string,
-  parameters: Readonly<Record<string, number>>,
-  kinds: "lanes" | "mappings",
-): EmitSubject {
-  const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(dtype) });
+export function ranked(words: string, dtype: string, kinds: "lanes" | "mappings"): EmitSubject {
+  const computation = operation(words, dtype);
   const found = rankByModel(computation, { machine: H100, kinds, count: 1 });
   const [best] = "refused" in found ? [] : found;
-  if (!best) throw new Error(`nothing maps ${operator}`);
+  if (!best) throw new Error(`nothing maps ${words}`);
   return subjectOf(computation, kernelFor(computation, best.candidate, H100));
 }
 
 /** A filter on the lanes of warps, whose weights lie in constant memory: they are prepared. */
-export const filter = (): EmitSubject => ranked("conv2d-single", "f32", { h: 20, w: 40, r: 3, s: 3, pad: 1 }, "lanes");
+export const filter = (): EmitSubject => ranked("conv2d-single h=20 w=40 r=3 s=3 pad=1", "f32", "lanes");
 
 /** A kernel of threads. */
-export const depthwise = (): EmitSubject =>
-  ranked("depthwise-conv2d", "f16", { n: 1, c: 8, h: 9, w: 9, m: 1, r: 3, s: 3 }, "mappings");
+export const depthwise = (): EmitSubject => ranked("depthwise-conv2d n=1 c=8 h=9 w=9 m=1 r=3 s=3", "f16", "mappings");
 
 /** A product on the tensor cores of an H100, as a record. */
 export function recordOnGpu(file: string, environment: Environment): TrialRecord {
