@@ -9,7 +9,6 @@ import type { Row } from "./facts.ts";
 import { type Database, read } from "./open.ts";
 import { checkFilter, type Filter, trialsWhere } from "./query.ts";
 import type { TrialRecord } from "./record.ts";
-import { SEALED_SINCE } from "./schema.ts";
 import { provenanceOf, trialsOfRows } from "./world.ts";
 
 /** Which trials to consider. */
@@ -60,7 +59,6 @@ function isMadeUp(db: Database, row: Row): boolean {
 
 /** Matching rows that claim to have been measured here. */
 function sealedRows(db: Database, filter: Filter, condition: string): Row[] {
-  if (db.version < SEALED_SINCE) return [];
   const { sql, values } = trialsWhere(db, { ...filter, status: "ok" });
   return db.sqlite
     .prepare<unknown[], Row>(
@@ -81,8 +79,7 @@ function bestRows(
   return db.sqlite
     .prepare<unknown[], Row>(
       `WITH sorted AS (
-           SELECT trials.*, computation, ${db.version < WITH_FINALS ? "NULL AS comparison, NULL AS place," : ""}
-             ${db.version < SEALED_SINCE ? "1" : "seal IS NULL OR trials.id IN (SELECT value FROM json_each(?))"} AS imported,
+           SELECT trials.*, computation, seal IS NULL OR trials.id IN (SELECT value FROM json_each(?)) AS imported,
              CASE candidate ->> '$.kind' WHEN 'lanes' THEN 'lanes' ELSE 'mappings' END AS kind
            FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql}
          ), matching AS (
@@ -109,14 +106,5 @@ function bestRows(
            WHERE winner IS NULL OR winner = id OR at > until
          ) AS chosen ON chosen.id = trials.id WHERE rank = 1 ORDER BY imported, median, at, trials.id LIMIT ?`,
     )
-    .all(
-      ...(db.version < SEALED_SINCE ? [] : [JSON.stringify(madeUp)]),
-      ...values,
-      kinds,
-      JSON.stringify(["mappings", "lanes"]),
-      filter.limit ?? -1,
-    );
+    .all(JSON.stringify(madeUp), ...values, kinds, JSON.stringify(["mappings", "lanes"]), filter.limit ?? -1);
 }
-
-/** The first schema in which trials name their finals. */
-const WITH_FINALS = 4;

@@ -10,10 +10,8 @@ export function operatorsIn(db: Database): string[] {
   return read(db, () => strings(db, "SELECT DISTINCT operator FROM workloads ORDER BY operator")).filter(is(title));
 }
 
-/** Names that users gave; none in files of older schemas. */
+/** Names that users gave. */
 export function namesIn(db: Database): string[] {
-  const has = "SELECT 1 FROM pragma_table_info('workloads') WHERE name = 'name'";
-  if (db.sqlite.prepare(has).get() === undefined) return [];
   return read(db, () => strings(db, "SELECT DISTINCT name FROM workloads WHERE name IS NOT NULL ORDER BY name")).filter(
     (name) => WORKLOAD_NAME.test(name),
   );

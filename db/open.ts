@@ -19,16 +19,13 @@ import { visible } from "../abstraction/text.ts";
 import { databaseWords } from "./default.ts";
 import { DatabaseError, explained, isBusy, isFull } from "./error.ts";
 import { copyTo, filesOf, freeName, identityOf, MEMORY, Place } from "./place.ts";
-import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
+import { APPLICATION_ID, MIGRATIONS, UNRELEASED_ID } from "./schema.ts";
 
 /** An open database of trials. */
 export interface Database {
   readonly path: string;
-  /** Schema of the file; a reader leaves an older schema unchanged. */
-  readonly version: number;
-  /** True when requested, or when the file is newer than this automap. */
   readonly readonly: boolean;
-  /** A message for the user: the file was migrated, or is newer than this automap. */
+  /** A message for the user: the file was migrated. */
   readonly notice: string | undefined;
   /** How long an operation waits for other processes, in milliseconds. */
   readonly patience: number;
@@ -58,47 +55,29 @@ const PATIENCE = 30_000;
  * Opens a database and creates the file if needed; `:memory:` keeps it in memory.
  * @throws UsageError when the file is missing (readonly), not automap's, or cannot be opened; DatabaseError when it is damaged or stays locked
  */
-export function openDatabase(
-  path: string,
-  options: OpenOptions = {},
-  migrations: readonly Migration[] = MIGRATIONS,
-): Database {
+export function openDatabase(path: string, options: OpenOptions = {}): Database {
   checkNames(options, { readonly: true, existing: true, patience: true, key: true }, "openDatabase");
   const { readonly = false, patience = PATIENCE } = options;
   const seals = sealsOf(options.key);
-  const latest = latestOf(migrations);
   checkPath(path, readonly, options.existing ?? readonly);
   // A reader creates these files but cannot remove them, so only a writer may create them.
   const leavesLog = readonly && path !== MEMORY && !existsSync(`${path}-wal`);
-  const open = (look: boolean): Sqlite.Database => {
-    const sqlite = new Sqlite(path, { readonly: look, fileMustExist: look, timeout: Math.min(patience, 5000) });
-    // The file may come from someone else, so its schema must not run functions and its cells are checked.
-    sqlite.pragma("trusted_schema = OFF");
-    sqlite.pragma("cell_size_check = ON");
-    return sqlite;
-  };
   return patiently(path, patience, "opening it", () => {
     const isNew = !readonly && path !== MEMORY && !existsSync(path);
     const [before] = filesOf(path).map(identityOf);
-    let sqlite = open(readonly);
+    const sqlite = new Sqlite(path, { readonly, fileMustExist: readonly, timeout: Math.min(patience, 5000) });
     try {
+      // The file may come from someone else, so its schema must not run functions and its cells are checked.
+      sqlite.pragma("trusted_schema = OFF");
+      sqlite.pragma("cell_size_check = ON");
+
       // 1. Whose file it is, and its version; nothing is written before that is known.
       const found = recognise(sqlite, path);
-      if (found > 0) checkSchema(sqlite, path, found, migrations);
-      if (found > latest) {
-        sqlite.close();
-        sqlite = open(true);
-        const notice = `${path} was written by a newer automap (schema ${found}, this one knows ${latest}): it is open for reading only`;
-        return handle(sqlite, path, found, true, patience, seals, notice);
-      }
+      if (found > 0) checkSchema(sqlite, path, found);
       if (readonly && found === 0)
         throw new UsageError(`${path} is empty`, { hint: "automap tune fills it: automap tune --help" });
-      if (readonly && migrations.some((m) => m.version > found && m.additive !== true))
-        throw new UsageError(`${path} has schema ${found}, this automap reads ${latest}`, {
-          hint: "the first command that writes to it brings it forward and keeps a backup: automap tune --help",
-        });
       if (readonly) {
-        const read = handle(sqlite, path, found, true, patience, seals, undefined);
+        const read = handle(sqlite, path, true, patience, seals, undefined);
         return leavesLog ? { ...read, close: () => closeTidily(sqlite, path) } : read;
       }
 
@@ -111,11 +90,12 @@ export function openDatabase(
       sqlite.pragma("synchronous = FULL");
 
       // 3. Migration of the schema.
-      const backup = found === latest ? undefined : migrate(sqlite, path, found, migrations);
+      const backup = found === MIGRATIONS.length ? undefined : migrate(sqlite, path, found);
       const notice =
-        backup && `${path} was brought from schema ${found} to ${latest}; the file as it was is kept in ${backup}`;
+        backup &&
+        `${path} was brought from schema ${found} to ${MIGRATIONS.length}; the file as it was is kept in ${backup}`;
       places.set(sqlite, new Place(sqlite, path, before));
-      return handle(sqlite, path, latest, false, patience, seals, notice);
+      return handle(sqlite, path, false, patience, seals, notice);
     } catch (error) {
       const isUnbegun = isNew && isFull(error) && holdsNothing(sqlite, path);
       sqlite.close();
@@ -149,9 +129,7 @@ const places = new WeakMap<Sqlite.Database, Place>();
  */
 export function write<T>(db: Database, doing: string, work: () => T): T {
   if (db.readonly)
-    throw new UsageError(db.notice ?? `${db.path} is open for reading only`, {
-      hint: db.notice === undefined ? "open it without readonly to write" : "upgrade automap to write to it",
-    });
+    throw new UsageError(`${db.path} is open for reading only`, { hint: "open it without readonly to write" });
   const done = patiently(db.path, db.patience, doing, () => db.sqlite.transaction(work).immediate());
   checkPlace(db, doing);
   return done;
@@ -198,7 +176,6 @@ function sleep(milliseconds: number): void {
 function handle(
   sqlite: Sqlite.Database,
   path: string,
-  version: number,
   readonly: boolean,
   patience: number,
   seals: Seals,
@@ -207,7 +184,7 @@ function handle(
   sqlite.pragma("foreign_keys = ON");
   // In kilobytes: keeps the upper index pages of a million trials in memory.
   sqlite.pragma("cache_size = -65536");
-  return { path, version, readonly, notice, patience, seals, sqlite, close: () => void sqlite.close() };
+  return { path, readonly, notice, patience, seals, sqlite, close: () => void sqlite.close() };
 }
 
 /** Closes a connection that only read. The last connection removes an empty log, where the folder permits. */
@@ -271,7 +248,7 @@ function holdsNothing(sqlite: Sqlite.Database, path: string): boolean {
   }
 }
 
-/** The version of the schema; 0 for a file without content. @throws UsageError when the file is not automap's */
+/** The version of the schema; 0 for a file without content. @throws UsageError when this automap does not read the file */
 function recognise(sqlite: Sqlite.Database, path: string): number {
   // A single statement reads one snapshot, because another process may be creating the file.
   const found = sqlite
@@ -282,6 +259,15 @@ function recognise(sqlite: Sqlite.Database, path: string): number {
     .get();
   if (!found) throw new Error("internal: a pragma has no value");
   const { application, version, tables } = found;
+  if (application === UNRELEASED_ID)
+    throw new UsageError(`${path} was written by automap 0.1, whose records this automap cannot read`, {
+      hint: "tune again into another file; this one was not touched",
+    });
+  if (application === APPLICATION_ID && version > MIGRATIONS.length)
+    throw new UsageError(
+      `${path} was written by a newer automap (schema ${version}, this one reads schemas up to ${MIGRATIONS.length})`,
+      { hint: "upgrade automap, or name another file; this one was not touched" },
+    );
   if (application === APPLICATION_ID && version > 0) return version;
   if (application === 0 && version === 0 && tables === 0) return 0;
   throw new UsageError(`${path} is a SQLite database, but not one of automap's`, {
@@ -290,22 +276,17 @@ function recognise(sqlite: Sqlite.Database, path: string): number {
 }
 
 /**
- * Checks that our tables and triggers are exactly those of our migrations and that there are no other triggers. A view in place of a table could run
+ * Checks that our tables and triggers are exactly those of our schema and that there are no other triggers. A view in place of a table could run
  * for ever, a trigger could write what nobody recorded, and without one of ours facts could be changed. Indexes and views that somebody added are
  * ignored, because no query uses them. @throws UsageError naming the object that differs
  */
-function checkSchema(sqlite: Sqlite.Database, path: string, version: number, migrations: readonly Migration[]): void {
+function checkSchema(sqlite: Sqlite.Database, path: string, version: number): void {
   const held = objectsIn(sqlite);
-  const made = madeBy(migrations, version);
-  const isTable = (sql: string | undefined): boolean => sql?.startsWith("CREATE TABLE") === true;
+  const made = madeBy(MIGRATIONS, version);
   const isTrigger = (sql: string): boolean => sql.startsWith("CREATE TRIGGER");
-  // A newer schema is unknown, except that only tables are read.
-  const isNewer = version > latestOf(migrations);
   const differs = ([name, sql]: readonly [string, string]): boolean =>
-    held.get(name) !== sql && (isTable(sql) || isTrigger(sql) || held.has(name));
-  const wrong = isNewer
-    ? [...made].find(([name, sql]) => isTable(sql) && (!isTable(held.get(name)) || computesIn(sqlite, name)))
-    : ([...made].find(differs) ?? [...held].find(([name, sql]) => isTrigger(sql) && !made.has(name)));
+    held.get(name) !== sql && (sql.startsWith("CREATE TABLE") || isTrigger(sql) || held.has(name));
+  const wrong = [...made].find(differs) ?? [...held].find(([name, sql]) => isTrigger(sql) && !made.has(name));
   if (wrong && isTrigger(wrong[1]) && !held.has(wrong[0]))
     throw new UsageError(`${path} has no ${wrong[0]}, which keeps its facts from being changed`, {
       hint: `something else removed it; if you know what, put it back: ${quotedWords("sqlite3", path, wrong[1])}`,
@@ -314,12 +295,6 @@ function checkSchema(sqlite: Sqlite.Database, path: string, version: number, mig
     throw new UsageError(`${path}: its ${visible(wrong[0])} is not what automap makes of a schema ${version}`, {
       hint: "something else wrote this file, so nothing in it is read; name another",
     });
-}
-
-/** Whether a table has a column that is computed at each look, perhaps at length. Names of our tables need no quotes. */
-function computesIn(sqlite: Sqlite.Database, table: string): boolean {
-  const columns = sqlite.pragma(`table_xinfo(${table})`) as { readonly hidden: number }[];
-  return columns.some(({ hidden }) => hidden > 1);
 }
 
 /** `trials` and its definition without whitespace; objects that SQLite creates itself are left out. */
@@ -334,80 +309,28 @@ function objectsIn(sqlite: Sqlite.Database): Map<string, string> {
   );
 }
 
-/** The objects of a file after the migrations up to a version. */
-const madeBy = memoisedPair((migrations: readonly Migration[], version: number): Map<string, string> => {
+/** The objects of a file after the first migrations. */
+const madeBy = memoisedPair((migrations: readonly string[], count: number): Map<string, string> => {
   const fresh = new Sqlite(MEMORY);
   try {
-    for (const { sql } of migrations.filter((m) => m.version <= version)) fresh.exec(sql);
+    for (const sql of migrations.slice(0, count)) fresh.exec(sql);
     return objectsIn(fresh);
   } finally {
     fresh.close();
   }
 });
 
-const latestOf = (migrations: readonly Migration[]): number => Math.max(...migrations.map((m) => m.version));
-
 /** Runs the missing migrations in one transaction. @returns the path of the backup, if the file held anything */
-function migrate(
-  sqlite: Sqlite.Database,
-  path: string,
-  from: number,
-  migrations: readonly Migration[],
-): string | undefined {
-  // Another process may be migrating the file: its version and what it holds must be of one moment.
-  sqlite.transaction(() => checkRoom(sqlite, path, recognise(sqlite, path), migrations)).deferred();
+function migrate(sqlite: Sqlite.Database, path: string, from: number): string | undefined {
   const backup = from === 0 ? undefined : freeName(path, `v${from}-backup`);
   if (backup !== undefined) copyTo(sqlite, backup);
-  // Tables are rebuilt under other names, so references may dangle until the end, where they are checked.
-  sqlite.pragma("foreign_keys = OFF");
-  // A view of the user's own may read the table that is rebuilt. Otherwise renaming checks every view.
-  sqlite.pragma("legacy_alter_table = ON");
   sqlite
     .transaction(() => {
       // Another process may have migrated the file in the meantime.
-      const now = recognise(sqlite, path);
-      for (const { version, sql } of migrations.filter((m) => m.version > now)) {
-        sqlite.exec(sql);
-        sqlite.pragma(`user_version = ${version}`);
-      }
+      for (const sql of MIGRATIONS.slice(recognise(sqlite, path))) sqlite.exec(sql);
+      sqlite.pragma(`user_version = ${MIGRATIONS.length}`);
       sqlite.pragma(`application_id = ${APPLICATION_ID}`);
-      const [dangling] = [sqlite.pragma("foreign_key_check")].flat();
-      if (dangling !== undefined)
-        throw new Error(`internal: ${path}: a migration left a dangling reference ${JSON.stringify(dangling)}`);
     })
     .immediate();
-  sqlite.pragma("legacy_alter_table = OFF");
   return backup;
-}
-
-/**
- * Checks that nothing of the user's own has a name that the migrations need. A view of theirs is replaced, and the backup keeps it.
- * @throws UsageError naming what is in the way
- */
-function checkRoom(sqlite: Sqlite.Database, path: string, from: number, migrations: readonly Migration[]): void {
-  const now = madeBy(migrations, from);
-  const coming = [...madeBy(migrations, Number.POSITIVE_INFINITY)].filter(([name]) => !now.has(name));
-  // SQLite ignores the case of names.
-  const needed = new Map(coming.map(([name, sql]) => [name.replace(/ of .*/, "").toLowerCase(), sql]));
-  const found = sqlite
-    .prepare<[], { type: string; name: string }>(
-      "SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'index', 'view') AND sql IS NOT NULL ORDER BY name",
-    )
-    .all();
-  const isOurs = ({ name }: { name: string }): boolean =>
-    [...now.keys()].some((key) => key.replace(/ of .*/, "") === name);
-  const inTheWay = found.find((one) => {
-    const sql = needed.get(one.name.toLowerCase());
-    return sql !== undefined && !isOurs(one) && !(one.type === "view" && sql.startsWith("CREATE VIEW"));
-  });
-  if (!inTheWay) return;
-  const { type, name } = inTheWay;
-  const mine = `${type === "index" ? "an index" : `a ${type}`} "${name}"`;
-  const change = type === "table" ? `ALTER TABLE ${name} RENAME TO my_${name}` : `DROP ${type.toUpperCase()} ${name}`;
-  throw new UsageError(
-    `${path} holds ${mine} that automap did not make, and schema ${latestOf(migrations)} needs its name`,
-    {
-      hint: `${type === "table" ? "rename it" : "make it again under another name"}: ${quotedWords("sqlite3", path, change)}`,
-    },
-  );
 }

@@ -19,7 +19,6 @@ import { type Database, read, statement } from "./open.ts";
 import { calibrationRow } from "./parse.ts";
 import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
 import { environmentRowOf, runOf } from "./rows.ts";
-import { SEALED_SINCE } from "./schema.ts";
 import {
   type Condition,
   DECLARED,
@@ -386,7 +385,7 @@ export function calibrationOf(
     db.sqlite
       .prepare<unknown[], Row>(
         `SELECT calibrations.* FROM calibrations JOIN environments ON environments.id = environment
-         WHERE ${where.join(" AND ")} ORDER BY ${db.version < SEALED_SINCE ? "" : "seal IS NULL,"} at DESC, calibrations.id LIMIT ?`,
+         WHERE ${where.join(" AND ")} ORDER BY seal IS NULL, at DESC, calibrations.id LIMIT ?`,
       )
       .all(until, ...match.map((field) => world[field] ?? null), NEWEST),
   );
@@ -422,7 +421,7 @@ function onTrials(db: Database, filter: TrialFilter & Among): Condition {
       : { sql: "intrinsic IN (SELECT value FROM json_each(?))", values: [JSON.stringify([intrinsic].flat())] },
     run === undefined ? undefined : { sql: "run = ?", values: [run] },
     threads === undefined ? undefined : { sql: "threads = ?", values: [threads] },
-    provenance && { sql: db.version < SEALED_SINCE ? "0" : "seal IS NOT NULL", values: [] },
+    provenance && { sql: "seal IS NOT NULL", values: [] },
     among && { sql: "trials.id IN (SELECT value FROM json_each(?))", values: [JSON.stringify([...among])] },
     since === undefined ? undefined : { sql: "at >= ?", values: [since] },
     until === undefined ? undefined : { sql: "at < ?", values: [until] },

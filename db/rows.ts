@@ -267,10 +267,8 @@ function isSame(made: Row, row: unknown): boolean {
 export interface Referred {
   workload(id: string): WorkloadRecord;
   environment(id: string): EnvironmentRecord;
-  /** Whether a trial's row was sealed here. */
-  provenance(row: unknown): Provenance;
-  /** Whether a run was begun here. */
-  provenanceOfRun(row: unknown): Provenance;
+  /** Whether a row was sealed here. */
+  provenance(table: "trials" | "runs", row: unknown): Provenance;
 }
 
 export function trialOf(row: unknown, world: Referred, path: string): TrialRecord {
@@ -287,7 +285,7 @@ export function trialOf(row: unknown, world: Referred, path: string): TrialRecor
   return {
     id: facts.id,
     run: facts.run ?? undefined,
-    provenance: world.provenance(row),
+    provenance: world.provenance("trials", row),
     workload,
     environment,
     candidate: facts.candidate,
@@ -321,7 +319,7 @@ export function runOf(row: unknown, world: Referred, path: string): RunRecord {
   const { workload, environment, ended, ...facts } = readRow(runRow, row, "run", path);
   return {
     ...facts,
-    provenance: world.provenanceOfRun(row),
+    provenance: world.provenance("runs", row),
     workload: world.workload(workload),
     environment: world.environment(environment),
     ended: ended ?? undefined,

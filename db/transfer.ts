@@ -15,12 +15,12 @@ import Sqlite from "better-sqlite3";
 import { canonicalJson } from "../abstraction/candidate.ts";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
-import { columnsOf, idOfFacts, isLater, LOCAL, type Row, TABLE_NAMES, type Table, unknownIn } from "./facts.ts";
+import { columnsOf, idOfFacts, LOCAL, type Row, TABLE_NAMES, type Table } from "./facts.ts";
 import { shortId } from "./identity.ts";
 import { type Database, openDatabase, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
 import { problemOf, problemOfTrial, type Referred, rowHeld, TABLES } from "./rows.ts";
-import { isSealedTable, provenanceOf, provenanceOfRun, worldIn } from "./world.ts";
+import { isSealedTable, provenanceOf, worldIn } from "./world.ts";
 import { insert, insertSealed, replace, rowOf } from "./write.ts";
 
 /** Version of the format; raised when older versions of automap could not read the lines. */
@@ -97,18 +97,13 @@ function chosenRows(table: Table): string {
   }
 }
 
-/**
- * The exported fields of a row, with JSON columns as data. Invalid JSON stays text, which the import refuses. Empty later facts are left out, so that
- * older versions can read the line; unknown facts are kept for versions that know them.
- */
+/** The filled fields of a row, with JSON columns as data. Invalid JSON stays text, which the import refuses. */
 function unpacked(table: Table, row: Row): Record<string, unknown> {
   const texts: readonly string[] = TABLES[table].json;
-  const unknown = unknownIn(table, row);
-  const isFact = unknown.length > 0 && idOfFacts(table, row) !== row["id"];
   return Object.fromEntries(
-    [...columnsOf(table), ...(isFact ? unknown : [])].flatMap((name) => {
+    columnsOf(table).flatMap((name) => {
       const value = row[name];
-      if (value === undefined || (value === null && isLater(table, name))) return [];
+      if (value === undefined || value === null) return [];
       return [[name, texts.includes(name) && typeof value === "string" ? (parsed(value) ?? value) : value]];
     }),
   );
@@ -263,7 +258,7 @@ function toldOf(reason: string): string {
   return visible(first.length > LONGEST_REASON ? `${first.slice(0, LONGEST_REASON)}...` : first);
 }
 
-/** Data as a row with exactly the table's columns, and JSON text where it holds data. @throws Error naming a surplus or missing field */
+/** Data as a row with exactly the table's columns, and JSON text where it holds data. @throws Error naming a surplus field */
 function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
   const names = columnsOf(table);
   const surplus = Object.keys(data).find((name) => !names.includes(name));
@@ -271,8 +266,7 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
   const texts: readonly string[] = TABLES[table].json;
   return Object.fromEntries(
     names.map((name) => {
-      const value = isLater(table, name) ? (data[name] ?? null) : data[name];
-      if (value === undefined) throw new Error(`its field ${name} is missing`);
+      const value = data[name] ?? null;
       if (value === null) return [name, null];
       if (texts.includes(name)) return [name, canonicalJson(value)];
       if (typeof value === "string" || typeof value === "number") return [name, value];
@@ -290,7 +284,7 @@ function takeRun(db: Database, row: Row): boolean {
   if (insert(db, "runs", row)) return true;
   const held = rowOf(db, "runs", String(row["id"]));
   const isOwn = (row[LOCAL] ?? null) !== null;
-  const isHeldOwn = provenanceOfRun(db, held) === "here";
+  const isHeldOwn = provenanceOf(db, "runs", held) === "here";
   if (isOwn === isHeldOwn ? isSettledBy(row, held) : isOwn) replace(db, "runs", row);
   return false;
 }

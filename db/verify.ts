@@ -9,7 +9,7 @@ import type { Random } from "../abstraction/random.ts";
 import { randomInteger } from "../abstraction/random.ts";
 import { visible } from "../abstraction/text.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { idOfFacts, type Row, TABLE_NAMES, type Table, unknownIn } from "./facts.ts";
+import { idOfFacts, type Row, TABLE_NAMES, type Table } from "./facts.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read } from "./open.ts";
 import { type Filter, idsWhere, showTrial } from "./query.ts";
@@ -68,12 +68,7 @@ export function recordProblem(db: Database, id: string): string | undefined {
 
 function whatIsWrong(table: Table, row: Row, world: Referred): string | undefined {
   const id = idOfFacts(table, row);
-  if (id !== row["id"]) {
-    const [unknown] = unknownIn(table, row);
-    return unknown === undefined
-      ? `its facts make the id ${shortId(id)}: something changed it`
-      : `its id cannot be checked: it holds ${visible(unknown)}, which this automap does not know; verify it with the automap that wrote it`;
-  }
+  if (id !== row["id"]) return `its facts make the id ${shortId(id)}: something changed it`;
   const problem = problemOf(table, row);
   if (problem !== undefined || table !== "trials") return problem;
   try {

@@ -8,10 +8,9 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import { databaseWords } from "./default.ts";
 import { idOfFacts, type Row, type Table } from "./facts.ts";
-import { type Database, statement } from "./open.ts";
+import type { Database } from "./open.ts";
 import type { TrialRecord, WorkloadRecord } from "./record.ts";
 import { environmentOf, type Referred, trialOf, workloadOf } from "./rows.ts";
-import { NAMED_SINCE, SEALED_SINCE } from "./schema.ts";
 
 export function worldIn(db: Database): Referred {
   const remembered = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {
@@ -25,7 +24,7 @@ export function worldIn(db: Database): Referred {
   /** A name given to one record of a computation applies to all records of it in this file. */
   const named = (row: unknown, path: string): WorkloadRecord => {
     const workload = workloadOf(row, path);
-    if (workload.name !== undefined || db.version < NAMED_SINCE) return workload;
+    if (workload.name !== undefined) return workload;
     const sql = "SELECT * FROM workloads WHERE computation = ? AND name IS NOT NULL ORDER BY id LIMIT 1";
     const same = db.sqlite.prepare(sql).get(workload.computation);
     return same === undefined ? workload : { ...workload, name: workloadOf(same, path).name };
@@ -33,8 +32,7 @@ export function worldIn(db: Database): Referred {
   return {
     workload: remembered("workloads", named),
     environment: remembered("environments", environmentOf),
-    provenance: (row) => provenanceOf(db, "trials", row as Row),
-    provenanceOfRun: (row) => provenanceOfRun(db, row as Row),
+    provenance: (table, row) => provenanceOf(db, table, row as Row),
   };
 }
 
@@ -74,12 +72,4 @@ export function sealed(db: Database, table: SealedTable, row: Row): Row {
 export function provenanceOf(db: Database, table: SealedTable, row: Row): Provenance {
   const { seal } = row;
   return typeof seal === "string" && db.seals.made(sealedText(table, row), seal) ? "here" : "imported";
-}
-
-/** Whether a run was begun here: it is sealed, or it is older than the seals of runs and one of its trials is sealed. */
-export function provenanceOfRun(db: Database, row: Row): Provenance {
-  if ((row["seal"] ?? null) !== null || db.version < SEALED_SINCE) return provenanceOf(db, "runs", row);
-  const trials = statement(db, "SELECT * FROM trials WHERE run = ? AND seal IS NOT NULL").iterate(row["id"]);
-  for (const trial of trials) if (provenanceOf(db, "trials", trial as Row) === "here") return "here";
-  return "imported";
 }

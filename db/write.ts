@@ -14,7 +14,7 @@ import { trialRow } from "./parse.ts";
 import { impossibleTrial } from "./possible.ts";
 import type { Conditions, Environment, Finals, RunStatus, Workload } from "./record.ts";
 import { environmentRowOf, instructionOf, problemOf, runRowOf, trialRowOf, workloadRowOf } from "./rows.ts";
-import { provenanceOf, provenanceOfRun, type SealedTable, sealed } from "./world.ts";
+import { provenanceOf, type SealedTable, sealed } from "./world.ts";
 
 /** How far a clock may be set back between two searches, milliseconds; beyond that one of the two times is wrong. */
 const SET_BACK = 24 * 60 * 60 * 1000;
@@ -151,7 +151,7 @@ export function endRun(
     const row = sealed(db, "runs", { ...held, ...end });
     if (held["status"] === "running")
       statement(db, "UPDATE runs SET status = @status, ended = @ended, seal = @seal WHERE id = @id").run(row);
-    else if (provenanceOfRun(db, held) === "imported") replace(db, "runs", row);
+    else if (provenanceOf(db, "runs", held) === "imported") replace(db, "runs", row);
     else if (held["status"] !== status)
       throw new Error(`endRun: run ${run} is already ${String(held["status"])}, not ${status}`);
   });

@@ -130,7 +130,7 @@ test("a seed draws, mutates and crosses the same schedules of blocks and warps",
 test("records of every decision are found by the keys they were stored under", () => {
   const shop = workshop();
   const path = shop.path("frozen.db");
-  copyFileSync(join(import.meta.dirname, "fixtures/every-fact.sqlite"), path);
+  copyFileSync(join(import.meta.dirname, "fixtures/schema-1.sqlite"), path);
   const db = openDatabase(path);
   const trials = queryTrials(db);
   const held = db.sqlite.prepare("SELECT candidate FROM trials WHERE id = ?").pluck();

@@ -182,15 +182,7 @@ describe("finals", () => {
   });
 });
 
-describe("a record without finals and load", () => {
-  it("keeps the id it had before finals existed, and its line has no new field", () => {
-    recordTrial(db, newTrial(60));
-    const [line] = [...exportLines(db)].filter((l) => l.includes('"kind":"trial"'));
-    const fields = Object.keys(JSON.parse(line ?? "{}"));
-    expect(fields).not.toContain("place");
-    expect(fields).toContain("affinity");
-  });
-
+describe("a record without finals", () => {
   it("keeps the share of its processors that other programs took, where known", () => {
     const id = recordTrial(db, newTrial(60, { conditions: { threads: 1, cache: "warm", affinity: [1], load: 0.25 } }));
     expect(showTrial(db, id).conditions).toEqual({ threads: 1, cache: "warm", affinity: [1], load: 0.25 });

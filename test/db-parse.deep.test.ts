@@ -1,7 +1,7 @@
 /** @file The parser as the first line of defence: a hostile line or file becomes a valid record or is refused. */
 
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { GridCandidate, LaneCandidate, MappedCandidate, ThreadCandidate } from "../abstraction/candidate.ts";
+import type { GridCandidate, ThreadCandidate } from "../abstraction/candidate.ts";
 import { isVisible, visible } from "../abstraction/text.ts";
 import {
   beginRun,
@@ -20,6 +20,7 @@ import { INTRINSICS } from "../intrinsics/index.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
+import { LANES, MAPPED } from "./support/every-fact.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn, textsIn } from "./support/forge.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -33,31 +34,6 @@ afterEach(() => {
   db.close();
   shop.remove();
 });
-
-const MAPPED: MappedCandidate = {
-  intrinsic: "avx512.vpdpbusd",
-  matching: { n: ["k"], k: ["c"] },
-  operands: { a: "in", b: "w", c: "out" },
-  schedule: { order: ["p", "q", "k/8"], block: { q: 12 }, placement: { a: "padded", b: "tiled" }, threads: 1 },
-};
-
-const LANES: LaneCandidate = {
-  kind: "lanes",
-  intrinsic: "avx512.fma.f32",
-  schedule: {
-    dataflow: "SBM",
-    lanes: 16,
-    rows: 2,
-    vectors: 2,
-    rolled: ["k"],
-    weights: "registers",
-    streaming: false,
-    prefetchBytes: 0,
-    borders: "peeled",
-    strip: 0,
-    threads: 1,
-  },
-};
 
 const GRID: GridCandidate = {
   kind: "grid",

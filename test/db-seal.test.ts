@@ -1,7 +1,7 @@
 /** @file Seals tell own measurements from imported ones, in files that anybody may have written. */
 
 import { createHmac } from "node:crypto";
-import { copyFileSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { sealsOf } from "../abstraction/seal.ts";
@@ -20,7 +20,6 @@ import {
   showTrial,
   verifyDatabase,
 } from "../db/index.ts";
-import { MIGRATIONS } from "../db/schema.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, tamper, toldIn, trial, workshop } from "./support/database.ts";
 import { forgedLines, recordsIn } from "./support/forge.ts";
 
@@ -154,16 +153,6 @@ describe("the provenance of a trial", () => {
     expect(provenances(keyless)).toEqual(["imported"]);
     keyless.close();
   });
-
-  it("is imported in a file of a schema that had no seals", () => {
-    // A reader leaves shared memory beside the file: not in the repository.
-    copyFileSync(`${import.meta.dirname}/fixtures/schema-2.sqlite`, shop.path("old.db"));
-    const old = openDatabase(shop.path("old.db"), { readonly: true });
-    expect(new Set(provenances(old))).toEqual(new Set(["imported"]));
-    expect(best(old)).toEqual([]);
-    expect(best(old, {}, { imported: true }).length).toBeGreaterThan(0);
-    old.close();
-  });
 });
 
 describe("the best", () => {
@@ -290,31 +279,6 @@ describe("a file that somebody else wrote", () => {
     expect(queryTrials(db)).toEqual([]);
   });
 
-  it("that claims a newer schema is refused when one of its tables is a view", () => {
-    const path = written(
-      "newer.db",
-      "DROP TABLE calibrations",
-      `CREATE VIEW calibrations AS ${ENDLESS} SELECT * FROM n`,
-      "PRAGMA user_version = 99",
-    );
-    expect(() => openDatabase(path)).toThrow(/its calibrations is not what automap makes of a schema 99/);
-  });
-
-  it("that claims a newer schema is refused when one of its tables computes a column", () => {
-    for (const computed of ["printf('%.*c', 2000000000, 'x')", "hex(zeroblob(400000000))"]) {
-      const path = written("newer.db", "PRAGMA user_version = 99");
-      const raw = loosely(path);
-      raw.pragma("writable_schema = ON");
-      raw
-        .prepare(`UPDATE sqlite_schema SET sql = replace(sql, '"trials" (', ?) WHERE name = 'trials'`)
-        .run(`"trials" (huge TEXT AS (${computed}) VIRTUAL,`);
-      raw.close();
-      for (const readonly of [true, false])
-        expect(() => openDatabase(path, { readonly })).toThrow(/its trials is not what automap makes of a schema 99/);
-      rmSync(path);
-    }
-  });
-
   it("has the trigger that it lost again, when its owner puts it back as the message says", () => {
     const path = written("lost.db", "DROP TRIGGER trials_unchanged");
     const hint = toldIn(shop, () => openDatabase(path))
@@ -397,17 +361,6 @@ describe("a file that somebody else wrote", () => {
     const direct = openDatabase(path, { readonly: true });
     expect(() => queryTrials(direct)).toThrow(/candidate: holds more than its fields, or is not canonical JSON/);
     direct.close();
-  });
-
-  it("is migrated only when its schema is one that the migrations make", () => {
-    const path = shop.path("old.db");
-    const raw = new Sqlite(path);
-    raw.exec(MIGRATIONS[0]?.sql ?? "");
-    raw.exec("DROP VIEW best; CREATE TRIGGER evil AFTER INSERT ON runs BEGIN DELETE FROM pruning; END");
-    raw.pragma("user_version = 1");
-    raw.pragma(`application_id = ${0x616d6170}`);
-    raw.close();
-    expect(() => openDatabase(path)).toThrow(/its evil of runs is not what automap makes of a schema 1/);
   });
 });
 

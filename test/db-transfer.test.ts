@@ -155,7 +155,7 @@ describe("an import", () => {
       ["[1]", /^it is not a JSON object$/],
       ['{"kind":"spell"}', /^its kind is "spell", not one of environment, workload, run, trial, calibration$/],
       [changed(ok, (d) => Object.assign(d, { median: 1e-9 })), /^its facts make the id \w{12}, it claims "\w{32}"$/],
-      [changed(ok, ({ at: _, ...rest }) => rest), /^its field at is missing$/],
+      [changed(ok, ({ at: _, ...rest }) => rest), /^its field at: Invalid input: expected number, received null$/],
       [changed(ok, (d) => Object.assign(d, { speed: 1 })), /^a trial has no field "speed"$/],
       [
         changed(ok, (d) => Object.assign(d, { samples: ["fast"] })),

@@ -1,8 +1,7 @@
-/** @file When a record is trusted: differing environments, changed declarations, files of every released schema. */
+/** @file When a record is trusted: differing environments, changed declarations. */
 
-import { copyFileSync, readdirSync, readFileSync } from "node:fs";
+import { copyFileSync } from "node:fs";
 import { join } from "node:path";
-import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { declarationHash } from "../db/identity.ts";
@@ -20,13 +19,10 @@ import {
   queryTrials,
   recordTrial,
   showTrial,
-  verifyDatabase,
   type World,
 } from "../db/index.ts";
-import { openDatabase as openAt } from "../db/open.ts";
-import { MIGRATIONS, SCHEMA_VERSION } from "../db/schema.ts";
 import { INTRINSICS, intrinsicNamed } from "../intrinsics/index.ts";
-import { MACHINE, measured, newTrial, toldIn, trial, VNNI, workshop } from "./support/database.ts";
+import { MACHINE, measured, newTrial, trial, VNNI, workshop } from "./support/database.ts";
 
 let shop: ReturnType<typeof workshop>;
 let db: Database;
@@ -119,15 +115,15 @@ describe("a declaration's hash", () => {
     return { ...VNNI, declaration: { ...VNNI.declaration, ...changes } };
   };
 
-  it.each(MIGRATIONS.map((m) => m.version))("equals the hash that a file of schema %i holds", (version) => {
+  it("equals the hash that a file of schema 1 holds", () => {
     const path = shop.path("frozen.db");
-    copyFileSync(join(import.meta.dirname, `fixtures/schema-${version}.sqlite`), path);
+    copyFileSync(join(import.meta.dirname, "fixtures/schema-1.sqlite"), path);
     const reader = openDatabase(path, { readonly: true });
     const differing = queryTrials(reader)
       .filter((t) => t.intrinsic === VNNI?.name)
       .map((t) => differencesOf(t, { environment: t.environment, intrinsics: INTRINSICS }));
     reader.close();
-    expect(differing).toEqual([[], [], []]);
+    expect(differing).toEqual([[], [], [], []]);
   });
 
   it("ignores fields it does not know, so that a new one makes no record stale", () => {
@@ -166,119 +162,5 @@ describe("the fastest of many trials", () => {
       for (const limit of [1, 7, 20, 500])
         expect(queryTrials(db, { ...filter, limit }).map((t) => t.id)).toEqual(all.slice(0, limit));
     }
-  });
-});
-
-describe("a file of schema 8 that a user added to", () => {
-  const frozen = join(import.meta.dirname, "fixtures/schema-8.sqlite");
-  const added = (sql: string): string => {
-    const path = shop.path("mine.db");
-    copyFileSync(frozen, path);
-    const file = new Sqlite(path);
-    file.exec(sql);
-    file.close();
-    return path;
-  };
-
-  it.each([
-    [
-      "CREATE TABLE searches (text)",
-      'a table "searches"',
-      "rename it: sqlite3 .* 'ALTER TABLE searches RENAME TO my_searches'",
-    ],
-    [
-      "CREATE TABLE Failures (text)",
-      'a table "Failures"',
-      "rename it: sqlite3 .* 'ALTER TABLE Failures RENAME TO my_Failures'",
-    ],
-    [
-      "CREATE INDEX instructions ON trials (at)",
-      'an index "instructions"',
-      "make it again under another name: sqlite3 .* 'DROP INDEX instructions'",
-    ],
-  ])("%s: is not migrated, and says how to make room", (sql, what, remedy) => {
-    const path = added(sql);
-    expect(toldIn(shop, () => openDatabase(path))).toMatch(
-      new RegExp(`holds ${what} that automap did not make, and schema ${SCHEMA_VERSION} needs its name\n  ${remedy}`),
-    );
-    expect(readdirSync(shop.path(".")).filter((name) => name.includes("backup"))).toEqual([]);
-    // A reader needs no migration.
-    const reader = openDatabase(path, { readonly: true });
-    expect([reader.version, queryTrials(reader).length]).toEqual([8, 4]);
-    reader.close();
-  });
-
-  it("is migrated once it has made room, and keeps what the user added", () => {
-    const path = added("CREATE TABLE searches (text); INSERT INTO searches VALUES ('mine')");
-    const file = new Sqlite(path);
-    file.exec("ALTER TABLE searches RENAME TO my_searches");
-    file.close();
-    const db = openDatabase(path);
-    expect(db.sqlite.prepare("SELECT text FROM my_searches").pluck().all()).toEqual(["mine"]);
-    expect(db.sqlite.prepare("SELECT count(*) FROM searches").pluck().get()).toBe(1);
-    db.close();
-  });
-
-  it("has its view of that name replaced, and the backup keeps it", () => {
-    const path = added("CREATE VIEW searches AS SELECT 'mine' AS text");
-    openDatabase(path).close();
-    const backup = new Sqlite(shop.path("mine.v8-backup.db"), { readonly: true });
-    expect(backup.prepare("SELECT text FROM searches").pluck().all()).toEqual(["mine"]);
-    backup.close();
-  });
-});
-
-describe("a file of schema", () => {
-  it.each(MIGRATIONS.map((m) => m.version))(
-    "%i, as released, opens, migrates after a backup, and keeps its records",
-    (version) => {
-      const frozen = join(import.meta.dirname, `fixtures/schema-${version}.sqlite`);
-      const path = shop.path("frozen.db");
-      copyFileSync(frozen, path);
-      // 1. A reader takes it as it is.
-      const reader = openDatabase(path, { readonly: true });
-      const trials = queryTrials(reader);
-      expect(reader.sqlite.pragma("user_version", { simple: true })).toBe(version);
-      reader.close();
-      expect(readFileSync(path).equals(readFileSync(frozen))).toBe(true);
-
-      // 2. A writer brings it forward.
-      const writer = openDatabase(path);
-      expect(writer.sqlite.pragma("user_version", { simple: true })).toBe(SCHEMA_VERSION);
-      expect(queryTrials(writer)).toEqual(trials);
-      expect(trials.map((t) => [t.workload.operator, t.measurement.status, t.at])).toEqual([
-        ["matmul", "ok", 1_763_700_004_000],
-        ["conv2d", "ok", 1_763_700_002_000],
-        ["conv2d", "ok", 1_763_700_001_000],
-        ["conv2d", "crashed", 1_763_700_003_000],
-      ]);
-      expect(verifyDatabase(writer)).toEqual({
-        checked: { environments: 2, workloads: 2, runs: 1, trials: 4, calibrations: 1 },
-        problems: [],
-      });
-      recordTrial(writer, newTrial(60));
-      if (version < SCHEMA_VERSION) {
-        expect(writer.notice).toContain(`was brought from schema ${version} to ${SCHEMA_VERSION}`);
-        const backup = openDatabase(shop.path(`frozen.v${version}-backup.db`), { readonly: true });
-        expect(queryTrials(backup)).toEqual(trials);
-        backup.close();
-      }
-      // 3. It has become what a new file is.
-      const schema = (of: Database): unknown =>
-        of.sqlite.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name").all();
-      expect(schema(writer)).toEqual(schema(db));
-      writer.close();
-    },
-  );
-
-  it("newer than this automap is read, and refuses writes with the advice to upgrade", () => {
-    recordTrial(db, newTrial(60));
-    const next = { version: SCHEMA_VERSION + 1, summary: "more", sql: "CREATE TABLE more (text TEXT) STRICT" };
-    openAt(shop.path("automap.db"), {}, [...MIGRATIONS, next]).close();
-    const older = openDatabase(shop.path("automap.db"));
-    expect(older.notice).toMatch(/was written by a newer automap .* it is open for reading only/);
-    expect(queryTrials(older)).toHaveLength(1);
-    expect(() => recordTrial(older, newTrial(61))).toThrow(/newer automap/);
-    older.close();
   });
 });

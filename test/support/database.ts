@@ -61,7 +61,7 @@ export function candidate(block = 1, intrinsic = VNNI?.name ?? "", threads = 1):
 }
 
 /** A measurement whose median is `microseconds`. */
-export function measured(microseconds: number): Measurement {
+export function measured(microseconds: number): Extract<Measurement, { status: "ok" }> {
   const median = microseconds * 1e-6;
   return {
     status: "ok",
