@@ -5,8 +5,9 @@
  *     code`for (long ${k} = 0; ${k} < ${extent}; ${k}++) {`          k: Name, extent: number
  *     comment(["measured on EPYC *\/ int x;"])                       / * measured on EPYC * / int x; * /
  *     code`const char* cpu = ${stringLiteral(cpu)};`                 const char* cpu = "EPYC \"Milan\"\n";
+ *     code`y = @least<${type}>(${x}, 0);`                            y = least<float>(x, 0);       and askedIn: least
  *
- * Names are spelled when the text is finished (spelling.ts), so that no two words of a program clash.
+ * A word after `@` is a function that the program needs besides. Names are spelled when the text is finished (spelling.ts), so that no two words of a program clash.
  */
 
 import { UsageError } from "./error.ts";
@@ -49,7 +50,16 @@ export class Name {
 export const tensorName = (name: string): Name => new Name("tensor", name);
 export const axisName = (name: string): Name => new Name("axis", name);
 
-type Piece = string | Name | Code;
+/** A function that a text calls and that the program must define. */
+class Asked {
+  readonly word: string;
+
+  constructor(word: string) {
+    this.word = word;
+  }
+}
+
+type Piece = string | Name | Asked | Code;
 
 /** Private to this file, so that no other file can create a {@link Code}. */
 const MADE_HERE = Symbol("made by source-text.ts");
@@ -83,17 +93,32 @@ const WORD = /^[\w+*/%<>=!&|^~.:, -]*$/;
 const COMMENT_MARK = /\/[/*]|\*\//;
 
 /**
- * Fills the holes of a template with code, names, finite numbers, and words of a closed set.
+ * Fills the holes of a template with code, names, finite numbers, and words of a closed set. A word after `@` may hold words and numbers itself:
+ * `@to_${dtype}(x)`.
  * @throws Error for a number that is not finite, and for a value of another type
  */
 export function code<const H extends readonly Hole[]>(texts: TemplateStringsArray, ...holes: H & Holes<H>): Code {
   const pieces: Piece[] = [];
+  let own = "";
+  const end = (): void => {
+    for (const [i, part] of own.split(ASKED).entries()) add(i % 2 === 0 ? part : new Asked(part), pieces);
+    own = "";
+  };
   for (const [i, text] of texts.entries()) {
-    add(text, pieces);
-    if (i < holes.length) add(pieceOf(holes[i]), pieces);
+    own += text;
+    const piece = i < holes.length ? pieceOf(holes[i]) : "";
+    if (typeof piece === "string") own += piece;
+    else {
+      end();
+      add(piece, pieces);
+    }
   }
+  end();
   return new Code(MADE_HERE, pieces);
 }
+
+/** Splitting a text by this gives a word that it asks for as every other piece. */
+const ASKED = /@(\w+)/;
 
 /** Parts of at most this many pieces are copied in. Longer ones are kept as they are, because a line is walked several times before it is text. */
 const FEW = 64;
@@ -148,8 +173,7 @@ export function indented(parts: readonly Code[]): Code[] {
 
 /** `(a * b)` without its outer parentheses. */
 export function bare(text: Code): Code {
-  const flat: (string | Name)[] = [];
-  visit(text, (piece) => flat.push(piece));
+  const flat = flatPieces(text);
   const whole = skeleton(text);
   if (!whole.startsWith("(") || !whole.endsWith(")")) return text;
   let depth = 0;
@@ -158,12 +182,15 @@ export function bare(text: Code): Code {
     if (depth === 0) return text;
   }
   const cut = flat.map((piece, i) => {
-    if (piece instanceof Name) return piece;
+    if (typeof piece !== "string") return piece;
     const end = i === flat.length - 1 ? piece.slice(0, -1) : piece;
     return i === 0 ? end.slice(1) : end;
   });
   return new Code(MADE_HERE, cut);
 }
+
+const flatPieces = (text: Code): Exclude<Piece, Code>[] =>
+  text.pieces.flatMap((piece) => (piece instanceof Code ? flatPieces(piece) : [piece]));
 
 /** Marks functions and declarations whose words are in scopes of their own, so that names need not avoid them. */
 export function apart(text: Code): Code {
@@ -212,7 +239,12 @@ export function visit(text: Code, see: (piece: string | Name, apart: boolean) =>
   const within = isApart || text.apart;
   for (const piece of text.pieces)
     if (piece instanceof Code) visit(piece, see, within);
-    else see(piece, within);
+    else see(piece instanceof Asked ? piece.word : piece, within);
+}
+
+/** The functions that texts call and that the program must define. */
+export function askedIn(texts: readonly Code[]): ReadonlySet<string> {
+  return new Set(texts.flatMap(flatPieces).flatMap((piece) => (piece instanceof Asked ? [piece.word] : [])));
 }
 
 /** The text with a mark in place of every name, to search for our own words. */

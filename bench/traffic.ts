@@ -119,9 +119,9 @@ function withoutArithmetic(nest: LoopNest, kept: Access): LoopNest {
 /** Lanes whose loads the compiler may neither drop, nor merge, nor take for known. */
 class TrafficLanes extends X86Lanes {
   protected override load(place: LanePlace, context: LaneContext): Code {
-    return code`kept(${super.load(place, context)})`;
+    return code`@kept(${super.load(place, context)})`;
   }
 }
 
 const KEPT = code`template <class T> static inline T kept(T v) { asm volatile("" : "+v"(v)); return v; }`;
-const KEEPING: X86Vectors = { ...AVX512, helpers: (text) => [KEPT, ...AVX512.helpers(text)] };
+const KEEPING: X86Vectors = { ...AVX512, helpers: { kept: KEPT, ...AVX512.helpers } };

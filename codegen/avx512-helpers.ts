@@ -2,53 +2,36 @@
  * @file C++ helper functions on AVX-512 registers, included in a generated source that calls them: operations without a
  * single instruction.
  *
- *     vectorHelpersFor(code`Z0 = most_lanes(Z0, X0);`)      the text of `most_lanes`, and nothing else
+ *     calledIn([code`Z0 = @most_lanes(Z0, X0);`], AVX512_HELPERS)      the text of `most_lanes`, and nothing else
  *
  * On every lane, each helper gives the result of the scalar function in cpp-helpers.ts, including NaN, ties and the
  * ends of a range.
  */
 
-import { type Code, code } from "../abstraction/source-text.ts";
-import { calledIn, type Helper } from "./cpp-helpers.ts";
+import { code } from "../abstraction/source-text.ts";
+import type { Helpers } from "./cpp-helpers.ts";
 
 /** Helpers of any registers: prefetching, and masks with one bit per lane that depend on loop counters. */
-export const sharedHelpers: readonly Helper[] = [
-  {
-    name: "prefetch_from",
-    text: code`/* The address is a number, since no pointer may leave its tensor by more than one element. */
+export const sharedHelpers: Helpers = {
+  prefetch_from: code`/* The address is a number, since no pointer may leave its tensor by more than one element. */
 template <class T> static inline void prefetch_from(const T* tensor, long at) {
   _mm_prefetch((const char*)((uintptr_t)tensor + sizeof(T) * at), _MM_HINT_T0);
 }`,
-  },
-  {
-    name: "prefetch_distant",
-    text: code`/* Into the second-level cache. */
+  prefetch_distant: code`/* Into the second-level cache. */
 template <class T> static inline void prefetch_distant(const T* tensor, long at) {
   _mm_prefetch((const char*)((uintptr_t)tensor + sizeof(T) * at), _MM_HINT_T1);
 }`,
-  },
-  {
-    name: "lanes_below",
-    text: code`/* A mask of the first n lanes. */
+  lanes_below: code`/* A mask of the first n lanes. */
 static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }`,
-  },
-  {
-    name: "only_lane",
-    text: code`static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }`,
-  },
-];
+  only_lane: code`static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }`,
+};
 
-/** In an order in which each helper calls only earlier ones. */
-const HELPERS: readonly Helper[] = [
+/** Their names differ from those in the preludes of instructions. */
+export const AVX512_HELPERS: Helpers = {
   ...sharedHelpers,
-  {
-    name: "row_below",
-    text: code`/* A mask of the first n elements. */
+  row_below: code`/* A mask of the first n elements. */
 static inline unsigned long long row_below(long n) { return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1; }`,
-  },
-  {
-    name: "turn_registers",
-    text: code`/* Word r of row n becomes word n of row r. */
+  turn_registers: code`/* Word r of row n becomes word n of row r. */
 static inline void turn_registers(__m512i r[16]) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
@@ -70,54 +53,42 @@ static inline void turn_registers(__m512i r[16]) {
     r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
   }
 }`,
-  },
-  {
-    name: "turn_words",
-    text: code`/* 16 rows of 16 words, \`pitch\` bytes apart, become 16 adjacent rows. The mask counts elements of B bytes. */
+  turn_words: code`/* 16 rows of 16 words, \`pitch\` bytes apart, become 16 adjacent rows. The mask counts elements of B bytes. */
 template <int B> static inline void turn_words(void* to, const void* from, long pitch, unsigned long long mask) {
   __m512i r[16];
   for (int i = 0; i < 16; i++) {
     const void* const row = (const char*)from + i * pitch;
     r[i] = B == 1 ? _mm512_maskz_loadu_epi8(mask, row) : _mm512_maskz_loadu_epi16((__mmask32)mask, row);
   }
-  turn_registers(r);
+  @turn_registers(r);
   for (int i = 0; i < 16; i++) _mm512_storeu_si512((char*)to + 64 * i, r[i]);
 }`,
-  },
-  {
-    name: "turn_rows",
-    // One copy for all calls: to compile each takes 0.03 s of 0.19 for a kernel of conv2d u8s8 (g++ 12, 2026-11-23).
-    text: code`/* \`rows\` rows of \`words\` words become \`words\` rows of \`rows\` words; pitches in bytes. */
+  // One copy for all calls: to compile each takes 0.03 s of 0.19 for a kernel of conv2d u8s8 (g++ 12, 2026-11-23).
+  turn_rows: code`/* \`rows\` rows of \`words\` words become \`words\` rows of \`rows\` words; pitches in bytes. */
 static __attribute__((noinline)) void turn_rows(void* to, long to_pitch, const void* from, long pitch, long rows, long words) {
   for (long n = 0; n < rows; n += 16)
     for (long k = 0; k < words; k += 16) {
-      const __mmask16 read = lanes_below(words - k), written = lanes_below(rows - n);
+      const __mmask16 read = @lanes_below(words - k), written = @lanes_below(rows - n);
       __m512i r[16];
       for (int i = 0; i < 16; i++)
         r[i] = _mm512_maskz_loadu_epi32(n + i < rows ? read : 0, (const char*)from + (n + i) * pitch + 4 * k);
-      turn_registers(r);
+      @turn_registers(r);
       for (int i = 0; i < 16 && k + i < words; i++)
         _mm512_mask_storeu_epi32((char*)to + (k + i) * to_pitch + 4 * n, written, r[i]);
     }
 }`,
-  },
-  {
-    name: "turn_columns",
-    text: code`/* Words of 16 rows become rows of 16 words; pitches in bytes. Rows without a mask bit are not read, and their words are zero. */
+  turn_columns: code`/* Words of 16 rows become rows of 16 words; pitches in bytes. Rows without a mask bit are not read, and their words are zero. */
 static inline void turn_columns(void* to, long to_pitch, const void* from, long pitch, unsigned long long rows, long words) {
   for (long k = 0; k < words; k += 16) {
-    const __mmask16 read = lanes_below(words - k);
+    const __mmask16 read = @lanes_below(words - k);
     __m512i r[16];
     for (int i = 0; i < 16; i++)
       r[i] = _mm512_maskz_loadu_epi32(rows >> i & 1 ? read : 0, (const char*)from + i * pitch + 4 * k);
-    turn_registers(r);
+    @turn_registers(r);
     for (int i = 0; i < 16 && k + i < words; i++) _mm512_storeu_si512((char*)to + (k + i) * to_pitch, r[i]);
   }
 }`,
-  },
-  {
-    name: "lanes_from",
-    text: code`/* The lanes of low:high that start at lane N. */
+  lanes_from: code`/* The lanes of low:high that start at lane N. */
 template <int N> static inline __m512 lanes_from(__m512 low, __m512 high) {
   return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(high), _mm512_castps_si512(low), N));
 }
@@ -125,16 +96,10 @@ template <int N> static inline __m512d lanes_from(__m512d low, __m512d high) {
   return _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(high), _mm512_castpd_si512(low), N));
 }
 template <int N> static inline __m512i lanes_from(__m512i low, __m512i high) { return _mm512_alignr_epi32(high, low, N); }`,
-  },
-  {
-    name: "lane_of",
-    text: code`static inline float lane_of(__m512 v, long n) { alignas(64) float lanes[16]; _mm512_store_ps(lanes, v); return lanes[n]; }
+  lane_of: code`static inline float lane_of(__m512 v, long n) { alignas(64) float lanes[16]; _mm512_store_ps(lanes, v); return lanes[n]; }
 static inline double lane_of(__m512d v, long n) { alignas(64) double lanes[8]; _mm512_store_pd(lanes, v); return lanes[n]; }
 static inline int32_t lane_of(__m512i v, long n) { alignas(64) int32_t lanes[16]; _mm512_store_si512(lanes, v); return lanes[n]; }`,
-  },
-  {
-    name: "even_lanes",
-    text: code`/* Every second element; reads nothing beyond the last one. */
+  even_lanes: code`/* Every second element; reads nothing beyond the last one. */
 static inline __m512 even_lanes(const float* p) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   return _mm512_permutex2var_ps(_mm512_loadu_ps(p), even, _mm512_maskz_loadu_ps(0x7fff, p + 16));
@@ -147,80 +112,53 @@ static inline __m512i even_lanes(const int32_t* p) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   return _mm512_permutex2var_epi32(_mm512_loadu_si512(p), even, _mm512_maskz_loadu_epi32(0x7fff, p + 16));
 }`,
-  },
-  {
-    name: "most_lanes",
-    text: code`static inline __m512 most_lanes(__m512 a, __m512 b) { /* NaN wins */
+  most_lanes: code`static inline __m512 most_lanes(__m512 a, __m512 b) { /* NaN wins */
   return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
 }
 static inline __m512d most_lanes(__m512d a, __m512d b) {
   return _mm512_mask_mov_pd(_mm512_max_pd(a, b), _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q), a);
 }
 static inline __m512i most_lanes(__m512i a, __m512i b) { return _mm512_max_epi32(a, b); }`,
-  },
-  {
-    name: "least_lanes",
-    text: code`static inline __m512 least_lanes(__m512 a, __m512 b) { /* NaN wins */
+  least_lanes: code`static inline __m512 least_lanes(__m512 a, __m512 b) { /* NaN wins */
   return _mm512_mask_mov_ps(_mm512_min_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
 }
 static inline __m512d least_lanes(__m512d a, __m512d b) {
   return _mm512_mask_mov_pd(_mm512_min_pd(a, b), _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q), a);
 }
 static inline __m512i least_lanes(__m512i a, __m512i b) { return _mm512_min_epi32(a, b); }`,
-  },
-  {
-    name: "byte_dots",
-    text: code`/* c + a*b over four bytes per lane, unsigned by signed. In assembly, because g++ 12 copies accumulators of the intrinsic to the stack. */
+  byte_dots: code`/* c + a*b over four bytes per lane, unsigned by signed. In assembly, because g++ 12 copies accumulators of the intrinsic to the stack. */
 static inline __m512i byte_dots(__m512i c, __m512i a, __m512i b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
   return c;
 }`,
-  },
-  {
-    name: "word_dots",
-    text: code`/* c + a*b over two words per lane. */
+  word_dots: code`/* c + a*b over two words per lane. */
 static inline __m512i word_dots(__m512i c, __m512i a, __m512i b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
   return c;
 }`,
-  },
-  {
-    name: "byte_windows",
-    text: code`/* Lane l gets the four bytes that start at byte l; N bytes are read. */
+  byte_windows: code`/* Lane l gets the four bytes that start at byte l; N bytes are read. */
 template <int N> static inline __m512i byte_windows(const void* p) {
   const __m512i bytes = _mm512_castsi256_si512(_mm256_maskz_loadu_epi8((1u << N) - 1, p));
   const __m512i blocks = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4), bytes);
   return _mm512_shuffle_epi8(blocks, _mm512_broadcast_i32x4(_mm_setr_epi32(0x03020100, 0x04030201, 0x05040302, 0x06050403)));
 }`,
-  },
-  {
-    name: "word_windows",
-    text: code`/* Lane l gets the two words that start at word l; N words are read. */
+  word_windows: code`/* Lane l gets the two words that start at word l; N words are read. */
 template <int N> static inline __m512i word_windows(const void* p) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x10001)), _mm512_set1_epi32(0x10000));
   return _mm512_permutexvar_epi16(order, _mm512_maskz_loadu_epi16((1u << N) - 1, p));
 }`,
-  },
-  {
-    name: "word_of",
-    text: code`/* B bytes, followed by zeros. */
+  word_of: code`/* B bytes, followed by zeros. */
 template <int B> static inline int word_of(const void* p) {
   int word = 0;
   __builtin_memcpy(&word, p, B);
   return word;
 }`,
-  },
-  {
-    name: "stream_lanes",
-    text: code`/* Bypasses the caches where the address is aligned. */
+  stream_lanes: code`/* Bypasses the caches where the address is aligned. */
 static inline void stream_lanes(float* p, __m512 v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_ps(p, v); else _mm512_storeu_ps(p, v); }
 static inline void stream_lanes(double* p, __m512d v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_pd(p, v); else _mm512_storeu_pd(p, v); }
 static inline void stream_lanes(int32_t* p, __m512i v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_si512((__m512i*)p, v); else _mm512_storeu_si512(p, v); }`,
-  },
-  {
-    name: "bf16_bits",
-    text: code`/* To nearest, ties to even. */
+  bf16_bits: code`/* To nearest, ties to even. */
 static inline __m256i bf16_bits(__m512 x) {
 #ifdef __AVX512BF16__
   if (__builtin_expect(_mm512_fpclass_ps_mask(x, 0x20) == 0, 1)) return (__m256i)_mm512_cvtneps_pbh(x); /* it takes denormals for zeros */
@@ -231,40 +169,19 @@ static inline __m256i bf16_bits(__m512 x) {
   sum = _mm512_mask_or_epi32(sum, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
 }`,
-  },
-  {
-    name: "bf16_lanes",
-    text: code`static inline __m512 bf16_lanes(__m256i bits) {
+  bf16_lanes: code`static inline __m512 bf16_lanes(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }`,
-  },
-  {
-    name: "number_lanes",
-    text: code`static inline __m512 number_lanes(__m512 x) { /* 0 for NaN */
+  number_lanes: code`static inline __m512 number_lanes(__m512 x) { /* 0 for NaN */
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
 }`,
-  },
-  {
-    name: "saturated_lanes",
-    text: code`static inline __m512i saturated_lanes(__m512 x) { /* to 32 bits; NaN becomes 0 */
+  saturated_lanes: code`static inline __m512i saturated_lanes(__m512 x) { /* to 32 bits; NaN becomes 0 */
   const __m512i near = _mm512_maskz_cvttps_epi32(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
   return _mm512_mask_mov_epi32(near, _mm512_cmp_ps_mask(x, _mm512_set1_ps(2147483648.0f), _CMP_GE_OQ), _mm512_set1_epi32(0x7fffffff));
 }`,
-  },
-  {
-    name: "wrapped_lanes",
-    text: code`static inline __m512i wrapped_lanes(__m512 x) { /* the low 32 bits of 64 */
+  wrapped_lanes: code`static inline __m512i wrapped_lanes(__m512 x) { /* the low 32 bits of 64 */
   const __m256i low = _mm512_cvtepi64_epi32(_mm512_cvttps_epi64(_mm512_castps512_ps256(x)));
   const __m256i high = _mm512_cvtepi64_epi32(_mm512_cvttps_epi64(_mm512_extractf32x8_ps(x, 1)));
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }`,
-  },
-];
-
-/**
- * The helpers that a text calls, directly or through other helpers. Their names differ from those in the preludes of
- * instructions.
- */
-export function vectorHelpersFor(text: Code | readonly Code[]): Code[] {
-  return calledIn(text, HELPERS);
-}
+};

@@ -33,7 +33,7 @@ export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: nu
 
 /** `lane op bound` */
 function lanesWhere(c: CExpressions, op: CompareOp, bound: Expr, { extents }: LaneContext): Code {
-  const below = (e: Expr): Code => code`lanes_below(${c.index(tidy(e), extents)})`;
+  const below = (e: Expr): Code => code`@lanes_below(${c.index(tidy(e), extents)})`;
   const next = binary("+", bound, number(1));
   switch (op) {
     case "<":
@@ -45,9 +45,9 @@ function lanesWhere(c: CExpressions, op: CompareOp, bound: Expr, { extents }: La
     case ">":
       return code`~${below(next)}`;
     case "==":
-      return code`only_lane(${c.index(tidy(bound), extents)})`;
+      return code`@only_lane(${c.index(tidy(bound), extents)})`;
     case "!=":
-      return code`~only_lane(${c.index(tidy(bound), extents)})`;
+      return code`~@only_lane(${c.index(tidy(bound), extents)})`;
     default:
       return op satisfies never;
   }

@@ -78,7 +78,7 @@ export class CExpressions {
       case "access":
         return code`${this.element(e, "s32", extents)}`;
       case "border":
-        return code`${`${e.how}_index` as const}(${this.index(e.index, extents)}, ${extentOfBorder(e)})`;
+        return code`@${e.how}_index(${this.index(e.index, extents)}, ${extentOfBorder(e)})`;
       case "binary": {
         const left = this.index(e.left, extents);
         const right = this.index(e.right, extents);
@@ -87,7 +87,7 @@ export class CExpressions {
           return code`${left} ${e.op} ${e.right.kind === "binary" ? code`(${right})` : right}`;
         if (e.op === "*" || boundsOf(e.left, extents)[0] >= 0)
           return code`${inParentheses(left, e.left)} ${e.op} ${inParentheses(right, e.right)}`;
-        return code`${e.op === "/" ? "floor_div" : "floor_mod"}(${left}, ${right})`;
+        return code`@${e.op === "/" ? "floor_div" : "floor_mod"}(${left}, ${right})`;
       }
       default:
         throw new Error(`internal: "${e.kind}" cannot stand in an index`);
@@ -207,7 +207,7 @@ export class CExpressions {
   private number(e: Expr, dtype: DType, extents: Extents): Code {
     const own = typeOf(e, this.dtypes) ?? dtype;
     const text = this.value(e, own, extents);
-    return own === "bf16" || own === "f16" ? code`from_${own}(${text})` : code`(${text})`;
+    return own === "bf16" || own === "f16" ? code`@from_${own}(${text})` : code`(${text})`;
   }
 
   private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): Code {
@@ -225,16 +225,16 @@ export class CExpressions {
 
   /** Converts a computed number back to its type. */
   private computed(text: Code, dtype: DType): Code {
-    return ROUNDED.has(dtype) ? code`to_${dtype}(${text})` : code`(${C_TYPES[dtype]})(${text})`;
+    return ROUNDED.has(dtype) ? code`@to_${dtype}(${text})` : code`(${C_TYPES[dtype]})(${text})`;
   }
 
   private convert(text: Code, from: DType, to: DType, saturate: boolean): Code {
     if (from === to) return text;
-    const plain = from === "bf16" || from === "f16" ? code`from_${from}(${text})` : text;
+    const plain = from === "bf16" || from === "f16" ? code`@from_${from}(${text})` : text;
     if (ROUNDED.has(to)) {
       // Through float, rounded to odd, because float does not hold every double or 32-bit integer.
       const wide = from === "f64" || (isInteger(from) && bytesOf(from) === 4);
-      return wide ? code`to_${to}(to_odd(${plain}))` : code`to_${to}((float)(${plain}))`;
+      return wide ? code`@to_${to}(@to_odd(${plain}))` : code`@to_${to}((float)(${plain}))`;
     }
     if (!isInteger(to)) return code`(${C_TYPES[to]})(${plain})`;
     if (saturate) return this.saturated(text, from, to, to);
@@ -249,7 +249,7 @@ export class CExpressions {
       const between = from === "u32" || to === "u32" ? "int64_t" : "int32_t";
       return code`(${C_TYPES[held]})${this.called("clamp", [between], [text, code`${min}`, code`${max}`])}`;
     }
-    const plain = from === "bf16" || from === "f16" ? code`from_${from}(${text})` : text;
+    const plain = from === "bf16" || from === "f16" ? code`@from_${from}(${text})` : text;
     // Float cannot represent the ends of the 32-bit range.
     const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
     const types = [C_TYPES[held], to === "u32" ? "int64_t" : "int32_t", C_TYPES[wide]] as const;
@@ -258,7 +258,7 @@ export class CExpressions {
 
   /** A call of a function template: `clamp<int32_t>(x, 0, 255)`. */
   called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
-    return code`${name}<${list(types.map((type) => code`${type}`))}>(${list(values)})`;
+    return code`@${name}<${list(types.map((type) => code`${type}`))}>(${list(values)})`;
   }
 
   /** A function of the C library. */
@@ -273,7 +273,7 @@ export class CExpressions {
   literal(value: number, dtype: DType): Code {
     const half = dtype === "bf16" || dtype === "f16";
     if (half && value === 0) return code`(uint16_t)0`;
-    if (half) return code`to_${dtype}(${this.literal(value, "f32")})`;
+    if (half) return code`@to_${dtype}(${this.literal(value, "f32")})`;
     if (!Number.isFinite(value)) return value > 0 ? this.infinity() : code`-${this.infinity()}`;
     if (isInteger(dtype)) return code`${value}`;
     // From 1e21 on, a number prints with an exponent and is a floating-point literal without `.0`.

@@ -11,13 +11,11 @@ import { UsageError } from "../abstraction/error.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { code } from "../abstraction/source-text.ts";
 import { argumentsOf } from "./cpp-frame.ts";
-import type { Helper } from "./cpp-helpers.ts";
+import type { Helpers } from "./cpp-helpers.ts";
 
 /** In place of the helpers of the same names for Xe-HPG and later. */
-export const GEN9_MEMORY: readonly Helper[] = [
-  {
-    name: "gather",
-    text: code`/* The element of each lane that is active, 0 for the others. */
+export const GEN9_MEMORY: Helpers = {
+  gather: code`/* The element of each lane that is active, 0 for the others. */
 template <typename T> _GENX_ inline vector<T, 16> gather(SurfaceIndex surface, vector<int, 16> at, vector<ushort, 16> active) {
   vector<uint, 16> own = at;
   vector<uint, 16> offsets = 0;
@@ -29,10 +27,7 @@ template <typename T> _GENX_ inline vector<T, 16> gather(SurfaceIndex surface, v
   return lanes;
 }
 `,
-  },
-  {
-    name: "scatter",
-    text: code`template <typename T> _GENX_ inline void scatter(SurfaceIndex surface, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
+  scatter: code`template <typename T> _GENX_ inline void scatter(SurfaceIndex surface, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
   vector<uint, 16> offsets = at;
   SIMD_IF_BEGIN(active) {
     write(surface, 0, offsets, value);
@@ -40,10 +35,7 @@ template <typename T> _GENX_ inline vector<T, 16> gather(SurfaceIndex surface, v
   SIMD_IF_END;
 }
 `,
-  },
-  {
-    name: "gather_slm",
-    text: code`/* The same in shared local memory, from a byte on. */
+  gather_slm: code`/* The same in shared local memory, from a byte on. */
 template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<int, 16> at, vector<ushort, 16> active) {
   vector<ushort, 16> own = at;
   vector<ushort, 16> offsets = 0;
@@ -55,10 +47,7 @@ template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<i
   return lanes;
 }
 `,
-  },
-  {
-    name: "scatter_slm",
-    text: code`template <typename T> _GENX_ inline void scatter_slm(uint from, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
+  scatter_slm: code`template <typename T> _GENX_ inline void scatter_slm(uint from, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
   vector<ushort, 16> offsets = at;
   SIMD_IF_BEGIN(active) {
     cm_slm_write(from, offsets, value);
@@ -66,11 +55,7 @@ template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<i
   SIMD_IF_END;
 }
 `,
-  },
-];
-
-/** Names of the helpers that Gen9 replaces. */
-export const GEN9_REPLACED: ReadonlySet<string> = new Set(GEN9_MEMORY.map((h) => h.name));
+};
 
 /** @throws UsageError for elements that are no dwords */
 export function checkGen9(computation: Computation, nest: LoopNest): void {

@@ -4,13 +4,10 @@
  */
 
 import { code } from "../abstraction/source-text.ts";
-import type { Helper } from "./cpp-helpers.ts";
+import type { Helpers } from "./cpp-helpers.ts";
 
-/** In an order in which each helper calls only later ones. */
-export const CM_HELPERS: readonly Helper[] = [
-  {
-    name: "gather_lanes",
-    text: code`/* Reads one element per lane. Doubles are pairs of dwords. */
+export const CM_HELPERS: Helpers = {
+  gather_lanes: code`/* Reads one element per lane. Doubles are pairs of dwords. */
 template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceIndex surface, vector<int, N> at) {
   enum { WORDS = sizeof(T) / 4, READS = (N * WORDS + 15) / 16 };
   vector<uint, READS * 16> offsets = 0;
@@ -24,10 +21,7 @@ template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceInd
   return lanes.template select<N, 1>(0);
 }
 `,
-  },
-  {
-    name: "scatter_lanes",
-    text: code`/* Writes one element per lane where the mask is set. */
+  scatter_lanes: code`/* Writes one element per lane where the mask is set. */
 template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surface, vector<int, N> at, vector<T, N> value, vector<ushort, N> mask) {
   enum { WORDS = sizeof(T) / 4, WRITES = (N * WORDS + 15) / 16 };
   vector<uint, WRITES * 16> offsets = 0;
@@ -50,10 +44,7 @@ template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surf
   }
 }
 `,
-  },
-  {
-    name: "load_lanes",
-    text: code`/* Adjacent lanes from one element on, in blocks of owords. */
+  load_lanes: code`/* Adjacent lanes from one element on, in blocks of owords. */
 template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex surface, int first) {
   enum { BYTES = N * sizeof(T), BLOCK = BYTES <= 16 ? 16 : BYTES <= 32 ? 32 : BYTES <= 64 ? 64 : 128 };
   enum { EACH = BLOCK / sizeof(T), READS = (N + EACH - 1) / EACH };
@@ -63,32 +54,22 @@ template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex
   return lanes.template select<N, 1>(0);
 }
 `,
-  },
-  {
-    name: "floor_div",
-    text: code`template <uint N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
+  floor_div: code`template <uint N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
   vector<int, N> quotient = a / b;
   quotient.merge(quotient - 1, a - quotient * b < 0);
   return quotient;
 }
 `,
-  },
-  {
-    name: "floor_mod",
-    text: code`template <uint N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
+  floor_mod: code`template <uint N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
   vector<int, N> rest = a % b;
   rest.merge(rest + b, rest < 0);
   return rest;
 }
 `,
-  },
-  {
-    name: "element",
-    text: code`template <typename T> _GENX_ inline T element(SurfaceIndex surface, int at) {
+  element: code`template <typename T> _GENX_ inline T element(SurfaceIndex surface, int at) {
   vector<T, 16 / sizeof(T)> words;
   read(DWALIGNED(surface), (uint)(at * sizeof(T)), words);
   return words(0);
 }
 `,
-  },
-];
+};

@@ -7,16 +7,13 @@
  */
 
 import { code } from "../abstraction/source-text.ts";
-import type { Helper } from "./cpp-helpers.ts";
+import type { Helpers } from "./cpp-helpers.ts";
 
 /** Lanes of a vector of elements: the message width that both Xe-HPG and Xe-HPC support. */
 export const CM_LANES = 16;
 
-/** In an order in which each helper calls only later ones. */
-export const CM_MEMORY: readonly Helper[] = [
-  {
-    name: "gather",
-    text: code`/* The elements of active lanes; 0 in the others. */
+export const CM_MEMORY: Helpers = {
+  gather: code`/* The elements of active lanes; 0 in the others. */
 template <typename T> _GENX_ inline vector<T, 16> gather(SurfaceIndex surface, vector<int, 16> at, vector<ushort, 16> active) {
   vector<uint, 16> offsets = at * (int)sizeof(T);
   vector<T, 16> lanes = 0;
@@ -24,18 +21,12 @@ template <typename T> _GENX_ inline vector<T, 16> gather(SurfaceIndex surface, v
   return lanes;
 }
 `,
-  },
-  {
-    name: "scatter",
-    text: code`template <typename T> _GENX_ inline void scatter(SurfaceIndex surface, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
+  scatter: code`template <typename T> _GENX_ inline void scatter(SurfaceIndex surface, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
   vector<uint, 16> offsets = at * (int)sizeof(T);
   cm_store<T>(surface, offsets, value, active);
 }
 `,
-  },
-  {
-    name: "gather_slm",
-    text: code`/* The same in shared local memory, from a byte offset on. */
+  gather_slm: code`/* The same in shared local memory, from a byte offset on. */
 template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<int, 16> at, vector<ushort, 16> active) {
   vector<uint, 16> offsets = at * (int)sizeof(T) + from;
   vector<T, 16> lanes = 0;
@@ -43,87 +34,57 @@ template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<i
   return lanes;
 }
 `,
-  },
-  {
-    name: "scatter_slm",
-    text: code`template <typename T> _GENX_ inline void scatter_slm(uint from, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
+  scatter_slm: code`template <typename T> _GENX_ inline void scatter_slm(uint from, vector<int, 16> at, vector<T, 16> value, vector<ushort, 16> active) {
   vector<uint, 16> offsets = at * (int)sizeof(T) + from;
   cm_store_slm<T>(offsets, value, active);
 }
 `,
-  },
-  {
-    name: "chosen",
-    text: code`template <typename T> _GENX_ inline vector<T, 16> chosen(vector<ushort, 16> where, vector<T, 16> yes, vector<T, 16> no) {
+  chosen: code`template <typename T> _GENX_ inline vector<T, 16> chosen(vector<ushort, 16> where, vector<T, 16> yes, vector<T, 16> no) {
   no.merge(yes, where);
   return no;
 }
 `,
-  },
-  {
-    name: "at_least",
-    text: code`template <typename T> _GENX_ inline vector<T, 16> at_least(vector<T, 16> x, vector<T, 16> low) { /* keeps NaN */
+  at_least: code`template <typename T> _GENX_ inline vector<T, 16> at_least(vector<T, 16> x, vector<T, 16> low) { /* keeps NaN */
   x.merge(low, x < low);
   return x;
 }
 `,
-  },
-  {
-    name: "at_most",
-    text: code`template <typename T> _GENX_ inline vector<T, 16> at_most(vector<T, 16> x, vector<T, 16> high) { /* keeps NaN */
+  at_most: code`template <typename T> _GENX_ inline vector<T, 16> at_most(vector<T, 16> x, vector<T, 16> high) { /* keeps NaN */
   x.merge(high, x > high);
   return x;
 }
 `,
-  },
-  {
-    name: "most",
-    text: code`template <typename T> _GENX_ inline vector<T, 16> most(vector<T, 16> x, vector<T, 16> y) { /* NaN wins */
+  most: code`template <typename T> _GENX_ inline vector<T, 16> most(vector<T, 16> x, vector<T, 16> y) { /* NaN wins */
   y.merge(x, (x > y) | (x != x));
   return y;
 }
 `,
-  },
-  {
-    name: "least",
-    text: code`template <typename T> _GENX_ inline vector<T, 16> least(vector<T, 16> x, vector<T, 16> y) { /* NaN wins */
+  least: code`template <typename T> _GENX_ inline vector<T, 16> least(vector<T, 16> x, vector<T, 16> y) { /* NaN wins */
   y.merge(x, (x < y) | (x != x));
   return y;
 }
 `,
-  },
-  {
-    name: "saturate",
-    text: code`_GENX_ inline vector<int, 16> saturate(vector<float, 16> x, float low, float high) { /* NaN becomes 0 */
+  saturate: code`_GENX_ inline vector<int, 16> saturate(vector<float, 16> x, float low, float high) { /* NaN becomes 0 */
   x.merge(0.0f, x != x);
   x.merge(low, x < low);
   x.merge(high, x > high);
   return vector<int, 16>(x);
 }
 `,
-  },
-  {
-    name: "saturate_s32",
-    text: code`_GENX_ inline vector<int, 16> saturate_s32(vector<float, 16> x) { /* a float can hold 2^31 but not 2^31 - 1 */
+  saturate_s32: code`_GENX_ inline vector<int, 16> saturate_s32(vector<float, 16> x) { /* a float can hold 2^31 but not 2^31 - 1 */
   vector<ushort, 16> beyond = x >= 2147483648.0f;
-  vector<int, 16> whole = saturate(x, -2147483648.0f, 2147483520.0f);
+  vector<int, 16> whole = @saturate(x, -2147483648.0f, 2147483520.0f);
   whole.merge(2147483647, beyond);
   return whole;
 }
 `,
-  },
-  {
-    name: "half_of",
-    text: code`/* Rounded to f16, to nearest, ties to even. */
+  half_of: code`/* Rounded to f16, to nearest, ties to even. */
 _GENX_ inline vector<float, 16> half_of(vector<float, 16> x) {
   vector<half, 16> rounded = x;
   return vector<float, 16>(rounded);
 }
 `,
-  },
-  {
-    name: "bf16_of",
-    text: code`/* Rounded to bf16, to nearest, ties to even. */
+  bf16_of: code`/* Rounded to bf16, to nearest, ties to even. */
 _GENX_ inline vector<float, 16> bf16_of(vector<float, 16> x) {
   vector<uint, 16> bits = x.format<uint>();
   vector<uint, 16> near = bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -132,10 +93,7 @@ _GENX_ inline vector<float, 16> bf16_of(vector<float, 16> x) {
   return vector<float, 16>(near.format<float>());
 }
 `,
-  },
-  {
-    name: "tf32_of",
-    text: code`/* Rounded to 10 bits of fraction, to nearest, ties to even. */
+  tf32_of: code`/* Rounded to 10 bits of fraction, to nearest, ties to even. */
 _GENX_ inline vector<float, 16> tf32_of(vector<float, 16> x) {
   vector<uint, 16> bits = x.format<uint>();
   vector<uint, 16> near = (bits + 0xfffu + ((bits >> 13) & 1u)) & 0xffffe000u;
@@ -143,10 +101,7 @@ _GENX_ inline vector<float, 16> tf32_of(vector<float, 16> x) {
   return vector<float, 16>(near.format<float>());
 }
 `,
-  },
-  {
-    name: "float_of",
-    text: code`/* A float whose last bit is odd where it differs from the integer, so that rounding it again equals rounding the integer. */
+  float_of: code`/* A float whose last bit is odd where it differs from the integer, so that rounding it again equals rounding the integer. */
 _GENX_ inline vector<float, 16> float_of(vector<int, 16> x) {
   vector<int, 16> high = x >> 8;
   high.merge(high | 1, (x & 255) != 0);
@@ -155,47 +110,31 @@ _GENX_ inline vector<float, 16> float_of(vector<int, 16> x) {
   return whole;
 }
 `,
-  },
-  {
-    name: "from_f16",
-    text: code`_GENX_ inline vector<float, 16> from_f16(vector<ushort, 16> bits) {
+  from_f16: code`_GENX_ inline vector<float, 16> from_f16(vector<ushort, 16> bits) {
   vector<half, 16> same = bits.format<half>();
   return vector<float, 16>(same);
 }
 `,
-  },
-  {
-    name: "to_f16",
-    text: code`_GENX_ inline vector<ushort, 16> to_f16(vector<float, 16> x) {
+  to_f16: code`_GENX_ inline vector<ushort, 16> to_f16(vector<float, 16> x) {
   vector<half, 16> rounded = x;
   return vector<ushort, 16>(rounded.format<ushort>());
 }
 `,
-  },
-  {
-    name: "from_bf16",
-    text: code`_GENX_ inline vector<float, 16> from_bf16(vector<ushort, 16> bits) {
+  from_bf16: code`_GENX_ inline vector<float, 16> from_bf16(vector<ushort, 16> bits) {
   vector<uint, 16> whole = bits;
   whole = whole << 16;
   return vector<float, 16>(whole.format<float>());
 }
 `,
-  },
-  {
-    name: "to_bf16",
-    text: code`_GENX_ inline vector<ushort, 16> to_bf16(vector<float, 16> x) { /* of a number that is already rounded */
+  to_bf16: code`_GENX_ inline vector<ushort, 16> to_bf16(vector<float, 16> x) { /* of a number that is already rounded */
   vector<uint, 16> bits = x.format<uint>();
   return vector<ushort, 16>(bits >> 16);
 }
 `,
-  },
-  {
-    name: "bits_as_float",
-    text: code`_GENX_ inline float bits_as_float(uint bits) {
+  bits_as_float: code`_GENX_ inline float bits_as_float(uint bits) {
   vector<uint, 1> held = bits;
   vector<float, 1> same = held.format<float>();
   return same(0);
 }
 `,
-  },
-];
+};

@@ -109,15 +109,15 @@ export abstract class CmSurfaces extends TileRegisters {
   private gathered(tensor: string, at: Code, active: Code): Code {
     const type = CM_TYPES[this.c.dtypes[tensor] ?? "f32"];
     return this.isOwn(tensor)
-      ? code`gather_slm<${type}>(${tensorName(tensor)}, ${at}, ${active})`
-      : code`gather<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${active})`;
+      ? code`@gather_slm<${type}>(${tensorName(tensor)}, ${at}, ${active})`
+      : code`@gather<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${active})`;
   }
 
   protected scattered(tensor: string, at: Code, value: Code, active: Code): Code {
     const type = CM_TYPES[this.c.dtypes[tensor] ?? "f32"];
     return this.isOwn(tensor)
-      ? code`scatter_slm<${type}>(${tensorName(tensor)}, ${at}, ${value}, ${active});`
-      : code`scatter<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${value}, ${active});`;
+      ? code`@scatter_slm<${type}>(${tensorName(tensor)}, ${at}, ${value}, ${active});`
+      : code`@scatter<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${value}, ${active});`;
   }
 
   issue(statement: Of<"register-issue">): Code[] {

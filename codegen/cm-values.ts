@@ -99,7 +99,7 @@ export class CmValues extends CExpressions {
   /** A value to store: a vector of the type in memory. */
   stored(e: Expr, dtype: DType, extents: Extents): Code {
     const value = this.whole(this.laneValue(e, dtype, extents), dtype);
-    if (dtype === "f16" || dtype === "bf16") return code`to_${dtype}(${value})`;
+    if (dtype === "f16" || dtype === "bf16") return code`@to_${dtype}(${value})`;
     const type = CM_TYPES[dtype];
     return type === heldAs(dtype) ? value : code`vector<${type}, 16>(${value})`;
   }
@@ -156,7 +156,7 @@ export class CmValues extends CExpressions {
       case "select": {
         const part = (v: Expr): Code => this.whole(this.laneValue(v, dtype, extents), dtype);
         const values = [this.test(e.condition, extents), part(e.whenTrue), part(e.whenFalse)];
-        return lane(code`chosen<${heldAs(dtype)}>(${list(values)})`);
+        return lane(code`@chosen<${heldAs(dtype)}>(${list(values)})`);
       }
       case "cast": {
         const from = this.own(e.value, "f32");
@@ -199,9 +199,9 @@ export class CmValues extends CExpressions {
       case "min":
       case "max": {
         const [bound, either] = e.fn === "max" ? (["at_least", "most"] as const) : (["at_most", "least"] as const);
-        if (e.args[1]?.kind === "number") return lane(code`${bound}<${type}>(${first}, ${second})`);
-        if (e.args[0]?.kind === "number") return lane(code`${bound}<${type}>(${second}, ${first})`);
-        return lane(code`${either}<${type}>(${first}, ${second})`);
+        if (e.args[1]?.kind === "number") return lane(code`@${bound}<${type}>(${first}, ${second})`);
+        if (e.args[0]?.kind === "number") return lane(code`@${bound}<${type}>(${second}, ${first})`);
+        return lane(code`@${either}<${type}>(${first}, ${second})`);
       }
       case "abs":
         return this.rounded(lane(code`cm_abs<${type}>(${first})`), dtype);
@@ -222,11 +222,11 @@ export class CmValues extends CExpressions {
     const whole = (): Code => this.whole({ text, isScalar }, dtype);
     switch (dtype) {
       case "f16":
-        return lane(code`half_of(${whole()})`);
+        return lane(code`@half_of(${whole()})`);
       case "bf16":
-        return lane(code`bf16_of(${whole()})`);
+        return lane(code`@bf16_of(${whole()})`);
       case "tf32":
-        return lane(code`tf32_of(${whole()})`);
+        return lane(code`@tf32_of(${whole()})`);
       case "u8":
       case "s8":
       case "u16":
@@ -248,7 +248,7 @@ export class CmValues extends CExpressions {
       const isWide = from === "s32" || from === "u32";
       if (isWide && to !== "f32" && from === "u32")
         throw new UsageError(`CM: no conversion of u32 to ${to} rounds once`);
-      const float = isWide && to !== "f32" ? code`float_of(${whole})` : code`vector<float, 16>(${whole})`;
+      const float = isWide && to !== "f32" ? code`@float_of(${whole})` : code`vector<float, 16>(${whole})`;
       return this.rounded(lane(float), to);
     }
     if (!saturate) {
@@ -257,13 +257,13 @@ export class CmValues extends CExpressions {
     }
     const [low, high] = rangeOf(to);
     if (source === "float") {
-      if (to === "s32") return lane(code`saturate_s32(${whole})`);
+      if (to === "s32") return lane(code`@saturate_s32(${whole})`);
       if (to === "u32") throw new UsageError("CM: no conversion of floats to u32 saturates");
-      return lane(code`saturate(${whole}, ${this.constant(low, "f32")}, ${this.constant(high, "f32")})`);
+      return lane(code`@saturate(${whole}, ${this.constant(low, "f32")}, ${this.constant(high, "f32")})`);
     }
     if (source === "uint" || held === "uint") throw new UsageError(`CM: no conversion of ${from} to ${to} saturates`);
     const bound = (n: number): Code => code`vector<int, 16>(${n})`;
-    return lane(code`at_most<int>(at_least<int>(${whole}, ${bound(low)}), ${bound(high)})`);
+    return lane(code`@at_most<int>(@at_least<int>(${whole}, ${bound(low)}), ${bound(high)})`);
   }
 
   private read(e: Access, dtype: DType, extents: Extents): Code {
@@ -273,20 +273,20 @@ export class CmValues extends CExpressions {
     const memory = this.reach(e.tensor, this.laneIndex(at, extents), inside);
     const element =
       own === "f16" || own === "bf16"
-        ? code`from_${own}(${memory})`
+        ? code`@from_${own}(${memory})`
         : CM_TYPES[own] === heldAs(own)
           ? memory
           : code`vector<${heldAs(own)}, 16>(${memory})`;
     const outside = identityOf(this.computation.equation.op, own);
     if (guards.length === 0 || outside === 0) return element;
     const values = [inside, element, code`vector<${heldAs(own)}, 16>(${this.constant(outside, own)})`];
-    return code`chosen<${heldAs(own)}>(${list(values)})`;
+    return code`@chosen<${heldAs(own)}>(${list(values)})`;
   }
 
   private constant(value: number, dtype: DType): Code {
     if (!Number.isFinite(value)) {
       const bits = value > 0 ? code`0x7f800000` : code`0xff800000`;
-      return code`bits_as_float(${bits})`;
+      return code`@bits_as_float(${bits})`;
     }
     const text = this.literal(value, isInteger(dtype) ? dtype : "f32");
     return dtype === "u32" ? code`${text}u` : text;

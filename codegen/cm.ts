@@ -34,13 +34,13 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { checkGen9, GEN9_MEMORY, GEN9_REPLACED } from "./cm-gen9.ts";
+import { checkGen9, GEN9_MEMORY } from "./cm-gen9.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
 import { CM_LANES, CM_MEMORY } from "./cm-memory.ts";
 import { CmSurfaces, ONLY, WORKSPACE } from "./cm-surfaces.ts";
 import { type Lanes, lanesName } from "./cm-values.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
-import { calledIn, helpersFor } from "./cpp-helpers.ts";
+import { calledIn, type Helpers, helpersOf, replacedBy } from "./cpp-helpers.ts";
 import { dealtIndices } from "./lane-statement.ts";
 import { namedIn } from "./named.ts";
 import { dealtTo, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
@@ -49,7 +49,8 @@ import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } f
 const STEP = new Name("local", "step");
 const NUMBERS = code`lane_numbers`;
 const ALL_LANES: Lanes = { axis: undefined, active: undefined };
-const OWN = new Set([...CM_MEMORY, ...CM_HELPERS].map((h) => h.name));
+const HELPERS: Helpers = replacedBy({ ...CM_HELPERS, ...CM_MEMORY }, helpersOf("_GENX_ inline"));
+const GEN9_HELPERS: Helpers = replacedBy({ ...CM_HELPERS, ...GEN9_MEMORY }, HELPERS);
 
 /** The kernels of a scheduled nest. @throws UsageError for what CM cannot express */
 export function generateCm(computation: Computation, intrinsic: Intrinsic, nest: LoopNest, notes: SourceNotes): Kernel {
@@ -74,16 +75,13 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
     const text = kernels.map((k) => k.text);
     const isGen9 = intrinsic.isa === "gen9";
     if (isGen9) checkGen9(computation, this.nest);
-    const memory = isGen9 ? [...GEN9_MEMORY, ...CM_MEMORY.filter(({ name }) => !GEN9_REPLACED.has(name))] : CM_MEMORY;
-    const helpers = calledIn(text, [...CM_HELPERS, ...memory]);
     const source = lines([
       headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
       code`#include <cm/cm.h>`,
       NOTHING,
       code`static const uint ${NUMBERS}[${CM_LANES}] = {${list(Array.from({ length: CM_LANES }, (_, i) => code`${i}`))}};`,
       ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),
-      ...helpers,
-      ...helpersFor([...text, ...helpers], "_GENX_ inline", OWN),
+      ...calledIn(text, isGen9 ? GEN9_HELPERS : HELPERS),
       NOTHING,
       ...text,
     ]);

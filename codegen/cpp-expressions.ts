@@ -15,6 +15,6 @@ import { vectorFunction } from "./float-functions.ts";
 export class CppExpressions extends CExpressions {
   protected override library(name: LibraryFunction, dtype: DType): Code {
     const own = vectorFunction(name, dtype);
-    return own === undefined ? super.library(name, dtype) : code`${own}`;
+    return own === undefined ? super.library(name, dtype) : code`@${own}`;
   }
 }

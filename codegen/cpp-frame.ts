@@ -25,7 +25,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { helpersFor } from "./cpp-helpers.ts";
+import { CPP_HELPERS, calledIn } from "./cpp-helpers.ts";
 import { type Named, namedIn } from "./named.ts";
 import { type Loop, roundsOf } from "./walk.ts";
 
@@ -102,7 +102,13 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
     ];
     const prelude = copies && named[i]?.registers.size === 0 ? parts.preludeOf?.(body) : undefined;
     if (prelude === undefined) return { here: phaseFunction(i, code`static void`, within) };
-    const unit = lines([...HEADERS, ...prelude, ...helpersFor(body), NOTHING, phaseFunction(i, ELSEWHERE, within)]);
+    const unit = lines([
+      ...HEADERS,
+      ...prelude,
+      ...calledIn(body, CPP_HELPERS),
+      NOTHING,
+      phaseFunction(i, ELSEWHERE, within),
+    ]);
     return { here: phaseFunction(i, NOT_INLINED, within), declared: code`${phaseHead(i, ELSEWHERE)};`, unit };
   });
   const text = (phases: readonly Code[]): Code =>
@@ -110,7 +116,7 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
       headOf(computation, parts.comments, several?.equations),
       ...HEADERS,
       ...parts.prelude,
-      ...helpersFor([...prepare, ...phases.flat()]),
+      ...calledIn([...prepare, ...phases], CPP_HELPERS),
       NOTHING,
       code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
       code`extern "C" int automap_phases(void) { return ${rounds.reduce((sum, round) => sum + round.phases.length * round.times, 0)}; }`,

@@ -69,6 +69,6 @@ class LoopExpressions extends CppExpressions {
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const { at, guards } = this.place(e, extents);
     if (guards.length === 0) return super.element(e, dtype, extents);
-    return code`(${allOf(guards)} ? ${this.memory(e, extents)}[one_by_one(${at})] : ${this.outside(e.tensor, dtype)})`;
+    return code`(${allOf(guards)} ? ${this.memory(e, extents)}[@one_by_one(${at})] : ${this.outside(e.tensor, dtype)})`;
   }
 }

@@ -66,7 +66,7 @@ export function maskedRow(
   const stored =
     extent * bytes === ROW_BYTES
       ? code`_mm512_storeu_si512(${destination}, ${row});`
-      : code`_mm512_mask_storeu_epi${8 * bytes}(${destination}, row_below(${extent}), ${row});`;
+      : code`_mm512_mask_storeu_epi${8 * bytes}(${destination}, @row_below(${extent}), ${row});`;
   return [stored];
 }
 
@@ -94,7 +94,7 @@ export function maskOf(test: Expr, lane: string, c: CExpressions, extents: Exten
       name === lane ? sum : binary("+", sum, binary("*", { kind: "axis", name }, number(-factor * coefficient))),
     number(-factor * difference.constant),
   );
-  const below = (e: Expr): Code => code`row_below(${c.index(e, extents)})`;
+  const below = (e: Expr): Code => code`@row_below(${c.index(e, extents)})`;
   switch (op) {
     case "<":
       return below(bound);

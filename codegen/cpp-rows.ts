@@ -38,7 +38,7 @@ export function wideRow({ axis, extent, body }: Loop, c: CExpressions, extents: 
   const name = tensorName(target.tensor).with("_wide");
   const element = code`${name}[${c.axis(axis)}]`;
   const held = c.value(wide.value, wide.dtype, extents);
-  const narrow = isInteger(dtype) ? code`(${C_TYPES[dtype]})(${element})` : code`to_${dtype}(${element})`;
+  const narrow = isInteger(dtype) ? code`(${C_TYPES[dtype]})(${element})` : code`@to_${dtype}(${element})`;
   const each = code`for (long ${c.axis(axis)} = 0; ${c.axis(axis)} < ${extent}; ${c.axis(axis)}++)`;
   return [
     code`{ ${C_TYPES[wide.dtype]} ${name}[${extent}];`,

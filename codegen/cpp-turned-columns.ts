@@ -93,6 +93,6 @@ export function turnedColumns(loop: Loop, c: CExpressions, around: Extents): rea
   const bytes = bytesOf(dtype);
   const mask = masks.length === 0 ? code`~0ull` : join(masks, code` & `);
   return [
-    code`turn_columns(${pointer(target.tensor, to.at)}, ${row * bytes}, ${pointer(source.tensor, from.at)}, ${pitch * bytes}, ${mask}, ${loop.extent});`,
+    code`@turn_columns(${pointer(target.tensor, to.at)}, ${row * bytes}, ${pointer(source.tensor, from.at)}, ${pitch * bytes}, ${mask}, ${loop.extent});`,
   ];
 }

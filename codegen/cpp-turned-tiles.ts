@@ -77,7 +77,7 @@ export function turnedRows(loop: Loop, c: CExpressions, around: Extents): readon
   const end = code`${loop.extent}L * (part + 1) / parts`;
   const name = axisName(loop.axis);
   const words = isDealt ? code`${end} - ${name}` : code`${loop.extent}`;
-  const turned = code`turn_rows(${pointer(target.tensor, to.at)}, ${pitch(rows.outer)}, ${pointer(source.tensor, from.at)}, ${pitch(columns.inner)}, ${inner.extent}, ${words});`;
+  const turned = code`@turn_rows(${pointer(target.tensor, to.at)}, ${pitch(rows.outer)}, ${pointer(source.tensor, from.at)}, ${pitch(columns.inner)}, ${inner.extent}, ${words});`;
   return isDealt ? [code`{ const long ${name} = ${begin}; ${turned} }`] : [turned];
 }
 
@@ -144,6 +144,6 @@ export function turnedTile(loop: Loop, c: CExpressions, around: Extents): readon
     code`${c.tensor(tensor)} + ${c.index(substitute(at, first, "index"), extents)}`;
   const mask = masks.length === 0 ? code`~0ull` : join(masks, code` & `);
   return [
-    code`turn_words<${bytes}>(${pointer(target.tensor, to.at)}, ${pointer(source.tensor, from.at)}, ${pitch * bytes}, ${mask});`,
+    code`@turn_words<${bytes}>(${pointer(target.tensor, to.at)}, ${pointer(source.tensor, from.at)}, ${pitch * bytes}, ${mask});`,
   ];
 }

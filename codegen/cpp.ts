@@ -18,10 +18,11 @@ import type { LoopNest, RegisterAt, RegisterFile, TileAt } from "../abstraction/
 import { axisName, type Code, code, filled, indented, Name, tensorName } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { declareRegister, isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
-import { vectorHelpersFor } from "./avx512-helpers.ts";
+import { AVX512_HELPERS } from "./avx512-helpers.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { CppExpressions } from "./cpp-expressions.ts";
 import { argumentsOf, cppSource, openLoop, packedConstants, type Several, type SourceNotes } from "./cpp-frame.ts";
+import { calledIn } from "./cpp-helpers.ts";
 import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
@@ -88,7 +89,7 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     const prepare = printStatements(this.nest.prepare, this);
     const phases = phasesOf(this.nest.body).map((p) => printStatements(p, this));
     const preludeOf = (text: readonly Code[]): readonly Code[] => {
-      const helpers = vectorHelpersFor(text);
+      const helpers = calledIn(text, AVX512_HELPERS);
       return [prelude, ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : [])];
     };
     return cppSource(this.c.computation, this.nest, {
@@ -110,7 +111,7 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     if (mode === "parallel" && inTurn) return code`for (long ${name} = part; ${name} < ${extent}; ${name} += parts) {`;
     if (!range) return openLoop(loop);
     const bound = (helper: "at_least" | "at_most", first: number, others: readonly Expr[]): Code =>
-      others.reduce((text, e) => code`${helper}<long>(${this.c.index(e, extents)}, ${text})`, code`${first}`);
+      others.reduce((text, e) => code`@${helper}<long>(${this.c.index(e, extents)}, ${text})`, code`${first}`);
     const from = bound("at_least", 0, range.from);
     const to = bound("at_most", extent, range.to);
     return code`for (long ${name} = ${from}; ${name} < ${to}; ${name}++) {`;

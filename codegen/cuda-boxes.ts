@@ -69,7 +69,7 @@ export function printBoxes(
     const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "to").at}]`;
     const at = list(view.at.map((e, d) => index(d === 0 ? binary("+", e, number(j * span)) : e)));
     const taps = view.rows.kind === "box" ? NOTHING : code`{${list(view.rows.offsets.map(index))}}, `;
-    return code`copy_${what}<${view.dims.length}>(${place}, &${box.name}, {${at}}, ${taps}${arrival});`;
+    return code`@copy_${what}<${view.dims.length}>(${place}, &${box.name}, {${at}}, ${taps}${arrival});`;
   });
   return { lines, box, bytes: axes.reduce((product, a) => product * a.extent, bytes) };
 }
@@ -129,7 +129,7 @@ export function describedBox({ name, dtype, view: { dims, rows }, span }: Box, t
         ];
   return [
     code`CUtensorMap ${name};`,
-    code`error = describe_${rows.kind}<${dims.length}>(&${name}, ${tensor}, ${list([code`${bytes}`, ...shape, ...more])});`,
+    code`error = @describe_${rows.kind}<${dims.length}>(&${name}, ${tensor}, ${list([code`${bytes}`, ...shape, ...more])});`,
     code`if (error != cudaSuccess) return error;`,
   ];
 }

@@ -199,7 +199,7 @@ function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Cod
       const piece = pieceType(dtype, copy.width);
       const loaded = vectorAt(context, read, dtype, copy.width, from.at, extents);
       const [fill] = fills;
-      const chosen = fill === undefined ? loaded : code`${allOf(inside)} ? ${loaded} : filled<${piece}>(${fill})`;
+      const chosen = fill === undefined ? loaded : code`${allOf(inside)} ? ${loaded} : @filled<${piece}>(${fill})`;
       return guarded(to.guards, [
         code`${vectorAt(context, pieces.target, dtype, copy.width, to.at, extents, true)} = ${chosen};`,
       ]);
@@ -229,8 +229,8 @@ function asyncPiece(
   context.aligned(read.tensor, bytes);
   const shared = context.c.tensor(target.tensor);
   const source = context.c.tensor(read.tensor);
-  if (inside.length === 0) return [code`copy_async<${bytes}>(&${shared}[${to}], &${source}[${from}]);`];
-  return [code`copy_async_where<${bytes}>(${allOf(inside)}, &${shared}[${to}], ${source}, ${from});`];
+  if (inside.length === 0) return [code`@copy_async<${bytes}>(&${shared}[${to}], &${source}[${from}]);`];
+  return [code`@copy_async_where<${bytes}>(${allOf(inside)}, &${shared}[${to}], ${source}, ${from});`];
 }
 
 /**
@@ -279,7 +279,7 @@ function choiceOf(pieces: Pieces, value: Expr, context: CopyContext, extents: Ex
     const side = sideOf(value, context, extents);
     return "kind" in side ? of(side) : code`${allOf(side)} ? (${of(value.whenTrue)}) : (${of(value.whenFalse)})`;
   }
-  const filled = (e: Code): Code => code`filled<${pieceType(dtype, width)}>(${e})`;
+  const filled = (e: Code): Code => code`@filled<${pieceType(dtype, width)}>(${e})`;
   if (value.kind !== "access") return filled(c.value(value, dtype, extents));
   const { at: from, guards } = c.place(value, extents, "from");
   const loaded = vectorAt(context, value, dtype, width, from, extents);
@@ -343,7 +343,7 @@ function computedPiece(
     for (let e = 0; e < width; e++)
       loaded.set(printAccess(steppedAccess(access, ELEMENT, e)), code`${name}.values[${e}]`);
     const vector = vectorAt(context, first, own, width, from.at, extents);
-    const fill = code`filled<${pieceType(own, width)}>(${c.outside(access.tensor, own)})`;
+    const fill = code`@filled<${pieceType(own, width)}>(${c.outside(access.tensor, own)})`;
     const chosen = from.guards.length === 0 ? vector : code`${allOf(from.guards)} ? ${vector} : ${fill}`;
     return code`const ${pieceType(own, width)} ${name} = ${chosen};`;
   });
@@ -393,13 +393,13 @@ export function readPiece(
   registers: readonly (Name | undefined)[],
 ): Code[] {
   const piece = tensorName(tensor).with("_piece");
-  const chosen = guards.length === 0 ? from : code`${allOf(guards)} ? ${from} : filled<${type}>(${outside})`;
+  const chosen = guards.length === 0 ? from : code`${allOf(guards)} ? ${from} : @filled<${type}>(${outside})`;
   const moved = registers.flatMap((to, i) => (to === undefined ? [] : [code`${to} = ${piece}.values[${i}];`]));
   return guarded([], [code`const ${type} ${piece} = ${chosen};`, ...moved], true);
 }
 
 export function pieceType(dtype: DType, width: number): Code {
-  return code`Piece<${C_TYPES[dtype]}, ${width}>`;
+  return code`@Piece<${C_TYPES[dtype]}, ${width}>`;
 }
 
 function typeOf(c: CudaExpressions, { tensor }: Access): DType {

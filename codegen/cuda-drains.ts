@@ -183,13 +183,13 @@ function drainQuads(
       const [low, high] = word.map((half = NOTHING) => (dtype === "s16" ? code`(uint16_t)(${half})` : half));
       return code`(unsigned)${low ?? NOTHING} | (unsigned)${high ?? NOTHING} << 16`;
     });
-    const stored = code`*(Piece<unsigned, 4>*)&${c.tensor(equation.target.tensor)}[${to.at}] = {{words[0], words[1], words[2], words[3]}};`;
+    const stored = code`*(@Piece<unsigned, 4>*)&${c.tensor(equation.target.tensor)}[${to.at}] = {{words[0], words[1], words[2], words[3]}};`;
     return [
       code`{`,
       ...indented([
-        ...own.map(({ words }) => code`exchange_in_quad(${words});`),
+        ...own.map(({ words }) => code`@exchange_in_quad(${words});`),
         code`unsigned words[4] = {${list(words)}};`,
-        code`exchange_in_quad(words);`,
+        code`@exchange_in_quad(words);`,
         ...guarded(to.guards, [stored]),
       ]),
       code`}`,
@@ -204,7 +204,7 @@ function drainQuads(
         .slice(begin, begin + AT_ONCE)
         .flatMap(({ to }, i) =>
           guarded(to.guards, [
-            code`take_words(${words}[${i}], *(const Piece<unsigned, 4>*)&${c.tensor(tensor)}[${to.at}]);`,
+            code`@take_words(${words}[${i}], *(const @Piece<unsigned, 4>*)&${c.tensor(tensor)}[${to.at}]);`,
           ]),
         ),
     ]);

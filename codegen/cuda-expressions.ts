@@ -113,7 +113,7 @@ export class CudaExpressions extends WarpExpressions {
     const [block] = index;
     if (this.scratch.get(tensor)?.scope !== "cluster" || !block) return this.tensor(tensor);
     if (block.kind === "axis" && this.ownBlock.has(block.name)) return this.tensor(tensor);
-    return code`in_block(${this.tensor(tensor)}, ${this.index(this.hoist(shortIndex(block, extents), `${tensor}_block`), extents)})`;
+    return code`@in_block(${this.tensor(tensor)}, ${this.index(this.hoist(shortIndex(block, extents), `${tensor}_block`), extents)})`;
   }
 
   /** The access relative to the memory of one block. */
@@ -202,7 +202,7 @@ export class CudaExpressions extends WarpExpressions {
     const digit = this.counters.digit(e);
     if (digit) return code`${digit}`;
     if ((op === "/" || op === "%") && boundsOf(left, this.reachOf(extents))[0] < 0)
-      return code`floor_${op === "/" ? "div" : "mod"}(${this.index(left, extents)}, ${this.index(right, extents)})`;
+      return code`@floor_${op === "/" ? "div" : "mod"}(${this.index(left, extents)}, ${this.index(right, extents)})`;
     // In C, ^ binds more weakly than +, and compilers warn without parentheses.
     const strength = op === "^" ? STRENGTH.negate : STRENGTH[op];
     return code`${this.operand(left, extents, strength)} ${op} ${this.operand(right, extents, strength + 1)}`;
@@ -295,7 +295,7 @@ export class Hoisted {
     this.extents[name] = most + 1;
     this.reach = undefined;
     const value = this.c.index(sum, this.fixed);
-    const line = code`const ${this.c.indexType} ${this.c.axis(name)} = ${isHeld ? code`held(${value})` : value};`;
+    const line = code`const ${this.c.indexType} ${this.c.axis(name)} = ${isHeld ? code`@held(${value})` : value};`;
     this.declarations.push({ name: this.c.axis(name), line });
     return name;
   }

@@ -15,12 +15,11 @@ import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { apart, axisName, type Code, code, Name, skeleton, tensorName } from "../abstraction/source-text.ts";
+import { axisName, code, Name, tensorName } from "../abstraction/source-text.ts";
 import type { SourceNotes } from "./cpp-frame.ts";
-import { deviceCode, forDevice } from "./cuda-helpers.ts";
 import { type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
-import { FOLDS, foldFunction } from "./lane-threads.ts";
+import { type FoldSyntax, foldFunctions } from "./lane-threads.ts";
 import { CudaLanes } from "./lanes-cuda.ts";
 import { HalfLanes } from "./lanes-halves.ts";
 import { namedIn } from "./named.ts";
@@ -79,13 +78,9 @@ export function cudaSource(
     }),
   }));
   const run = [...known.values()];
-  const bodies = [...prepare, ...run].flatMap((k) => k.body);
-  const text = skeleton(bodies);
-  const { device, portable, replaced } = deviceCode(bodies);
   return cudaProgram(computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: [...foldsIn(text, group), ...forDevice(device), ...portable],
-    replaced: device.length > 0 ? replaced : new Set(),
+    folds: foldFunctions(group, FOLDS),
     aligned,
     constants,
     prepare,
@@ -176,15 +171,11 @@ function constantTensors(nest: LoopNest, tensors: readonly Tensor[]): readonly T
   });
 }
 
-/** The fold functions that a text calls. */
-function foldsIn(text: string, group: number): Code[] {
-  const exchange = code`__shfl_xor_sync(${ALL_LANES}, v, distance)`;
-  return FOLDS.filter(({ name }) => text.includes(`${name}<`)).map(({ name, step }) =>
-    apart(
-      foldFunction(code`template <class T> static __device__ inline T ${name}(T v)`, code`T`, group, exchange, step),
-    ),
-  );
-}
+const FOLDS: FoldSyntax = {
+  types: [{ suffix: "", type: code`T` }],
+  head: (name) => code`template <class T> static __device__ inline T ${name}(T v)`,
+  exchange: code`__shfl_xor_sync(${ALL_LANES}, v, distance)`,
+};
 
 function lanesIn(nest: LoopNest): { readonly name: string; readonly lanes: number }[] {
   const all = laneLoops([...nest.prepare, ...nest.body]);

@@ -23,8 +23,9 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { headOf, type Several, workspaceOf } from "./cpp-frame.ts";
-import { helpersFor } from "./cpp-helpers.ts";
+import { calledIn, type Helpers } from "./cpp-helpers.ts";
 import { type Box, describedBox } from "./cuda-boxes.ts";
+import { deviceCode } from "./cuda-helpers.ts";
 import { guarded } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 
@@ -71,10 +72,10 @@ export interface CudaParts {
   readonly comments: readonly string[];
   /** Of kernels that compute several equations. */
   readonly several?: Several | undefined;
-  /** Functions that this source needs. */
-  readonly prelude: readonly Code[];
-  /** Functions of cpp-helpers.ts that the prelude replaces. */
-  readonly replaced: ReadonlySet<string>;
+  /** The text that an instruction requires. */
+  readonly prelude?: readonly Code[];
+  /** Functions among the threads of a warp. */
+  readonly folds?: Helpers;
   /** Tensors in constant memory; by default none. */
   readonly constants?: readonly Tensor[];
   readonly prepare: readonly CudaKernel[];
@@ -121,21 +122,30 @@ export function pointersOf(
 export interface CudaProgram {
   readonly source: SourceText;
   readonly call: CudaCall;
+  /** GPU features that the kernels require besides those of their instruction. */
+  readonly features: readonly string[];
 }
 
 export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): CudaProgram {
-  const { prepare, run, rounds = [{ kernels: run, times: 1 }], constants = [] } = parts;
+  const { prepare, run, rounds = [{ kernels: run, times: 1 }], constants = [], prelude = [], folds = {} } = parts;
   const workspace = workspaceOf(nest);
   const prepares = prepare.length > 0 || constants.length > 0;
   const kernels = [...prepare, ...run].map(kernelText);
   const asked = [...prepare, ...run].filter((k) => k.sharedBytes > 0).map(allowance);
   const uses = (all: readonly CudaKernel[]): boolean => all.some((k) => k.pointers.some((p) => p.inWorkspace));
+  const prepared = prepare.flatMap((k) => launchOf(computation, nest, k));
+  const launched = rounds.flatMap(({ kernels: round, times }) => {
+    const launches = round.flatMap((k) => launchOf(computation, nest, k));
+    if (times === 1) return launches;
+    return [code`for (int round = 0; round < ${times}; round++) {`, ...indented(launches), code`}`];
+  });
+  const device = deviceCode([...kernels, ...prepared, ...launched], prelude);
   const text = linesOf([
     headOf(computation, parts.comments, parts.several?.equations),
     code`#include <stdint.h>`,
     code`#include <string.h>`,
-    ...parts.prelude,
-    ...helpersFor(kernels, "static __device__ inline", parts.replaced),
+    ...calledIn(kernels, folds),
+    ...device.text,
     NOTHING,
     ...constantMemory(constants),
     ...kernels,
@@ -160,7 +170,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
                   code`if (error != cudaSuccess) return error;`,
                 ]),
             ...constants.flatMap((t) => copyOf(computation, t)),
-            ...prepare.flatMap((k) => launchOf(computation, nest, k)),
+            ...prepared,
             code`return cudaSuccess;`,
           ]
         : [code`(void)workspace, (void)tensors, (void)stream;`, code`return automap_allow();`],
@@ -171,13 +181,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     ...(uses(run) ? [] : [code`  (void)workspace;`]),
     ...indented(alignment(computation, parts.aligned)),
     code`  cudaError_t error = cudaSuccess;`,
-    ...indented(
-      rounds.flatMap(({ kernels, times }) => {
-        const launches = kernels.flatMap((k) => launchOf(computation, nest, k));
-        if (times === 1) return launches;
-        return [code`for (int round = 0; round < ${times}; round++) {`, ...indented(launches), code`}`];
-      }),
-    ),
+    ...indented(launched),
     code`  return cudaSuccess;`,
     code`}`,
     NOTHING,
@@ -189,6 +193,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
       prepares,
       aligned: Object.fromEntries([...parts.aligned].filter(([, bytes]) => bytes > 1)),
     },
+    features: device.features,
   };
 }
 
@@ -240,7 +245,7 @@ function launchOf(
     ...boxes.flatMap((box) => describedBox(box, addressOf(box))),
     code`void* arguments[] = {${given}};`,
     cluster > 1 || early
-      ? code`error = launch_with(${name}, ${cluster}, ${early ? 1 : 0}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`
+      ? code`error = @launch_with(${name}, ${cluster}, ${early ? 1 : 0}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`
       : code`error = cudaLaunchKernel(${name}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`,
     code`if (error != cudaSuccess) return error;`,
   ];

@@ -51,7 +51,7 @@ export function sharedMemory(
   }
   const parts = placed.map(({ scratch: { name, dtype }, offset }) => {
     const type = C_TYPES[dtype];
-    return code`${type}* const ${tensorName(name)} = (${type}*)(dynamic_shared() + ${offset});`;
+    return code`${type}* const ${tensorName(name)} = (${type}*)(@dynamic_shared() + ${offset});`;
   });
   const arrivals = (nest.arrivals ?? []).filter((a) => memory.has(a.name));
   const begun = arrivalLines(arrivals, bytes, warps);
@@ -70,9 +70,9 @@ function arrivalLines(
   let end = bytes;
   const lines = arrivals.flatMap(({ name, stages, by }) => {
     const word = arrivalsName(name);
-    const declared = code`uint64_t* const ${word} = (uint64_t*)(dynamic_shared() + ${end});`;
+    const declared = code`uint64_t* const ${word} = (uint64_t*)(@dynamic_shared() + ${end});`;
     end += ARRIVAL_BYTES * stages;
-    return [declared, code`init_arrivals(${word}, ${stages}, ${by ? warps : 1});`];
+    return [declared, code`@init_arrivals(${word}, ${stages}, ${by ? warps : 1});`];
   });
-  return { lines: [...lines, code`publish_arrivals();`], end };
+  return { lines: [...lines, code`@publish_arrivals();`], end };
 }

@@ -192,7 +192,7 @@ export class CudaTiles extends TileRegisters {
       const group = all.slice(first, first + count);
       const address = this.rowAddress(matrices, row, tile, extents);
       const words = list(group.map((w) => w.word));
-      lines.push(code`load_${count}_matri${count === 1 ? "x" : "ces"}${form}(${words}, ${address});`);
+      lines.push(code`@load_${count}_matri${count === 1 ? "x" : "ces"}${form}(${words}, ${address});`);
       first += count;
     }
     return lines;

@@ -54,7 +54,6 @@ import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type CopyContext, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
 import { gridOf, stepsOf, teamsOf } from "./cuda-grid.ts";
-import { deviceCode, forDevice } from "./cuda-helpers.ts";
 import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { arrivalsName, sharedMemory } from "./cuda-shared.ts";
 import { laneRegisters, ThreadLanes } from "./cuda-threads.ts";
@@ -92,13 +91,6 @@ export function generateCuda(
   );
   const run = runKernels(computation, nest, chained, several?.written);
   const kernels = [...prepare, ...run];
-  // Host functions for the launches.
-  const host = kernels.flatMap(({ kernel: { boxes = [], cluster, early } }) => [
-    ...boxes.map((b) => code`describe_${b.view.rows.kind}()`),
-    ...(cluster > 1 || early ? [code`launch_with()`] : []),
-  ]);
-  const text = [...kernels.flatMap((k) => k.kernel.body), ...host];
-  const { device, portable, replaced, features } = deviceCode(text);
   const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
   const aligned = new Map<string, number>();
   for (const k of kernels)
@@ -106,8 +98,7 @@ export function generateCuda(
   const program = cudaProgram(computation, nest, {
     comments: [`${intrinsic.name}: ${storage}`, ...lines],
     several,
-    prelude: [...forDevice([...preludeOf(intrinsic, nest), ...device]), ...portable],
-    replaced,
+    prelude: preludeOf(intrinsic, nest),
     prepare: prepare.map((k) => k.kernel),
     run: run.map((k) => k.kernel),
     aligned,
@@ -115,7 +106,7 @@ export function generateCuda(
   return {
     ...program,
     language: "cuda",
-    features: [...new Set([...intrinsic.features, ...features])],
+    features: [...new Set([...intrinsic.features, ...program.features])],
     promises: intrinsic.mnemonic,
     arguments: argumentsOf(computation, several?.written),
   };
@@ -226,13 +217,13 @@ class KernelPrinter implements LanguagePrinter {
         sharedBytes: shared.bytes,
         boxes: [...this.boxes.values()],
         body: [
-          ...(next ? [code`begin_next_kernel();`] : []),
+          ...(next ? [code`@begin_next_kernel();`] : []),
           ...shared.lines,
           ...indices,
           ...this.tiles.declarations(named),
           ...laneRegisters(this.nest, named),
           ...constants,
-          ...(early ? [code`await_kernel_ahead();`] : []),
+          ...(early ? [code`@await_kernel_ahead();`] : []),
           ...lines,
         ],
       },
@@ -339,11 +330,11 @@ class KernelPrinter implements LanguagePrinter {
   }
 
   commit({ of }: Of<"commit">): Code[] {
-    return [of ? around(of, "commit") : code`commit_copies();`];
+    return [of ? around(of, "commit") : code`@commit_copies();`];
   }
 
   wait({ pending, of }: Of<"wait">): Code[] {
-    if (!of) return [code`wait_for_copies<${pending}>();`];
+    if (!of) return [code`@wait_for_copies<${pending}>();`];
     return [around(of, "wait", pending), ...(pending === 0 ? this.tiles.arrived(of) : [])];
   }
 
@@ -359,7 +350,7 @@ class KernelPrinter implements LanguagePrinter {
     }
     const bytes = sent.reduce((sum, s) => sum + s.bytes, 0);
     const conditions = [...(this.alone ? [] : [code`threadIdx.x == 0`]), ...(when ? [c.condition(when, extents)] : [])];
-    const lines = [code`expect_bytes(${at}, ${bytes});`, ...sent.flatMap((s) => s.lines)];
+    const lines = [code`@expect_bytes(${at}, ${bytes});`, ...sent.flatMap((s) => s.lines)];
     return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...guarded(conditions, lines, true)];
   }
 
@@ -369,12 +360,12 @@ class KernelPrinter implements LanguagePrinter {
     const before = boundsOf(use, extents)[0] < 0 ? 1 : 0;
     const counted = binary("%", binary("+", use, number(before)), number(2));
     const parity = code`${c.index(shortIndex(counted, extents), extents)}${before === 1 ? " ^ 1" : ""}`;
-    const line = code`await_arrival(${this.arrivalAt(arrival, extents)}, ${parity});`;
+    const line = code`@await_arrival(${this.arrivalAt(arrival, extents)}, ${parity});`;
     return guarded(when ? [c.condition(when, extents)] : [], [line]);
   }
 
   arrive({ arrival, when }: Of<"arrive">, extents: Extents): Code[] {
-    const line = code`arrive_at(${this.arrivalAt(arrival, extents)});`;
+    const line = code`@arrive_at(${this.arrivalAt(arrival, extents)});`;
     return guarded(when ? [this.c.condition(when, extents)] : [], [line]);
   }
 
@@ -387,11 +378,11 @@ class KernelPrinter implements LanguagePrinter {
   }
 
   barrier({ group, of }: Of<"barrier">): Code[] {
-    const cluster = of ? code`cluster_has_begun();` : code`barrier_of_cluster();`;
+    const cluster = of ? code`@cluster_has_begun();` : code`@barrier_of_cluster();`;
     const barriers = {
       cluster,
       warp: code`__syncwarp();`,
-      warpgroup: code`barrier_of_group();`,
+      warpgroup: code`@barrier_of_group();`,
       block: code`__syncthreads();`,
     };
     return [barriers[group ?? "block"]];

@@ -233,8 +233,10 @@ export abstract class LanePrinter {
   }
 }
 
+export type FoldName = "sum" | "most" | "least";
+
 /** The name of a fold. */
-export function foldOf(op: Equation["op"]): "sum" | "most" | "least" {
+export function foldOf(op: Equation["op"]): FoldName {
   return op === "max=" ? "most" : op === "min=" ? "least" : "sum";
 }
 

@@ -206,7 +206,7 @@ export function joinScalars(c: CExpressions, op: Equation["op"], held: Code, sca
       return scalar;
     case "+=":
       if (dtype === "f16" || dtype === "bf16")
-        return code`to_${dtype}(from_${dtype}(${held}) + from_${dtype}(${scalar}))`;
+        return code`@to_${dtype}(@from_${dtype}(${held}) + @from_${dtype}(${scalar}))`;
       return c.overflowIsUndefined && dtype === "s32"
         ? code`(int32_t)((uint32_t)(${held}) + (uint32_t)(${scalar}))`
         : code`${held} + ${scalar}`;

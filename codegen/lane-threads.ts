@@ -7,7 +7,8 @@ import type { Extents } from "../abstraction/affine.ts";
 import { accessesIn } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code } from "../abstraction/source-text.ts";
+import { axisName, type Code, code, identifier } from "../abstraction/source-text.ts";
+import type { Helpers } from "./cpp-helpers.ts";
 import { equationsIn, registerName } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 import type { LanguagePrinter, Loop, Of } from "./walk.ts";
@@ -18,21 +19,37 @@ import { WarpLanes } from "./warp-lanes.ts";
  * Combines a value `v` with the partner's, `other`; `signed` is the form for languages in which signed overflow is
  * undefined.
  */
-export const FOLDS = [
-  { name: "sum_of_lanes", step: code`v += other;`, signed: code`v = (int32_t)((uint32_t)v + (uint32_t)other);` },
-  { name: "most_of_lanes", step: code`v = other > v || other != other ? other : v;` },
-  { name: "least_of_lanes", step: code`v = other < v || other != other ? other : v;` },
+const FOLDS = [
+  { name: "sum", step: code`v += other;`, signed: code`v = (int32_t)((uint32_t)v + (uint32_t)other);` },
+  { name: "most", step: code`v = other > v || other != other ? other : v;` },
+  { name: "least", step: code`v = other < v || other != other ? other : v;` },
 ] as const;
 
-/** A fold function. @param exchange the value of the partner at `distance` */
-export function foldFunction(head: Code, type: Code, threads: number, exchange: Code, step: Code): Code {
-  return code`${head} {
+/** How a language declares a fold of lanes. */
+export interface FoldSyntax {
+  /** The types for which it has functions of their own; a template is one for all. */
+  readonly types: readonly { readonly suffix: string; readonly type: Code; readonly overflows?: boolean }[];
+  readonly head: (name: Code, type: Code) => Code;
+  /** The value of the partner at `distance`. */
+  readonly exchange: Code;
+}
+
+/** The fold functions among so many threads. */
+export function foldFunctions(threads: number, { types, head, exchange }: FoldSyntax): Helpers {
+  const all = FOLDS.flatMap((fold) =>
+    types.map(({ suffix, type, overflows }) => {
+      const name = `${fold.name}_of_lanes${suffix}`;
+      const text = code`${head(identifier(name), type)} {
   for (int distance = ${threads / 2}; distance > 0; distance /= 2) {
     const ${type} other = ${exchange};
-    ${step}
+    ${overflows && "signed" in fold ? fold.signed : fold.step}
   }
   return v;
 }`;
+      return [name, text] as const;
+    }),
+  );
+  return Object.fromEntries(all);
 }
 
 export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {

@@ -41,7 +41,7 @@ import { allOf, CExpressions } from "./c-expressions.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
 import { checkSizes } from "./cm-surfaces.ts";
 import { headOf, type SourceNotes } from "./cpp-frame.ts";
-import { calledIn, helpersFor } from "./cpp-helpers.ts";
+import { calledIn, helpersOf } from "./cpp-helpers.ts";
 import type { LaneContext, Part } from "./lane-printer.ts";
 import {
   dealtIndices,
@@ -87,7 +87,7 @@ export function cmSource(
     code`#include <cm/cm.h>`,
     NOTHING,
     ...calledIn(text, CM_HELPERS),
-    ...helpersFor(text, "_GENX_ inline"),
+    ...calledIn(text, helpersOf("_GENX_ inline")),
     ...inits,
     NOTHING,
     ...text,
@@ -169,7 +169,7 @@ class CmExpressions extends CExpressions {
     if (register)
       return code`${registerName(register.file.name, register.register)}(${this.index(register.lane, extents)})`;
     const { at, guards } = this.place(e, extents);
-    const element = code`element<${typeName(this.dtypes[e.tensor] ?? dtype)}>(${this.tensor(e.tensor)}, ${at})`;
+    const element = code`@element<${typeName(this.dtypes[e.tensor] ?? dtype)}>(${this.tensor(e.tensor)}, ${at})`;
     return guards.length === 0 ? element : code`(${allOf(guards)} ? ${element} : ${this.outside(e.tensor, dtype)})`;
   }
 }
@@ -249,8 +249,8 @@ class CmLanes extends VectorExpressions {
     const inside = boundsOf(place.first, context.extents)[0] >= 0;
     const loaded =
       place.stride === 1 && inside
-        ? code`load_lanes${type}(${this.c.tensor(place.tensor)}, ${this.c.index(place.first, context.extents)})`
-        : code`gather_lanes${type}(${this.c.tensor(place.tensor)}, ${this.index(place.at, context)})`;
+        ? code`@load_lanes${type}(${this.c.tensor(place.tensor)}, ${this.c.index(place.first, context.extents)})`
+        : code`@gather_lanes${type}(${this.c.tensor(place.tensor)}, ${this.index(place.at, context)})`;
     const mask = this.mask(place.varying, context);
     if (mask === undefined) return loaded;
     return this.merged(
@@ -275,7 +275,7 @@ class CmLanes extends VectorExpressions {
       return code`${guard}write(${this.c.tensor(place.tensor)}, ${this.c.index(offset, extents)}, ${vectorType(dtype, lanes)}(${value}));`;
     const type = code`<${typeName(dtype)}, ${lanes}>`;
     const whole = code`vector<ushort, ${lanes}>(${mask ?? 1})`;
-    return code`${guard}scatter_lanes${type}(${this.c.tensor(place.tensor)}, ${this.index(place.at, context)}, ${value}, ${whole});`;
+    return code`${guard}@scatter_lanes${type}(${this.c.tensor(place.tensor)}, ${this.index(place.at, context)}, ${value}, ${whole});`;
   }
 
   protected blend(mask: readonly Expr[], whenTrue: Code, whenFalse: Code, context: LaneContext): Code {
@@ -320,7 +320,7 @@ class CmLanes extends VectorExpressions {
 
   protected override assignElement(tensor: string, at: Code, scalar: Code, dtype: DType): Code {
     const type = typeName(dtype);
-    return code`scatter_lanes<${type}, 1>(${this.c.tensor(tensor)}, vector<int, 1>((int)(${at})), vector<${type}, 1>((${type})(${scalar})), vector<ushort, 1>(1));`;
+    return code`@scatter_lanes<${type}, 1>(${this.c.tensor(tensor)}, vector<int, 1>((int)(${at})), vector<${type}, 1>((${type})(${scalar})), vector<ushort, 1>(1));`;
   }
 
   protected operation(op: LaneOperation, args: readonly Code[], dtype: DType, context: LaneContext): Code {

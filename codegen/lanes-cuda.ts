@@ -144,7 +144,7 @@ export class CudaLanes extends LaneThreads {
     const perLine = Math.max(1, Math.floor(LINE_BYTES / Math.max(1, Math.abs(stride) * bytesOf(dtype))));
     const { at, guards } = this.c.placeWhere(access, [], within);
     const first = perLine === 1 ? [] : [code`${this.threadOf(loop.axis)} % ${perLine} == 0`];
-    return guarded([...first, ...guards], [code`prefetch_line(&${this.c.tensor(access.tensor)}[${at}]);`]);
+    return guarded([...first, ...guards], [code`@prefetch_line(&${this.c.tensor(access.tensor)}[${at}]);`]);
   }
 
   /** The type of `count` elements that move at once. */

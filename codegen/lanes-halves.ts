@@ -82,7 +82,7 @@ export class HalfLanes extends CudaLanes {
   }
 
   protected override outsideOf(tensor: string, dtype: DType): Code {
-    return code`spread_half(${super.outsideOf(tensor, dtype)})`;
+    return code`@spread_half(${super.outsideOf(tensor, dtype)})`;
   }
 
   private unpaired(equation: Equation): UsageError {
@@ -109,14 +109,14 @@ export class HalfLanes extends CudaLanes {
     const isOwn = ({ lane }: LaneAccess): boolean => isSame(lane, axis(loop.axis));
     if (!low || !high || ![a, b, low, high].every(isOwn)) throw this.unpaired(first);
     const data = this.joined(low, high);
-    const weight = one.factor && code`spread_half(${this.c.value(one.factor, "f16", extents)})`;
+    const weight = one.factor && code`@spread_half(${this.c.value(one.factor, "f16", extents)})`;
     return code`${sum} = ${this.combined(first, sum, data, weight)};`;
   }
 
   private combined({ op }: Equation, sum: Code, data: Code, weight: Code | undefined): Code {
-    if (op === "=") return weight ? code`multiplied_halves(${data}, ${weight})` : data;
+    if (op === "=") return weight ? code`@multiplied_halves(${data}, ${weight})` : data;
     if (op !== "+=") throw new Error(`internal: pairs of f16 are added, not combined by ${op}`);
-    return weight ? code`fma_halves(${data}, ${weight}, ${sum})` : code`added_halves(${sum}, ${data})`;
+    return weight ? code`@fma_halves(${data}, ${weight}, ${sum})` : code`@added_halves(${sum}, ${data})`;
   }
 
   /** Two elements as a pair. */
@@ -124,7 +124,7 @@ export class HalfLanes extends CudaLanes {
     const first = this.named(low);
     if (low.file === high.file && low.register % PAIR === 0 && high.register === low.register + 1) return first;
     const selector = bytesAt(low.register, false) + (bytesAt(high.register, true) << 8);
-    return code`joined_halves<${hexadecimal(selector)}>(${first}, ${this.named(high)})`;
+    return code`@joined_halves<${hexadecimal(selector)}>(${first}, ${this.named(high)})`;
   }
 
   private named({ file, register }: LaneAccess): Code {

@@ -17,23 +17,14 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import {
-  apart,
-  axisName,
-  type Code,
-  code,
-  indented,
-  lines,
-  list,
-  type Name,
-  NOTHING,
-  skeleton,
-} from "../abstraction/source-text.ts";
+import { axisName, type Code, code, indented, lines, list, type Name, NOTHING } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import type { Generic, GenericType, LibraryFunction } from "./c-expressions.ts";
 import { headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { calledIn } from "./cpp-helpers.ts";
+import type { FoldName } from "./lane-printer.ts";
 import { dealtIndices, dealtLoops, laneLoops } from "./lane-statement.ts";
-import { FOLDS, foldFunction, LaneThreads } from "./lane-threads.ts";
+import { foldFunctions, LaneThreads } from "./lane-threads.ts";
 import { type Named, namedIn } from "./named.ts";
 import { OPENCL_BARRIER, openClFunction } from "./opencl.ts";
 import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
@@ -88,12 +79,10 @@ class SyclLaneExpressions extends WarpExpressions {
 export function syclLanes({ computation, nest, notes, comments }: Given): Source {
   const threads = threadsFor(nest, "SYCL");
   const indexType = indexTypeOf(computation, nest);
-  const types = new Set<DType>();
   const made = (name: Code, body: readonly Statement[]): Code => {
     const c = new SyclLaneExpressions(computation, nest);
     const printer = new SyclLanes(c, { ...nest, prepare: [], body }, { threads, fence: SYCL_BARRIER, indexType });
     const { groups, named, text } = stepsOf(printer, nest, body);
-    for (const dtype of printer.folded) types.add(dtype);
     const pointers = pointersIn(computation, nest, named.memory);
     return syclPhase(name, pointers, localMemoryIn(nest, named.memory), { groups, width: threads }, [
       code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
@@ -116,7 +105,7 @@ export function syclLanes({ computation, nest, notes, comments }: Given): Source
   });
   const functions = [...prepare, ...phases];
   const exchange = code`sycl::permute_group_by_xor(lanes, v, distance)`;
-  const folds = foldsOf(functions, types, threads, exchange, [code`sycl::sub_group lanes`]);
+  const folds = foldsOf(functions, threads, exchange, [code`sycl::sub_group lanes`]);
   const text = lines([
     headOf(computation, [...comments, ...notes.lines]),
     ...syclHead(functions),
@@ -174,19 +163,17 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
       `${computation.name}: its phases run again and again, and the host of a kernel in OpenCL C runs each once`,
     );
   const generics: Generics = new Map();
-  const types = new Set<DType>();
   const made = (name: Code, body: readonly Statement[]): { readonly groups: number; readonly text: Code } => {
     const c = new OpenClLaneExpressions(computation, nest);
     const printer = new SubgroupLanes(c, { ...nest, prepare: [], body }, { threads, fence: OPENCL_BARRIER, indexType });
     const { groups, named, text } = stepsOf(printer, nest, body);
     for (const [word, own] of c.generics) generics.set(word, own);
-    for (const dtype of printer.folded) types.add(dtype);
     return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType }, text) };
   };
   const prepare = made(code`automap_prepare`, nest.prepare);
   const phases = rounds.flatMap((round) => round.phases).map((phase, i) => made(code`automap_phase_${i}`, phase));
   const functions = [prepare.text, ...phases.map((p) => p.text)];
-  const folds = foldsOf(functions, types, threads, code`sub_group_shuffle_xor(v, distance)`);
+  const folds = foldsOf(functions, threads, code`sub_group_shuffle_xor(v, distance)`);
   const text = lines([
     headOf(computation, [...comments, ...notes.lines]),
     code`#pragma OPENCL FP_CONTRACT OFF`,
@@ -212,8 +199,6 @@ class SubgroupLanes extends LaneThreads {
   protected override readonly thread = code`${LANE}`;
   protected override readonly laneFence: Code;
   override readonly indexType: "int" | "long";
-  /** Types that are folded. */
-  readonly folded = new Set<DType>();
 
   constructor(c: WarpExpressions, nest: LoopNest, { threads, fence, indexType }: Subgroup) {
     super(c, nest);
@@ -222,9 +207,8 @@ class SubgroupLanes extends LaneThreads {
     this.indexType = indexType;
   }
 
-  protected override foldOfLanes(name: Code, dtype: DType, own: Code): Code {
-    this.folded.add(dtype);
-    return code`${name}_${C_TYPES[dtype]}(${list([...this.foldedAmong, own])})`;
+  protected override foldOfLanes(fold: FoldName, dtype: DType, own: Code): Code {
+    return code`@${fold}_of_lanes_${C_TYPES[dtype]}(${list([...this.foldedAmong, own])})`;
   }
 
   /** Further arguments of a fold. */
@@ -235,24 +219,18 @@ class SyclLanes extends SubgroupLanes {
   protected override readonly foldedAmong = [code`item.get_sub_group()`];
 }
 
-/** The fold functions for each type. @param among parameters before the value */
-function foldsOf(
-  functions: readonly Code[],
-  types: ReadonlySet<DType>,
-  threads: number,
-  exchange: Code,
-  among: readonly Code[] = [],
-): Code[] {
-  const text = skeleton(functions);
-  return FOLDS.flatMap((fold) =>
-    [...types].flatMap((dtype) => {
-      const type = code`${C_TYPES[dtype]}`;
-      if (!text.includes(`${fold.name}_${C_TYPES[dtype]}(`)) return [];
-      const head = code`static inline ${type} ${fold.name}_${type}(${list([...among, code`${type} v`])})`;
-      const step = dtype === "s32" && "signed" in fold ? fold.signed : fold.step;
-      return [apart(foldFunction(head, type, threads, exchange, step))];
-    }),
-  );
+/** The types that lanes fold. */
+const FOLDED = (["f32", "f64", "s32"] as const).map((dtype) => ({
+  suffix: `_${C_TYPES[dtype]}`,
+  type: code`${C_TYPES[dtype]}`,
+  overflows: dtype === "s32",
+}));
+
+/** The fold functions that texts call. @param among parameters before the value */
+function foldsOf(functions: readonly Code[], threads: number, exchange: Code, among: readonly Code[] = []): Code[] {
+  const head = (name: Code, type: Code): Code =>
+    code`static inline ${type} ${name}(${list([...among, code`${type} v`])})`;
+  return calledIn(functions, foldFunctions(threads, { types: FOLDED, head, exchange }));
 }
 
 /** The work of each sub-group in a phase: its share of the parallel loops around everything. */

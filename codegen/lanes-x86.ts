@@ -18,10 +18,11 @@ import {
   testsElements,
 } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { type Code, code, hexadecimal, join, NOTHING, type SourceText, skeleton } from "../abstraction/source-text.ts";
+import { askedIn, type Code, code, hexadecimal, join, NOTHING, type SourceText } from "../abstraction/source-text.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
+import { calledIn } from "./cpp-helpers.ts";
 import { turnedRows } from "./cpp-turned-tiles.ts";
 import { LaneAddresses } from "./lane-addresses.ts";
 import type { LaneContext, Part } from "./lane-printer.ts";
@@ -51,7 +52,8 @@ export function x86Source(
   const phases = roundsOf(nest.body).flatMap((round) =>
     round.phases.map((phase) => {
       const lines = printStatements(phase, writer);
-      const streamed = /\bstream_\w+\(/.test(skeleton(lines)) ? [code`_mm_sfence();`] : [];
+      const isStreamed = [...askedIn(lines)].some((word) => word.startsWith("stream_"));
+      const streamed = isStreamed ? [code`_mm_sfence();`] : [];
       const dealt = phase.some(isDealt);
       return [...(dealt ? [] : [code`if (part != 0) return;`]), ...lines, ...streamed];
     }),
@@ -59,7 +61,7 @@ export function x86Source(
   const prepare = printStatements(nest.prepare, writer);
   return cppSource(c.computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: [code`#include <immintrin.h>`, ...vectors.helpers([...prepare, ...phases.flat()])],
+    prelude: [code`#include <immintrin.h>`, ...calledIn([...prepare, ...phases.flat()], vectors.helpers)],
     prepare: [...writer.declarations(namedIn(nest.prepare, nest)), ...prepare],
     phases,
     registers: (named) => writer.declarations(named),
@@ -91,7 +93,7 @@ export class LaneExpressions extends CExpressions {
     const part = (i: number): Code => code`${registerName(file.name, register, i, parts)}`;
     const at = this.index(lane, extents);
     const laneOf = (of: Code, n: Code): Code =>
-      called === "lanes" ? code`lane_of(${of}, ${n})` : code`lane_of_${called}(${of}, ${n})`;
+      called === "lanes" ? code`@lane_of(${of}, ${n})` : code`@lane_of_${called}(${of}, ${n})`;
     if (parts === 1) return laneOf(part(0), at);
     if (lane.kind === "number") return laneOf(part(Math.floor(lane.value / width)), code`${lane.value % width}`);
     const last = parts - 1;
@@ -140,7 +142,7 @@ export class X86Lanes extends VectorExpressions {
   protected override prefetched(access: Access, isDistant: boolean, _: Loop, extents: Extents): Code[] {
     // A prefetch of a line outside the tensor is harmless, so nothing is tested.
     const { base, offset } = this.addresses.parts(access.tensor, this.c.placeOf(access, extents).at, extents);
-    return [code`${isDistant ? code`prefetch_distant` : code`prefetch_from`}(${base}, ${offset});`];
+    return [code`${isDistant ? code`@prefetch_distant` : code`@prefetch_from`}(${base}, ${offset});`];
   }
 
   protected width(dtype: DType): number {
@@ -162,7 +164,7 @@ export class X86Lanes extends VectorExpressions {
   protected shifted(at: LaneAccess, by: number): Code {
     const { name, next, shift } = this.partAt(at, by);
     if (shift === 0) return code`${name}`;
-    return code`${this.vectors.format(at.file.dtype).called}_from<${shift}>(${name}, ${next})`;
+    return code`@${this.vectors.format(at.file.dtype).called}_from<${shift}>(${name}, ${next})`;
   }
 
   protected broadcast({ file, register, lane }: LaneAccess, context: LaneContext): Code {
@@ -214,7 +216,7 @@ export class X86Lanes extends VectorExpressions {
     // A 3x3 filter of stride 2 with 256 x 256 outputs takes 27 us; with gathers it takes 72 us (one core of a Xeon,
     // 2026-11-22).
     if (place.stride === 2 && mask === undefined)
-      return code`even_${this.vectors.format(dtype).called}(${this.addresses.at(place.tensor, place.first, context.extents)})`;
+      return code`@even_${this.vectors.format(dtype).called}(${this.addresses.at(place.tensor, place.first, context.extents)})`;
     const { base, order } = this.gathered(place, context);
     const size = code`${this.vectors.format(dtype).bytes}`;
     if (mask === undefined) return this.call("i32gather", dtype, order, base, size);
@@ -236,7 +238,7 @@ export class X86Lanes extends VectorExpressions {
       const to = this.addresses.at(place.tensor, place.first, context.extents);
       if (mask !== undefined) return code`${guard}${this.call("mask_storeu", dtype, to, mask, value)};`;
       if (this.streaming && this.isWhole(place.tensor))
-        return code`${guard}stream_${this.vectors.format(dtype).called}(${to}, ${value});`;
+        return code`${guard}@stream_${this.vectors.format(dtype).called}(${to}, ${value});`;
       return code`${guard}${this.call("storeu", dtype, to, value)};`;
     }
     const { base, order } = this.gathered(place, context);
@@ -269,7 +271,7 @@ export class X86Lanes extends VectorExpressions {
     };
     if (lane.kind === "number") return [write(Math.floor(lane.value / lanes), hexadecimal(2 ** (lane.value % lanes)))];
     const inPart = (part: number): Code =>
-      code`only_lane(${this.c.index(binary("-", lane, number(part * lanes)), context.extents)})`;
+      code`@only_lane(${this.c.index(binary("-", lane, number(part * lanes)), context.extents)})`;
     const writes = Array.from({ length: parts }, (_, part) => write(part, inPart(part)));
     return [join(writes, code` `)];
   }
@@ -299,7 +301,7 @@ export class X86Lanes extends VectorExpressions {
           : call("xor", a, this.splat(dtype === "f64" ? code`-0.0` : code`-0.0f`, dtype));
       case "max":
       case "min":
-        return code`${op === "max" ? "most" : "least"}_${this.vectors.format(dtype).called}(${a}, ${b})`;
+        return code`@${op === "max" ? "most" : "least"}_${this.vectors.format(dtype).called}(${a}, ${b})`;
       case "square":
         return call(integer ? "mullo" : "mul", a, a);
       case "abs":

@@ -52,10 +52,10 @@ export class NarrowLanes extends Avx512Rows {
     if (data.stride !== 1 || weights.stride !== 0) return undefined;
     const lanes = context.extents[context.axis] ?? this.width("s32");
     const bytes = dot.terms === 4;
-    const windows = code`${bytes ? "byte" : "word"}_windows<${lanes - 1 + factors.length}>(${data.from})`;
-    const word = code`_mm512_set1_epi32(word_of<${factors.length * bytesOf(weights.dtype)}>(${weights.from}))`;
+    const windows = code`@${bytes ? "byte" : "word"}_windows<${lanes - 1 + factors.length}>(${data.from})`;
+    const word = code`_mm512_set1_epi32(@word_of<${factors.length * bytesOf(weights.dtype)}>(${weights.from}))`;
     const [left, right] = data.dtype === "s8" ? [word, windows] : [windows, word];
-    return code`${bytes ? "byte" : "word"}_dots(${this.vector(before, context)}, ${left}, ${right})`;
+    return code`@${bytes ? "byte" : "word"}_dots(${this.vector(before, context)}, ${left}, ${right})`;
   }
 
   /** The first of several elements that are contiguous and inside their tensor. */
@@ -85,7 +85,7 @@ export class NarrowLanes extends Avx512Rows {
       const at = new Map([[lane, number(Math.min(l, used - 1))]]);
       const guards = place.varying.map((g) => this.c.condition(substitute(g, at, "index"), extents));
       const from = code`${this.c.tensor(place.tensor)}[${this.c.index(substitute(place.at, at, "index"), extents)}]`;
-      const value = isInteger(dtype) ? code`(int)${from}` : code`from_${dtype}(${from})`;
+      const value = isInteger(dtype) ? code`(int)${from}` : code`@from_${dtype}(${from})`;
       const outside = isInteger(dtype) ? code`0` : code`0.0f`;
       return guards.length === 0 ? value : code`(${allOf(guards)} ? ${value} : ${outside})`;
     });

@@ -8,7 +8,7 @@
 
 import { type Code, code, identifier, list, skeleton, trustedCode } from "../abstraction/source-text.ts";
 import type { Generic, GenericType } from "./c-expressions.ts";
-import { calledIn, type Helper, helpersFor, templateOf } from "./cpp-helpers.ts";
+import { CPP_HELPERS, calledIn, type Helpers, templateOf } from "./cpp-helpers.ts";
 
 /** OpenCL C's names for the types of generated sources. OpenCL C specification, section 6.3.1. */
 const TYPES: Readonly<Record<string, string>> = {
@@ -23,45 +23,27 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /** 16-bit floats are held as their bits. OpenCL C can load and store them even without arithmetic for them. */
-const FORMATS: readonly Helper[] = [
-  {
-    name: "to_odd",
-    text: code`static inline float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
+const FORMATS: Helpers = {
+  to_odd: code`static inline float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
   float f = (float)x; int bits = as_int(f);
   if ((double)f != x && x == x) bits = (bits - (fabs((double)f) > fabs(x))) | 1;
   return as_float(bits);
 }`,
-  },
-  {
-    name: "from_bf16",
-    text: code`static inline float from_bf16(uint16_t x) { return as_float((uint32_t)x << 16); }`,
-  },
-  {
-    name: "to_bf16",
-    text: code`static inline uint16_t to_bf16(float f) { /* to nearest, ties to even */
+  from_bf16: code`static inline float from_bf16(uint16_t x) { return as_float((uint32_t)x << 16); }`,
+  to_bf16: code`static inline uint16_t to_bf16(float f) { /* to nearest, ties to even */
   uint32_t bits = as_uint(f);
   uint32_t near = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
   return (uint16_t)(f == f ? near : bits >> 16 | 0x40);
 }`,
-  },
-  {
-    name: "from_f16",
-    text: code`static inline float from_f16(uint16_t x) { return vload_half(0, (const half*)&x); }`,
-  },
-  {
-    name: "to_f16",
-    text: code`static inline uint16_t to_f16(float f) { uint16_t x; vstore_half_rte(f, 0, (half*)&x); return x; }`,
-  },
-  {
-    name: "to_tf32",
-    text: code`static inline float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
+  from_f16: code`static inline float from_f16(uint16_t x) { return vload_half(0, (const half*)&x); }`,
+  to_f16: code`static inline uint16_t to_f16(float f) { uint16_t x; vstore_half_rte(f, 0, (half*)&x); return x; }`,
+  to_tf32: code`static inline float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
   uint32_t bits = as_uint(f);
   if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
   return as_float(bits);
 }`,
-  },
-];
-const REPLACED: ReadonlySet<string> = new Set(FORMATS.map((h) => h.name));
+};
+const HELPERS: Helpers = { ...CPP_HELPERS, ...FORMATS };
 
 /** Functions that a text calls, by the name of each instantiation. */
 export type Generics = Map<string, Code>;
@@ -94,7 +76,7 @@ function genericText(name: Generic, types: readonly GenericType[]): Code {
 
 /** The functions that a text calls, after typedefs for the types that they use. */
 export function openClHelpers(text: readonly Code[], generics: readonly Code[]): Code[] {
-  const functions = [...generics, ...helpersFor(text, "static inline", REPLACED), ...calledIn(text, FORMATS)];
+  const functions = [...generics, ...calledIn(text, HELPERS)];
   const used = skeleton([...text, ...functions]);
   const types = Object.entries(TYPES).filter(([name]) => new RegExp(`\\b${name}\\b`).test(used));
   return [...types.map(([name, type]) => trustedCode(`typedef ${type} ${name};`)), ...functions];

@@ -160,7 +160,7 @@ export class Avx512Rows extends X86Lanes {
 
   protected override splat(text: Code, dtype: DType): Code {
     if (dtype === "f32" && skeleton(text) === "0.0f") return code`_mm512_setzero_ps()`;
-    if (dtype === "bf16" || dtype === "f16") return code`_mm512_set1_ps(from_${dtype}(${text}))`;
+    if (dtype === "bf16" || dtype === "f16") return code`_mm512_set1_ps(@from_${dtype}(${text}))`;
     return super.splat(text, dtype);
   }
 
@@ -182,15 +182,15 @@ export class Avx512Rows extends X86Lanes {
       return rounded(isInteger(from) ? code`_mm512_cvtepi32_ps(${text})` : text, to);
     }
     if (isInteger(from)) return narrowed(this.vector(e.value, inner), from, to, e.saturate);
-    if (!e.saturate) return wrapped(code`wrapped_lanes(${this.vector(e.value, inner)})`, to);
-    if (to === "s32") return code`saturated_lanes(${this.vector(e.value, inner)})`;
+    if (!e.saturate) return wrapped(code`@wrapped_lanes(${this.vector(e.value, inner)})`, to);
+    if (to === "s32") return code`@saturated_lanes(${this.vector(e.value, inner)})`;
     const [min, max] = rangeOf(to);
     const { value, convert } = unrounded(e.value);
     const x = this.vector(value, inner);
     const low =
       min === 0
         ? code`_mm512_max_ps(${x}, _mm512_setzero_ps())`
-        : code`_mm512_max_ps(number_lanes(${x}), _mm512_set1_ps(${min}.0f))`;
+        : code`_mm512_max_ps(@number_lanes(${x}), _mm512_set1_ps(${min}.0f))`;
     return code`${convert}(_mm512_min_ps(${low}, _mm512_set1_ps(${max}.0f)))`;
   }
 
@@ -209,7 +209,7 @@ export class Avx512Rows extends X86Lanes {
       : mask === undefined
         ? code`_mm256_loadu_si256((const __m256i*)(${from}))`
         : code`_mm256_maskz_loadu_epi16(${mask}, ${from})`;
-    if (dtype === "bf16") return code`bf16_lanes(${loaded})`;
+    if (dtype === "bf16") return code`@bf16_lanes(${loaded})`;
     if (dtype === "f16") return code`_mm512_cvtph_ps(${loaded})`;
     return code`_mm512_cvtep${dtype.startsWith("u") ? "u" : "i"}${8 * bytesOf(dtype)}_epi32(${loaded})`;
   }
@@ -236,12 +236,12 @@ export class Avx512Rows extends X86Lanes {
           ? code`_mm512_cvtusepi32_epi${bits}(_mm512_max_epi32(${x}, _mm512_setzero_si512()))`
           : code`_mm512_cvtsepi32_epi${bits}(${x})`;
       }
-      if (dtype === "bf16" && from === "f32") return code`bf16_bits(${this.vector(e.value, inner)})`;
+      if (dtype === "bf16" && from === "f32") return code`@bf16_bits(${this.vector(e.value, inner)})`;
       if (isInteger(dtype) && isInteger(from) && !e.saturate)
         return code`_mm512_cvtepi32_epi${bits}(${this.vector(e.value, inner)})`;
     }
     const x = this.vector(e, context);
-    if (dtype === "bf16") return code`bf16_bits(${x})`;
+    if (dtype === "bf16") return code`@bf16_bits(${x})`;
     if (dtype === "f16") return code`_mm512_cvtps_ph(${x}, ${NEAREST})`;
     return code`_mm512_cvtepi32_epi${bits}(${x})`;
   }
@@ -291,7 +291,7 @@ function wrapped(text: Code, dtype: DType): Code {
 
 /** An f32 rounded to its float type. */
 function rounded(text: Code, dtype: DType): Code {
-  if (dtype === "bf16") return code`bf16_lanes(bf16_bits(${text}))`;
+  if (dtype === "bf16") return code`@bf16_lanes(@bf16_bits(${text}))`;
   if (dtype === "f16") return code`_mm512_cvtph_ps(_mm512_cvtps_ph(${text}, ${NEAREST}))`;
   return text;
 }

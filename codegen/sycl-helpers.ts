@@ -7,55 +7,31 @@
 import type { DType } from "../abstraction/dtype.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import { CExpressions, type LibraryFunction } from "./c-expressions.ts";
-import { calledIn, type Helper, helpersFor } from "./cpp-helpers.ts";
+import { CPP_HELPERS, type Helpers, replacedBy } from "./cpp-helpers.ts";
 
 /** Device code has no memcpy and no _Float16: SYCL 2020, sections 4.17.2 (bit_cast) and 4.14 (half). */
-const FORMATS: readonly Helper[] = [
-  {
-    name: "to_odd",
-    text: code`static inline float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
+const FORMATS: Helpers = {
+  to_odd: code`static inline float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
   float f = (float)x;
   int32_t bits = sycl::bit_cast<int32_t>(f);
   if ((double)f != x && x == x) bits = (bits - (sycl::fabs((double)f) > sycl::fabs(x))) | 1;
   return sycl::bit_cast<float>(bits);
 }`,
-  },
-  {
-    name: "from_bf16",
-    text: code`static inline float from_bf16(uint16_t x) { return sycl::bit_cast<float>((uint32_t)x << 16); }`,
-  },
-  {
-    name: "to_bf16",
-    text: code`static inline uint16_t to_bf16(float f) { /* to nearest, ties to even */
+  from_bf16: code`static inline float from_bf16(uint16_t x) { return sycl::bit_cast<float>((uint32_t)x << 16); }`,
+  to_bf16: code`static inline uint16_t to_bf16(float f) { /* to nearest, ties to even */
   uint32_t bits = sycl::bit_cast<uint32_t>(f);
   uint32_t near = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
   return (uint16_t)(f == f ? near : bits >> 16 | 0x40);
 }`,
-  },
-  {
-    name: "from_f16",
-    text: code`static inline float from_f16(uint16_t x) { return (float)sycl::bit_cast<sycl::half>(x); }`,
-  },
-  {
-    name: "to_f16",
-    text: code`static inline uint16_t to_f16(float f) { return sycl::bit_cast<uint16_t>(sycl::half(f)); }`,
-  },
-  {
-    name: "to_tf32",
-    text: code`static inline float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
+  from_f16: code`static inline float from_f16(uint16_t x) { return (float)sycl::bit_cast<sycl::half>(x); }`,
+  to_f16: code`static inline uint16_t to_f16(float f) { return sycl::bit_cast<uint16_t>(sycl::half(f)); }`,
+  to_tf32: code`static inline float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
   uint32_t bits = sycl::bit_cast<uint32_t>(f);
   if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
   return sycl::bit_cast<float>(bits);
 }`,
-  },
-];
-const REPLACED: ReadonlySet<string> = new Set(FORMATS.map((h) => h.name));
-
-/** The functions that a text calls. */
-export function syclHelpers(text: readonly Code[]): Code[] {
-  const others = helpersFor(text, "static inline", REPLACED);
-  return [...calledIn([...text, ...others], FORMATS), ...others];
-}
+};
+export const SYCL_HELPERS: Helpers = replacedBy(FORMATS, CPP_HELPERS);
 
 /** Functions of SYCL's library: section 4.17.5, math functions. */
 export class SyclExpressions extends CExpressions {

@@ -21,11 +21,12 @@ import { apart, type Code, code, indented, lines, Name, NOTHING, tensorName } fr
 import { spell } from "../abstraction/spelling.ts";
 import { localBytesOf, subgroupOf } from "../targets/features.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { calledIn } from "./cpp-helpers.ts";
 import { namedIn } from "./named.ts";
 import { checkLocalMemory, LANE, MEMBER, SubgroupWriter, TEAM, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import type { Teams } from "./subgroup-teams.ts";
-import { SyclExpressions, syclHelpers } from "./sycl-helpers.ts";
+import { SYCL_HELPERS, SyclExpressions } from "./sycl-helpers.ts";
 import { type Of, phasesOf } from "./walk.ts";
 
 /** The kernel of a scheduled nest. @throws Error if the instruction is not available in SYCL */
@@ -142,7 +143,7 @@ export function syclHead(text: readonly Code[]): Code[] {
     code`#if defined(__clang__)`,
     code`#pragma clang fp contract(off)`,
     code`#endif`,
-    ...syclHelpers(text),
+    ...calledIn(text, SYCL_HELPERS),
   ];
 }
 

@@ -15,7 +15,7 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
-import { foldOf, type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
+import { type FoldName, foldOf, type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
 import { guarded, joinedValue, type LaneAccess, registerName } from "./lane-statement.ts";
 import type { Loop, Of } from "./walk.ts";
 import type { WarpExpressions } from "./warp-expressions.ts";
@@ -38,8 +38,8 @@ export class WarpLanes extends LanePrinter {
   }
 
   /** The fold of all lanes' values, available on every lane. */
-  protected foldOfLanes(name: Code, dtype: DType, own: Code): Code {
-    return code`${name}<${C_TYPES[dtype]}>(${own})`;
+  protected foldOfLanes(fold: FoldName, dtype: DType, own: Code): Code {
+    return code`@${fold}_of_lanes<${C_TYPES[dtype]}>(${own})`;
   }
 
   /** A thread's number among the lanes. */
@@ -120,7 +120,7 @@ export class WarpLanes extends LanePrinter {
     const own = this.c.value(value, dtype, extents);
     const start = this.c.literal(identityOf(op, dtype), dtype);
     const taken = tests.length === 0 ? own : code`${allOf(tests)} ? ${own} : ${start}`;
-    return this.foldOfLanes(code`${foldOf(op)}_of_lanes`, dtype, taken);
+    return this.foldOfLanes(foldOf(op), dtype, taken);
   }
 
   protected override assign(equation: Equation, context: LaneContext, lane: Expr, given?: Code): Code[] {

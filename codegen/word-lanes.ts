@@ -17,7 +17,7 @@ import { allOf, type CExpressions } from "./c-expressions.ts";
 import type { LaneContext } from "./lane-printer.ts";
 import { LaneExpressions, X86Lanes } from "./lanes-x86.ts";
 import type { LaneOperation, LanePlace } from "./vector-expressions.ts";
-import { wordHelpersFor } from "./word-helpers.ts";
+import { WORD_HELPERS } from "./word-helpers.ts";
 import {
   AVX2,
   AVX512,
@@ -53,9 +53,9 @@ function vectorsOf(
       return own;
     },
     call: (name, { suffix, indices, called }, args) =>
-      isOwn.has(name) ? code`${indices}_${name}_${suffix}(${list(args)})` : code`${name}_${called}(${list(args)})`,
-    spread: (lane, { called }, register) => code`spread_${called}(${register}, ${lane})`,
-    listed: (each, { called }) => code`listed_${called}(${list(each)})`,
+      isOwn.has(name) ? code`${indices}_${name}_${suffix}(${list(args)})` : code`@${name}_${called}(${list(args)})`,
+    spread: (lane, { called }, register) => code`@spread_${called}(${register}, ${lane})`,
+    listed: (each, { called }) => code`@listed_${called}(${list(each)})`,
   };
 }
 
@@ -65,14 +65,14 @@ export const WORDS_512: X86Vectors = {
   ...AVX512,
   ...vectorsOf("s16", { ...S16, register: "__m512i", lanes: 32, indices: "_mm512" }, OF_ZMM),
   compared: (op, _, left, right) => code`_mm512_cmp_epi16_mask(${left}, ${right}, ${INTEGERS_COMPARED[op]})`,
-  helpers: wordHelpersFor("words512"),
+  helpers: WORD_HELPERS.words512,
 };
 
 export const WORDS_256: X86Vectors = {
   ...AVX2,
   ...vectorsOf("s16", { ...S16, register: "__m256i", lanes: 16, indices: "_mm256" }, OF_YMM),
-  compared: (op, _, left, right) => code`compared_words<${INTEGERS_COMPARED[op]}>(${left}, ${right})`,
-  helpers: wordHelpersFor("words256"),
+  compared: (op, _, left, right) => code`@compared_words<${INTEGERS_COMPARED[op]}>(${left}, ${right})`,
+  helpers: WORD_HELPERS.words256,
 };
 
 export const HALVES_512: X86Vectors = {
@@ -84,7 +84,7 @@ export const HALVES_512: X86Vectors = {
     OF_HALVES,
   ),
   compared: (op, _, left, right) => code`_mm512_cmp_ph_mask(${left}, ${right}, ${FLOATS_COMPARED[op]})`,
-  helpers: wordHelpersFor("halves512"),
+  helpers: WORD_HELPERS.halves512,
 };
 
 /** @throws UsageError for f16 in registers of AVX2, which have no arithmetic of it */
@@ -128,7 +128,7 @@ export class WordLanes extends X86Lanes {
       this.mask([...where, ...place.varying], context, true) ?? hexadecimal(2 ** this.width(context.dtype) - 1);
     const at = this.eachLane(context, (on) => this.c.index(on(place.at), context.extents));
     const to = this.c.tensor(place.tensor);
-    return code`${this.guard(place.uniform, context)}scatter_${called}(${to}, ${mask}, ${value}, ${list(at)});`;
+    return code`${this.guard(place.uniform, context)}@scatter_${called}(${to}, ${mask}, ${value}, ${list(at)});`;
   }
 
   /** A text for each lane. Unused lanes repeat the last used one. */

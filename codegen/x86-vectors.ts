@@ -12,8 +12,9 @@ import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import type { CompareOp } from "../abstraction/expression.ts";
 import { type Code, code, list } from "../abstraction/source-text.ts";
 import type { VectorRegisters } from "../targets/x86.ts";
-import { avx2HelpersFor } from "./avx2-helpers.ts";
-import { vectorHelpersFor } from "./avx512-helpers.ts";
+import { AVX2_HELPERS } from "./avx2-helpers.ts";
+import { AVX512_HELPERS } from "./avx512-helpers.ts";
+import type { Helpers } from "./cpp-helpers.ts";
 
 export interface Format {
   readonly register: "__m512" | "__m512d" | "__m512i" | "__m512h" | "__m256" | "__m256d" | "__m256i";
@@ -54,7 +55,7 @@ export interface X86Vectors {
   /** Conversions between integers and f32. Callers keep values within the range of s32. */
   readonly toFloat?: "_mm512_cvtepi32_ps" | "_mm256_cvtepi32_ps";
   readonly toInteger?: "_mm512_cvttps_epi32" | "_mm256_cvttps_epi32";
-  helpers(text: readonly Code[]): Code[];
+  readonly helpers: Helpers;
 }
 
 interface Formats {
@@ -118,7 +119,7 @@ export const AVX512: X86Vectors = {
   zero: code`_mm512_setzero_si512()`,
   toFloat: "_mm512_cvtepi32_ps",
   toInteger: "_mm512_cvttps_epi32",
-  helpers: vectorHelpersFor,
+  helpers: AVX512_HELPERS,
 };
 
 const NARROW: Formats = {
@@ -140,16 +141,16 @@ export const AVX2: X86Vectors = {
     const all = list(args);
     if (name === "roundscale") return code`_mm256_round_${suffix}(${all})`;
     const native = OF_ALL.has(name) || (suffix !== "epi32" && OF_FLOATS.has(name));
-    return native ? code`_mm256_${name}_${suffix}(${all})` : code`${name}_lanes(${all})`;
+    return native ? code`_mm256_${name}_${suffix}(${all})` : code`@${name}_lanes(${all})`;
   },
-  spread: (lane, { indices }, register) => code`permutexvar_lanes(${indices}_set1_epi32(${lane}), ${register})`,
+  spread: (lane, { indices }, register) => code`@permutexvar_lanes(${indices}_set1_epi32(${lane}), ${register})`,
   compared: (op, { suffix }, left, right) =>
     suffix === "epi32"
-      ? code`compared_lanes<${INTEGERS_COMPARED[op]}>(${left}, ${right})`
-      : code`compared_lanes<${FLOATS_COMPARED[op]}>(${left}, ${right})`,
+      ? code`@compared_lanes<${INTEGERS_COMPARED[op]}>(${left}, ${right})`
+      : code`@compared_lanes<${FLOATS_COMPARED[op]}>(${left}, ${right})`,
   listed: (each, { indices }) => code`${indices}_setr_epi32(${list(each)})`,
   zero: code`_mm256_setzero_si256()`,
   toFloat: "_mm256_cvtepi32_ps",
   toInteger: "_mm256_cvttps_epi32",
-  helpers: avx2HelpersFor,
+  helpers: AVX2_HELPERS,
 };

@@ -13,10 +13,10 @@ import { access, axis } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
-import { lines, trustedCode } from "../abstraction/source-text.ts";
-import { vectorHelpersFor } from "../codegen/avx512-helpers.ts";
+import { type Code, lines } from "../abstraction/source-text.ts";
+import { AVX512_HELPERS } from "../codegen/avx512-helpers.ts";
 import { CExpressions, joinedDigits } from "../codegen/c-expressions.ts";
-import { helpersFor } from "../codegen/cpp-helpers.ts";
+import { CPP_HELPERS, calledIn } from "../codegen/cpp-helpers.ts";
 import { Avx512Rows } from "../codegen/rows-avx512.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
@@ -140,6 +140,9 @@ const FORMS: readonly (readonly [sum: DType, epilogue: string])[] = [
 /** Sums with halves of every kind: zeros, denormals, ties, infinities and NaN among them. */
 const LOW = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
 
+/** What the rows print: it asks for helpers. */
+const printed: Code[] = [];
+
 function rowsOf([sum, epilogue]: (typeof FORMS)[number], extent: number, name: string): string {
   const computation = defineComputation({
     equation: "out[i] += a[i,k]",
@@ -161,6 +164,7 @@ function rowsOf([sum, epilogue]: (typeof FORMS)[number], extent: number, name: s
   const head = `static void ${name}`;
   const list = `(${type}* res, const ${C_TYPES[sum]}* sums, const float* x) { (void)x;`;
   const value = c.value(equation.value, outputOf(computation).dtype, { i: extent });
+  printed.push(...vectors, value);
   return [
     `${head}_vectors${list} ${textOf(lines(vectors))} }`,
     `${head}_elements${list} for (long i = 0; i < ${extent}; i++) res[i] = ${textOf(value)}; }`,
@@ -181,12 +185,11 @@ function program(): string {
     ),
   );
   const text = rows.join("\n");
-  const code = trustedCode(text);
   return `#include <immintrin.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-${[...vectorHelpersFor(code), ...helpersFor(code)].map(textOf).join("\n")}
+${[...calledIn(printed, AVX512_HELPERS), ...calledIn(printed, CPP_HELPERS)].map(textOf).join("\n")}
 template <class T, class S, bool FLOAT> static void compare(void (*vectors)(T*, const S*, const float*), void (*elements)(T*, const S*, const float*), long* wrong) {
   const uint32_t low[] = {${LOW.join(", ")}};
   for (uint32_t high = 0; high < 0x10000; high += 16)

@@ -19,7 +19,9 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const CODE = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"];
 const FUSED = nativeTarget().isa.includes("fma");
-const HELPERS = FLOAT_HELPERS.map((h) => spell(h.text, "c++")).join("\n");
+const HELPERS = Object.values(FLOAT_HELPERS)
+  .map((text) => spell(text, "c++"))
+  .join("\n");
 
 /** Compiles a program around the functions. @returns its path, and what g++ says of vectors */
 function compiled(

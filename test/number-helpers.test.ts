@@ -10,9 +10,9 @@ import { rangeOf, wrap } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { code, skeleton } from "../abstraction/source-text.ts";
-import { helpersFor } from "../codegen/cpp-helpers.ts";
+import { CPP_HELPERS, calledIn } from "../codegen/cpp-helpers.ts";
 import { openClHelpers } from "../codegen/opencl-helpers.ts";
-import { syclHelpers } from "../codegen/sycl-helpers.ts";
+import { SYCL_HELPERS } from "../codegen/sycl-helpers.ts";
 import { decodeElements } from "../runtime/bytes.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 
@@ -30,8 +30,8 @@ const DOUBLES = [2 ** -8, 3 * 2 ** -8, 2 ** -24]
   .flatMap((x) => [x, -x, x * 2 ** -120, x * 2 ** 100])
   .concat([0, 3.4028235677973366e38, -1e300, 1e-300, Number.POSITIVE_INFINITY, Number.NaN]);
 
-const QUOTIENTS = [code`quotient<int>(a, b) + remainder<int>(a, b)`];
-const ROUNDED = [code`to_bf16(to_odd(x))`];
+const QUOTIENTS = [code`@quotient<int>(a, b) + @remainder<int>(a, b)`];
+const ROUNDED = [code`@to_bf16(@to_odd(x))`];
 const PROGRAM = `
 #include <cmath>
 #include <cstdint>
@@ -42,7 +42,7 @@ namespace sycl {
   template <class T, class F> T bit_cast(F from) { T to; memcpy(&to, &from, sizeof to); return to; }
   using std::fabs;
 }
-namespace in_cpp { ${skeleton(helpersFor([...QUOTIENTS, ...ROUNDED]))} }
+namespace in_cpp { ${skeleton(calledIn([...QUOTIENTS, ...ROUNDED], CPP_HELPERS))} }
 namespace in_opencl {
   uint as_uint(float f) { return sycl::bit_cast<uint>(f); }
   int as_int(float f) { return sycl::bit_cast<int>(f); }
@@ -50,7 +50,7 @@ namespace in_opencl {
   using std::fabs;
   ${skeleton(openClHelpers(ROUNDED, []))}
 }
-namespace in_sycl { ${skeleton(syclHelpers(ROUNDED))} }
+namespace in_sycl { ${skeleton(calledIn(ROUNDED, SYCL_HELPERS))} }
 template <class T> void divide(int pairs) {
   double a, b;
   for (; pairs > 0 && scanf("%lf %lf", &a, &b) == 2; pairs--)
