@@ -11,17 +11,15 @@ import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { number, printExpr } from "../abstraction/expression.ts";
-import { operandOf } from "../abstraction/intrinsic.ts";
-import type { LoopNest, RegisterAt, Scratch } from "../abstraction/loop-nest.ts";
+import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
 import { dwordRows } from "../abstraction/memory-tile.ts";
-import { type Code, code, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
-import { declareRegister } from "../targets/registers.ts";
-import { CM_TYPES, CmValues } from "./cm-values.ts";
+import { type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
+import { CM_LANES } from "./cm-memory.ts";
+import { CmValues, WORKSPACE } from "./cm-values.ts";
 import { argumentsOf, workspaceOf } from "./cpp-frame.ts";
 import type { Named } from "./named.ts";
 import { divisorOf } from "./short-index.ts";
-import { TileRegisters } from "./tile-registers.ts";
+import { SubgroupWriter } from "./subgroup.ts";
 import type { Of } from "./walk.ts";
 
 /** A surface holds fewer bytes than this, since lane indices are signed. */
@@ -30,19 +28,17 @@ const SURFACE_BYTES = 2 ** 31;
 const SLM_BYTES = 64 * 1024;
 const CACHE_LINE = 64;
 
-export const WORKSPACE = new Name("local", "workspace");
 /** The mask of the first lane. */
 export const ONLY = new Name("local", "first_lane");
 
-export abstract class CmSurfaces extends TileRegisters {
-  protected readonly c: CmValues;
-  private readonly scratch: ReadonlyMap<string, Scratch>;
+export abstract class CmSurfaces extends SubgroupWriter {
+  protected override readonly c: CmValues;
 
   /** @throws UsageError for more than a surface or shared local memory holds */
   constructor(computation: Computation, nest: LoopNest) {
-    super(nest);
-    this.c = new CmValues(computation, nest, (tensor, at, active) => this.gathered(tensor, at, active));
-    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
+    const c = new CmValues(computation, nest);
+    super(computation, nest, CM_LANES, c);
+    this.c = c;
     checkSizes(computation, nest);
   }
 
@@ -50,9 +46,9 @@ export abstract class CmSurfaces extends TileRegisters {
    * Declares buffers as offsets in the workspace, a thread's own memory as offsets in shared local memory, and
    * registers.
    */
-  protected declarations({ memory, registers }: Named, mentioned: ReadonlySet<string>): Code[] {
+  protected declarations(named: Named, mentioned: ReadonlySet<string>): Code[] {
     const { buffers } = workspaceOf(this.nest);
-    const own = this.nest.scratch.filter((s) => s.scope === "local" && memory.has(s.name));
+    const own = this.nest.scratch.filter((s) => s.scope === "local" && named.memory.has(s.name));
     return [
       ...sharedLocal(own),
       ...buffers
@@ -62,35 +58,18 @@ export abstract class CmSurfaces extends TileRegisters {
             code`const int ${tensorName(name)} = ${offset / bytesOf(dtype)}; /* of ${WORKSPACE} */`,
         ),
       ...(mentioned.has(ONLY.id) ? [code`vector<ushort, 16> ${ONLY} = 0;`, code`${ONLY}(0) = 1;`] : []),
-      ...this.nest.registers.flatMap(({ name, intrinsic, operand }) =>
-        (registers.get(name) ?? []).map((i) =>
-          declareRegister(intrinsic, operandOf(intrinsic, operand), this.register({ file: name, index: number(i) })),
-        ),
-      ),
+      ...this.registersOf(named),
     ];
-  }
-
-  protected isOwn(buffer: string): boolean {
-    return this.scratch.get(buffer)?.scope === "local";
-  }
-
-  private surface(buffer: string): Code {
-    return code`${this.scratch.has(buffer) ? WORKSPACE : tensorName(buffer)}`;
-  }
-
-  /** The offset of a buffer in its surface, to prefix an index. */
-  private from(buffer: string): Code {
-    return this.scratch.has(buffer) ? code`${tensorName(buffer)} + ` : NOTHING;
   }
 
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
     const { operand } = this.heldAt(register);
     const bytes = bytesOf(operand.dtype);
     const index = this.c.index(memory.base, extents);
-    const isOwn = this.isOwn(memory.buffer);
+    const isOwn = this.c.isOwn(memory.buffer);
     const ptr = isOwn
       ? code`${tensorName(memory.buffer)} + ${times(bytes, index)}`
-      : code`${this.surface(memory.buffer)}, ${times(bytes, code`${this.from(memory.buffer)}${index}`)}`;
+      : code`${this.c.surface(memory.buffer)}, ${times(bytes, code`${this.c.from(memory.buffer)}${index}`)}`;
     const dword = 4;
     const isAligned = [divisorOf(memory.base, extents), memory.stride].every((n) => (n * bytes) % dword === 0);
     if (!isAligned && kind === "store")
@@ -104,30 +83,6 @@ export abstract class CmSurfaces extends TileRegisters {
     });
     if (moved === undefined) throw new Error(`internal: ${operand.name} of ${register.file} has no ${kind} in CM`);
     return [moved];
-  }
-
-  private gathered(tensor: string, at: Code, active: Code): Code {
-    const type = CM_TYPES[this.c.dtypes[tensor] ?? "f32"];
-    return this.isOwn(tensor)
-      ? code`@gather_slm<${type}>(${tensorName(tensor)}, ${at}, ${active})`
-      : code`@gather<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${active})`;
-  }
-
-  protected scattered(tensor: string, at: Code, value: Code, active: Code): Code {
-    const type = CM_TYPES[this.c.dtypes[tensor] ?? "f32"];
-    return this.isOwn(tensor)
-      ? code`@scatter_slm<${type}>(${tensorName(tensor)}, ${at}, ${value}, ${active});`
-      : code`@scatter<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${value}, ${active});`;
-  }
-
-  issue(statement: Of<"register-issue">): Code[] {
-    return this.issued(statement);
-  }
-
-  protected override register({ file, index }: RegisterAt): Code {
-    if (index.kind !== "number") throw new Error(`internal: register ${printExpr(index)} is not known while printing`);
-    const { operand } = this.fileOf({ file, index });
-    return code`${new Name("register", `${operand}${index.value}`, `${file} ${index.value}`)}`;
   }
 }
 

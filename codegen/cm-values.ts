@@ -13,8 +13,8 @@ import { type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Access, axesIn, comparesElements, type Expr, printExpr } from "../abstraction/expression.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, join, list, type Name } from "../abstraction/source-text.ts";
+import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code, join, list, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { CExpressions, type Generic, type LibraryFunction } from "./c-expressions.ts";
 
@@ -33,6 +33,8 @@ export const CM_TYPES = {
   f64: "double",
 } as const satisfies Record<DType, string>;
 
+export const WORKSPACE = new Name("local", "workspace");
+
 type Held = "int" | "uint" | "float";
 
 /** The type of a value in a lane during computation. */
@@ -44,9 +46,6 @@ interface Value {
   readonly isScalar: boolean;
 }
 
-/** How lanes access an element. */
-export type Reach = (tensor: string, at: Code, active: Code) => Code;
-
 /** The lanes of a statement: the axis along the vector, if any, and the active lanes. */
 export interface Lanes {
   readonly axis: string | undefined;
@@ -57,12 +56,40 @@ export interface Lanes {
 export const lanesName = (axis: string): Name => axisName(axis).with("_lanes");
 
 export class CmValues extends CExpressions {
-  private readonly reach: Reach;
+  private readonly scratch: ReadonlyMap<string, Scratch>;
   private lanes: Lanes = { axis: undefined, active: undefined };
 
-  constructor(computation: Computation, nest: LoopNest, reach: Reach) {
+  constructor(computation: Computation, nest: LoopNest) {
     super(computation, nest);
-    this.reach = reach;
+    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
+  }
+
+  /** Whether a buffer is a thread's own memory. */
+  isOwn(buffer: string): boolean {
+    return this.scratch.get(buffer)?.scope === "local";
+  }
+
+  surface(buffer: string): Code {
+    return code`${this.scratch.has(buffer) ? WORKSPACE : tensorName(buffer)}`;
+  }
+
+  /** The offset of a buffer in its surface, to prefix an index. */
+  from(buffer: string): Code {
+    return this.scratch.has(buffer) ? code`${tensorName(buffer)} + ` : NOTHING;
+  }
+
+  private gathered(tensor: string, at: Code, active: Code): Code {
+    const type = CM_TYPES[this.dtypes[tensor] ?? "f32"];
+    return this.isOwn(tensor)
+      ? code`@gather_slm<${type}>(${tensorName(tensor)}, ${at}, ${active})`
+      : code`@gather<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${active})`;
+  }
+
+  scattered(tensor: string, at: Code, value: Code, active: Code): Code {
+    const type = CM_TYPES[this.dtypes[tensor] ?? "f32"];
+    return this.isOwn(tensor)
+      ? code`@scatter_slm<${type}>(${tensorName(tensor)}, ${at}, ${value}, ${active});`
+      : code`@scatter<${type}>(${this.surface(tensor)}, ${this.from(tensor)}${at}, ${value}, ${active});`;
   }
 
   override axis(name: string): Name {
@@ -270,7 +297,7 @@ export class CmValues extends CExpressions {
     const own = this.dtypes[e.tensor] ?? dtype;
     const { at, guards } = this.placeOf(e, extents);
     const inside = this.mask(guards, extents) ?? code`vector<ushort, 16>(1)`;
-    const memory = this.reach(e.tensor, this.laneIndex(at, extents), inside);
+    const memory = this.gathered(e.tensor, this.laneIndex(at, extents), inside);
     const element =
       own === "f16" || own === "bf16"
         ? code`@from_${own}(${memory})`

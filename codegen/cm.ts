@@ -15,7 +15,6 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import type { Expr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
@@ -27,7 +26,6 @@ import {
   indented,
   lines,
   list,
-  Name,
   NOTHING,
   namesIn,
   skeleton,
@@ -37,18 +35,15 @@ import { spell } from "../abstraction/spelling.ts";
 import { checkGen9, GEN9_MEMORY } from "./cm-gen9.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
 import { CM_LANES, CM_MEMORY } from "./cm-memory.ts";
-import { CmSurfaces, ONLY, WORKSPACE } from "./cm-surfaces.ts";
-import { type Lanes, lanesName } from "./cm-values.ts";
+import { CmSurfaces, ONLY } from "./cm-surfaces.ts";
+import { lanesName, WORKSPACE } from "./cm-values.ts";
 import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { calledIn, type Helpers, helpersOf, replacedBy } from "./cpp-helpers.ts";
-import { dealtIndices } from "./lane-statement.ts";
 import { namedIn } from "./named.ts";
-import { dealtTo, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
-import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
+import { dealtTo } from "./subgroup-tasks.ts";
+import { type Loop, type Of, phasesOf } from "./walk.ts";
 
-const STEP = new Name("local", "step");
 const NUMBERS = code`lane_numbers`;
-const ALL_LANES: Lanes = { axis: undefined, active: undefined };
 const HELPERS: Helpers = replacedBy({ ...CM_HELPERS, ...CM_MEMORY }, helpersOf("_GENX_ inline"));
 const GEN9_HELPERS: Helpers = replacedBy({ ...CM_HELPERS, ...GEN9_MEMORY }, HELPERS);
 
@@ -59,11 +54,7 @@ export function generateCm(computation: Computation, intrinsic: Intrinsic, nest:
   return new CmWriter(computation, nest).kernel(intrinsic, notes);
 }
 
-class CmWriter extends CmSurfaces implements LanguagePrinter {
-  /** Memory that the current kernel both writes and reads. */
-  private shared: ReadonlySet<string> = new Set();
-  private fenced = false;
-
+class CmWriter extends CmSurfaces {
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
     const { computation } = this.c;
     const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
@@ -102,9 +93,7 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
     once: boolean,
   ): { readonly text: Code; readonly launch: Launch } {
     const named = namedIn(body, this.nest);
-    const { reads, writes } = touchedIn(body);
-    this.shared = new Set([...reads].filter((buffer) => writes.has(buffer)));
-    const text = printStatements(body, this);
+    const text = this.bodyOf(body);
     const tensors = Object.keys(this.c.computation.tensors).filter((t) => named.memory.has(t));
     const workspace = workspaceOf(this.nest).buffers.some((b) => named.memory.has(b.name));
     const groups = once ? 1 : dealtTo(body, this.tasks);
@@ -133,112 +122,49 @@ class CmWriter extends CmSurfaces implements LanguagePrinter {
 
   // ---- loops ------------------------------------------------------------------------------------------------------------------
 
-  private readonly tasks = (loop: Loop): Tasks[] => tasksOf(loop, this.nest);
-
-  row(loop: Loop, extents: Extents): readonly Code[] | undefined {
-    if (loop.mode === "parallel") return this.tasks(loop).flatMap((tasks) => this.dealt(tasks, extents));
-    return isScalars(loop) ? this.behindFences([loop], () => this.overLanes(loop, extents)) : undefined;
-  }
-
-  private dealt({ loops, body }: Tasks, extents: Extents): Code[] {
-    const total = loops.reduce((all, l) => all * l.extent, 1);
-    const within = { ...extents, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
+  protected override sharedLoop({ axis, extent }: Loop, body: () => Code[]): Code[] {
+    const name = axisName(axis);
+    const numbers = lanesName(axis);
+    const active = extent % CM_LANES === 0 ? undefined : code`${numbers.with("_inside")}`;
     return [
-      code`for (int ${STEP} = part; ${STEP} < ${total}; ${STEP} += parts) {`,
-      ...indented(dealtIndices(loops, code`${STEP}`).map((d) => d.line)),
-      ...indented(printStatements(body, this, within)),
+      code`for (int ${name} = 0; ${name} < ${extent}; ${name} += ${CM_LANES}) {`,
+      ...indented([
+        code`vector<int, 16> ${numbers}(${NUMBERS});`,
+        code`${numbers} += ${name};`,
+        ...(active ? [code`vector<ushort, 16> ${active} = ${numbers} < ${extent};`] : []),
+        ...this.c.within({ axis, active }, body),
+      ]),
       code`}`,
     ];
   }
 
-  private overLanes(loop: Loop, extents: Extents): Code[] {
-    const shared = laneAxis(loop, CM_LANES);
-    if (shared !== undefined) return this.chain(loop, shared, extents, ALL_LANES);
-    const within = { ...extents, [loop.axis]: loop.extent };
-    return [this.openLoop(loop, within), ...indented(printStatements(loop.body, this, within)), code`}`];
-  }
-
-  /** Perfectly nested loops. The steps of one of them become lanes. */
-  private chain(loop: Loop, shared: string, extents: Extents, around: Lanes): Code[] {
-    const within = { ...extents, [loop.axis]: loop.extent };
-    const isShared = loop.axis === shared;
-    const { head, lanes } = isShared ? this.openLanes(loop) : { head: [this.openLoop(loop, within)], lanes: around };
-    const body = loop.body.flatMap((s): Code[] =>
-      s.kind === "loop"
-        ? this.chain(s, shared, within, lanes)
-        : s.kind === "scalar"
-          ? this.assigned(s, within, lanes)
-          : [],
-    );
-    const [open = NOTHING, ...first] = head;
-    return [open, ...indented([...first, ...body]), code`}`];
-  }
-
-  private openLanes({ axis, extent }: Loop): { readonly head: Code[]; readonly lanes: Lanes } {
-    const name = axisName(axis);
-    const numbers = lanesName(axis);
-    const active = extent % CM_LANES === 0 ? undefined : code`${numbers.with("_inside")}`;
-    return {
-      head: [
-        code`for (int ${name} = 0; ${name} < ${extent}; ${name} += ${CM_LANES}) {`,
-        code`vector<int, 16> ${numbers}(${NUMBERS});`,
-        code`${numbers} += ${name};`,
-        ...(active ? [code`vector<ushort, 16> ${active} = ${numbers} < ${extent};`] : []),
-      ],
-      lanes: { axis, active },
-    };
-  }
-
-  /** Adds fences, after which this thread reads what it has written. */
-  private behindFences(statements: readonly Statement[], print: () => Code[]): Code[] {
-    const { reads, writes } = touchedIn(statements);
-    const met = [...reads, ...writes].filter((buffer) => this.shared.has(buffer));
-    if (met.length === 0 || this.fenced) return print();
-    const fences = [
-      ...(met.some((b) => !this.isOwn(b)) ? [code`cm_fence();`] : []),
-      ...(met.some((b) => this.isOwn(b)) ? [code`cm_slm_fence(CM_GLOBAL_COHERENT_FENCE);`] : []),
+  /** Fences, after which this thread reads what it has written. */
+  protected override barriersOf(buffers: readonly string[]): Code[] {
+    return [
+      ...(buffers.some((b) => !this.c.isOwn(b)) ? [code`cm_fence();`] : []),
+      ...(buffers.some((b) => this.c.isOwn(b)) ? [code`cm_slm_fence(CM_GLOBAL_COHERENT_FENCE);`] : []),
     ];
-    this.fenced = ![...reads].some((buffer) => writes.has(buffer));
-    const text = print();
-    this.fenced = false;
-    return [...fences, ...text, ...fences];
   }
 
-  openLoop({ axis, extent, range, mode, inTurn }: Loop, extents: Extents): Code {
-    const name = axisName(axis);
-    if (mode === "parallel" && inTurn) return code`for (int ${name} = part; ${name} < ${extent}; ${name} += parts) {`;
-    const bound = (op: "<" | ">", first: number, others: readonly Expr[] = []): Code =>
-      others.reduce((text, e) => {
-        const other = code`(${this.c.index(e, extents)})`;
-        return code`(${other} ${op} ${text} ? ${other} : ${text})`;
-      }, code`${first}`);
-    const from = bound(">", 0, range?.from);
-    const to = bound("<", extent, range?.to);
-    return code`for (int ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
-  }
-
-  openWhen({ condition }: Of<"when">, extents: Extents): Code {
-    return code`if (${this.c.condition(condition, extents)}) {`;
+  protected override bounded(helper: "at_least" | "at_most", bound: Code, other: Code): Code {
+    const op = helper === "at_least" ? ">" : "<";
+    return code`((${bound}) ${op} ${other} ? (${bound}) : ${other})`;
   }
 
   // ---- scalars ----------------------------------------------------------------------------------------------------------------
 
-  /** Executed by the first lane, outside of loops that become lanes. */
-  scalar(statement: Of<"scalar">, extents: Extents): Code[] {
-    const only: Lanes = { axis: undefined, active: code`${ONLY}` };
-    return this.behindFences([statement], () => this.assigned(statement, extents, only));
+  protected override onOneLane(print: () => Code[]): Code[] {
+    return this.c.within({ axis: undefined, active: code`${ONLY}` }, print);
   }
 
-  private assigned({ equation }: Of<"scalar">, extents: Extents, lanes: Lanes): Code[] {
+  protected override assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {
     const { target, op, value, where } = equation;
     if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
     const dtype = this.c.dtypes[target.tensor] ?? "f32";
-    return this.c.within(lanes, () => {
-      const place = this.c.placeOf(target, extents);
-      const active = this.c.mask([...(where ? [where] : []), ...place.guards], extents) ?? code`vector<ushort, 16>(1)`;
-      const at = this.c.laneIndex(place.at, extents);
-      const stored = this.c.stored(value, dtype, extents);
-      return [this.scattered(target.tensor, at, stored, active)];
-    });
+    const place = this.c.placeOf(target, extents);
+    const active = this.c.mask([...(where ? [where] : []), ...place.guards], extents) ?? code`vector<ushort, 16>(1)`;
+    const at = this.c.laneIndex(place.at, extents);
+    const stored = this.c.stored(value, dtype, extents);
+    return [this.c.scattered(target.tensor, at, stored, active)];
   }
 }

@@ -11,15 +11,14 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import type { LoopNest, RegisterAt, RegisterFile, TileAt } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, filled, indented, Name, tensorName } from "../abstraction/source-text.ts";
+import type { LoopNest, RegisterAt, TileAt } from "../abstraction/loop-nest.ts";
+import { type Code, code, filled, indented, tensorName } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
-import { declareRegister, isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
+import { isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
 import { AVX512_HELPERS } from "./avx512-helpers.ts";
-import { allOf, type CExpressions } from "./c-expressions.ts";
+import type { CExpressions } from "./c-expressions.ts";
 import { CppExpressions } from "./cpp-expressions.ts";
 import { argumentsOf, cppSource, openLoop, packedConstants, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
@@ -30,7 +29,7 @@ import { turnedColumns } from "./cpp-turned-columns.ts";
 import { turnedRows, turnedTile } from "./cpp-turned-tiles.ts";
 import type { Named } from "./named.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
-import { TileRegisters } from "./tile-registers.ts";
+import { ScheduledNest } from "./scheduled-nest.ts";
 import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
 
 /** The kernel of a scheduled nest. @throws Error if the instruction is not available in C++ */
@@ -74,14 +73,12 @@ interface Head {
 }
 
 /** Writes the statements of a nest as C++. With AVX-512, whole rows become vectors. */
-export class CppWriter extends TileRegisters implements LanguagePrinter {
-  private readonly c: CExpressions;
+export class CppWriter extends ScheduledNest implements LanguagePrinter {
   /** Defined if the CPU has AVX-512. */
   private readonly rows: Avx512Rows | undefined;
 
   constructor(expressions: CExpressions, nest: LoopNest, avx512: boolean) {
-    super(nest);
-    this.c = expressions;
+    super(nest, expressions, "long");
     this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
   }
 
@@ -105,16 +102,12 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
 
-  openLoop(loop: Loop, extents: Extents): Code {
-    const { axis, extent, mode, range, inTurn } = loop;
-    const name = axisName(axis);
-    if (mode === "parallel" && inTurn) return code`for (long ${name} = part; ${name} < ${extent}; ${name} += parts) {`;
-    if (!range) return openLoop(loop);
-    const bound = (helper: "at_least" | "at_most", first: number, others: readonly Expr[]): Code =>
-      others.reduce((text, e) => code`@${helper}<long>(${this.c.index(e, extents)}, ${text})`, code`${first}`);
-    const from = bound("at_least", 0, range.from);
-    const to = bound("at_most", extent, range.to);
-    return code`for (long ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
+  override openLoop(loop: Loop, extents: Extents): Code {
+    return loop.mode === "parallel" && !loop.inTurn ? openLoop(loop) : super.openLoop(loop, extents);
+  }
+
+  protected override bounded(helper: "at_least" | "at_most", bound: Code, other: Code): Code {
+    return code`@${helper}<long>(${bound}, ${other})`;
   }
 
   /**
@@ -125,10 +118,6 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
     const tensor = tensorName(buffer);
     const at = code`sizeof *${tensor} * (${this.c.index(base, extents)})`;
     return [code`__builtin_prefetch((const char*)((uintptr_t)${tensor} + ${at}), 0, 2);`];
-  }
-
-  openWhen({ condition }: Of<"when">, extents: Extents): Code {
-    return code`if (${this.c.condition(condition, extents)}) {`;
   }
 
   /** Rows become vectors only for a compiler with AVX-512, which an emulated instruction may lack. */
@@ -162,44 +151,23 @@ export class CppWriter extends TileRegisters implements LanguagePrinter {
       : [code`memcpy(${pointer}, &${text}, sizeof ${text});`];
   }
 
-  issue(statement: Of<"register-issue">): Code[] {
-    return this.issued(statement);
-  }
-
-  scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
-    const { target, op, value, where } = equation;
-    const dtype = this.c.dtypes[target.tensor] ?? "f32";
-    const place = this.c.place(target, extents);
-    const text = this.c.value(value, dtype, extents);
-    if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
-    const statement = code`${tensorName(target.tensor)}[${place.at}] = ${text};`;
-    const guards = [...(where === undefined ? [] : [this.c.condition(where, extents)]), ...place.guards];
-    return [guards.length === 0 ? statement : code`if (${allOf(guards)}) ${statement}`];
+  scalar(statement: Of<"scalar">, extents: Extents): Code[] {
+    return this.assigned(statement, extents);
   }
 
   // ---- registers ------------------------------------------------------------------------------------------------------------
 
-  /** `c3`, or for AMX the tile number. The files of an AMX kernel share the tile numbers, one after another. */
+  /** For AMX the tile number. The files of an AMX kernel share the tile numbers, one after another. */
   protected override register(at: RegisterAt): Code {
     const file = this.fileOf(at);
-    if (at.index.kind !== "number")
-      throw new Error(`internal: register ${printExpr(at.index)} is not known while printing`);
-    if (!isNumbered(operandOf(file.intrinsic, file.operand).file)) return code`${registerIn(file, at.index.value)}`;
+    const { index } = at;
+    if (index.kind !== "number" || !isNumbered(operandOf(file.intrinsic, file.operand).file)) return super.register(at);
     const before = this.nest.registers.slice(0, this.nest.registers.indexOf(file)).reduce((sum, r) => sum + r.count, 0);
-    return code`${before + at.index.value}`;
+    return code`${before + index.value}`;
   }
 
-  registersFor({ registers }: Named, { setup }: Intrinsic): Code[] {
-    const declared = this.nest.registers.flatMap((file) => {
-      const operand = operandOf(file.intrinsic, file.operand);
-      const numbers = isNumbered(operand.file) ? [] : (registers.get(file.name) ?? []);
-      return numbers.map((i) => declareRegister(file.intrinsic, operand, registerIn(file, i)));
-    });
-    return [...(setup !== undefined && registers.size > 0 ? [fillTemplate(setup)] : []), ...declared];
+  registersFor(named: Named, { setup }: Intrinsic): Code[] {
+    const { registers } = named;
+    return [...(setup !== undefined && registers.size > 0 ? [fillTemplate(setup)] : []), ...this.registersOf(named)];
   }
-}
-
-/** `c3`: the fourth of the registers of an operand. */
-function registerIn({ name, operand }: RegisterFile, index: number): Name {
-  return new Name("register", `${operand}${index}`, `${name} ${index}`);
 }

@@ -126,7 +126,6 @@ export function openClFunction(
 
 class OpenClWriter extends SubgroupWriter {
   protected override readonly c: OpenClExpressions;
-  protected override readonly laneBarrier: Code;
   /** Whether lanes are the work-items of a work-group, rather than of a sub-group. */
   readonly isGroup: boolean;
 
@@ -135,7 +134,10 @@ class OpenClWriter extends SubgroupWriter {
     super(computation, nest, lanes, c);
     this.c = c;
     this.isGroup = isGroup;
-    this.laneBarrier = isGroup ? GROUP_BARRIER : OPENCL_BARRIER;
+  }
+
+  protected override barriersOf(): Code[] {
+    return [this.isGroup ? GROUP_BARRIER : OPENCL_BARRIER];
   }
 
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {

@@ -14,20 +14,17 @@ import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { type Expr, number, printExpr } from "../abstraction/expression.ts";
-import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
-import type { LoopNest, RegisterAt, Scratch, Statement } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, Name, type SourceText, tensorName } from "../abstraction/source-text.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { LoopNest, Scratch, Statement } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code, indented, Name, type SourceText } from "../abstraction/source-text.ts";
 import { localBytesOf } from "../targets/features.ts";
-import { declareRegister } from "../targets/registers.ts";
-import { allOf, type CExpressions } from "./c-expressions.ts";
+import type { CExpressions } from "./c-expressions.ts";
 import { argumentsOf } from "./cpp-frame.ts";
 import { IssueCount } from "./issue-count.ts";
 import { dealtIndices } from "./lane-statement.ts";
-import type { Named } from "./named.ts";
+import { ScheduledNest } from "./scheduled-nest.ts";
 import { contains, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
 import { type Teams, teamsIn } from "./subgroup-teams.ts";
-import { TileRegisters } from "./tile-registers.ts";
 import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
 
 /** The number of elements from which `int` indices do not suffice. */
@@ -71,12 +68,10 @@ export function withoutDoubles(source: SourceText, { isa }: Intrinsic): SourceTe
   return source;
 }
 
-export abstract class SubgroupWriter extends TileRegisters implements LanguagePrinter {
-  protected readonly c: CExpressions;
+export abstract class SubgroupWriter extends ScheduledNest implements LanguagePrinter {
   /** Lanes of a sub-group; 1 if each work-item works alone. */
   readonly width: number;
   protected readonly scratch: ReadonlyMap<string, Scratch>;
-  readonly indexType: "int" | "long";
   /** Memory that the current phase both writes and reads. */
   private shared: ReadonlySet<string> = new Set();
   /** Whether the code is inside a loop of scalars that has barriers around it. */
@@ -91,17 +86,15 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
   protected issueCount = new IssueCount();
 
   constructor(computation: Computation, nest: LoopNest, lanes: number, c: CExpressions) {
-    super(nest);
-    this.c = c;
+    super(nest, c, indexTypeOf(computation, nest));
     this.width = lanes;
     this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
-    this.indexType = indexTypeOf(computation, nest);
   }
 
   // ---- what a language says ---------------------------------------------------------------------------------------------------
 
-  /** A barrier after which lanes see the writes of their sub-group. */
-  protected abstract readonly laneBarrier: Code;
+  /** What makes lanes see the writes of their sub-group to these buffers. */
+  protected abstract barriersOf(buffers: readonly string[]): Code[];
   /** The same for all sub-groups of a work-group; undefined where a work-group is always one sub-group. */
   protected readonly groupBarrier: Code | undefined = undefined;
   /** The trip count of a loop around instructions. */
@@ -130,10 +123,10 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
   }
 
   /** What shares scalar statements: the lanes of a sub-group, or all work-items of a work-group. */
-  private workers(): { readonly one: Name; readonly count: number; readonly barrier: Code } {
+  private workers(): { readonly one: Name; readonly count: number; readonly barrier?: Code } {
     return this.together && this.teams && this.groupBarrier
       ? { one: MEMBER, count: this.width * this.teams.count, barrier: this.groupBarrier }
-      : { one: LANE, count: this.width, barrier: this.laneBarrier };
+      : { one: LANE, count: this.width };
   }
 
   /** Statements of a thread. Where sub-groups share them, each step of sums is one sub-group's. */
@@ -163,15 +156,6 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
       ...indented(printStatements(loop.body, this, { ...extents, [loop.axis]: loop.extent })),
       code`}`,
     ];
-  }
-
-  /** Declarations of the registers that a phase uses. */
-  protected registersOf({ registers }: Named): Code[] {
-    return this.nest.registers.flatMap(({ name, intrinsic, operand }) =>
-      (registers.get(name) ?? []).map((i) =>
-        declareRegister(intrinsic, operandOf(intrinsic, operand), this.register({ file: name, index: number(i) })),
-      ),
-    );
   }
 
   // ---- loops ------------------------------------------------------------------------------------------------------------------
@@ -224,16 +208,21 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
 
   private chain(loop: Loop, shared: string, extents: Extents): Code[] {
     const within = { ...extents, [loop.axis]: loop.extent };
-    const name = axisName(loop.axis);
+    const body = (): Code[] =>
+      loop.body.flatMap((s): Code[] =>
+        s.kind === "loop" ? this.chain(s, shared, within) : s.kind === "scalar" ? this.assigned(s, within) : [],
+      );
+    return loop.axis === shared
+      ? this.sharedLoop(loop, body)
+      : [this.openLoop(loop, within), ...indented(body()), code`}`];
+  }
+
+  /** A loop whose steps the lanes share. */
+  protected sharedLoop({ axis, extent }: Loop, body: () => Code[]): Code[] {
+    const name = axisName(axis);
     const { one, count } = this.workers();
-    const head =
-      loop.axis === shared
-        ? code`for (${this.indexType} ${name} = ${one}; ${name} < ${loop.extent}; ${name} += ${count}) {`
-        : this.openLoop(loop, within);
-    const body = loop.body.flatMap((s): Code[] =>
-      s.kind === "loop" ? this.chain(s, shared, within) : s.kind === "scalar" ? this.assigned(s, within) : [],
-    );
-    return [head, ...indented(body), code`}`];
+    const head = code`for (${this.indexType} ${name} = ${one}; ${name} < ${extent}; ${name} += ${count}) {`;
+    return [head, ...indented(body()), code`}`];
   }
 
   /**
@@ -242,66 +231,31 @@ export abstract class SubgroupWriter extends TileRegisters implements LanguagePr
    */
   private behindBarriers(statements: readonly Statement[], print: () => Code[]): Code[] {
     const { reads, writes } = touchedIn(statements);
-    const meets = [...reads, ...writes].some((buffer) => this.shared.has(buffer));
+    const met = [...reads, ...writes].filter((buffer) => this.shared.has(buffer));
     const within = [...reads].some((buffer) => writes.has(buffer));
-    if (!meets || this.fenced) return print();
+    if (met.length === 0 || this.fenced) return print();
     this.fenced = !within;
     const text = print();
     this.fenced = false;
     const { barrier } = this.workers();
-    return [barrier, ...text, barrier];
-  }
-
-  openLoop({ axis, extent, range, mode, inTurn }: Loop, extents: Extents): Code {
-    const name = axisName(axis);
-    const type = this.indexType;
-    if (mode === "parallel" && inTurn)
-      return code`for (${type} ${name} = part; ${name} < ${extent}; ${name} += parts) {`;
-    const bound = (helper: "at_least" | "at_most", first: number, others: readonly Expr[] = []): Code =>
-      others.reduce(
-        (text, e) => this.c.called(helper, ["int64_t"], [code`${this.c.index(e, extents)}`, text]),
-        code`${first}`,
-      );
-    const from = bound("at_least", 0, range?.from);
-    const to = bound("at_most", extent, range?.to);
-    return code`for (${type} ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
-  }
-
-  openWhen({ condition }: Of<"when">, extents: Extents): Code {
-    return code`if (${this.c.condition(condition, extents)}) {`;
+    const barriers = barrier ? [barrier] : this.barriersOf(met);
+    return [...barriers, ...text, ...barriers];
   }
 
   // ---- leaves -----------------------------------------------------------------------------------------------------------------
 
-  issue(statement: Of<"register-issue">): Code[] {
+  override issue(statement: Of<"register-issue">): Code[] {
     this.issueCount.add();
-    return this.issued(statement);
+    return super.issue(statement);
   }
 
   /** Executed by one lane, outside of loops that lanes share. */
   scalar(statement: Of<"scalar">, extents: Extents): Code[] {
-    const text = this.assigned(statement, extents);
-    if (this.width === 1) return text;
-    return this.behindBarriers([statement], () => [
-      code`if (${this.workers().one} == 0) {`,
-      ...indented(text),
-      code`}`,
-    ]);
+    const print = (): Code[] => this.assigned(statement, extents);
+    return this.width === 1 ? print() : this.behindBarriers([statement], () => this.onOneLane(print));
   }
 
-  private assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {
-    const { target, op, value, where } = equation;
-    const dtype = this.c.dtypes[target.tensor] ?? "f32";
-    const place = this.c.place(target, extents);
-    if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
-    const statement = code`${tensorName(target.tensor)}[${place.at}] = ${this.c.value(value, dtype, extents)};`;
-    const guards = [...(where === undefined ? [] : [this.c.condition(where, extents)]), ...place.guards];
-    return [guards.length === 0 ? statement : code`if (${allOf(guards)}) ${statement}`];
-  }
-
-  protected override register({ file, index }: RegisterAt): Code {
-    if (index.kind !== "number") throw new Error(`internal: register ${printExpr(index)} is not known while printing`);
-    const { operand } = this.fileOf({ file, index });
-    return code`${new Name("register", `${operand}${index.value}`, `${file} ${index.value}`)}`;
+  protected onOneLane(print: () => Code[]): Code[] {
+    return [code`if (${this.workers().one} == 0) {`, ...indented(print()), code`}`];
   }
 }

@@ -45,7 +45,6 @@ export const SYCL_BARRIER = code`sycl::group_barrier(item.get_sub_group());`;
 const WORKSPACE = new Name("local", "workspace");
 
 class SyclWriter extends SubgroupWriter {
-  protected override readonly laneBarrier = SYCL_BARRIER;
   protected override readonly groupBarrier = code`sycl::group_barrier(item.get_group());`;
 
   protected override readonly localBytes: number;
@@ -53,6 +52,10 @@ class SyclWriter extends SubgroupWriter {
   constructor(computation: Computation, nest: LoopNest, intrinsic: Intrinsic) {
     super(computation, nest, subgroupOf(intrinsic), new SyclExpressions(computation, nest));
     this.localBytes = localBytesOf(intrinsic.features) ?? Number.POSITIVE_INFINITY;
+  }
+
+  protected override barriersOf(): Code[] {
+    return [SYCL_BARRIER];
   }
 
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {

@@ -1,0 +1,82 @@
+/**
+ * @file The leaves that C++, C for Metal, OpenCL C and SYCL print alike in the nest of a mapping under a schedule of loops.
+ *
+ *     for k in 0..4 from m to n        for (long k = at_least<long>(m, 0); k < at_most<long>(n, 4); k++) {
+ *     c{0}, c{1}                       int32_t c0; int32_t c1;
+ *     out[p] = c[p] where p < 7        if (p < 7) out[p] = c[p];
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import { type Expr, number, printExpr } from "../abstraction/expression.ts";
+import { operandOf } from "../abstraction/intrinsic.ts";
+import type { LoopNest, RegisterAt } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
+import { declareRegister, isNumbered } from "../targets/registers.ts";
+import type { CExpressions } from "./c-expressions.ts";
+import { guarded } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
+import { TileRegisters } from "./tile-registers.ts";
+import type { Loop, Of } from "./walk.ts";
+
+export abstract class ScheduledNest extends TileRegisters {
+  protected readonly c: CExpressions;
+  /** The type of loop counters. */
+  readonly indexType: "int" | "long";
+
+  constructor(nest: LoopNest, c: CExpressions, indexType: "int" | "long") {
+    super(nest);
+    this.c = c;
+    this.indexType = indexType;
+  }
+
+  /** The larger or the smaller of two bounds of a loop. */
+  protected bounded(helper: "at_least" | "at_most", bound: Code, other: Code): Code {
+    return this.c.called(helper, ["int64_t"], [bound, other]);
+  }
+
+  openLoop({ axis, extent, range, mode, inTurn }: Loop, extents: Extents): Code {
+    const name = axisName(axis);
+    const type = this.indexType;
+    if (mode === "parallel" && inTurn)
+      return code`for (${type} ${name} = part; ${name} < ${extent}; ${name} += parts) {`;
+    const bound = (helper: "at_least" | "at_most", first: number, others: readonly Expr[] = []): Code =>
+      others.reduce((text, e) => this.bounded(helper, this.c.index(e, extents), text), code`${first}`);
+    const from = bound("at_least", 0, range?.from);
+    const to = bound("at_most", extent, range?.to);
+    return code`for (${type} ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
+  }
+
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    return code`if (${this.c.condition(condition, extents)}) {`;
+  }
+
+  issue(statement: Of<"register-issue">): Code[] {
+    return this.issued(statement);
+  }
+
+  protected assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {
+    const { target, op, value, where } = equation;
+    if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
+    const dtype = this.c.dtypes[target.tensor] ?? "f32";
+    const place = this.c.place(target, extents);
+    const statement = code`${tensorName(target.tensor)}[${place.at}] = ${this.c.value(value, dtype, extents)};`;
+    return guarded([...(where === undefined ? [] : [this.c.condition(where, extents)]), ...place.guards], [statement]);
+  }
+
+  /** `c3`: a variable for each register. */
+  protected override register(at: RegisterAt): Code {
+    const { name, operand } = this.fileOf(at);
+    const { index } = at;
+    if (index.kind !== "number") throw new Error(`internal: register ${printExpr(index)} is not known while printing`);
+    return code`${new Name("register", `${operand}${index.value}`, `${name} ${index.value}`)}`;
+  }
+
+  /** Declarations of the registers that a phase uses. */
+  protected registersOf({ registers }: Named): Code[] {
+    return this.nest.registers.flatMap(({ name, intrinsic, operand: word }) => {
+      const operand = operandOf(intrinsic, word);
+      const numbers = isNumbered(operand.file) ? [] : (registers.get(name) ?? []);
+      return numbers.map((i) => declareRegister(intrinsic, operand, this.register({ file: name, index: number(i) })));
+    });
+  }
+}
