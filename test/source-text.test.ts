@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { isReserved, keywordsOf } from "../abstraction/keywords.ts";
 import {
   apart,
+  askedIn,
   axisName,
   bare,
   type Code,
@@ -92,6 +93,14 @@ describe("code`...`", () => {
         expect.objectContaining({ name: "UsageError", message: expect.stringMatching(/cannot name a tensor/) }),
       );
     expect(() => tensorName(["a"] as unknown as string)).toThrow("cannot name a tensor");
+  });
+
+  it("prints a word after @ and asks for it, with words and numbers in it, but not what stands in names and comments", () => {
+    const dtype: "f16" | "bf16" = Math.random() < 2 ? "f16" : "bf16";
+    const inner = code`@most<float>(@load_${2}_rows(${tensorName("x")}), 0)`;
+    const text = code`(@to_${dtype}(${inner}))${comment(["to someone@example.org"])} @`;
+    expect(textOf(text)).toBe("(to_f16(most<float>(load_2_rows(x), 0)))/*\n * to someone@example.org\n */ @");
+    expect([...askedIn([text, bare(code`(@least(1))`)])]).toEqual(["to_f16", "most", "load_2_rows", "least"]);
   });
 
   it("drops the parentheses around everything, and no others", () => {
