@@ -25,6 +25,7 @@ import {
   axesIn,
   type Expr,
   number,
+  plainAxes,
   printAccess,
   printExpr,
   rewrite,
@@ -42,7 +43,7 @@ export interface Epilogue {
 /** The axes of an epilogue: those at which it reads the sum, in the order of the sum's dimensions. */
 export function elementAxes(epilogue: Equation, sum: string): string[] {
   const read = accessesIn(epilogue.value).find((a) => a.tensor === sum);
-  return read?.index.flatMap((e) => (e.kind === "axis" ? [e.name] : [])) ?? [];
+  return read ? plainAxes(read) : [];
 }
 
 /** @throws UsageError when it is not element-wise over the target of `equation` */
@@ -125,7 +126,7 @@ function checkBeside(other: Equation, epilogue: Equation, equation: Equation, pr
 
 /** Whether an epilogue writes each element of the sum at its own place, as most do. */
 export function isElementwise({ target, where, beside }: Equation): boolean {
-  const axes = target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+  const axes = plainAxes(target);
   return where === undefined && beside === undefined && new Set(axes).size === target.index.length;
 }
 

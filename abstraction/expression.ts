@@ -271,6 +271,9 @@ function collectAxes(e: Expr, found: string[]): void {
   else if (!found.includes(e.name)) found.push(e.name);
 }
 
+/** The axes that are an index by themselves, in order. */
+export const plainAxes = ({ index }: Access): string[] => index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+
 /** The tensor elements an expression reads, left to right, repeats included. */
 export function accessesIn(e: Expr): Access[] {
   return [...walk(e)].filter((node) => node.kind === "access");

@@ -8,11 +8,12 @@
  * inputs and outputs stay f32; a step of its own rounds those of them that products read.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import { accessesIn } from "../abstraction/expression.ts";
 import { halved, type NarrowTypes, rounded } from "./half.ts";
 import { axesOfRank } from "./lowering.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
+import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
@@ -66,7 +67,7 @@ class Factors implements NarrowTypes {
   private readonly made = new Map<Value, Value>();
 
   constructor(program: Program) {
-    const border = new Set([...program.inputs, ...program.outputs.map(({ value }) => rootOf(value))]);
+    const border = new Set([...program.inputs, ...returnedBy(program)]);
     const multiplied = multipliedIn(program);
     const given = [...multiplied].filter((value) => border.has(value));
     this.narrow = withMoves(new Set([...multiplied].filter((value) => !border.has(value))), border, program);
@@ -77,9 +78,7 @@ class Factors implements NarrowTypes {
 
   reads(step: Step): Readonly<Record<string, Value>> {
     const factors = factorsIn(step);
-    return Object.fromEntries(
-      Object.entries(step.reads).map(([tensor, value]) => [tensor, this.read(value, factors.has(tensor))] as const),
-    );
+    return mapValues(step.reads, (value, tensor) => this.read(value, factors.has(tensor)));
   }
 
   writes(value: Value): Value {

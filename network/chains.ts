@@ -12,7 +12,7 @@
 import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { rowMajor, storageText } from "../abstraction/layout.ts";
 import { type ChainPart, KEPT, placedInRows, type RowChain, type Rows, rowsOf } from "../abstraction/row-chain.ts";
-import { beginOf, type Program, rootOf, type Step } from "./program.ts";
+import { beginOf, type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
@@ -80,7 +80,7 @@ class Chains {
         if (known) known.push(place);
         else this.readers.set(value, [place]);
       }
-    this.given = new Set(outputs.map(({ value }) => rootOf(value)));
+    this.given = returnedBy({ outputs });
   }
 
   /** @param rowsIn the rows of a chain that begins around a step */

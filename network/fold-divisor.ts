@@ -4,6 +4,7 @@
  *     round(max(f32(out[..]) * f[k] + b[k], 0) / 0.05)      ->      round(max(f32(out[..]) * f'[k] + b'[k], 0))        f' = f / 0.05
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { accessesIn, type Expr, rewrite } from "../abstraction/expression.ts";
 import { numbersFor } from "./numbers.ts";
 import type { Step } from "./program.ts";
@@ -31,9 +32,7 @@ export function withoutDivision(step: Step): Step {
     "value",
   );
   if (!found) return step;
-  const tensors = Object.fromEntries(
-    Object.entries(computation.tensors).map(([name, tensor]) => [name, specOf(tensor)] as const),
-  );
+  const tensors = mapValues(computation.tensors, (tensor) => specOf(tensor));
   return {
     ...step,
     computation: computationWith(computation, {

@@ -5,6 +5,7 @@
  *     res[n,k,p,q] = max(out[..] * f[k] + b[k], 0)     ->    res[n,k,p,q] = max(out[..] + b[k], 0)
  */
 
+import { product } from "../abstraction/collections.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Access, accessesIn, type Expr, isSame, rewrite, walk } from "../abstraction/expression.ts";
 import { numbersFor } from "./numbers.ts";
@@ -35,7 +36,7 @@ export function scaledWeights(step: Step): Step {
     return step;
   const dimension = weights.index.findIndex((e) => isSame(e, target));
   const scaled = numbersFor(value.type, value.constant.length, value.name);
-  const inner = value.shape.slice(dimension + 1).reduce((product, size) => product * size, 1);
+  const inner = product(value.shape.slice(dimension + 1));
   const size = value.shape[dimension] ?? 1;
   for (let i = 0; i < scaled.length; i++)
     scaled[i] = (value.constant[i] ?? 0) * (scale.constant[Math.floor(i / inner) % size] ?? 0);

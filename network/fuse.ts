@@ -12,6 +12,7 @@
 import {
   type Computation,
   defineComputation,
+  extentsOf,
   outputOf,
   type TensorSpec,
   targetOf,
@@ -25,6 +26,7 @@ import {
   axis,
   childrenOf,
   type Expr,
+  plainAxes,
   rewrite,
   substitute,
   walk,
@@ -34,7 +36,7 @@ import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
 import { withoutMoves } from "./moves.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
+import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 import { shapeOf, underShape } from "./reshape.ts";
 import { isSameShape, type Value } from "./value.ts";
@@ -50,7 +52,7 @@ export function fuse(program: Program): Program {
   const surroundings: Surroundings = {
     readers: readersOf(program.steps),
     makers: new Map(),
-    outputs: new Set(program.outputs.map(({ value }) => rootOf(value))),
+    outputs: returnedBy(program),
   };
   const { readers, makers } = surroundings;
   for (const step of program.steps) {
@@ -126,7 +128,7 @@ function inShapeOf(producer: Step, consumer: Step): Step | undefined {
 
 /** Whether each element has one term, read at plain axes. */
 function isElementwise({ op, target, where, value }: Equation): boolean {
-  const own = target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+  const own = plainAxes(target);
   return (
     op === "=" &&
     where === undefined &&
@@ -243,7 +245,7 @@ function assembled(
     return defineComputation({
       name: first.name,
       equation,
-      extents: Object.fromEntries(first.axes.map((a) => [a.name, a.extent])),
+      extents: extentsOf(first),
       tensors: { [equation.target.tensor]: spec, ...specs },
     });
   }

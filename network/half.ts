@@ -8,9 +8,11 @@
  * norm, unless a product reads them.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import {
   type Computation,
   defineComputation,
+  extentsOf,
   outputOf,
   type Tensor,
   type TensorSpec,
@@ -19,9 +21,9 @@ import {
 import { rangeOf, wrapperOf } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { access, accessesIn, axis, type Expr, readsInIndex, rewrite } from "../abstraction/expression.ts";
+import { access, accessesIn, axis, type Expr, plainAxes, readsInIndex, rewrite } from "../abstraction/expression.ts";
 import { numbersFor } from "./numbers.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
+import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
@@ -58,7 +60,7 @@ class Types implements NarrowTypes {
     const multiplied = new Set<Value>();
     for (const { computation, reads } of steps)
       if (multiplyAddsOf(computation) > 0) for (const value of Object.values(reads)) multiplied.add(rootOf(value));
-    const given = new Set(outputs.map(({ value }) => rootOf(value)));
+    const given = returnedBy({ outputs });
     this.wide = new Set(
       steps.flatMap(({ computation, output }) =>
         isSum(computation) && multiplyAddsOf(computation) === 0 && !multiplied.has(output) && !given.has(output)
@@ -73,9 +75,7 @@ class Types implements NarrowTypes {
     // Rows of a table are moved as they are.
     const picked = accessesIn(value).flatMap((a) => (readsInIndex(a).length > 0 ? [a.tensor] : []));
     const summed = new Set(isSum(computation) ? tensorsRead(value) : picked);
-    return Object.fromEntries(
-      Object.entries(reads).map(([tensor, read]) => [tensor, this.of(read, summed.has(tensor))] as const),
-    );
+    return mapValues(reads, (read, tensor) => this.of(read, summed.has(tensor)));
   }
 
   writes(value: Value): Value {
@@ -154,7 +154,7 @@ export function halved(step: Step, types: NarrowTypes): Step {
       name: computation.name,
       equation: parts.equation,
       ...(parts.epilogue && { epilogue: parts.epilogue }),
-      extents: Object.fromEntries(computation.axes.map((a) => [a.name, a.extent])),
+      extents: extentsOf(computation),
       tensors: { ...tensors, ...held },
     }),
     reads,
@@ -211,7 +211,7 @@ function partsIn(
 
 /** Axis names of an epilogue: those of the target where they are plain. */
 function axesAt({ target }: Equation, { dims }: Tensor): string[] {
-  const names: string[] = target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+  const names = plainAxes(target);
   return target.index.map((e, d) => {
     if (e.kind === "axis") return e.name;
     let name = dims[d]?.name ?? `i${d}`;

@@ -7,10 +7,11 @@
  * layout is a storage formula.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { accessesIn, axis } from "../abstraction/expression.ts";
 import { fuseRowMajor } from "../abstraction/layout.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
+import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
@@ -19,7 +20,7 @@ import type { Value } from "./value.ts";
  * @param filters whether constant filters get their channels innermost too, KRSC, for kernels that pack nothing ahead of the run
  */
 export function channelsLast(program: Program, filters = false): Program {
-  const fixed = new Set<Value>([...program.inputs, ...program.outputs.map(({ value }) => rootOf(value))]);
+  const fixed = new Set<Value>([...program.inputs, ...returnedBy(program)]);
   for (const step of program.steps)
     for (const value of Object.values(step.reads)) if (value.of) fixed.add(rootOf(value));
   const turned = (value: Value): boolean => {
@@ -63,12 +64,7 @@ function laidOut(step: Step, turned: (value: Value) => boolean, filters: boolean
     const isFilter = filters && value?.constant !== undefined && read.has(name) && multiplyAddsOf(step.computation) > 0;
     return isFilter ? filterFormula(tensor, step) : tensor.storage;
   };
-  const tensors = Object.fromEntries(
-    Object.entries(step.computation.tensors).map(([name, tensor]) => [
-      name,
-      { ...tensor, storage: laid(name, tensor) },
-    ]),
-  );
+  const tensors = mapValues(step.computation.tensors, (tensor, name) => ({ ...tensor, storage: laid(name, tensor) }));
   const computation: Computation = { ...step.computation, tensors };
   return { ...step, computation };
 }

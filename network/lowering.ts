@@ -7,6 +7,7 @@
  * An equation whose inputs are all known before the run is evaluated at once, which folds constants.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
@@ -247,6 +248,11 @@ export class Lowering {
     return place;
   }
 
+  /** The attribute `axis` of an operator on a tensor. */
+  axisGiven({ shape }: Value, otherwise: number): number {
+    return this.axis(this.int("axis", otherwise), shape.length);
+  }
+
   axes(given: ArrayLike<number>, rank: number): number[] {
     const axes = Array.from(given, (a) => this.axis(a, rank));
     if (new Set(axes).size !== axes.length) this.refuse(`an axis stands twice in [${Array.from(given).join(",")}]`);
@@ -315,7 +321,7 @@ export class Lowering {
       extents: { ...Object.fromEntries(own), ...extents },
       tensors: {
         [target]: spec(target, { type, shape }),
-        ...Object.fromEntries(Object.entries(reads).map(([tensor, value]) => [tensor, spec(tensor, value)])),
+        ...mapValues(reads, (value, tensor) => spec(tensor, value)),
       },
     });
     return this.computed(computation, reads, type, { ...(range && { range }) });

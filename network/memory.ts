@@ -10,7 +10,7 @@
 import { memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { StepChain } from "./chains.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
+import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import type { Value } from "./value.ts";
 
 /** Bytes of a cache line, and of the widest vector. */
@@ -37,7 +37,7 @@ interface Block {
  * @param chains steps that are computed together, of whose values only the stored ones have a place when memory is shared
  */
 export function planMemory(program: Program, shared = true, chains: readonly StepChain[] = []): MemoryPlan {
-  const given = new Set(program.outputs.map(({ value }) => rootOf(value)));
+  const given = returnedBy(program);
   const chainOf = new Map(chains.flatMap((one) => one.steps.map((step) => [step, one] as const)));
   const places = new Map(program.steps.map((step, i) => [step, i] as const));
   /** When a step is computed: in a chain, with its last one. */

@@ -15,6 +15,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, exprOf } from "../abstraction/affine.ts";
+import { product } from "../abstraction/collections.ts";
 import {
   type Computation,
   defineComputation,
@@ -28,8 +29,17 @@ import {
 } from "../abstraction/computation.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
-import { type Access, access, accessesIn, type Expr, number, rewrite, substitute } from "../abstraction/expression.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  type Expr,
+  number,
+  plainAxes,
+  rewrite,
+  substitute,
+} from "../abstraction/expression.ts";
+import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { specOf } from "./rebuild.ts";
 import { shapeOf, shownAs } from "./reshape.ts";
 import { multiplyAddsOf } from "./tasks.ts";
@@ -61,7 +71,7 @@ class Surroundings {
   private readonly readers = new Map<Value, Set<Step>>();
 
   constructor({ steps, outputs }: Program) {
-    this.given = new Set(outputs.map(({ value }) => rootOf(value)));
+    this.given = returnedBy({ outputs });
     this.byPlace = [...steps];
     for (const [place, step] of steps.entries()) this.add(step, place);
   }
@@ -154,7 +164,7 @@ function moveOf(step: Step): Move | undefined {
 }
 
 /** The distinct plain axes of an access. */
-const axesIn = ({ index }: Access): string[] => [...new Set(index.flatMap((e) => (e.kind === "axis" ? [e.name] : [])))];
+const axesIn = (read: Access): string[] => [...new Set(plainAxes(read))];
 
 /** Whether all elements that an access reads, at affine indices, are elements of the tensor. */
 function isInside({ index }: Access, shape: readonly number[], extents: Extents): boolean {
@@ -265,7 +275,7 @@ function flatOf(index: readonly Expr[], shape: readonly number[]): AffineForm | 
 function indexOf({ constant, terms }: AffineForm, shape: readonly number[], extents: Extents): Expr[] | undefined {
   // An axis of one step adds nothing.
   let left: AffineForm = { constant, terms: new Map([...terms].filter(([name]) => extents[name] !== 1)) };
-  let stride = elementsIn(shape);
+  let stride = product(shape);
   const index: Expr[] = [];
   for (const size of shape) {
     stride /= size;
@@ -330,7 +340,7 @@ function orderOf({ shape, made, read, target }: Move, stored: readonly number[])
     from.map((d) => shape[d] ?? 1),
     to.map((d) => stored[d] ?? 1),
   );
-  if (!isSame || elementsIn(made) !== elementsIn(shape)) return undefined;
+  if (!isSame || product(made) !== product(shape)) return undefined;
   // A move that cuts one dimension and repeats another may make as many elements: each must be read whole.
   const order = target.flatMap((name, place) => {
     const at = from.findIndex((d) => {
@@ -342,8 +352,6 @@ function orderOf({ shape, made, read, target }: Move, stored: readonly number[])
   if (order.length !== to.length || order.at(-1) !== to.at(-1)) return undefined;
   return [...stored.flatMap((size, d) => (size > 1 ? [] : [d])), ...order];
 }
-
-const elementsIn = (shape: readonly number[]): number => shape.reduce((product, size) => product * size, 1);
 
 /** A computation whose result has its dimensions in another order. */
 function inOrder(computation: Computation, order: readonly number[]): Computation {

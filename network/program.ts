@@ -7,6 +7,7 @@
  * All later stages work on equations. The meaning of an ONNX node is defined only once, in `operators/`.
  */
 
+import { product } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { NumberArray } from "./numbers.ts";
 import type { Quantised, Value } from "./value.ts";
@@ -49,6 +50,10 @@ export function rootOf(value: Value): Value {
   return root;
 }
 
+/** The values that a network returns. */
+export const returnedBy = ({ outputs }: Pick<Program, "outputs">): Set<Value> =>
+  new Set(outputs.map(({ value }) => rootOf(value)));
+
 /** The first of its root's elements that a value shows. */
 export function beginOf(value: Value): number {
   let begin = 0;
@@ -58,7 +63,7 @@ export function beginOf(value: Value): number {
 
 /** The elements that a value shows, of those of its root. */
 export function shownOf<T extends ArrayLike<number>>(elements: T, value: Value): T | Float64Array {
-  const count = value.shape.reduce((product, size) => product * size, 1);
+  const count = product(value.shape);
   const begin = beginOf(value);
   return count === elements.length
     ? elements

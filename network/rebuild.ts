@@ -8,6 +8,7 @@ import {
   type Computation,
   type ComputationSpec,
   defineComputation,
+  extentsOf,
   type Tensor,
   type TensorSpec,
 } from "../abstraction/computation.ts";
@@ -37,7 +38,7 @@ export function computationWith(
     name: given.name,
     equation: given.equation,
     ...(epilogue && { epilogue }),
-    extents: Object.fromEntries(given.axes.map((a) => [a.name, a.extent])),
+    extents: extentsOf(given),
     tensors,
   };
   return defineComputation(spec);

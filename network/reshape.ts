@@ -4,8 +4,18 @@
  *     y[i0,i1,i2] = x[i0,i1,i2] + b[i2]   1 x 128 x 768   ->   y[d0,d1] = x[d0,d1] + b[d1]   128 x 768
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { defineComputation, outputOf, type Tensor, type TensorSpec } from "../abstraction/computation.ts";
-import { type Access, access, accessesIn, axis, type Expr, rewrite, walk } from "../abstraction/expression.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  axis,
+  type Expr,
+  plainAxes,
+  rewrite,
+  walk,
+} from "../abstraction/expression.ts";
 import { rootOf, type Step } from "./program.ts";
 import { specOf } from "./rebuild.ts";
 import { isSameShape, type Value } from "./value.ts";
@@ -56,7 +66,7 @@ export function underShape(step: Step, shape: readonly number[]): Step | undefin
   const { computation, reads } = step;
   const { equation } = computation;
   const output = outputOf(computation);
-  const own = equation.target.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+  const own = plainAxes(equation.target);
   // New axis names, so that a remaining old one is detected.
   const letter = own.some((name) => /^d\d/.test(name)) ? "i" : "d";
   const axes = shape.map((_, d) => axis(`${letter}${d}`));
@@ -99,8 +109,6 @@ export function underShape(step: Step, shape: readonly number[]): Step | undefin
       extents: Object.fromEntries(shape.map((size, d) => [`${letter}${d}`, size])),
       tensors,
     }),
-    reads: Object.fromEntries(
-      Object.entries(reads).map(([name, read]) => [name, whole.has(name) ? shownAs(read, shape) : read] as const),
-    ),
+    reads: mapValues(reads, (read, name) => (whole.has(name) ? shownAs(read, shape) : read)),
   };
 }

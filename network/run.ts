@@ -7,7 +7,7 @@
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
-import { type Program, rootOf, type Step, shownOf } from "./program.ts";
+import { type Program, returnedBy, rootOf, type Step, shownOf } from "./program.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
 
 /** Computes one step: the interpreter, or a program compiled for it. */
@@ -47,7 +47,7 @@ export async function runNetwork(
   };
   const lastReader = new Map<Value, Step>();
   for (const step of program.steps) for (const value of Object.values(step.reads)) lastReader.set(rootOf(value), step);
-  const kept = new Set(program.outputs.map(({ value }) => rootOf(value)));
+  const kept = returnedBy(program);
   for (const step of program.steps) {
     const reads = Object.entries(step.reads);
     const elements = await evaluate(

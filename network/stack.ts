@@ -9,10 +9,12 @@
  * parts do not apply to the whole. What reads the parts does not change: each is contiguous, at an offset.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import {
   type Computation,
   computationKey,
   defineComputation,
+  extentsOf,
   outputOf,
   type Tensor,
 } from "../abstraction/computation.ts";
@@ -20,7 +22,7 @@ import type { Equation } from "../abstraction/equation.ts";
 import { access, axis, type Expr, rewrite } from "../abstraction/expression.ts";
 import { rowMajor, storageText } from "../abstraction/layout.ts";
 import { numbersFor } from "./numbers.ts";
-import { beginOf, type Program, rootOf, type Step } from "./program.ts";
+import { beginOf, type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import { elementsOf, type Value } from "./value.ts";
@@ -30,7 +32,7 @@ const ALIGNED_ELEMENTS = 64;
 
 /** The program with such products stacked. */
 export function stacked(program: Program): Program {
-  const given = new Set(program.outputs.map(({ value }) => rootOf(value)));
+  const given = returnedBy(program);
   const groups = new Map<string, Step[]>();
   const numbers = new Map<Value, number>();
   for (const step of program.steps) {
@@ -54,7 +56,7 @@ export function stacked(program: Program): Program {
   const moved = (value: Value): Value => parts.get(value) ?? (value.of ? { ...value, of: moved(value.of) } : value);
   const reading = (step: Step): Step => ({
     ...step,
-    reads: Object.fromEntries(Object.entries(step.reads).map(([tensor, value]) => [tensor, moved(value)])),
+    reads: mapValues(step.reads, (value) => moved(value)),
   });
   // A group stands where its first step stood: what all of its steps read is known there.
   const waiting = new Set(merged.values());
@@ -123,7 +125,7 @@ function stackOf(first: Step, steps: readonly Step[]): Step {
     name: computation.name,
     equation: over(equation),
     ...(epilogue && { epilogue: over(epilogue.equation) }),
-    extents: { [name]: count, ...Object.fromEntries(axes.map((a) => [a.name, a.extent])) },
+    extents: { [name]: count, ...extentsOf(computation) },
     tensors: Object.fromEntries(specs),
   });
   // 2. The constants of all steps one after another.

@@ -6,6 +6,7 @@
  * Inputs and outputs keep their type. Constants keep their values, which f32 holds exactly. What the network rounds to f16 in between is not rounded.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { type Attribute, type Body, type Constant, type Graph, isBody, isConstant, type Node } from "./graph.ts";
 import { numbersFor } from "./numbers.ts";
 import { NUMBERED_TYPES } from "./operators/elementwise.ts";
@@ -84,9 +85,7 @@ class Widening {
         outputs: node.outputs.map(named),
         attributes: Object.assign(
           Object.create(null),
-          Object.fromEntries(
-            Object.entries(node.attributes).map(([name, value]) => [name, this.attribute(name, value)]),
-          ),
+          mapValues(node.attributes, (value, name) => this.attribute(name, value)),
         ),
       })),
     };

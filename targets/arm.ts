@@ -8,6 +8,7 @@
  * of that length and of any longer one, and one source runs on all of them.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Family, Feature, RegisterClass } from "../abstraction/machine.ts";
 
@@ -86,18 +87,11 @@ const WORDS = {
 
 /** Types of Advanced SIMD: `int8x16_t`, `float16x4_t`, `int8x16x4_t`. */
 const neonTypes = (bytes: 8 | 16, tuple = 1): NonNullable<RegisterClass["types"]> =>
-  Object.fromEntries(
-    Object.entries(WORDS).map(([dtype, word]) => [
-      dtype,
-      `${word}x${bytes / bytesOf(dtype as DType)}${tuple > 1 ? `x${tuple}` : ""}_t`, // keys of a literal
-    ]),
-  );
+  mapValues(WORDS, (word, dtype) => `${word}x${bytes / bytesOf(dtype as DType)}${tuple > 1 ? `x${tuple}` : ""}_t`);
 
 /** Types of the scalable extension, whose names carry no length: `svint8_t`, `svint8x4_t`. */
 const sveTypes = (tuple = 1): NonNullable<RegisterClass["types"]> =>
-  Object.fromEntries(
-    Object.entries(WORDS).map(([dtype, word]) => [dtype, `sv${word}${tuple > 1 ? `x${tuple}` : ""}_t`]),
-  );
+  mapValues(WORDS, (word) => `sv${word}${tuple > 1 ? `x${tuple}` : ""}_t`);
 
 const neon = (name: string, bytes: 8 | 16, tuple = 1): RegisterClass => ({
   name,

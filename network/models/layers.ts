@@ -5,6 +5,7 @@
  *     const y = net.convolved(x, "conv1", { from: 3, to: 64, kernel: 7, stride: 2 });    Conv, BatchNormalization, Relu
  */
 
+import { product } from "../../abstraction/collections.ts";
 import { type Random, seededRandom } from "../../abstraction/random.ts";
 import { GraphBuilder } from "../builder.ts";
 
@@ -30,7 +31,7 @@ export class SeededLayers extends GraphBuilder {
 
   /** A constant with elements within `limit` of `middle`. */
   drawn(name: string, shape: readonly number[], limit: number, middle = 0): string {
-    const values = new Float32Array(shape.reduce((product, size) => product * size, 1));
+    const values = new Float32Array(product(shape));
     for (let i = 0; i < values.length; i++) values[i] = middle + (2 * this.random() - 1) * limit;
     return this.constant(name, shape, values);
   }

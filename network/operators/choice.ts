@@ -11,8 +11,8 @@ import { bytesOf, isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { heldAs, type Range, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
-import { indicesIn, placesIn } from "./compare.ts";
-import { elementwise, NUMBERED_TYPES } from "./elementwise.ts";
+import { indicesIn, pairOf, placesIn } from "./compare.ts";
+import { elementwise, NUMBERED_TYPES, truncated } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 function trilu(node: Lowering): Value[] {
@@ -56,13 +56,12 @@ function oneHot(node: Lowering): Value[] {
 
 /** Indices as s32 where negative ones select nothing, as before opset 11. */
 const uncounted = (node: Lowering, picked: Value, size: number): Value =>
-  elementwise(node, [picked], ([i = ""]) => `s32(max(min(${i}, ${size}), -1))`, "s32");
+  elementwise(node, `s32(max(min(picked, ${size}), -1))`, { picked }, "s32");
 
 /** Indices as s32, clamped so that those outside the size, and NaN, stay outside. A plain cast would wrap them. */
 function whole(node: Lowering, x: Value, size: number): Value {
-  if (["u8", "s8", "u16", "s16"].includes(x.type)) return elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
-  const near = (a: string): string => `max(min(select(${a} == ${a}, f64(${a}), ${size}), ${size}), ${-size - 1})`;
-  return elementwise(node, [x], ([a = ""]) => `s32(${near(a)})`, "s32");
+  if (["u8", "s8", "u16", "s16"].includes(x.type)) return elementwise(node, "s32(x)", { x }, "s32");
+  return elementwise(node, `s32(max(min(select(x == x, f64(x), ${size}), ${size}), ${-size - 1}))`, { x }, "s32");
 }
 
 function gatherElements(node: Lowering): Value[] {
@@ -87,8 +86,7 @@ function gatherElements(node: Lowering): Value[] {
 function cumSum(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type === "bool") node.refuse("bool is not supported");
-  const given = node.known(1, "the axis")?.[0];
-  if (given === undefined) return node.refuse("the axis is missing");
+  const given = node.known(1, "the axis")?.[0] ?? node.refuse("the axis is missing");
   const axis = node.axis(given, x.shape.length);
   const [exclusive, reverse] = [node.int("exclusive", 0) !== 0, node.int("reverse", 0) !== 0];
   const axes = axesOfRank(x.shape.length);
@@ -122,23 +120,17 @@ function eyeLike(node: Lowering): Value[] {
  * of 32-bit integers never rounds to a whole number. A divisor of 0, of which ONNX says nothing, gives 0.
  */
 function modulo(node: Lowering): Value[] {
-  const a = node.input(0);
-  const b = node.input(1);
-  if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
+  const [a, b] = pairOf(node);
   if (a.type === "bool") node.refuse("bool is not supported");
   const truncates = node.int("fmod", 0) !== 0;
   const isWhole = a.type === "s64" || isInteger(heldAs(a.type));
   if (!isWhole && !truncates) node.refuse("floats are supported with fmod=1 only");
-  if (!isWhole) return [elementwise(node, [a, b], ([x = "", y = ""]) => `${x} % ${y}`)];
-  const wide = (x: string): string => `f64(${x})`;
-  const quotient = (x: string, y: string): string => {
-    const exact = `${wide(x)} / ${wide(y)}`;
-    return truncates ? `(max(floor(${exact}), 0) + min(ceil(${exact}), 0))` : `floor(${exact})`;
-  };
+  if (!isWhole) return [elementwise(node, "a % b", { a, b })];
+  const exact = "f64(a) / f64(b)";
+  const quotient = truncates ? `(${truncated(exact)})` : `floor(${exact})`;
   const range = a.type === "s64" ? remainderRange(node, a, b) : undefined;
-  const formula = (x: string, y: string): string =>
-    `${heldAs(a.type)}(select(${y} == 0, 0, ${wide(x)} - ${wide(y)} * ${quotient(x, y)}))`;
-  return [elementwise(node, [a, b], ([x = "", y = ""]) => formula(x, y), a.type, range)];
+  const formula = `${heldAs(a.type)}(select(b == 0, 0, f64(a) - f64(b) * ${quotient}))`;
+  return [elementwise(node, formula, { a, b }, a.type, range)];
 }
 
 /** Remainders of s64, which f64 holds exactly where the numbers have 32 bits. */
@@ -153,17 +145,14 @@ function remainderRange(node: Lowering, a: Value, b: Value): Range {
 
 /** Shifts of unsigned integers are products with powers of 2, exact in f64. All bits are shifted out by their number and more. */
 function bitShift(node: Lowering): Value[] {
-  const x = node.input(0);
-  const by = node.input(1);
-  if (x.type !== by.type) node.refuse(`its inputs have types ${x.type} and ${by.type}`);
+  const [x, by] = pairOf(node);
   if (x.type !== "u8" && x.type !== "u16" && x.type !== "u32")
     node.refuse(`${x.type} is not supported; u8, u16, u32 are`);
   const held = heldAs(x.type);
   const bits = 8 * bytesOf(held);
   const isLeft = node.text("direction", "", ["LEFT", "RIGHT"]) === "LEFT";
-  const shifted = (a: string, n: string): string =>
-    isLeft ? `f64(${a}) * pow(2, f64(${n}))` : `floor(f64(${a}) * pow(0.5, f64(${n})))`;
-  return [elementwise(node, [x, by], ([a = "", n = ""]) => `${held}(select(${n} < ${bits}, ${shifted(a, n)}, 0))`)];
+  const shifted = isLeft ? "f64(x) * pow(2, f64(by))" : "floor(f64(x) * pow(0.5, f64(by)))";
+  return [elementwise(node, `${held}(select(by < ${bits}, ${shifted}, 0))`, { x, by })];
 }
 
 export const CHOICES: OperatorTable = {

@@ -10,13 +10,13 @@ import type { CompareOp } from "../../abstraction/expression.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { ElementType, Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { checkFloats, elementwise } from "./elementwise.ts";
+import { checkFloats, checkWide, elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** @throws UsageError when the inputs are not of one type */
-function pairOf(node: Lowering): readonly [Value, Value] {
-  const a = node.input(0);
-  const b = node.input(1);
+/** Two inputs, one behind the other. @throws UsageError when they are not of one type */
+export function pairOf(node: Lowering, first = 0): readonly [Value, Value] {
+  const a = node.input(first);
+  const b = node.input(first + 1);
   if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
   return [a, b];
 }
@@ -25,42 +25,39 @@ function comparison(op: CompareOp) {
   return (node: Lowering): Value[] => {
     const [a, b] = pairOf(node);
     // Two true bools may have different bytes.
-    const same = (x: string, y: string): string =>
-      `select(${x} != 0, select(${y} != 0, 1, 0), select(${y} == 0, 1, 0))`;
-    if (a.type === "bool" && op === "==") return [elementwise(node, [a, b], ([x = "", y = ""]) => same(x, y), "bool")];
+    const same = "select(a != 0, select(b != 0, 1, 0), select(b == 0, 1, 0))";
+    if (a.type === "bool" && op === "==") return [elementwise(node, same, { a, b }, "bool")];
     if (a.type === "bool") node.refuse(`${a.name} holds bool, which has no order`);
-    return [elementwise(node, [a, b], ([x = "", y = ""]) => `select(${x} ${op} ${y}, 1, 0)`, "bool")];
+    return [elementwise(node, `select(a ${op} b, 1, 0)`, { a, b }, "bool")];
   };
 }
 
 /** Logic on bools: every byte but 0 is true; the result is 0 or 1. */
-function logic(formula: (x: string, y: string) => string) {
+function logic(formula: string) {
   return (node: Lowering): Value[] => {
     const [a, b] = pairOf(node);
     if (a.type !== "bool") node.refuse(`${a.name} holds ${a.type}; it takes bool`);
-    return [elementwise(node, [a, b], ([x = "", y = ""]) => formula(x, y), "bool")];
+    return [elementwise(node, formula, { a, b }, "bool")];
   };
 }
 
 function negation(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type !== "bool") node.refuse(`${x.name} holds ${x.type}; it takes bool`);
-  return [elementwise(node, [x], ([a = ""]) => `select(${a} == 0, 1, 0)`, "bool")];
+  return [elementwise(node, "select(x == 0, 1, 0)", { x }, "bool")];
 }
 
 function where(node: Lowering): Value[] {
   const condition = node.input(0);
-  const a = node.input(1);
-  const b = node.input(2);
   if (condition.type !== "bool") node.refuse(`its condition holds ${condition.type}; it takes bool`);
-  if (a.type !== b.type) node.refuse(`its inputs have types ${a.type} and ${b.type}`);
-  return [elementwise(node, [condition, a, b], ([c = "", x = "", y = ""]) => `select(${c} != 0, ${x}, ${y})`, a.type)];
+  const [a, b] = pairOf(node, 1);
+  return [elementwise(node, "select(condition != 0, a, b)", { condition, a, b }, a.type)];
 }
 
 function isNaNumber(node: Lowering): Value[] {
   const x = node.input(0);
   checkFloats(node, x);
-  return [elementwise(node, [x], ([a = ""]) => `select(${a} == ${a}, 0, 1)`, "bool")];
+  return [elementwise(node, "select(x == x, 0, 1)", { x }, "bool")];
 }
 
 /** The largest finite value of each type. */
@@ -76,52 +73,45 @@ function isInfinite(node: Lowering): Value[] {
   const most = LARGEST[x.type];
   if (most === undefined) return node.refuse(`${x.type} is not supported; floats are`);
   const [above, below] = [node.int("detect_positive", 1), node.int("detect_negative", 1)].map((x) => (x === 0 ? 0 : 1));
-  const formula = (a: string): string => `select(${a} > ${most}, ${above}, select(${a} < (-${most}), ${below}, 0))`;
-  return [elementwise(node, [x], ([a = ""]) => formula(a), "bool")];
+  const formula = `select(x > ${most}, ${above}, select(x < (-${most}), ${below}, 0))`;
+  return [elementwise(node, formula, { x }, "bool")];
 }
 
 function thresholdedRelu(node: Lowering): Value[] {
   const x = node.input(0);
-  if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
+  checkWide(node, x);
   const alpha = `(${numberText(node.float("alpha", 1))})`;
-  return [elementwise(node, [x], ([a = ""]) => `select(${a} > ${alpha}, ${a}, 0)`)];
+  return [elementwise(node, `select(x > ${alpha}, x, 0)`, { x })];
 }
 
 function sign(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type === "bool" || x.type.startsWith("u")) node.refuse(`${x.type} is not supported`);
-  return [elementwise(node, [x], ([a = ""]) => `select(${a} > 0, 1, select(${a} < 0, -1, 0))`)];
+  return [elementwise(node, "select(x > 0, 1, select(x < 0, -1, 0))", { x })];
 }
 
 /** Values beyond lambda on either side, moved towards 0 by the bias; 0 in between. */
 function shrink(node: Lowering): Value[] {
   const x = node.input(0);
-  if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
+  checkWide(node, x);
   const given = node.float("lambd", 0.5);
   const [bias, lambda, below] = [node.float("bias", 0), given, -given].map((value) => `(${numberText(value)})`);
-  return [
-    elementwise(
-      node,
-      [x],
-      ([a = ""]) => `select(${a} < ${below}, ${a} + ${bias}, select(${a} > ${lambda}, ${a} - ${bias}, 0))`,
-    ),
-  ];
+  return [elementwise(node, `select(x < ${below}, x + ${bias}, select(x > ${lambda}, x - ${bias}, 0))`, { x })];
 }
 
+/** Indices of s64 as s32, brought to just outside the axis where they lie further out. */
+const near = (node: Lowering, picked: Value, size: number): Value =>
+  picked.type === "s32" ? picked : elementwise(node, `s32(max(min(i, ${size}), -${size} - 1))`, { i: picked }, "s32");
+
 /** Indices into an axis; negative ones count from its end. Indices outside stay outside. @param picked s32 or s64 */
-export function placesIn(node: Lowering, picked: Value, size: number): Value {
-  const near =
-    picked.type === "s32"
-      ? picked
-      : elementwise(node, [picked], ([i = ""]) => `s32(max(min(${i}, ${size}), -${size} - 1))`, "s32");
-  return elementwise(node, [near], ([i = ""]) => `select(${i} < 0, ${i} + ${size}, ${i})`);
-}
+export const placesIn = (node: Lowering, picked: Value, size: number): Value =>
+  elementwise(node, `select(i < 0, i + ${size}, i)`, { i: near(node, picked, size) });
 
 /** Indices as s32, those counted from the end as they are: `wrap` finds them. @param picked s32 or s64 */
 export function indicesIn(node: Lowering, picked: Value, size: number): Value {
-  if (picked.type === "s32") return picked;
-  if (picked.type !== "s64") return node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
-  return elementwise(node, [picked], ([i = ""]) => `s32(max(min(${i}, ${size}), -${size} - 1))`, "s32");
+  if (picked.type !== "s32" && picked.type !== "s64")
+    node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
+  return near(node, picked, size);
 }
 
 /**
@@ -144,7 +134,7 @@ export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axi
 }
 
 export const COMPARISONS: OperatorTable = {
-  And: { lower: logic((x, y) => `select(${x} != 0, select(${y} != 0, 1, 0), 0)`) },
+  And: { lower: logic("select(a != 0, select(b != 0, 1, 0), 0)") },
   Equal: { lower: comparison("==") },
   Greater: { lower: comparison(">") },
   GreaterOrEqual: { lower: comparison(">=") },
@@ -153,10 +143,10 @@ export const COMPARISONS: OperatorTable = {
   Less: { lower: comparison("<") },
   LessOrEqual: { lower: comparison("<=") },
   Not: { lower: negation },
-  Or: { lower: logic((x, y) => `select(${x} != 0, 1, select(${y} != 0, 1, 0))`) },
+  Or: { lower: logic("select(a != 0, 1, select(b != 0, 1, 0))") },
   Shrink: { lower: shrink },
   Sign: { lower: sign },
   ThresholdedRelu: { lower: thresholdedRelu },
   Where: { lower: where },
-  Xor: { lower: logic((x, y) => `select(${x} != 0, select(${y} == 0, 1, 0), select(${y} != 0, 1, 0))`) },
+  Xor: { lower: logic("select(a != 0, select(b == 0, 1, 0), select(b != 0, 1, 0))") },
 };

@@ -29,10 +29,16 @@ export interface Window {
 const LETTERS = { output: ["o", "p", "q"], kernel: ["t", "r", "s"], input: ["d", "h", "w"] } as const;
 export const lettersOf = (kind: keyof typeof LETTERS, rank: number): string[] => LETTERS[kind].slice(3 - rank);
 
-/** `p*2+r-1` */
-export function slidIndex(output: string, kernel: string, stride: number, dilation: number, begin: number): string {
-  const times = (axis: string, by: number): string => (by === 1 ? axis : `${axis}*${by}`);
-  return `${times(output, stride)}+${times(kernel, dilation)}${begin === 0 ? "" : `-${begin}`}`;
+/** The axes of a window's positions and of its elements, with their extents, and the input's index along each dimension: `p*2+r-1`. */
+export function slid({ kernel, strides, dilations, begins }: Window) {
+  const times = (axis: string, by = 1): string => (by === 1 ? axis : `${axis}*${by}`);
+  const kernels = lettersOf("kernel", kernel.length);
+  const outputs = lettersOf("output", kernel.length);
+  const at = outputs.map((output, d) => {
+    const [begin = 0, own = ""] = [begins[d], kernels[d]];
+    return `${times(output, strides[d])}+${times(own, dilations[d])}${begin === 0 ? "" : `-${begin}`}`;
+  });
+  return { outputs, kernels, at, extents: sizes(kernels, kernel) };
 }
 
 /** Limit on kernels, strides, dilations and padding: products of two are exact, and far below an offset's range. */
@@ -144,15 +150,10 @@ export function convolved(
   type: Value["type"],
 ): Value {
   const rank = spatial.length;
-  const outputs = lettersOf("output", rank);
-  const kernels = lettersOf("kernel", rank);
+  const { outputs, kernels, at, extents } = slid(window);
   const positions = positionsOf(node, spatial, window);
   const [images = 1, channels = 1] = x.shape;
   const [filters = 1] = w.shape;
-  const at = outputs.map((o, d) =>
-    slidIndex(o, kernels[d] ?? "", window.strides[d] ?? 1, window.dilations[d] ?? 1, window.begins[d] ?? 0),
-  );
-  const extents = Object.fromEntries(kernels.map((k, d) => [k, window.kernel[d] ?? 1]));
   const dims = layerDims(rank);
   const perGroup = filters / groups;
   const inGroup = channels / groups;
@@ -252,7 +253,7 @@ export function biased(node: Lowering, sum: Value, bias: Value | undefined): Val
   if (bias.shape.length !== 1 || bias.shape[0] !== channels)
     node.refuse(`a bias of [${bias.shape.join(",")}] for ${channels} channels`);
   const spread = node.reshaped(bias, [channels, ...spatial.map(() => 1)]);
-  return elementwise(node, [sum, spread], ([a = "", b = ""]) => `${a} + ${b}`);
+  return elementwise(node, "sum + spread", { sum, spread });
 }
 
 function transposed(node: Lowering): Value[] {

@@ -13,8 +13,8 @@ import type { Quantised, Value } from "../value.ts";
 import { layerOf } from "./convolution.ts";
 import { elementwise } from "./elementwise.ts";
 import { along, convolvedIntegers, multipliedIntegers } from "./integer-sums.ts";
-import { dequantised, isNone, isSameScale } from "./quantised.ts";
-import { reduced } from "./reduction.ts";
+import { dequantised, isSameScale, shiftOf } from "./quantised.ts";
+import { countOf, from, reduced } from "./reduction.ts";
 import type { NetworkOperator, OperatorTable } from "./table.ts";
 
 type Lower = NetworkOperator["lower"];
@@ -46,12 +46,11 @@ function wholeBias(node: Lowering, bias: Value | undefined, scale: Value): Value
 
 /** Converts integer sums to floats by the scales of both factors, and adds a bias that is not an integer. */
 function scaled(node: Lowering, sum: Value, scale: Value, bias: Value | undefined): Value {
-  const numbers = elementwise(node, [sum, scale], ([s = "", f = ""]) => `f32(${s}) * ${f}`, "f32");
-  return bias ? elementwise(node, [numbers, bias], ([x = "", b = ""]) => `${x} + ${b}`) : numbers;
+  const numbers = elementwise(node, "f32(sum) * scale", { sum, scale }, "f32");
+  return bias ? elementwise(node, "numbers + bias", { numbers, bias }) : numbers;
 }
 
-const times = (node: Lowering, a: Value, b: Value): Value =>
-  elementwise(node, [a, b], ([x = "", y = ""]) => `${x} * ${y}`);
+const times = (node: Lowering, a: Value, b: Value): Value => elementwise(node, "a * b", { a, b });
 
 function conv(node: Lowering): Value[] | undefined {
   const factors = factorsOf(node);
@@ -109,18 +108,13 @@ function globalAverage(node: Lowering): Value[] | undefined {
   if (!x || x.axis !== undefined || (x.stored.type !== "u8" && x.stored.type !== "s8")) return undefined;
   const { shape } = x.stored;
   if (shape.length < 3 || shape.length > 5) return undefined;
-  const axes = shape.flatMap((_, d) => (d >= 2 ? [d] : []));
-  const count = axes.reduce((product, d) => product * (shape[d] ?? 1), 1);
-  const sum = reduced(node, x.stored, axes, { op: "+=", term: (e) => `s32(${e})`, type: "s32" });
-  const operands = [sum, x.scale, ...(x.zero ? [x.zero] : [])];
-  return [
-    elementwise(
-      node,
-      operands,
-      ([a = "", s = "", z]) => `f32(${a}${isNone(z) ? "" : ` - ${count} * s32(${z})`}) * ${s} / ${count}`,
-      "f32",
-    ),
-  ];
+  const axes = from(2, x.stored);
+  const count = countOf(x.stored, axes);
+  const sum = reduced(node, x.stored, axes, { op: "+=", term: "s32(x)", type: "s32" });
+  const { scale } = x;
+  const shift = shiftOf(x.zero);
+  const moved = shift ? `sum - ${count} * s32(shift)` : "sum";
+  return [elementwise(node, `f32(${moved}) * scale / ${count}`, { sum, scale, ...(shift && { shift }) }, "f32")];
 }
 
 /** Moves integers with a single scale. `ordered` requires a scale above 0, where larger integers are larger numbers. */

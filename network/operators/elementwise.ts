@@ -6,6 +6,7 @@
  * A formula uses `x` and the attributes; the equation has as many axes as the tensor has dimensions.
  */
 
+import { mapValues } from "../../abstraction/collections.ts";
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { type ElementType, heldAs, type Range, type Value } from "../value.ts";
@@ -13,114 +14,111 @@ import { rangeIn } from "../whole.ts";
 import { broadcastShape, numberText, operand } from "./broadcast.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** A formula over the access `x`; attributes are substituted as numbers, with defaults. */
+/** A formula over the element `x`; attributes stand in it by name, with their defaults. */
 interface Unary {
-  readonly formula: (x: string, attributes: Readonly<Record<string, string>>) => string;
+  readonly formula: string;
   readonly attributes?: Readonly<Record<string, number>>;
   /** Whether integers are supported too. */
   readonly integers?: boolean;
 }
 
-const sigmoid = (x: string): string => `1 / (1 + exp(-${x}))`;
-const softplus = (x: string): string => `max(${x}, 0) + log(1 + exp(-abs(${x})))`;
+const SOFTPLUS = "max(x, 0) + log(1 + exp(-abs(x)))";
 
 /** Half of e^x as a product of two roots, which is finite wherever the result is. */
 const halfExp = (x: string): string => `0.5 * exp(0.5 * ${x}) * exp(0.5 * ${x})`;
-const cosh = (x: string): string => `${halfExp(x)} + ${halfExp(`(-${x})`)}`;
+const COSH = `${halfExp("x")} + ${halfExp("(-x)")}`;
 
 /** Constants of Gelu's approximation: https://onnx.ai/onnx/operators/onnx__Gelu.html. */
-const GELU_TANH = (x: string): string =>
-  `0.5 * ${x} * (1 + tanh(${Math.sqrt(2 / Math.PI)} * (${x} + 0.044715 * ${x} * ${x} * ${x})))`;
-const GELU_ERF = (x: string): string => `0.5 * ${x} * (1 + erf(${x} * ${Math.SQRT1_2}))`;
+const GELU_TANH = `0.5 * x * (1 + tanh(${Math.sqrt(2 / Math.PI)} * (x + 0.044715 * x * x * x)))`;
+const GELU_ERF = `0.5 * x * (1 + erf(x * ${Math.SQRT1_2}))`;
 
 const UNARY: Readonly<Record<string, Unary>> = {
-  Abs: { formula: (x) => `abs(${x})`, integers: true },
+  Abs: { formula: "abs(x)", integers: true },
   // The tangent of half the angle, and for others the tangent or the hyperbolic sine of the result: differences lose no digits.
-  Acos: { formula: (x) => `2 * atan(sqrt((1 - ${x}) / (1 + ${x})))` },
-  Acosh: { formula: (x) => `asinh(sqrt(${x} - 1) * sqrt(${x} + 1))` },
-  Asin: { formula: (x) => `atan(${x} / sqrt((1 - ${x}) * (1 + ${x})))` },
-  Asinh: { formula: (x) => `asinh(${x})` },
-  Atan: { formula: (x) => `atan(${x})` },
-  Atanh: { formula: (x) => `asinh(${x} / sqrt((1 - ${x}) * (1 + ${x})))` },
-  Ceil: { formula: (x) => `ceil(${x})` },
-  Cos: { formula: (x) => `cos(${x})` },
-  Cosh: { formula: cosh },
-  Elu: { formula: (x, { alpha }) => `max(${x}, 0) + ${alpha} * (exp(min(${x}, 0)) - 1)`, attributes: { alpha: 1 } },
-  Celu: {
-    formula: (x, { alpha }) => `max(${x}, 0) + min(0, ${alpha} * (exp(${x} / ${alpha}) - 1))`,
-    attributes: { alpha: 1 },
-  },
-  Erf: { formula: (x) => `erf(${x})` },
-  Exp: { formula: (x) => `exp(${x})` },
-  Floor: { formula: (x) => `floor(${x})` },
-  HardSigmoid: {
-    formula: (x, { alpha, beta }) => `max(0, min(1, ${alpha} * ${x} + ${beta}))`,
-    attributes: { alpha: 0.2, beta: 0.5 },
-  },
-  HardSwish: { formula: (x) => `${x} * max(0, min(1, ${x} / 6 + 0.5))` },
-  LeakyRelu: { formula: (x, { alpha }) => `max(${x}, 0) + ${alpha} * min(${x}, 0)`, attributes: { alpha: 0.01 } },
-  Log: { formula: (x) => `log(${x})` },
-  Mish: { formula: (x) => `${x} * tanh(${softplus(x)})` },
-  Neg: { formula: (x) => `-${x}`, integers: true },
-  Reciprocal: { formula: (x) => `1 / ${x}` },
-  Relu: { formula: (x) => `max(${x}, 0)`, integers: true },
-  Round: { formula: (x) => `round(${x})` },
+  Acos: { formula: "2 * atan(sqrt((1 - x) / (1 + x)))" },
+  Acosh: { formula: "asinh(sqrt(x - 1) * sqrt(x + 1))" },
+  Asin: { formula: "atan(x / sqrt((1 - x) * (1 + x)))" },
+  Asinh: { formula: "asinh(x)" },
+  Atan: { formula: "atan(x)" },
+  Atanh: { formula: "asinh(x / sqrt((1 - x) * (1 + x)))" },
+  Ceil: { formula: "ceil(x)" },
+  Cos: { formula: "cos(x)" },
+  Cosh: { formula: COSH },
+  Elu: { formula: "max(x, 0) + alpha * (exp(min(x, 0)) - 1)", attributes: { alpha: 1 } },
+  Celu: { formula: "max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))", attributes: { alpha: 1 } },
+  Erf: { formula: "erf(x)" },
+  Exp: { formula: "exp(x)" },
+  Floor: { formula: "floor(x)" },
+  HardSigmoid: { formula: "max(0, min(1, alpha * x + beta))", attributes: { alpha: 0.2, beta: 0.5 } },
+  HardSwish: { formula: "x * max(0, min(1, x / 6 + 0.5))" },
+  LeakyRelu: { formula: "max(x, 0) + alpha * min(x, 0)", attributes: { alpha: 0.01 } },
+  Log: { formula: "log(x)" },
+  Mish: { formula: `x * tanh(${SOFTPLUS})` },
+  Neg: { formula: "-x", integers: true },
+  Reciprocal: { formula: "1 / x" },
+  Relu: { formula: "max(x, 0)", integers: true },
+  Round: { formula: "round(x)" },
   Selu: {
-    formula: (x, { alpha, gamma }) => `${gamma} * (max(${x}, 0) + ${alpha} * (exp(min(${x}, 0)) - 1))`,
+    formula: "gamma * (max(x, 0) + alpha * (exp(min(x, 0)) - 1))",
     attributes: { alpha: 1.6732632423543772, gamma: 1.0507009873554805 },
   },
-  Sigmoid: { formula: sigmoid },
-  Sin: { formula: (x) => `sin(${x})` },
-  Sinh: { formula: (x) => `tanh(${x}) * (${cosh(x)})` },
-  Softplus: { formula: softplus },
-  Softsign: { formula: (x) => `${x} / (1 + abs(${x}))` },
-  Sqrt: { formula: (x) => `sqrt(${x})` },
-  Tan: { formula: (x) => `sin(${x}) / cos(${x})` },
-  Tanh: { formula: (x) => `tanh(${x})` },
+  Sigmoid: { formula: "1 / (1 + exp(-x))" },
+  Sin: { formula: "sin(x)" },
+  Sinh: { formula: `tanh(x) * (${COSH})` },
+  Softplus: { formula: SOFTPLUS },
+  Softsign: { formula: "x / (1 + abs(x))" },
+  Sqrt: { formula: "sqrt(x)" },
+  Tan: { formula: "sin(x) / cos(x)" },
+  Tanh: { formula: "tanh(x)" },
 };
 
 /** A formula over two operands. `Max` and similar operators take any number, folded from the left. */
 interface Binary {
-  readonly formula: (a: string, b: string) => string;
+  readonly formula: string;
   readonly inputs: 2 | "any";
-  /** Applied to the fold of all operands: the mean of `count` of them. */
-  readonly finish?: (all: string, count: number) => string;
 }
 
 const BINARY: Readonly<Record<string, Binary>> = {
-  Add: { formula: (a, b) => `${a} + ${b}`, inputs: 2 },
-  Div: { formula: (a, b) => `${a} / ${b}`, inputs: 2 },
-  Max: { formula: (a, b) => `max(${a}, ${b})`, inputs: "any" },
-  Mean: { formula: (a, b) => `${a} + ${b}`, inputs: "any", finish: (all, count) => `(${all}) / ${count}` },
-  Min: { formula: (a, b) => `min(${a}, ${b})`, inputs: "any" },
-  Mul: { formula: (a, b) => `${a} * ${b}`, inputs: 2 },
-  PRelu: { formula: (a, b) => `max(${a}, 0) + ${b} * min(${a}, 0)`, inputs: 2 },
-  Sub: { formula: (a, b) => `${a} - ${b}`, inputs: 2 },
-  Sum: { formula: (a, b) => `${a} + ${b}`, inputs: "any" },
+  Add: { formula: "a + b", inputs: 2 },
+  Div: { formula: "a / b", inputs: 2 },
+  Max: { formula: "max(a, b)", inputs: "any" },
+  Mean: { formula: "a + b", inputs: "any" },
+  Min: { formula: "min(a, b)", inputs: "any" },
+  Mul: { formula: "a * b", inputs: 2 },
+  PRelu: { formula: "max(a, 0) + b * min(a, 0)", inputs: 2 },
+  Sub: { formula: "a - b", inputs: 2 },
+  Sum: { formula: "a + b", inputs: "any" },
 };
+
+/** A formula with texts in the place of names. */
+export const written = (formula: string, texts: Readonly<Record<string, string>>): string =>
+  formula.replaceAll(/\b[A-Za-z_]\w*/g, (name) => (Object.hasOwn(texts, name) ? String(texts[name]) : name));
 
 /**
  * One element of the output from the element at the same place of each operand; smaller operands are broadcast.
+ * @param formula over the operands by their names: `(a - mean) * scale`
  * @param range of an output of s64, where more is known than the formula says
  */
 export function elementwise(
   node: Lowering,
-  operands: readonly Value[],
-  formula: (texts: readonly string[]) => string,
-  type = operands[0]?.type ?? "f32",
+  formula: string,
+  operands: Readonly<Record<string, Value>>,
+  type = Object.values(operands)[0]?.type ?? "f32",
   range?: Range,
 ): Value {
+  const values = Object.values(operands);
   const shape = broadcastShape(
     node,
-    operands.map((v) => v.shape),
+    values.map((v) => v.shape),
   );
-  const isFolded = operands.every(({ constant }) => constant);
-  const parts = operands.map((value, i) =>
-    operand(node, operands.length === 1 ? "x" : `x${i}`, value, { shape, isFolded }),
-  );
-  const target = `y[${axesOfRank(shape.length).join(",")}]`;
+  const isFolded = values.every(({ constant }) => constant);
+  const parts = Object.entries(operands).map(([name, value], i) => ({
+    name,
+    ...operand(node, values.length === 1 ? "x" : `x${i}`, value, { shape, isFolded }),
+  }));
+  const texts = Object.fromEntries(parts.map(({ name, text }) => [name, text]));
   const reads = Object.assign({}, ...parts.map((p) => p.reads));
-  const text = `${target} = ${formula(parts.map((p) => p.text))}`;
+  const text = `y[${axesOfRank(shape.length).join(",")}] = ${written(formula, texts)}`;
   return node.equation(text, { reads, shape, type, ...(range && { range }) });
 }
 
@@ -135,6 +133,11 @@ export function checkFloats(node: Lowering, x: Value): void {
     node.refuse(`${x.type} is not supported; floats are`);
 }
 
+/** @throws UsageError for other types than the two that windows and samples are computed in */
+export function checkWide(node: Lowering, { type }: Value): void {
+  if (type !== "f32" && type !== "f64") node.refuse(`${type} is not supported; f32 and f64 are`);
+}
+
 function unary({ formula, attributes = {}, integers = false }: Unary) {
   return (node: Lowering): Value[] => {
     const x = node.input(0);
@@ -145,11 +148,11 @@ function unary({ formula, attributes = {}, integers = false }: Unary) {
         return [name, value < 0 ? `(${numberText(value)})` : numberText(value)];
       }),
     );
-    return [elementwise(node, [x], ([at = ""]) => formula(at, texts))];
+    return [elementwise(node, written(formula, texts), { x })];
   };
 }
 
-function binary({ formula, inputs, finish }: Binary) {
+function binary({ formula, inputs }: Binary) {
   return (node: Lowering): Value[] => {
     const operands = node.inputs();
     if (inputs !== "any" && operands.length !== inputs)
@@ -157,23 +160,19 @@ function binary({ formula, inputs, finish }: Binary) {
     const types = new Set(operands.map((v) => v.type));
     if (types.size > 1) node.refuse(`its inputs have types ${[...types].join(" and ")}`);
     for (const value of operands) checkNumbers(node, value, true);
-    const joined = (texts: readonly string[]): string => {
-      const all = texts.reduce((a, b) => formula(a, b));
-      return finish ? finish(all, texts.length) : all;
-    };
-    if (operands[0]?.type === "s64" && node.node.op === "Div") return [dividedWhole(node, operands)];
-    return [elementwise(node, operands, joined)];
+    const named = Object.fromEntries(operands.map((value, i) => [`x${i}`, value]));
+    const all = Object.keys(named).reduce((a, b) => written(formula, { a, b }));
+    const { op } = node.node;
+    // s64 is held in f64, whose division does not truncate.
+    const isTruncated = operands[0]?.type === "s64" && op === "Div";
+    if (isTruncated && operands[1]?.constant?.includes(0)) node.refuse("it divides by 0");
+    const result = isTruncated ? truncated(all) : op === "Mean" ? `(${all}) / ${operands.length}` : all;
+    return [elementwise(node, result, named)];
   };
 }
 
-/** s64 is held in f64, whose division does not truncate. */
-function dividedWhole(node: Lowering, operands: readonly Value[]): Value {
-  if (operands[1]?.constant?.includes(0)) node.refuse("it divides by 0");
-  return elementwise(node, operands, ([a = "", b = ""]) => truncated(`${a} / ${b}`));
-}
-
 /** Rounded towards 0. */
-const truncated = (x: string): string => `max(floor(${x}), 0) + min(ceil(${x}), 0)`;
+export const truncated = (x: string): string => `max(floor(${x}), 0) + min(ceil(${x}), 0)`;
 
 /** Powers with a small known exponent become products. */
 function power(node: Lowering): Value[] {
@@ -184,13 +183,11 @@ function power(node: Lowering): Value[] {
   const isWhole = base.type === "s64" || isInteger(heldAs(base.type));
   const [only] = exponent.constant ?? [];
   if (!isWhole && exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
-    return [elementwise(node, [base], ([x = ""]) => `${x} * ${x}`)];
-  if (!isWhole)
-    return [elementwise(node, [base, exponent], ([x = "", y = ""]) => `pow(${x}, ${heldAs(base.type)}(${y}))`)];
+    return [elementwise(node, "base * base", { base })];
+  if (!isWhole) return [elementwise(node, `pow(base, ${heldAs(base.type)}(exponent))`, { base, exponent })];
   // Fractions are truncated towards 0.
-  const raised = (x: string, y: string): string => `pow(f64(${x}), f64(${y}))`;
-  const whole = (z: string): string => `${heldAs(base.type)}(max(floor(${z}), 0) + min(ceil(${z}), 0))`;
-  return [elementwise(node, [base, exponent], ([x = "", y = ""]) => whole(raised(x, y)), base.type)];
+  const whole = `${heldAs(base.type)}(${truncated("pow(f64(base), f64(exponent))")})`;
+  return [elementwise(node, whole, { base, exponent })];
 }
 
 /** A bound that is an attribute, as before opset 11. */
@@ -212,7 +209,7 @@ function clip(node: Lowering): Value[] {
     if (!value) continue;
     if (value.type !== x.type || value.shape.length > 1 || value.shape.some((size) => size !== 1))
       node.refuse(`a bound must be one element of ${x.type}`);
-    clipped = elementwise(node, [clipped, value], ([a = "", b = ""]) => `${bound}(${a}, ${b})`);
+    clipped = elementwise(node, `${bound}(clipped, value)`, { clipped, value });
   }
   return [clipped];
 }
@@ -221,7 +218,7 @@ function gelu(node: Lowering): Value[] {
   const x = node.input(0);
   checkNumbers(node, x, false);
   const approximate = node.text("approximate", "none", ["none", "tanh"]);
-  return [elementwise(node, [x], ([at = ""]) => (approximate === "tanh" ? GELU_TANH(at) : GELU_ERF(at)))];
+  return [elementwise(node, approximate === "tanh" ? GELU_TANH : GELU_ERF, { x })];
 }
 
 /** TensorProto.DataType numbers of the types that an attribute may name. */
@@ -247,22 +244,17 @@ function cast(node: Lowering, to: ElementType): Value[] {
   if (x.constant) {
     return [node.constant({ type: to, shape: x.shape, values: node.numbersFrom(to, x.constant) })];
   }
-  if (to === "bool") return [elementwise(node, [x], ([at = ""]) => `select(${at} != 0, 1, 0)`, to)];
+  if (to === "bool") return [elementwise(node, "select(x != 0, 1, 0)", { x }, to)];
   // Any byte but 0 is true.
-  if (x.type === "bool") return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(select(${at} != 0, 1, 0))`, to)];
+  if (x.type === "bool") return [elementwise(node, `${heldAs(to)}(select(x != 0, 1, 0))`, { x }, to)];
   if (x.type === "s64" && isInteger(heldAs(to))) return [lowBits(node, x, to)];
   const isFloat = x.type !== "s64" && !isInteger(heldAs(x.type));
   // f64 holds a truncated float exactly, however large it is.
   if (to === "s64" && isFloat)
-    return [
-      elementwise(node, [x], ([at = ""]) => truncated(`f64(${at})`), to, [
-        Number.NEGATIVE_INFINITY,
-        Number.POSITIVE_INFINITY,
-      ]),
-    ];
+    return [elementwise(node, truncated("f64(x)"), { x }, to, [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY])];
   // A product of integers in f64 may be -0.
-  if (x.type === "s64") return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(${at} + 0)`, to)];
-  return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(${at})`, to)];
+  if (x.type === "s64") return [elementwise(node, `${heldAs(to)}(x + 0)`, { x }, to)];
+  return [elementwise(node, `${heldAs(to)}(x)`, { x }, to)];
 }
 
 /** The low 32 bits of an s64, or fewer. C leaves open what a cast makes of an f64 beyond 32 bits. */
@@ -271,10 +263,9 @@ function lowBits(node: Lowering, x: Value, to: ElementType): Value {
   const [first, last] = rangeOf("s32");
   const held = heldAs(to);
   if (least !== undefined && most !== undefined && least >= first && most <= last)
-    return elementwise(node, [x], ([at = ""]) => `${held}(s32(${at}))`, to);
-  const low = (at: string): string => `${at} - 4294967296 * floor(${at} / 4294967296)`;
-  const signed = (at: string): string => `${at} - 4294967296 * floor(${at} / 2147483648)`;
-  return elementwise(node, [x], ([at = ""]) => `${held}(s32(${signed(`(${low(at)})`)}))`, to);
+    return elementwise(node, `${held}(s32(x))`, { x }, to);
+  const low = "(x - 4294967296 * floor(x / 4294967296))";
+  return elementwise(node, `${held}(s32(${low} - 4294967296 * floor(${low} / 2147483648)))`, { x }, to);
 }
 
 function castTo(node: Lowering): Value[] {
@@ -287,7 +278,7 @@ function castTo(node: Lowering): Value[] {
 const entriesOf = <T>(
   table: Readonly<Record<string, T>>,
   make: (row: T) => (node: Lowering) => Value[],
-): OperatorTable => Object.fromEntries(Object.entries(table).map(([name, row]) => [name, { lower: make(row) }]));
+): OperatorTable => mapValues(table, (row) => ({ lower: make(row) }));
 
 export const ELEMENTWISE: OperatorTable = {
   ...entriesOf(UNARY, unary),

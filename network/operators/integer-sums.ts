@@ -38,13 +38,12 @@ export function checkIntegers(node: Lowering, ...values: readonly Value[]): void
 
 const isZero = (zero: Value | undefined): boolean => zero?.constant?.every((z) => z === 0) ?? zero === undefined;
 
-const wide = (node: Lowering, x: Value): Value =>
-  x.type === "s32" ? x : elementwise(node, [x], ([a = ""]) => `s32(${a})`, "s32");
+const wide = (node: Lowering, x: Value): Value => (x.type === "s32" ? x : elementwise(node, "s32(x)", { x }, "s32"));
 
 /** The value minus one zero point, or one for each place of an axis: in s8 if all is known and fits, else in s32. */
 function lessZero(node: Lowering, x: Value, zero: Value | undefined, axis: number): Value {
   if (!zero || isZero(zero)) return x;
-  const less = elementwise(node, [x, along(node, zero, x, axis)], ([a = "", z = ""]) => `s32(${a}) - s32(${z})`, "s32");
+  const less = elementwise(node, "s32(x) - s32(z)", { x, z: along(node, zero, x, axis) }, "s32");
   const { constant, shape } = less;
   if (!constant?.every((value) => value >= -SHIFT && value < SHIFT)) return less;
   return node.constant({ type: "s8", shape, values: node.numbersFrom("s8", constant) }, `${x.name}.less`);
@@ -58,7 +57,7 @@ interface Factor {
 /** An s8 factor beside another s8 factor becomes u8, with a zero point 128 larger. */
 function unsigned(node: Lowering, { x, zero }: Factor, other: Value): Factor {
   if (x.type !== "s8" || other.type !== "s8" || x.constant || (zero && !zero.constant)) return { x, zero };
-  const shifted = elementwise(node, [x], ([a = ""]) => `u8(s32(${a}) + ${SHIFT})`, "u8");
+  const shifted = elementwise(node, `u8(s32(x) + ${SHIFT})`, { x }, "u8");
   const values = node.numbersFrom(
     "s32",
     Array.from(zero?.constant ?? [0], (z) => z + SHIFT),
@@ -68,14 +67,9 @@ function unsigned(node: Lowering, { x, zero }: Factor, other: Value): Factor {
 
 /** The sum without the zero point's share. @param sums of the other factor, broadcast over the product */
 function corrected(node: Lowering, sum: Value, zero: Value | undefined, sums: () => Value, bias?: Value): Value {
-  const taken =
-    zero && !isZero(zero)
-      ? elementwise(node, [sums(), zero], ([s = "", z = ""]) => `0 - s32(${z}) * ${s}`, "s32")
-      : undefined;
-  const parts = [taken, bias].filter((part) => part !== undefined);
-  if (parts.length === 0) return sum;
-  const added = parts.length === 1 ? parts[0] : elementwise(node, parts, ([a = "", b = ""]) => `${a} + ${b}`, "s32");
-  return elementwise(node, added ? [sum, added] : [sum], ([a = "", b = ""]) => `${a} + ${b}`, "s32");
+  const taken = zero && !isZero(zero) ? elementwise(node, "0 - s32(zero) * s", { s: sums(), zero }, "s32") : undefined;
+  const added = taken && bias ? elementwise(node, "taken + bias", { taken, bias }, "s32") : (taken ?? bias);
+  return added ? elementwise(node, "sum + added", { sum, added }, "s32") : sum;
 }
 
 const product = (a: Value, b: Value) => (x: string, y: string) =>
@@ -159,7 +153,7 @@ export function multipliedIntegers(
   if (!matrix || !hasOneZero) {
     const left = lessZero(node, a, zeros.a, Math.max(0, a.shape.length - 2));
     const sum = matmul(node, left, right, { factor: product(left, right), type: "s32" });
-    return bias ? elementwise(node, [sum, bias], ([x = "", y = ""]) => `${x} + ${y}`) : sum;
+    return bias ? elementwise(node, "sum + bias", { sum, bias }) : sum;
   }
   const { x, zero } = unsigned(node, { x: a, zero: zeros.a && node.reshaped(zeros.a, []) }, right);
   const sum = matmul(node, x, right, { factor: product(x, right), type: "s32" });

@@ -30,8 +30,8 @@ function expectedOf(node: Lowering, { shape, name }: Value): Expected {
   if (weight && weight.shape.join() !== String(classes))
     node.refuse(`weights of [${weight.shape.join(",")}] for ${classes} classes`);
   // Clamped, so that a target beyond s32 still matches no class.
-  const within = (t: string): string => `s32(max(min(${t}, ${2 ** 31 - 1}), -${2 ** 31 - 1}))`;
-  const target = given.type === "s32" ? given : elementwise(node, [given], ([t = ""]) => within(t), "s32");
+  const within = `s32(max(min(given, ${2 ** 31 - 1}), -${2 ** 31 - 1}))`;
+  const target = given.type === "s32" ? given : elementwise(node, within, { given }, "s32");
   return { target, weight };
 }
 
@@ -55,13 +55,13 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
   };
   const score = `x[${axes.join(",")}]`;
   const all = weight ? picked(`${score} * weight[${own}]`, { x, weight }) : picked(score, { x });
-  const losses = elementwise(node, [all], ([a = ""]) => `-${a}`);
+  const losses = elementwise(node, "-all", { all });
   if (reduction === "none") return losses;
   const every = shape.map((_, d) => d);
   const total = (value: Value): Value => reduced(node, value, every, { op: "+=", keepsAxes: false });
   if (reduction === "sum") return total(losses);
   const counts = total(weight ? picked(`weight[${own}]`, { weight }) : picked("1", {}));
-  return elementwise(node, [total(losses), counts], ([sum = "", count = ""]) => `${sum} / ${count}`);
+  return elementwise(node, "sum / counts", { sum: total(losses), counts });
 }
 
 function negativeLogLikelihood(node: Lowering): Value[] {
@@ -75,7 +75,7 @@ function crossEntropy(node: Lowering): Value[] {
   checkFloats(node, x);
   const expected = expectedOf(node, x);
   const { most, sum } = softened(node, x, [1]);
-  const logarithms = elementwise(node, [x, most, sum], ([a = "", m = "", s = ""]) => `${a} - ${m} - log(${s})`);
+  const logarithms = elementwise(node, "x - most - log(sum)", { x, most, sum });
   return [loss(node, logarithms, expected), logarithms];
 }
 

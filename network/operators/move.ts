@@ -6,6 +6,7 @@
  *     Concat       y[i0] = select(i0 < 4, x0[i0], x1[i0-4])
  */
 
+import { product } from "../../abstraction/collections.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { Value } from "../value.ts";
 import { broadcastShape, numberText } from "./broadcast.ts";
@@ -89,7 +90,7 @@ function slice(node: Lowering): Value[] {
 
 function split(node: Lowering): Value[] {
   const x = node.input(0);
-  const axis = node.axis(node.int("axis", 0), x.shape.length);
+  const axis = node.axisGiven(x, 0);
   const size = x.shape[axis] ?? 1;
   const parts = node.node.outputs.length;
   const given = node.numbersSince(13, "split", 1, "the list of parts");
@@ -205,8 +206,7 @@ function pad(node: Lowering): Value[] {
 
 function expand(node: Lowering): Value[] {
   const x = node.input(0);
-  const given = node.known(1, "the shape");
-  if (!given) return node.refuse("the shape is missing");
+  const given = node.known(1, "the shape") ?? node.refuse("the shape is missing");
   const shape = broadcastShape(node, [x.shape, sizesOf(node, given)]);
   const offset = shape.length - x.shape.length;
   return [
@@ -238,7 +238,7 @@ function tile(node: Lowering): Value[] {
 function gather(node: Lowering): Value[] {
   const x = node.input(0);
   const picked = node.input(1);
-  const axis = node.axis(node.int("axis", 0), x.shape.length);
+  const axis = node.axisGiven(x, 0);
   const size = x.shape[axis] ?? 1;
   if (!picked.constant) return [gatheredWhenRun(node, x, picked, axis)];
   const given = picked.constant;
@@ -247,7 +247,6 @@ function gather(node: Lowering): Value[] {
   const outer = x.shape.slice(0, axis);
   const inner = x.shape.slice(axis + 1);
   const shape = [...outer, ...picked.shape, ...inner];
-  const product = (sizes: readonly number[]): number => sizes.reduce((all, n) => all * n, 1);
   if (x.constant) {
     const values = node.numbers(x.type, product(shape));
     const run = product(inner);

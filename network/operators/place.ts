@@ -10,7 +10,8 @@ import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering, placesOf } from "../lowering.ts";
 import { heldAs, type Value } from "../value.ts";
 import { checkFloats, elementwise } from "./elementwise.ts";
-import { axesOf, countOf, reduced } from "./reduction.ts";
+import { asKept, axesOf, centredOver, reduced } from "./reduction.ts";
+import { flattened } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** Multiplies neighbours along an axis until one element is left. */
@@ -34,13 +35,7 @@ function reduceProd(node: Lowering): Value[] {
   if (x.type === "bool" || x.type === "s64") node.refuse(`${x.type} is not supported`);
   const axes = axesOf(node, x, 18);
   const all = axes.reduce((value, axis) => multiplied(node, value, axis), x);
-  if (node.int("keepdims", 1) !== 0) return [all];
-  return [
-    node.reshaped(
-      all,
-      all.shape.filter((_, d) => !axes.includes(d)),
-    ),
-  ];
+  return [asKept(node, all, axes)];
 }
 
 /** The index of an extreme along an axis, which is kept with one element. @param last picks the last of equal ones */
@@ -79,16 +74,9 @@ function place(op: "max=" | "min=") {
   return (node: Lowering): Value[] => {
     const x = node.input(0);
     checkOrdered(node, x);
-    const axis = node.axis(node.int("axis", 0), x.shape.length);
+    const axis = node.axisGiven(x, 0);
     const found = placeOf(node, x, axis, { op, last: node.int("select_last_index", 0) !== 0 });
-    const wide = elementwise(node, [found], ([i = ""]) => `f64(${i})`, "s64");
-    if (node.int("keepdims", 1) !== 0) return [wide];
-    return [
-      node.reshaped(
-        wide,
-        wide.shape.filter((_, d) => d !== axis),
-      ),
-    ];
+    return [asKept(node, elementwise(node, "f64(found)", { found }, "s64"), [axis])];
   };
 }
 
@@ -96,13 +84,8 @@ function place(op: "max=" | "min=") {
 function hardmax(node: Lowering): Value[] {
   const given = node.input(0);
   checkFloats(node, given);
-  const rank = given.shape.length;
-  const first = node.axis(node.int("axis", node.opset >= 13 ? -1 : 1), rank);
-  const product = (sizes: readonly number[]): number => sizes.reduce((all, n) => all * n, 1);
-  const x =
-    node.opset >= 13
-      ? given
-      : node.reshaped(given, [product(given.shape.slice(0, first)), product(given.shape.slice(first))]);
+  const first = node.axisGiven(given, node.opset >= 13 ? -1 : 1);
+  const x = node.opset >= 13 ? given : flattened(node, given, first);
   const axis = node.opset >= 13 ? first : 1;
   const found = placeOf(node, x, axis, { op: "max=", last: false });
   const axes = axesOfRank(x.shape.length);
@@ -126,13 +109,8 @@ function meanVariance(node: Lowering): Value[] {
   const x = node.input(0);
   checkFloats(node, x);
   const axes = node.axes(node.ints("axes") ?? [0, 2, 3], x.shape.length);
-  const count = countOf(x, axes);
-  const mean = elementwise(node, [reduced(node, x, axes, { op: "+=" })], ([s = ""]) => `${s} / ${count}`);
-  const centred = elementwise(node, [x, mean], ([a = "", m = ""]) => `${a} - ${m}`);
-  const squares = reduced(node, centred, axes, { op: "+=", term: (e) => `square(${e})` });
-  return [
-    elementwise(node, [centred, squares], ([a = "", s = ""]) => `${a} / (sqrt(${s} / ${count}) + ${LEAST_DEVIATION})`),
-  ];
+  const { count, centred, squares } = centredOver(node, x, axes);
+  return [elementwise(node, `centred / (sqrt(squares / ${count}) + ${LEAST_DEVIATION})`, { centred, squares })];
 }
 
 export const PLACES: OperatorTable = {

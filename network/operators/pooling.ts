@@ -5,10 +5,11 @@
  *     AveragePool    sum[n,c,p,q] += x[n,c,p*2+r-1,q*2+s-1],  y = sum / count[p,q]
  */
 
+import { product } from "../../abstraction/collections.ts";
 import type { Lowering } from "../lowering.ts";
 import type { Value } from "../value.ts";
-import { lettersOf, positionsOf, slidIndex, type Window, windowOf } from "./convolution.ts";
-import { elementwise } from "./elementwise.ts";
+import { lettersOf, positionsOf, slid, type Window, windowOf } from "./convolution.ts";
+import { checkWide, elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 interface Pool {
@@ -21,8 +22,7 @@ interface Pool {
 function poolOf(node: Lowering): Pool {
   const x = node.input(0);
   const spatial = x.shape.slice(2);
-  const kernel = node.ints("kernel_shape");
-  if (!kernel) return node.refuse("kernel_shape is missing");
+  const kernel = node.ints("kernel_shape") ?? node.refuse("kernel_shape is missing");
   const ceil = node.int("ceil_mode", 0) !== 0;
   const window = windowOf(node, spatial, kernel, ceil);
   const dilated = kernel.map((width, d) => (width - 1) * (window.dilations[d] ?? 1) + 1);
@@ -45,18 +45,13 @@ function checkTouches(node: Lowering, pool: Pool): void {
 }
 
 function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=" | "max="): Value {
-  const rank = spatial.length;
-  const outputs = lettersOf("output", rank);
-  const kernels = lettersOf("kernel", rank);
-  const inputs = lettersOf("input", rank);
-  const at = outputs.map((o, d) =>
-    slidIndex(o, kernels[d] ?? "", window.strides[d] ?? 1, window.dilations[d] ?? 1, window.begins[d] ?? 0),
-  );
+  const { outputs, at, extents } = slid(window);
+  const inputs = lettersOf("input", spatial.length);
   return node.equation(`y[n,c,${outputs.join(",")}] ${op} x[n,c,${at.join(",")}]`, {
     reads: { x },
     shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...positions],
     type: x.type,
-    extents: Object.fromEntries(kernels.map((k, d) => [k, window.kernel[d] ?? 1])),
+    extents,
     dims: { y: ["n", "c", ...outputs], x: ["n", "c", ...inputs] },
   });
 }
@@ -73,15 +68,10 @@ function maxPool(node: Lowering): Value[] {
 function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most: Value, byColumns: boolean): Value {
   if (x.type !== "f32" && x.type !== "f64")
     node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
-  const rank = spatial.length;
-  const all = spatial.reduce((product, size) => product * size, 1);
+  const all = product(spatial);
   const within = node.numbers("s32", all).map((_, i) => i);
   const places = node.constant({ type: "s32", shape: spatial, values: within }, `${x.name}.places`);
-  const outputs = lettersOf("output", rank);
-  const kernels = lettersOf("kernel", rank);
-  const at = outputs.map((o, d) =>
-    slidIndex(o, kernels[d] ?? "", window.strides[d] ?? 1, window.dilations[d] ?? 1, window.begins[d] ?? 0),
-  );
+  const { outputs, at, extents } = slid(window);
   const read = `x[n,c,${at.join(",")}]`;
   const target = `n,c,${outputs.join(",")}`;
   const chosen = `select(${read} == most[${target}], places[${at.join(",")}], ${all})`;
@@ -90,7 +80,7 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
     reads: { x, most, places },
     shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...positions],
     type: "s32",
-    extents: Object.fromEntries(kernels.map((k, d) => [k, window.kernel[d] ?? 1])),
+    extents,
   });
   const images = (x.shape[0] ?? 1) * (x.shape[1] ?? 1);
   const starts = node.numbers("s64", images).map((_, i) => i * all);
@@ -99,7 +89,7 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
     `${x.name}.starts`,
   );
   const numbered = (i: string): string => (byColumns ? columnwise(i, spatial) : i);
-  return elementwise(node, [found, start], ([i = "", s = ""]) => `${numbered(`f64(${i})`)} + ${s}`, "s64");
+  return elementwise(node, `${numbered("f64(found)")} + start`, { found, start }, "s64");
 }
 
 /**
@@ -108,7 +98,6 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
  *     [h,w]      row = floor(i / w),  (row + (i - row * w) * h)
  */
 function columnwise(i: string, spatial: readonly number[]): string {
-  const product = (sizes: readonly number[]): number => sizes.reduce((all, size) => all * size, 1);
   const terms = spatial.map((size, d) => {
     const behind = product(spatial.slice(d + 1));
     const until = (by: number): string => (by === 1 ? i : `floor(${i} / ${by})`);
@@ -120,17 +109,14 @@ function columnwise(i: string, spatial: readonly number[]): string {
 
 function averagePool(node: Lowering): Value[] {
   const pool = poolOf(node);
-  if (pool.x.type !== "f32" && pool.x.type !== "f64") node.refuse(`${pool.x.type} is not supported; f32 and f64 are`);
+  checkWide(node, pool.x);
   const sum = pooled(node, pool, "+=");
   const counts = countsOf(pool, node.int("count_include_pad", 0) !== 0);
-  const all = counts.reduce((product, list) => product * (list[0] ?? 1), 1);
+  const all = product(counts.map((list) => list[0] ?? 1));
   if (counts.every((list) => list.every((count) => count === list[0])))
-    return [elementwise(node, [sum], ([x = ""]) => `${x} / ${all}`)];
+    return [elementwise(node, `sum / ${all}`, { sum })];
   const shape = counts.map((list) => list.length);
-  const values = node.numbers(
-    pool.x.type,
-    shape.reduce((product, size) => product * size, 1),
-  );
+  const values = node.numbers(pool.x.type, product(shape));
   for (let i = 0; i < values.length; i++) {
     let rest = i;
     let count = 1;
@@ -141,7 +127,7 @@ function averagePool(node: Lowering): Value[] {
     values[i] = count;
   }
   const count = node.constant({ type: pool.x.type, shape, values });
-  return [elementwise(node, [sum, count], ([x = "", y = ""]) => `${x} / ${y}`)];
+  return [elementwise(node, "sum / count", { sum, count })];
 }
 
 /** Elements covered by a window, for each dimension and position. */
@@ -168,15 +154,14 @@ function countAt({ spatial, window }: Pool, d: number, p: number, withPadding: b
 function globalPool(op: "+=" | "max=") {
   return (node: Lowering): Value[] => {
     const x = node.input(0);
-    if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
+    checkWide(node, x);
     const kernel = x.shape.slice(2);
     if (kernel.length < 1 || kernel.length > 3)
       node.refuse(`${kernel.length} spatial dimensions are not supported; 1 to 3 are`);
     const one = (value: number): number[] => kernel.map(() => value);
     const window = { kernel, strides: one(1), dilations: one(1), begins: one(0), ends: one(0) };
     const all = pooled(node, { x, spatial: kernel, window, positions: one(1) }, op);
-    const count = kernel.reduce((product, size) => product * size, 1);
-    return [op === "max=" ? all : elementwise(node, [all], ([sum = ""]) => `${sum} / ${count}`)];
+    return [op === "max=" ? all : elementwise(node, `all / ${product(kernel)}`, { all })];
   };
 }
 

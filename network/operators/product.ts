@@ -5,6 +5,7 @@
  *     Gemm      out[m,n] += a[m,k] * b[n,k],   y[m,n] = out[m,n] + c[n]
  */
 
+import { product } from "../../abstraction/collections.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import type { Lowering } from "../lowering.ts";
@@ -37,11 +38,10 @@ export function matmul(node: Lowering, a: Value, b: Value, { factor, type }: Pro
   const inner = right.shape.slice(0, -2);
   const batch = broadcastShape(node, [outer, inner]);
   const shape = [...batch, ...(a.shape.length === 1 ? [] : [m]), ...(b.shape.length === 1 ? [] : [n])];
-  const one = (list: readonly number[]): number => list.reduce((x, y) => x * y, 1);
 
   // 1. One matrix on the right: all leading dimensions become rows.
-  if (one(inner) === 1) {
-    const all = one(outer) * m;
+  if (product(inner) === 1) {
+    const all = product(outer) * m;
     const reads = { a: node.reshaped(left, [all, k]), b: node.reshaped(right, [k, n]) };
     return node.reshaped(plainProduct(node, reads, { m: all, n, k }, { factor, type }), shape);
   }
@@ -57,8 +57,8 @@ export function matmul(node: Lowering, a: Value, b: Value, { factor, type }: Pro
   };
   const x = indexOf(outer);
   const y = indexOf(inner);
-  const product = factor(`a[${[...x.names, "m", "k"].join(",")}]`, `b[${[...y.names, "k", "n"].join(",")}]`);
-  const out = node.equation(`out[${[...axes, "m", "n"].join(",")}] += ${product}`, {
+  const term = factor(`a[${[...x.names, "m", "k"].join(",")}]`, `b[${[...y.names, "k", "n"].join(",")}]`);
+  const out = node.equation(`out[${[...axes, "m", "n"].join(",")}] += ${term}`, {
     reads: { a: node.reshaped(left, [...x.kept, m, k]), b: node.reshaped(right, [...y.kept, k, n]) },
     shape: [...batch, m, n],
     type,
@@ -104,10 +104,10 @@ function gemm(node: Lowering): Value[] {
   });
   const [alpha, beta] = [node.float("alpha", 1), node.float("beta", 1)];
   const times = (by: number, x: string): string => (by === 1 ? x : `(${numberText(by)}) * ${x}`);
-  if (!c || beta === 0) return [alpha === 1 ? sum : elementwise(node, [sum], ([x = ""]) => times(alpha, x))];
+  if (!c || beta === 0) return [alpha === 1 ? sum : elementwise(node, times(alpha, "sum"), { sum })];
   if (broadcastShape(node, [sum.shape, c.shape]).some((size, d) => size !== sum.shape[d]) || c.shape.length > 2)
     node.refuse(`C of [${c.shape.join(",")}] cannot be spread over [${sum.shape.join(",")}]`);
-  return [elementwise(node, [sum, c], ([x = "", y = ""]) => `${times(alpha, x)} + ${times(beta, y)}`)];
+  return [elementwise(node, `${times(alpha, "sum")} + ${times(beta, "c")}`, { sum, c })];
 }
 
 /** Letters of a formula, in the order of the axes they become. */

@@ -6,6 +6,7 @@
  *     DequantizeLinear    y[i0] = f32(s32(x[i0]) - zero) * scale        some readers take the integers (dequantised.ts)
  */
 
+import { product } from "../../abstraction/collections.ts";
 import type { Lowering } from "../lowering.ts";
 import type { Quantised, Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
@@ -45,8 +46,9 @@ export function isSameScale(a: Pick<Quantised, "scale" | "zero">, b: Pick<Quanti
   return zeroOf(a.zero) !== undefined && zeroOf(a.zero) === zeroOf(b.zero);
 }
 
-/** Whether a zero point in an equation is absent or 0. */
-export const isNone = (zero: string | undefined): boolean => zero === undefined || zero === "0";
+/** A zero point that is not known to be 0. */
+export const shiftOf = (zero: Value | undefined): Value | undefined =>
+  zero?.constant?.length === 1 && zero.constant[0] === 0 ? undefined : zero;
 
 /** The quantised type: the zero point's, or since opset 21 an attribute's; default u8. */
 function quantisedType(node: Lowering, zero: Value | undefined): "u8" | "s8" {
@@ -64,12 +66,9 @@ function quantisedType(node: Lowering, zero: Value | undefined): "u8" | "s8" {
 /** Quantises f32: rounds to nearest even and clamps. */
 function quantised(node: Lowering, x: Value, scale: Value, zero: Value | undefined): Value {
   const type = quantisedType(node, zero);
-  return elementwise(
-    node,
-    zero ? [x, scale, zero] : [x, scale],
-    ([a = "", s = "", z]) => `sat_${type}(round(${a} / ${s})${isNone(z) ? "" : ` + f32(${z})`})`,
-    type,
-  );
+  const shift = shiftOf(zero);
+  const shifted = shift ? " + f32(shift)" : "";
+  return elementwise(node, `sat_${type}(round(x / scale)${shifted})`, { x, scale, ...(shift && { shift }) }, type);
 }
 
 /** Derives scale and zero point from the input's whole range, 0 included. Outputs y, scale, zero. */
@@ -81,18 +80,17 @@ function dynamicQuantizeLinear(node: Lowering): Value[] {
     node.reshaped(reduced(node, x, all, { op, keepsAxes: false }), []),
   );
   if (!most || !least) throw new Error("internal: two reductions were asked for");
-  const scale = elementwise(node, [most, least], ([a = "", b = ""]) => `(max(${a}, 0) - min(${b}, 0)) / 255`);
-  const zero = elementwise(node, [least, scale], ([b = "", s = ""]) => `sat_u8(round(0 - min(${b}, 0) / ${s}))`, "u8");
+  const scale = elementwise(node, "(max(most, 0) - min(least, 0)) / 255", { most, least });
+  const zero = elementwise(node, "sat_u8(round(0 - min(least, 0) / scale))", { least, scale }, "u8");
   return [quantised(node, x, scale, zero), scale, zero];
 }
 
 function dequantizeLinear(node: Lowering): Value[] {
   const x = node.input(0);
   const scale = node.input(1);
-  const zero = node.optional(2);
   if (!["u8", "s8", "s32"].includes(x.type) || scale.type !== "f32")
     node.refuse(`${x.type} by ${scale.type} is not supported`);
-  if (zero && zero.type !== x.type) node.refuse(`${x.type} and a zero point of ${zero.type} do not go together`);
+  const zero = zeroAt(node, 2, x);
   if (node.int("block_size", 0) !== 0) node.refuse("block_size is not supported");
   const axis = axisOf(node, x);
   const isOne = along(node, scale, x, axis).shape.length === 0;
@@ -103,17 +101,13 @@ function dequantizeLinear(node: Lowering): Value[] {
 /** The numbers behind the integers. Their readers may use the integers instead. */
 export function dequantised(node: Lowering, shown: Quantised): Value {
   const { stored, scale, zero, axis = 0 } = shown;
-  const operands = [stored, scale, ...(zero ? [zero] : [])].map((value, i) =>
-    i === 0 ? value : along(node, value, stored, axis),
-  );
+  const factor = along(node, scale, stored, axis);
+  const shift = shiftOf(zero && along(node, zero, stored, axis));
   const numbers =
     knownNumbers(node, shown) ??
-    elementwise(
-      node,
-      operands,
-      ([a = "", s = "", z]) => (isNone(z) ? `f32(${a}) * ${s}` : `f32(s32(${a}) - s32(${z})) * ${s}`),
-      "f32",
-    );
+    (shift
+      ? elementwise(node, "f32(s32(stored) - s32(shift)) * factor", { stored, factor, shift }, "f32")
+      : elementwise(node, "f32(stored) * factor", { stored, factor }, "f32"));
   return node.shows(numbers, shown);
 }
 
@@ -123,7 +117,7 @@ function knownNumbers(node: Lowering, { stored, scale, zero, axis = 0 }: Quantis
   const by = scale.constant;
   const from = zero ? zero.constant : [0];
   if (!constant || !by || !from) return undefined;
-  const inner = shape.slice(axis + 1).reduce((product, size) => product * size, 1);
+  const inner = product(shape.slice(axis + 1));
   const values = node.numbers("f32", constant.length);
   for (let i = 0; i < values.length; i++) {
     const place = Math.floor(i / inner);
@@ -169,19 +163,15 @@ function laid(node: Lowering, list: Value, x: Value, axis?: number): Value {
 
 /** Rescales s32 from units of two scales to integers in units of a third. All already spread over the sum. */
 function rescaled(node: Lowering, sum: Value, scales: readonly [Value, Value, Value], zero: Value): Value {
-  const factor = elementwise(node, scales, ([x = "", y = "", z = ""]) => `${x} * ${y} / ${z}`);
-  const scaled = elementwise(node, [sum, factor], ([s = "", f = ""]) => `f32(${s}) * ${f}`, "f32");
+  const [x, y, z] = scales;
+  const factor = elementwise(node, "x * y / z", { x, y, z });
+  const scaled = elementwise(node, "f32(sum) * factor", { sum, factor }, "f32");
   if (zero.type !== "u8" && zero.type !== "s8") return node.refuse(`${zero.type} is not supported; u8 and s8 are`);
   const offsets = node.known(7, "a zero point") ?? [];
   const [offset = 0] = offsets;
   const isList = offsets.length > 1;
-  const one = offset === 0 ? "" : ` + ${numberText(offset)}`;
-  return elementwise(
-    node,
-    isList ? [scaled, zero] : [scaled],
-    ([x = "", z = ""]) => `sat_${zero.type}(round(${x})${isList ? ` + f32(${z})` : one})`,
-    zero.type,
-  );
+  const shift = isList ? " + f32(zero)" : offset === 0 ? "" : ` + ${numberText(offset)}`;
+  return elementwise(node, `sat_${zero.type}(round(scaled)${shift})`, { scaled, ...(isList && { zero }) }, zero.type);
 }
 
 function matMulInteger(node: Lowering): Value[] {

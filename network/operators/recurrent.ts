@@ -151,7 +151,7 @@ function directionOf(layer: Layer, d: number, apart: readonly number[] = []): Di
       shape: [rows],
       type: "f32",
     });
-    inputs = elementwise(node, [flat, both], ([a = "", b = ""]) => `${a} + ${b}`);
+    inputs = elementwise(node, "flat + both", { flat, both });
   }
   const each = layer.activations.length / layer.directions.length;
   return {

@@ -5,18 +5,19 @@
  *     Softmax      m[i0] max= x[i0,i1],  e = exp(x - m),  s[i0] += e,  y = e / s
  */
 
+import { defined, mapValues, product } from "../../abstraction/collections.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { type ElementType, heldAs, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { checkFloats, elementwise } from "./elementwise.ts";
+import { checkFloats, elementwise, written } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 type Combine = "+=" | "max=" | "min=";
 
 /**
  * Reduces axes to one number for each place of the remaining ones.
- * @param term maps an element to the value that is combined
+ * @param term what is combined, a formula over the element `x`
  * @param keepsAxes keeps reduced axes with one element
  */
 export function reduced(
@@ -25,16 +26,16 @@ export function reduced(
   axes: readonly number[],
   {
     op,
-    term = (e) => e,
+    term = "x",
     keepsAxes = true,
     type = x.type,
-  }: { op: Combine; term?: (x: string) => string; keepsAxes?: boolean; type?: ElementType },
+  }: { op: Combine; term?: string; keepsAxes?: boolean; type?: ElementType },
 ): Value {
   const names = axesOfRank(x.shape.length);
   const kept = names.filter((_, d) => !axes.includes(d));
   const shape = x.shape.flatMap((size, d) => (axes.includes(d) ? (keepsAxes ? [1] : []) : [size]));
-  if (axes.length === 0) return elementwise(node, [x], ([e = ""]) => term(e));
-  const value = node.equation(`y[${kept.join(",")}] ${op} ${term(`x[${names.join(",")}]`)}`, {
+  if (axes.length === 0) return elementwise(node, term, { x });
+  const value = node.equation(`y[${kept.join(",")}] ${op} ${written(term, { x: `x[${names.join(",")}]` })}`, {
     reads: { x },
     shape: x.shape.filter((_, d) => !axes.includes(d)),
     type,
@@ -43,27 +44,36 @@ export function reduced(
   return node.reshaped(value, shape);
 }
 
-export const countOf = (x: Value, axes: readonly number[]): number =>
-  axes.reduce((product, d) => product * (x.shape[d] ?? 1), 1);
+export const countOf = (x: Value, axes: readonly number[]): number => product(axes.map((d) => x.shape[d] ?? 1));
+
+/** A result whose reduced axes have one element each: without these axes, unless `keepdims` asks for them. */
+export function asKept(node: Lowering, x: Value, axes: readonly number[]): Value {
+  if (node.int("keepdims", 1) !== 0) return x;
+  return node.reshaped(
+    x,
+    x.shape.filter((_, d) => !axes.includes(d)),
+  );
+}
 
 interface Reduction {
   readonly op: Combine;
-  readonly term?: (x: string) => string;
-  readonly finish?: (sum: string, count: number) => string;
+  readonly term?: string;
+  /** A formula over the `sum` and the `count` of its terms. */
+  readonly finish?: string;
   /** First opset in which the axes are an input. */
   readonly axesAsInput: number;
   readonly integers?: true;
 }
 
 const REDUCTIONS: Readonly<Record<string, Reduction>> = {
-  ReduceL1: { op: "+=", term: (x) => `abs(${x})`, axesAsInput: 18, integers: true },
-  ReduceL2: { op: "+=", term: (x) => `square(${x})`, finish: (s) => `sqrt(${s})`, axesAsInput: 18 },
-  ReduceLogSum: { op: "+=", finish: (s) => `log(${s})`, axesAsInput: 18 },
+  ReduceL1: { op: "+=", term: "abs(x)", axesAsInput: 18, integers: true },
+  ReduceL2: { op: "+=", term: "square(x)", finish: "sqrt(sum)", axesAsInput: 18 },
+  ReduceLogSum: { op: "+=", finish: "log(sum)", axesAsInput: 18 },
   ReduceMax: { op: "max=", axesAsInput: 18, integers: true },
-  ReduceMean: { op: "+=", finish: (s, count) => `${s} / ${count}`, axesAsInput: 18 },
+  ReduceMean: { op: "+=", finish: "sum / count", axesAsInput: 18 },
   ReduceMin: { op: "min=", axesAsInput: 18, integers: true },
   ReduceSum: { op: "+=", axesAsInput: 13, integers: true },
-  ReduceSumSquare: { op: "+=", term: (x) => `square(${x})`, axesAsInput: 18, integers: true },
+  ReduceSumSquare: { op: "+=", term: "square(x)", axesAsInput: 18, integers: true },
 };
 
 /** The axes of a reduction. @param since opset in which they became an input. An empty list means all, or none with `noop_with_empty_axes`. */
@@ -80,9 +90,9 @@ function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
     if (x.type === "bool" || (!integers && isInteger(heldAs(x.type)))) node.refuse(`${x.type} is not supported`);
     const axes = axesOf(node, x, axesAsInput);
     const keepsAxes = node.int("keepdims", 1) !== 0;
-    const value = reduced(node, x, axes, { op, keepsAxes, ...(term && { term }) });
-    if (!finish) return [value];
-    return [elementwise(node, [value], ([s = ""]) => finish(s, countOf(x, axes)))];
+    const sum = reduced(node, x, axes, { op, keepsAxes, ...defined({ term }) });
+    if (finish === undefined) return [sum];
+    return [elementwise(node, written(finish, { count: String(countOf(x, axes)) }), { sum })];
   };
 }
 
@@ -90,17 +100,8 @@ function logSumExp(node: Lowering): Value[] {
   const x = node.input(0);
   checkFloats(node, x);
   const axes = axesOf(node, x, 18);
-  const most = reduced(node, x, axes, { op: "max=" });
-  const shifted = elementwise(node, [x, most], ([a = "", m = ""]) => `exp(${a} - ${m})`);
-  const sum = reduced(node, shifted, axes, { op: "+=" });
-  const all = elementwise(node, [sum, most], ([s = "", m = ""]) => `log(${s}) + ${m}`);
-  if (node.int("keepdims", 1) !== 0) return [all];
-  return [
-    node.reshaped(
-      all,
-      all.shape.filter((_, d) => !axes.includes(d)),
-    ),
-  ];
+  const { most, sum } = softened(node, x, axes);
+  return [asKept(node, elementwise(node, "log(sum) + most", { sum, most }), axes)];
 }
 
 /** The parts of a softmax over axes: the maximum, exp(x - maximum), and the sum of these. */
@@ -110,22 +111,29 @@ export function softened(
   axes: readonly number[],
 ): { most: Value; raised: Value; sum: Value } {
   const most = reduced(node, x, axes, { op: "max=" });
-  const raised = elementwise(node, [x, most], ([a = "", m = ""]) => `exp(${a} - ${m})`);
+  const raised = elementwise(node, "exp(x - most)", { x, most });
   return { most, raised, sum: reduced(node, raised, axes, { op: "+=" }) };
 }
 
 /** Before opset 13 the input is seen as a matrix whose columns start at the axis. */
-function softmax(finish: (x: string, most: string, sum: string) => string) {
-  return (node: Lowering): Value[] => {
-    const x = node.input(0);
-    checkFloats(node, x);
-    const rank = x.shape.length;
-    const first = node.axis(node.int("axis", node.opset >= 13 ? -1 : 1), rank);
-    const axes = node.opset >= 13 ? [first] : x.shape.flatMap((_, d) => (d >= first ? [d] : []));
-    const { most, raised, sum } = softened(node, x, axes);
-    if (node.node.op === "Softmax") return [elementwise(node, [raised, sum], ([e = "", s = ""]) => `${e} / ${s}`)];
-    return [elementwise(node, [x, most, sum], ([a = "", m = "", s = ""]) => finish(a, m, s))];
-  };
+function softmax(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkFloats(node, x);
+  const first = node.axisGiven(x, node.opset >= 13 ? -1 : 1);
+  const { most, raised, sum } = softened(node, x, node.opset >= 13 ? [first] : from(first, x));
+  if (node.node.op === "Softmax") return [elementwise(node, "raised / sum", { raised, sum })];
+  return [elementwise(node, "x - most - log(sum)", { x, most, sum })];
+}
+
+/** The axes from a given one on. */
+export const from = (first: number, { shape }: Value): number[] => shape.flatMap((_, d) => (d >= first ? [d] : []));
+
+/** What remains of `x` without its mean over some axes, and the sum of the squares. */
+export function centredOver(node: Lowering, x: Value, axes: readonly number[]) {
+  const count = countOf(x, axes);
+  const mean = elementwise(node, `sum / ${count}`, { sum: reduced(node, x, axes, { op: "+=" }) });
+  const centred = elementwise(node, "x - mean", { x, mean });
+  return { count, mean, centred, squares: reduced(node, centred, axes, { op: "+=", term: "square(x)" }) };
 }
 
 /** (x - mean) / deviation. */
@@ -135,12 +143,9 @@ function normalised(
   axes: readonly number[],
   epsilon: number,
 ): { value: Value; mean: Value; inverse: Value } {
-  const count = countOf(x, axes);
-  const mean = elementwise(node, [reduced(node, x, axes, { op: "+=" })], ([s = ""]) => `${s} / ${count}`);
-  const centred = elementwise(node, [x, mean], ([a = "", m = ""]) => `${a} - ${m}`);
-  const squares = reduced(node, centred, axes, { op: "+=", term: (e) => `square(${e})` });
-  const inverse = elementwise(node, [squares], ([s = ""]) => `1 / sqrt(${s} / ${count} + ${numberText(epsilon)})`);
-  const value = elementwise(node, [centred, inverse], ([a = "", r = ""]) => `${a} * ${r}`);
+  const { count, mean, centred, squares } = centredOver(node, x, axes);
+  const inverse = elementwise(node, `1 / sqrt(squares / ${count} + ${numberText(epsilon)})`, { squares });
+  const value = elementwise(node, "centred * inverse", { centred, inverse });
   return { value, mean, inverse };
 }
 
@@ -150,11 +155,10 @@ function layerNormalization(node: Lowering): (Value | undefined)[] {
   const bias = node.optional(2);
   checkFloats(node, x);
   if (node.int("stash_type", 1) !== 1) node.refuse("stash_type other than 1 is not supported");
-  const first = node.axis(node.int("axis", -1), x.shape.length);
-  const axes = x.shape.flatMap((_, d) => (d >= first ? [d] : []));
+  const axes = from(node.axisGiven(x, -1), x);
   const { value, mean, inverse } = normalised(node, x, axes, node.float("epsilon", 1e-5));
-  const scaled = elementwise(node, [value, scale], ([a = "", s = ""]) => `${a} * ${s}`);
-  const y = bias ? elementwise(node, [scaled, bias], ([a = "", b = ""]) => `${a} + ${b}`) : scaled;
+  const scaled = elementwise(node, "value * scale", { value, scale });
+  const y = bias ? elementwise(node, "scaled + bias", { scaled, bias }) : scaled;
   return [y, mean, inverse];
 }
 
@@ -164,7 +168,7 @@ function instanceNormalization(node: Lowering): Value[] {
   const scale = node.input(1);
   const bias = node.input(2);
   checkFloats(node, x);
-  const axes = x.shape.flatMap((_, d) => (d >= 2 ? [d] : []));
+  const axes = from(2, x);
   if (axes.length === 0) node.refuse("its input has no spatial dimensions");
   const { value } = normalised(node, x, axes, node.float("epsilon", 1e-5));
   return [scaledByChannel(node, value, scale, bias)];
@@ -177,7 +181,7 @@ function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): V
       node.refuse(`${value.name} of [${value.shape.join(",")}] for ${channels} channels`);
     return node.reshaped(value, [channels, ...spatial.map(() => 1)]);
   };
-  return elementwise(node, [x, spread(scale), spread(bias)], ([a = "", s = "", b = ""]) => `${a} * ${s} + ${b}`);
+  return elementwise(node, "x * s + b", { x, s: spread(scale), b: spread(bias) });
 }
 
 /** A scale and an offset for each channel, by given statistics, or in training by those of the batch. */
@@ -192,26 +196,19 @@ function batchNormalization(node: Lowering): Value[] {
   const epsilon = numberText(node.float("epsilon", 1e-5));
   if (isTraining) {
     const axes = x.shape.flatMap((_, d) => (d === 1 ? [] : [d]));
-    const count = countOf(x, axes);
-    const now = elementwise(node, [reduced(node, x, axes, { op: "+=" })], ([s = ""]) => `${s} / ${count}`);
-    const centred = elementwise(node, [x, now], ([a = "", m = ""]) => `${a} - ${m}`);
-    const squares = reduced(node, centred, axes, { op: "+=", term: (e) => `square(${e})` });
-    const spread = elementwise(node, [squares], ([s = ""]) => `${s} / ${count}`);
-    const inverse = elementwise(node, [spread], ([v = ""]) => `1 / sqrt(${v} + ${epsilon})`);
-    const value = elementwise(node, [centred, inverse], ([a = "", r = ""]) => `${a} * ${r}`);
+    const { count, mean: now, centred, squares } = centredOver(node, x, axes);
+    const spread = elementwise(node, `squares / ${count}`, { squares });
+    const inverse = elementwise(node, `1 / sqrt(spread + ${epsilon})`, { spread });
+    const value = elementwise(node, "centred * inverse", { centred, inverse });
     const momentum = node.float("momentum", 0.9);
     const old = numberText(momentum);
     const fresh = numberText(1 - momentum);
     const averaged = (before: Value, after: Value): Value =>
-      elementwise(
-        node,
-        [before, node.reshaped(after, before.shape)],
-        ([a = "", b = ""]) => `${a} * ${old} + ${b} * ${fresh}`,
-      );
+      elementwise(node, `before * ${old} + b * ${fresh}`, { before, b: node.reshaped(after, before.shape) });
     return [scaledByChannel(node, value, scale, bias), averaged(mean, now), averaged(variance, spread)];
   }
-  const factor = elementwise(node, [scale, variance], ([s = "", v = ""]) => `${s} / sqrt(${v} + ${epsilon})`);
-  const offset = elementwise(node, [bias, mean, factor], ([b = "", m = "", f = ""]) => `${b} - ${m} * ${f}`);
+  const factor = elementwise(node, `scale / sqrt(variance + ${epsilon})`, { scale, variance });
+  const offset = elementwise(node, "bias - mean * factor", { bias, mean, factor });
   return [scaledByChannel(node, x, factor, offset)];
 }
 
@@ -233,22 +230,16 @@ function localResponse(node: Lowering): Value[] {
   });
   const [alpha, beta, bias] = [node.float("alpha", 1e-4), node.float("beta", 0.75), node.float("bias", 1)];
   const scale = numberText(alpha / size);
-  return [
-    elementwise(
-      node,
-      [x, sum],
-      ([a = "", s = ""]) => `${a} / pow(${numberText(bias)} + ${scale} * ${s}, ${numberText(beta)})`,
-    ),
-  ];
+  return [elementwise(node, `x / pow(${numberText(bias)} + ${scale} * sum, ${numberText(beta)})`, { x, sum })];
 }
 
 export const REDUCTIONS_AND_NORMS: OperatorTable = {
-  ...Object.fromEntries(Object.entries(REDUCTIONS).map(([name, row]) => [name, { lower: reduction(row) }])),
+  ...mapValues(REDUCTIONS, (row) => ({ lower: reduction(row) })),
   BatchNormalization: { lower: batchNormalization, harmless: ["momentum"] },
   InstanceNormalization: { lower: instanceNormalization },
   LayerNormalization: { lower: layerNormalization },
-  LogSoftmax: { lower: softmax((x, most, sum) => `${x} - ${most} - log(${sum})`) },
+  LogSoftmax: { lower: softmax },
   LRN: { lower: localResponse },
   ReduceLogSumExp: { lower: logSumExp },
-  Softmax: { lower: softmax((x) => x) },
+  Softmax: { lower: softmax },
 };

@@ -12,7 +12,7 @@ import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { NumberArray } from "../numbers.ts";
 import { elementsOf, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { elementwise } from "./elementwise.ts";
+import { checkWide, elementwise } from "./elementwise.ts";
 import { sizesOf } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -238,7 +238,7 @@ function axesOf(
 
 function imageOf(node: Lowering): Value {
   const x = node.input(0);
-  if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
+  checkWide(node, x);
   return x;
 }
 
@@ -304,9 +304,9 @@ function filledOutside(
   });
   if (masks.length === 0) return y;
   const given = outside < 0 ? `(${numberText(outside)})` : numberText(outside);
-  return elementwise(node, [y, ...masks], ([value = "", ...flags]) =>
-    flags.reduce((kept, flag) => `select(${flag} != 0, ${kept}, ${given})`, value),
-  );
+  const named = Object.fromEntries(masks.map((mask, i) => [`inside${i}`, mask]));
+  const formula = Object.keys(named).reduce((kept, flag) => `select(${flag} != 0, ${kept}, ${given})`, "y");
+  return elementwise(node, formula, { y, ...named });
 }
 
 export const RESIZING: OperatorTable = { Resize: { lower: resize }, Upsample: { lower: upsample } };

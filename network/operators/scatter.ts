@@ -6,13 +6,12 @@
  *     TopK         rank[r,i] += select(x[r,j] > x[r,i], 1, 0),   place[r,k] += select(rank[r,i] == k, i, 0),   y = x[r,wrap(place[r,k])]
  */
 
+import { product } from "../../abstraction/collections.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Lowering, placesOf } from "../lowering.ts";
 import { elementsOf, heldAs, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
-
-const product = (sizes: readonly number[]): number => sizes.reduce((all, n) => all * n, 1);
 
 /** https://onnx.ai/onnx/operators/onnx__GatherND.html. An index outside its dimension, which ONNX forbids, reads the nearest element. */
 function gatherND(node: Lowering): Value[] {
@@ -98,7 +97,7 @@ function scatterND(node: Lowering): Value[] {
 function scatterElements(node: Lowering): Value[] {
   const { x, indices, known, updates } = scatterInputs(node);
   const { shape } = indices;
-  const axis = node.axis(node.int("axis", 0), x.shape.length);
+  const axis = node.axisGiven(x, 0);
   if (
     shape.length !== x.shape.length ||
     shape.join() !== updates.shape.join() ||
@@ -121,7 +120,7 @@ function scatterElements(node: Lowering): Value[] {
 function topK(node: Lowering): Value[] {
   const x = node.input(0);
   if (x.type === "bool") node.refuse("bool is not supported");
-  const axis = node.axis(node.int("axis", -1), x.shape.length);
+  const axis = node.axisGiven(x, -1);
   const size = x.shape[axis] ?? 1;
   const k = node.numbersSince(10, "k", 1, "the number of elements")?.[0] ?? 0;
   // In order is also a legal answer where no order is asked for.
@@ -160,7 +159,7 @@ function topK(node: Lowering): Value[] {
     type: x.type,
   });
   const result = x.shape.map((n, d) => (d === axis ? k : n));
-  const wide = elementwise(node, [place], ([i = ""]) => `f64(${i})`, "s64");
+  const wide = elementwise(node, "f64(place)", { place }, "s64");
   return [node.reshaped(y, result), node.reshaped(wide, result)];
 }
 

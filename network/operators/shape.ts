@@ -4,10 +4,10 @@
  *     Reshape  f32[1,64,7,7] -> f32[1,3136]      the same memory
  */
 
+import { product } from "../../abstraction/collections.ts";
 import { isConstant } from "../graph.ts";
 import type { Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
-import { elementsOf } from "../value.ts";
+import { elementsOf, type Value } from "../value.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** The given list as sizes. Refuses what is not a size. */
@@ -21,8 +21,7 @@ export function sizesOf(node: Lowering, given: ArrayLike<number>): number[] {
 /** 0 keeps the input's size, -1 stands for the rest: https://onnx.ai/onnx/operators/onnx__Reshape.html. */
 function reshape(node: Lowering): Value[] {
   const x = node.input(0);
-  const given = node.known(1, "the shape");
-  if (!given) return node.refuse("the shape is missing");
+  const given = node.known(1, "the shape") ?? node.refuse("the shape is missing");
   const keepsZero = node.int("allowzero", 0) !== 0;
   const sizes = Array.from(given, (size, d) =>
     size === 0 && !keepsZero ? (x.shape[d] ?? node.refuse(`size ${d} is kept, and ${x.name} has none`)) : size,
@@ -50,9 +49,12 @@ function flatten(node: Lowering): Value[] {
   const rank = x.shape.length;
   const given = node.int("axis", 1);
   const axis = given === rank ? rank : node.axis(given, rank);
-  const product = (sizes: readonly number[]): number => sizes.reduce((all, size) => all * size, 1);
-  return [node.reshaped(x, [product(x.shape.slice(0, axis)), product(x.shape.slice(axis))])];
+  return [flattened(node, x, axis)];
 }
+
+/** A matrix whose columns start at an axis. */
+export const flattened = (node: Lowering, x: Value, axis: number): Value =>
+  node.reshaped(x, [product(x.shape.slice(0, axis)), product(x.shape.slice(axis))]);
 
 const listOf = (node: Lowering): ArrayLike<number> | undefined => node.numbersSince(13, "axes", 1, "the list of axes");
 
@@ -72,8 +74,7 @@ function squeeze(node: Lowering): Value[] {
 
 function unsqueeze(node: Lowering): Value[] {
   const x = node.input(0);
-  const given = listOf(node);
-  if (!given) return node.refuse("the list of axes is missing");
+  const given = listOf(node) ?? node.refuse("the list of axes is missing");
   const rank = x.shape.length + given.length;
   const axes = node.axes(given, rank);
   const rest = [...x.shape];
@@ -117,8 +118,7 @@ function constant(node: Lowering): Value[] {
 }
 
 function constantOfShape(node: Lowering): Value[] {
-  const given = node.known(0, "the shape");
-  if (!given) return node.refuse("the shape is missing");
+  const given = node.known(0, "the shape") ?? node.refuse("the shape is missing");
   const value = node.attribute("value");
   const filling = isConstant(value) ? value : undefined;
   if (filling && filling.values.length !== 1) node.refuse("value must hold one element");
@@ -156,8 +156,7 @@ function range(node: Lowering): Value[] {
 /** The places of what is not 0, one column each. How many there are must be known. */
 function nonZero(node: Lowering): Value[] {
   const { shape } = node.input(0);
-  const elements = node.known(0, "its input");
-  if (!elements) return node.refuse("its input is missing");
+  const elements = node.known(0, "its input") ?? node.refuse("its input is missing");
   let count = 0;
   for (let i = 0; i < elements.length; i++) if (elements[i] !== 0) count++;
   const values = node.numbers("s64", shape.length * count);

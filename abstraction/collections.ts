@@ -1,0 +1,24 @@
+/** @file Functions on lists and records that the language lacks. */
+
+/** The product of some numbers, 1 for none: the elements of a shape. */
+export const product = (numbers: readonly number[]): number => numbers.reduce((all, one) => all * one, 1);
+
+/** The keys of a record whose values may be undefined. */
+type Open<T> = { [K in keyof T]: undefined extends T[K] ? K : never }[keyof T];
+
+/** A record without its undefined values: for optional fields, which must be missing rather than undefined. */
+export function defined<T extends object>(
+  given: T,
+): Omit<T, Open<T> & keyof T> & { [K in Open<T> & keyof T]?: Exclude<T[K], undefined> } {
+  const entries = Object.entries(given).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(entries) as ReturnType<typeof defined<T>>; // the same keys and values
+}
+
+/** A record with the same keys. */
+export function mapValues<K extends string, A, B>(
+  record: Readonly<Record<K, A>>,
+  of: (value: A, key: K) => B,
+): Record<K, B> {
+  const entries = Object.entries<A>(record).map(([key, value]) => [key, of(value, key as K)] as const); // a key of the record
+  return Object.fromEntries(entries) as Record<K, B>; // all of its keys
+}
